@@ -27,7 +27,7 @@ pub struct Paths {
     function: String,
     numbered: Numbered,
     /// The instrumented edges, with their actions.
-    marks: Vec<session::Mark>,
+    marks: Vec<session::EdgeAction>,
 }
 
 /// A path and the number of its executions.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::decode::{Decoded, Flow, Target, decode};
+use super::decode::{DecodedFunction, FlowAfter, Target, decode};
 use super::instructions::{FunctionBytes, Instructions};
 use super::{Block, BlockEnd, BlockIndex, Cfg, Edge, EdgeKind};
 use crate::code::{FunctionId, Why};
@@ -78,13 +78,13 @@ fn forbidden(image: &Image, span: Span) -> Option<Refusal> {
 
 /// A block under construction: the indexes of its first and last instruction.
 #[derive(Clone, Copy)]
-struct Cut {
+struct BlockCut {
     first: usize,
     last: usize,
 }
 
-fn cuts(decoded: &Decoded) -> Vec<Cut> {
-    let mut cuts: Vec<Cut> = Vec::new();
+fn cuts(decoded: &DecodedFunction) -> Vec<BlockCut> {
+    let mut cuts: Vec<BlockCut> = Vec::new();
     // Whether the next instruction belongs to the last block.
     let mut open = false;
     let marks = decoded
@@ -99,17 +99,17 @@ fn cuts(decoded: &Decoded) -> Vec<Cut> {
         }
         match cuts.last_mut() {
             Some(cut) if open && !leader => cut.last = index,
-            _ => cuts.push(Cut {
+            _ => cuts.push(BlockCut {
                 first: index,
                 last: index,
             }),
         }
-        open = flow == Flow::Next;
+        open = flow == FlowAfter::Next;
     }
     cuts
 }
 
-fn graph(decoded: &Decoded, text: &Arc<FunctionBytes>) -> (Vec<Block>, Vec<Edge>) {
+fn graph(decoded: &DecodedFunction, text: &Arc<FunctionBytes>) -> (Vec<Block>, Vec<Edge>) {
     let cuts = cuts(decoded);
     let number = |position: usize| BlockIndex(u32::try_from(position).unwrap_or(u32::MAX));
     // The block that has an instruction; for leaders, the one that begins there.
@@ -136,13 +136,13 @@ fn graph(decoded: &Decoded, text: &Arc<FunctionBytes>) -> (Vec<Block>, Vec<Edge>
             .flows
             .get(cut.last)
             .copied()
-            .unwrap_or(Flow::Indirect)
+            .unwrap_or(FlowAfter::Indirect)
         {
-            Flow::Next => {
+            FlowAfter::Next => {
                 edge(next, EdgeKind::Fallthrough);
                 BlockEnd::FallThrough
             }
-            Flow::Jump(to) => {
+            FlowAfter::Jump(to) => {
                 edge(target(to), EdgeKind::Jump);
                 if to == Target::Outside {
                     BlockEnd::TailCall
@@ -150,12 +150,12 @@ fn graph(decoded: &Decoded, text: &Arc<FunctionBytes>) -> (Vec<Block>, Vec<Edge>
                     BlockEnd::Jump
                 }
             }
-            Flow::Conditional(to) => {
+            FlowAfter::Conditional(to) => {
                 edge(next, EdgeKind::Fallthrough);
                 edge(target(to), EdgeKind::Taken);
                 BlockEnd::Conditional
             }
-            Flow::Key(to, jumps) => {
+            FlowAfter::Key(to, jumps) => {
                 edge(
                     next,
                     if jumps {
@@ -174,9 +174,9 @@ fn graph(decoded: &Decoded, text: &Arc<FunctionBytes>) -> (Vec<Block>, Vec<Edge>
                 );
                 BlockEnd::Conditional
             }
-            Flow::Return => BlockEnd::Return,
-            Flow::Indirect => BlockEnd::Indirect,
-            Flow::NoReturn => BlockEnd::NoReturn,
+            FlowAfter::Return => BlockEnd::Return,
+            FlowAfter::Indirect => BlockEnd::Indirect,
+            FlowAfter::NoReturn => BlockEnd::NoReturn,
         };
         ends.push(end);
     }

@@ -17,7 +17,7 @@ pub(super) enum Target {
 
 /// The flow of control after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(super) enum FlowAfter {
     /// The next instruction: calls too.
     Next,
     Jump(Target),
@@ -29,7 +29,7 @@ pub(super) enum Flow {
     NoReturn,
 }
 
-impl Flow {
+impl FlowAfter {
     /// Returns whether control may fall through to the next instruction.
     pub(super) const fn falls_through(self) -> bool {
         matches!(self, Self::Next | Self::Conditional(_) | Self::Key(..))
@@ -37,9 +37,9 @@ impl Flow {
 }
 
 /// A function's instructions in order of address; they cover its bytes.
-pub(super) struct Decoded {
+pub(super) struct DecodedFunction {
     pub(super) instructions: Vec<Instruction>,
-    pub(super) flows: Vec<Flow>,
+    pub(super) flows: Vec<FlowAfter>,
     /// Instructions reached by a branch, a fixup or from outside.
     pub(super) leaders: Vec<bool>,
     /// Those reached from outside, or by an instruction that is not a branch.
@@ -89,14 +89,14 @@ impl Offsets {
 /// # Errors
 /// The refusal, if the bytes are no instructions, a branch targets the middle of one, or another probe
 /// hides some of them.
-pub(super) fn decode(image: &Image, function: &Function) -> Result<Decoded, Refusal> {
+pub(super) fn decode(image: &Image, function: &Function) -> Result<DecodedFunction, Refusal> {
     let span = function.span;
     let bytes = image
         .bytes(span)
         .ok_or_else(|| Refusal::new(Rule::NotText, span.start, "its bytes were not read"))?;
     let (instructions, offsets) = instructions(span, bytes)?;
     let count = instructions.len();
-    let mut decoded = Decoded {
+    let mut decoded = DecodedFunction {
         instructions,
         flows: Vec::with_capacity(count),
         leaders: vec![false; count],
@@ -146,7 +146,7 @@ fn instructions(span: Span, bytes: &[u8]) -> Result<(Vec<Instruction>, Offsets),
     Ok((instructions, offsets))
 }
 
-impl Decoded {
+impl DecodedFunction {
     /// Finds the flow of control after each instruction.
     fn find_flows(
         &mut self,
@@ -168,7 +168,7 @@ impl Decoded {
                     let to = site.target.map_or(Ok(Target::Outside), |to| {
                         offsets.target(site.span.start, to)
                     })?;
-                    *flow = Flow::Key(
+                    *flow = FlowAfter::Key(
                         to,
                         instruction.flow_control() == FlowControl::UnconditionalBranch,
                     );
@@ -178,7 +178,7 @@ impl Decoded {
                     return Err(Refusal::new(Rule::Undecodable, site.span.start, why));
                 }
                 (Why::Bug { warn: true }, Some((instruction, flow))) if is_trap(instruction) => {
-                    *flow = Flow::Next;
+                    *flow = FlowAfter::Next;
                 }
                 // One that is not at an instruction was replaced at boot, with its instruction.
                 (Why::Exception { .. }, Some(_)) => {
@@ -204,7 +204,7 @@ impl Decoded {
                 instruction.flow_control(),
                 FlowControl::Call | FlowControl::IndirectCall
             );
-            if !call || self.flows.get(index) != Some(&Flow::Next) {
+            if !call || self.flows.get(index) != Some(&FlowAfter::Next) {
                 continue;
             }
             let listed = branch_target(instruction).is_some_and(|to| image.never_returns(to));
@@ -213,7 +213,7 @@ impl Decoded {
                 Some(next) => next.code() == Code::Int3 && self.is_gap(index + 1),
             };
             if let Some(flow) = self.flows.get_mut(index).filter(|_| listed || last) {
-                *flow = Flow::NoReturn;
+                *flow = FlowAfter::NoReturn;
             }
         }
     }
@@ -241,7 +241,7 @@ impl Decoded {
             let marks = instruction.code() == Code::Ud1_r32_rm32;
             if !falls_through
                 && !is_leader
-                && (marks || is_padding(instruction) && flow == Flow::Next)
+                && (marks || is_padding(instruction) && flow == FlowAfter::Next)
             {
                 if let Some(padding) = self.padding.get_mut(index) {
                     *padding = true;
@@ -267,7 +267,7 @@ fn is_trap(instruction: &Instruction) -> bool {
 }
 
 /// The flow of control after an instruction, by the instruction alone.
-fn flow(image: &Image, instruction: &Instruction, offsets: &Offsets) -> Result<Flow, Refusal> {
+fn flow(image: &Image, instruction: &Instruction, offsets: &Offsets) -> Result<FlowAfter, Refusal> {
     let at = Addr(instruction.ip());
     let target = || match branch_target(instruction) {
         Some(to) => offsets.target(at, to),
@@ -277,29 +277,29 @@ fn flow(image: &Image, instruction: &Instruction, offsets: &Offsets) -> Result<F
         FlowControl::Next
         | FlowControl::Call
         | FlowControl::IndirectCall
-        | FlowControl::Interrupt => Flow::Next,
+        | FlowControl::Interrupt => FlowAfter::Next,
         FlowControl::UnconditionalBranch => {
             let target = target()?;
             match branch_target(instruction).filter(|_| target == Target::Outside) {
-                Some(to) if image.is_return_thunk(to) => Flow::Return,
-                Some(to) if image.is_indirect_thunk(to) => Flow::Indirect,
+                Some(to) if image.is_return_thunk(to) => FlowAfter::Return,
+                Some(to) if image.is_indirect_thunk(to) => FlowAfter::Indirect,
                 Some(to) if !image.contains(to) && !is_static_call(image, at) => {
                     let why = format!(
                         "it jumps out of the kernel, to {to}; it may be another tool's probe"
                     );
                     return Err(Refusal::new(Rule::Probed, at, why));
                 }
-                _ => Flow::Jump(target),
+                _ => FlowAfter::Jump(target),
             }
         }
-        FlowControl::ConditionalBranch => Flow::Conditional(target()?),
+        FlowControl::ConditionalBranch => FlowAfter::Conditional(target()?),
         FlowControl::XbeginXabortXend => match branch_target(instruction) {
-            Some(_) => Flow::Conditional(target()?),
-            None => Flow::Next,
+            Some(_) => FlowAfter::Conditional(target()?),
+            None => FlowAfter::Next,
         },
-        FlowControl::IndirectBranch => Flow::Indirect,
-        FlowControl::Return => Flow::Return,
-        FlowControl::Exception => Flow::NoReturn,
+        FlowControl::IndirectBranch => FlowAfter::Indirect,
+        FlowControl::Return => FlowAfter::Return,
+        FlowControl::Exception => FlowAfter::NoReturn,
     })
 }
 

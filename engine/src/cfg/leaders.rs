@@ -2,12 +2,12 @@
 
 use iced_x86::{Code, FlowControl};
 
-use super::decode::{Decoded, Flow, Offsets, Target};
+use super::decode::{DecodedFunction, FlowAfter, Offsets, Target};
 use crate::code::{Function, Why};
 use crate::isa::decode::branch_target;
 use crate::{Image, Refusal, Rule};
 
-impl Decoded {
+impl DecodedFunction {
     pub(super) fn lead(&mut self, index: usize) {
         if let Some(leader) = self.leaders.get_mut(index) {
             *leader = true;
@@ -27,14 +27,14 @@ impl Decoded {
         for index in 0..self.flows.len() {
             match self.flows.get(index) {
                 Some(
-                    Flow::Jump(Target::Inside(to))
-                    | Flow::Conditional(Target::Inside(to))
-                    | Flow::Key(Target::Inside(to), _),
+                    FlowAfter::Jump(Target::Inside(to))
+                    | FlowAfter::Conditional(Target::Inside(to))
+                    | FlowAfter::Key(Target::Inside(to), _),
                 ) => {
                     let to = *to;
                     self.lead(to);
                 }
-                Some(Flow::Next) => {
+                Some(FlowAfter::Next) => {
                     // A call into the function itself, as thunks do to push an address.
                     let call = self
                         .instructions

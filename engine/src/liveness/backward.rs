@@ -2,9 +2,8 @@
 
 use iced_x86::{Instruction, Mnemonic};
 
-use super::callees::DEPTH;
-use super::effect::{self, Effects};
-use super::{Analysis, Live};
+use super::Live;
+use super::effect::{self, CalleeEffects, Effects};
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
 use crate::code::Why;
 use crate::isa::decode::branch_target;
@@ -19,6 +18,9 @@ impl From<Values> for Live {
         }
     }
 }
+
+/// The depth to which calls are followed: a callee's callees, and theirs.
+const DEPTH: usize = 3;
 
 /// The transfer function of an instruction.
 struct Transferred {
@@ -42,8 +44,12 @@ pub(super) enum Returns {
 }
 
 /// Returns live values before every instruction, by address, and after every block.
-pub(super) fn analyse(analysis: &Analysis<'_>, cfg: &Cfg) -> (Vec<(Addr, Live)>, Vec<Live>) {
-    let solved = Solved::of(analysis, cfg, Returns::ToAnyone);
+pub(super) fn analyse(
+    image: &Image,
+    callees: &dyn CalleeEffects,
+    cfg: &Cfg,
+) -> (Vec<(Addr, Live)>, Vec<Live>) {
+    let solved = Solved::of(image, callees, cfg, Returns::ToAnyone);
     let mut all = Vec::new();
     let mut after_blocks = Vec::with_capacity(solved.steps.len());
     for (index, steps) in solved.steps.iter().enumerate() {
@@ -62,8 +68,13 @@ pub(super) fn analyse(analysis: &Analysis<'_>, cfg: &Cfg) -> (Vec<(Addr, Live)>,
 }
 
 /// Live at the entry of a function.
-pub(super) fn at_entry(analysis: &Analysis<'_>, cfg: &Cfg, returns: Returns) -> Values {
-    let solved = Solved::of(analysis, cfg, returns);
+pub(super) fn at_entry(
+    image: &Image,
+    callees: &dyn CalleeEffects,
+    cfg: &Cfg,
+    returns: Returns,
+) -> Values {
+    let solved = Solved::of(image, callees, cfg, returns);
     solved.starts.first().copied().unwrap_or(Values::ALL)
 }
 
@@ -79,13 +90,12 @@ struct Solved {
 }
 
 impl Solved {
-    fn of(analysis: &Analysis<'_>, cfg: &Cfg, returns: Returns) -> Self {
-        let image = analysis.image();
+    fn of(image: &Image, callees: &dyn CalleeEffects, cfg: &Cfg, returns: Returns) -> Self {
         let depth = match returns {
             Returns::ToAnyone => DEPTH,
             Returns::With { depth, .. } => depth,
         };
-        let mut effects = Effects::following(analysis, cfg.span, depth);
+        let mut effects = Effects::following(image, callees, cfg.span, depth);
         let faults: Vec<Addr> = image
             .fixed()
             .overlapping(cfg.span)

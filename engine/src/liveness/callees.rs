@@ -7,14 +7,11 @@ use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess, Register};
 
 use super::RegisterSet;
 use super::backward::{self, Returns};
-use super::effect::passed;
+use super::effect::{CalleeEffects, passed};
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
 use crate::code::{Contract, Function, FunctionId};
 use crate::isa::effect::{Effect, Values, is_call, is_return};
 use crate::{Addr, Image};
-
-/// The depth to which calls are followed: a callee's callees, and theirs.
-pub(super) const DEPTH: usize = 3;
 
 /// The most instructions of a callee that is read: longer ones use most registers anyway.
 const LONGEST: usize = 256;
@@ -45,26 +42,6 @@ impl<'i> Analysis<'i> {
         self.image
     }
 
-    /// Returns the effect of a call to `to`, with calls followed `depth` levels deep. Only whole
-    /// functions are read.
-    pub(super) fn effect(&self, to: Addr, depth: usize) -> Effect {
-        let whole = |function: &&Function| {
-            function.span.start == to && function.contract != Contract::Unknown
-        };
-        let function = self.image.function_at(to).filter(whole);
-        let (Some(function), Some(depth)) = (function, depth.checked_sub(1)) else {
-            return Effect::UNKNOWN;
-        };
-        let key = (function.id, depth);
-        if let Some(&effect) = self.cache().get(&key) {
-            return effect;
-        }
-        // Not under the lock: reading a callee reads its callees.
-        let effect = self.read(function, depth);
-        self.cache().insert(key, effect);
-        effect
-    }
-
     /// The cache; a panic of another thread leaves it whole, since entries are only inserted.
     fn cache(&self) -> MutexGuard<'_, HashMap<(FunctionId, usize), Effect>> {
         self.effects.lock().unwrap_or_else(PoisonError::into_inner)
@@ -86,12 +63,33 @@ impl<'i> Analysis<'i> {
         if count == 0 || count > LONGEST || !returns_to_its_caller(&cfg) {
             return Effect::UNKNOWN;
         }
-        let before = |after| backward::at_entry(self, &cfg, Returns::With { after, depth });
+        let before =
+            |after| backward::at_entry(self.image, self, &cfg, Returns::With { after, depth });
         Effect {
             reads: before(Values::NONE).union(passed()),
             kills: Values::ALL.without(before(Values::ALL)),
             writes: RegisterSet::ALL,
         }
+    }
+}
+
+impl CalleeEffects for Analysis<'_> {
+    fn effect(&self, to: Addr, depth: usize) -> Effect {
+        let whole = |function: &&Function| {
+            function.span.start == to && function.contract != Contract::Unknown
+        };
+        let function = self.image.function_at(to).filter(whole);
+        let (Some(function), Some(depth)) = (function, depth.checked_sub(1)) else {
+            return Effect::UNKNOWN;
+        };
+        let key = (function.id, depth);
+        if let Some(&effect) = self.cache().get(&key) {
+            return effect;
+        }
+        // Not under the lock: reading a callee reads its callees.
+        let effect = self.read(function, depth);
+        self.cache().insert(key, effect);
+        effect
     }
 }
 

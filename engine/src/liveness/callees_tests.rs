@@ -12,15 +12,15 @@ use crate::code::FunctionId;
 use crate::isa::abi::ARGUMENTS;
 use crate::kernel::fixture::Fixture;
 
-type Write = fn(&mut CodeAssembler) -> Result<(), IcedError>;
+type Assemble = fn(&mut CodeAssembler) -> Result<(), IcedError>;
 
 /// Live before a call from compiled code to an untraced function; `after` is assembled after it.
-fn before_call_of(callee: Write, after: Write) -> RegisterSet {
+fn before_call_of(callee: Assemble, after: Assemble) -> RegisterSet {
     before(&[callee], after).registers
 }
 
 /// The same, of a callee that may have callees of its own, at `Fixture::address(2)` and on.
-fn before(callees: &[Write], after: Write) -> Live {
+fn before(callees: &[Assemble], after: Assemble) -> Live {
     let to = Fixture::address(1);
     let mut fixture = Fixture::new().compiled("f", |a| {
         a.call(to)?;
@@ -83,7 +83,7 @@ fn what_a_callee_keeps_is_live_across_it_and_what_it_overwrites_is_not() {
 #[test]
 fn callees_of_callees_are_followed_as_far_as_it_goes() {
     let chain = |length: usize| {
-        let calls: [Write; 4] = [
+        let calls: [Assemble; 4] = [
             |a| {
                 a.call(Fixture::address(2))?;
                 a.ret()
@@ -125,7 +125,7 @@ fn callees_of_callees_are_followed_as_far_as_it_goes() {
 
 #[test]
 fn a_callee_that_may_return_elsewhere_is_not_believed() {
-    let strange: [Write; 7] = [
+    let strange: [Assemble; 7] = [
         // Over its return address, as retpolines do.
         |a| {
             a.mov(qword_ptr(rsp), rax)?;
@@ -169,7 +169,7 @@ fn a_callee_that_may_return_elsewhere_is_not_believed() {
         assert_eq!(live, RegisterSet::ALL, "number {number}");
     }
     // And these are ordinary.
-    let ordinary: [Write; 3] = [
+    let ordinary: [Assemble; 3] = [
         |a| {
             a.push(rcx)?;
             a.mov(qword_ptr(rsp), rax)?;

@@ -2,7 +2,7 @@
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register};
 
-use super::{Analysis, RegisterSet};
+use super::RegisterSet;
 use crate::cfg::Block;
 use crate::code::Why;
 use crate::isa::abi::{ARGUMENTS, CALLEE_SAVED};
@@ -37,6 +37,13 @@ pub(super) fn returned() -> Values {
     callee_saved().union(Values::of(&[Register::RAX, Register::RDX]))
 }
 
+/// A source of effects of calls of functions that keep no convention.
+pub(super) trait CalleeEffects {
+    /// Returns the effect of a call to `to`, with calls followed `depth` levels deep. Only whole
+    /// functions are read.
+    fn effect(&self, to: Addr, depth: usize) -> Effect;
+}
+
 /// Finds the effects of the instructions of one function.
 pub(crate) struct Effects<'i> {
     image: &'i Image,
@@ -47,7 +54,7 @@ pub(crate) struct Effects<'i> {
     compiled: bool,
     /// The source of effects of callees without a convention, and the depth to which their calls are
     /// followed; without it none are read.
-    callees: Option<(&'i Analysis<'i>, usize)>,
+    callees: Option<(&'i dyn CalleeEffects, usize)>,
 }
 
 impl<'i> Effects<'i> {
@@ -70,10 +77,15 @@ impl<'i> Effects<'i> {
     }
 
     /// The same, with such calls followed `depth` levels deep.
-    pub(super) fn following(analysis: &'i Analysis<'i>, function: Span, depth: usize) -> Self {
+    pub(super) fn following(
+        image: &'i Image,
+        callees: &'i dyn CalleeEffects,
+        function: Span,
+        depth: usize,
+    ) -> Self {
         Self {
-            callees: Some((analysis, depth)),
-            ..Self::new(analysis.image(), function)
+            callees: Some((callees, depth)),
+            ..Self::new(image, function)
         }
     }
 
@@ -202,7 +214,7 @@ impl<'i> Effects<'i> {
             };
         }
         match self.callees {
-            Some((analysis, depth)) => analysis.effect(to, depth),
+            Some((callees, depth)) => callees.effect(to, depth),
             None => Effect::UNKNOWN,
         }
     }

@@ -68,7 +68,7 @@ impl Liveness {
     /// Analyses one function.
     #[must_use]
     pub fn of(analysis: &Analysis<'_>, cfg: &Cfg) -> Self {
-        let (before, after) = backward::analyse(analysis, cfg);
+        let (before, after) = backward::analyse(analysis.image(), analysis, cfg);
         Self { before, after }
     }
 

@@ -13,7 +13,7 @@ use crate::{Error, Refusal, Result, Session};
 
 /// The action at one instrumented edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct EdgeAction {
     /// The hook's word.
     hook: &'static str,
     block: BlockIndex,
@@ -36,7 +36,10 @@ enum Does {
 const BUCKETS: u64 = 256;
 
 /// The actions of all instrumented edges.
-pub(super) fn marks(cfg: &Cfg, numbered: &Numbered) -> std::result::Result<Vec<Mark>, Refusal> {
+pub(super) fn marks(
+    cfg: &Cfg,
+    numbered: &Numbered,
+) -> std::result::Result<Vec<EdgeAction>, Refusal> {
     let begins: BTreeMap<Option<u32>, u64> = { numbered.increments() }
         .filter(|(arc, _)| arc.from.is_none() && !arc.is_real)
         .map(|(arc, increment)| (arc.to, increment))
@@ -48,14 +51,14 @@ pub(super) fn marks(cfg: &Cfg, numbered: &Numbered) -> std::result::Result<Vec<M
                 let next = begins.get(&Some(to)).copied().unwrap_or(0);
                 edge(cfg, from, to, Does::Turn(increment, next))?
             }
-            (Some(from), None, None) => Mark {
+            (Some(from), None, None) => EdgeAction {
                 hook: "post",
                 block: BlockIndex(from),
                 does: Does::End(increment),
             },
             (Some(_), Some(_), _) if increment == 0 => continue,
             (Some(from), Some(to), _) => edge(cfg, from, to, Does::Add(increment))?,
-            (None, Some(to), _) if arc.is_real => Mark {
+            (None, Some(to), _) if arc.is_real => EdgeAction {
                 hook: "entry",
                 block: BlockIndex(to),
                 does: Does::Begin(increment),
@@ -69,10 +72,10 @@ pub(super) fn marks(cfg: &Cfg, numbered: &Numbered) -> std::result::Result<Vec<M
 
 /// Places an action on an edge: at the end of its source or the start of its target where these have no other
 /// edge, else on the edge of a conditional branch.
-fn edge(cfg: &Cfg, from: u32, to: u32, does: Does) -> std::result::Result<Mark, Refusal> {
+fn edge(cfg: &Cfg, from: u32, to: u32, does: Does) -> std::result::Result<EdgeAction, Refusal> {
     let (from, to) = (BlockIndex(from), BlockIndex(to));
     if let Some((block, hook)) = hook(cfg, from, to) {
-        return Ok(Mark { hook, block, does });
+        return Ok(EdgeAction { hook, block, does });
     }
     let kind = { cfg.successors(from) }
         .find(|edge| edge.to == to)
@@ -83,7 +86,7 @@ fn edge(cfg: &Cfg, from: u32, to: u32, does: Does) -> std::result::Result<Mark, 
         _ => return Err(refusal(cfg, from, "no hook is on an edge of a block")),
     };
     let block = from;
-    Ok(Mark { hook, block, does })
+    Ok(EdgeAction { hook, block, does })
 }
 
 impl Paths {
@@ -99,7 +102,7 @@ impl Paths {
     }
 
     /// Source of the instrument for a mark.
-    fn source(&self, name: &str, mark: &Mark) -> String {
+    fn source(&self, name: &str, mark: &EdgeAction) -> String {
         let at = format!("@path_{}", self.word());
         // Numbers are modulo 2^64, and those below zero are written so.
         let plus = |number: u64| match number.cast_signed() {
@@ -144,8 +147,8 @@ impl Paths {
 /// Adds sources and placements.
 pub(super) fn add(paths: &Paths, session: &mut Session, times: (f64, f64)) -> Result<()> {
     // The function's own comes last: at an exit the number is counted before that of the outer call is back.
-    let begins = |mark: &&Mark| matches!(mark.does, Does::Begin(_));
-    let (last, first): (Vec<&Mark>, Vec<&Mark>) = paths.marks.iter().partition(begins);
+    let begins = |mark: &&EdgeAction| matches!(mark.does, Does::Begin(_));
+    let (last, first): (Vec<&EdgeAction>, Vec<&EdgeAction>) = paths.marks.iter().partition(begins);
     for (number, mark) in first.into_iter().chain(last).enumerate() {
         let name = paths.name(number);
         let source = paths.source(&name, mark);

@@ -4,7 +4,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use super::super::bounds::Bounds;
 use super::super::functions::Extent;
-use super::{address, bad, u32_at, u64_at};
+use super::bytes::{address, bad, u32_at, u64_at};
 use crate::code::{Branch, Fixed, LONGEST, Memory, Symbols, Why};
 use crate::isa::decode::branch_target;
 use crate::{Addr, Result, Span};

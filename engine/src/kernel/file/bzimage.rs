@@ -1,6 +1,6 @@
 //! The frame of a `vmlinuz`: boot code with the compressed kernel in it (Documentation/arch/x86/boot.rst).
 
-use super::bad;
+use super::bytes::bad;
 use crate::Result;
 
 /// Boot code is counted in these.

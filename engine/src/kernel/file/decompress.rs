@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::io::Read;
 
-use super::bad;
+use super::bytes::bad;
 use crate::{Error, Result};
 
 /// No kernel is larger, in bytes: one with all of its drivers built in has some 150 MB.

@@ -4,7 +4,7 @@ use object::LittleEndian;
 use object::elf::{EM_X86_64, ET_CORE, ET_EXEC, ET_REL, FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 
-use super::bad;
+use super::bytes::bad;
 use crate::{Addr, Result};
 
 /// The first bytes of ELF files.
@@ -15,7 +15,7 @@ const UPPER_HALF: u64 = 1 << 63;
 
 /// A stretch of memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Segment<'b> {
+pub(super) struct LoadedSegment<'b> {
     pub(super) at: Addr,
     pub(super) bytes: &'b [u8],
 }
@@ -24,7 +24,7 @@ pub(super) struct Segment<'b> {
 ///
 /// # Errors
 /// [`crate::Error::Image`] if this is no kernel for x86-64, or the file is cut off or damaged.
-pub(super) fn segments(file: &[u8]) -> Result<Vec<Segment<'_>>> {
+pub(super) fn segments(file: &[u8]) -> Result<Vec<LoadedSegment<'_>>> {
     if !matches!(file.get(4..6), Some([2, 1])) {
         return Err(bad(
             "it is an ELF file, but not of 64 bits and little-endian; only kernels for x86-64 can be read",
@@ -65,7 +65,7 @@ pub(super) fn segments(file: &[u8]) -> Result<Vec<Segment<'_>>> {
         if held > file.len() || at.checked_add(bytes.len() as u64).is_none() {
             return Err(bad("its ELF program headers are damaged: they overlap"));
         }
-        segments.push(Segment {
+        segments.push(LoadedSegment {
             at: Addr(at),
             bytes,
         });

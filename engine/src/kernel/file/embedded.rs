@@ -7,9 +7,9 @@
 
 use std::fmt::Write as _;
 
-use super::elf::Segment;
+use super::bytes::{bad, u32_at, u64_at};
+use super::elf::LoadedSegment;
 use super::tokens::{ALIGN, Tokens};
-use super::{bad, u32_at, u64_at};
 use crate::Result;
 
 /// Every how many names have a mark.
@@ -24,7 +24,7 @@ const PATIENCE: usize = 1 << 26;
 ///
 /// # Errors
 /// [`crate::Error::Image`] if the kernel has no such tables, or they are damaged.
-pub(super) fn kallsyms(segments: &[Segment<'_>]) -> Result<String> {
+pub(super) fn kallsyms(segments: &[LoadedSegment<'_>]) -> Result<String> {
     let mut patience = PATIENCE;
     for segment in segments {
         for tokens in Tokens::all(segment.bytes) {
@@ -81,7 +81,7 @@ impl<'b> PackedNames<'b> {
     }
 
     /// The addresses: one of three forms, known by what comes out.
-    fn addresses(&self, memory: &[u8], segments: &[Segment<'_>]) -> Option<Vec<u64>> {
+    fn addresses(&self, memory: &[u8], segments: &[LoadedSegment<'_>]) -> Option<Vec<u64>> {
         let len = (4 * self.packed.len()).next_multiple_of(ALIGN);
         let before = || {
             let base = self.start.checked_sub(ALIGN)?;
@@ -114,7 +114,7 @@ impl<'b> PackedNames<'b> {
     }
 
     /// Returns whether the addresses are in order, and the symbol of the kernel's first byte is there.
-    fn is_right(&self, addresses: &[u64], segments: &[Segment<'_>]) -> bool {
+    fn is_right(&self, addresses: &[u64], segments: &[LoadedSegment<'_>]) -> bool {
         let first = self
             .packed
             .iter()

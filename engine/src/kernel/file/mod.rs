@@ -4,6 +4,7 @@
 //! They become fixed sites, so that nothing is planned over them.
 
 mod boot;
+mod bytes;
 mod bzimage;
 mod decompress;
 mod elf;
@@ -18,10 +19,12 @@ use std::borrow::Cow;
 use super::bounds::Bounds;
 use super::modules::ModuleParts;
 use super::{LiveParts, build, kallsyms};
-use crate::code::{Memory, Symbol, Symbols};
-use crate::{Addr, Error, Image, Result, Span};
+use crate::code::Memory;
+use crate::{Image, Result, Span};
 
 pub(super) use boot::Boot;
+
+use bytes::bad;
 
 /// The contents of a kernel's file, in the form in which they would be read from the running kernel, at
 /// the addresses that it was linked for.
@@ -30,12 +33,6 @@ pub struct FileParts {
     /// Symbols, blacklist and memory; the text as boot finds it.
     pub parts: LiveParts,
     pub(super) boot: Boot,
-}
-
-fn bad(reason: impl Into<String>) -> Error {
-    Error::Image {
-        reason: reason.into(),
-    }
 }
 
 impl FileParts {
@@ -49,7 +46,7 @@ impl FileParts {
     /// Reads the bytes of a `vmlinux` or a `vmlinuz`.
     ///
     /// # Errors
-    /// [`Error::Image`] if they are neither, damaged, cut off, of another architecture, or without a
+    /// [`Error::Image`](crate::Error::Image) if they are neither, damaged, cut off, of another architecture, or without a
     /// table of symbols (`CONFIG_KALLSYMS_ALL`).
     pub fn read(bytes: &[u8]) -> Result<Self> {
         let kernel: Cow<'_, [u8]> = if bytes.starts_with(elf::MAGIC) {
@@ -95,7 +92,7 @@ impl Image {
     /// a running kernel is not there. See [`Image::is_live`].
     ///
     /// # Errors
-    /// [`Error::Image`] as of [`FileParts::read`] and [`Image::from_live`].
+    /// [`Error::Image`](crate::Error::Image) as of [`FileParts::read`] and [`Image::from_live`].
     pub fn from_file(bytes: &[u8]) -> Result<Self> {
         let FileParts { parts, boot } = FileParts::read(bytes)?;
         build::build(&parts, &ModuleParts::default(), Some(boot))
@@ -127,7 +124,7 @@ fn padded(memory: &Memory, span: Span) -> Result<Vec<u8>> {
 }
 
 /// The release as `uname -r` prints it, from the kernel's banner (init/version.c).
-fn release(segments: &[elf::Segment<'_>]) -> Result<String> {
+fn release(segments: &[elf::LoadedSegment<'_>]) -> Result<String> {
     const BANNER: &[u8] = b"Linux version ";
     /// Bytes of a release at most: `struct new_utsname` of include/uapi/linux/utsname.h.
     const LONGEST: usize = 64;
@@ -157,20 +154,4 @@ fn positions<'b>(bytes: &'b [u8], wanted: &'b [u8]) -> impl Iterator<Item = usiz
     candidates
         .map(|(at, _)| at)
         .filter(move |&at| bytes.get(at..).is_some_and(|rest| rest.starts_with(wanted)))
-}
-
-/// The four bytes at `at` as a number.
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-/// The eight bytes at `at` as a number.
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-/// The address of a symbol of the core kernel.
-fn address(symbols: &Symbols, name: &str) -> Option<Addr> {
-    let named = |symbol: &&Symbol| symbols.name(symbol) == name;
-    Some(symbols.entries().iter().find(named)?.at)
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{address, bad, u64_at};
+use super::bytes::{address, bad, u64_at};
 use crate::code::{Memory, Symbols};
 use crate::{Addr, Result, Span};
 
