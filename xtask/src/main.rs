@@ -6,6 +6,7 @@
 //! | `test` | installs what tests need, then everything: format, lints, documentation, tests, the live kernel; `--quick` without the lab, `--long` with soaks |
 //! | `bare` | runs both commands in a Debian root that has nothing but Rust |
 //! | `language` | refuses the words that CODE_STYLE.md replaces |
+//! | `circles` | refuses files of a crate that import each other in a circle |
 //! | `picture` | makes the README's picture of the window |
 //! | `bench` | the benchmarks |
 //! | `evaluate` | the papers' experiments in the lab; writes docs/evaluation.md |
@@ -15,6 +16,7 @@
 mod apt;
 mod bare;
 mod bench;
+mod circles;
 mod documentation;
 mod evaluate;
 mod fail;
@@ -60,6 +62,8 @@ Usage: cargo xtask <command>
         --quick runs short forms, as the tests do, and writes nothing there.
   language [PATH...]
         Refuses the words that CODE_STYLE.md replaces, in all tracked files or those below PATH.
+  circles
+        Refuses files of a crate that import each other in a circle.
   picture [--yes]
         Runs the demonstration and has the window draw docs/window.png, and docs/tour
         where `evaluate hunt` has been run.
@@ -124,6 +128,10 @@ fn dispatch(mut arguments: Vec<String>) -> Result<()> {
             bare::bare(suite.as_deref().unwrap_or(bare::SUITES[0]), yes)
         }
         "language" => language::check(&given.rest),
+        "circles" => {
+            given.nothing_else()?;
+            circles::check()
+        }
         "picture" => {
             given.nothing_else()?;
             picture::picture(yes)
