@@ -79,7 +79,7 @@ fn invalid_machines_are_rejected_and_the_first_becomes_the_target() {
     let mut harness = window(Start::default(), [1200.0, 800.0]);
     harness.run_steps(3);
     add(&mut harness, "root@web1,,x");
-    harness.get_by_label_contains("is no machine; write user@machine");
+    harness.get_by_label_contains("is not a machine; write user@machine");
     assert!(harness.state().state().machines.others.is_empty());
 
     add(&mut harness, "a=/nowhere/a.sock, b=/nowhere/b.sock");
