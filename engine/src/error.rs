@@ -12,6 +12,12 @@ pub enum Error {
         /// The part that is missing or wrong.
         reason: String,
     },
+    /// An invariant of the engine is violated.
+    #[error("Internal error: {what}. This is a defect; please report it with the session.")]
+    Internal {
+        /// The invariant.
+        what: String,
+    },
     /// No function of that name.
     #[error("The kernel has no function named {name:?}{hint}.")]
     NoFunction {

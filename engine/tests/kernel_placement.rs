@@ -72,7 +72,7 @@ fn all_blocks_at_once() {
         placement.bounces.len(),
         start.elapsed()
     );
-    let (pre, post) = coverage::of_placement(&wanted, &placement);
+    let (pre, post) = coverage::of_solution(&wanted, &placement);
     table("pre", &pre);
     table("post", &post);
     enough("pre-hooks", &pre, 0.999);

@@ -131,13 +131,7 @@ impl Viewer<'_> {
 
     fn site(&self, index: SiteIndex) -> Option<Section> {
         let site = self.plan.sites.get(index.0 as usize)?;
-        let form = match site.splice {
-            Splice::Jump => "jump",
-            Splice::Short(_) => "short jump to a bounce",
-            Splice::Tracer => "call by the function tracer",
-            Splice::Trap => "int3",
-            _ => "splice",
-        };
+        let form = site.splice.words();
         let place = self.image.symbol_at(site.displaced.start);
         let place = place.map_or_else(
             || site.displaced.start.to_string(),

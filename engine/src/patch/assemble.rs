@@ -10,7 +10,7 @@ use crate::code::{Decided, Decision, Transfer, Why};
 use crate::isa::relocate::{emulate, relocate};
 use crate::layout::RuntimeLayout;
 use crate::liveness::Live;
-use crate::placement::{InsnEdge, Point, Site, Splice};
+use crate::placement::{InsnEdge, Point, Site};
 use crate::{Addr, Image, InstrumentId, Refusal, Rule, Span};
 
 /// Instruments by point, each list in the order in which it runs; sorted, no two for one point.
@@ -141,7 +141,7 @@ impl Work<'_> {
         if self.list(Point::Before(displaced.start)).is_none() {
             self.copies.push((displaced, self.e.here()));
         }
-        let mut end = if self.site.splice == Splice::Tracer {
+        let mut end = if !self.site.splice.displaces() {
             Some(InsnEdge {
                 from: displaced.start,
                 to: displaced.end,
@@ -221,9 +221,7 @@ impl Work<'_> {
             .checked_shl(index.try_into().unwrap_or(64))
             .unwrap_or(0);
         self.e.stands_for(match point {
-            // The tracer was called from its site: the next instruction follows that.
-            Point::Entry if self.site.splice == Splice::Tracer => self.site.displaced.end,
-            Point::Entry => self.site.displaced.start,
+            Point::Entry => self.site.splice.entered(self.site.displaced),
             Point::Before(at) => at,
             Point::On(edge) => edge.to,
         });

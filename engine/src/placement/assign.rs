@@ -1,56 +1,59 @@
-//! Gives slots to short splices.
+//! Assigns slots to short splices.
 //!
-//! A splice and a slot meet only where one is in reach of the other. So the splices whose reaches meet, in
-//! one row, are a problem of their own, small, and solved again only if something in its reach changed.
+//! A splice can only get slots in its reach. So the splices whose reaches overlap, in one row, are a small
+//! problem of their own, solved again only if a function in its reach has changed.
 
-use super::draft::{Draft, Kind};
-use super::matching::{self, Matching};
-use super::segments::Number;
-use super::slots::{self, Hosts, Slot};
-use super::solve::{Part, Problem};
+use super::ids::{InsnId, PartId};
+use super::matching::{Matching, ShortId, SlotId};
+use super::offers;
+use super::slots::{Hosts, SlotOffer};
+use super::solve::{Assignment, Problem, ProblemPart};
+use super::splice::{SpliceForm, short_reach};
 use crate::cfg::padding_after;
+use crate::ids::{Id, Ids};
 use crate::{Addr, Span};
 
-/// A short splice: where, of which part, and the first instruction of its site.
-type Short = (Addr, usize, Number);
+/// A short splice without a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ShortSplice {
+    at: Addr,
+    part: PartId,
+    /// First instruction of its site.
+    first: InsnId,
+}
 
-/// How far a short splice reaches, at most.
+/// The furthest that a short splice reaches, in bytes.
 const REACH: u64 = 130;
 
 impl<'a> Problem<'_, 'a> {
-    /// Gives slots to all short splices: the parts where some found none.
-    pub(super) fn assign(&mut self) -> Vec<usize> {
+    /// Assigns slots to all short splices; returns the functions where some got none.
+    pub(super) fn assign(&mut self) -> Vec<PartId> {
         let changed = self.changes();
         let shorts = self.shorts();
-        let old = std::mem::take(&mut self.taken);
-        let mut old = old.into_iter().peekable();
+        let mut old = std::mem::take(&mut self.assigned).into_iter().peekable();
         let mut again = Vec::new();
-        let mut slots = Vec::new();
-        let meet =
-            |one: &Short, next: &Short| matching::reach(next.0).0 <= matching::reach(one.0).1;
-        for row in shorts.chunk_by(meet) {
+        let mut offers = Vec::new();
+        let overlap =
+            |one: &ShortSplice, next: &ShortSplice| short_reach(next.at).0 <= short_reach(one.at).1;
+        for row in shorts.chunk_by(overlap) {
             let (Some(first), Some(last)) = (row.first(), row.last()) else {
                 continue;
             };
-            let (low, high) = (matching::reach(first.0).0, matching::reach(last.0).1);
-            let start = |part: usize, first: Number, parts: &[Part<'a>]| {
-                parts.get(part).map(|part| part.outline.start(first))
+            let (low, high) = (short_reach(first.at).0, short_reach(last.at).1);
+            let is_before = |assignment: &Assignment, end: Addr| {
+                let body = &self.parts[assignment.part].body;
+                body.start(assignment.first) < end
             };
-            let before = |at: Option<Addr>, end: Addr| at.is_none_or(|at| at < end);
-            while old
-                .next_if(|&(part, at, _)| before(start(part, at, &self.parts), first.0))
-                .is_some()
-            {}
-            let own = std::iter::from_fn(|| {
-                old.next_if(|&(part, at, _)| before(start(part, at, &self.parts), last.0.add(1)))
-            });
+            while old.next_if(|old| is_before(old, first.at)).is_some() {}
+            let end = last.at.add(1);
+            let of_row = std::iter::from_fn(|| old.next_if(|old| is_before(old, end)));
             let near = changed.partition_point(|span| span.end < low);
             if changed.get(near).is_none_or(|span| span.start > high) {
-                self.taken.extend(own);
+                self.assigned.extend(of_row);
                 continue;
             }
-            own.for_each(drop);
-            self.row(row, &mut slots, &mut again);
+            of_row.for_each(drop);
+            self.row(row, &mut offers, &mut again);
         }
         again.sort_unstable();
         again.dedup();
@@ -58,152 +61,162 @@ impl<'a> Problem<'_, 'a> {
     }
 
     /// All short splices, by address.
-    fn shorts(&self) -> Vec<Short> {
+    fn shorts(&self) -> Vec<ShortSplice> {
         let mut shorts = Vec::new();
-        for (index, part) in self.parts.iter().enumerate() {
-            let short = |draft: &&Draft| draft.kind == Kind::Short;
-            let own = part.drafts.iter().filter(short);
-            shorts.extend(own.map(|draft| (part.outline.start(draft.first), index, draft.first)));
+        for (part, function) in self.parts.iter() {
+            let drafts = function.drafts.values().iter();
+            let short = drafts.filter(|draft| draft.form == SpliceForm::Short);
+            shorts.extend(short.map(|draft| ShortSplice {
+                at: function.body.start(draft.range.first),
+                part,
+                first: draft.range.first,
+            }));
         }
         shorts.sort_unstable();
         shorts
     }
 
-    /// Where something is other than when slots were given out last, or in reach of that: by address.
+    /// Bytes in reach of functions that have changed since slots were last assigned, by address.
     fn changes(&mut self) -> Vec<Span> {
         let image = self.neighbours.image;
         let mut spans: Vec<Span> = Vec::new();
         for part in std::mem::take(&mut self.changed) {
-            let graphs = self.parts.get(part).map(|part| part.outline.graphs.iter());
-            spans.extend(graphs.into_iter().flatten().map(|cfg| {
+            let graphs = self.parts[part].body.graphs.iter();
+            spans.extend(graphs.map(|cfg| {
+                let padding = padding_after(image, cfg.function);
                 Span {
                     start: Addr(cfg.span.start.0.saturating_sub(REACH)),
-                    end: padding_after(image, cfg.function)
-                        .end
-                        .max(cfg.span.end)
-                        .add(REACH),
+                    end: padding.end.max(cfg.span.end).add(REACH),
                 }
             }));
         }
         spans.sort_unstable_by_key(|span| span.start);
         spans.dedup_by(|next, span| {
-            let meets = next.start <= span.end;
-            if meets {
+            let overlaps = next.start <= span.end;
+            if overlaps {
                 span.end = span.end.max(next.end);
             }
-            meets
+            overlaps
         });
         spans
     }
 
-    /// Gives slots to the splices of one row; adds the parts where some found none.
-    fn row(&mut self, shorts: &[Short], slots: &mut Vec<Slot>, again: &mut Vec<usize>) {
-        let mut matching = Matching::new(shorts.iter().map(|short| short.0).collect());
-        slots.clear();
-        let all: Vec<usize> = (0..shorts.len()).collect();
-        self.slots(shorts, &all, |part| !part.asks.is_empty(), slots);
-        let offered = slots.len();
-        let needy: Vec<bool> = (shorts.iter())
-            .map(|&(_, index, first)| {
-                self.parts
-                    .get(index)
-                    .is_some_and(|part| part.is_needy(first))
-            })
-            .collect();
-        if needy.contains(&true) {
-            matching.only(Some(needy));
-            for slot in slots.iter() {
-                matching.offer(slot.at);
+    /// Assigns slots to the splices of one row; adds the functions where some got none.
+    fn row(
+        &mut self,
+        shorts: &[ShortSplice],
+        offers: &mut Vec<SlotOffer>,
+        again: &mut Vec<PartId>,
+    ) {
+        let mut matching = Matching::new(shorts.iter().map(|short| short.at).collect());
+        offers.clear();
+        self.offers(shorts, |part| !part.requests.is_empty(), offers);
+        let preferred = shorts
+            .iter()
+            .map(|short| self.parts[short.part].is_preferred(short.first));
+        let preferred: Ids<ShortId, bool> = preferred.collect();
+        if preferred.values().contains(&true) {
+            matching.restrict(Some(preferred));
+            for offer in offers.iter() {
+                matching.offer(offer.at);
             }
-            matching.only(None);
-            let mut left = vec![true; slots.len()];
-            for &slot in matching.taken.iter().flatten() {
-                if let Some(left) = left.get_mut(slot as usize) {
-                    *left = false;
+            matching.restrict(None);
+            let mut rest = vec![true; offers.len()];
+            for slot in matching.assigned.values().iter().flatten() {
+                if let Some(rest) = rest.get_mut(slot.index()) {
+                    *rest = false;
                 }
             }
-            for (slot, _) in (0_u32..).zip(left).filter(|(_, left)| *left) {
+            let rest = (0..).map(SlotId::new).zip(rest);
+            for (slot, _) in rest.filter(|(_, rest)| *rest) {
                 matching.offer_again(slot);
             }
         } else {
-            for slot in slots.iter() {
-                matching.offer(slot.at);
+            for offer in offers.iter() {
+                matching.offer(offer.at);
             }
         }
-        let without: Vec<usize> = matching.without().collect();
-        if !without.is_empty() {
-            self.invite(shorts, &without);
-            self.slots(shorts, &without, |part| part.asks.is_empty(), slots);
-            for slot in slots.iter().skip(offered) {
-                matching.offer(slot.at);
+        let unmatched = matching.unmatched();
+        let unmatched: Vec<ShortSplice> = unmatched
+            .filter_map(|short| shorts.get(short.index()).copied())
+            .collect();
+        if !unmatched.is_empty() {
+            self.invite(&unmatched);
+            let offered = offers.len();
+            self.offers(&unmatched, |part| part.requests.is_empty(), offers);
+            for offer in offers.iter().skip(offered) {
+                matching.offer(offer.at);
             }
         }
-        for (&(_, index, first), slot) in shorts.iter().zip(&matching.taken) {
-            match slot.and_then(|slot| slots.get(slot as usize)) {
-                Some(&slot) => self.taken.push((index, first, slot)),
-                None => {
-                    let Some(part) = self.parts.get_mut(index) else {
-                        continue;
-                    };
-                    let dead = part.outline.segment_of(first);
-                    let dead =
-                        dead.and_then(|segment| part.dead.segments.get_mut(segment as usize));
-                    if let Some(dead) = dead {
-                        *dead = true;
-                    }
-                    again.push(index);
-                }
+        for (short, slot) in shorts.iter().zip(matching.assigned.values()) {
+            let offer = slot.and_then(|slot| offers.get(slot.index()));
+            debug_assert_eq!(
+                offer.is_some(),
+                slot.is_some(),
+                "a slot that was not offered"
+            );
+            let (part, first) = (short.part, short.first);
+            if let Some(&offer) = offer {
+                self.assigned.push(Assignment { part, first, offer });
+                continue;
             }
+            let function = &mut self.parts[part];
+            if let Some(segment) = function.body.segment_of(first) {
+                function.available.closed[segment] = true;
+            }
+            again.push(part);
         }
     }
 
-    /// Takes in the functions around the splices that found no slot.
-    fn invite(&mut self, shorts: &[Short], which: &[usize]) {
-        for &(splice, ..) in which.iter().filter_map(|&short| shorts.get(short)) {
-            let (low, high) = matching::reach(splice);
+    /// Adds the functions around the splices that got no slot to the problem.
+    fn invite(&mut self, unmatched: &[ShortSplice]) {
+        for short in unmatched {
+            let (low, high) = short_reach(short.at);
             for function in self.neighbours.between(low, high) {
                 if !self.by_function.contains_key(&function) {
-                    self.by_function.insert(function, self.parts.len());
-                    self.parts
-                        .push(Part::new(self.neighbours.outline(function)));
+                    let body = self.neighbours.body(function);
+                    let tactics = self.neighbours.tactics;
+                    let part = self.parts.push(ProblemPart::new(body, tactics));
+                    self.by_function.insert(function, part);
                 }
             }
         }
     }
 
-    /// Adds the slots in reach of some splices, of some parts, the cheapest first.
-    fn slots(
+    /// Appends the slots in reach of some splices, of some functions, the cheapest first.
+    fn offers(
         &self,
-        shorts: &[Short],
-        which: &[usize],
-        of: impl Fn(&Part<'a>) -> bool,
-        slots: &mut Vec<Slot>,
+        shorts: &[ShortSplice],
+        of: impl Fn(&ProblemPart<'a>) -> bool,
+        offers: &mut Vec<SlotOffer>,
     ) {
         let mut windows: Vec<(Addr, Addr)> = Vec::new();
-        for &(splice, ..) in which.iter().filter_map(|&short| shorts.get(short)) {
-            let (low, high) = matching::reach(splice);
+        for short in shorts {
+            let (low, high) = short_reach(short.at);
             match windows.last_mut() {
                 Some(window) if low <= window.1 => window.1 = high,
                 _ => windows.push((low, high)),
             }
         }
-        let before = slots.len();
+        let first = offers.len();
         for (low, high) in windows {
             for index in self.between(low, high) {
-                let Some(part) = self.parts.get(index).filter(|part| of(part)) else {
+                let part = &self.parts[index];
+                if !of(part) {
                     continue;
-                };
+                }
                 let hosts = Hosts {
-                    outline: &part.outline,
-                    function: index,
-                    drafts: &part.drafts,
-                    waiting: &part.needs.waiting,
-                    foreign: part.asks.is_empty(),
+                    body: &part.body,
+                    tactics: self.neighbours.tactics,
+                    part: index,
+                    drafts: part.drafts.values(),
+                    waiting: &part.requirements.waiting,
+                    foreign: part.requests.is_empty(),
                 };
-                slots::offer(&hosts, low, high, slots);
+                offers::offer(&hosts, low, high, offers);
             }
         }
-        if let Some(new) = slots.get_mut(before..) {
+        if let Some(new) = offers.get_mut(first..) {
             new.sort_unstable();
         }
     }

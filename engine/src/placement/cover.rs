@@ -1,197 +1,133 @@
-//! What makes every execution of an instruction one of a copy in a patch.
+//! Sites and continuations that make every execution of an instruction one of its copies.
 //!
-//! An instruction of a segment is copied by a site there. One that stays, or whose segment takes no
-//! splice, may be copied behind every edge that leads to it, if there are no other ways to it: the
-//! patches of the instructions that lead there run on with it.
+//! An instruction of a segment is copied by a site there. One that stays, or whose segment hosts no splice,
+//! may be copied after every edge that targets it, if control reaches it in no other way: the patches of
+//! its predecessors continue with it.
 
-use super::segments::{Number, Outline};
-use super::whole::Spread;
+use super::availability::{Availability, refusal};
+use super::body::Body;
+use super::ids::{InsnId, InsnRange};
+use super::tactic::Tactic;
 use crate::{Refusal, Rule};
 
-/// Instructions that one hook may have copied beyond its sites.
-const MOST: usize = 96;
+/// Maximum number of instructions that are copied for one hook in addition to those of its sites.
+const MAX_COPIED: usize = 96;
 
-/// What segments take.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Dead {
-    /// By segment: no splice fits, nor is a slot in reach.
-    pub(super) segments: Vec<bool>,
-    /// Segments, sorted, that hooks can be reached by alone but for an `int3`: they are first to get slots.
-    pub(super) needy: Vec<u32>,
-    /// Segments, sorted, that have one site at most, for the room behind its splice.
-    pub(super) merged: Vec<u32>,
-    /// Instructions whose arrivals would need each other.
-    pub(super) arrivals: Vec<Number>,
-    /// Whether an `int3` is allowed there.
-    pub(super) traps: bool,
-    /// If the function is relocated whole: what is run in patches then.
-    pub(super) whole: Option<Box<Spread>>,
-    /// Whether arrivals have sites of their own before them there, for those of the patches would need
-    /// each other.
-    pub(super) anchored: bool,
-}
-
-impl Dead {
-    /// Segments of one byte are dead from the beginning.
-    pub(super) fn new(outline: &Outline<'_>) -> Self {
-        let short = |&segment: &_| outline.room(segment) < super::SHORT_SPLICE_BYTES;
-        Self {
-            segments: outline.segments.iter().map(short).collect(),
-            needy: Vec::new(),
-            merged: Vec::new(),
-            arrivals: Vec::new(),
-            traps: false,
-            whole: None,
-            anchored: false,
-        }
-    }
-
-    /// Whether a site can copy the instruction; if the function is relocated whole, whether all
-    /// executions are of copies then.
-    pub(super) fn reachable(&self, outline: &Outline<'_>, at: Number) -> bool {
-        match &self.whole {
-            Some(spread) => spread.covers(at),
-            None => {
-                self.takes_splice(outline, at) || self.traps && outline.segment_of(at).is_some()
-            }
-        }
-    }
-
-    /// Whether a splice fits in the instruction's segment, as far as is known.
-    pub(super) fn takes_splice(&self, outline: &Outline<'_>, at: Number) -> bool {
-        let segment = outline.segment_of(at);
-        let dead = segment.and_then(|segment| self.segments.get(segment as usize));
-        dead == Some(&false)
-    }
-}
-
-/// What has to be there.
+/// Sites and copies that hooks depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Needs {
+pub(super) struct Requirements {
     /// Instructions that a site copies.
-    pub(super) copied: Vec<Number>,
-    /// Edges behind which every patch with a copy of the first runs on with a copy of the second.
-    pub(super) runs: Vec<(Number, Number)>,
-    /// Copies behind those edges of more than one instruction: the first, and one past the last.
-    pub(super) rows: Vec<(Number, Number)>,
-    /// Edges behind which every patch with a copy of the first runs on with what the site that begins
-    /// at the second displaces.
-    pub(super) past: Vec<(Number, Number)>,
-    /// First instructions of sites that wait for others, and may hold nothing that those need.
-    pub(super) waiting: Vec<Number>,
-    /// The function tracer's site.
+    pub(super) copied: Vec<InsnId>,
+    /// Edges after which every patch with a copy of the first continues with a copy of the second.
+    pub(super) continued: Vec<(InsnId, InsnId)>,
+    /// Copies of more than one instruction after those edges.
+    pub(super) rows: Vec<InsnRange>,
+    /// Edges after which every patch with a copy of the first continues with the displaced instructions of
+    /// the site that begins at the second: control is diverted around that site's splice.
+    pub(super) diverted: Vec<(InsnId, InsnId)>,
+    /// First instructions of sites that depend on others, and may host nothing that those depend on.
+    pub(super) waiting: Vec<InsnId>,
+    /// True if the function tracer's site is required.
     pub(super) tracer: bool,
 }
 
-impl Needs {
-    /// Adds all of another's.
+impl Requirements {
+    /// Those of a single site's copy.
+    pub(super) fn copy_of(at: InsnId) -> Self {
+        Self {
+            copied: vec![at],
+            ..Self::default()
+        }
+    }
+
     pub(super) fn add(&mut self, other: &Self) {
         self.copied.extend(&other.copied);
-        self.runs.extend(&other.runs);
+        self.continued.extend(&other.continued);
         self.rows.extend(&other.rows);
-        self.past.extend(&other.past);
+        self.diverted.extend(&other.diverted);
         self.waiting.extend(&other.waiting);
         self.tracer |= other.tracer;
     }
+
+    /// Sorts all lists and removes duplicates.
+    pub(super) fn normalize(&mut self) {
+        for list in [&mut self.continued, &mut self.diverted] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        for list in [&mut self.copied, &mut self.waiting] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        self.rows.sort_unstable();
+        self.rows.dedup();
+    }
 }
 
-/// A search for what covers instructions.
+/// A search for the copies that cover instructions.
 pub(super) struct Cover<'o, 'a> {
-    outline: &'o Outline<'a>,
-    dead: &'o Dead,
-    seen: Vec<Number>,
-    pub(super) needs: Needs,
+    body: &'o Body<'a>,
+    available: &'o Availability,
+    visited: Vec<InsnId>,
+    pub(super) requirements: Requirements,
 }
 
 impl<'o, 'a> Cover<'o, 'a> {
-    pub(super) fn new(outline: &'o Outline<'a>, dead: &'o Dead) -> Self {
+    pub(super) fn new(body: &'o Body<'a>, available: &'o Availability) -> Self {
         Self {
-            outline,
-            dead,
-            seen: Vec::new(),
-            needs: Needs::default(),
+            body,
+            available,
+            visited: Vec::new(),
+            requirements: Requirements::default(),
         }
     }
 
-    /// Sees to it that every execution of the instruction is one of a copy.
+    /// Ensures that every execution of the instruction is one of a copy.
     ///
     /// # Errors
-    /// The rule that keeps the last of the instructions on some way there in the text.
-    pub(super) fn instruction(&mut self, at: Number) -> Result<(), Refusal> {
-        if self.seen.contains(&at) {
+    /// The rule that keeps the last instruction of some path to it in the original code.
+    pub(super) fn instruction(&mut self, at: InsnId) -> Result<(), Refusal> {
+        if self.visited.contains(&at) {
             return Ok(());
         }
-        self.seen.push(at);
-        let here = self.outline.start(at);
-        if self.seen.len() > MOST {
+        self.visited.push(at);
+        if self.visited.len() > MAX_COPIED {
             return Err(Refusal::new(
                 Rule::TooFar,
-                here,
-                format!("more than {MOST} instructions would have to be copied to reach it"),
+                self.body.start(at),
+                format!("more than {MAX_COPIED} instructions would have to be copied to reach it"),
             ));
         }
-        if self.dead.reachable(self.outline, at) {
-            self.needs.copied.push(at);
+        if self.available.reaches(self.body, at) {
+            self.requirements.copied.push(at);
             return Ok(());
         }
-        if self.outline.tracer == Some(at) {
-            self.needs.tracer = true;
+        if self.body.tracer == Some(at) && self.available.tactics.has(Tactic::Tracer) {
+            self.requirements.tracer = true;
             return Ok(());
         }
-        if !self.outline.copyable(at) {
-            return Err(self.refusal(at));
+        if !self.body.is_copyable(at) {
+            return Err(refusal(self.body, at));
         }
-        for from in self.outline.ways(at)? {
+        for from in self.body.predecessors(at)? {
             self.leaving(from)?;
-            self.needs.runs.push((from, at));
+            self.requirements.continued.push((from, at));
         }
         Ok(())
     }
 
-    /// Sees to it that whatever runs behind the instruction comes from a copy.
+    /// Ensures that every successor of the instruction is reached from a copy.
     ///
     /// # Errors
-    /// As [`Self::instruction`], and if the instruction is a call, which returns to the text.
-    pub(super) fn leaving(&mut self, from: Number) -> Result<(), Refusal> {
-        if self.outline.returns(from) {
+    /// As [`Self::instruction`], and if the instruction is a call, which returns to the original code.
+    pub(super) fn leaving(&mut self, from: InsnId) -> Result<(), Refusal> {
+        if self.body.is_call(from) {
             return Err(Refusal::new(
                 Rule::PostAfterCall,
-                self.outline.start(from),
-                "what is behind this call is returned to in the text",
+                self.body.start(from),
+                "the callee returns to the original code after this call",
             ));
         }
         self.instruction(from)
-    }
-
-    /// Why no site copies the instruction.
-    pub(super) fn refusal(&self, at: Number) -> Refusal {
-        refusal(self.outline, at)
-    }
-}
-
-/// Why no site copies an instruction.
-pub(super) fn refusal(outline: &Outline<'_>, at: Number) -> Refusal {
-    let room = (outline
-        .segment_of(at)
-        .and_then(|segment| outline.segment(segment)))
-    .map(|segment| outline.room(segment));
-    match room {
-        Some(room) if room < super::SHORT_SPLICE_BYTES => Refusal {
-            rule: Rule::BlockTooShort,
-            at: outline.start(at),
-            why: "only one byte can be written here, and a splice needs two".to_owned(),
-        },
-        Some(room) => Refusal {
-            rule: Rule::NoSlot,
-            at: outline.start(at),
-            why: format!(
-                "only {room} bytes can be written here, and a two-byte splice finds no room for a bounce in its reach"
-            ),
-        },
-        None => outline.refusal(at).unwrap_or(Refusal::new(
-            Rule::NothingToDisplace,
-            outline.start(at),
-            "there is no instruction that could be displaced",
-        )),
     }
 }

@@ -1,25 +1,27 @@
-//! How much of a kernel can be hooked: counts by tactic and by rule.
+//! Coverage of a kernel: hooks counted by tactic and by rule.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::options::Alone;
-use super::{BlockOptions, Solution, Tactic, Wanted};
+use super::options::BlockOptions;
+use super::solution::{Solution, Wanted};
+use super::tactic::{Tactic, Tactics};
 use crate::cfg::{Block, BlockEnd, Cfg};
 use crate::{HookType, Image, Refusal, Rule};
 
-/// What reaches how many of one kind of point.
+/// Points of one kind, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Those that are reached, by the dearest tactic that each needs.
+    /// Points that are reached, by the most expensive tactic that each requires.
     pub by_tactic: BTreeMap<Tactic, u64>,
-    /// Those that are refused.
+    /// Points that are refused.
     pub by_rule: BTreeMap<Rule, u64>,
 }
 
 impl Counts {
-    /// Counts one more.
+    /// Counts a point.
     pub fn add(&mut self, point: Result<Tactic, &Refusal>) {
         match point {
             Ok(tactic) => *self.by_tactic.entry(tactic).or_default() += 1,
@@ -27,7 +29,7 @@ impl Counts {
         }
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds the counts of other points.
     pub fn merge(&mut self, other: &Self) {
         for (&tactic, count) in &other.by_tactic {
             *self.by_tactic.entry(tactic).or_default() += count;
@@ -37,49 +39,49 @@ impl Counts {
         }
     }
 
-    /// Points that are reached.
+    /// Number of points that are reached.
     #[must_use]
     pub fn reached(&self) -> u64 {
         self.by_tactic.values().sum()
     }
 
-    /// All points.
+    /// Number of points, reached or refused.
     #[must_use]
     pub fn all(&self) -> u64 {
         self.reached() + self.by_rule.values().sum::<u64>()
     }
 }
 
-/// Functions that are refused whole.
+/// Functions that are refused as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// How many.
+    /// Number of functions.
     pub functions: u64,
-    /// Their bytes.
+    /// Bytes of the functions.
     pub bytes: u64,
 }
 
-/// The table, each point looked at as if it were alone in a session.
+/// The coverage of functions, each point as if it were alone in a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
-    /// Functions that are not refused whole.
+    /// Number of functions that are not refused as a whole.
     pub functions: u64,
-    /// The others, by rule; in no other total.
+    /// Functions that are, by rule; in no other total.
     pub refused: BTreeMap<Rule, Refused>,
-    /// Trampolines of static calls: eight bytes that the kernel rewrites as a whole; in no other total.
+    /// Number of trampolines of static calls: eight bytes that the kernel rewrites as a whole; in no other total.
     pub trampolines: u64,
-    /// Blocks that nothing leads to; in no total below.
+    /// Number of unreachable blocks; in no total below.
     pub unreachable: u64,
     /// Pre-hooks of reachable blocks.
     pub pre: Counts,
     /// Post-hooks of reachable blocks.
     pub post: Counts,
-    /// Any instruction of a reachable block about to run.
+    /// Points before each instruction of a reachable block.
     pub instructions: Counts,
 }
 
 impl Coverage {
-    /// Adds what was counted elsewhere.
+    /// Adds the coverage of other functions.
     pub fn merge(&mut self, other: &Self) {
         self.functions += other.functions;
         for (&rule, refused) in &other.refused {
@@ -95,14 +97,14 @@ impl Coverage {
     }
 }
 
-/// Whether the function is the trampoline of a static call: no code of anyone's, but a place where the
-/// kernel keeps a jump (`__static_call_transform` of arch/x86/kernel/static_call.c).
+/// Returns whether the function is the trampoline of a static call: not code of its own, but the place of
+/// a jump that the kernel rewrites (`__static_call_transform` of arch/x86/kernel/static_call.c).
 #[must_use]
 pub fn is_trampoline(cfg: &Cfg) -> bool {
     cfg.name.starts_with("__SCT__")
 }
 
-/// Whether anything leads to the block.
+/// Returns whether control can reach the block.
 #[must_use]
 pub fn reachable(image: &Image, cfg: &Cfg, block: &Block) -> bool {
     block.index.0 == 0
@@ -114,9 +116,20 @@ pub fn reachable(image: &Image, cfg: &Cfg, block: &Block) -> bool {
             .is_empty()
 }
 
-/// The table of one function, with its [`options`](super::options()).
+/// Returns the coverage of one function, given its [`options`](super::options()).
 #[must_use]
 pub fn of_function(image: &Image, cfg: &Cfg, options: &[BlockOptions]) -> Coverage {
+    of_function_with(image, Tactics::ALL, cfg, options)
+}
+
+/// As [`of_function`], given its [`options_with`](super::options_with) some tactics.
+#[must_use]
+pub fn of_function_with(
+    image: &Image,
+    tactics: Tactics,
+    cfg: &Cfg,
+    options: &[BlockOptions],
+) -> Coverage {
     let mut coverage = Coverage::default();
     if let Some(refusal) = &cfg.refusal {
         let refused = coverage.refused.entry(refusal.rule).or_default();
@@ -144,7 +157,7 @@ pub fn of_function(image: &Image, cfg: &Cfg, options: &[BlockOptions]) -> Covera
             coverage.unreachable += 1;
         }
     }
-    let alone = Alone::new(image, cfg);
+    let alone = Alone::new(image, tactics, cfg);
     for (at, choice) in alone.instructions() {
         let block = cfg.block_at(at).map_or(0, |block| block.index.0 as usize);
         if counted.get(block) == Some(&true) {
@@ -156,7 +169,7 @@ pub fn of_function(image: &Image, cfg: &Cfg, options: &[BlockOptions]) -> Covera
     coverage
 }
 
-/// Every hook of every reachable block of a graph, in order.
+/// Returns the pre-hook and post-hook of every reachable block of a graph, in order.
 #[must_use]
 pub fn wanted(graph: usize, image: &Image, cfg: &Cfg) -> Vec<Wanted> {
     if cfg.refusal.is_some() || is_trampoline(cfg) {
@@ -173,24 +186,24 @@ pub fn wanted(graph: usize, image: &Image, cfg: &Cfg) -> Vec<Wanted> {
     blocks.flat_map(hooks).collect()
 }
 
-/// Both ways of every reachable block that ends with a conditional branch, in order.
+/// Returns both ways of every reachable block that ends with a conditional branch, in order.
 #[must_use]
 pub fn ways_out(graph: usize, image: &Image, cfg: &Cfg) -> Vec<Wanted> {
     let mut all = wanted(graph, image, cfg);
-    all.retain(|one| {
-        let end = cfg.block(one.block).map(|block| block.end);
-        one.hook == HookType::Pre && end == Some(BlockEnd::Conditional)
+    all.retain(|hook| {
+        let end = cfg.block(hook.block).map(|block| block.end);
+        hook.hook == HookType::Pre && end == Some(BlockEnd::Conditional)
     });
     let ways =
-        |one: Wanted| [HookType::Taken, HookType::Untaken].map(|hook| Wanted { hook, ..one });
+        |wanted: Wanted| [HookType::Taken, HookType::Untaken].map(|hook| Wanted { hook, ..wanted });
     all.into_iter().flat_map(ways).collect()
 }
 
-/// What a placement reached: pre-hooks and post-hooks.
+/// Returns the pre-hooks and post-hooks of a solution, counted.
 #[must_use]
-pub fn of_placement(wanted: &[Wanted], placement: &Solution) -> (Counts, Counts) {
+pub fn of_solution(wanted: &[Wanted], solution: &Solution) -> (Counts, Counts) {
     let (mut pre, mut post) = (Counts::default(), Counts::default());
-    for (wanted, hook) in wanted.iter().zip(&placement.hooks) {
+    for (wanted, hook) in wanted.iter().zip(&solution.hooks) {
         let counts = match wanted.hook {
             HookType::Pre => &mut pre,
             HookType::Post => &mut post,

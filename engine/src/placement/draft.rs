@@ -1,138 +1,122 @@
-//! Sites while they are worked out.
+//! Sites before their bounces are assigned.
 
-use super::segments::{Number, Outline, Segment};
-use super::{SHORT_SPLICE_BYTES, SPLICE_BYTES};
+use super::body::{Body, Segment};
+use super::ids::{InsnId, InsnRange};
+use super::splice::SPLICE_BYTES;
+use super::splice::SpliceForm;
 use crate::{Addr, Span};
-
-/// What will be written at a site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// `jmp rel32`.
-    Jump,
-    /// `jmp rel8`; it has a bounce when the slots are given out.
-    Short,
-    /// Nothing: the function tracer's.
-    Tracer,
-    /// `int3`.
-    Trap,
-}
 
 /// Instructions that one splice displaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Draft {
-    pub(super) kind: Kind,
-    pub(super) first: Number,
-    /// One past the last.
-    pub(super) behind: Number,
-    /// Displaced for the room alone.
+    pub(super) form: SpliceForm,
+    pub(super) range: InsnRange,
+    /// True if the instructions are displaced only to provide slots.
     pub(super) donor: bool,
 }
 
 impl Draft {
-    pub(super) fn new(kind: Kind, first: Number, behind: Number) -> Self {
+    pub(super) const fn new(form: SpliceForm, range: InsnRange) -> Self {
         Self {
-            kind,
-            first,
-            behind,
+            form,
+            range,
             donor: false,
         }
     }
 
-    pub(super) const fn copies(&self, at: Number) -> bool {
-        self.first <= at && at < self.behind
+    pub(super) fn copies(&self, at: InsnId) -> bool {
+        self.range.contains(at)
     }
 
-    /// The bytes written over by the splice; they may go on into the room behind what is displaced.
-    pub(super) fn splice(&self, outline: &Outline<'_>) -> Span {
-        let bytes = match self.kind {
-            Kind::Jump => SPLICE_BYTES,
-            Kind::Short => SHORT_SPLICE_BYTES,
-            Kind::Tracer => 0,
-            Kind::Trap => 1,
-        };
-        Span::new(outline.start(self.first), bytes)
+    /// The bytes that the splice overwrites; they may extend into padding after the displaced instructions.
+    pub(super) fn splice(&self, body: &Body<'_>) -> Span {
+        Span::new(body.start(self.range.first), self.form.bytes())
     }
 }
 
-/// One past the last of the instructions from `first` up to `behind` that it takes to come to `end`.
-pub(super) fn up_to(outline: &Outline<'_>, first: Number, behind: Number, end: Addr) -> Number {
-    let enough = (first..behind).find(|&at| outline.end(at) >= end);
-    enough.map_or(behind, |last| last + 1)
+/// The shortest beginning of `range` that extends to `end`, or all of it.
+pub(super) fn up_to(body: &Body<'_>, range: InsnRange, end: Addr) -> InsnRange {
+    let last = range.iter().find(|&at| body.end(at) >= end);
+    InsnRange {
+        end: last.map_or(range.end, InsnId::next),
+        ..range
+    }
 }
 
-/// The last instruction from `from` to `at` that has `bytes` before `limit`.
+/// The last instruction from `from` to `to`, both included, that begins `bytes` or more before `limit`.
 pub(super) fn latest(
-    outline: &Outline<'_>,
-    from: Number,
-    at: Number,
+    body: &Body<'_>,
+    from: InsnId,
+    to: InsnId,
     bytes: u64,
     limit: Addr,
-) -> Option<Number> {
-    (from..=at)
+) -> Option<InsnId> {
+    let range = InsnRange {
+        first: from,
+        end: to.next(),
+    };
+    range
+        .iter()
         .rev()
-        .find(|&start| outline.start(start).add(bytes) <= limit)
+        .find(|&start| body.start(start).add(bytes) <= limit)
 }
 
-/// The sites of a segment that copy `points`, sorted instructions of it: each begins at one where it
-/// can, and one serves several where they would meet.
-pub(super) fn sites(
-    outline: &Outline<'_>,
-    segment: Segment,
-    points: &[Number],
-    trap: bool,
-) -> Vec<Draft> {
+/// The form of splice that a segment can host: `None` if it is a single byte.
+pub(super) fn form_of(body: &Body<'_>, segment: Segment) -> Option<SpliceForm> {
+    let capacity = body.capacity(segment);
+    [SpliceForm::Jump, SpliceForm::Short]
+        .into_iter()
+        .find(|form| form.bytes() <= capacity)
+}
+
+/// The sites of a segment that copy `points`, sorted instructions of it: each begins at a point where it
+/// can, and one serves several points where sites would overlap.
+pub(super) fn sites(body: &Body<'_>, segment: Segment, points: &[InsnId]) -> Vec<Draft> {
     let (Some(&first), Some(&last)) = (points.first(), points.last()) else {
         return Vec::new();
     };
-    if trap {
-        return vec![Draft::new(Kind::Trap, first, last + 1)];
-    }
-    if outline.room(segment) < SPLICE_BYTES {
-        return vec![short(outline, segment, first, last)];
+    if form_of(body, segment) != Some(SpliceForm::Jump) {
+        return vec![short(body, segment, first, last)];
     }
     let mut sites: Vec<Draft> = Vec::new();
     for &at in points {
         if sites.last().is_some_and(|site| site.copies(at)) {
             continue;
         }
-        let end = outline.start(at).add(SPLICE_BYTES);
-        let behind = up_to(outline, at, segment.behind, end);
-        sites.push(Draft::new(Kind::Jump, at, behind));
+        let end = body.start(at).add(SPLICE_BYTES);
+        let rest = InsnRange {
+            first: at,
+            ..segment.range
+        };
+        sites.push(Draft::new(SpliceForm::Jump, up_to(body, rest, end)));
     }
-    // The room may end before the last splice does: it begins earlier then, or is one with the one before.
-    if let Some(site) = sites.pop() {
-        let from = sites.last().map_or(segment.first, |before| before.behind);
-        let fits = latest(outline, from, site.first, SPLICE_BYTES, segment.room);
+    // The segment may end before the last splice does: then its site begins earlier, or joins the one before.
+    if let Some(mut site) = sites.pop() {
+        let from = sites.last().map(|before| before.range.end);
+        let from = from.unwrap_or(segment.range.first);
+        let fits = latest(body, from, site.range.first, SPLICE_BYTES, segment.limit);
         match (fits, sites.last_mut()) {
-            (Some(first), _) => sites.push(Draft { first, ..site }),
-            (None, Some(before)) => before.behind = site.behind,
-            (None, None) => {}
+            (Some(first), _) => {
+                site.range.first = first;
+                sites.push(site);
+            }
+            (None, Some(before)) => before.range.end = site.range.end,
+            (None, None) => debug_assert!(false, "a segment with room for a jump has none"),
         }
     }
     sites
 }
 
-/// One site instead of those of a segment, for the room behind its splice.
-pub(super) fn merge(segment: Segment, sites: &mut Vec<Draft>) {
-    if let (Some(first), Some(last)) = (sites.first(), sites.last())
-        && first.kind == Kind::Jump
-    {
-        let one = Draft::new(Kind::Jump, segment.first, last.behind);
-        sites.clear();
-        sites.push(one);
-    }
-}
-
-fn short(outline: &Outline<'_>, segment: Segment, first: Number, last: Number) -> Draft {
-    let fits = latest(
-        outline,
-        segment.first,
+fn short(body: &Body<'_>, segment: Segment, first: InsnId, last: InsnId) -> Draft {
+    let form = SpliceForm::Short;
+    let from = segment.range.first;
+    let first = latest(body, from, first, form.bytes(), segment.limit).unwrap_or(from);
+    let end = body.start(first).add(form.bytes());
+    let rest = InsnRange {
         first,
-        SHORT_SPLICE_BYTES,
-        segment.room,
-    );
-    let first = fits.unwrap_or(segment.first);
-    let end = outline.start(first).add(SHORT_SPLICE_BYTES);
-    let behind = up_to(outline, first, segment.behind, end).max(last + 1);
-    Draft::new(Kind::Short, first, behind)
+        ..segment.range
+    };
+    let mut range = up_to(body, rest, end);
+    range.end = range.end.max(last.next());
+    Draft::new(form, range)
 }

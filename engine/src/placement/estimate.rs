@@ -1,88 +1,113 @@
-//! What a pass through a function costs, roughly, by how the function looks.
+//! A static estimate of the jumps that a pass through a function costs.
 
 use iced_x86::FlowControl;
 
-use super::draft::{Draft, Kind};
-use super::segments::{BlockNumber, Number, Outline};
-use super::solve::Part;
-use super::style::StyleCost;
+use super::body::Body;
+use super::continuations::displacing;
+use super::draft::Draft;
+use super::ids::{BlockId, InsnId};
+use super::solve::ProblemPart;
+use super::splice::SpliceForm;
+use crate::ids::Ids;
 
-/// Jumps between the text and the patches of a function's sites expected on one pass.
-pub(super) fn jumps(part: &Part<'_>) -> f64 {
+/// Assumed executions of a block in a loop on one pass.
+pub(super) const LOOP: f64 = 8.0;
+/// Jumps that take as long as a call of the function tracer.
+pub(super) const TRACER: f64 = 20.0;
+/// Jumps that take as long as an `int3`.
+pub(super) const TRAP: f64 = 200.0;
+
+/// Expected jumps on one pass between the original code and the patches of a function's sites.
+pub(super) fn jumps(part: &ProblemPart<'_>) -> f64 {
     if part.drafts.is_empty() {
         return 0.0;
     }
-    let look = Look {
+    let estimate = Estimate {
         part,
-        outline: &part.outline,
-        weights: weights(&part.outline),
-        runs: part.runs.edges(),
+        body: &part.body,
+        weights: weights(&part.body),
+        continued: part.continuations.edges(),
     };
-    let into = part.drafts.iter().map(|draft| {
-        let jumps = match draft.kind {
-            Kind::Jump => 1.0,
-            Kind::Short => 2.0,
-            Kind::Tracer => StyleCost::TRACER,
-            Kind::Trap => StyleCost::TRAP,
+    let into = part.drafts.values().iter().map(|draft| {
+        let jumps = match draft.form {
+            SpliceForm::Jump => 1.0,
+            SpliceForm::Short => 2.0,
+            SpliceForm::Tracer => TRACER,
+            SpliceForm::Trap => TRAP,
         };
-        jumps * look.arrivals(draft)
+        jumps * estimate.arrivals(draft)
     });
-    let out = (0..part.outline.len()).filter_map(|at| look.leaves(at));
+    let insns = part.body.insns().iter();
+    let out = insns.filter_map(|at| estimate.leaves(at));
     into.sum::<f64>() + out.sum::<f64>()
 }
 
-/// How often each block is expected to run on one pass: once, or more in a loop.
-fn weights(outline: &Outline<'_>) -> Vec<f64> {
-    let count = outline.blocks() as usize;
-    let next = |block: usize| {
-        let ways = block_ways(outline, u32::try_from(block).unwrap_or(u32::MAX));
-        ways.into_iter().map(|to| outline.block_of(to) as usize)
+/// State of a block in Tarjan's algorithm.
+#[derive(Clone, Copy, Default)]
+struct Visit {
+    /// The order of its visit, once it was visited.
+    number: Option<usize>,
+    /// The least number of a block that is reachable from it and in its component.
+    low: usize,
+    /// True until its component is complete.
+    open: bool,
+}
+
+/// Expected executions of each block on one pass: one, or more in a loop.
+fn weights(body: &Body<'_>) -> Ids<BlockId, f64> {
+    let next = |block: BlockId| {
+        let targets = targets(body, block).into_iter();
+        targets.map(|to| body.block_of(to)).collect::<Vec<_>>()
     };
     // Strongly connected components (Tarjan, Depth-first search and linear graph algorithms, 1972).
-    let mut number = vec![usize::MAX; count];
-    let mut low = vec![usize::MAX; count];
-    let mut open: Vec<usize> = Vec::new();
-    let mut is_open = vec![false; count];
-    let mut weights = vec![1.0; count];
-    let mut numbers = 0;
-    for root in 0..count {
-        if number.get(root) != Some(&usize::MAX) {
+    let mut visits: Ids<BlockId, Visit> = body.blocks().map(|_| Visit::default()).collect();
+    let mut weights = Ids::like(&visits, 1.0);
+    let mut open: Vec<BlockId> = Vec::new();
+    let mut count = 0;
+    let mut visit = |visits: &mut Ids<BlockId, Visit>, open: &mut Vec<BlockId>, block| {
+        visits[block] = Visit {
+            number: Some(count),
+            low: count,
+            open: true,
+        };
+        count += 1;
+        open.push(block);
+    };
+    for root in body.blocks() {
+        if visits[root].number.is_some() {
             continue;
         }
-        let mut way: Vec<(usize, Vec<usize>)> = vec![(root, next(root).collect())];
-        let mut begin = Some(root);
-        while let Some((block, left)) = way.last_mut() {
+        visit(&mut visits, &mut open, root);
+        let mut path: Vec<(BlockId, Vec<BlockId>)> = vec![(root, next(root))];
+        while let Some((block, rest)) = path.last_mut() {
             let block = *block;
-            if begin.take().is_some() {
-                for list in [&mut number, &mut low] {
-                    set(list, block, numbers);
-                }
-                numbers += 1;
-                open.push(block);
-                set(&mut is_open, block, true);
-            }
-            if let Some(to) = left.pop() {
-                if number.get(to) == Some(&usize::MAX) {
-                    way.push((to, next(to).collect()));
-                    begin = Some(to);
-                } else if is_open.get(to) == Some(&true) {
-                    lower(&mut low, block, number.get(to).copied());
+            if let Some(to) = rest.pop() {
+                match visits[to].number {
+                    None => {
+                        visit(&mut visits, &mut open, to);
+                        path.push((to, next(to)));
+                    }
+                    Some(number) if visits[to].open => {
+                        visits[block].low = visits[block].low.min(number);
+                    }
+                    Some(_) => {}
                 }
                 continue;
             }
-            way.pop();
-            let own = low.get(block).copied();
-            if let Some((before, _)) = way.last() {
-                lower(&mut low, *before, own);
+            path.pop();
+            let low = visits[block].low;
+            if let Some((before, _)) = path.last() {
+                visits[*before].low = visits[*before].low.min(low);
             }
-            if own == number.get(block).copied() {
-                let first = open.iter().rposition(|&one| one == block).unwrap_or(0);
-                let component = open.split_off(first.min(open.len()));
-                let is_loop = component.len() > 1 || next(block).any(|to| to == block);
-                for one in component {
-                    set(&mut is_open, one, false);
+            if visits[block].number == Some(low) {
+                let first = open.iter().rposition(|&entry| entry == block);
+                debug_assert!(first.is_some(), "{block:?} is open");
+                let component = open.split_off(first.unwrap_or(open.len()));
+                let is_loop = component.len() > 1 || next(block).contains(&block);
+                for member in component {
+                    visits[member].open = false;
                     if is_loop {
-                        set(&mut weights, one, StyleCost::LOOP);
+                        weights[member] = LOOP;
                     }
                 }
             }
@@ -91,102 +116,79 @@ fn weights(outline: &Outline<'_>) -> Vec<f64> {
     weights
 }
 
-/// Where in the outline a block leads.
-fn block_ways(outline: &Outline<'_>, block: BlockNumber) -> Vec<Number> {
-    outline
-        .body(block)
-        .map(|(_, last)| outline.next(last))
-        .unwrap_or_default()
+/// The instructions of the body that a block targets.
+fn targets(body: &Body<'_>, block: BlockId) -> Vec<InsnId> {
+    let ends = body.ends_of(block);
+    debug_assert!(ends.is_some(), "{block:?} has instructions");
+    ends.map(|(_, last)| body.next(last)).unwrap_or_default()
 }
 
-fn set<T>(list: &mut [T], at: usize, value: T) {
-    if let Some(place) = list.get_mut(at) {
-        *place = value;
-    }
+struct Estimate<'l, 'a> {
+    part: &'l ProblemPart<'a>,
+    body: &'l Body<'a>,
+    weights: Ids<BlockId, f64>,
+    /// Edges after which patches continue: sorted.
+    continued: Vec<(InsnId, InsnId)>,
 }
 
-fn lower(low: &mut [usize], at: usize, to: Option<usize>) {
-    if let (Some(place), Some(to)) = (low.get_mut(at), to) {
-        *place = to.min(*place);
-    }
-}
-
-struct Look<'l, 'a> {
-    part: &'l Part<'a>,
-    outline: &'l Outline<'a>,
-    /// By block.
-    weights: Vec<f64>,
-    /// Edges behind which patches run on: sorted.
-    runs: Vec<(Number, Number)>,
-}
-
-impl Look<'_, '_> {
-    fn weight(&self, block: BlockNumber) -> f64 {
-        self.weights.get(block as usize).copied().unwrap_or(1.0)
+impl Estimate<'_, '_> {
+    /// Expected transfers from one block to another.
+    fn edge(&self, from: BlockId, to: BlockId) -> f64 {
+        let targets = targets(self.body, from).len();
+        let leaves = self.body.successors(from).is_none();
+        #[expect(clippy::cast_precision_loss, reason = "blocks have few targets")]
+        let share = self.weights[from] / (targets + usize::from(leaves)).max(1) as f64;
+        share.min(self.weights[to])
     }
 
-    /// How often control goes from one block to another.
-    fn edge(&self, from: BlockNumber, to: BlockNumber) -> f64 {
-        let ways = block_ways(self.outline, from).len();
-        let leaves = self.outline.successors(from).is_none();
-        #[expect(clippy::cast_precision_loss, reason = "blocks have few ways out")]
-        let share = self.weight(from) / (ways + usize::from(leaves)).max(1) as f64;
-        share.min(self.weight(to))
+    fn continues(&self, from: InsnId, to: InsnId) -> bool {
+        self.continued.binary_search(&(from, to)).is_ok()
     }
 
-    fn runs_on(&self, from: Number, to: Number) -> bool {
-        self.runs.binary_search(&(from, to)).is_ok()
-    }
-
-    /// How often control comes to a site by the text.
+    /// Expected entries of control into a site from the original code.
     fn arrivals(&self, draft: &Draft) -> f64 {
-        let outline = self.outline;
-        let at = draft.first;
-        let block = outline.block_of(at);
-        if !outline.begins(at) {
-            return if self.runs_on(at.saturating_sub(1), at) {
-                0.0
-            } else {
-                self.weight(block)
-            };
+        let body = self.body;
+        let at = draft.range.first;
+        let block = body.block_of(at);
+        if !body.begins_block(at) {
+            let previous = at.previous();
+            let continues = previous.is_some_and(|previous| self.continues(previous, at));
+            return if continues { 0.0 } else { self.weights[block] };
         }
-        let known = outline.ways(at);
-        let from_elsewhere = known.is_err();
-        let ways = outline.from(block);
-        let ways = ways.iter().filter(|&&from| !self.runs_on(from, at));
-        let ways = ways.map(|&from| self.edge(outline.block_of(from), block));
-        f64::from(u8::from(from_elsewhere)) + ways.sum::<f64>()
+        let from_elsewhere = body.predecessors(at).is_err();
+        let sources = body.sources(block);
+        let sources = sources.iter().filter(|&&from| !self.continues(from, at));
+        let edges = sources.map(|&from| self.edge(body.block_of(from), block));
+        f64::from(u8::from(from_elsewhere)) + edges.sum::<f64>()
     }
 
-    /// How often a patch leaves for the text by a jump behind the instruction.
-    fn leaves(&self, at: Number) -> Option<f64> {
-        let outline = self.outline;
+    /// Expected exits of patches by a jump after the instruction; `None` if none has a copy of it.
+    fn leaves(&self, at: InsnId) -> Option<f64> {
+        let body = self.body;
+        let continuations = &self.part.continuations;
         let drafts = &self.part.drafts;
-        let behind = drafts.partition_point(|draft| draft.first <= at);
-        let site = behind
-            .checked_sub(1)
-            .and_then(|draft| drafts.get(draft))
-            .filter(|draft| draft.copies(at));
-        let copied = self.part.runs.copying(at).next().is_some();
-        if site.is_none() && !copied {
+        let site = displacing(drafts, at);
+        let is_copied = continuations.copying(at).next().is_some();
+        if site.is_none() && !is_copied {
             return None;
         }
-        let flow = outline.instruction(at)?.flow_control();
-        let runs_on = matches!(
+        let flow = body.instruction(at)?.flow_control();
+        let falls_through = matches!(
             flow,
             FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::Interrupt
         );
-        let next = at + 1;
-        let same = next < outline.len() && !outline.begins(next);
-        let straight = site.is_some_and(|site| site.copies(next))
-            || self.runs_on(at, next)
-            || same && copied && self.part.runs.copying(next).next().is_some();
-        let block = outline.block_of(at);
-        (runs_on && !straight).then(|| {
-            if same {
-                self.weight(block)
+        let next = at.next();
+        let exists = body.insns().contains(next);
+        let is_same_block = exists && !body.begins_block(next);
+        let is_straight = site.is_some_and(|site| drafts[site].copies(next))
+            || self.continues(at, next)
+            || is_same_block && is_copied && continuations.copying(next).next().is_some();
+        let block = body.block_of(at);
+        (falls_through && !is_straight).then(|| {
+            if is_same_block {
+                self.weights[block]
             } else {
-                self.edge(block, outline.block_of(next.min(outline.len() - 1)))
+                self.edge(block, body.block_of(if exists { next } else { at }))
             }
         })
     }

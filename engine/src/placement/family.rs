@@ -1,5 +1,5 @@
-//! Functions whose code stands in several places: what GCC took out of the way (`.cold`) branches back
-//! into its function, so both are looked at as one.
+//! Functions whose code is in several places: a part that GCC moved elsewhere (`.cold`) branches back into
+//! its function, so both are placed as one.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,42 +10,35 @@ use crate::cfg::Cfg;
 use crate::code::{Decision, Function, FunctionId};
 use crate::{Addr, Image};
 
-/// Graphs that are looked at as one, and which of those given they are.
+/// Graphs that are placed as one.
 pub(super) struct Family<'a> {
     pub(super) graphs: Vec<Cow<'a, Cfg>>,
-    /// By index of the graph given.
+    /// Indices of those that were given.
     pub(super) given: Vec<usize>,
 }
 
-/// Puts every function together with its parts, whether their graphs are given or not. A graph that
-/// refuses stands alone.
+/// Groups every function with its parts, whether their graphs are given or not. A graph that refuses is alone.
 pub(super) fn families<'a>(image: &'a Image, graphs: &[&'a Cfg]) -> Vec<Family<'a>> {
-    let mut alone: Vec<usize> = Vec::new();
-    let mut by_root: BTreeMap<FunctionId, Vec<usize>> = BTreeMap::new();
-    for (index, cfg) in graphs.iter().enumerate() {
+    let mut alone: Vec<(usize, &'a Cfg)> = Vec::new();
+    let mut by_root: BTreeMap<FunctionId, Vec<(usize, &'a Cfg)>> = BTreeMap::new();
+    for (index, &cfg) in graphs.iter().enumerate() {
         if cfg.refusal.is_some() {
-            alone.push(index);
+            alone.push((index, cfg));
         } else {
-            by_root.entry(root(image, cfg)).or_default().push(index);
+            by_root
+                .entry(root(image, cfg))
+                .or_default()
+                .push((index, cfg));
         }
     }
     let mut families: Vec<Family<'a>> = Vec::with_capacity(alone.len() + by_root.len());
-    families.extend(alone.into_iter().map(|index| {
-        Family {
-            graphs: graphs
-                .get(index)
-                .copied()
-                .map(Cow::Borrowed)
-                .into_iter()
-                .collect(),
-            given: vec![index],
-        }
+    families.extend(alone.into_iter().map(|(index, cfg)| Family {
+        graphs: vec![Cow::Borrowed(cfg)],
+        given: vec![index],
     }));
     for (function, given) in by_root {
         let mut members: Vec<Cow<'a, Cfg>> = Vec::with_capacity(given.len());
-        members.extend(
-            (given.iter()).filter_map(|&index| graphs.get(index).copied().map(Cow::Borrowed)),
-        );
+        members.extend(given.iter().map(|&(_, cfg)| Cow::Borrowed(cfg)));
         add(image, &mut members, function);
         let root = members.iter().find(|cfg| cfg.function == function);
         for part in root.map(|cfg| parts(image, cfg)).unwrap_or_default() {
@@ -54,13 +47,13 @@ pub(super) fn families<'a>(image: &'a Image, graphs: &[&'a Cfg]) -> Vec<Family<'
         members.shrink_to_fit();
         families.push(Family {
             graphs: members,
-            given,
+            given: given.into_iter().map(|(index, _)| index).collect(),
         });
     }
     families
 }
 
-/// Adds the graph of a function that is not there yet, unless it refuses.
+/// Adds the graph of a function that is not among the members yet, unless it refuses.
 fn add(image: &Image, members: &mut Vec<Cow<'_, Cfg>>, function: FunctionId) {
     if members.iter().all(|cfg| cfg.function != function) {
         let cfg = Cfg::of(image, function);
@@ -70,7 +63,7 @@ fn add(image: &Image, members: &mut Vec<Cow<'_, Cfg>>, function: FunctionId) {
     }
 }
 
-/// The function that a graph is a part of, or its own.
+/// The function whose part a graph is, or its own.
 fn root(image: &Image, cfg: &Cfg) -> FunctionId {
     if !image.function(cfg.function).is_some_and(Function::is_part) {
         return cfg.function;
@@ -83,7 +76,7 @@ fn root(image: &Image, cfg: &Cfg) -> FunctionId {
     whole.unwrap_or(cfg.function)
 }
 
-/// Where the branch at the end of a block leads; that of a static key where the key sends it.
+/// The target of the branch at the end of a block; of a static key's, that of the key's decision.
 pub(crate) fn branch_target(image: &Image, branch: &Instruction) -> Addr {
     match image.decided(Addr(branch.ip())).map(|site| site.by) {
         Some(Decision::StaticKey { target, .. }) => target,
@@ -91,7 +84,7 @@ pub(crate) fn branch_target(image: &Image, branch: &Instruction) -> Addr {
     }
 }
 
-/// The parts that a function branches to.
+/// The parts that only this function branches to.
 pub(crate) fn parts(image: &Image, cfg: &Cfg) -> Vec<FunctionId> {
     let mut parts: Vec<FunctionId> = Vec::new();
     for last in cfg

@@ -1,325 +1,265 @@
-//! From what was worked out to sites, bounces and points.
+//! From a solved problem to sites, bounces and points.
 
-use super::draft::{Draft, Kind};
-use super::hooks::Event;
-use super::segments::{Number, Outline};
-use super::slots::{Host, Slot};
-use super::solve::{Part, Problem, no_part};
-use super::{
-    Bounce, BounceIndex, Continuation, InsnEdge, Point, Reached, SPLICE_BYTES, Site, SiteIndex,
-    Slot as Bytes, Solution, Splice, Tactic,
-};
+use super::continuations::{beginning_at, displacing};
+use super::draft::Draft;
+use super::ids::{BounceIndex, DraftId, InsnId, InsnRange, PartId, SiteIndex};
+use super::slots::{Host, SlotOffer};
+use super::solution::{Bounce, Continuation, InsnEdge, Point, Reached, Site, Slot, Solution};
+use super::solve::{Problem, ProblemPart};
+use super::splice::SPLICE_BYTES;
+use super::splice::SpliceForm;
+use super::tactic::Tactic;
+use super::tactics::block_relocation;
+use super::tactics::search::HookEvent;
+use crate::ids::{Id, Ids};
 use crate::{Addr, Refusal, Rule, Span};
 
-/// Sites by number: the part, and the index among its drafts.
-struct Numbers {
-    order: Vec<(Addr, u32, u32)>,
-    /// By part, by draft.
-    numbers: Vec<Vec<SiteIndex>>,
+/// Numbering of drafts as sites of the solution, in order of address.
+struct SiteNumbers {
+    /// By address.
+    order: Ids<SiteIndex, (Addr, PartId, DraftId)>,
+    numbers: Ids<PartId, Ids<DraftId, SiteIndex>>,
 }
 
-impl Numbers {
-    fn of(parts: &[Part<'_>]) -> Self {
-        let mut order = Vec::new();
-        order.reserve_exact(parts.iter().map(|part| part.drafts.len()).sum());
-        for (index, part) in (0_u32..).zip(parts) {
-            let drafts = (0_u32..).zip(&part.drafts);
-            order
-                .extend(drafts.map(|(draft, site)| (part.outline.start(site.first), index, draft)));
+impl SiteNumbers {
+    fn of(parts: &Ids<PartId, ProblemPart<'_>>) -> Self {
+        let count = parts.values().iter().map(|part| part.drafts.len()).sum();
+        let mut order = Vec::with_capacity(count);
+        for (index, part) in parts.iter() {
+            let drafts = part.drafts.iter();
+            order.extend(
+                drafts.map(|(draft, site)| (part.body.start(site.range.first), index, draft)),
+            );
         }
         order.sort_unstable();
-        let mut numbers: Vec<Vec<SiteIndex>> = parts
-            .iter()
-            .map(|part| vec![SiteIndex(u32::MAX); part.drafts.len()])
-            .collect();
-        for (number, &(_, part, draft)) in (0_u32..).zip(&order) {
-            let part = numbers.get_mut(part as usize);
-            let place = part.and_then(|part| part.get_mut(draft as usize));
-            if let Some(place) = place {
-                *place = SiteIndex(number);
-            }
+        let order: Ids<SiteIndex, _> = order.into();
+        let parts = parts.values().iter();
+        let unknown = SiteIndex(u32::MAX);
+        let mut numbers: Ids<PartId, _> =
+            parts.map(|part| Ids::like(&part.drafts, unknown)).collect();
+        for (number, &(_, part, draft)) in order.iter() {
+            numbers[part][draft] = number;
         }
         Self { order, numbers }
     }
-
-    fn site(&self, part: usize, draft: usize) -> Option<SiteIndex> {
-        self.numbers.get(part)?.get(draft).copied()
-    }
 }
 
-/// The draft that begins at an instruction, by index.
-fn at(part: &Part<'_>, first: Number) -> Option<usize> {
-    part.drafts
-        .binary_search_by_key(&first, |draft| draft.first)
-        .ok()
-}
-
-/// The draft that displaces an instruction.
-fn displacing(part: &Part<'_>, at: Number) -> Option<usize> {
-    let behind = part.drafts.partition_point(|draft| draft.first <= at);
-    let index = behind.checked_sub(1)?;
-    part.drafts
-        .get(index)
-        .filter(|draft| draft.copies(at))
-        .map(|_| index)
-}
-
-/// The placement of a solved problem, from which it takes what was asked.
+/// Returns the solution of a solved problem, whose requests it takes.
 pub(super) fn finish(problem: &mut Problem<'_, '_>) -> Solution {
-    let asked = std::mem::take(&mut problem.asked);
-    let numbers = Numbers::of(&problem.parts);
-    let mut bounces: Vec<(Bounce, Slot, usize)> = Vec::with_capacity(problem.taken.len());
-    for &(index, first, slot) in &problem.taken {
-        let host = problem.parts.get(slot.function);
-        let exposed = |at: Option<usize>| {
-            at.and_then(|draft| numbers.site(slot.function, draft))
-                .map(Bytes::Exposed)
-        };
-        let bytes = match slot.host {
-            Host::Padding => Some(Bytes::Padding),
-            Host::Site(first) => exposed(host.and_then(|host| at(host, first))),
-            Host::Donor(..) => exposed(host.and_then(|host| before(host, slot.at))),
-        };
-        let site = problem
-            .parts
-            .get(index)
-            .and_then(|part| numbers.site(index, at(part, first)?));
-        if let (Some(bytes), Some(site)) = (bytes, site) {
-            let bounce = Bounce {
-                at: slot.at,
-                slot: bytes,
-                site,
-            };
-            bounces.push((bounce, slot, index));
-        }
-    }
-    bounces.sort_unstable_by_key(|(bounce, ..)| bounce.at);
-    let mut by_site: Vec<Option<(BounceIndex, Tactic)>> = vec![None; numbers.order.len()];
+    let requests = std::mem::take(&mut problem.requests);
+    let numbers = SiteNumbers::of(&problem.parts);
+    let bounces = bounces(problem, &numbers);
+    let mut by_site: Ids<SiteIndex, Option<(BounceIndex, Tactic)>> =
+        Ids::like(&numbers.order, None);
     let mut hosted: Vec<(SiteIndex, Addr)> = Vec::new();
-    for (number, (bounce, slot, part)) in (0_u32..).zip(&bounces) {
-        if let Some(site) = by_site.get_mut(bounce.site.0 as usize) {
-            *site = Some((BounceIndex(number), slot.tactic(*part == slot.function)));
-        }
-        if let Bytes::Exposed(host) = bounce.slot {
+    for (number, (bounce, offer, part)) in bounces.iter() {
+        by_site[bounce.site] = Some((number, offer.tactic(*part == offer.part)));
+        if let Slot::Exposed(host) = bounce.slot {
             hosted.push((host, bounce.at));
         }
     }
     hosted.sort_unstable();
-    let sites = numbers
-        .order
-        .iter()
-        .enumerate()
-        .filter_map(|(number, &(_, part, draft))| {
-            let part = problem.parts.get(part as usize)?;
-            let bounce = by_site
-                .get(number)
-                .copied()
-                .flatten()
-                .map(|(bounce, _)| bounce);
-            let own = SiteIndex(u32::try_from(number).ok()?);
-            let first = hosted.partition_point(|&(host, _)| host < own);
-            let behind = hosted.partition_point(|&(host, _)| host <= own);
-            let hosted = hosted.get(first..behind).unwrap_or_default();
-            site(part, draft as usize, bounce, hosted)
-        });
-    // Filtering, an iterator does not know how many there will be.
-    let mut all: Vec<Site> = Vec::with_capacity(numbers.order.len());
-    all.extend(sites);
-    let mut sites = all;
-    // There may be a million: they go where the asks were.
-    let hooks = asked.into_iter().map(|(index, _, way)| {
-        let (tactic, event) = way.map_err(|refusal| *refusal)?;
-        let index = index as usize;
-        match problem.parts.get(index) {
-            Some(part) => reached(part, index, (tactic, &event), &numbers, &by_site),
-            None => no_part(),
-        }
+    // There may be a million: exactly as much memory as they take.
+    let mut sites: Vec<Site> = Vec::with_capacity(numbers.order.len());
+    for (number, &(_, part, draft)) in numbers.order.iter() {
+        let bounce = by_site[number].map(|(bounce, _)| bounce);
+        let first = hosted.partition_point(|&(host, _)| host < number);
+        let end = hosted.partition_point(|&(host, _)| host <= number);
+        let hosted = hosted.get(first..end).unwrap_or_default();
+        sites.extend(site(&problem.parts[part], draft, bounce, hosted));
+    }
+    debug_assert_eq!(sites.len(), numbers.order.len(), "each draft is a site");
+    let mut sites: Ids<SiteIndex, Site> = sites.into();
+    // There may be a million: they are collected into the memory of the requests.
+    let hooks = requests.into_values().into_iter().map(|request| {
+        let (tactic, event) = request.answer.map_err(|refusal| *refusal)?;
+        let part = (&problem.parts[request.part], request.part);
+        reached(part, (tactic, &event), &numbers, &by_site)
     });
     let hooks: Vec<_> = hooks.collect();
-    for &awaited in hooks
-        .iter()
-        .flatten()
-        .flat_map(|reached: &Reached| &reached.needs)
-    {
-        let part = numbers.order.get(awaited.0 as usize);
-        let draft = part.and_then(|&(_, part, draft)| {
-            problem.parts.get(part as usize)?.drafts.get(draft as usize)
-        });
-        if let (Some(site), Some(draft)) = (sites.get_mut(awaited.0 as usize), draft)
-            && draft.kind != Kind::Tracer
-        {
-            // Who is among them would go on by the text past what waits for this site.
-            site.overwritten = draft.behind - draft.first;
+    let reached = hooks.iter().flatten();
+    for &prerequisite in reached.flat_map(|reached: &Reached| &reached.needs) {
+        let (_, part, draft) = numbers.order[prerequisite];
+        let draft = problem.parts[part].drafts[draft];
+        let site = &mut sites[prerequisite];
+        // A thread inside these instructions would bypass the dependent site.
+        site.overwritten = site.splice.overwrites(draft.range.len());
+    }
+    let bounces = bounces.into_values().into_iter();
+    Solution {
+        sites: sites.into_values(),
+        hooks,
+        bounces: bounces.map(|(bounce, ..)| bounce).collect(),
+    }
+}
+
+/// All bounces by address, each with its slot and the function of its splice.
+fn bounces(
+    problem: &Problem<'_, '_>,
+    numbers: &SiteNumbers,
+) -> Ids<BounceIndex, (Bounce, SlotOffer, PartId)> {
+    let mut bounces = Vec::with_capacity(problem.assigned.len());
+    for assigned in &problem.assigned {
+        let offer = assigned.offer;
+        let host = &problem.parts[offer.part];
+        let exposed = |draft: Option<DraftId>| {
+            let number = draft.map(|draft| numbers.numbers[offer.part][draft]);
+            number.map(Slot::Exposed)
+        };
+        let slot = match offer.host {
+            Host::Padding => Some(Slot::Padding),
+            Host::Site(first) => exposed(beginning_at(&host.drafts, first)),
+            Host::Donor { .. } => exposed(before(host, offer.at)),
+        };
+        let drafts = &problem.parts[assigned.part].drafts;
+        let site = beginning_at(drafts, assigned.first);
+        debug_assert!(
+            slot.is_some() && site.is_some(),
+            "a bounce has a splice and a host"
+        );
+        if let (Some(slot), Some(site)) = (slot, site) {
+            let bounce = Bounce {
+                at: offer.at,
+                slot,
+                site: numbers.numbers[assigned.part][site],
+            };
+            bounces.push((bounce, offer, assigned.part));
         }
     }
-    Solution {
-        sites,
-        hooks,
-        bounces: bounces.into_iter().map(|(bounce, ..)| bounce).collect(),
-    }
+    bounces.sort_unstable_by_key(|(bounce, ..)| bounce.at);
+    bounces.into()
 }
 
 /// The last draft that begins before an address.
-fn before(part: &Part<'_>, at: Addr) -> Option<usize> {
-    let behind = part
-        .drafts
-        .partition_point(|draft| part.outline.start(draft.first) < at);
-    behind.checked_sub(1)
+fn before(part: &ProblemPart<'_>, at: Addr) -> Option<DraftId> {
+    let is_before = |draft: &Draft| part.body.start(draft.range.first) < at;
+    let count = part.drafts.values().partition_point(is_before);
+    count.checked_sub(1).map(DraftId::new)
 }
 
+/// A site, or `None` for a short splice without a bounce.
 fn site(
-    part: &Part<'_>,
-    index: usize,
+    part: &ProblemPart<'_>,
+    index: DraftId,
     bounce: Option<BounceIndex>,
     hosted: &[(SiteIndex, Addr)],
 ) -> Option<Site> {
-    let outline = &*part.outline;
-    let draft = part.drafts.get(index)?;
-    let splice = match draft.kind {
-        Kind::Jump => Splice::Jump,
-        Kind::Short => Splice::Short(bounce?),
-        Kind::Tracer => Splice::Tracer,
-        Kind::Trap => Splice::Trap,
+    let body = &*part.body;
+    let draft = &part.drafts[index];
+    let continuations = part.continuations.of_site(index).iter();
+    let splice = draft.form.with(bounce);
+    debug_assert!(splice.is_some(), "a short splice has no bounce");
+    let written = draft.splice(body);
+    let is_overwritten = |at: &InsnId| {
+        let bytes = body.span(InsnRange::one(*at));
+        let mut hosted = hosted.iter();
+        bytes.overlaps(written)
+            || hosted.any(|&(_, bounce)| bytes.overlaps(Span::new(bounce, SPLICE_BYTES)))
     };
-    let continuations = part.runs.of_site(index).iter();
+    let overwritten = draft.range.iter().filter(is_overwritten).count();
     Some(Site {
-        splice,
-        displaced: outline.span(draft.first, draft.behind),
-        overwritten: overwritten(outline, draft, hosted),
+        splice: splice?,
+        displaced: body.span(draft.range),
+        overwritten: u32::try_from(overwritten).unwrap_or(u32::MAX),
         continuations: continuations
-            .map(|&(from, to, first, behind)| Continuation {
-                edge: edge(outline, from, outline.start(to)),
-                copied: outline.span(first, behind),
+            .map(|run| Continuation {
+                edge: InsnEdge {
+                    from: body.start(run.from),
+                    to: body.start(run.to),
+                },
+                copied: body.span(run.copied),
             })
             .collect(),
     })
 }
 
-fn edge(outline: &Outline<'_>, from: Number, to: Addr) -> InsnEdge {
-    InsnEdge {
-        from: outline.start(from),
-        to,
-    }
-}
-
-/// Instructions that the splice or a bounce writes over.
-fn overwritten(outline: &Outline<'_>, draft: &Draft, hosted: &[(SiteIndex, Addr)]) -> u32 {
-    let splice = draft.splice(outline);
-    let written = (draft.first..draft.behind).filter(|&at| {
-        let bytes = outline.span(at, at + 1);
-        bytes.overlaps(splice)
-            || hosted
-                .iter()
-                .any(|&(_, bounce)| bytes.overlaps(Span::new(bounce, SPLICE_BYTES)))
-    });
-    u32::try_from(written.count()).unwrap_or(u32::MAX)
-}
-
-/// Where a hook's instruments stand, in all patches that its event may happen in.
+/// The points of a hook's instruments, in all patches in which its event may happen.
 ///
 /// # Errors
-/// [`Rule::Unreached`] if there is none: blocks that lead to each other alone are run in no patch.
+/// [`Rule::Unreached`] if there is none: blocks that only each other target are executed in no patch.
 fn reached(
-    part: &Part<'_>,
-    index: usize,
-    (reach, event): (Tactic, &Event),
-    numbers: &Numbers,
-    bounces: &[Option<(BounceIndex, Tactic)>],
+    (part, index): (&ProblemPart<'_>, PartId),
+    (approach, event): (Tactic, &HookEvent),
+    numbers: &SiteNumbers,
+    bounces: &Ids<SiteIndex, Option<(BounceIndex, Tactic)>>,
 ) -> Result<Reached, Refusal> {
-    let outline = &*part.outline;
-    let number = |draft: usize| numbers.site(index, draft);
+    let body = &*part.body;
+    let number = |draft: DraftId| numbers.numbers[index][draft];
     let mut points: Vec<(SiteIndex, Point)> = Vec::new();
     let mut needs: Vec<SiteIndex> = Vec::new();
-    let mut tactic = reach;
-    let mut add = |draft: Option<usize>, point| {
-        points.extend(draft.and_then(number).map(|site| (site, point)));
-    };
-    let mut own = |site: Option<usize>, at: Number| {
-        let draft = site.and_then(|site| part.drafts.get(site));
-        if draft.is_some_and(|draft| {
-            outline.start(at) >= draft.splice(outline).end && draft.kind == Kind::Jump
-        }) {
+    let mut tactic = approach;
+    let mut relocate = |site: Option<DraftId>, at: InsnId| {
+        if site.is_some_and(|site| block_relocation::is_used(body, &part.drafts[site], at)) {
             tactic = tactic.max(Tactic::BlockRelocation);
         }
     };
     match event {
-        Event::Before(at) => {
-            let site = displacing(part, *at);
-            own(site, *at);
-            let first = site
-                .and_then(|site| part.drafts.get(site))
-                .is_some_and(|site| site.first == *at);
-            let point = Point::Before(outline.start(*at));
-            add(site, if first { Point::Entry } else { point });
-            for site in part.runs.copying(*at) {
-                add(Some(site as usize), point);
-            }
+        HookEvent::Before(at) => {
+            let site = displacing(&part.drafts, *at);
+            relocate(site, *at);
+            let point = Point::Before(body.start(*at));
+            points.extend(site.map(|site| {
+                let is_first = part.drafts[site].range.first == *at;
+                (number(site), if is_first { Point::Entry } else { point })
+            }));
+            let copying = part.continuations.copying(*at);
+            points.extend(copying.map(|site| (number(site), point)));
         }
-        Event::On(edges) => {
+        HookEvent::On(edges) => {
             for &(from, to) in edges {
-                let point = Point::On(edge(outline, from, to));
-                let site = displacing(part, from);
-                if reach == Tactic::DirectSplice {
-                    own(site, from);
+                let point = Point::On(InsnEdge {
+                    from: body.start(from),
+                    to,
+                });
+                let site = displacing(&part.drafts, from);
+                if approach == Tactic::DirectSplice {
+                    relocate(site, from);
                 }
-                add(site, point);
-                for site in part.runs.copying(from) {
-                    add(Some(site as usize), point);
-                }
+                let copying = part.continuations.copying(from).chain(site);
+                points.extend(copying.map(|site| (number(site), point)));
             }
         }
-        Event::Arrives(firsts) => {
+        HookEvent::Arrives(firsts) => {
             for &first in firsts {
-                let site = at(part, first);
-                add(site, Point::Entry);
-                let awaited = site.and_then(|site| u32::try_from(site).ok()).into_iter();
-                let awaited = awaited.flat_map(|site| part.runs.awaited(site));
-                needs.extend(awaited.filter_map(|site| number(site as usize)));
+                let site = beginning_at(&part.drafts, first);
+                points.extend(site.map(|site| (number(site), Point::Entry)));
+                let site = site.into_iter();
+                let prerequisites = site.flat_map(|site| part.continuations.prerequisites(site));
+                needs.extend(prerequisites.map(number));
             }
         }
-        Event::Traced => add(
-            outline.tracer.and_then(|tracer| at(part, tracer)),
-            Point::Entry,
-        ),
+        HookEvent::Traced => {
+            let tracer = body.tracer;
+            let site = tracer.and_then(|tracer| beginning_at(&part.drafts, tracer));
+            points.extend(site.map(|site| (number(site), Point::Entry)));
+        }
     }
     if points.is_empty() {
         let at = match event {
-            Event::Before(at) => Some(*at),
-            Event::On(edges) => edges.first().map(|edge| edge.0),
-            Event::Arrives(firsts) => firsts.first().copied(),
-            Event::Traced => outline.tracer,
+            HookEvent::Before(at) => Some(*at),
+            HookEvent::On(edges) => edges.first().map(|edge| edge.0),
+            HookEvent::Arrives(firsts) => firsts.first().copied(),
+            HookEvent::Traced => body.tracer,
         };
-        let at = at.map_or(Addr(0), |at| outline.start(at));
         return Err(Refusal::new(
             Rule::Unreached,
-            at,
-            "nothing leads here but what nothing leads to",
+            at.map_or(Addr(0), |at| body.start(at)),
+            "the block is reachable only from unreachable blocks",
         ));
     }
     points.sort_unstable();
     points.dedup();
     needs.sort_unstable();
     needs.dedup();
-    for site in points
-        .iter()
-        .map(|&(site, _)| site)
-        .chain(needs.iter().copied())
-    {
-        let Some(&(_, _, draft)) = numbers.order.get(site.0 as usize) else {
-            continue;
+    for &site in points.iter().map(|(site, _)| site).chain(&needs) {
+        let (_, _, draft) = numbers.order[site];
+        let required = match part.drafts[draft].form {
+            SpliceForm::Jump => None,
+            SpliceForm::Short => bounces[site].map(|(_, tactic)| tactic),
+            SpliceForm::Tracer => Some(Tactic::Tracer),
+            SpliceForm::Trap => Some(Tactic::Trap),
         };
-        tactic = tactic.max(
-            match part.drafts.get(draft as usize).map(|draft| draft.kind) {
-                Some(Kind::Trap) => Tactic::Trap,
-                Some(Kind::Tracer) => Tactic::Tracer,
-                Some(Kind::Short) => bounces
-                    .get(site.0 as usize)
-                    .copied()
-                    .flatten()
-                    .map_or(tactic, |(_, tactic)| tactic),
-                _ => tactic,
-            },
-        );
+        tactic = tactic.max(required.unwrap_or(tactic));
     }
     Ok(Reached {
         tactic,

@@ -1,125 +1,138 @@
-//! Slots for bounces, as one problem: a matching of short splices with slots that are in reach of
-//! them.
+//! A matching of short splices with slots in their reach.
 //!
-//! The costs are the slots' alone, so that taking slots in order of cost, and moving what has one
-//! already wherever that makes room, ends with as many as can be and the cheapest of those (the sets
-//! of slots that can be matched are the independent sets of a transversal matroid: Edmonds and
-//! Fulkerson, Transversals and Matroid Partition, 1965).
+//! The costs are the slots' alone. So offering slots in order of cost, and moving matched splices to other
+//! slots along augmenting paths, ends with as many matched splices as possible and the cheapest slots of
+//! those (the sets of slots that can be matched are the independent sets of a transversal matroid: Edmonds
+//! and Fulkerson, Transversals and Matroid Partition, 1965).
 
 use crate::Addr;
+use crate::ids::{Id, Ids, id};
 
-/// How far `jmp rel8` at `splice` reaches: the first and last address it can lead to.
-pub(super) fn reach(splice: Addr) -> (Addr, Addr) {
-    let behind = splice.0.wrapping_add(2);
-    (
-        Addr(behind.wrapping_sub(128)),
-        Addr(behind.wrapping_add(127)),
-    )
+use super::splice::short_reach;
+
+id!(
+    /// A short splice of a [`Matching`], in order of address.
+    pub(super) ShortId
+);
+id!(
+    /// A slot of a [`Matching`], in the order offered.
+    pub(super) SlotId
+);
+
+/// A matching that grows with every slot offered.
+pub(super) struct Matching {
+    /// Addresses of short splices, sorted.
+    splices: Ids<ShortId, Addr>,
+    /// The slot of each splice.
+    pub(super) assigned: Ids<ShortId, Option<SlotId>>,
+    /// Addresses of the slots offered.
+    slots: Ids<SlotId, Addr>,
+    /// Splices from which no alternating path ends at a splice without a slot; none ever will.
+    closed: Ids<ShortId, bool>,
+    /// Splices visited by the last search.
+    visited: Vec<ShortId>,
+    /// The splices that may get slots now, if not all.
+    only: Option<Ids<ShortId, bool>>,
 }
 
-/// The matching so far.
-pub(super) struct Matching {
-    /// Where short splices are, sorted.
-    splices: Vec<Addr>,
-    /// The slot of each.
-    pub(super) taken: Vec<Option<u32>>,
-    /// Where the slots offered so far are.
-    slots: Vec<Addr>,
-    /// Splices from which no way leads to one without a slot; none ever will.
-    closed: Vec<bool>,
-    seen: Vec<u32>,
-    /// Whether only those that have nothing else are given slots now, and which those are.
-    needy: Option<Vec<bool>>,
+/// A slot on an alternating path, and the splices that it has still to try.
+struct PathStep {
+    slot: SlotId,
+    /// A splice in reach without a slot: the shortest path.
+    unmatched: Option<ShortId>,
+    rest: std::ops::Range<usize>,
+    /// The splice that gets the slot if the path is augmenting.
+    splice: ShortId,
 }
 
 impl Matching {
-    /// Of splices, sorted, that have no slot yet.
+    /// An empty matching of splices, sorted by address.
     pub(super) fn new(splices: Vec<Addr>) -> Self {
-        let count = splices.len();
+        let splices = Ids::from(splices);
         Self {
+            assigned: Ids::like(&splices, None),
+            closed: Ids::like(&splices, false),
             splices,
-            taken: vec![None; count],
-            slots: Vec::new(),
-            closed: vec![false; count],
-            seen: Vec::new(),
-            needy: None,
+            slots: Ids::new(),
+            visited: Vec::new(),
+            only: None,
         }
     }
 
-    /// From now on only these splices are given slots; or all again.
-    pub(super) fn only(&mut self, needy: Option<Vec<bool>>) {
-        self.needy = needy;
-        self.closed.fill(false);
+    /// Restricts slots offered from now on to these splices, or to none.
+    pub(super) fn restrict(&mut self, only: Option<Ids<ShortId, bool>>) {
+        self.only = only;
+        self.closed = Ids::like(&self.splices, false);
     }
 
-    /// The splices, as a range of their indexes, that reach `slot`.
-    pub(super) fn in_reach(&self, slot: Addr) -> std::ops::Range<usize> {
-        let first = self
-            .splices
-            .partition_point(|&splice| reach(splice).1 < slot);
-        let behind = self
-            .splices
-            .partition_point(|&splice| reach(splice).0 <= slot);
-        first..behind.max(first)
+    /// The splices that reach `slot`, as positions.
+    fn in_reach(&self, slot: Addr) -> std::ops::Range<usize> {
+        let splices = self.splices.values();
+        let first = splices.partition_point(|&splice| short_reach(splice).1 < slot);
+        let end = splices.partition_point(|&splice| short_reach(splice).0 <= slot);
+        first..end.max(first)
     }
 
-    /// Offers the next slot, which costs no less than those before: whether it is taken.
+    /// Offers the next slot, which costs no less than those before; returns whether it is taken.
     pub(super) fn offer(&mut self, at: Addr) -> bool {
-        let slot = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-        self.slots.push(at);
+        let slot = self.slots.push(at);
         self.offer_again(slot)
     }
 
-    /// Offers a slot by its number that was offered before and not taken.
-    pub(super) fn offer_again(&mut self, slot: u32) -> bool {
-        self.seen.clear();
-        let taken = self.find(slot);
-        // What was seen on a way that leads nowhere need not be seen again.
-        for &splice in &self.seen {
-            if let Some(closed) = self.closed.get_mut(splice as usize) {
-                *closed = !taken;
-            }
+    /// Offers a slot that was offered before and not taken.
+    pub(super) fn offer_again(&mut self, slot: SlotId) -> bool {
+        self.visited.clear();
+        let is_taken = self.augment(slot);
+        // Splices on no augmenting path need not be visited again.
+        for &splice in &self.visited {
+            self.closed[splice] = !is_taken;
         }
-        taken
+        is_taken
     }
 
-    /// Gives the slot to a splice, moving others on.
-    fn find(&mut self, slot: u32) -> bool {
-        let Some(&at) = self.slots.get(slot as usize) else {
-            return false;
-        };
-        let range = self.in_reach(at);
-        // One that has none is the shortest way.
-        let free = range
-            .clone()
-            .find(|&splice| self.taken.get(splice) == Some(&None));
-        for splice in free.into_iter().chain(range) {
-            let waits = self
-                .needy
-                .as_ref()
-                .is_some_and(|needy| needy.get(splice) != Some(&true));
-            if waits || self.closed.get(splice).copied().unwrap_or(true) {
+    /// Assigns the slot to a splice, and moves others along an augmenting path, found depth first.
+    fn augment(&mut self, slot: SlotId) -> bool {
+        let mut path = vec![self.step(slot)];
+        while let Some(step) = path.last_mut() {
+            let next = step.unmatched.take();
+            let Some(splice) = next.or_else(|| step.rest.next().map(ShortId::new)) else {
+                path.pop();
+                continue;
+            };
+            let may_get = self.only.as_ref().is_none_or(|only| only[splice]);
+            if !may_get || self.closed[splice] {
                 continue;
             }
-            if let Some(closed) = self.closed.get_mut(splice) {
-                *closed = true;
+            self.closed[splice] = true;
+            self.visited.push(splice);
+            step.splice = splice;
+            if let Some(held) = self.assigned[splice] {
+                path.push(self.step(held));
+                continue;
             }
-            self.seen.push(u32::try_from(splice).unwrap_or(u32::MAX));
-            let holds = self.taken.get(splice).copied().flatten();
-            if holds.is_none_or(|holds| self.find(holds)) {
-                if let Some(taken) = self.taken.get_mut(splice) {
-                    *taken = Some(slot);
-                }
-                return true;
+            for step in &path {
+                self.assigned[step.splice] = Some(step.slot);
             }
+            return true;
         }
         false
     }
 
+    fn step(&self, slot: SlotId) -> PathStep {
+        let rest = self.in_reach(self.slots[slot]);
+        let mut splices = rest.clone().map(ShortId::new);
+        PathStep {
+            slot,
+            unmatched: splices.find(|&splice| self.assigned[splice].is_none()),
+            splice: ShortId::new(rest.start),
+            rest,
+        }
+    }
+
     /// The splices without a slot.
-    pub(super) fn without(&self) -> impl Iterator<Item = usize> {
-        let numbered = self.taken.iter().enumerate();
-        numbered
+    pub(super) fn unmatched(&self) -> impl Iterator<Item = ShortId> {
+        let assigned = self.assigned.iter();
+        assigned
             .filter(|(_, slot)| slot.is_none())
             .map(|(splice, _)| splice)
     }
@@ -131,29 +144,47 @@ mod tests {
 
     use super::*;
 
-    /// The most splices that can have one of `slots`, and the least cost (the sum of their numbers), by
-    /// trying everything.
+    /// The maximum number of splices that can have one of `slots`, and the least cost (the sum of their
+    /// numbers), by exhaustive search.
     fn best(splices: &[Addr], slots: &[Addr], used: u32) -> (usize, usize) {
         let Some((&splice, rest)) = splices.split_first() else {
             return (0, 0);
         };
-        let (low, high) = reach(splice);
-        let mut found = best(rest, slots, used);
+        let (low, high) = short_reach(splice);
+        let mut best_of_all = best(rest, slots, used);
         for (number, &slot) in slots.iter().enumerate() {
             if used & (1 << number) == 0 && low <= slot && slot <= high {
                 let (count, cost) = best(rest, slots, used | 1 << number);
                 let this = (count + 1, cost + number);
-                if (this.0, std::cmp::Reverse(this.1)) > (found.0, std::cmp::Reverse(found.1)) {
-                    found = this;
+                if (this.0, std::cmp::Reverse(this.1))
+                    > (best_of_all.0, std::cmp::Reverse(best_of_all.1))
+                {
+                    best_of_all = this;
                 }
             }
         }
-        found
+        best_of_all
+    }
+
+    #[test]
+    fn an_augmenting_path_of_100_000_splices_needs_no_stack() {
+        const SPLICES: u64 = 100_000;
+        // Each slot is in reach of the splices before and after it alone.
+        let splice = |number: u64| Addr(0x10_0000 + 200 * number);
+        let mut matching = Matching::new((0..SPLICES).map(splice).collect());
+        for number in 0..SPLICES - 1 {
+            assert!(matching.offer(splice(number).add(100)));
+        }
+        assert_eq!(matching.unmatched().count(), 1);
+        assert!(matching.offer(Addr(splice(0).0 - 100)));
+        assert_eq!(matching.unmatched().count(), 0);
+        let first = matching.assigned[ShortId::new(0)].unwrap();
+        assert_eq!(first.index() as u64, SPLICES - 1, "all others have moved");
     }
 
     proptest! {
         #[test]
-        fn as_many_as_can_be_have_a_slot_and_the_cheapest(
+        fn a_matching_is_maximal_and_the_cheapest_of_its_size(
             mut splices in proptest::collection::vec((0_u64..900).prop_map(|at| Addr(0x1000 + at)), 0..6),
             slots in proptest::collection::vec((0_u64..900).prop_map(|at| Addr(0x1000 + at)), 0..7),
         ) {
@@ -165,15 +196,16 @@ mod tests {
                     cost += number;
                 }
             }
-            let taken: Vec<u32> = matching.taken.iter().flatten().copied().collect();
+            let assigned = matching.assigned.values();
+            let taken: Vec<usize> = assigned.iter().flatten().map(|slot| slot.index()).collect();
             let mut distinct = taken.clone();
             distinct.sort_unstable();
             distinct.dedup();
             prop_assert_eq!(distinct.len(), taken.len());
-            for (splice, slot) in splices.iter().zip(&matching.taken) {
+            for (splice, slot) in splices.iter().zip(assigned) {
                 if let Some(slot) = slot {
-                    let (low, high) = reach(*splice);
-                    prop_assert!((low..=high).contains(&slots[*slot as usize]));
+                    let (low, high) = short_reach(*splice);
+                    prop_assert!((low..=high).contains(&slots[slot.index()]));
                 }
             }
             let (count, least) = best(&splices, &slots, 0);

@@ -1,45 +1,48 @@
-//! What can be done at every block, before anyone clicks.
+//! The options of every block, each hook as if it were alone in a session.
 
 use std::fmt;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
+use super::body::Body;
 use super::family::families;
 use super::finish::finish;
-use super::segments::{BlockNumber, Number, Outline};
-use super::solve::{Ask, Neighbours, Problem};
-use super::{Solution, Tactic, Wanted};
+use super::ids::{BlockId, PartId};
+use super::solution::{Solution, Wanted};
+use super::solve::{Goal, Neighbours, Problem};
+use super::tactic::{Tactic, Tactics};
 use crate::cfg::{BlockIndex, Cfg};
+use crate::ids::Id;
 use crate::{Addr, HookType, Image, Refusal, Rule};
 
-/// What a hook costs when it is alone in a session.
+/// The cost of a hook that is alone in a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Cost {
-    /// Splices, donors' included.
+    /// Number of splices, those of donors included.
     pub sites: u32,
-    /// Bounces on the way to patches.
+    /// Number of bounces.
     pub bounces: u32,
-    /// Bytes of the original code that run as a copy while it is in place.
+    /// Bytes of the original code that are executed as a copy while it is in place.
     pub displaced: u32,
-    /// Bytes that are copied once more, behind edges.
+    /// Bytes of continuations.
     pub copied: u32,
-    /// The most instructions that are overwritten at one site: more than one needs waiting for threads
-    /// that are between them.
+    /// Maximum number of instructions that are overwritten at one site: more than one requires quiescence.
     pub overwritten: u32,
 }
 
 impl Cost {
-    fn of(placement: &Solution) -> Self {
+    fn of(solution: &Solution) -> Self {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-        let sites = &placement.sites;
+        let sites = &solution.sites;
         let continuations = sites.iter().flat_map(|site| &site.continuations);
+        let copied = continuations.map(|continuation| continuation.copied.len());
         Self {
             sites: count(sites.len()),
-            bounces: count(placement.bounces.len()),
+            bounces: count(solution.bounces.len()),
             displaced: bytes(sites.iter().map(|site| site.displaced.len()).sum()),
-            copied: bytes(continuations.map(|run| run.copied.len()).sum()),
+            copied: bytes(copied.sum()),
             overwritten: sites.iter().map(|site| site.overwritten).max().unwrap_or(0),
         }
     }
@@ -55,7 +58,7 @@ impl fmt::Display for Cost {
         }
         write!(f, ", {} bytes displaced", self.displaced)?;
         if self.copied > 0 {
-            write!(f, ", {} copied behind edges", self.copied)?;
+            write!(f, ", {} copied after edges", self.copied)?;
         }
         if self.overwritten > 1 {
             f.write_str(", after a wait")?;
@@ -64,33 +67,39 @@ impl fmt::Display for Cost {
     }
 }
 
-/// How a hook can be reached when it is alone in a session.
+/// The way to reach a hook that is alone in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Choice {
-    /// The dearest tactic that it needs.
+    /// The most expensive tactic among those that it requires.
     pub tactic: Tactic,
-    /// What it costs.
+    /// Splices, bounces and bytes that it takes.
     pub cost: Cost,
 }
 
-/// What can be done at one block.
+/// The options of one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockOptions {
-    /// The block.
+    /// Index in the function's graph.
     pub block: BlockIndex,
     /// A pre-hook alone.
     pub pre: Result<Choice, Refusal>,
     /// A post-hook alone.
     pub post: Result<Choice, Refusal>,
-    /// Whether both can be there in one session; `None` if one of them alone cannot.
+    /// Both in one session, or the refusal; `None` if one of them alone is refused.
     pub both: Option<Result<(), Refusal>>,
 }
 
-/// Every block's options. A function that refuses refuses at every block.
+/// Returns every block's options with all tactics. A function that refuses refuses at every block.
 #[must_use]
 pub fn options(image: &Image, cfg: &Cfg) -> Vec<BlockOptions> {
-    let alone = Alone::new(image, cfg);
-    let hook = |block: BlockIndex, hook| alone.choice(Ask::Hook(alone.base + block.0, hook));
+    options_with(image, Tactics::ALL, cfg)
+}
+
+/// As [`options`], with some tactics.
+#[must_use]
+pub fn options_with(image: &Image, tactics: Tactics, cfg: &Cfg) -> Vec<BlockOptions> {
+    let alone = Alone::new(image, tactics, cfg);
+    let hook = |block: BlockIndex, hook| alone.choice(Goal::Hook(alone.base.after(block.0), hook));
     let blocks = cfg.blocks.iter().map(|block| {
         let pre = hook(block.index, HookType::Pre);
         let post = hook(block.index, HookType::Post);
@@ -104,7 +113,7 @@ pub fn options(image: &Image, cfg: &Cfg) -> Vec<BlockOptions> {
     blocks.collect()
 }
 
-/// One hook of a block, alone: [`options`] leaves out those of its branch.
+/// Returns the way to reach one hook alone, which may be one of its branch's ways.
 ///
 /// # Errors
 /// The rule that forbids it.
@@ -114,83 +123,84 @@ pub fn at_hook(
     block: BlockIndex,
     hook: HookType,
 ) -> Result<Choice, Refusal> {
-    let alone = Alone::new(image, cfg);
-    alone.choice(Ask::Hook(alone.base + block.0, hook))
+    let alone = Alone::new(image, Tactics::ALL, cfg);
+    alone.choice(Goal::Hook(alone.base.after(block.0), hook))
 }
 
-/// Whether one instruction about to run can be a point, and how.
+/// Returns the way to reach a point before one instruction.
 ///
 /// # Errors
 /// The rule that forbids it.
 pub fn at_instruction(image: &Image, cfg: &Cfg, at: Addr) -> Result<Choice, Refusal> {
-    let alone = Alone::new(image, cfg);
-    match alone.outline.number(at).filter(|_| cfg.span.contains(at)) {
-        Some(number) => alone.choice(Ask::Instruction(number)),
-        None => match &cfg.refusal {
-            Some(refusal) => Err(refusal.clone()),
-            None => Err(Refusal::new(
+    let alone = Alone::new(image, Tactics::ALL, cfg);
+    let instruction = alone.body.starting_at(at);
+    match instruction.filter(|_| cfg.span.contains(at)) {
+        Some(instruction) => alone.choice(Goal::Instruction(instruction)),
+        None => Err(cfg.refusal.clone().unwrap_or_else(|| {
+            Refusal::new(
                 Rule::NothingToDisplace,
                 at,
                 "no instruction of the function begins here",
-            )),
-        },
+            )
+        })),
     }
 }
 
-/// Hooks of one function, each looked at as if there were no other.
+/// Hooks of one function, each placed as if there were no other.
 pub(super) struct Alone<'a> {
     cfg: &'a Cfg,
-    outline: Rc<Outline<'a>>,
-    /// The number of its first block in the outline.
-    base: BlockNumber,
+    body: Rc<Body<'a>>,
+    /// The number of its first block in the body.
+    base: BlockId,
     neighbours: Neighbours<'a>,
 }
 
 impl<'a> Alone<'a> {
-    pub(super) fn new(image: &'a Image, cfg: &'a Cfg) -> Self {
+    pub(super) fn new(image: &'a Image, tactics: Tactics, cfg: &'a Cfg) -> Self {
         let family = families(image, &[cfg]).into_iter().next();
-        let outline = Outline::of(
+        debug_assert!(family.is_some(), "a graph is in a family");
+        let body = Body::of(
             image,
             family.map(|family| family.graphs).unwrap_or_default(),
         );
         Self {
             cfg,
-            base: outline.base(cfg.function).unwrap_or(0),
-            outline: Rc::new(outline),
-            neighbours: Neighbours::new(image),
+            // A function that refuses has no blocks.
+            base: body.base(cfg.function).unwrap_or(BlockId::new(0)),
+            body: Rc::new(body),
+            neighbours: Neighbours::new(image, tactics),
         }
     }
 
-    fn place(&self, asks: &[(usize, Ask)]) -> Solution {
-        let mut problem = Problem::new(&self.neighbours, [Rc::clone(&self.outline)], asks);
+    fn place(&self, goals: &[Goal]) -> Solution {
+        let goals: Vec<_> = goals.iter().map(|&goal| (PartId::new(0), goal)).collect();
+        let mut problem = Problem::new(&self.neighbours, [Rc::clone(&self.body)], &goals);
         problem.solve();
         finish(&mut problem)
     }
 
-    fn choice(&self, ask: Ask) -> Result<Choice, Refusal> {
-        let mut placement = self.place(&[(0, ask)]);
-        let tactic = placement
-            .hooks
-            .pop()
-            .map(|hook| hook.map(|reached| reached.tactic));
-        let cost = Cost::of(&placement);
-        tactic.map_or_else(
-            || {
-                Err(Refusal::new(
-                    Rule::NothingToDisplace,
-                    self.cfg.span.start,
-                    "it was not looked at",
-                ))
-            },
-            |tactic| tactic.map(|tactic| Choice { tactic, cost }),
-        )
+    fn choice(&self, goal: Goal) -> Result<Choice, Refusal> {
+        let mut solution = self.place(&[goal]);
+        let cost = Cost::of(&solution);
+        let hook = solution.hooks.pop().unwrap_or_else(|| {
+            let why = "internal error: placement has no answer for the hook";
+            Err(Refusal::new(
+                Rule::NothingToDisplace,
+                self.cfg.span.start,
+                why,
+            ))
+        });
+        let tactic = hook?.tactic;
+        Ok(Choice { tactic, cost })
     }
 
-    /// How every instruction of the function can be a point.
+    /// The ways to reach points before every instruction of the function.
     pub(super) fn instructions(&self) -> impl Iterator<Item = (Addr, Result<Choice, Refusal>)> {
-        let own = (0..self.outline.len()).map(|at: Number| (at, self.outline.start(at)));
-        own.filter(|&(_, start)| self.cfg.span.contains(start))
-            .map(|(at, start)| (start, self.choice(Ask::Instruction(at))))
+        let insns = self.body.insns().iter();
+        let starts = insns.map(|at| (at, self.body.start(at)));
+        starts
+            .filter(|&(_, start)| self.cfg.span.contains(start))
+            .map(|(at, start)| (start, self.choice(Goal::Instruction(at))))
     }
 
     fn both(
@@ -202,7 +212,7 @@ impl<'a> Alone<'a> {
         let (Ok(pre), Ok(post)) = (pre, post) else {
             return None;
         };
-        // Whatever two splices do that need no bounce, one or two do for both.
+        // Splices without bounces do not compete: one or two of them serve both.
         if pre.cost.bounces == 0
             && post.cost.bounces == 0
             && pre.tactic < Tactic::Edges
@@ -210,53 +220,88 @@ impl<'a> Alone<'a> {
         {
             return Some(Ok(()));
         }
-        let asks =
-            [HookType::Pre, HookType::Post].map(|hook| (0, Ask::Hook(self.base + block.0, hook)));
-        let mut hooks = self.place(&asks).hooks.into_iter();
+        let block = self.base.after(block.0);
+        let goals = [HookType::Pre, HookType::Post].map(|hook| Goal::Hook(block, hook));
+        let mut hooks = self.place(&goals).hooks.into_iter();
         Some(hooks.try_for_each(|hook| hook.map(|_| ())))
     }
 }
 
-/// Sites for all hooks of a session at once: as few splices as do, bounces where they cost least, and
-/// the cheapest tactic for each hook that the others leave it. The same on every run.
+/// Places all hooks of a session at once with all tactics: as few splices as possible, bounces where they
+/// cost least, and the cheapest tactic for each hook that the others leave it. Deterministic.
 ///
-/// Functions that no hook is in are used for room only where their graphs are given, or nothing else is left.
+/// Functions without hooks provide slots only if no function with hooks has one.
 #[must_use]
 pub fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted]) -> Solution {
-    let neighbours = Neighbours::new(image);
-    let (outlines, places) = outlines(image, graphs);
-    let asks: Vec<(usize, Ask)> = wanted.iter().map(|wanted| ask(&places, wanted)).collect();
-    let mut problem = Problem::new(&neighbours, outlines, &asks);
+    place_with(image, Tactics::ALL, graphs, wanted)
+}
+
+/// As [`place`], with some tactics.
+#[must_use]
+pub fn place_with(image: &Image, tactics: Tactics, graphs: &[&Cfg], wanted: &[Wanted]) -> Solution {
+    let neighbours = Neighbours::new(image, tactics);
+    let (bodies, positions) = bodies(image, graphs);
+    let goals: Vec<(PartId, Goal)> = wanted
+        .iter()
+        .map(|wanted| goal(&positions, wanted))
+        .collect();
+    let mut problem = Problem::new(&neighbours, bodies, &goals);
     problem.solve();
     finish(&mut problem)
 }
 
-/// The outline that a graph is in, and the number of its first block there.
-pub(super) type Place = (usize, BlockNumber);
-
-/// What is asked of which outline.
-pub(super) fn ask(places: &[Place], wanted: &Wanted) -> (usize, Ask) {
-    let place = places.get(wanted.graph).copied();
-    let (part, base) = place.unwrap_or((usize::MAX, 0));
-    (part, Ask::Hook(base + wanted.block.0, wanted.hook))
+/// The body that has a graph.
+#[derive(Clone, Copy)]
+pub(super) struct GraphPosition {
+    pub(super) part: PartId,
+    /// The number of its first block there.
+    base: BlockId,
+    /// Number of its blocks; `None` if it refuses.
+    blocks: Option<usize>,
 }
 
-/// Functions with their parts, and by graph where it is.
-pub(super) fn outlines<'a>(
+/// The function and the hook in it that are wanted; [`PartId::NONE`] for a graph or block that is not there.
+pub(super) fn goal(positions: &[GraphPosition], wanted: &Wanted) -> (PartId, Goal) {
+    let index = wanted.block.0;
+    let position = positions.get(wanted.graph);
+    let has_block = |position: &&GraphPosition| {
+        let blocks = position.blocks;
+        blocks.is_none_or(|blocks| (index as usize) < blocks)
+    };
+    match position.filter(has_block) {
+        Some(position) => {
+            let block = position.base.after(index);
+            (position.part, Goal::Hook(block, wanted.hook))
+        }
+        None => (PartId::NONE, Goal::Hook(BlockId::new(0), wanted.hook)),
+    }
+}
+
+/// The bodies of functions with their parts, and the position of each graph.
+pub(super) fn bodies<'a>(
     image: &'a Image,
     graphs: &[&'a Cfg],
-) -> (Vec<Rc<Outline<'a>>>, Vec<Place>) {
-    let mut outlines = Vec::new();
-    let mut places: Vec<Place> = vec![(usize::MAX, 0); graphs.len()];
+) -> (Vec<Rc<Body<'a>>>, Vec<GraphPosition>) {
+    let mut bodies = Vec::new();
+    let nowhere = GraphPosition {
+        part: PartId::NONE,
+        base: BlockId::new(0),
+        blocks: Some(0),
+    };
+    let mut positions = vec![nowhere; graphs.len()];
     for family in families(image, graphs) {
-        let outline = Outline::of(image, family.graphs);
+        let body = Body::of(image, family.graphs);
         for index in family.given {
-            let base = graphs.get(index).and_then(|cfg| outline.base(cfg.function));
-            if let Some(place) = places.get_mut(index) {
-                *place = (outlines.len(), base.unwrap_or(0));
+            if let (Some(position), Some(cfg)) = (positions.get_mut(index), graphs.get(index)) {
+                let base = body.base(cfg.function);
+                *position = GraphPosition {
+                    part: PartId::new(bodies.len()),
+                    base: base.unwrap_or(BlockId::new(0)),
+                    blocks: base.map(|_| cfg.blocks.len()),
+                };
             }
         }
-        outlines.push(Rc::new(outline));
+        bodies.push(Rc::new(body));
     }
-    (outlines, places)
+    (bodies, positions)
 }

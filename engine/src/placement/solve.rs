@@ -1,50 +1,58 @@
 //! All hooks of a session as one problem.
 //!
-//! Every hook takes the cheapest way that its function allows. Then all short splices and all slots
-//! are matched at once. A segment whose short splice finds no slot is dead; the hooks that wanted
-//! it take their next way, which may bring new sites, and all is matched again, until nothing fails.
+//! Every hook takes the cheapest approach that its function allows. Then all short splices are matched
+//! with slots at once. A segment whose short splice gets no slot is closed; its hooks take their next
+//! approach, which may bring new sites, and all is matched again: a worklist of functions, until it is empty.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::Tactic;
-use super::cover::{Dead, Needs};
-use super::draft::{self, Draft, Kind};
-use super::hooks::{Event, Way, reach, reach_instruction};
-use super::matching;
-use super::runs::Runs;
-use super::segments::{BlockNumber, Number, Outline};
-use super::slots::{self, Slot};
-use super::whole::Spread;
+use super::availability::Availability;
+use super::body::{Body, Segment};
+use super::continuations::{Continuations, beginning_at};
+use super::cover::Requirements;
+use super::draft::{self, Draft};
+use super::ids::{BlockId, DraftId, InsnId, InsnRange, PartId, RequestId, SegmentId};
+use super::slots::{Host, SlotOffer};
+use super::splice::{SHORT_SPLICE_BYTES, SPLICE_BYTES};
+use super::splice::{SpliceForm, short_reach};
+use super::spread::Spread;
+use super::tactic::{Tactic, Tactics};
+use super::tactics::search::{Approach, HookEvent};
+use super::tactics::{donor, reach, reach_instruction, trap};
 use crate::cfg::Cfg;
 use crate::code::FunctionId;
-use crate::{Addr, HookType, Image, Refusal};
+use crate::ids::{Id, Ids};
+use crate::{Addr, HookType, Image, Refusal, Rule};
 
-/// Outlines of functions that nobody wants hooks in, made when room is looked for there.
+/// Bodies of functions without hooks, made when slots are searched there.
 pub(super) struct Neighbours<'a> {
     pub(super) image: &'a Image,
-    known: RefCell<HashMap<FunctionId, Rc<Outline<'a>>>>,
+    pub(super) tactics: Tactics,
+    cache: RefCell<HashMap<FunctionId, Rc<Body<'a>>>>,
 }
 
 impl<'a> Neighbours<'a> {
-    pub(super) fn new(image: &'a Image) -> Self {
+    pub(super) fn new(image: &'a Image, tactics: Tactics) -> Self {
         Self {
             image,
-            known: RefCell::default(),
+            tactics,
+            cache: RefCell::default(),
         }
     }
 
-    pub(super) fn outline(&self, function: FunctionId) -> Rc<Outline<'a>> {
-        let mut known = self.known.borrow_mut();
-        let outline = known.entry(function).or_insert_with(|| {
+    pub(super) fn body(&self, function: FunctionId) -> Rc<Body<'a>> {
+        let mut cache = self.cache.borrow_mut();
+        let body = cache.entry(function).or_insert_with(|| {
             let cfg = Cfg::of(self.image, function);
-            Rc::new(Outline::of(self.image, vec![std::borrow::Cow::Owned(cfg)]))
+            Rc::new(Body::of(self.image, vec![Cow::Owned(cfg)]))
         });
-        Rc::clone(outline)
+        Rc::clone(body)
     }
 
-    /// The functions with a byte from `low` to `high`, or of the padding behind them.
+    /// The functions with a byte from `low` to `high`, or of the padding after them.
     pub(super) fn between(&self, low: Addr, high: Addr) -> impl Iterator<Item = FunctionId> {
         let functions = self.image.functions();
         let first = functions.partition_point(|function| function.span.end <= low);
@@ -57,351 +65,364 @@ impl<'a> Neighbours<'a> {
     }
 }
 
-/// What is asked of a function.
+/// A hook or instruction of a function.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Ask {
-    Hook(BlockNumber, HookType),
-    /// An instruction about to run.
-    Instruction(Number),
+pub(super) enum Goal {
+    Hook(BlockId, HookType),
+    /// An instruction about to execute.
+    Instruction(InsnId),
 }
 
-/// What is asked, of which part, and how it is reached. What the way needs is among its part's needs.
-pub(super) type Asked = (u32, Ask, Result<(Tactic, Event), Box<Refusal>>);
+/// A hook of the session, and how it is reached. The requirements of its approach are among its function's.
+pub(super) struct Request {
+    /// Its function, or [`PartId::NONE`].
+    pub(super) part: PartId,
+    goal: Goal,
+    pub(super) answer: Result<(Tactic, HookEvent), Box<Refusal>>,
+}
+
+/// A short splice and its slot.
+#[derive(Clone, Copy)]
+pub(super) struct Assignment {
+    pub(super) part: PartId,
+    /// First instruction of the splice's site.
+    pub(super) first: InsnId,
+    pub(super) offer: SlotOffer,
+}
 
 /// A function in the problem.
-pub(super) struct Part<'a> {
-    pub(super) outline: Rc<Outline<'a>>,
-    pub(super) dead: Dead,
-    /// Whether it is to be relocated whole.
+pub(super) struct ProblemPart<'a> {
+    pub(super) body: Rc<Body<'a>>,
+    pub(super) available: Availability,
+    /// True if it is to be relocated whole.
     whole: bool,
-    pub(super) asks: Vec<u32>,
-    pub(super) needs: Needs,
-    /// By address.
-    pub(super) drafts: Vec<Draft>,
-    pub(super) runs: Runs,
+    pub(super) requests: Vec<RequestId>,
+    pub(super) requirements: Requirements,
+    /// Sites by address.
+    pub(super) drafts: Ids<DraftId, Draft>,
+    pub(super) continuations: Continuations,
 }
 
-impl<'a> Part<'a> {
-    pub(super) fn new(outline: Rc<Outline<'a>>) -> Self {
+impl<'a> ProblemPart<'a> {
+    pub(super) fn new(body: Rc<Body<'a>>, tactics: Tactics) -> Self {
         Self {
-            dead: Dead::new(&outline),
-            outline,
+            available: Availability::new(&body, tactics),
+            body,
             whole: false,
-            asks: Vec::new(),
-            needs: Needs::default(),
-            drafts: Vec::new(),
-            runs: Runs::default(),
+            requests: Vec::new(),
+            requirements: Requirements::default(),
+            drafts: Ids::new(),
+            continuations: Continuations::default(),
         }
     }
 
-    /// Whether the short splice that begins here has nothing else but an `int3`.
-    pub(super) fn is_needy(&self, first: Number) -> bool {
-        let segment = self.outline.segment_of(first);
-        segment.is_some_and(|segment| self.dead.needy.binary_search(&segment).is_ok())
+    /// Returns whether the short splice that begins here has no alternative to an `int3`.
+    pub(super) fn is_preferred(&self, first: InsnId) -> bool {
+        let segment = self.body.segment_of(first);
+        let preferred = &self.available.preferred;
+        segment.is_some_and(|segment| preferred.binary_search(&segment).is_ok())
     }
 
-    /// The cheapest ways to all that is asked of it, and the sites that these need.
-    fn look(&mut self, asked: &mut [Asked]) {
+    /// Finds the cheapest approaches to all its requests, and the sites that these require.
+    fn search(&mut self, requests: &mut Ids<RequestId, Request>) {
         if self.whole {
-            self.dead.whole = Some(Box::new(Spread::of(&self.outline, &self.dead)));
+            self.available.whole = Some(Box::new(Spread::of(&self.body, &self.available)));
         }
-        let mut ways = Vec::with_capacity(self.asks.len());
-        for &index in &self.asks {
-            let Some((_, ask, known)) = asked.get_mut(index as usize) else {
-                continue;
+        let mut approaches: Vec<(RequestId, Approach)> = Vec::with_capacity(self.requests.len());
+        for &index in &self.requests {
+            let request = &mut requests[index];
+            let approach = match request.goal {
+                Goal::Hook(block, hook) => reach(&self.body, &mut self.available, block, hook),
+                Goal::Instruction(at) => reach_instruction(&self.body, &mut self.available, at),
             };
-            let way = match *ask {
-                Ask::Hook(block, hook) => reach(&self.outline, &mut self.dead, block, hook),
-                Ask::Instruction(at) => reach_instruction(&self.outline, &mut self.dead, at),
-            };
-            match way {
-                Ok(mut way) => {
-                    if self.whole && way.tactic == Tactic::DirectSplice {
-                        way.tactic = Tactic::WholeFunction;
+            match approach {
+                Ok(mut approach) => {
+                    if self.whole && approach.tactic == Tactic::DirectSplice {
+                        approach.tactic = Tactic::WholeFunction;
                     }
-                    ways.push((index, way));
+                    approaches.push((index, approach));
                 }
-                Err(refusal) => *known = Err(Box::new(refusal)),
+                Err(refusal) => request.answer = Err(Box::new(refusal)),
             }
         }
-        let own: Vec<&Way> = ways.iter().map(|(_, way)| way).collect();
-        if let Err(refusal) = self.draft(&own) {
-            self.refuse(asked, &refusal);
+        if let Err(refusal) = self.draft(&approaches) {
+            self.refuse(requests, &refusal);
             return;
         }
-        for (index, way) in ways {
-            if let Some((.., known)) = asked.get_mut(index as usize) {
-                *known = Ok((way.tactic, way.event));
-            }
+        for (index, approach) in approaches {
+            requests[index].answer = Ok((approach.tactic, approach.event));
         }
     }
 
-    /// Refuses all that is asked of it.
-    fn refuse(&mut self, asked: &mut [Asked], refusal: &Refusal) {
-        self.needs = Needs::default();
+    /// Refuses all its requests.
+    fn refuse(&mut self, requests: &mut Ids<RequestId, Request>, refusal: &Refusal) {
+        self.requirements = Requirements::default();
         self.drafts.clear();
-        self.runs = Runs::default();
-        for &ask in &self.asks {
-            if let Some((.., way)) = asked.get_mut(ask as usize) {
-                *way = Err(Box::new(refusal.clone()));
-            }
+        self.continuations = Continuations::default();
+        for &index in &self.requests {
+            requests[index].answer = Err(Box::new(refusal.clone()));
         }
     }
 
-    /// The sites that the ways of its hooks need.
+    /// Drafts the sites that approaches require.
     ///
     /// # Errors
-    /// What keeps it from being relocated whole.
-    fn draft(&mut self, ways: &[&Way]) -> Result<(), Refusal> {
-        self.needs = Needs::default();
-        for way in ways {
-            self.needs.add(&way.needs);
+    /// The reason why it cannot be relocated whole.
+    fn draft(&mut self, approaches: &[(RequestId, Approach)]) -> Result<(), Refusal> {
+        self.requirements = Requirements::default();
+        for (_, approach) in approaches {
+            self.requirements.add(&approach.requirements);
         }
-        let needs = &mut self.needs;
-        for list in [&mut needs.runs, &mut needs.past] {
-            list.sort_unstable();
-            list.dedup();
+        self.requirements.normalize();
+        let body = &self.body;
+        if let Some(spread) = &self.available.whole {
+            let events = approaches.iter().map(|(_, approach)| &approach.event);
+            spread.complete(body, &self.available, events, &mut self.requirements)?;
         }
-        for list in [&mut needs.copied, &mut needs.waiting] {
-            list.sort_unstable();
-            list.dedup();
-        }
-        let outline = &self.outline;
-        if let Some(spread) = &self.dead.whole {
-            spread.complete(outline, &self.dead, ways, needs)?;
-        }
-        self.drafts.clear();
-        self.drafts.extend(
-            (outline.tracer.filter(|_| needs.tracer))
-                .map(|tracer| Draft::new(Kind::Tracer, tracer, tracer + 1)),
-        );
-        let mut points = needs.copied.as_slice();
+        let mut drafts: Vec<Draft> = std::mem::take(&mut self.drafts).into_values();
+        drafts.clear();
+        let tracer = body.tracer.filter(|_| self.requirements.tracer);
+        drafts.extend(tracer.map(|tracer| Draft::new(SpliceForm::Tracer, InsnRange::one(tracer))));
+        let mut points = self.requirements.copied.as_slice();
         while let Some(&first) = points.first() {
-            let found = outline
-                .segment_of(first)
-                .and_then(|index| Some((index, outline.segment(index)?)));
-            let Some((index, segment)) = found else {
+            let Some(index) = body.segment_of(first) else {
+                debug_assert!(
+                    false,
+                    "{first:?} is to be copied by a site, and is in no segment"
+                );
                 points = points.get(1..).unwrap_or_default();
                 continue;
             };
-            let count = points.partition_point(|&at| at < segment.behind);
-            let (own, rest) = points.split_at(count);
-            let trap = self
-                .dead
-                .segments
-                .get(index as usize)
-                .copied()
-                .unwrap_or(true);
-            let mut sites = draft::sites(outline, segment, own, trap);
-            if self.dead.merged.binary_search(&index).is_ok() {
-                draft::merge(segment, &mut sites);
+            let segment = body.segments[index];
+            let count = points.partition_point(|&at| at < segment.range.end);
+            let (inside, rest) = points.split_at(count);
+            if self.available.closed[index] {
+                drafts.extend(trap::site(inside));
+            } else {
+                let mut sites = draft::sites(body, segment, inside);
+                if self.available.merged.binary_search(&index).is_ok() {
+                    merge(segment, &mut sites);
+                }
+                drafts.append(&mut sites);
             }
-            self.drafts.append(&mut sites);
             points = rest;
         }
-        self.drafts.shrink_to_fit();
-        self.needs.copied.shrink_to_fit();
+        drafts.shrink_to_fit();
+        self.drafts = drafts.into();
+        self.requirements.copied.shrink_to_fit();
         self.follow();
         Ok(())
     }
 
     /// Follows the patches of its sites.
     fn follow(&mut self) {
-        let ends = self.dead.whole.as_ref();
-        let ends = ends.map(|spread| spread.ends(&self.outline, &self.drafts));
-        self.runs = Runs::of(&self.needs, &ends.unwrap_or_default(), &self.drafts);
+        let whole = self.available.whole.as_ref();
+        let ends = whole.map(|spread| spread.ends(&self.body, self.drafts.values()));
+        let ends = ends.unwrap_or_default();
+        self.continuations = Continuations::of(&self.requirements, &ends, &self.drafts);
     }
-}
 
-impl Part<'_> {
-    /// Has the segments from `low` to `high` that have sites, and room for more than one splice, make
-    /// do with one each: whether that changes any.
+    /// Merges the sites of each segment from `low` to `high` that could host more than one splice; returns
+    /// whether that changes any.
     fn merge(&mut self, low: Addr, high: Addr) -> bool {
-        let outline = Rc::clone(&self.outline);
-        let first = (outline.segments).partition_point(|segment| segment.room <= low);
+        let body = Rc::clone(&self.body);
+        let segments = body.segments.values();
+        let first = segments.partition_point(|segment| segment.limit <= low);
         let mut changes = false;
-        for (index, segment) in (0_u32..).zip(&outline.segments).skip(first) {
-            if outline.start(segment.first) > high {
+        for (index, segment) in body.segments.iter().skip(first) {
+            if body.start(segment.range.first) > high {
                 break;
             }
-            let from = (self.drafts).partition_point(|draft| draft.first < segment.first);
-            let sites = self.drafts.iter().skip(from);
-            let mut sites = sites.take_while(|draft| draft.first < segment.behind);
-            let Some(site) = sites.next().filter(|site| site.kind == Kind::Jump) else {
+            let drafts = self.drafts.values();
+            let from = drafts.partition_point(|draft| draft.range.first < segment.range.first);
+            let sites = drafts.iter().skip(from);
+            let mut sites = sites.take_while(|draft| draft.range.first < segment.range.end);
+            let Some(site) = sites.next().filter(|site| site.form == SpliceForm::Jump) else {
                 continue;
             };
-            let is_one = site.first == segment.first && sites.next().is_none();
-            let waits = self.needs.waiting.binary_search(&site.first).is_ok();
-            if is_one || waits || outline.room(*segment) < 2 * super::SPLICE_BYTES {
+            let first = site.range.first;
+            let is_merged = first == segment.range.first && sites.next().is_none();
+            let waits = self.requirements.waiting.binary_search(&first).is_ok();
+            if is_merged || waits || body.capacity(*segment) < 2 * SPLICE_BYTES {
                 continue;
             }
-            if let Err(place) = self.dead.merged.binary_search(&index) {
-                self.dead.merged.insert(place, index);
-                changes = true;
-            }
+            changes |= insert(&mut self.available.merged, index);
         }
         changes
     }
 
-    /// Lets segments have as many sites again as they like, but for those with a slot among `taken`,
-    /// sorted: whether that changes any.
-    fn split(&mut self, taken: &[Addr]) -> bool {
-        let (outline, before) = (&self.outline, self.dead.merged.len());
-        self.dead.merged.retain(|&index| {
-            outline.segment(index).is_some_and(|segment| {
-                let first = taken.partition_point(|&slot| slot < outline.start(segment.first));
-                taken.get(first).is_some_and(|&slot| slot < segment.room)
-            })
+    /// Undoes the merging of segments without a slot among `assigned`, sorted; returns whether that changes
+    /// any.
+    fn split(&mut self, assigned: &[Addr]) -> bool {
+        let (body, before) = (&self.body, self.available.merged.len());
+        self.available.merged.retain(|&index| {
+            let segment = body.segments[index];
+            let start = body.start(segment.range.first);
+            let first = assigned.partition_point(|&slot| slot < start);
+            assigned
+                .get(first)
+                .is_some_and(|&slot| slot < segment.limit)
         });
-        self.dead.merged.len() < before
+        self.available.merged.len() < before
     }
 }
 
-/// The problem, and how far it is solved.
+/// One site instead of those of a segment, whose splice leaves bytes for slots.
+fn merge(segment: Segment, sites: &mut Vec<Draft>) {
+    if let (Some(first), Some(last)) = (sites.first(), sites.last())
+        && first.form == SpliceForm::Jump
+    {
+        let range = InsnRange {
+            end: last.range.end,
+            ..segment.range
+        };
+        *sites = vec![Draft::new(SpliceForm::Jump, range)];
+    }
+}
+
+/// Inserts into a sorted list; returns whether the entry is new.
+fn insert<T: Ord>(list: &mut Vec<T>, entry: T) -> bool {
+    match list.binary_search(&entry) {
+        Ok(_) => false,
+        Err(place) => {
+            list.insert(place, entry);
+            true
+        }
+    }
+}
+
+/// The problem in one state of its solution.
 pub(super) struct Problem<'n, 'a> {
     pub(super) neighbours: &'n Neighbours<'a>,
-    pub(super) parts: Vec<Part<'a>>,
-    pub(super) by_function: HashMap<FunctionId, usize>,
-    pub(super) asked: Vec<Asked>,
-    /// The slots of short splices: part, first instruction of the site, and slot. By address of the site.
-    pub(super) taken: Vec<(usize, Number, Slot)>,
-    /// Parts that were looked at since slots were given out.
-    pub(super) changed: Vec<usize>,
+    pub(super) parts: Ids<PartId, ProblemPart<'a>>,
+    pub(super) by_function: HashMap<FunctionId, PartId>,
+    pub(super) requests: Ids<RequestId, Request>,
+    /// The slots of short splices, by address of the splice.
+    pub(super) assigned: Vec<Assignment>,
+    /// Functions that have been searched since slots were last assigned.
+    pub(super) changed: Vec<PartId>,
 }
 
 impl<'n, 'a> Problem<'n, 'a> {
-    /// Of what is asked of these functions; each ask names the function by its index.
+    /// A problem of some functions; each goal names its function, or [`PartId::NONE`].
     pub(super) fn new(
         neighbours: &'n Neighbours<'a>,
-        outlines: impl IntoIterator<Item = Rc<Outline<'a>>>,
-        asks: &[(usize, Ask)],
+        bodies: impl IntoIterator<Item = Rc<Body<'a>>>,
+        goals: &[(PartId, Goal)],
     ) -> Self {
-        let mut parts: Vec<Part<'a>> = outlines.into_iter().map(Part::new).collect();
-        for (index, &(part, _)) in asks.iter().enumerate() {
-            if let Some(part) = parts.get_mut(part) {
-                part.asks.push(u32::try_from(index).unwrap_or(u32::MAX));
+        let tactics = neighbours.tactics;
+        let bodies = bodies.into_iter();
+        let mut parts: Ids<PartId, ProblemPart<'a>> =
+            bodies.map(|body| ProblemPart::new(body, tactics)).collect();
+        let mut requests = Vec::with_capacity(goals.len());
+        for (index, &(part, goal)) in goals.iter().enumerate() {
+            if part != PartId::NONE {
+                parts[part].requests.push(RequestId::new(index));
             }
+            let why = "no graph was given for the hook, or it has no such block";
+            let refusal = Refusal::new(Rule::NotText, Addr(0), why);
+            let answer = Err(Box::new(refusal));
+            requests.push(Request { part, goal, answer });
         }
-        let by_function = parts.iter().enumerate().flat_map(|(index, part)| {
-            let graphs = part.outline.graphs.iter();
+        let by_function = parts.iter().flat_map(|(index, part)| {
+            let graphs = part.body.graphs.iter();
             graphs.map(move |cfg| (cfg.function, index))
         });
         Self {
             by_function: by_function.collect(),
             neighbours,
             parts,
-            asked: asks
-                .iter()
-                .map(|&(part, ask)| {
-                    (
-                        u32::try_from(part).unwrap_or(u32::MAX),
-                        ask,
-                        no_part().map_err(Box::new),
-                    )
-                })
-                .collect(),
-            taken: Vec::new(),
+            requests: requests.into(),
+            assigned: Vec::new(),
             changed: Vec::new(),
         }
     }
 
     /// Relocates a function whole, unless it refuses anyway.
-    pub(super) fn relocate_whole(&mut self, part: usize) {
-        if let Some(part) = self.parts.get_mut(part) {
-            part.whole = part.outline.refused.is_none();
-        }
+    pub(super) fn relocate_whole(&mut self, part: PartId) {
+        let tactics = self.neighbours.tactics;
+        let part = &mut self.parts[part];
+        part.whole = part.body.refusal.is_none() && tactics.has(Tactic::WholeFunction);
     }
 
-    /// Finds ways to all that is asked.
+    /// Answers all requests.
     pub(super) fn solve(&mut self) {
-        let mut open: Vec<usize> = (0..self.parts.len())
-            .filter(|&part| {
-                self.parts
-                    .get(part)
-                    .is_some_and(|part| !part.asks.is_empty())
-            })
+        let parts = self.parts.iter();
+        let mut worklist: Vec<PartId> = parts
+            .filter(|(_, part)| !part.requests.is_empty())
+            .map(|(index, _)| index)
             .collect();
-        while !open.is_empty() {
-            for &index in &open {
-                let Some(part) = self.parts.get_mut(index) else {
-                    continue;
-                };
-                part.look(&mut self.asked);
+        while !worklist.is_empty() {
+            for &index in &worklist {
+                self.parts[index].search(&mut self.requests);
             }
-            self.changed.extend(&open);
-            open = self.cycles(&open);
-            if open.is_empty() {
-                open = self.assign();
+            self.changed.extend(&worklist);
+            worklist = self.cycles(&worklist);
+            if worklist.is_empty() {
+                worklist = self.assign();
             }
-            if open.is_empty() {
-                open = self.prefer();
+            if worklist.is_empty() {
+                worklist = self.prefer();
             }
         }
         self.apply();
     }
 
-    /// Forbids arrivals whose sites would wait for each other: the parts to be looked at again.
-    fn cycles(&mut self, open: &[usize]) -> Vec<usize> {
+    /// Forbids arrivals whose sites would depend on each other; returns the functions to search again.
+    fn cycles(&mut self, searched: &[PartId]) -> Vec<PartId> {
         let mut again = Vec::new();
-        for &index in open {
-            let Some(part) = self.parts.get_mut(index) else {
-                continue;
-            };
-            let own = (part.asks.iter()).filter_map(|&ask| self.asked.get(ask as usize));
-            let arrivals = own.filter_map(|(.., way)| match &way.as_ref().ok()?.1 {
-                Event::Arrives(firsts) => Some(firsts.as_slice()),
+        for &index in searched {
+            let part = &mut self.parts[index];
+            let answers = part
+                .requests
+                .iter()
+                .map(|&goal| &self.requests[goal].answer);
+            let arrivals = answers.filter_map(|answer| match &answer.as_ref().ok()?.1 {
+                HookEvent::Arrives(firsts) => Some(firsts.as_slice()),
                 _ => None,
             });
-            let found = part.runs.cycles(&part.drafts, arrivals);
-            if !found.is_empty() && part.whole && !part.dead.anchored {
-                part.dead.anchored = true;
-                again.push(index);
-            } else if !found.is_empty() {
-                let firsts = found
-                    .iter()
-                    .filter_map(|&site| part.drafts.get(site as usize));
-                part.dead.arrivals.extend(firsts.map(|site| site.first));
-                again.push(index);
+            let cyclic = part.continuations.cycles(&part.drafts, arrivals);
+            if cyclic.is_empty() {
+                continue;
             }
+            if part.whole && !part.available.anchored {
+                part.available.anchored = true;
+            } else {
+                let firsts = cyclic.iter().map(|&site| part.drafts[site].range.first);
+                part.available.cyclic.extend(firsts);
+            }
+            again.push(index);
         }
         again
     }
 
-    /// Gives what is now left an `int3` another try, before all others, and with all the room around:
-    /// the parts to be looked at again.
-    fn prefer(&mut self) -> Vec<usize> {
+    /// Tries hooks that have only an `int3` again, before all others, and with all segments around
+    /// merged; returns the functions to search again.
+    fn prefer(&mut self) -> Vec<PartId> {
         let mut again = Vec::new();
         let mut splices: Vec<Addr> = Vec::new();
-        for (index, part) in self.parts.iter_mut().enumerate() {
-            let traps = part.drafts.iter().filter(|draft| draft.kind == Kind::Trap);
-            let dead: Vec<(u32, Number)> = traps
-                .filter_map(|draft| Some((part.outline.segment_of(draft.first)?, draft.first)))
+        for (index, part) in self.parts.iter_mut() {
+            let drafts = part.drafts.values().iter();
+            let traps = drafts.filter(|draft| draft.form == SpliceForm::Trap);
+            let firsts = traps.map(|draft| draft.range.first);
+            let closed: Vec<(SegmentId, InsnId)> = firsts
+                .filter_map(|first| Some((part.body.segment_of(first)?, first)))
                 .collect();
-            for (segment, first) in dead {
-                let room = part
-                    .outline
-                    .segment(segment)
-                    .map(|segment| part.outline.room(segment));
-                let Err(place) = part.dead.needy.binary_search(&segment) else {
-                    continue;
-                };
-                if room.is_none_or(|room| room < super::SHORT_SPLICE_BYTES) {
+            for (segment, first) in closed {
+                let capacity = part.body.capacity(part.body.segments[segment]);
+                if capacity < SHORT_SPLICE_BYTES || !insert(&mut part.available.preferred, segment)
+                {
                     continue;
                 }
-                part.dead.needy.insert(place, segment);
-                if let Some(dead) = part.dead.segments.get_mut(segment as usize) {
-                    *dead = false;
-                }
-                splices.push(part.outline.start(first));
+                part.available.closed[segment] = false;
+                splices.push(part.body.start(first));
                 again.push(index);
             }
         }
         for splice in splices {
-            let (low, high) = matching::reach(splice);
+            let (low, high) = short_reach(splice);
             for index in self.between(low, high) {
-                if let Some(part) = self.parts.get_mut(index)
-                    && part.merge(low, high)
-                {
+                if self.parts[index].merge(low, high) {
                     again.push(index);
                 }
             }
@@ -411,10 +432,10 @@ impl<'n, 'a> Problem<'n, 'a> {
         again
     }
 
-    /// The parts with a byte from `low` to `high`, or of the padding behind them.
-    pub(super) fn between(&self, low: Addr, high: Addr) -> Vec<usize> {
+    /// The functions with a byte from `low` to `high`, or of the padding after them.
+    pub(super) fn between(&self, low: Addr, high: Addr) -> Vec<PartId> {
         let functions = self.neighbours.between(low, high);
-        let mut parts: Vec<usize> = functions
+        let mut parts: Vec<PartId> = functions
             .filter_map(|function| self.by_function.get(&function).copied())
             .collect();
         parts.sort_unstable();
@@ -422,72 +443,71 @@ impl<'n, 'a> Problem<'n, 'a> {
         parts
     }
 
-    /// Makes room for the bounces.
+    /// Displaces the bytes of the slots that are assigned.
     fn apply(&mut self) {
-        let mut slots: Vec<Addr> = self.taken.iter().map(|(.., slot)| slot.at).collect();
+        let mut slots: Vec<Addr> = (self.assigned.iter())
+            .map(|assigned| assigned.offer.at)
+            .collect();
         slots.sort_unstable();
-        for part in &mut self.parts {
-            if !part.dead.merged.is_empty() && part.split(&slots) {
-                part.look(&mut self.asked);
+        for (_, part) in self.parts.iter_mut() {
+            if !part.available.merged.is_empty() && part.split(&slots) {
+                part.search(&mut self.requests);
             }
         }
-        let mut donors: Vec<(usize, (Number, Number, Addr), Addr)> = Vec::new();
-        for &(.., slot) in &self.taken {
-            let Some(part) = self.parts.get_mut(slot.function) else {
-                continue;
-            };
-            let end = slot.at.add(super::SPLICE_BYTES);
-            match slot.host {
-                slots::Host::Padding => {}
-                slots::Host::Site(first) => {
-                    let outline = Rc::clone(&part.outline);
-                    let segment = outline
-                        .segment_of(first)
-                        .and_then(|index| outline.segment(index));
-                    let found = part.drafts.iter_mut().find(|draft| draft.first == first);
-                    if let (Some(draft), Some(segment)) = (found, segment) {
-                        let behind = draft::up_to(&outline, first, segment.behind, end);
-                        draft.behind = draft.behind.max(behind);
-                    }
-                }
-                slots::Host::Donor(first, behind, limit) => {
-                    donors.push((slot.function, (first, behind, limit), slot.at));
-                }
+        let mut donors: Vec<(PartId, InsnRange, Addr)> = Vec::new();
+        let mut touched: Vec<PartId> = Vec::new();
+        for Assignment { offer, .. } in &self.assigned {
+            touched.push(offer.part);
+            match offer.host {
+                Host::Padding => {}
+                Host::Site(first) => self.parts[offer.part].expose(first, offer.at),
+                Host::Donor { free, .. } => donors.push((offer.part, free, offer.at)),
             }
         }
         donors.sort_unstable();
         for group in donors.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
-            let (Some(&(index, (first, behind, _), slots)), Some(last)) =
-                (group.first(), group.last())
-            else {
-                continue;
-            };
-            let Some(part) = self.parts.get_mut(index) else {
-                continue;
-            };
-            let end = last.2.add(super::SPLICE_BYTES);
-            let (first, behind) = slots::donor(&part.outline, first, behind, slots, end);
-            let mut draft = Draft::new(Kind::Jump, first, behind);
-            draft.donor = true;
-            let place = part.drafts.partition_point(|draft| draft.first < first);
-            part.drafts.insert(place, draft);
+            if let (Some(&(part, free, slots)), Some(last)) = (group.first(), group.last()) {
+                let end = last.2.add(SPLICE_BYTES);
+                self.parts[part].add_donor(free, slots, end);
+            }
         }
-        let mut touched: Vec<usize> = self.taken.iter().map(|(.., slot)| slot.function).collect();
         touched.sort_unstable();
         touched.dedup();
         for part in touched {
-            if let Some(part) = self.parts.get_mut(part) {
-                part.follow();
-            }
+            self.parts[part].follow();
         }
     }
 }
 
-/// What is said of an ask that names no function.
-pub(super) fn no_part<T>() -> Result<T, Refusal> {
-    Err(Refusal::new(
-        crate::Rule::NotText,
-        Addr(0),
-        "no graph was given for it",
-    ))
+impl ProblemPart<'_> {
+    /// Has the site that begins at an instruction displace the slot at an address too.
+    fn expose(&mut self, first: InsnId, slot: Addr) {
+        let segment = self.body.segment_of(first);
+        let site = beginning_at(&self.drafts, first);
+        debug_assert!(
+            segment.is_some() && site.is_some(),
+            "the host of a slot begins at {first:?}"
+        );
+        let (Some(segment), Some(site)) = (segment, site) else {
+            return;
+        };
+        let rest = InsnRange {
+            first,
+            ..self.body.segments[segment].range
+        };
+        let exposing = draft::up_to(&self.body, rest, slot.add(SPLICE_BYTES));
+        let range = &mut self.drafts[site].range;
+        range.end = range.end.max(exposing.end);
+    }
+
+    /// Adds a site that displaces free instructions for slots from one address to another.
+    fn add_donor(&mut self, free: InsnRange, slots: Addr, end: Addr) {
+        let range = donor::displaced(&self.body, free, slots, end);
+        let mut draft = Draft::new(SpliceForm::Jump, range);
+        draft.donor = true;
+        let mut drafts = std::mem::take(&mut self.drafts).into_values();
+        let place = drafts.partition_point(|draft| draft.range.first < range.first);
+        drafts.insert(place, draft);
+        self.drafts = drafts.into();
+    }
 }

@@ -1,39 +1,43 @@
-//! In place or whole: what all hooks of a function cost either way, and which way is taken.
+//! In place or whole: the cost of all hooks of a function in both styles, and the choice.
 
 use std::fmt;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-use super::estimate::jumps;
+use super::body::Body;
+use super::estimate::{self, jumps};
 use super::finish::finish;
-use super::options::{Place, ask, outlines};
-use super::segments::Outline;
-use super::solve::{Ask, Neighbours, Problem};
-use super::{Reached, SPLICE_BYTES, Solution, Tactic, Wanted};
+use super::ids::PartId;
+use super::options::{bodies, goal};
+use super::solution::{Reached, Solution, Wanted};
+use super::solve::{Goal, Neighbours, Problem};
+use super::splice::SPLICE_BYTES;
+use super::tactic::{Tactic, Tactics};
 use crate::cfg::{BlockIndex, Cfg};
+use crate::ids::{Id, Ids};
 use crate::{HookType, Image, Refusal};
 
-/// How the hooks of a function are reached.
+/// The placement of a function's hooks.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum Style {
-    /// A splice where each hook is.
+    /// A splice at each hook.
     #[default]
     InPlace,
     /// Whole if that is cheaper by [`Comparison::cheaper`], and in place otherwise.
     Auto,
-    /// The function is relocated whole: splices stand where control comes into it, and their patches
-    /// run on until it leaves.
+    /// The function is relocated whole: splices stand at its entrances, and their patches continue until control
+    /// leaves it.
     Whole,
 }
 
 impl Style {
-    /// All there are.
+    /// Every style.
     pub const ALL: [Self; 3] = [Self::InPlace, Self::Auto, Self::Whole];
 
-    /// What a person reads.
+    /// The style's name in reports and windows.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,39 +54,39 @@ impl fmt::Display for Style {
     }
 }
 
-/// What all hooks of a function cost in one style, when they are alone in a session.
+/// The cost of all hooks of a function in one style, when they are alone in a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StyleCost {
-    /// Hooks that are reached.
+    /// Number of hooks that are reached.
     pub reached: u32,
-    /// Hooks of those that are reached by an `int3`.
+    /// Number of hooks of those that are reached by an `int3`.
     pub traps: u32,
-    /// Splices, donors' included.
+    /// Number of splices, those of donors included.
     pub sites: u32,
-    /// Bounces on the way to patches.
+    /// Number of bounces.
     pub bounces: u32,
-    /// Bytes of the text that are written over.
+    /// Bytes of original code that are overwritten.
     pub written: u64,
     /// Bytes of original code in patches, each as often as it is copied.
     pub copied: u64,
-    /// Places in patches where instruments of the hooks stand.
+    /// Number of points in patches.
     pub points: u32,
-    /// Splices over more than one instruction, before which threads among them are waited for.
+    /// Number of splices over more than one instruction, which require quiescence.
     pub waits: u32,
-    /// Jumps between the text and patches, beyond the program's own, expected on one pass through the
-    /// function. A static estimate: a block counts once, or [`StyleCost::LOOP`] times in a loop, and its
-    /// ways out share that evenly. A splice with a bounce is two jumps, the function tracer's call is
+    /// Jumps between the original code and patches, beyond the program's own, expected on one pass through the
+    /// function. A static estimate: a block executes once, or [`StyleCost::LOOP`] times in a loop, and takes
+    /// its edges equally often. A splice with a bounce is two jumps, the function tracer's call is
     /// [`StyleCost::TRACER`], and an `int3` [`StyleCost::TRAP`].
     pub jumps: f64,
 }
 
 impl StyleCost {
-    /// How often a block in a loop is taken to run on one pass.
-    pub const LOOP: f64 = 8.0;
-    /// Jumps that the function tracer's call takes the time of.
-    pub const TRACER: f64 = 20.0;
-    /// Jumps that an `int3` takes the time of.
-    pub const TRAP: f64 = 200.0;
+    /// Assumed executions of a block in a loop on one pass.
+    pub const LOOP: f64 = estimate::LOOP;
+    /// Jumps that take as long as a call of the function tracer.
+    pub const TRACER: f64 = estimate::TRACER;
+    /// Jumps that take as long as an `int3`.
+    pub const TRAP: f64 = estimate::TRAP;
 
     const NOTHING: Self = Self {
         reached: 0,
@@ -96,15 +100,15 @@ impl StyleCost {
         jumps: 0.0,
     };
 
-    fn of(problem: &Problem<'_, '_>, placement: &Solution) -> Self {
+    fn of(problem: &Problem<'_, '_>, solution: &Solution) -> Self {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let sites = &placement.sites;
-        let reached = || placement.hooks.iter().flatten();
+        let sites = &solution.sites;
+        let reached = || solution.hooks.iter().flatten();
         let copied = sites.iter().map(|site| {
             let mut rows: Vec<_> = site
                 .continuations
                 .iter()
-                .map(|run_on| run_on.copied)
+                .map(|continuation| continuation.copied)
                 .collect();
             rows.sort_unstable();
             rows.dedup();
@@ -114,14 +118,14 @@ impl StyleCost {
         let splices: u64 = sites.iter().map(|site| site.splice.bytes()).sum();
         Self {
             reached: count(reached().count()),
-            traps: count(reached().filter(|one| one.tactic == Tactic::Trap).count()),
+            traps: count(reached().filter(|hook| hook.tactic == Tactic::Trap).count()),
             sites: count(sites.len()),
-            bounces: count(placement.bounces.len()),
-            written: splices + SPLICE_BYTES * placement.bounces.len() as u64,
+            bounces: count(solution.bounces.len()),
+            written: splices + SPLICE_BYTES * solution.bounces.len() as u64,
             copied: copied.sum(),
-            points: count(reached().map(|one| one.points.len()).sum()),
+            points: count(reached().map(|hook| hook.points.len()).sum()),
             waits: count(sites.iter().filter(|site| site.overwritten > 1).count()),
-            jumps: problem.parts.iter().map(jumps).sum(),
+            jumps: problem.parts.values().iter().map(jumps).sum(),
         }
     }
 }
@@ -157,27 +161,27 @@ impl fmt::Display for StyleCost {
     }
 }
 
-/// Both styles for one function and some hooks of it.
+/// The costs of some hooks of one function in both styles.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// How many hooks.
+    /// Number of hooks.
     pub hooks: u32,
-    /// In place.
+    /// Cost in place.
     pub in_place: StyleCost,
-    /// Whole; or why a hook that can be reached in place cannot be so.
+    /// Cost whole; or the refusal of a hook that can be reached in place.
     pub whole: Result<StyleCost, Refusal>,
 }
 
 impl Comparison {
-    /// From so many hooks on, [`Style::Auto`] looks at both styles.
+    /// Least number of hooks for which [`Style::Auto`] compares the styles.
     pub const FROM: u32 = 8;
-    /// How many times the bytes copied in place [`Style::Auto`] may take.
+    /// Greatest multiple of the bytes copied in place that [`Style::Auto`] accepts.
     pub const TIMES: u64 = 4;
-    /// A plan takes [`Style::Auto`] for in place where a function's instruments come or go at more
-    /// times than these: patches are made anew for each.
+    /// Maximum number of launch and splash times of a function's instruments for which a plan considers
+    /// [`Style::Whole`]: each takes new versions of all its patches.
     pub const MOST_TIMES: usize = 8;
 
-    /// Of a function that is not there.
+    /// The comparison of no hooks.
     const fn nothing() -> Self {
         Self {
             hooks: 0,
@@ -186,7 +190,7 @@ impl Comparison {
         }
     }
 
-    /// Whole if there are [`Self::FROM`] hooks or more, all that are reached in place are reached, no
+    /// Returns whole if there are [`Self::FROM`] hooks or more, all that are reached in place are reached, no
     /// more of them by an `int3`, with fewer jumps a pass, and with at most [`Self::TIMES`] times the
     /// bytes copied; otherwise in place.
     #[must_use]
@@ -217,76 +221,66 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// What some hooks of a function cost in either style.
+/// Returns the cost of some hooks of a function in both styles.
 #[must_use]
 pub fn compare(image: &Image, cfg: &Cfg, hooks: &[(BlockIndex, HookType)]) -> Comparison {
-    let neighbours = Neighbours::new(image);
-    let (outlines, places) = outlines(image, &[cfg]);
+    let neighbours = Neighbours::new(image, Tactics::ALL);
+    let (bodies, positions) = bodies(image, &[cfg]);
     let wanted = hooks.iter().map(|&(block, hook)| Wanted {
         graph: 0,
         block,
         hook,
     });
-    let asks: Vec<(usize, Ask)> = wanted.map(|wanted| ask(&places, &wanted)).collect();
-    outlines
-        .first()
-        .map_or_else(Comparison::nothing, |outline| {
-            both(&neighbours, outline, &asks)
-        })
+    let goals: Vec<(PartId, Goal)> = wanted.map(|wanted| goal(&positions, &wanted)).collect();
+    let body = bodies.first();
+    debug_assert!(body.is_some(), "a graph has a body");
+    body.map_or_else(Comparison::nothing, |body| both(&neighbours, body, &goals))
 }
 
-/// The same for a function that is looked at already.
+/// Compares the styles of the first function of a problem.
 fn both<'a>(
     neighbours: &Neighbours<'a>,
-    outline: &Rc<Outline<'a>>,
-    asks: &[(usize, Ask)],
+    body: &Rc<Body<'a>>,
+    goals: &[(PartId, Goal)],
 ) -> Comparison {
-    let solved = |whole: bool| {
-        let mut problem = Problem::new(neighbours, [Rc::clone(outline)], asks);
+    let solve = |whole: bool| {
+        let mut problem = Problem::new(neighbours, [Rc::clone(body)], goals);
         if whole {
-            problem.relocate_whole(0);
+            problem.relocate_whole(PartId::new(0));
         }
         problem.solve();
-        let placement = finish(&mut problem);
-        (StyleCost::of(&problem, &placement), placement)
+        let solution = finish(&mut problem);
+        (StyleCost::of(&problem, &solution), solution.hooks)
     };
-    let (in_place, known) = solved(false);
-    let (cost, whole) = solved(true);
-    let lost = lost(&known.hooks, &whole.hooks);
+    let (in_place, before) = solve(false);
+    let (cost, after) = solve(true);
+    // The first hook that is reached in place and not whole.
+    let mut pairs = before.iter().zip(after);
+    let lost = pairs.find_map(|(before, after)| after.err().filter(|_| before.is_ok()));
     Comparison {
-        hooks: u32::try_from(asks.len()).unwrap_or(u32::MAX),
+        hooks: u32::try_from(goals.len()).unwrap_or(u32::MAX),
         in_place,
         whole: lost.map_or(Ok(cost), Err),
     }
 }
 
-type Hooks = [Result<Reached, Refusal>];
-
-/// Why the first hook is not reached that was.
-fn lost(known: &Hooks, now: &Hooks) -> Option<Refusal> {
-    let lost = |(known, now): (&Result<_, _>, &Result<_, Refusal>)| match now {
-        Err(refusal) if known.is_ok() => Some(refusal.clone()),
-        _ => None,
-    };
-    known.iter().zip(now).find_map(lost)
-}
-
-/// Sites for all hooks of a session, each function in a style.
+/// The solution of a session, each function in a style.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Styled {
-    /// The sites.
+    /// Sites, bounces and points.
     pub solution: Solution,
-    /// For each graph the style taken, in place or whole.
+    /// For each graph the style chosen, in place or whole.
     pub styles: Vec<Style>,
-    /// For each graph what both cost, where both were looked at.
+    /// For each graph the cost of both, where both were tried.
     pub compared: Vec<Option<Comparison>>,
 }
 
-/// As [`super::place`], each function in the style of the same place in `styles` ([`Style::InPlace`]
-/// if there is none). The same on every run.
+/// As [`super::place`], with each graph in the style at its index in `styles` ([`Style::InPlace`]
+/// if there is none). Deterministic.
 ///
-/// A function that was left the choice is relocated whole if that is cheaper for it alone and if every hook of the
-/// session is reached then that would be otherwise. One that was not refuses what cannot be reached so.
+/// A function with the style [`Style::Auto`] is relocated whole if that is cheaper for it alone, and only if no hook
+/// of the session is then refused, or reached by an `int3`, that otherwise is not. A function with the style
+/// [`Style::Whole`] refuses hooks that cannot be reached so.
 #[must_use]
 pub fn place_in_styles(
     image: &Image,
@@ -294,95 +288,91 @@ pub fn place_in_styles(
     styles: &[Style],
     wanted: &[Wanted],
 ) -> Styled {
-    let neighbours = Neighbours::new(image);
-    let (outlines, places) = outlines(image, graphs);
-    let asks: Vec<(usize, Ask)> = wanted.iter().map(|wanted| ask(&places, wanted)).collect();
-    // A function and its parts go together: what is said of one of them holds for all.
-    let mut said: Vec<Option<Style>> = vec![None; outlines.len()];
-    for (&(part, _), &style) in places.iter().zip(styles) {
-        if let Some(said) = said.get_mut(part) {
-            *said = Some(said.map_or(style, |said| style.max(said)));
-        }
-    }
-    let asked = |part: usize| said.get(part).copied().flatten().unwrap_or_default();
-    let mut own: Vec<Vec<(usize, Ask)>> = vec![Vec::new(); outlines.len()];
-    for &(part, ask) in asks
+    let neighbours = Neighbours::new(image, Tactics::ALL);
+    let (bodies, positions) = bodies(image, graphs);
+    let bodies: Ids<PartId, Rc<Body<'_>>> = bodies.into();
+    let goals: Vec<(PartId, Goal)> = wanted
         .iter()
-        .filter(|(part, _)| asked(*part) != Style::InPlace)
-    {
-        if let Some(own) = own.get_mut(part) {
-            own.push((0, ask));
+        .map(|wanted| goal(&positions, wanted))
+        .collect();
+    // A function and its parts have one style: the greatest that one of them requests.
+    let mut requested: Ids<PartId, Option<Style>> = Ids::like(&bodies, None);
+    for (position, &style) in positions.iter().zip(styles) {
+        if position.part != PartId::NONE {
+            let requested = &mut requested[position.part];
+            *requested = Some(requested.map_or(style, |other| style.max(other)));
         }
     }
-    let compared = outlines.iter().zip(&own).enumerate();
-    let compared = compared.map(|(part, (outline, asks))| {
-        let looked_at = match asked(part) {
-            Style::Auto => asks.len() >= Comparison::FROM as usize,
+    let requested = requested.into_values().into_iter();
+    let requested: Ids<PartId, Style> = requested.map(Option::unwrap_or_default).collect();
+    let mut goals_of: Ids<PartId, Vec<(PartId, Goal)>> = Ids::like(&bodies, Vec::new());
+    for &(part, goal) in goals.iter().filter(|(part, _)| *part != PartId::NONE) {
+        if requested[part] != Style::InPlace {
+            goals_of[part].push((PartId::new(0), goal));
+        }
+    }
+    let compared = bodies.iter().map(|(part, body)| {
+        let goals = &goals_of[part];
+        let is_compared = match requested[part] {
+            Style::Auto => goals.len() >= Comparison::FROM as usize,
             Style::InPlace => false,
             Style::Whole => true,
         };
-        (looked_at && outline.refused.is_none()).then(|| both(&neighbours, outline, asks))
+        (is_compared && body.refusal.is_none()).then(|| both(&neighbours, body, goals))
     });
-    let compared: Vec<Option<Comparison>> = compared.collect();
-    let taken = compared.iter().enumerate();
-    let taken = taken.map(|(part, compared)| match (asked(part), compared) {
-        (Style::Auto, Some(compared)) => compared.cheaper(),
-        (Style::Auto, None) => Style::InPlace,
-        (style, _) => style,
-    });
-    let mut taken: Vec<Style> = taken.collect();
-    let solved = |taken: &[Style]| {
-        let mut problem = Problem::new(&neighbours, outlines.iter().cloned(), &asks);
-        for (part, _) in taken
-            .iter()
-            .enumerate()
-            .filter(|(_, style)| **style == Style::Whole)
-        {
+    let compared: Ids<PartId, Option<Comparison>> = compared.collect();
+    let chosen = requested
+        .iter()
+        .map(|(part, &style)| match (style, &compared[part]) {
+            (Style::Auto, Some(compared)) => compared.cheaper(),
+            (Style::Auto, None) => Style::InPlace,
+            (style, _) => style,
+        });
+    let mut chosen: Ids<PartId, Style> = chosen.collect();
+    let solve = |chosen: &Ids<PartId, Style>| {
+        let bodies = bodies.values().iter().cloned();
+        let mut problem = Problem::new(&neighbours, bodies, &goals);
+        let whole = chosen.iter().filter(|(_, style)| **style == Style::Whole);
+        for (part, _) in whole {
             problem.relocate_whole(part);
         }
         problem.solve();
         finish(&mut problem)
     };
-    let mut placement = solved(&taken);
-    let chosen = |part: usize, taken: &[Style]| {
-        asked(part) == Style::Auto && taken.get(part) == Some(&Style::Whole)
+    let mut solution = solve(&chosen);
+    let is_bad = |hook: &Result<Reached, Refusal>| {
+        let tactic = hook.as_ref().map(|reached| reached.tactic);
+        tactic.map_or(true, |tactic| tactic == Tactic::Trap)
     };
-    let worse = |hook: &Result<Reached, Refusal>| {
-        hook.as_ref()
-            .map_or(true, |reached| reached.tactic == Tactic::Trap)
-    };
-    if (0..taken.len()).any(|part| chosen(part, &taken)) && placement.hooks.iter().any(worse) {
+    let by_choice = |part: PartId| requested[part] == Style::Auto && chosen[part] == Style::Whole;
+    if chosen.keys().any(by_choice) && solution.hooks.iter().any(is_bad) {
         // Functions compete for slots: none that had the choice may take another's, or lack its own.
-        let mut in_place = taken.clone();
-        for (part, style) in in_place.iter_mut().enumerate() {
-            if asked(part) == Style::Auto {
-                *style = Style::InPlace;
-            }
-        }
-        let known = solved(&in_place);
-        let is_worse = known
-            .hooks
-            .iter()
-            .zip(&placement.hooks)
-            .any(|(known, now)| worse(now) && !worse(known));
-        if is_worse {
-            (placement, taken) = (known, in_place);
+        let in_place = requested.iter().map(|(part, &style)| match style {
+            Style::Auto => Style::InPlace,
+            Style::InPlace | Style::Whole => chosen[part],
+        });
+        let in_place: Ids<PartId, Style> = in_place.collect();
+        let alternative = solve(&in_place);
+        let mut pairs = alternative.hooks.iter().zip(&solution.hooks);
+        if pairs.any(|(before, after)| is_bad(after) && !is_bad(before)) {
+            (solution, chosen) = (alternative, in_place);
         }
     }
-    for (hook, &(part, _)) in placement.hooks.iter_mut().zip(&asks) {
+    for (hook, &(part, _)) in solution.hooks.iter_mut().zip(&goals) {
         if let Err(refusal) = hook
-            && asked(part) == Style::Whole
+            && part != PartId::NONE
+            && requested[part] == Style::Whole
         {
-            refusal.why += "; the session asks for the function to be relocated whole";
+            refusal.why += "; the session requests that the function be relocated whole";
         }
     }
-    let of = |place: &Place| taken.get(place.0).copied().unwrap_or(Style::InPlace);
+    let parts = || positions.iter().map(|position| position.part);
+    let style = |part: PartId| chosen.get(part).copied().unwrap_or_default();
     Styled {
-        solution: placement,
-        styles: places.iter().map(of).collect(),
-        compared: places
-            .iter()
-            .map(|place| compared.get(place.0).cloned().flatten())
+        solution,
+        styles: parts().map(style).collect(),
+        compared: parts()
+            .map(|part| compared.get(part).cloned().flatten())
             .collect(),
     }
 }

@@ -1,12 +1,13 @@
-//! Where arguments of functions can still be sampled.
+//! Checks that registers still hold the arguments that instruments sample.
 
 use std::collections::BTreeMap;
 
 use gilk_instruments::program::Input;
 
-use super::build::{missing, refused};
+use super::error::{internal, refused};
 use super::functions::Functions;
-use super::{PlannedInstrument, probes};
+use super::model::PlannedInstrument;
+use super::probes;
 use crate::cfg::{BlockEnd, BlockIndex, Cfg};
 use crate::isa::abi::argument;
 use crate::liveness::{Arguments, RegisterSet};
@@ -15,7 +16,7 @@ use crate::placement::{Point, Site};
 use crate::session::Session;
 use crate::{Addr, HookType, Image, Refusal, Result, Rule};
 
-/// An argument is only sampled where its register still has it: at each point.
+/// Refuses instruments that sample an argument at a point where its register may hold another value.
 pub(super) fn check(
     image: &Image,
     session: &Session,
@@ -26,7 +27,7 @@ pub(super) fn check(
     let mut known = BTreeMap::new();
     for one in instruments {
         let probe = one.probe.as_ref().and_then(|probed| probed.probe());
-        let read = || { probe.into_iter() }.flat_map(probes::inputs);
+        let read = || probe.into_iter().flat_map(probes::inputs);
         if read().any(is_stacked)
             && let Some(analysed) = functions.analysed(one.id.major)
             && let Some(refusal) = on_the_stack(&analysed.cfg, one)
@@ -52,7 +53,7 @@ pub(super) fn check(
         for &(site, point) in &one.points {
             let site = sites
                 .get(site.0 as usize)
-                .ok_or_else(|| missing("a site"))?;
+                .ok_or_else(|| internal("a change or point names no site of the plan"))?;
             let (at, intact) = intact(arguments, &analysed.cfg, site, point);
             if let Some(register) = registers.iter().find(|one| !intact.contains(**one)) {
                 let register = format!("{register:?}").to_lowercase();
@@ -68,12 +69,12 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Where arguments on the stack are is known where the function is entered, and nowhere else.
+/// Refuses arguments on the stack everywhere but at the function's entry, where their addresses are known.
 fn on_the_stack(cfg: &Cfg, one: &PlannedInstrument) -> Option<Refusal> {
     let entry = BlockIndex(0);
     let first = one.id.hook == HookType::Pre && one.id.block == entry.0;
     let comes_back = cfg.edges.iter().any(|edge| edge.to == entry);
-    (!first || comes_back).then(|| Refusal::new(Rule::ArgumentGone, cfg.span.start, "where arguments on the stack are is known only where the function is entered, and is not entered by a loop of its own"))
+    (!first || comes_back).then(|| Refusal::new(Rule::ArgumentGone, cfg.span.start, "the addresses of arguments on the stack are known only at the function's entry, and not if a loop of its own branches there"))
 }
 
 /// Arguments of a graph's function that are intact at a point, and the address that says so.
@@ -86,7 +87,7 @@ fn intact(arguments: &Arguments, cfg: &Cfg, site: &Site, point: Point) -> (Addr,
         Point::Before(at) => (at, arguments.intact(at)),
         Point::On(edge) => {
             let before = arguments.intact(edge.to);
-            // What is intact before a branch is so behind it; `loop` writes rcx.
+            // Registers intact before a branch are intact after it; `loop` writes rcx.
             let branch = cfg.block_at(edge.from).is_some_and(|block| {
                 let last = block.instructions.last();
                 matches!(block.end, BlockEnd::Conditional | BlockEnd::Jump)

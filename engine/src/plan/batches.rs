@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 
-use super::build::missing;
-use super::dependences::Order;
+use super::dependencies::Order;
+use super::error::internal;
+use super::model::{Batch, MAX_POKES, Part, Patch, PatchIndex, PlannedInstrument, Poke, PokeKind};
 use super::patches::Made;
 use super::schedule::{Change, VersionIndex};
-use super::{Batch, MAX_POKES, Part, PatchIndex, PlannedInstrument, Poke, PokeBytes, PokeKind};
-use crate::isa::encode::{INT3, jump};
-use crate::placement::{Bounce, BounceIndex, SHORT_SPLICE_BYTES, SPLICE_BYTES, Site, Splice};
+use crate::placement::PokeBytes;
+use crate::placement::{Bounce, BounceIndex, SPLICE_BYTES, Site, Splice};
 use crate::{Addr, Error, Image, Result, Span};
 
-/// Writes batches.
-pub(super) struct Writer<'a> {
+/// Converts changes of sites to batches.
+pub(super) struct BatchWriter<'a> {
     pub(super) image: &'a Image,
     pub(super) instruments: &'a [PlannedInstrument],
     pub(super) sites: &'a [Site],
@@ -22,26 +22,26 @@ pub(super) struct Writer<'a> {
     pub(super) detours: &'a HashMap<VersionIndex, VersionIndex>,
 }
 
-/// What becomes of a site or its bounce, as indices of patches.
+/// A change of a site or its bounce, as indices of patches.
 #[derive(Clone, Copy)]
-struct Step {
+struct PatchChange {
     from: Option<PatchIndex>,
     to: Option<PatchIndex>,
     detour: Option<PatchIndex>,
 }
 
-/// Changes whose room is given back at a time.
+/// Number of changes whose memory is released at a time.
 const AT_ONCE: usize = 1 << 16;
 
-impl Writer<'_> {
+impl BatchWriter<'_> {
     /// The batches, in order of time.
     ///
     /// # Errors
-    /// [`Error::Encode`] if a patch or a bounce is out of a splice's reach; [`Error::Full`] if more
-    /// begins and ends at one time than the driver writes in one batch.
+    /// [`Error::Encode`] if a patch or a bounce is out of a splice's reach; [`Error::Full`] if more splices
+    /// change at one time than the driver writes in one batch.
     pub(super) fn batches(&self, times: &[f64], mut changes: Vec<Change>) -> Result<Vec<Batch>> {
         let index = |time: f64| times.partition_point(|known| known.total_cmp(&time).is_lt());
-        // There may be a million of each: none has more room than it fills.
+        // There may be a million of each: exactly as much memory as they take.
         let mut counts = vec![[0; 3]; times.len()];
         for one in self.instruments {
             for (which, time) in [one.launch, one.splash].into_iter().enumerate() {
@@ -72,10 +72,10 @@ impl Writer<'_> {
                 batch.splashed.push(one.id);
             }
         }
-        // Pokes take the room that changes leave.
+        // Pokes take the memory that changes release.
         while let Some(change) = changes.pop() {
             let batch = batches.get_mut(change.time as usize);
-            let batch = batch.ok_or_else(|| missing("a time"))?;
+            let batch = batch.ok_or_else(|| internal("a change has no time"))?;
             self.change(&change, &mut batch.pokes)?;
             if changes.len().is_multiple_of(AT_ONCE) {
                 changes.shrink_to_fit();
@@ -104,59 +104,55 @@ impl Writer<'_> {
         }
     }
 
-    /// How many pokes a change takes.
+    /// Number of pokes of a change.
     fn pokes(&self, change: &Change) -> usize {
         let site = self.sites.get(change.site.0 as usize);
-        let short = site.is_some_and(|site| matches!(site.splice, Splice::Short(_)));
-        let stays = change.from.is_some() && change.to.is_some();
-        1 + usize::from(short && !stays)
+        let is_short = site.is_some_and(|site| !site.splice.retargets());
+        let is_retarget = change.from.is_some() && change.to.is_some();
+        1 + usize::from(is_short && !is_retarget)
     }
 
     fn change(&self, change: &Change, pokes: &mut Vec<Poke>) -> Result<()> {
         let site = self.sites.get(change.site.0 as usize);
-        let site = site.ok_or_else(|| missing("a site"))?;
+        let site = site.ok_or_else(|| internal("a change or point names no site of the plan"))?;
         let patch = |version: VersionIndex| self.made.of_version.get(version.get()).copied();
         let first = change.to.filter(|_| change.from.is_none());
         let diverted = first.and_then(|first| self.detours.get(&first).copied());
-        let step = Step {
+        let step = PatchChange {
             from: change.from.and_then(patch),
             to: change.to.and_then(patch),
             detour: diverted.and_then(patch),
         };
-        let stays = step.from.is_some() && step.to.is_some();
-        if let Splice::Short(index) = site.splice {
-            let bounce = self.bounces.get(index.0 as usize);
-            let bounce = bounce.ok_or_else(|| missing("a bounce"))?;
+        let is_retarget = step.from.is_some() && step.to.is_some();
+        if let Some(index) = site.splice.bounce() {
+            let bounce = self.bounce_of(index)?;
             pokes.push(self.bounce(index, bounce, step)?);
-            if stays {
-                return Ok(());
-            }
+        }
+        if is_retarget && !site.splice.retargets() {
+            return Ok(());
         }
         let at = site.displaced.start;
         let original = self.original(at, site.splice.bytes())?;
-        let leads_to = |patch| self.splice(site, patch);
-        let overwritten = match site.splice {
-            Splice::Tracer => 0,
-            _ if stays => 1,
-            _ => site.overwritten,
-        };
+        let target = |patch| self.splice(site, patch);
+        let overwritten = if is_retarget { 1 } else { site.overwritten };
+        let overwritten = site.splice.overwrites(overwritten);
         let part = Part::Site(change.site);
-        pokes.push(self.poke(part, at, original, leads_to, step, overwritten)?);
+        pokes.push(self.poke(part, at, original, target, step, overwritten)?);
         Ok(())
     }
 
-    fn bounce(&self, index: BounceIndex, bounce: &Bounce, step: Step) -> Result<Poke> {
+    fn bounce(&self, index: BounceIndex, bounce: &Bounce, step: PatchChange) -> Result<Poke> {
         let original = self.original(bounce.at, SPLICE_BYTES)?;
-        let leads_to = |patch| self.jump(bounce.at, patch);
+        let target = |patch| self.jump(bounce.at, patch);
         let part = Part::Bounce(index);
-        self.poke(part, bounce.at, original, leads_to, step, 1)
+        self.poke(part, bounce.at, original, target, step, 1)
     }
 
     fn original(&self, at: Addr, bytes: u64) -> Result<PokeBytes> {
         let original = self.image.bytes(Span::new(at, bytes));
         original
             .and_then(PokeBytes::new)
-            .ok_or_else(|| missing("the bytes of a site"))
+            .ok_or_else(|| internal("the image has no bytes at a site"))
     }
 
     fn poke(
@@ -164,15 +160,15 @@ impl Writer<'_> {
         part: Part,
         at: Addr,
         original: PokeBytes,
-        leads_to: impl Fn(PatchIndex) -> Result<PokeBytes>,
-        step: Step,
+        target: impl Fn(PatchIndex) -> Result<PokeBytes>,
+        step: PatchChange,
         overwritten: u32,
     ) -> Result<Poke> {
         let (expect, write, kind, patch) = match (step.from, step.to) {
-            (None, Some(to)) => (original, leads_to(to)?, PokeKind::Install, to),
-            (Some(from), Some(to)) => (leads_to(from)?, leads_to(to)?, PokeKind::Retarget, to),
-            (Some(from), None) => (leads_to(from)?, original, PokeKind::Remove, from),
-            (None, None) => return Err(missing("a change of a site")),
+            (None, Some(to)) => (original, target(to)?, PokeKind::Install, to),
+            (Some(from), Some(to)) => (target(from)?, target(to)?, PokeKind::Retarget, to),
+            (Some(from), None) => (target(from)?, original, PokeKind::Remove, from),
+            (None, None) => return Err(internal("a change neither installs nor removes its site")),
         };
         Ok(Poke {
             part,
@@ -187,40 +183,47 @@ impl Writer<'_> {
         })
     }
 
-    /// The bytes at the start of a site that lead to a patch.
+    /// The bytes of a site's splice for a version of its patch.
     fn splice(&self, site: &Site, patch: PatchIndex) -> Result<PokeBytes> {
         let at = site.displaced.start;
-        match site.splice {
-            Splice::Jump => self.jump(at, patch),
-            Splice::Tracer => Ok(PokeBytes::default()),
-            Splice::Trap => written(at, &[INT3]),
-            Splice::Short(bounce) => {
-                let bounce = self.bounces.get(bounce.0 as usize);
-                let bounce = bounce.ok_or_else(|| missing("a bounce"))?;
-                let distance = at.add(SHORT_SPLICE_BYTES).to(bounce.at);
-                let distance = i8::try_from(distance).map_err(|_| Error::Encode {
-                    at,
-                    reason: format!("the bounce at {} is too far for a short jump", bounce.at),
-                })?;
-                written(at, &[0xeb, distance.cast_unsigned()])
+        let (to, reason) = match site.splice.bounce() {
+            Some(bounce) => {
+                let to = self.bounce_of(bounce)?.at;
+                (
+                    to,
+                    format!("the bounce at {to} is too far for a short jump"),
+                )
             }
-        }
+            None => {
+                let to = self.patch(patch)?.address;
+                (to, too_far(to))
+            }
+        };
+        let bytes = site.splice.encode(at, to);
+        bytes.ok_or(Error::Encode { at, reason })
     }
 
+    /// The bytes of a bounce at `at` for a patch.
     fn jump(&self, at: Addr, patch: PatchIndex) -> Result<PokeBytes> {
-        let patch = self.made.patches.get(patch.0 as usize);
-        let patch = patch.ok_or_else(|| missing("a patch"))?;
-        let bytes = jump(at, patch.address).ok_or_else(|| Error::Encode {
+        let to = self.patch(patch)?.address;
+        let bytes = Splice::Jump.encode(at, to);
+        bytes.ok_or_else(|| Error::Encode {
             at,
-            reason: format!("the patch at {} is more than 2 GiB away", patch.address),
-        })?;
-        written(at, &bytes)
+            reason: too_far(to),
+        })
+    }
+
+    fn patch(&self, patch: PatchIndex) -> Result<&Patch> {
+        let patch = self.made.patches.get(patch.0 as usize);
+        patch.ok_or_else(|| internal("a splice targets no patch"))
+    }
+
+    fn bounce_of(&self, bounce: BounceIndex) -> Result<&Bounce> {
+        let bounce = self.bounces.get(bounce.0 as usize);
+        bounce.ok_or_else(|| internal("a short splice has no bounce"))
     }
 }
 
-fn written(at: Addr, bytes: &[u8]) -> Result<PokeBytes> {
-    PokeBytes::new(bytes).ok_or_else(|| Error::Encode {
-        at,
-        reason: format!("{} bytes are more than can be written at once", bytes.len()),
-    })
+fn too_far(patch: Addr) -> String {
+    format!("the patch at {patch} is more than 2 GiB away")
 }

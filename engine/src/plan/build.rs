@@ -1,23 +1,26 @@
-//! From a session to numbered instruments, their points and sites.
+//! From a session to a plan: numbered instruments, their points and sites.
 
 use std::ops::ControlFlow;
 
 use gilk_instruments::Library;
 
-use super::dependences::Order;
-use super::names::{Hook, Named};
-use super::numbered::Numbered;
+use super::dependencies::Order;
+use super::error::{internal, refused};
+use super::model::{Plan, PlannedInstrument};
+use super::names::{HookKey, Named};
+use super::numbered::FunctionTable;
+use super::planner::Planner;
 use super::probes::Words;
 use super::schedule::{Schedule, schedule};
 use super::stage::{self, Stage, Watch};
-use super::{Note, Plan, PlannedInstrument, arguments, batches, natives, patches};
+use super::{arguments, batches, natives, patches};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::layout::RuntimeLayout;
 use crate::placement::{Comparison, Reached, Solution, Style, Styled, Wanted, place_in_styles};
 use crate::session::Session;
-use crate::{Error, Image, InstrumentId, Refusal, Result};
+use crate::{Image, InstrumentId, Refusal, Result};
 
-/// Works a session out. The same input gives the same plan every time.
+/// Plans a session. Deterministic: the same input gives the same plan.
 ///
 /// # Errors
 /// [`Error::Session`] and [`Error::Layout`] for bad input; [`Error::NoFunction`], [`Error::Ambiguous`],
@@ -35,10 +38,10 @@ pub fn plan(
     })
 }
 
-/// The same, told to somebody who may give it up: a plan of a whole kernel takes seconds.
+/// Plans a session with progress reports and cancellation: a plan of a whole kernel takes seconds.
 ///
 /// # Errors
-/// As [`plan`]; [`Error::GivenUp`] once `watch` does not want to go on.
+/// As [`plan`]; [`Error::GivenUp`] if `watch` breaks.
 pub fn plan_watched(
     image: &Image,
     session: &Session,
@@ -52,7 +55,7 @@ pub fn plan_watched(
     plan_styled(image, session, library, layout, watch, place)
 }
 
-/// Works a session out with the sites that `place` finds for its hooks.
+/// Plans a session with the sites that `place` finds for its hooks.
 #[cfg(test)]
 pub(crate) fn plan_placed(
     image: &Image,
@@ -84,13 +87,13 @@ fn plan_styled(
         image,
         session,
         layout,
-        functions: Numbered::new(image),
+        functions: FunctionTable::new(image),
         words: Words::new(layout),
         notes: Vec::new(),
     };
     let named = planner.named(library, watch)?;
     let wanted = planner.wanted(&named)?;
-    stage::told(watch, Stage::Sites)?;
+    stage::report(watch, Stage::Sites)?;
     let graphs = planner.functions.graphs();
     let styles = planner.styles(&named, graphs.len());
     let Styled {
@@ -104,7 +107,7 @@ fn plan_styled(
         bounces,
         hooks,
     } = solution;
-    stage::told(watch, Stage::Patches)?;
+    stage::report(watch, Stage::Patches)?;
     let instruments = planner.instruments(named, &wanted, hooks)?;
     drop(wanted);
     let mut notes = planner.notes;
@@ -125,7 +128,7 @@ fn plan_styled(
         natives: &natives,
     };
     let made = maker.patches(&schedule, watch)?;
-    // What follows needs much room, and of the schedule only when what changes.
+    // Batches take much memory, and require only the changes of the schedule.
     let Schedule {
         times,
         changes,
@@ -135,8 +138,8 @@ fn plan_styled(
     } = schedule;
     drop((versions, listed, std::mem::take(&mut order.blame)));
     let functions = functions.planned();
-    stage::told(watch, Stage::Batches)?;
-    let writer = batches::Writer {
+    stage::report(watch, Stage::Batches)?;
+    let writer = batches::BatchWriter {
         image,
         instruments: &instruments,
         sites: &sites,
@@ -163,22 +166,14 @@ fn plan_styled(
     })
 }
 
-const fn hook(id: InstrumentId) -> Hook {
+const fn hook(id: InstrumentId) -> HookKey {
     (id.major, BlockIndex(id.block), id.hook)
 }
 
-pub(super) struct Planner<'a> {
-    pub(super) image: &'a Image,
-    pub(super) session: &'a Session,
-    pub(super) layout: &'a RuntimeLayout,
-    pub(super) functions: Numbered<'a>,
-    pub(super) words: Words<'a>,
-    pub(super) notes: Vec<Note>,
-}
-
 impl Planner<'_> {
-    /// What the session says of each function's style. One whose instruments come and go at many
-    /// times is not relocated whole unless that is asked for: each time takes new versions of all its patches.
+    /// The styles that the session requests for each function. One whose instruments have many launch and
+    /// splash times is not relocated whole unless the session requests it: each time takes new versions of all
+    /// its patches.
     fn styles(&self, named: &[Named], functions: usize) -> Vec<Style> {
         let mut styles = vec![Style::default(); functions];
         let mut times: Vec<(u32, u64)> = Vec::with_capacity(2 * named.len());
@@ -186,9 +181,9 @@ impl Planner<'_> {
             let Some(placement) = self.session.placements.get(one.placement) else {
                 continue;
             };
-            let said = self.session.style(&placement.function);
+            let requested = self.session.style(&placement.function);
             if let Some(style) = styles.get_mut(one.id.major as usize) {
-                *style = said;
+                *style = requested;
             }
             for time in [placement.launch, placement.splash] {
                 times.push((one.id.major, (time + 0.0).to_bits()));
@@ -208,7 +203,7 @@ impl Planner<'_> {
         styles
     }
 
-    /// Every hook once, in order; a function that may not be hooked at all is refused here.
+    /// Every hook once, in order; functions that refuse all hooks are refused here.
     fn wanted(&self, named: &[Named]) -> Result<Vec<Wanted>> {
         for one in named {
             let graph = self.functions.graph(one.id.major);
@@ -216,7 +211,7 @@ impl Planner<'_> {
                 return Err(refused(self.session, one.placement, refusal.clone()));
             }
         }
-        let mut hooks: Vec<Hook> = named.iter().map(|one| hook(one.id)).collect();
+        let mut hooks: Vec<HookKey> = named.iter().map(|one| hook(one.id)).collect();
         hooks.sort_unstable();
         hooks.dedup();
         let wanted = hooks.into_iter().map(|(major, block, hook)| Wanted {
@@ -253,12 +248,13 @@ impl Planner<'_> {
         let named = named.into_iter().zip(hooks);
         for (one, hook) in named {
             let placement = self.session.placements.get(one.placement);
-            let placement = placement.ok_or_else(|| missing("a placement"))?;
+            let placement = placement
+                .ok_or_else(|| internal("an instrument names no placement of the session"))?;
             let (Some(found), Some(left)) = (reached.get_mut(hook), left.get_mut(hook)) else {
-                return Err(missing("a hook"));
+                return Err(internal("an instrument has no hook"));
             };
             *left -= 1;
-            // There may be a million: what nobody else asks for is moved, not copied.
+            // There may be a million: the last instrument at a hook moves its points instead of copying them.
             let reached = match found {
                 Err(refusal) => {
                     return Err(refused(self.session, one.placement, refusal.clone()));
@@ -280,7 +276,7 @@ impl Planner<'_> {
                 placement: one.placement,
                 origin: one.origin,
                 definition: one.definition,
-                // Adding zero makes -0 into 0.
+                // Adding zero turns -0 into 0.
                 launch: placement.launch + 0.0,
                 splash: placement.splash + 0.0,
                 counter,
@@ -291,26 +287,5 @@ impl Planner<'_> {
             });
         }
         Ok(instruments)
-    }
-}
-
-/// A rule forbids a placement of the session.
-pub(super) fn refused(session: &Session, placement: usize, refusal: Refusal) -> Error {
-    session.placements.get(placement).map_or_else(
-        || missing("a refused placement"),
-        |placement| Error::Refused {
-            instrument: placement.instrument.to_string(),
-            hook: placement.hook,
-            function: placement.function.to_string(),
-            block: placement.block,
-            refusal,
-        },
-    )
-}
-
-/// The image changed its mind between two questions: not possible with the images there are.
-pub(super) fn missing(what: &str) -> Error {
-    Error::Image {
-        reason: format!("{what} was there and is not any more"),
     }
 }

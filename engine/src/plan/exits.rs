@@ -1,11 +1,11 @@
-//! Where control leaves a function for good.
+//! Exits of a function: blocks at whose ends control leaves it and does not return.
 
 use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
 use crate::code::FunctionId;
 use crate::placement::{branch_target, parts};
 use crate::{Addr, Image, Refusal, Rule};
 
-/// An end of a block by which control leaves a function for good.
+/// An end of a block at which control leaves a function and does not return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exit {
     /// The function, or the part of it elsewhere, that has the block.
@@ -16,26 +16,25 @@ pub(super) struct Exit {
     pub(super) by: Leaves,
 }
 
-/// How control leaves.
+/// Kind of an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaves {
     /// By a return.
     Return,
     /// By a jump to another function (a tail call), to this address.
     Jump(Addr),
-    /// By a jump that a register or memory leads.
+    /// By a jump through a register or memory.
     Unknown,
 }
 
 /// Every exit of a function, its parts elsewhere included.
 ///
 /// # Errors
-/// [`Rule::ExitUnknown`] where it cannot be told which ends of blocks leave it, and what forbids hooks in it or
+/// [`Rule::ExitUnknown`] where it is unknown which ends of blocks leave it, and the rule that forbids hooks in it or
 /// its parts.
 pub(super) fn exits(image: &Image, cfg: &Cfg) -> Result<Vec<Exit>, Refusal> {
-    let parts: Vec<Cfg> = { parts(image, cfg).into_iter() }
-        .map(|part| Cfg::of(image, part))
-        .collect();
+    let parts = parts(image, cfg).into_iter();
+    let parts: Vec<Cfg> = parts.map(|part| Cfg::of(image, part)).collect();
     let members = || std::iter::once(cfg).chain(&parts);
     let inside = |at: Addr| members().any(|member| member.span.contains(at));
     let mut exits = Vec::new();
@@ -81,7 +80,7 @@ fn last(block: &Block) -> Addr {
     last.map_or(block.span.start, |last| Addr(last.ip()))
 }
 
-/// Whether blocks of the function are entered by addresses, not only as its start or as fixups.
+/// Returns whether blocks of the function may be targets of indirect jumps, except its start and fixups.
 fn may_be_table(cfg: &Cfg) -> bool {
     let fixup = |block: &Block| {
         let mut edges = cfg.edges.iter();

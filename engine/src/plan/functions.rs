@@ -1,37 +1,37 @@
-//! The functions of a session once hooks have their sites: graphs, and what is live at points of patches.
+//! The functions of a session once hooks have their sites: graphs, and liveness at points of patches.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use super::PlannedFunction;
+use super::model::PlannedFunction;
 use crate::cfg::{BlockIndex, Cfg};
 use crate::code::FunctionId;
 use crate::liveness::{Analysis, Arguments, Live, Liveness, RegisterSet};
-use crate::placement::{InsnEdge, Point, Site, Splice};
+use crate::placement::{InsnEdge, Point, Site};
 use crate::{Addr, HookType, Image, InstrumentId};
 
-pub(super) struct Function {
+pub(super) struct SessionFunction {
     pub(super) planned: PlannedFunction,
-    /// Registers that instruments of the function sample: kept at all points in it, for what is
-    /// dead to the function is not dead to them.
+    /// Registers that instruments of the function read: preserved at all points in it, since registers
+    /// that are dead to the function are not dead to its instruments.
     pub(super) sampled: RegisterSet,
 }
 
 /// Every function with instruments, by major number.
 pub(super) struct Functions<'a> {
     analysis: Analysis<'a>,
-    functions: Vec<Function>,
+    functions: Vec<SessionFunction>,
     majors: HashMap<FunctionId, u32>,
-    /// The functions that were asked for last: all of a kernel would take much room, and patches are made
-    /// function by function.
+    /// The functions that were used last: those of a whole kernel would take much memory, and patches are
+    /// assembled function by function.
     recent: RefCell<VecDeque<(u32, Rc<Analysed>)>>,
 }
 
-/// How many are kept: a function, its parts, and what they lead to.
+/// Capacity of the cache: a function, its parts, and the functions that they branch to.
 const RECENT: usize = 16;
 
-/// A function's graph, and what is live in it once somebody asks.
+/// A function's graph, and its liveness, computed at the first use.
 pub(super) struct Analysed {
     pub(super) cfg: Cfg,
     liveness: OnceCell<Liveness>,
@@ -51,7 +51,7 @@ impl Analysed {
 impl<'a> Functions<'a> {
     pub(super) fn new(
         image: &'a Image,
-        functions: Vec<Function>,
+        functions: Vec<SessionFunction>,
         majors: HashMap<FunctionId, u32>,
     ) -> Self {
         Self {
@@ -62,19 +62,19 @@ impl<'a> Functions<'a> {
         }
     }
 
-    /// What a plan keeps of them.
+    /// Converts the functions to those of the plan.
     pub(super) fn planned(self) -> Vec<PlannedFunction> {
         let functions = self.functions.into_iter();
         functions.map(|function| function.planned).collect()
     }
 
-    /// Whether instruments stand in it.
+    /// Returns whether a function has instruments.
     pub(super) fn has(&self, function: FunctionId) -> bool {
         self.majors.contains_key(&function)
     }
 
     /// The function around an address; most are in the one around `guess`.
-    fn around(&self, at: Addr, guess: Option<&Function>) -> Option<&Function> {
+    fn around(&self, at: Addr, guess: Option<&SessionFunction>) -> Option<&SessionFunction> {
         if let Some(guess) = guess.filter(|function| function.planned.outline.span.contains(at)) {
             // Spans of functions do not overlap.
             return self.functions.get(guess.planned.major as usize);
@@ -83,7 +83,7 @@ impl<'a> Functions<'a> {
         self.functions.get(*self.majors.get(&id)? as usize)
     }
 
-    /// The function of a major number, read again if it was not asked for lately.
+    /// The function of a major number, decoded again if it is not in the cache.
     pub(super) fn analysed(&self, major: u32) -> Option<Rc<Analysed>> {
         let function = self.functions.get(major as usize)?;
         Some(self.analyse(&function.planned))
@@ -91,8 +91,8 @@ impl<'a> Functions<'a> {
 
     fn analyse(&self, function: &PlannedFunction) -> Rc<Analysed> {
         let mut recent = self.recent.borrow_mut();
-        if let Some((_, known)) = recent.iter().find(|(known, _)| *known == function.major) {
-            return Rc::clone(known);
+        if let Some((_, cached)) = recent.iter().find(|(major, _)| *major == function.major) {
+            return Rc::clone(cached);
         }
         let new = Rc::new(Analysed {
             cfg: Cfg::of(self.analysis.image(), function.outline.function),
@@ -103,7 +103,7 @@ impl<'a> Functions<'a> {
         new
     }
 
-    /// What must survive the instruments at a point of a site, for every point of it.
+    /// Returns the registers and flags that instruments must preserve, by point of a site.
     pub(super) fn live<'s>(&'s self, site: &Site) -> impl Fn(Point) -> Live + use<'a, 's> {
         let start = site.displaced.start;
         let own = self.around(start, None);
@@ -114,14 +114,14 @@ impl<'a> Functions<'a> {
         }
     }
 
-    fn live_before(&self, at: Addr, own: Option<&Function>) -> Live {
+    fn live_before(&self, at: Addr, own: Option<&SessionFunction>) -> Live {
         self.around(at, own).map_or(Live::ALL, |function| {
             let analysed = self.analyse(&function.planned);
             function.kept(analysed.liveness(&self.analysis).before(at))
         })
     }
 
-    fn live_on(&self, edge: InsnEdge, own: Option<&Function>) -> Live {
+    fn live_on(&self, edge: InsnEdge, own: Option<&SessionFunction>) -> Live {
         let Some(from) = self.around(edge.from, own) else {
             return Live::ALL;
         };
@@ -133,13 +133,13 @@ impl<'a> Functions<'a> {
             return Live::ALL;
         };
         let live = from.kept(analysed.liveness(&self.analysis).after_block(block.index));
-        // What instruments behind the edge sample is theirs to find.
+        // Instruments at the target of the edge may read registers too.
         let to = self.around(edge.to, None);
         to.map_or(live, |to| to.kept(live))
     }
 
-    /// Which list of a point an instrument belongs to: first those behind the block that ends
-    /// there, then those on its way out, then those before the block that begins, last those behind that
+    /// The group of a point's instruments that one belongs to, in order of execution: post-hooks of the block
+    /// that ends there, hooks of its ways out, pre-hooks of the block that begins, and last post-hooks of that
     /// one, if its first instruction is also its last.
     pub(super) fn turn(&self, id: InstrumentId, site: &Site, point: Point) -> u8 {
         let function = self.functions.get(id.major as usize);
@@ -147,21 +147,18 @@ impl<'a> Functions<'a> {
         let Some(block) = outline.and_then(|outline| outline.block(BlockIndex(id.block))) else {
             return 1;
         };
-        let entered = match site.splice {
-            Splice::Tracer => site.displaced.end,
-            _ => site.displaced.start,
-        };
+        let entered = site.splice.entered(site.displaced);
         if matches!(id.hook, HookType::Taken | HookType::Untaken) {
             return 2;
         }
         if id.hook == HookType::Pre {
-            let behind = match point {
+            let following = match point {
                 Point::On(edge) => edge.to,
                 Point::Before(at) => at,
                 Point::Entry => entered,
             };
-            // An entry that is nothing but the tracer's site begins, and ends, behind that.
-            return if behind == block.end { 0 } else { 3 };
+            // An entry block that is only the tracer's site begins, and ends, after it.
+            return if following == block.end { 0 } else { 3 };
         }
         let last = self.analysed(id.major).and_then(|analysed| {
             let block = analysed.cfg.block(BlockIndex(id.block))?;
@@ -179,7 +176,7 @@ impl<'a> Functions<'a> {
     }
 }
 
-impl Function {
+impl SessionFunction {
     fn kept(&self, live: Live) -> Live {
         Live {
             registers: live.registers.union(self.sampled),

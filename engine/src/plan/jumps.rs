@@ -1,5 +1,5 @@
-//! Calls that a function passes on: where it ends by jumping to another one (a tail call), that one returns to
-//! who called the first. So the exits of the other are where the call comes back.
+//! Tail calls: where a function ends by jumping to another one, that one returns to the caller of the first. So
+//! the exits of the other are the returns of the call.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,49 +10,49 @@ use crate::code::FunctionId;
 use crate::placement::at_hook;
 use crate::{Addr, HookType, Image, Refusal};
 
-/// Functions that a call is followed into, one behind the other or by different jumps.
+/// Maximum number of functions that a call is followed into, by one jump after the other or by different jumps.
 const MOST_FUNCTIONS: usize = 32;
-/// Placements whose calls are followed into one function: each looks at every call of it.
+/// Maximum number of placements whose calls are followed into one function: each observes every call of it.
 pub(super) const MOST_PLACEMENTS: usize = 16;
 
-/// Where the calls of a function end.
+/// The ends of a function's calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ends {
-    /// Its own exits, but for jumps that are followed.
+    /// Its own exits, except jumps that are followed.
     pub(super) own: Vec<Exit>,
     /// Its own jumps that are followed.
     pub(super) jumps: Vec<Exit>,
-    /// Exits of the functions behind these, but for jumps that are followed.
-    pub(super) behind: Vec<Exit>,
-    /// Where a call is taken to end though another function goes on with it.
-    pub(super) short: Vec<Short>,
-    /// The functions behind the jumps, in the order in which they were come to.
+    /// Exits of the functions that these jumps target, except jumps that are followed.
+    pub(super) callees: Vec<Exit>,
+    /// Jumps at which a call is taken to end although another function continues it.
+    pub(super) unfollowed: Vec<UnfollowedJump>,
+    /// The functions that are jumped to, in the order of discovery.
     pub(super) functions: Vec<FunctionId>,
 }
 
 /// A jump that is not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Short {
+pub(super) struct UnfollowedJump {
     pub(super) exit: Exit,
-    /// What it leads to, and why it is not followed.
+    /// Its target, and the reason why it is not followed.
     pub(super) to: String,
 }
 
 /// Follows jumps.
 pub(super) struct Jumps<'i> {
     image: &'i Image,
-    known: HashMap<FunctionId, Arc<Known>>,
-    /// How many placements come to a function by jumps.
+    cache: HashMap<FunctionId, Arc<CalleeSummary>>,
+    /// Number of placements whose calls reach a function by jumps.
     placements: BTreeMap<FunctionId, usize>,
 }
 
-/// What is known of a function.
-struct Known {
+/// Exits of a function, and whether calls are followed into it.
+struct CalleeSummary {
     exits: Result<Vec<Exit>, Refusal>,
     entered: Entered,
 }
 
-/// Whether calls are followed into a function that is jumped to.
+/// Decision about calls into a function that is jumped to.
 enum Entered {
     Yes,
     /// It never returns.
@@ -65,45 +65,45 @@ impl<'i> Jumps<'i> {
     pub(super) fn new(image: &'i Image) -> Self {
         Self {
             image,
-            known: HashMap::new(),
+            cache: HashMap::new(),
             placements: BTreeMap::new(),
         }
     }
 
-    /// Notes that a placement asks where the calls of these functions return.
-    pub(super) fn asked(&mut self, functions: impl IntoIterator<Item = FunctionId>) {
-        let mut behind = BTreeSet::new();
+    /// Counts a placement that requests the returns of these functions' calls.
+    pub(super) fn count(&mut self, functions: impl IntoIterator<Item = FunctionId>) {
+        let mut callees = BTreeSet::new();
         for function in functions {
-            behind.extend(
+            callees.extend(
                 self.ends(function)
                     .map(|ends| ends.functions)
                     .unwrap_or_default(),
             );
         }
-        for function in behind {
+        for function in callees {
             *self.placements.entry(function).or_default() += 1;
         }
     }
 
-    /// Where the calls of a function end.
+    /// Finds where the calls of a function end.
     ///
     /// # Errors
     /// As [`exits`].
     pub(super) fn ends(&mut self, origin: FunctionId) -> Result<Ends, Refusal> {
         let mut ends = Ends::default();
-        let known = self.known(origin);
-        let mut left = vec![(origin, known.exits.clone()?)];
-        while let Some((function, exits)) = left.pop() {
+        let known = self.summary(origin);
+        let mut worklist = vec![(origin, known.exits.clone()?)];
+        while let Some((function, exits)) = worklist.pop() {
             for exit in exits {
                 let followed = match exit.by {
                     Leaves::Return => Ok(None),
                     Leaves::Unknown => Err(String::from("a function that a register names")),
-                    Leaves::Jump(to) => self.behind(origin, to, &ends),
+                    Leaves::Jump(to) => self.callee(origin, to, &ends),
                 };
                 let own = function == origin;
                 let next = followed.unwrap_or_else(|to| {
                     let exit = exit.clone();
-                    ends.short.push(Short { exit, to });
+                    ends.unfollowed.push(UnfollowedJump { exit, to });
                     None
                 });
                 match next {
@@ -113,51 +113,53 @@ impl<'i> Jumps<'i> {
                         }
                         if !ends.functions.contains(&next) {
                             ends.functions.push(next);
-                            left.push((next, self.known(next).exits.clone()?));
+                            worklist.push((next, self.summary(next).exits.clone()?));
                         }
                     }
                     None if own => ends.own.push(exit),
-                    None => ends.behind.push(exit),
+                    None => ends.callees.push(exit),
                 }
             }
         }
         Ok(ends)
     }
 
-    /// The function at the end of a jump, if a call of `origin` is followed into it: not one that never returns.
+    /// The function that a jump targets, if a call of `origin` is followed into it: not one that never returns.
     ///
     /// # Errors
-    /// What it leads to, and why no call is followed there.
-    fn behind(
+    /// The target, and the reason why no call is followed there.
+    fn callee(
         &mut self,
         origin: FunctionId,
         to: Addr,
-        so_far: &Ends,
+        visited: &Ends,
     ) -> Result<Option<FunctionId>, String> {
         let Some(function) = self.image.function_at(to) else {
             let (name, _) = { self.image.symbol_at(to) }
                 .filter(|(_, into)| *into == 0)
                 .unwrap_or(("no function", 0));
-            return Err(format!("{name} (of {to} no text is known)"));
+            return Err(format!("{name} (no function begins at {to})"));
         };
         let (id, name) = (function.id, &function.name);
         if function.span.start != to || function.is_part() {
-            return Err(format!("the midst of {name}"));
+            return Err(format!("the middle of {name}"));
         }
         if id == origin {
-            return Err(format!("{name}, which begins anew"));
+            return Err(format!("{name}, which begins again"));
         }
-        if so_far.functions.contains(&id) {
+        if visited.functions.contains(&id) {
             return Ok(Some(id));
         }
         let crowd = self.placements.get(&id).copied().unwrap_or_default();
-        let why = match &self.known(id).entered {
+        let why = match &self.summary(id).entered {
             Entered::Never => return Ok(None),
             Entered::Not(why) => why.clone(),
             Entered::Yes if crowd > MOST_PLACEMENTS => {
-                format!("{crowd} placements would look at all its calls, and {MOST_PLACEMENTS} may")
+                format!(
+                    "{crowd} placements would observe all its calls, and at most {MOST_PLACEMENTS} may"
+                )
             }
-            Entered::Yes if so_far.functions.len() >= MOST_FUNCTIONS => {
+            Entered::Yes if visited.functions.len() >= MOST_FUNCTIONS => {
                 format!("the call is followed into {MOST_FUNCTIONS} functions already")
             }
             Entered::Yes => return Ok(Some(id)),
@@ -165,14 +167,14 @@ impl<'i> Jumps<'i> {
         Err(format!("{name} ({why})"))
     }
 
-    fn known(&mut self, function: FunctionId) -> Arc<Known> {
+    fn summary(&mut self, function: FunctionId) -> Arc<CalleeSummary> {
         let image = self.image;
-        let new = || Arc::new(Known::of(image, &Cfg::of(image, function)));
-        Arc::clone(self.known.entry(function).or_insert_with(new))
+        let new = || Arc::new(CalleeSummary::of(image, &Cfg::of(image, function)));
+        Arc::clone(self.cache.entry(function).or_insert_with(new))
     }
 }
 
-impl Known {
+impl CalleeSummary {
     fn of(image: &Image, cfg: &Cfg) -> Self {
         let exits = exits(image, cfg);
         let entered = match &exits {
@@ -181,14 +183,16 @@ impl Known {
             Ok(_) if image.handles_faults(cfg.function) => {
                 Entered::Not(String::from("it is part of how the kernel handles faults"))
             }
-            Ok(exits) => { exits.iter().find_map(|exit| closed(image, cfg, exit)) }
-                .map_or(Entered::Yes, Entered::Not),
+            Ok(exits) => {
+                let refused = exits.iter().find_map(|exit| closed(image, cfg, exit));
+                refused.map_or(Entered::Yes, Entered::Not)
+            }
         };
         Self { exits, entered }
     }
 }
 
-/// Why an exit takes no hook, if it takes none.
+/// Returns the reason why an exit takes no hook, if it takes none.
 fn closed(image: &Image, cfg: &Cfg, exit: &Exit) -> Option<String> {
     let part = (exit.function != cfg.function).then(|| Cfg::of(image, exit.function));
     let cfg = part.as_ref().unwrap_or(cfg);

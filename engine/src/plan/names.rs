@@ -1,4 +1,4 @@
-//! Names of a session looked up: which instruments stand at which hooks, and their identifiers.
+//! Resolution of the names of a session: instruments, hooks, identifiers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,50 +6,52 @@ use std::sync::Arc;
 use gilk_instruments::program::Checked;
 use gilk_instruments::{Definition, Library};
 
-use super::build::{Planner, missing, refused};
+use super::error::{internal, refused};
 use super::jumps::Jumps;
-use super::places::{Place, Places, returned};
-use super::probes::{Instruments, faults_in_faults, is_idle, returned_is_known};
+use super::places::{Places, ProbePlace, returned, returned_is_known};
+use super::planner::Planner;
+use super::probes::{Instruments, faults_in_faults, is_idle};
 use super::stage::{self, Stage, Watch};
 use crate::cfg::BlockIndex;
 use crate::patch::{Probed, given};
 use crate::session::Session;
 use crate::{Error, HookType, Image, InstrumentId, Refusal, Result};
 
-/// An instrument of the session with its names looked up.
+/// An instrument of the session with its names resolved.
 pub(super) struct Named {
     pub(super) definition: Arc<Definition>,
     pub(super) id: InstrumentId,
-    /// Index of its placement.
+    /// Index in the session's placements.
     pub(super) placement: usize,
     /// Major number of the function where it was placed.
     pub(super) origin: u32,
     pub(super) probe: Option<Arc<Probed>>,
 }
 
-pub(super) type Hook = (u32, BlockIndex, HookType);
+/// Key of a hook: major number, block and event.
+pub(super) type HookKey = (u32, BlockIndex, HookType);
 
 impl Planner<'_> {
-    /// Looks functions, blocks and instruments up and numbers them: one for each placement, or for each
-    /// place of each probe of one in the language.
+    /// Resolves functions, blocks and instruments and numbers them: one instrument for each placement, or for
+    /// each place of each probe of an instrument in the language.
     pub(super) fn named(&mut self, library: &Library, watch: &mut Watch<'_>) -> Result<Vec<Named>> {
         let mut instruments = Instruments::new(self.image, self.session, library);
         let mut jumps = jumps(&mut instruments, (self.image, self.session), watch)?;
         let mut majors: HashMap<&str, u32> = HashMap::new();
-        let mut orders: HashMap<Hook, u64> = HashMap::new();
+        let mut orders: HashMap<HookKey, u64> = HashMap::new();
         let mut named = Vec::with_capacity(self.session.placements.len());
         for (index, placement) in self.session.placements.iter().enumerate() {
             let (definition, prepared) = instruments.of(placement)?;
             let major = match majors.get(&*placement.function) {
                 Some(&known) => known,
                 None => {
-                    stage::told(watch, Stage::Graphs)?;
+                    stage::report(watch, Stage::Graphs)?;
                     let new = self.functions.major(&placement.function)?;
                     majors.insert(&placement.function, new);
                     new
                 }
             };
-            let place = Place {
+            let place = ProbePlace {
                 major,
                 block: BlockIndex(placement.block),
                 hook: placement.hook,
@@ -91,7 +93,7 @@ impl Planner<'_> {
     }
 
     /// The identifier of the next instrument at a hook.
-    fn number(&self, hook: Hook, orders: &mut HashMap<Hook, u64>) -> Result<InstrumentId> {
+    fn number(&self, hook: HookKey, orders: &mut HashMap<HookKey, u64>) -> Result<InstrumentId> {
         let (major, block, kind) = hook;
         let order = orders.entry(hook).or_insert(0);
         let Ok(eight_bits) = u8::try_from(*order) else {
@@ -110,8 +112,8 @@ impl Planner<'_> {
         })
     }
 
-    /// How many placements share a hook.
-    fn at_same_hook(&self, (major, block, hook): Hook) -> u64 {
+    /// Number of placements that share a hook.
+    fn at_same_hook(&self, (major, block, hook): HookKey) -> u64 {
         let name = self.functions.graph(major).map(|cfg| &*cfg.name);
         let placements = self.session.placements.iter();
         let same = |p: &&crate::session::Placement| {
@@ -125,7 +127,7 @@ impl Planner<'_> {
         &mut self,
         (definition, checked, places): (&Arc<Definition>, &Arc<Checked>, &Places<'_>),
         (index, origin): (usize, u32),
-        orders: &mut HashMap<Hook, u64>,
+        orders: &mut HashMap<HookKey, u64>,
         named: &mut Vec<Named>,
     ) -> Result<()> {
         self.notes.extend(places.notes(index, &definition.name));
@@ -152,13 +154,15 @@ impl Planner<'_> {
     /// Numbers an instrument at a place, with the probe that it runs there.
     fn at(
         &mut self,
-        place: Place,
+        place: ProbePlace,
         (definition, probed): (&Arc<Definition>, Option<&Arc<Probed>>),
         (placement, origin): (usize, u32),
-        orders: &mut HashMap<Hook, u64>,
+        orders: &mut HashMap<HookKey, u64>,
     ) -> Result<Named> {
         let named = self.session.placements.get(placement);
-        let function = &named.ok_or_else(|| missing("a placement"))?.function;
+        let function = &named
+            .ok_or_else(|| internal("an instrument names no placement of the session"))?
+            .function;
         self.check_block(place.major, function, place.block)?;
         if let Some(probed) = probed {
             let refuse = |refusal| refused(self.session, placement, refusal);
@@ -188,7 +192,7 @@ impl Planner<'_> {
     }
 }
 
-/// Ready to tell where calls end: how many placements ask it of each function is known.
+/// Prepares to find where calls end: counts the placements that request it of each function.
 fn jumps<'s>(
     instruments: &mut Instruments<'s>,
     (image, session): (&'s Image, &'s Session),
@@ -201,8 +205,8 @@ fn jumps<'s>(
         if let Some(prepared) = prepared.filter(|prepared| prepared.shared.is_none()) {
             let functions = returned(image, &prepared.checked, placement)?;
             if !functions.is_empty() {
-                stage::told(watch, Stage::Graphs)?;
-                jumps.asked(functions);
+                stage::report(watch, Stage::Graphs)?;
+                jumps.count(functions);
             }
         }
     }

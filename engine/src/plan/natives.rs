@@ -2,10 +2,9 @@
 
 use gilk_instruments::Program;
 
-use super::PlannedInstrument;
-use super::build::{missing, refused};
+use super::error::{internal, refused};
 use super::functions::Functions;
-use super::patches::PATCH_ALIGN;
+use super::model::{PATCH_ALIGN, PlannedInstrument};
 use crate::layout::RuntimeLayout;
 use crate::native::{NativeCode, load};
 use crate::patch::{Called, HookProgram};
@@ -21,7 +20,7 @@ pub(super) struct Natives {
 }
 
 impl Natives {
-    /// Links them, one behind the other.
+    /// Links them, one after the other.
     ///
     /// # Errors
     /// [`Error::Refused`] by [`Rule::NativeUnsafe`], at the first instrument that needs it; [`Error::Full`].
@@ -68,14 +67,16 @@ impl Natives {
         match &one.definition.program {
             Program::Source(_) => {
                 let probed = one.probe.as_deref();
-                Ok(HookProgram::Probe(
-                    probed.ok_or_else(|| missing("a probe"))?,
-                ))
+                Ok(HookProgram::Probe(probed.ok_or_else(|| {
+                    internal("an instrument in the language has no probe")
+                })?))
             }
             Program::Native(native) => {
                 let code = self.codes.iter().find(|code| code.is_of(native));
                 let entry = code.and_then(|code| code.entry(&native.function));
-                let entry = entry.ok_or_else(|| missing("a native function"))?;
+                let entry = entry.ok_or_else(|| {
+                    internal("an object file was loaded without the function that is called")
+                })?;
                 Ok(HookProgram::Native(Called { native, entry }))
             }
         }

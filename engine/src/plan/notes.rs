@@ -1,17 +1,17 @@
-//! What a plan does that a person might not expect.
+//! Remarks about a plan that a user might not expect.
 
 use std::fmt;
 
 use crate::Addr;
 
-/// One thing to know before a plan is carried out.
+/// A remark for users before a plan is carried out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Note {
     /// Index of the placement.
     pub placement: usize,
-    /// What it is about.
+    /// Address that it is about.
     pub at: Addr,
-    /// A sentence.
+    /// The remark, a sentence.
     pub text: String,
 }
 

@@ -1,9 +1,9 @@
-//! The functions of a session while they get their numbers, with their graphs: what sites are chosen by.
+//! The functions of a session while they get their numbers, with the graphs that placement reads.
 
 use std::collections::HashMap;
 
-use super::PlannedFunction;
-use super::functions::{Function, Functions};
+use super::functions::{Functions, SessionFunction};
+use super::model::PlannedFunction;
 use crate::cfg::{Cfg, Outline};
 use crate::code::FunctionId;
 use crate::liveness::RegisterSet;
@@ -11,15 +11,15 @@ use crate::placement::{Comparison, Style};
 use crate::{Image, Result};
 
 /// Every function with instruments, by major number.
-pub(super) struct Numbered<'a> {
+pub(super) struct FunctionTable<'a> {
     image: &'a Image,
     graphs: Vec<Cfg>,
-    /// By major number, registers that instruments of the function sample.
+    /// By major number, registers that instruments of the function read.
     sampled: Vec<RegisterSet>,
     majors: HashMap<FunctionId, u32>,
 }
 
-impl<'a> Numbered<'a> {
+impl<'a> FunctionTable<'a> {
     pub(super) fn new(image: &'a Image) -> Self {
         Self {
             image,
@@ -35,7 +35,7 @@ impl<'a> Numbered<'a> {
         Ok(self.major_of(function.id))
     }
 
-    /// The same, of a function that is known.
+    /// The major number of a function by its identity.
     pub(super) fn major_of(&mut self, function: FunctionId) -> u32 {
         if let Some(&major) = self.majors.get(&function) {
             return major;
@@ -56,14 +56,14 @@ impl<'a> Numbered<'a> {
         self.graphs.iter().collect()
     }
 
-    /// Notes that an instrument of the function reads the registers.
+    /// Records that an instrument of the function reads the registers.
     pub(super) fn sample_all(&mut self, major: u32, registers: RegisterSet) {
         if let Some(sampled) = self.sampled.get_mut(major as usize) {
             *sampled = sampled.union(registers);
         }
     }
 
-    /// Notes how hooks are reached, by major number, and lets go of the graphs.
+    /// Records the style of each function, by major number, and drops the graphs.
     pub(super) fn placed(
         self,
         styles: Vec<Style>,
@@ -79,7 +79,7 @@ impl<'a> Numbered<'a> {
                 style: taken.0,
                 compared: taken.1.map(Box::new),
             };
-            Function { planned, sampled }
+            SessionFunction { planned, sampled }
         });
         Functions::new(self.image, functions.collect(), self.majors)
     }

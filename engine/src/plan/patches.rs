@@ -1,19 +1,16 @@
 //! From versions of sites to code in the arena.
 
-use super::build::{missing, refused};
+use super::error::{internal, refused};
 use super::functions::Functions;
+use super::model::{PATCH_ALIGN, Patch, PatchFault, PatchIndex, PlannedInstrument};
 use super::natives::Natives;
 use super::schedule::{Schedule, Version};
 use super::stage::{self, Stage, Watch};
-use super::{Patch, PatchFault, PatchIndex, PlannedInstrument};
 use crate::layout::RuntimeLayout;
 use crate::patch::{Assembler, Code, Hooked, Packed, Pieces, Recovery};
 use crate::placement::{Point, Site};
 use crate::session::Session;
 use crate::{Addr, Error, Image, InstrumentId, Refusal, Result, Span};
-
-/// Patches begin at multiples of this many bytes, at which processors fetch instructions.
-pub const PATCH_ALIGN: u64 = 16;
 
 /// Assembles patches.
 pub(super) struct Maker<'a> {
@@ -27,26 +24,26 @@ pub(super) struct Maker<'a> {
     pub(super) natives: &'a Natives,
 }
 
-/// Patches, and which is which version.
+/// Patches, and the index of each version's.
 pub(super) struct Made {
     /// By address.
     pub(super) patches: Vec<Patch>,
     /// The index of each version's patch.
     pub(super) of_version: Vec<PatchIndex>,
-    /// What of them may fault, by address.
+    /// Their instructions that may fault, by address.
     pub(super) faults: Vec<PatchFault>,
 }
 
-/// What patches are made with.
+/// State that the assembly of patches shares.
 struct Tools<'a> {
     assembler: Assembler<'a>,
     packed: Packed,
-    /// Of all patches that stay, in the order in which they are made.
+    /// Faults of all patches, in the order of assembly.
     faults: Vec<PatchFault>,
 }
 
-/// Patches between two looks at whether somebody still wants them.
-const TOLD: usize = 1024;
+/// Patches between two progress reports.
+const REPORTED: usize = 1024;
 
 impl Maker<'_> {
     /// Assembles every version, one after the other in the arena, after native code.
@@ -64,8 +61,8 @@ impl Maker<'_> {
         let mut made = Vec::with_capacity(schedule.versions.len());
         let mut numbers: Vec<(Addr, usize)> = Vec::with_capacity(schedule.versions.len());
         for (number, version) in schedule.versions.iter().enumerate() {
-            if number.is_multiple_of(TOLD) {
-                stage::told(watch, Stage::Patches)?;
+            if number.is_multiple_of(REPORTED) {
+                stage::report(watch, Stage::Patches)?;
             }
             let patch = self.patch(&mut tools, schedule, version, cursor.next())?;
             cursor.take(patch.code.len() as u64);
@@ -107,12 +104,15 @@ impl Maker<'_> {
 
     fn site(&self, version: &Version) -> Result<&Site> {
         let site = self.sites.get(version.site.0 as usize);
-        site.ok_or_else(|| missing("a site"))
+        site.ok_or_else(|| internal("a change or point names no site of the plan"))
     }
 
     fn refused(&self, version: &Version, refusal: Refusal) -> Error {
         let blame = self.blame.get(version.site.0 as usize).copied();
-        refused(self.session, blame.unwrap_or(usize::MAX), refusal)
+        blame.map_or_else(
+            || internal("a version is of no site of the plan"),
+            |blame| refused(self.session, blame, refusal),
+        )
     }
 
     fn patch(
@@ -144,8 +144,8 @@ impl Maker<'_> {
         let hooks: Vec<(Point, &[Hooked<'_>])> = listed
             .chunk_by(|one, other| one.0 == other.0)
             .filter_map(|chunk| {
-                let (list, behind) = rest.split_at_checked(chunk.len())?;
-                rest = behind;
+                let (list, remaining) = rest.split_at_checked(chunk.len())?;
+                rest = remaining;
                 Some((chunk.first()?.0, list))
             })
             .collect();
@@ -172,7 +172,7 @@ impl Maker<'_> {
     }
 }
 
-/// What of a patch may fault.
+/// The instructions of a patch that may fault.
 pub(crate) fn faults(code: &Code, address: Addr) -> impl Iterator<Item = PatchFault> {
     code.faults.iter().map(move |fault| PatchFault {
         at: address.add(fault.at.into()),

@@ -1,4 +1,4 @@
-//! Where the probes of a placement run.
+//! Hooks of the probes of a placement.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use gilk_instruments::program::{Checked, Hook, Probe};
 use super::exits::{Exit, Leaves, exits};
 use super::jumps::{Ends, Jumps};
 use super::notes::Note;
-use super::numbered::Numbered;
+use super::numbered::FunctionTable;
 use super::probes::is_idle;
-use crate::cfg::BlockIndex;
+use crate::cfg::{BlockEnd, BlockIndex, Cfg};
 use crate::code::FunctionId;
 use crate::session::Placement;
 use crate::{Addr, HookType, Image, Refusal, Result, Rule};
 
-/// Where a probe runs.
+/// A hook where a probe runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ProbePlace {
     pub(super) major: u32,
     pub(super) block: BlockIndex,
     pub(super) hook: HookType,
@@ -28,10 +28,11 @@ pub(super) fn returned(
     checked: &Checked,
     placement: &Placement,
 ) -> Result<Vec<FunctionId>> {
-    let probes = { checked.probes.iter() }.filter(|probe| probe.hook == Hook::Return);
-    let mut functions = { probes.filter(|probe| !is_idle(probe)) }
-        .map(|probe| of_probe(image, probe, placement))
-        .collect::<Result<Vec<_>>>()?;
+    let probes = checked.probes.iter();
+    let probes = probes.filter(|probe| probe.hook == Hook::Return);
+    let probes = probes.filter(|probe| !is_idle(probe));
+    let functions = probes.map(|probe| of_probe(image, probe, placement));
+    let mut functions = functions.collect::<Result<Vec<_>>>()?;
     functions.sort_unstable();
     functions.dedup();
     Ok(functions)
@@ -46,7 +47,7 @@ fn of_probe(image: &Image, probe: &Probe, placement: &Placement) -> Result<Funct
 pub(super) struct Places<'p> {
     image: &'p Image,
     placement: &'p Placement,
-    /// Where the calls end of each function that it has `return` probes of.
+    /// Ends of the calls of each function that it has `return` probes of.
     ends: BTreeMap<FunctionId, std::result::Result<Ends, Refusal>>,
 }
 
@@ -75,12 +76,12 @@ impl<'p> Places<'p> {
         ends.filter_map(|(&id, ends)| Some((id, ends.as_ref().ok()?)))
     }
 
-    /// Whether calls are followed by jumps, so that the program has to be [`Checked::followed`].
+    /// Returns whether calls are followed by jumps, so that the program has to be [`Checked::followed`].
     pub(super) fn follow(&self) -> bool {
         self.ends().any(|(_, ends)| !ends.jumps.is_empty())
     }
 
-    /// What there is to know about where calls end.
+    /// Remarks about the ends of calls that are followed, or are not.
     pub(super) fn notes(&self, index: usize, instrument: &str) -> Vec<Note> {
         let name = |id| {
             self.image
@@ -99,41 +100,41 @@ impl<'p> Places<'p> {
             if let (Some(first), Some(&next)) = (ends.jumps.first(), ends.functions.first()) {
                 let others = match ends.functions.len() - 1 {
                     0 => String::new(),
-                    1 => String::from(" and one more function"),
-                    more => format!(" and {more} more functions"),
+                    1 => String::from(" and one other function"),
+                    more => format!(" and {more} other functions"),
                 };
                 let (of, into) = (name(id), name(next));
                 let text = format!(
-                    "{instrument} follows calls of {of} by jumps into {into}{others}: all calls of these are looked at, at their ends"
+                    "{instrument} follows calls of {of} by jumps into {into}{others}: it observes the ends of all their calls"
                 );
                 note(first, text);
             }
-            for short in &ends.short {
-                let (from, at) = (name(short.exit.function), short.exit.at);
+            for jump in &ends.unfollowed {
+                let (from, at) = (name(jump.exit.function), jump.exit.at);
                 let text = format!(
                     "{instrument} ends where {from} jumps to {}, at {at}, and not where that returns",
-                    short.to
+                    jump.to
                 );
-                note(&short.exit, text);
+                note(&jump.exit, text);
             }
         }
         notes
     }
 
-    /// Where a probe runs; a hook that no code is generated for is refused.
+    /// The hooks where a probe runs, or the refusal of one.
     ///
     /// # Errors
     /// As [`Places::new`].
     pub(super) fn of(
         &self,
-        functions: &mut Numbered<'_>,
+        functions: &mut FunctionTable<'_>,
         probe: &Probe,
-    ) -> Result<std::result::Result<Vec<Place>, Refusal>> {
+    ) -> Result<std::result::Result<Vec<ProbePlace>, Refusal>> {
         let (own, returns) = (self.placement, probe.reads_returned());
         let function = of_probe(self.image, probe, own)?;
         let major = functions.major_of(function);
         let one = |block, hook| {
-            Ok(Ok(vec![Place {
+            Ok(Ok(vec![ProbePlace {
                 major,
                 block: BlockIndex(block),
                 hook,
@@ -157,19 +158,19 @@ impl<'p> Places<'p> {
             },
             Hook::Return => ends().and_then(|ends| {
                 let by_return = |exit: &Exit| exit.by == Leaves::Return;
-                if returns && !ends.own.iter().chain(&ends.behind).any(by_return) {
+                if returns && !ends.own.iter().chain(&ends.callees).any(by_return) {
                     return Err(no_return(self.image, function));
                 }
                 Ok(ends.own.clone())
             }),
             Hook::Onward => ends().map(|ends| ends.jumps.clone()),
-            Hook::Back => ends().map(|ends| ends.behind.clone()),
+            Hook::Back => ends().map(|ends| ends.callees.clone()),
         };
-        // Where a jump leaves it is not known what will be returned.
+        // The returned value is not known where a jump leaves the function.
         let known = |exit: &Exit| !returns || exit.by == Leaves::Return;
         Ok(found.map(|exits| {
             let exits = exits.into_iter().filter(known);
-            let place = |exit: Exit| Place {
+            let place = |exit: Exit| ProbePlace {
                 major: functions.major_of(exit.function),
                 block: exit.block,
                 hook: HookType::Post,
@@ -187,7 +188,20 @@ fn no_return(image: &Image, function: FunctionId) -> Refusal {
         Rule::ReturnUnknown,
         start,
         String::from(
-            "no return of its own says what it returns, and where it jumps to cannot be followed",
+            "it has no return of its own with the returned value, and its jumps cannot be followed",
         ),
     )
+}
+
+/// Refuses a probe that reads the returned value anywhere but before a return.
+pub(super) fn returned_is_known(cfg: &Cfg, probe: &Probe, place: ProbePlace) -> Option<Refusal> {
+    let block = cfg.block(place.block)?;
+    let known = place.hook == HookType::Post && block.end == BlockEnd::Return;
+    (probe.reads_returned() && !known).then(|| {
+        Refusal::new(
+            Rule::ReturnUnknown,
+            block.span.start,
+            String::from("the returned value is known only before a return"),
+        )
+    })
 }

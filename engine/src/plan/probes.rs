@@ -1,4 +1,4 @@
-//! Placements of instruments in the language: their sources, and where they keep what they keep.
+//! Instruments in the language: their sources, and their storage.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,17 +7,16 @@ use std::sync::Arc;
 use gilk_instruments::program::{Checked, ExprKind, Hook, Input, Probe, Scope};
 use gilk_instruments::{Context, Definition, Library};
 
-use super::places::Place;
-use crate::cfg::{BlockEnd, Cfg};
+use crate::cfg::Cfg;
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::{Home, Homes, Probed, may_fault};
 use crate::session::{Placement, Session};
-use crate::{Error, HookType, Image, Refusal, Result, Rule};
+use crate::{Error, Image, Refusal, Result, Rule};
 
 /// Variables that a thread can have: their numbers fit into the low bits of a task's address.
 const THREAD_VARIABLES: u8 = 64;
 
-/// Words and numbers, each given once.
+/// Allocator of per-CPU words and of numbers, each given once.
 pub(super) struct Words<'l> {
     layout: &'l RuntimeLayout,
     next: CounterSlot,
@@ -40,13 +39,13 @@ impl<'l> Words<'l> {
         }
     }
 
-    /// Checks that there are so many single words.
+    /// Checks that so many single words are free.
     ///
     /// # Errors
     /// [`Error::Full`].
     pub(super) fn check(&self, needed: u64) -> Result<()> {
-        let behind = self.layout.counters.iter().skip(self.next.bank as usize);
-        let slots: u64 = behind.map(|bank| u64::from(bank.slots)).sum();
+        let rest = self.layout.counters.iter().skip(self.next.bank as usize);
+        let slots: u64 = rest.map(|bank| u64::from(bank.slots)).sum();
         let left = slots.saturating_sub(self.next.slot.into());
         let used = self.layout.counter_count() - left.min(self.layout.counter_count());
         if needed <= left {
@@ -59,7 +58,7 @@ impl<'l> Words<'l> {
         })
     }
 
-    /// So many words of each CPU, side by side.
+    /// Allocates consecutive words of each CPU.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -85,7 +84,7 @@ impl<'l> Words<'l> {
         }
     }
 
-    /// Homes for a placement of its own.
+    /// Allocates the storage of a placement.
     pub(super) fn homes(&mut self, checked: &Checked) -> Result<Homes> {
         let mut homes = Homes::default();
         for variable in &checked.variables {
@@ -272,7 +271,7 @@ impl<'s> Instruments<'s> {
         Ok((Arc::clone(&definition), Some(prepared)))
     }
 
-    /// The same for a function whose calls are followed by jumps.
+    /// The program for a function whose calls are followed by jumps.
     pub(super) fn followed(&mut self, placement: &'s Placement, checked: &Checked) -> Arc<Checked> {
         let of = (&*placement.instrument, &*placement.function);
         let followed = self.followed.entry(of);
@@ -280,31 +279,18 @@ impl<'s> Instruments<'s> {
     }
 }
 
-/// Whether a probe never does anything.
+/// Returns whether a probe never has an effect.
 pub(super) fn is_idle(probe: &Probe) -> bool {
     let never = probe.predicate.as_ref().map(|expr| &expr.kind) == Some(&ExprKind::Constant(0));
     never || probe.actions.is_empty()
 }
 
-/// What a function returns is known only where a return leaves it.
-pub(super) fn returned_is_known(cfg: &Cfg, probe: &Probe, place: Place) -> Option<Refusal> {
-    let block = cfg.block(place.block)?;
-    let known = place.hook == HookType::Post && block.end == BlockEnd::Return;
-    (probe.reads_returned() && !known).then(|| {
-        Refusal::new(
-            Rule::ReturnUnknown,
-            block.span.start,
-            String::from("what the function returns is known only before a return"),
-        )
-    })
-}
-
-/// A read that fails would fail again where the kernel sees to that.
+/// Refuses loads in the kernel's fault handlers: they would fault recursively.
 pub(super) fn faults_in_faults(image: &Image, cfg: &Cfg, probe: &Probe) -> Option<Refusal> {
-    (may_fault(probe) && image.handles_faults(cfg.function)).then(|| Refusal::new(Rule::ProgramUnsupported, cfg.span.start, "it reads kernel memory or a counter, and the kernel runs this function when such a read fails: it would fail again and again"))
+    (may_fault(probe) && image.handles_faults(cfg.function)).then(|| Refusal::new(Rule::ProgramUnsupported, cfg.span.start, "it reads kernel memory or a counter, and the kernel executes this function when such a read faults: it would fault recursively"))
 }
 
-/// What a probe reads of the machine.
+/// Inputs that a probe reads from the machine.
 pub(super) fn inputs(probe: &Probe) -> impl Iterator<Item = Input> {
     probe.expressions().flat_map(|expr| expr.inputs())
 }

@@ -1,18 +1,20 @@
-//! A plan for people: what stands at each site, what will be written, and when.
+//! A plan as text: the sites, their patches, and the writes by time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::{Batch, Part, Patch, Plan, PlannedFunction, PlannedInstrument, Poke, PokeKind};
+use super::model::{
+    Batch, Part, Patch, Plan, PlannedFunction, PlannedInstrument, Poke, PokeKind, Quiesce,
+};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::listing::disassemble;
 use crate::native::NativeCode;
 use crate::patch::PieceKind;
-use crate::placement::{Bounce, InsnEdge, Point, Site, SiteIndex, Slot, Splice, compare};
+use crate::placement::{Bounce, InsnEdge, Point, Site, SiteIndex, Slot, compare};
 use crate::{Addr, HookType, Image, InstrumentId};
 
-/// The whole plan as text: what to know beforehand, what each function costs in place and whole, instruments in the session's order, sites with their bounces, dependences
-/// and patches, in order of address, then batches in order of time.
+/// Formats a plan: notes, the cost of each function in place and whole, instruments in the session's order, sites
+/// with their bounces, dependencies and patches by address, then batches by time.
 #[must_use]
 pub fn report(image: &Image, plan: &Plan) -> String {
     let mut report = Report {
@@ -20,8 +22,8 @@ pub fn report(image: &Image, plan: &Plan) -> String {
         image,
         plan,
     };
-    // Writing to a string does not fail.
-    let _ = report.write();
+    let result = report.write();
+    debug_assert!(result.is_ok(), "writing to a string does not fail");
     report.out
 }
 
@@ -53,7 +55,7 @@ impl Report<'_> {
         if !plan.layout.unwinds {
             writeln!(
                 self.out,
-                "stacks: whoever is interrupted in a patch has a stack that ends there, for the arena is not the module's own text"
+                "stacks: the stack of a thread interrupted in a patch ends there, because the arena is not in the module's own text"
             )?;
         } else if plan.natives.is_empty() {
             writeln!(
@@ -118,9 +120,8 @@ impl Report<'_> {
         function: &PlannedFunction,
         hooks: &[(BlockIndex, HookType)],
     ) -> std::fmt::Result {
-        // A plan looks at both where it has the choice; who reads its report may want to have it.
-        let looked_at = function.compared.clone();
-        let compared = looked_at.unwrap_or_else(|| {
+        // A plan compares styles only where it has the choice; its reader may want to have it.
+        let compared = function.compared.clone().unwrap_or_else(|| {
             let cfg = Cfg::of(self.image, function.outline.function);
             Box::new(compare(self.image, &cfg, hooks))
         });
@@ -166,12 +167,7 @@ impl Report<'_> {
     }
 
     fn site(&mut self, index: SiteIndex, site: &Site) -> std::fmt::Result {
-        let form = match site.splice {
-            Splice::Jump => "jump",
-            Splice::Short(_) => "short jump",
-            Splice::Tracer => "call by the function tracer",
-            Splice::Trap => "int3",
-        };
+        let form = site.splice.words();
         let wait = match site.overwritten {
             0 => "nothing".to_owned(),
             count => instructions(count),
@@ -186,7 +182,7 @@ impl Report<'_> {
         )?;
         let original = self.image.bytes(site.displaced).unwrap_or_default();
         self.lines(site.displaced.start, original, "  ")?;
-        if let Splice::Short(bounce) = site.splice
+        if let Some(bounce) = site.splice.bounce()
             && let Some(bounce) = self.plan.bounces.get(bounce.0 as usize)
         {
             self.bounce(bounce)?;
@@ -194,17 +190,17 @@ impl Report<'_> {
         let plan = self.plan;
         let own = |part: Part| match part {
             Part::Site(site) => site == index,
-            Part::Bounce(bounce) => site.splice == Splice::Short(bounce),
+            Part::Bounce(bounce) => site.splice.bounce() == Some(bounce),
         };
         for one in plan.dependences.iter().filter(|one| own(one.what)) {
             let (what, on) = (self.part(one.what), self.part(one.on));
             writeln!(self.out, "  {what} depends on {on}")?;
         }
-        for run_on in &site.continuations {
-            let edge = on_edge(run_on.edge);
-            writeln!(self.out, "  {edge} its patch goes on with a copy of")?;
-            let copied = self.image.bytes(run_on.copied).unwrap_or_default();
-            self.lines(run_on.copied.start, copied, "    ")?;
+        for continuation in &site.continuations {
+            let edge = on_edge(continuation.edge);
+            writeln!(self.out, "  {edge} its patch continues with a copy of")?;
+            let copied = self.image.bytes(continuation.copied).unwrap_or_default();
+            self.lines(continuation.copied.start, copied, "    ")?;
         }
         Ok(())
     }
@@ -277,11 +273,13 @@ impl Report<'_> {
             Part::Bounce(_) => "bounce",
         };
         let mut notes = String::new();
-        if poke.overwritten > 1 {
-            notes.push_str("; waits, for it covers more than one instruction");
-        }
+        notes.push_str(match poke.quiesce() {
+            Quiesce::None => "",
+            Quiesce::Between => "; waits until no thread is between the overwritten instructions",
+            Quiesce::Inside => "; waits until no thread is inside the code that it leaves",
+        });
         if poke.detour != poke.patch {
-            write!(notes, "; meanwhile to patch {}", poke.detour.0)?;
+            write!(notes, "; until then to patch {}", poke.detour.0)?;
         }
         writeln!(
             self.out,
@@ -298,7 +296,7 @@ impl Report<'_> {
     fn native(&mut self, code: &NativeCode) -> std::fmt::Result {
         writeln!(
             self.out,
-            "\nobject file {} at {}: what it computes is not proven",
+            "\nobject file {} at {}: its effect is not proven",
             code.file, code.address
         )?;
         let end = code.address.add(code.text);
@@ -332,7 +330,7 @@ impl Report<'_> {
 }
 
 fn on_edge(edge: InsnEdge) -> String {
-    format!("on the way from {} to {}", edge.from, edge.to)
+    format!("on the edge from {} to {}", edge.from, edge.to)
 }
 
 fn at_point(point: Point) -> String {

@@ -1,15 +1,15 @@
-//! Launch and splash times → versions of patches, and which version each site has when.
+//! Launch and splash times → versions of patches, and the version of each site at each time.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use super::PlannedInstrument;
-use super::dependences::{Order, host};
+use super::dependencies::{Order, host};
 use super::functions::Functions;
-use crate::placement::{Bounce, Point, Site, SiteIndex, Splice};
+use super::model::PlannedInstrument;
+use crate::placement::{Bounce, Point, Site, SiteIndex};
 
-/// The instruments that run together at a site for some time, by point and then in order: indices in
+/// The instruments that run together at a site for some time, by point and then in order: a range of
 /// [`Schedule::listed`].
 #[derive(Clone, Debug)]
 pub(super) struct Version {
@@ -17,7 +17,7 @@ pub(super) struct Version {
     pub(super) listed: Range<u32>,
 }
 
-/// A site goes from one version (index) to another; `None` is the original code.
+/// A change of a site from one version to another; `None` is the original code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     /// Index of the time.
@@ -27,14 +27,14 @@ pub(super) struct Change {
     pub(super) to: Option<VersionIndex>,
 }
 
-/// Index of a version. There may be a million changes, so that an `Option` of it takes no more room.
+/// Index of a version. There may be a million changes, so an `Option` of it takes no more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct VersionIndex(NonZeroU32);
 
 impl VersionIndex {
     fn new(index: usize) -> Self {
-        let behind = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
-        Self(NonZeroU32::new(behind).unwrap_or(NonZeroU32::MAX))
+        let next = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
+        Self(NonZeroU32::new(next).unwrap_or(NonZeroU32::MAX))
     }
 
     pub(super) const fn get(self) -> usize {
@@ -42,7 +42,7 @@ impl VersionIndex {
     }
 }
 
-/// Who is active when, and what that makes of each site.
+/// The versions of each site by time.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     /// Launch and splash times, seconds, sorted.
@@ -53,7 +53,7 @@ pub(super) struct Schedule {
     pub(super) listed: Vec<(u32, u32)>,
     /// By site, and then by time.
     pub(super) changes: Vec<Change>,
-    /// The versions to which threads are diverted, by version that is to come, where these are not the same.
+    /// Versions to which threads are diverted while another is installed, where these differ.
     pub(super) detours: HashMap<VersionIndex, VersionIndex>,
 }
 
@@ -71,7 +71,7 @@ struct Member {
     active: (u32, u32),
 }
 
-/// Works out who is active when. A set of instruments that comes back at a site has one version.
+/// Computes the active instruments of each site by time. A set of instruments that recurs at a site has one version.
 pub(super) fn schedule(
     functions: &Functions<'_>,
     instruments: &[PlannedInstrument],
@@ -90,7 +90,7 @@ pub(super) fn schedule(
         u32::try_from(found).unwrap_or(u32::MAX)
     };
     let mut members = Vec::with_capacity(instruments.len());
-    // Times for which a site must be in place whether or not an instrument runs there.
+    // Times at which a site must be in place whether or not an instrument runs there.
     let mut kept: HashMap<SiteIndex, Vec<(u32, u32)>> = HashMap::new();
     for (number, one) in (0..).zip(instruments) {
         let active = (index(one.launch), index(one.splash));
@@ -119,7 +119,7 @@ pub(super) fn schedule(
         rest.get(..rest.partition_point(|member| member.site == site))
             .unwrap_or_default()
     };
-    // From those that depend on others to these: what serves must be in place as long.
+    // From dependents to prerequisites: a host must be in place as long as its bounces.
     for &site in &order.downward {
         if let Some(host) = host(sites, bounces, site) {
             let own = kept.get(&site).into_iter().flatten().copied();
@@ -135,7 +135,7 @@ pub(super) fn schedule(
         .iter()
         .map(|one| !one.needs.is_empty())
         .collect();
-    // Most sites have one version, that comes and goes.
+    // Most sites have one version, which is installed and removed once.
     let mut done = Schedule {
         times: Vec::new(),
         versions: Vec::with_capacity(sites.len()),
@@ -146,8 +146,8 @@ pub(super) fn schedule(
     let mut versions = Versions::default();
     for (at, site) in (0..).map(SiteIndex).zip(sites) {
         let kept = kept.get(&at).map_or(&[][..], Vec::as_slice);
-        // Threads may come by the detour before anything else of the batch is in place.
-        let early = site.overwritten > 1 || site.splice == Splice::Trap;
+        // Threads may take the detour before anything else of the batch is in place.
+        let early = site.splice.is_staged(site.overwritten);
         versions.of_site(&mut done, at, of(at), kept, |instrument: u32| {
             early
                 && needing
@@ -175,7 +175,7 @@ impl Versions {
         site: SiteIndex,
         members: &[Member],
         kept: &[(u32, u32)],
-        comes_too_early: impl Fn(u32) -> bool,
+        is_too_early: impl Fn(u32) -> bool,
     ) {
         self.known.clear();
         let spans = members.iter().map(|member| &member.active).chain(kept);
@@ -201,7 +201,7 @@ impl Versions {
             }
             let early = self.active.iter().any(|&number| {
                 let member = members.get(number as usize);
-                member.is_some_and(|member| comes_too_early(member.instrument))
+                member.is_some_and(|member| is_too_early(member.instrument))
             });
             if let (None, Some(next), true) = (now, next, early) {
                 let detour = version(done, &mut self.known, site, members, &[]);

@@ -1,18 +1,18 @@
-//! Whoever waits for a plan hears how far it is, and may give it up.
+//! Progress reports and cancellation of planning.
 
 use std::fmt;
 use std::ops::ControlFlow;
 
 use crate::{Error, Result};
 
-/// What a plan is at. A plan of a whole kernel takes seconds; most take less than one can see.
+/// A stage of planning. A plan of a whole kernel takes seconds, most others a few milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// Functions and their graphs are looked up.
+    /// Functions and their graphs are resolved.
     Graphs,
     /// Every hook gets its site.
     Sites,
-    /// Patches are assembled. What sites were found with is not needed any more.
+    /// Patches are assembled. The memory of placement is free.
     Patches,
     /// Writes are put in order.
     Batches,
@@ -29,14 +29,14 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Is told the stage at its beginning and now and then within it, and says whether to go on.
+/// Callback at the beginning of each stage and repeatedly within it; `Break` cancels the plan.
 pub type Watch<'a> = dyn FnMut(Stage) -> ControlFlow<()> + 'a;
 
-/// Tells, and goes on if that is wanted.
+/// Reports a stage.
 ///
 /// # Errors
-/// [`Error::GivenUp`] if it is not.
-pub(super) fn told(watch: &mut Watch<'_>, stage: Stage) -> Result<()> {
+/// [`Error::GivenUp`] if the callback cancels the plan.
+pub(super) fn report(watch: &mut Watch<'_>, stage: Stage) -> Result<()> {
     match watch(stage) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Error::GivenUp),

@@ -45,7 +45,7 @@ pub(super) fn poke(plan: &Plan, poke: &gilk_engine::plan::Poke) -> Result<Poke> 
         kind: branch.kind,
         rank: poke.rank,
         length,
-        multi: between && poke.overwritten > 1 && poke.kind != PokeKind::Retarget,
+        multi: between && poke.overwrites_several(),
         remove: poke.kind == PokeKind::Remove,
         expect: poke.expect.padded(),
         write: poke.write.padded(),

@@ -1,4 +1,4 @@
-//! What has to hold of the bytes of a placement, and of what is in place before what.
+//! Invariants of the bytes of a solution, and of the order in which its parts are in place.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,15 +6,15 @@ use iced_x86::{FlowControl, Instruction};
 
 use super::super::*;
 use super::{Wrong, check};
-use crate::Image;
 use crate::cfg::Cfg;
 use crate::code::{Fixed, Why};
+use crate::{Addr, Image, Span};
 
 fn splice(site: &Site) -> Span {
     Span::new(site.displaced.start, site.splice.bytes())
 }
 
-/// Whether a site of the kernel's is no more than an instruction whose copy may fault as it does.
+/// Returns whether a fixed site is no more than an instruction whose copy may fault as it does.
 fn moves(special: &Fixed, instruction: &Instruction) -> bool {
     let Why::Exception { handler } = special.why else {
         return false;
@@ -23,7 +23,7 @@ fn moves(special: &Fixed, instruction: &Instruction) -> bool {
         && crate::isa::relocate::faults_alike(handler, instruction)
 }
 
-/// What has to hold of the bytes of a placement.
+/// Checks the invariants of the bytes of a solution.
 pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Result<(), Wrong> {
     let instructions: BTreeMap<u64, Instruction> = graphs
         .iter()
@@ -54,7 +54,7 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Res
         placement.bounces.is_sorted_by_key(|bounce| bounce.at),
         "bounces are not sorted"
     );
-    // What runs, and is displaced by nobody.
+    // Returns whether bytes are executed where they are.
     let runs = |span: Span| {
         (span.start.0.saturating_sub(15)..span.end.0)
             .filter_map(|at| instructions.get(&at))
@@ -101,7 +101,7 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Res
                 );
                 check!(
                     !call || span.end == site.displaced.end,
-                    "{site:?} displaces what is behind a call"
+                    "{site:?} displaces instructions after a call"
                 );
             }
             count += u32::from(
@@ -125,7 +125,7 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Res
         };
         check!(
             beyond.is_empty() || !runs(beyond),
-            "the splice of {site:?} goes on over what runs"
+            "the splice of {site:?} overwrites instructions after its own"
         );
         check!(
             site.splice == Splice::Tracer
@@ -163,7 +163,7 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Res
                     start: Addr(span.start.0 - 1),
                     end: span.end
                 }),
-                "{bounce:?} is in no padding, or right behind what runs"
+                "{bounce:?} is in no padding, or right after instructions"
             ),
             Slot::Exposed(site) => {
                 let site = placement.sites.get(site.0 as usize).ok_or("no such site")?;
@@ -190,9 +190,9 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Res
     Ok(())
 }
 
-/// What has to be in place before what, and that it is no circle: a short splice waits for its bounce,
-/// that for the site that exposes it, and a point, with the bounce before it, for what its hook needs
-/// (if that has a point of the hook too: where it leads others past this one).
+/// Checks that the dependency graph is acyclic: a short splice depends on its bounce, that on the site that
+/// exposes it, and a point, with its bounce, on the requirements of its hook (if these have a point of the hook too:
+/// where their patches are diverted around this one).
 pub(super) fn order(placement: &Solution) -> Result<(), Wrong> {
     let sites = placement.sites.len();
     let mut on: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); sites + placement.bounces.len()];
@@ -227,15 +227,15 @@ pub(super) fn order(placement: &Solution) -> Result<(), Wrong> {
     }
     // Kahn's order.
     let mut open: Vec<usize> = on.iter().map(BTreeSet::len).collect();
-    let mut behind: Vec<Vec<usize>> = vec![Vec::new(); on.len()];
+    let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); on.len()];
     for (what, on) in on.iter().enumerate() {
-        on.iter().for_each(|&on| behind[on].push(what));
+        on.iter().for_each(|&on| dependents[on].push(what));
     }
     let mut ready: Vec<usize> = (0..on.len()).filter(|&part| open[part] == 0).collect();
     let mut done = 0;
     while let Some(&part) = ready.get(done) {
         done += 1;
-        for &what in &behind[part] {
+        for &what in &dependents[part] {
             open[what] -= 1;
             if open[what] == 0 {
                 ready.push(what);

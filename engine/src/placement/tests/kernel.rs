@@ -1,4 +1,4 @@
-//! Placements of a whole real kernel, walked through.
+//! Solutions for a whole real kernel, walked through.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::super::*;
 use super::bytes::{bytes, order};
 use super::walk::{Double, Walks, all_ways};
 use crate::cfg::Cfg;
-use crate::{Image, Rule};
+use crate::{Addr, Image, Rule};
 
 fn image() -> Image {
     let path = std::env::var_os("GILK_IMAGE")
@@ -41,11 +41,11 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
         let mut sites: Vec<u32> = Vec::new();
         let mut hooks: Vec<usize> = Vec::new();
         for (&index, cfg) in &own {
-            let behind = |end: Addr| {
+            let before = |end: Addr| {
                 let sites = &placement.sites;
                 sites.partition_point(|site| site.displaced.start < end) as u32
             };
-            sites.extend(behind(cfg.span.start)..behind(cfg.span.end));
+            sites.extend(before(cfg.span.start)..before(cfg.span.end));
             let from = wanted.partition_point(|wanted| wanted.graph < index);
             hooks.extend(from..wanted.partition_point(|wanted| wanted.graph <= index));
         }
@@ -83,6 +83,7 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
         all_ways(&mut double).unwrap_or_else(|why| panic!("{name}: {why}"));
     }
 }
+
 /// Every hook of a function, the function alone in a session and relocated whole, in either style.
 #[test]
 #[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]

@@ -1,6 +1,6 @@
 mod bytes;
 mod kernel;
-mod soup;
+mod random_code;
 pub(crate) mod walk;
 
 /// A failed check.

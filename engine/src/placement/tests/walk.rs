@@ -1,4 +1,4 @@
-//! Placements against the original program: along any way through a function each hit of a hook passes
+//! Solutions against the original program: along any path through a function each hit of a hook passes
 //! exactly one of its points.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -7,40 +7,40 @@ use iced_x86::{FlowControl, Instruction};
 
 use super::super::*;
 use super::{Wrong, check};
-use crate::Image;
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
 use crate::code::{Decision, Why};
+use crate::{Addr, HookType, Image, Span};
 
-/// One way to go on from an instruction: where to, and whether by the text alone.
+/// One successor of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Step {
+pub(super) struct WalkStep {
     to: u64,
-    /// A call that returns: control comes by the text.
+    /// True after a call that returns: control reaches the original code.
     returns: bool,
 }
 
-/// What can be hit of a block.
+/// Event of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Hit {
     Pre,
     Post,
-    /// The end of one that branches, told by where control goes.
+    /// The end of a block that branches, known by the successor.
     Left,
     Taken,
     Untaken,
-    /// The entry's first instruction, or its branch if that is the only one, told by the tracer's site.
+    /// The entry's first instruction, or its branch if that is the only one, known by the tracer's site.
     Traced,
 }
 
-/// A function and its parts, to be walked through. Blocks go by where they start.
+/// A function and its parts, to be walked through. A block's key is its start.
 pub(super) struct Walks<'a> {
     instructions: HashMap<u64, (Instruction, &'a Block, &'a Cfg)>,
-    /// Where a static key leads.
+    /// Targets of static keys.
     keys: HashMap<u64, u64>,
     body: HashMap<u64, u64>,
     tracer: Option<u64>,
     key: BTreeSet<u64>,
-    /// Where walks begin.
+    /// Start addresses of walks.
     pub(super) entries: Vec<u64>,
 }
 
@@ -55,10 +55,10 @@ impl<'a> Walks<'a> {
             entries: Vec::new(),
         };
         for cfg in graphs {
-            let kinds = |kind: Why| {
+            let kinds = |why: Why| {
                 let sites = image.fixed().overlapping(cfg.span);
                 sites
-                    .filter(move |site| site.why == kind)
+                    .filter(move |site| site.why == why)
                     .map(|site| site.span.start)
             };
             let tracer = kinds(Why::Tracer).next().map(|at| at.0);
@@ -77,11 +77,11 @@ impl<'a> Walks<'a> {
                         .instructions
                         .insert(instruction.ip(), (instruction, block, cfg));
                 }
-                let behind = block.instructions.iter().find(|instruction| match tracer {
+                let following = block.instructions.iter().find(|instruction| match tracer {
                     Some(tracer) if block.index.0 == 0 => instruction.ip() > tracer,
                     _ => instruction.mnemonic() != iced_x86::Mnemonic::Endbr64,
                 });
-                let first = behind.map_or(tracer.unwrap_or(0), |first| first.ip());
+                let first = following.map_or(tracer.unwrap_or(0), |first| first.ip());
                 walks.body.insert(block.span.start.0, first);
             }
         }
@@ -103,8 +103,8 @@ impl<'a> Walks<'a> {
         walks
     }
 
-    /// All ways to go on, out of the function too.
-    pub(super) fn steps(&self, at: u64) -> Vec<Step> {
+    /// All successors, outside the function too.
+    pub(super) fn steps(&self, at: u64) -> Vec<WalkStep> {
         let Some(&(instruction, block, cfg)) = self.instructions.get(&at) else {
             return Vec::new();
         };
@@ -113,7 +113,7 @@ impl<'a> Walks<'a> {
             FlowControl::Call | FlowControl::IndirectCall
         );
         if instruction.next_ip() != block.span.end.0 {
-            return vec![Step {
+            return vec![WalkStep {
                 to: instruction.next_ip(),
                 returns,
             }];
@@ -121,9 +121,9 @@ impl<'a> Walks<'a> {
         let edges = cfg
             .successors(block.index)
             .filter(|edge| edge.kind != EdgeKind::Fixup);
-        let mut steps: Vec<Step> = edges
+        let mut steps: Vec<WalkStep> = edges
             .filter_map(|edge| cfg.block(edge.to))
-            .map(|to| Step {
+            .map(|to| WalkStep {
                 to: to.span.start.0,
                 returns,
             })
@@ -131,7 +131,7 @@ impl<'a> Walks<'a> {
         let branch = Some(instruction.near_branch_target()).filter(|_| !returns);
         let target = self.keys.get(&at).copied().or(branch).unwrap_or(0);
         if target != 0 {
-            steps.push(Step {
+            steps.push(WalkStep {
                 to: target,
                 returns,
             });
@@ -141,7 +141,7 @@ impl<'a> Walks<'a> {
         steps
     }
 
-    /// Whether a block ends with a branch.
+    /// Returns whether a block ends with a branch.
     fn branches(&self, block: &Block) -> bool {
         let Some(last) = block.instructions.last() else {
             return false;
@@ -154,7 +154,7 @@ impl<'a> Walks<'a> {
         }
     }
 
-    /// The hooks hit when control goes from one instruction (if any) to another (if any).
+    /// The hooks hit when control transfers from one instruction (if any) to another (if any).
     fn hits(&self, from: Option<u64>, to: Option<u64>) -> Vec<(u64, Hit)> {
         let mut hits = Vec::new();
         if let Some((_, block, _)) = from.and_then(|from| self.instructions.get(&from))
@@ -210,33 +210,33 @@ impl<'a> Walks<'a> {
     }
 }
 
-/// Where control is.
+/// Location of control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Place {
+enum WalkPlace {
     Text,
     /// In the patch of a site, in the copy of these bytes.
     Patch(usize, Span),
 }
 
-/// A walk beside its patched double.
+/// A walk through the original code and through its patched double in lockstep.
 pub(super) struct Double<'a, 'p> {
     walks: &'a Walks<'a>,
     placement: &'p Solution,
     /// Sites in place.
     in_place: BTreeSet<usize>,
     by_start: HashMap<u64, usize>,
-    /// Hooks that are looked at: at each point.
+    /// Hooks under test, at each point.
     at_point: HashMap<(usize, Point), Vec<usize>>,
     /// By block: pre, post, and post by the edges out of it.
     by_hook: HashMap<(u64, Hit), Vec<usize>>,
-    place: Place,
+    place: WalkPlace,
     from: Option<u64>,
-    /// Passed less hit.
+    /// Points passed minus hits.
     balance: HashMap<usize, i64>,
 }
 
 impl<'a, 'p> Double<'a, 'p> {
-    /// With the `active` of the hooks (by index), those of `graphs` being looked at, and the sites that they need.
+    /// A double with the `active` hooks (by index) of `graphs`, and the sites that they need.
     pub(super) fn new(
         walks: &'a Walks<'a>,
         graphs: &BTreeMap<usize, &Cfg>,
@@ -251,7 +251,7 @@ impl<'a, 'p> Double<'a, 'p> {
             by_start: HashMap::new(),
             at_point: HashMap::new(),
             by_hook: HashMap::new(),
-            place: Place::Text,
+            place: WalkPlace::Text,
             from: None,
             balance: HashMap::new(),
         };
@@ -336,12 +336,12 @@ impl<'a, 'p> Double<'a, 'p> {
         }
     }
 
-    /// Control comes to an instruction by the text.
+    /// Control reaches an instruction in the original code.
     fn text(&mut self, to: u64) -> Result<(), Wrong> {
-        self.place = Place::Text;
+        self.place = WalkPlace::Text;
         if let Some(&site) = self.by_start.get(&to) {
             self.pass(site, Point::Entry);
-            self.place = Place::Patch(site, self.placement.sites[site].displaced);
+            self.place = WalkPlace::Patch(site, self.placement.sites[site].displaced);
             return Ok(());
         }
         let inside = self
@@ -365,12 +365,12 @@ impl<'a, 'p> Double<'a, 'p> {
         self.balanced()
     }
 
-    /// Goes on.
-    pub(super) fn step(&mut self, step: Step) -> Result<(), Wrong> {
+    /// Continues to a successor.
+    pub(super) fn step(&mut self, step: WalkStep) -> Result<(), Wrong> {
         let from = self.from.ok_or("the walk has not begun")?;
         self.hit(Some(step.to));
         match self.place {
-            Place::Patch(site, copy) if !step.returns => {
+            WalkPlace::Patch(site, copy) if !step.returns => {
                 let edge = InsnEdge {
                     from: Addr(from),
                     to: Addr(step.to),
@@ -389,9 +389,9 @@ impl<'a, 'p> Double<'a, 'p> {
                     && copy.contains(edge.to);
                 match runs_on.or(straight.then_some(copy)) {
                     Some(copy) => {
-                        check!(copy.contains(edge.to), "{edge:?} runs on elsewhere");
+                        check!(copy.contains(edge.to), "{edge:?} continues elsewhere");
                         self.pass(site, Point::Before(edge.to));
-                        self.place = Place::Patch(site, copy);
+                        self.place = WalkPlace::Patch(site, copy);
                     }
                     None => self.text(step.to)?,
                 }
@@ -402,7 +402,7 @@ impl<'a, 'p> Double<'a, 'p> {
         self.balanced()
     }
 
-    /// Each hit passed one point.
+    /// Checks that each hit passed one point.
     fn balanced(&self) -> Result<(), Wrong> {
         let off = self.balance.iter().find(|(_, balance)| **balance != 0);
         check!(
@@ -416,14 +416,14 @@ impl<'a, 'p> Double<'a, 'p> {
     }
 }
 
-/// Walks all ways there are: each instruction, in the text and in each copy, with each way to go on.
+/// Walks all paths: each instruction, in the original code and in each copy, with each successor.
 pub(super) fn all_ways(double: &mut Double<'_, '_>) -> Result<(), Wrong> {
     let mut to_do = Vec::new();
     for entry in double.walks.entries.clone() {
         double.begin(entry)?;
         to_do.push((entry, double.place));
     }
-    let mut seen: HashSet<(u64, Place)> = HashSet::new();
+    let mut seen: HashSet<(u64, WalkPlace)> = HashSet::new();
     while let Some((at, place)) = to_do.pop() {
         if !seen.insert((at, place)) {
             continue;
@@ -437,7 +437,7 @@ pub(super) fn all_ways(double: &mut Double<'_, '_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Whether each hit of a function's `active` hooks passes one point of its, whatever way control takes
+/// Returns whether each hit of a function's `active` hooks passes one of their points, on every path
 /// through the function and its parts, with the sites in place that these hooks have and need.
 pub(crate) fn counts_each_hit_once(
     image: &Image,

@@ -1,4 +1,4 @@
-//! Random choices that a failure can be told by: one number.
+//! Random choices, reproducible from one number.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 pub(super) struct Choices(pub(super) u64);

@@ -1,4 +1,4 @@
-//! Which instructions only ever run as copies, and the points of all of these.
+//! Instructions that are executed only as copies, and the points of all of these.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use crate::cfg::{Cfg, EdgeKind};
 use crate::placement::{InsnEdge, Point, Site, SiteIndex};
 use crate::{Addr, Image, Span};
 
-/// What is copied where.
+/// Copies of instructions, by patch.
 pub(super) struct Copies<'c> {
     pub(super) image: &'c Image,
     pub(super) cfg: &'c Cfg,
@@ -36,13 +36,13 @@ impl Copies<'_> {
         let froms = ways.edges.into_iter().map(|way| {
             assert_ne!(way.kind, EdgeKind::Fixup);
             let from = self.cfg.block(way.from)?.instructions.last()?;
-            // Behind a call, control comes by the text.
+            // After a call, control is in the original code.
             (!(stops(&from) && next(&from) == to)).then(|| at(&from))
         });
         froms.collect()
     }
 
-    /// Whether nothing but copies of the instruction ever runs.
+    /// Returns whether only copies of the instruction are executed.
     fn inside(&self, this: Addr, waiting: &mut BTreeSet<Addr>) -> bool {
         if self.displaced.contains_key(&this) {
             return true;

@@ -21,7 +21,7 @@ fn inner(a: &mut CodeAssembler) -> Result<(), IcedError> {
     a.int3()
 }
 
-/// Twelve bytes behind its start, it jumps.
+/// A function that jumps, twelve bytes after its start.
 fn jumps(to: usize) -> impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError> {
     move |a| {
         a.mov(edi, 0x1234)?;
@@ -73,7 +73,7 @@ fn planned(image: &Image, session: &Session) -> crate::Result<Plan> {
     )
 }
 
-/// Where the probes of a plan run, in words, by placement; all of it is proven.
+/// The hooks of a plan's probes, in words, by placement; the plan is verified.
 fn places(image: &Image, session: &Session) -> Vec<String> {
     let plan = planned(image, session).unwrap();
     let said = { plan.instruments.iter() }
@@ -115,7 +115,7 @@ fn a_call_is_followed_to_where_it_comes_back() {
     let [note] = &plan.notes[..] else {
         panic!("one note: {:?}", plan.notes);
     };
-    // Behind the tracer's five bytes, and seven of two instructions.
+    // After the tracer's five bytes, and seven of two instructions.
     let jump = Addr(Fixture::address(1) + 12);
     assert_eq!((note.placement, note.at), (0, jump));
     assert!(
@@ -128,7 +128,7 @@ fn a_call_is_followed_to_where_it_comes_back() {
         places(&image, &session([("outer", "return-value")])),
         ["onward outer.0", "back inner.0", "back inner.0"]
     );
-    // Nobody who is not jumped from pays for it.
+    // A function that does not jump is not observed elsewhere.
     let own = session([("inner", "elapsed")]);
     assert_eq!(places(&image, &own), ["entry inner.0", "return inner.0"]);
     assert_eq!(planned(&image, &own).unwrap().notes, []);
@@ -142,7 +142,7 @@ fn a_call_is_followed_to_where_it_comes_back() {
 }
 
 #[test]
-fn who_asks_where_a_function_is_left_gets_its_jumps() {
+fn a_leave_probe_runs_at_jumps_too() {
     let image = Fixture::new()
         .compiled("inner", inner)
         .compiled("outer", either(0))
@@ -184,7 +184,7 @@ fn a_call_is_followed_through_many_and_back_to_none_twice() {
             "back third.1",
         ]
     );
-    // From third the call comes to second itself, where it begins anew.
+    // From third the call reaches second itself, where it begins again.
     assert_eq!(
         at("second"),
         [
@@ -201,12 +201,12 @@ fn a_call_is_followed_through_many_and_back_to_none_twice() {
     let said: Vec<&str> = plan.notes.iter().map(|note| &*note.text).collect();
     assert!(
         said.iter()
-            .any(|text| text.contains("second, which begins anew")),
+            .any(|text| text.contains("second, which begins again")),
         "{said:?}"
     );
     let plan = planned(&image, &session([("again", "elapsed")])).unwrap();
     let text = &plan.notes[0].text;
-    assert!(text.contains("first and 2 more functions"), "{text}");
+    assert!(text.contains("first and 2 other functions"), "{text}");
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_call_ends_at_a_jump_that_cannot_be_followed() {
             "fixup_exception (it is part of how the kernel handles faults)",
         ),
         ("pointed", "a function that a register names"),
-        ("midst", "the midst of fixup_exception"),
+        ("midst", "the middle of fixup_exception"),
     ] {
         let timed = session([(function, "elapsed")]);
         let own = [
@@ -246,8 +246,8 @@ fn a_call_ends_at_a_jump_that_cannot_be_followed() {
             panic!("one note: {:?}", plan.notes);
         };
         assert!(note.text.contains(why), "{note}");
-        let asked = planned(&image, &session([(function, "return-value")]));
-        assert_eq!(refused(asked), Rule::ReturnUnknown);
+        let returned = planned(&image, &session([(function, "return-value")]));
+        assert_eq!(refused(returned), Rule::ReturnUnknown);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::placement::*;
 use crate::{Addr, HookType, Image, Span};
 
 /// Sites, bounces, and how each hook of the graphs is reached that can be.
-pub(super) struct Places {
+pub(super) struct RandomPlaces {
     pub(super) sites: Vec<Site>,
     pub(super) bounces: Vec<Bounce>,
     pub(super) hooks: BTreeMap<(usize, u32, HookType), Reached>,
@@ -27,7 +27,7 @@ pub(super) fn next(instruction: &Instruction) -> Addr {
     Addr(instruction.next_ip())
 }
 
-/// Whether control never comes from a copy of the instruction to what stands behind it.
+/// Returns whether control never falls through from a copy of the instruction.
 pub(super) fn stops(instruction: &Instruction) -> bool {
     use iced_x86::FlowControl::*;
     matches!(
@@ -36,7 +36,7 @@ pub(super) fn stops(instruction: &Instruction) -> bool {
     )
 }
 
-/// Where an instruction may branch to.
+/// Possible targets of an instruction.
 pub(super) fn target(image: &Image, instruction: &Instruction) -> Option<Addr> {
     use iced_x86::FlowControl::*;
     match image.decided(at(instruction)).map(|site| site.by) {
@@ -61,7 +61,7 @@ pub(super) struct Builder<'a> {
     bounces: Vec<(Addr, Option<usize>, usize)>,
 }
 
-pub(super) fn places(image: &Image, graphs: &[&Cfg], seed: u64) -> Places {
+pub(super) fn places(image: &Image, graphs: &[&Cfg], seed: u64) -> RandomPlaces {
     let analysis = Analysis::new(image);
     let mut builder = Builder {
         image,
@@ -119,7 +119,7 @@ impl Builder<'_> {
             };
             if let Some(splice) = splice {
                 self.exposed
-                    .push((self.sites.len(), behind(displaced, splice.bytes())));
+                    .push((self.sites.len(), rest_after(displaced, splice.bytes())));
                 self.sites.push(Site {
                     splice,
                     displaced,
@@ -150,10 +150,10 @@ impl Builder<'_> {
         if !candidates.is_empty() && !self.random.once_in(5) {
             let slot = candidates[self.random.below(candidates.len())];
             let (host, free) = self.exposed[slot];
-            self.exposed[slot].1 = behind(free, SPLICE_BYTES);
+            self.exposed[slot].1 = rest_after(free, SPLICE_BYTES);
             self.bounces.push((free.start, Some(host), number));
         } else {
-            // Padding of the function, behind everything that was put there before.
+            // Padding of the function, after all bounces in it.
             let Some(function) = self.image.function_at(displaced.start) else {
                 return;
             };
@@ -170,7 +170,7 @@ impl Builder<'_> {
             self.bounces.push((free, None, number));
         }
         self.exposed
-            .push((number, behind(displaced, SHORT_SPLICE_BYTES)));
+            .push((number, rest_after(displaced, SHORT_SPLICE_BYTES)));
         self.sites.push(Site {
             splice: Splice::Short(BounceIndex(self.bounces.len() as u32 - 1)),
             displaced,
@@ -179,7 +179,7 @@ impl Builder<'_> {
         });
     }
 
-    fn tracer_and_numbers(mut self) -> Places {
+    fn tracer_and_numbers(mut self) -> RandomPlaces {
         for cfg in self.graphs {
             let site = self
                 .image
@@ -228,7 +228,7 @@ impl Builder<'_> {
             }
         }
         let hooks = self.hooks(&sites);
-        Places {
+        RandomPlaces {
             sites,
             bounces,
             hooks,
@@ -317,7 +317,7 @@ impl Builder<'_> {
             .collect()
     }
 
-    /// Instructions from `start` that a patch may go on with.
+    /// Instructions from `start` that a patch may continue with.
     fn copyable(&mut self, sites: &[Site], start: Addr) -> Option<Span> {
         let (graph, block) = (0..)
             .zip(self.graphs)
@@ -365,7 +365,7 @@ pub(super) fn begins(image: &Image, block: &Block) -> Option<Addr> {
     Some(at(&block.instructions.iter().find(|one| !stays(one))?))
 }
 
-fn behind(span: Span, bytes: u64) -> Span {
+fn rest_after(span: Span, bytes: u64) -> Span {
     Span {
         start: span.start.add(bytes),
         end: span.end,

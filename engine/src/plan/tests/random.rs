@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::choices::Choices;
 use super::layout;
-use super::places::{Places, at, begins, places};
+use super::places::{RandomPlaces, at, begins, places};
 use super::reached::ways_out;
 use super::walk::{Ran, Thread, World};
 use crate::cfg::random::{CodePiece, kernel, pieces};
@@ -47,7 +47,7 @@ fn session(graphs: &[&Cfg], hooks: &[Hook], random: &mut Choices) -> Session {
 }
 
 /// A plan for sites that are given.
-fn planned(image: &Image, session: &Session, places: &Places) -> Plan {
+fn planned(image: &Image, session: &Session, places: &RandomPlaces) -> Plan {
     let library = Library::builtin().unwrap();
     let layout = layout(0x10_0000);
     let plan = plan_placed(image, session, &library, &layout, |graphs, wanted| {
@@ -125,7 +125,7 @@ fn due(world: &World<'_>, ran: &Ran, time: f64) -> Vec<InstrumentId> {
             list(cfg, block.index.0, HookType::Post, &|_| true);
         } else {
             list(cfg, block.index.0, HookType::Post, &|one| {
-                is_behind(plan, one, last)
+                is_after(plan, one, last)
             });
         }
     }
@@ -143,15 +143,15 @@ fn due(world: &World<'_>, ran: &Ran, time: f64) -> Vec<InstrumentId> {
         }
         if last == ran.at && block.end != BlockEnd::FallThrough {
             list(cfg, block.index.0, HookType::Post, &|one| {
-                !is_behind(plan, one, last)
+                !is_after(plan, one, last)
             });
         }
     }
     ids
 }
 
-/// Whether a post-hook is known by the ways out of its block, which ends with the instruction at `last`.
-fn is_behind(plan: &Plan, one: &PlannedInstrument, last: Addr) -> bool {
+/// Returns whether a post-hook is known by the ways out of its block, which ends with the instruction at `last`.
+fn is_after(plan: &Plan, one: &PlannedInstrument, last: Addr) -> bool {
     one.points.iter().all(|&(site, point)| match point {
         Point::On(edge) => edge.from == last,
         Point::Before(at) => at != last,
@@ -182,38 +182,38 @@ fn report(world: &World<'_>) -> String {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum PlayStep {
     Stage(usize),
     Write(usize),
     /// Until every thread has been outside.
     Wait,
 }
 
-/// What the driver does for a batch, as documented.
-fn steps(batch: &Batch, plan: &Plan) -> Vec<Step> {
+/// The driver's steps for a batch, as documented.
+fn steps(batch: &Batch, plan: &Plan) -> Vec<PlayStep> {
     let mut steps = Vec::new();
     let numbered = || batch.pokes.iter().enumerate();
     for (n, poke) in numbered() {
         let trap = |part| matches!(part, Part::Site(site) if plan.sites[site.0 as usize].splice == Splice::Trap);
         if poke.kind == PokeKind::Install && (poke.overwritten > 1 || trap(poke.part)) {
-            steps.push(Step::Stage(n));
+            steps.push(PlayStep::Stage(n));
         }
     }
     if !steps.is_empty() {
-        steps.push(Step::Wait);
+        steps.push(PlayStep::Wait);
     }
     let mut last = None;
     for (n, poke) in numbered() {
         if poke.kind == PokeKind::Remove {
             if last.is_some_and(|rank| rank != poke.rank) {
-                steps.push(Step::Wait);
+                steps.push(PlayStep::Wait);
             }
             last = Some(poke.rank);
         }
-        steps.push(Step::Write(n));
+        steps.push(PlayStep::Write(n));
     }
     if last.is_some() {
-        steps.push(Step::Wait);
+        steps.push(PlayStep::Wait);
     }
     steps
 }
@@ -347,9 +347,9 @@ pub(super) fn play(image: &Image, plan: &Plan, graphs: &[&Cfg], random: &mut Cho
     for batch in &plan.batches {
         for step in steps(batch, plan) {
             match step {
-                Step::Stage(n) => world.stage(&batch.pokes[n]),
-                Step::Write(n) => world.write(&batch.pokes[n]),
-                Step::Wait => stray = Thread::new(start(random)),
+                PlayStep::Stage(n) => world.stage(&batch.pokes[n]),
+                PlayStep::Write(n) => world.write(&batch.pokes[n]),
+                PlayStep::Wait => stray = Thread::new(start(random)),
             }
             for _ in 0..2 {
                 walk(&world, soup, start(random), random, None);

@@ -28,7 +28,7 @@ impl Builder<'_> {
                     }
                     (!points.is_empty()).then(|| points.into_iter().collect())
                 };
-                let behind_tracer = || {
+                let after_tracer = || {
                     let alone = cfg.predecessors(block.index).next().is_none();
                     let tracer = (0..).map(SiteIndex).zip(sites).find(|(_, site)| {
                         site.splice == Splice::Tracer && site.displaced.start == cfg.span.start
@@ -36,7 +36,7 @@ impl Builder<'_> {
                     let (site, _) = tracer.filter(|_| block.index.0 == 0 && alone)?;
                     Some(vec![(site, Point::Entry)])
                 };
-                let pre = copies.at(start).or_else(in_edges).or_else(behind_tracer);
+                let pre = copies.at(start).or_else(in_edges).or_else(after_tracer);
                 if let Some(points) = pre {
                     hooks.insert((graph, block.index.0, HookType::Pre), reached(points));
                 }

@@ -31,7 +31,7 @@ fn kernel() -> Image {
             // Block 2: too short for anything.
             a.inc(eax)?;
             a.set_label(&mut short)?;
-            // Block 3: runs on.
+            // Block 3: falls through.
             a.lea(rax, iced_x86::code_asm::qword_ptr(rax + rdx * 4 + 0x40))?;
             a.xor(eax, 0x55)?;
             a.jmp(end)?;
@@ -293,7 +293,7 @@ fn registers_that_are_sampled_are_kept_everywhere_in_the_function() {
     }
 }
 
-/// What is shared is one for all instruments of the session, in each scope; what is not is each placement's own.
+/// A shared variable is one for all instruments of the session, in each scope; others are one for each placement.
 #[test]
 fn shared_variables_are_the_sessions() {
     let image = kernel();
@@ -337,7 +337,7 @@ fn shared_variables_are_the_sessions() {
     }
 }
 
-/// Probes before and behind a block, at the entry and at the exits, all of one instrument on the same words.
+/// Probes before and after a block, at the entry and at the exits, all of one instrument on the same words.
 #[test]
 fn one_instrument_may_stand_at_every_kind_of_hook() {
     let text = "instrument mine \"x.\"; global @n; entry { @n += 1 } pre { @n += 2 } post { @n += 4 } \
@@ -361,12 +361,12 @@ fn one_instrument_may_stand_at_every_kind_of_hook() {
         })
         .collect();
     use gilk_instruments::program::Hook;
-    let [entry, before, behind, returned, left] = &hooks[..] else {
+    let [entry, before, after, returned, left] = &hooks[..] else {
         panic!("five: {hooks:?}");
     };
     assert_eq!(*entry, (Hook::Entry, 0, HookType::Pre));
     assert_eq!(*before, (Hook::Pre, 1, HookType::Pre));
-    assert_eq!(*behind, (Hook::Post, 1, HookType::Post));
+    assert_eq!(*after, (Hook::Post, 1, HookType::Post));
     assert_eq!((returned.0, left.0), (Hook::Return, Hook::Leave));
     assert_eq!((returned.1, returned.2), (left.1, left.2));
     crate::verify::verify(&image, plan).unwrap();

@@ -99,10 +99,10 @@ impl<'a> World<'a> {
     }
 }
 
-/// Where a thread is in both.
+/// Location of a thread in both.
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
-    /// In the original.
+    /// Address in the original code.
     pub(super) original: Addr,
     /// In what there is.
     now: Addr,
@@ -149,9 +149,14 @@ impl Thread {
             self.now = patch.address;
             if tracer {
                 // The tracer's bytes do nothing.
-                let behind = self.behind(world, self.now);
+                let following = self.following(world, self.now);
                 let original = &world.originals[&self.original];
-                return Ok(Some(self.ran(world, (false, behind), behind, original)));
+                return Ok(Some(self.ran(
+                    world,
+                    (false, following),
+                    following,
+                    original,
+                )));
             }
             return Ok(None);
         }
@@ -171,11 +176,15 @@ impl Thread {
                 return Err(format!("{self:?} has come to the wrong place in the text"));
             }
             let (taken, to) = self.decide(world, random);
-            self.now = if taken { to } else { self.behind(world, next) };
+            self.now = if taken {
+                to
+            } else {
+                self.following(world, next)
+            };
             return Ok(Some(self.ran(
                 world,
                 (taken, to),
-                self.behind(world, next),
+                self.following(world, next),
                 &is,
             )));
         };
@@ -196,7 +205,7 @@ impl Thread {
             }
             PieceKind::Terminating => {
                 if is.mnemonic() != Mnemonic::Jmp {
-                    return Err(format!("{self:?} runs {is} behind the end"));
+                    return Err(format!("{self:?} runs {is} after the end"));
                 }
                 self.now = Addr(is.near_branch_target());
                 return Ok(None);
@@ -220,27 +229,32 @@ impl Thread {
             } else {
                 next
             };
-            let behind = self.behind(world, next);
-            return Ok(Some(self.ran(world, (taken, to), behind, &is)));
+            let following = self.following(world, next);
+            return Ok(Some(self.ran(world, (taken, to), following, &is)));
         }
         let original = world.originals.get(&self.original);
         let original = original.ok_or_else(|| format!("{self:?} left the original"))?;
-        let behind = Addr(original.next_ip());
+        let following = Addr(original.next_ip());
         if original.flow_control() == FlowControl::Return && is.mnemonic() == Mnemonic::Nop {
             // A return keeps its half of a cache line.
             self.now = next;
             return Ok(None);
         }
         if original.flow_control() == FlowControl::Call && is.mnemonic() == Mnemonic::Push {
-            if is.immediate(0) != behind.0 {
+            if is.immediate(0) != following.0 {
                 return Err(format!("{self:?}: {is} is not where {original} returns to"));
             }
             let jump = world.decode(next);
             if jump.near_branch_target() != original.near_branch_target() {
                 return Err(format!("{self:?}: {jump} is not {original}"));
             }
-            self.now = behind;
-            return Ok(Some(self.ran(world, (false, behind), behind, original)));
+            self.now = following;
+            return Ok(Some(self.ran(
+                world,
+                (false, following),
+                following,
+                original,
+            )));
         }
         let same = is.mnemonic() == original.mnemonic()
             && is.op_count() == original.op_count()
@@ -266,16 +280,16 @@ impl Thread {
         } else {
             next
         };
-        Ok(Some(self.ran(world, (taken, to), behind, original)))
+        Ok(Some(self.ran(world, (taken, to), following, original)))
     }
 
-    /// Where the original goes on, if the instruction does not branch.
-    fn behind(&self, world: &World<'_>, next: Addr) -> Addr {
+    /// Successor in the original code, if the instruction does not branch.
+    fn following(&self, world: &World<'_>, next: Addr) -> Addr {
         let original = world.originals.get(&self.original);
         original.map_or(next, |original| Addr(original.next_ip()))
     }
 
-    /// Whether the original instruction branches this time, and where.
+    /// Chooses whether the original instruction branches, and its target.
     fn decide(&self, world: &World<'_>, random: &mut Choices) -> (bool, Addr) {
         if let Some(site) = world.image.decided(self.original)
             && let Decision::StaticKey { target, .. } = site.by
@@ -298,7 +312,7 @@ impl Thread {
         &mut self,
         world: &World<'_>,
         (taken, to): (bool, Addr),
-        behind: Addr,
+        following: Addr,
         original: &Instruction,
     ) -> Ran {
         let ran = Ran {
@@ -311,12 +325,12 @@ impl Thread {
             },
         };
         self.last = Some(self.original);
-        self.original = if taken { to } else { behind };
+        self.original = if taken { to } else { following };
         ran
     }
 }
 
-/// Whether the kernel goes on behind the `ud2` there.
+/// Returns whether the kernel continues after the `ud2` there.
 fn warns(world: &World<'_>, at: Addr) -> bool {
     let mut sites = world.image.fixed().overlapping(Span::new(at, 1));
     sites.any(|site| site.why == Why::Bug { warn: true })

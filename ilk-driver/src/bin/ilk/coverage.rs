@@ -1,4 +1,4 @@
-//! `ilk coverage`: the hooks of every block of a kernel, counted by tactic and by rule.
+//! `ilk coverage`: the hooks of every block of a kernel, counted by tactic and by refusing rule.
 
 mod table;
 
@@ -11,28 +11,31 @@ use gilk_engine::Image;
 use gilk_engine::cfg::Cfg;
 use gilk_engine::code::FunctionId;
 use gilk_engine::placement::coverage::{self, Coverage};
-use gilk_engine::placement::{Wanted, options, place};
+use gilk_engine::placement::{Tactic, Tactics, Wanted, options_with, place_with};
 use ilk_driver::spread::{spread, threads};
 
 use crate::progress::Progress;
 use crate::target::{ImageArgs, TargetArgs};
 use table::Table;
 
-/// Count a kernel's hooks: by tactic, or by the rule that refuses them.
+/// Count the blocks of a kernel that can be hooked, by tactic, and those that are refused, by rule.
 #[derive(Args)]
 pub(crate) struct CoverageCommand {
-    /// A kernel that `ilk dump` saved, a vmlinux or a vmlinuz. Default: the running kernel of --socket or --lab.
+    /// A kernel that `ilk dump` saved, a vmlinux or a vmlinuz. Left out: the running kernel of --socket or --lab.
     #[arg(conflicts_with_all = ["socket", "lab"])]
     image: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Switch a tactic off, and count what the others reach without it. May be repeated.
+    #[arg(long, value_name = "TACTIC")]
+    without: Vec<Tactic>,
     #[command(flatten)]
     target: TargetArgs,
 }
 
-/// Progress that is shown only after a second.
-struct DelayedProgress {
+/// Progress that is shown once it takes longer than a second.
+struct Patience {
     progress: Progress,
     begun: Instant,
 }
@@ -40,7 +43,9 @@ struct DelayedProgress {
 impl CoverageCommand {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let (image, _) = ImageArgs::of(self.target, self.image).image()?;
-        let table = table(&image);
+        let tactics = self.without.iter();
+        let tactics = tactics.fold(Tactics::ALL, |set, &tactic| set.without(tactic));
+        let table = table(&image, tactics, self.without);
         let mut out = std::io::stdout().lock();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &table.json())?;
@@ -52,8 +57,8 @@ impl CoverageCommand {
     }
 }
 
-fn table(image: &Image) -> Table {
-    let mut progress = DelayedProgress {
+fn table(image: &Image, tactics: Tactics, without: Vec<Tactic>) -> Table {
+    let mut patience = Patience {
         progress: Progress::new(),
         begun: Instant::now(),
     };
@@ -67,11 +72,12 @@ fn table(image: &Image) -> Table {
         &ids,
         threads(),
         &mut |done| {
-            progress.share(done as f32 / all as f32, "analysing every block");
+            patience.share(done as f32 / all as f32, "placing every hook alone");
         },
         |&id| {
             let cfg = Cfg::of(image, id);
-            let coverage = coverage::of_function(image, &cfg, &options(image, &cfg));
+            let options = options_with(image, tactics, &cfg);
+            let coverage = coverage::of_function_with(image, tactics, &cfg, &options);
             (cfg, coverage)
         },
     );
@@ -83,21 +89,22 @@ fn table(image: &Image) -> Table {
         .enumerate()
         .flat_map(|(graph, cfg)| coverage::wanted(graph, image, cfg))
         .collect();
-    progress.share(1.0, "placing every hook at once");
-    let placement = place(image, &graphs, &wanted);
-    let (pre, post) = coverage::of_placement(&wanted, &placement);
+    patience.share(1.0, "placing every hook at once");
+    let solution = place_with(image, tactics, &graphs, &wanted);
+    let (pre, post) = coverage::of_solution(&wanted, &solution);
     Table {
         release: image.release().to_owned(),
         live: image.is_live(),
+        without,
         alone,
         pre,
         post,
-        sites: placement.sites.len() as u64,
-        bounces: placement.bounces.len() as u64,
+        sites: solution.sites.len() as u64,
+        bounces: solution.bounces.len() as u64,
     }
 }
 
-impl DelayedProgress {
+impl Patience {
     fn share(&mut self, share: f32, what: &str) {
         if self.begun.elapsed() > Duration::from_secs(1) {
             self.progress.share(share, what);

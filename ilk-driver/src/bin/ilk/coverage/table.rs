@@ -1,36 +1,39 @@
-//! The table of a kernel's coverage, as text and JSON.
+//! The table of a kernel's coverage, as text and as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use gilk_engine::placement::Tactic;
 use gilk_engine::placement::coverage::{Counts, Coverage};
 use serde_json::{Value, json};
 
-/// The counts of a kernel.
+/// Counts of one kernel.
 pub(super) struct Table {
-    /// The kernel's release.
+    /// `uname -r`.
     pub(super) release: String,
-    /// The image was read from a running kernel.
+    /// True if the kernel ran when it was read.
     pub(super) live: bool,
-    /// Each hook by itself.
+    /// Tactics that were switched off.
+    pub(super) without: Vec<Tactic>,
+    /// Points, each as if it were alone in a session.
     pub(super) alone: Coverage,
-    /// Pre-hooks, together with all post-hooks.
+    /// Pre-hooks, all in one session with all post-hooks.
     pub(super) pre: Counts,
-    /// Post-hooks, together with all pre-hooks.
+    /// Post-hooks, all in one session with all pre-hooks.
     pub(super) post: Counts,
-    /// Number of splices for all hooks together.
+    /// Number of splices of that session.
     pub(super) sites: u64,
-    /// Number of bounces for all hooks together.
+    /// Number of bounces of that session.
     pub(super) bounces: u64,
 }
 
-/// Width of the row labels.
+/// Characters before the first column.
 const LABEL: usize = 22;
-/// Width of a column.
+/// Characters of a column.
 const COLUMN: usize = 20;
 
 impl Table {
-    /// Returns the columns: two lines of heading, and the counts.
+    /// The columns: two lines of heading, and the counts.
     fn columns(&self) -> [(&'static str, &'static str, &Counts); 5] {
         [
             ("pre-hooks", "one at a time", &self.alone.pre),
@@ -41,11 +44,11 @@ impl Table {
         ]
     }
 
-    /// Returns the table as text.
+    /// The table as text.
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
-        // Writing to a String cannot fail.
-        let _infallible = self.write(&mut out);
+        let result = self.write(&mut out);
+        debug_assert!(result.is_ok(), "writing to a string does not fail");
         out
     }
 
@@ -62,9 +65,13 @@ impl Table {
         if !self.live {
             writeln!(
                 out,
-                "This kernel is read from a file: code that boot would rewrite, for example returns, counts \
-                 as refused. A kernel saved by `ilk dump` has fewer refusals."
+                "This is a file, not a running kernel: code that boot would rewrite, returns for example, \
+                 counts as refused. A kernel saved by `ilk dump` has more."
             )?;
+        }
+        if !self.without.is_empty() {
+            let names = self.without.iter().map(|tactic| tactic.name());
+            writeln!(out, "Without: {}.", names.collect::<Vec<_>>().join(", "))?;
         }
         for (rule, refused) in &alone.refused {
             writeln!(
@@ -147,7 +154,7 @@ impl Table {
         writeln!(out)
     }
 
-    /// Returns the table as JSON. Keys are the names in the table, values are counts.
+    /// The table as JSON. Names are those of the text, numbers are counts.
     pub(super) fn json(&self) -> Value {
         let alone = &self.alone;
         let left_out: BTreeMap<&str, Value> = alone
@@ -161,6 +168,7 @@ impl Table {
         json!({
             "release": self.release,
             "live": self.live,
+            "without": self.without.iter().map(|tactic| tactic.name()).collect::<Vec<_>>(),
             "functions": alone.functions,
             "blocks": alone.pre.all(),
             "instructions": alone.instructions.all(),
@@ -192,12 +200,12 @@ fn counts(counts: &Counts) -> Value {
     })
 }
 
-/// Formats a number with commas between thousands.
+/// Formats a number with a comma between its thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
-    for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -208,7 +216,6 @@ fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use gilk_engine::Rule;
-    use gilk_engine::placement::Tactic;
 
     use super::*;
 
@@ -220,6 +227,7 @@ mod tests {
         Table {
             release: "6.1.0".into(),
             live: true,
+            without: vec![Tactic::Edges],
             alone: Coverage {
                 functions: 3,
                 pre: some.clone(),
@@ -252,11 +260,12 @@ mod tests {
             "may-fault 499 24.950 % 499 24.950 % · · ·"
         );
         assert_eq!(row("refused"), "refused 499 24.950 % 499 24.950 % · · ·");
-        assert!(text.contains("3 functions, 2,000 blocks"));
+        assert!(text.contains("3 functions, 2,000 reachable blocks"));
+        assert!(text.contains("Without: edges."));
     }
 
     #[test]
-    fn the_json_has_the_same_numbers() {
+    fn json_has_the_same_numbers() {
         let json = example().json();
         assert_eq!(json["pre"]["all_at_once"]["tactics"]["int3"], 1);
         assert_eq!(json["pre"]["one_at_a_time"]["hookable"], 1501);
@@ -265,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_are_separated_by_commas() {
+    fn thousands_are_separated() {
         assert_eq!(
             [0, 999, 1000, 1_234_567].map(grouped),
             ["0", "999", "1,000", "1,234,567"]

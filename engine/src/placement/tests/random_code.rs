@@ -11,11 +11,11 @@ use super::walk::{Double, Walks, all_ways};
 use crate::cfg::Cfg;
 use crate::code::FunctionId;
 use crate::kernel::fixture::{FTRACE_NOP, Fixture};
-use crate::{Image, Rule};
+use crate::{HookType, Image, Refusal, Rule};
 
 #[derive(Clone, Copy, Debug)]
-enum Ending {
-    RunsOn,
+enum PieceEnd {
+    FallsThrough,
     Branches(usize),
     Jumps(usize),
     Returns,
@@ -27,28 +27,28 @@ enum Ending {
 }
 
 #[derive(Clone, Debug)]
-struct Piece {
+struct RandomPiece {
     /// Lengths of plain instructions; 0 is a call, 9 a static call.
     plain: Vec<u8>,
-    ending: Ending,
+    ending: PieceEnd,
     padding: usize,
 }
 
-fn ending(pieces: usize) -> impl Strategy<Value = Ending> {
+fn ending(pieces: usize) -> impl Strategy<Value = PieceEnd> {
     prop_oneof![
-        3 => Just(Ending::RunsOn),
-        6 => (0..pieces).prop_map(Ending::Branches),
-        2 => (0..pieces).prop_map(Ending::Jumps),
-        1 => Just(Ending::Returns),
-        4 => (0..pieces, any::<bool>()).prop_map(|(to, short)| Ending::Key(to, short)),
-        1 => Just(Ending::Bug),
-        1 => Just(Ending::Warn),
-        1 => (0..pieces).prop_map(Ending::Faults),
-        1 => Just(Ending::TailCalls),
+        3 => Just(PieceEnd::FallsThrough),
+        6 => (0..pieces).prop_map(PieceEnd::Branches),
+        2 => (0..pieces).prop_map(PieceEnd::Jumps),
+        1 => Just(PieceEnd::Returns),
+        4 => (0..pieces, any::<bool>()).prop_map(|(to, short)| PieceEnd::Key(to, short)),
+        1 => Just(PieceEnd::Bug),
+        1 => Just(PieceEnd::Warn),
+        1 => (0..pieces).prop_map(PieceEnd::Faults),
+        1 => Just(PieceEnd::TailCalls),
     ]
 }
 
-fn pieces() -> impl Strategy<Value = (bool, Vec<Piece>)> {
+fn pieces() -> impl Strategy<Value = (bool, Vec<RandomPiece>)> {
     let pieces = (1_usize..14).prop_flat_map(|count| {
         let length = prop_oneof![4 => 1_u8..=5, 2 => Just(7_u8), 1 => Just(0_u8), 1 => Just(9_u8)];
         let piece = (
@@ -56,7 +56,7 @@ fn pieces() -> impl Strategy<Value = (bool, Vec<Piece>)> {
             ending(count),
             0_usize..9,
         )
-            .prop_map(|(plain, ending, padding)| Piece {
+            .prop_map(|(plain, ending, padding)| RandomPiece {
                 plain,
                 ending,
                 padding,
@@ -66,7 +66,7 @@ fn pieces() -> impl Strategy<Value = (bool, Vec<Piece>)> {
     (any::<bool>(), pieces)
 }
 
-fn kernel(traced: bool, pieces: &[Piece]) -> Fixture {
+fn kernel(traced: bool, pieces: &[RandomPiece]) -> Fixture {
     let base = Fixture::address(0);
     let callee = Fixture::address(1);
     let mut a = CodeAssembler::new(64).unwrap();
@@ -96,22 +96,22 @@ fn kernel(traced: bool, pieces: &[Piece]) -> Fixture {
         }
         lasts.push(a.instructions().len());
         match piece.ending {
-            Ending::RunsOn => a.add(ecx, ebx).unwrap(),
-            Ending::Branches(to) => a.jne(labels[to]).unwrap(),
-            Ending::Jumps(to) => a.jmp(labels[to]).unwrap(),
-            Ending::Returns => a.ret().unwrap(),
-            Ending::Key(_, true) => a.db(&[0x66, 0x90]).unwrap(),
-            Ending::Key(_, false) => a.db(&[0x0f, 0x1f, 0x44, 0, 0]).unwrap(),
-            Ending::Bug | Ending::Warn => a.ud2().unwrap(),
-            Ending::Faults(_) if piece.padding.is_multiple_of(2) => {
+            PieceEnd::FallsThrough => a.add(ecx, ebx).unwrap(),
+            PieceEnd::Branches(to) => a.jne(labels[to]).unwrap(),
+            PieceEnd::Jumps(to) => a.jmp(labels[to]).unwrap(),
+            PieceEnd::Returns => a.ret().unwrap(),
+            PieceEnd::Key(_, true) => a.db(&[0x66, 0x90]).unwrap(),
+            PieceEnd::Key(_, false) => a.db(&[0x0f, 0x1f, 0x44, 0, 0]).unwrap(),
+            PieceEnd::Bug | PieceEnd::Warn => a.ud2().unwrap(),
+            PieceEnd::Faults(_) if piece.padding.is_multiple_of(2) => {
                 a.mov(iced_x86::code_asm::es, ecx).unwrap();
             }
-            Ending::Faults(_) => a.add(rax, iced_x86::code_asm::qword_ptr(rdi)).unwrap(),
-            Ending::TailCalls => a.jmp(callee).unwrap(),
+            PieceEnd::Faults(_) => a.add(rax, iced_x86::code_asm::qword_ptr(rdi)).unwrap(),
+            PieceEnd::TailCalls => a.jmp(callee).unwrap(),
         }
         if matches!(
             piece.ending,
-            Ending::Jumps(_) | Ending::Returns | Ending::Bug | Ending::TailCalls
+            PieceEnd::Jumps(_) | PieceEnd::Returns | PieceEnd::Bug | PieceEnd::TailCalls
         ) {
             a.db(&vec![0xcc; piece.padding]).unwrap();
         }
@@ -129,10 +129,10 @@ fn kernel(traced: bool, pieces: &[Piece]) -> Fixture {
     for (number, piece) in pieces.iter().enumerate() {
         let last = index(lasts[number]);
         match piece.ending {
-            Ending::Key(to, _) => fixture.jumps.push((last, at(&labels[to]))),
-            Ending::Bug => fixture.bugs.push((last, false)),
-            Ending::Warn => fixture.bugs.push((last, true)),
-            Ending::Faults(to) => {
+            PieceEnd::Key(to, _) => fixture.jumps.push((last, at(&labels[to]))),
+            PieceEnd::Bug => fixture.bugs.push((last, false)),
+            PieceEnd::Warn => fixture.bugs.push((last, true)),
+            PieceEnd::Faults(to) => {
                 fixture.exceptions.push((last, at(&labels[to])));
                 // EX_TYPE_IMM_REG, EX_TYPE_UACCESS.
                 let register = piece.padding.is_multiple_of(2);
@@ -145,11 +145,16 @@ fn kernel(traced: bool, pieces: &[Piece]) -> Fixture {
         .static_calls
         .extend(statics.iter().map(|&call| index(call)));
     fixture
-        .bytes("soup", &result.inner.code_buffer)
+        .bytes("random", &result.inner.code_buffer)
         .bytes("callee", &[0x0f, 0x1f, 0x44, 0, 0, 0xc3])
 }
 
-fn check(traced: bool, pieces: &[Piece], chosen: &[bool], seed: u64) -> Result<(), TestCaseError> {
+fn check(
+    traced: bool,
+    pieces: &[RandomPiece],
+    chosen: &[bool],
+    seed: u64,
+) -> Result<(), TestCaseError> {
     let Ok(image) = kernel(traced, pieces).try_image() else {
         return Ok(());
     };
@@ -173,7 +178,7 @@ fn check(traced: bool, pieces: &[Piece], chosen: &[bool], seed: u64) -> Result<(
     Ok(())
 }
 
-/// What holds of the bytes, and along ways through the function.
+/// Checks the bytes, and all paths through the function.
 fn walked(
     image: &Image,
     cfg: &Cfg,
@@ -196,22 +201,22 @@ fn walked(
     let own = BTreeMap::from([(0, cfg)]);
     let mut double = Double::new(&walks, &own, wanted, placement, |_| true);
     all_ways(&mut double).map_err(fail)?;
-    // Some of them active, and what they need.
+    // Some of the hooks active, and the sites that they require.
     let mut double = Double::new(&walks, &own, wanted, placement, |hook| {
         (seed >> (hook % 61)) & 1 == 0
     });
     all_ways(&mut double).map_err(fail)
 }
 
-/// A key that leads to itself and is come to from nowhere else, and what is behind it.
+/// A static key that is its own only predecessor, and the block after it.
 #[test]
-fn blocks_that_lead_to_each_other_alone_are_refused() {
-    let piece = |ending| Piece {
+fn blocks_reachable_only_from_each_other_are_refused() {
+    let piece = |ending| RandomPiece {
         plain: vec![],
         ending,
         padding: 0,
     };
-    let pieces = [Ending::TailCalls, Ending::Key(1, false), Ending::Bug].map(piece);
+    let pieces = [PieceEnd::TailCalls, PieceEnd::Key(1, false), PieceEnd::Bug].map(piece);
     check(false, &pieces, &[true], 1).unwrap();
     let image = kernel(false, &pieces).image();
     let cfg = Cfg::of(&image, FunctionId(0));
@@ -242,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn options_are_what_place_does((traced, pieces) in pieces()) {
+    fn options_match_placements((traced, pieces) in pieces()) {
         let Ok(image) = kernel(traced, &pieces).try_image() else { return Ok(()) };
         let cfg = Cfg::of(&image, FunctionId(0));
         for block in options(&image, &cfg) {

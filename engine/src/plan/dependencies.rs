@@ -1,8 +1,8 @@
-//! What must be in place before what: an explicit graph, and how deep each part is in it.
+//! The dependency graph of splices and bounces, and the topological rank of each.
 
-use super::build::refused;
-use super::{Dependence, Part, PlannedInstrument};
-use crate::placement::{Bounce, BounceIndex, Site, SiteIndex, Slot, Splice};
+use super::error::{internal, refused};
+use super::model::{Dependence, Part, PlannedInstrument};
+use crate::placement::{Bounce, BounceIndex, Site, SiteIndex, Slot};
 use crate::session::Session;
 use crate::{Addr, Error, Refusal, Result, Rule};
 
@@ -13,15 +13,15 @@ pub(super) struct Order {
     /// Ranks of sites, then of bounces.
     ranks: Vec<u8>,
     sites: usize,
-    /// Sites, those that depend on others before these.
+    /// Sites in reverse topological order: dependents before prerequisites.
     pub(super) downward: Vec<SiteIndex>,
-    /// For each site, the placement of the session that it is there for, the first of several.
+    /// For each site, the first placement of the session that requires it.
     pub(super) blame: Vec<usize>,
 }
 
 impl Order {
     /// # Errors
-    /// [`Error::Refused`] if parts depend on each other in a circle; [`Error::Full`] if the order is
+    /// [`Error::Refused`] if parts depend on each other in a cycle; [`Error::Full`] if the order is
     /// deeper than can be numbered.
     pub(super) fn of(
         session: &Session,
@@ -35,7 +35,7 @@ impl Order {
             Part::Bounce(BounceIndex(bounce)) => sites.len() + bounce as usize,
         };
         let parts = sites.len() + bounces.len();
-        // Who depends on a part, and on how many parts one waits.
+        // Prerequisites with their dependents, and the number of prerequisites of each part.
         let mut edges: Vec<(usize, usize)> = dependences
             .iter()
             .map(|one| (number(one.on), number(one.what)))
@@ -57,7 +57,7 @@ impl Order {
             let whats = edges.iter().skip(first).take_while(|edge| edge.0 == on);
             for &(_, what) in whats {
                 let (Some(known), Some(waits)) = (ranks.get_mut(what), waits.get_mut(what)) else {
-                    continue;
+                    return Err(internal("a dependency names no part of the plan"));
                 };
                 *known = rank.max(*known);
                 *waits -= 1;
@@ -72,21 +72,21 @@ impl Order {
             .filter(|&&part| part < sites.len())
             .filter_map(|&part| Some(SiteIndex(u32::try_from(part).ok()?)))
             .collect();
-        let circle = (0..sites.len()).find(|&n| waits.get(n).is_some_and(|&waits| waits > 0));
-        if circle.is_some() {
+        let cyclic = (0..sites.len()).find(|&n| waits.get(n).is_some_and(|&waits| waits > 0));
+        if cyclic.is_some() {
             downward = (0..).map(SiteIndex).take(sites.len()).collect();
         }
         let blame = blame(instruments, sites, bounces, &downward);
-        if let Some(circle) = circle {
+        if let Some(cyclic) = cyclic {
             let at = sites
-                .get(circle)
+                .get(cyclic)
                 .map_or(Addr(0), |site| site.displaced.start);
             let refusal = Refusal::new(
                 Rule::Overlap,
                 at,
                 "the splice there would have to be in place before others that depend on it",
             );
-            let placement = blame.get(circle).copied().unwrap_or_default();
+            let placement = blame.get(cyclic).copied().unwrap_or_default();
             return Err(refused(session, placement, refusal));
         }
         let deepest = ranks.iter().copied().max().unwrap_or_default();
@@ -109,7 +109,7 @@ impl Order {
         })
     }
 
-    /// How deep a part is: 0 depends on nothing.
+    /// The topological rank of a part: 0 depends on nothing.
     pub(super) fn rank(&self, part: Part) -> u8 {
         let number = match part {
             Part::Site(SiteIndex(site)) => site as usize,
@@ -126,7 +126,7 @@ fn dependences(
 ) -> Vec<Dependence> {
     let mut all = Vec::new();
     for (what, site) in (0..).map(SiteIndex).zip(sites) {
-        if let Splice::Short(bounce) = site.splice {
+        if let Some(bounce) = site.splice.bounce() {
             all.push(Dependence {
                 what: Part::Site(what),
                 on: Part::Bounce(bounce),
@@ -153,8 +153,9 @@ fn dependences(
                     what: Part::Site(site),
                     on,
                 });
-                // It is the bounce that is written when the version changes.
-                if let Some(Splice::Short(bounce)) = sites.get(site.0 as usize).map(|s| s.splice) {
+                // The bounce of a short splice is rewritten when the version changes.
+                let site = sites.get(site.0 as usize);
+                if let Some(bounce) = site.and_then(|site| site.splice.bounce()) {
                     all.push(Dependence {
                         what: Part::Bounce(bounce),
                         on,
@@ -168,8 +169,8 @@ fn dependences(
     all
 }
 
-/// Whether what an instrument has at a site means its hook alone only if `need` is in place too. If
-/// `need` has a point of its own, it is so only for those whose arrivals it leads past them.
+/// Returns whether an instrument's points at a site mean its hook alone only if `need` is in place too. If
+/// `need` has a point of its own, that holds only for the sites that its patch is diverted around.
 fn waits(one: &PlannedInstrument, sites: &[Site], site: SiteIndex, need: SiteIndex) -> bool {
     let (Some(this), Some(needed)) = (sites.get(site.0 as usize), sites.get(need.0 as usize))
     else {
@@ -177,11 +178,11 @@ fn waits(one: &PlannedInstrument, sites: &[Site], site: SiteIndex, need: SiteInd
     };
     let has_points = one.points.iter().any(|&(known, _)| known == need);
     let mut continuations = needed.continuations.iter();
-    let mut leads = || continuations.any(|run_on| run_on.copied.start == this.displaced.start);
-    need != site && (!has_points || leads())
+    let mut diverts = || continuations.any(|run_on| run_on.copied.start == this.displaced.start);
+    need != site && (!has_points || diverts())
 }
 
-/// The first placement that each site is there for.
+/// The first placement that requires each site.
 fn blame(
     instruments: &[PlannedInstrument],
     sites: &[Site],
@@ -210,9 +211,7 @@ fn blame(
 
 /// The site that exposes the bounce of a short splice, if it has one.
 pub(super) fn host(sites: &[Site], bounces: &[Bounce], site: SiteIndex) -> Option<SiteIndex> {
-    let Splice::Short(bounce) = sites.get(site.0 as usize)?.splice else {
-        return None;
-    };
+    let bounce = sites.get(site.0 as usize)?.splice.bounce()?;
     match bounces.get(bounce.0 as usize)?.slot {
         Slot::Exposed(host) => Some(host),
         Slot::Padding => None,

@@ -1,21 +1,21 @@
-//! The few bytes of one write: there may be a million of them.
+//! The bytes of one write, held in place: a plan may have a million of them.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// Bytes that are written at once, or stand there before: [`PokeBytes::MOST`] at most.
+/// Bytes that are written at once, or that a write expects in their place: [`PokeBytes::MOST`] at most.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct PokeBytes {
     len: u8,
-    /// Zeroes behind the first `len`.
+    /// Zeroes after the first `len`.
     bytes: [u8; Self::MOST],
 }
 
 impl PokeBytes {
-    /// As many as the driver writes at once, at most.
+    /// Maximum number of bytes that the driver writes at once.
     pub const MOST: usize = 8;
 
-    /// Those of a slice; `None` if they are more than [`PokeBytes::MOST`].
+    /// Copies a slice; `None` if it is longer than [`PokeBytes::MOST`].
     #[must_use]
     pub fn new(from: &[u8]) -> Option<Self> {
         let mut bytes = [0; Self::MOST];
@@ -24,7 +24,7 @@ impl PokeBytes {
         Some(Self { len, bytes })
     }
 
-    /// All that there is room for, zeroes behind them.
+    /// All eight bytes, with zeroes after the last that is written.
     #[must_use]
     pub const fn padded(self) -> [u8; Self::MOST] {
         self.bytes
@@ -35,7 +35,9 @@ impl Deref for PokeBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+        let bytes = self.bytes.get(..usize::from(self.len));
+        debug_assert!(bytes.is_some(), "{} bytes", self.len);
+        bytes.unwrap_or_default()
     }
 }
 
@@ -58,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_fit() {
+    fn eight_bytes_fit_and_nine_do_not() {
         for length in 0..=PokeBytes::MOST {
             let bytes: Vec<u8> = (1..).take(length).collect();
             let held = PokeBytes::new(&bytes).unwrap();
