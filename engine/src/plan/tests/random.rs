@@ -328,8 +328,8 @@ fn parts_are_served(plan: &Plan) {
 /// Plays the batches, with threads that walk meanwhile.
 pub(super) fn play(image: &Image, plan: &Plan, graphs: &[&Cfg], random: &mut Choices) {
     let mut world = World::new(image, plan, graphs);
-    let soup = graphs[0];
-    let starts: Vec<Addr> = soup
+    let function = graphs[0];
+    let starts: Vec<Addr> = function
         .blocks
         .iter()
         .filter(|block| block.open)
@@ -340,10 +340,10 @@ pub(super) fn play(image: &Image, plan: &Plan, graphs: &[&Cfg], random: &mut Cho
         if random.once_in(2) {
             any
         } else {
-            soup.span.start
+            function.span.start
         }
     };
-    let mut stray = Thread::new(soup.span.start);
+    let mut stray = Thread::new(function.span.start);
     for batch in &plan.batches {
         for step in steps(batch, plan) {
             match step {
@@ -352,12 +352,12 @@ pub(super) fn play(image: &Image, plan: &Plan, graphs: &[&Cfg], random: &mut Cho
                 PlayStep::Wait => stray = Thread::new(start(random)),
             }
             for _ in 0..2 {
-                walk(&world, soup, start(random), random, None);
+                walk(&world, function, start(random), random, None);
             }
             // And one that is somewhere when it happens.
             for _ in 0..random.below(6) {
                 match stray.step(&world, random) {
-                    Ok(ran) if ran.left || !soup.span.contains(stray.original) => {
+                    Ok(ran) if ran.left || !function.span.contains(stray.original) => {
                         stray = Thread::new(start(random));
                     }
                     Ok(_) => {}
@@ -366,7 +366,7 @@ pub(super) fn play(image: &Image, plan: &Plan, graphs: &[&Cfg], random: &mut Cho
             }
         }
         for _ in 0..10 {
-            walk(&world, soup, start(random), random, Some(batch.at));
+            walk(&world, function, start(random), random, Some(batch.at));
         }
     }
     assert!(world.is_original());
