@@ -7,7 +7,7 @@ use crate::{Addr, Image, Refusal, Rule};
 
 /// An end of a block at which control leaves a function and does not return.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Exit {
+pub(super) struct FunctionExit {
     /// The function, or the part of it elsewhere, that has the block.
     pub(super) function: FunctionId,
     pub(super) block: BlockIndex,
@@ -32,7 +32,7 @@ pub(super) enum Leaves {
 /// # Errors
 /// [`Rule::ExitUnknown`] where it is unknown which ends of blocks leave it, and the rule that forbids hooks in it or
 /// its parts.
-pub(super) fn exits(image: &Image, cfg: &Cfg) -> Result<Vec<Exit>, Refusal> {
+pub(super) fn exits(image: &Image, cfg: &Cfg) -> Result<Vec<FunctionExit>, Refusal> {
     let parts = parts(image, cfg).into_iter();
     let parts: Vec<Cfg> = parts.map(|part| Cfg::of(image, part)).collect();
     let members = || std::iter::once(cfg).chain(&parts);
@@ -60,7 +60,7 @@ pub(super) fn exits(image: &Image, cfg: &Cfg) -> Result<Vec<Exit>, Refusal> {
                     return Err(unknown(block, "only one of its ways leaves the function"));
                 }
             };
-            exits.push(Exit {
+            exits.push(FunctionExit {
                 function: member.function,
                 block: block.index,
                 at: last(block),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::exits::{Exit, Leaves, exits};
+use super::exits::{FunctionExit, Leaves, exits};
 use crate::cfg::Cfg;
 use crate::code::FunctionId;
 use crate::placement::at_hook;
@@ -19,11 +19,11 @@ pub(super) const MOST_PLACEMENTS: usize = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ends {
     /// Its own exits, except jumps that are followed.
-    pub(super) own: Vec<Exit>,
+    pub(super) own: Vec<FunctionExit>,
     /// Its own jumps that are followed.
-    pub(super) jumps: Vec<Exit>,
+    pub(super) jumps: Vec<FunctionExit>,
     /// Exits of the functions that these jumps target, except jumps that are followed.
-    pub(super) callees: Vec<Exit>,
+    pub(super) callees: Vec<FunctionExit>,
     /// Jumps at which a call is taken to end although another function continues it.
     pub(super) unfollowed: Vec<UnfollowedJump>,
     /// The functions that are jumped to, in the order of discovery.
@@ -33,7 +33,7 @@ pub(super) struct Ends {
 /// A jump that is not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UnfollowedJump {
-    pub(super) exit: Exit,
+    pub(super) exit: FunctionExit,
     /// Its target, and the reason why it is not followed.
     pub(super) to: String,
 }
@@ -48,7 +48,7 @@ pub(super) struct Jumps<'i> {
 
 /// Exits of a function, and whether calls are followed into it.
 struct CalleeSummary {
-    exits: Result<Vec<Exit>, Refusal>,
+    exits: Result<Vec<FunctionExit>, Refusal>,
     entered: Entered,
 }
 
@@ -193,7 +193,7 @@ impl CalleeSummary {
 }
 
 /// Returns the reason why an exit takes no hook, if it takes none.
-fn closed(image: &Image, cfg: &Cfg, exit: &Exit) -> Option<String> {
+fn closed(image: &Image, cfg: &Cfg, exit: &FunctionExit) -> Option<String> {
     let part = (exit.function != cfg.function).then(|| Cfg::of(image, exit.function));
     let cfg = part.as_ref().unwrap_or(cfg);
     let refusal = at_hook(image, cfg, exit.block, HookType::Post).err()?;

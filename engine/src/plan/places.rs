@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gilk_instruments::program::{Checked, Hook, Probe};
 
-use super::exits::{Exit, Leaves, exits};
+use super::exits::{FunctionExit, Leaves, exits};
 use super::jumps::{Ends, Jumps};
 use super::notes::Note;
 use super::numbered::FunctionTable;
@@ -90,7 +90,7 @@ impl<'p> Places<'p> {
         };
         let mut notes = Vec::new();
         for (id, ends) in self.ends() {
-            let mut note = |exit: &Exit, text| {
+            let mut note = |exit: &FunctionExit, text| {
                 notes.push(Note {
                     placement: index,
                     at: exit.at,
@@ -157,7 +157,7 @@ impl<'p> Places<'p> {
                 None => Ok(Vec::new()),
             },
             Hook::Return => ends().and_then(|ends| {
-                let by_return = |exit: &Exit| exit.by == Leaves::Return;
+                let by_return = |exit: &FunctionExit| exit.by == Leaves::Return;
                 if returns && !ends.own.iter().chain(&ends.callees).any(by_return) {
                     return Err(no_return(self.image, function));
                 }
@@ -167,10 +167,10 @@ impl<'p> Places<'p> {
             Hook::Back => ends().map(|ends| ends.callees.clone()),
         };
         // The returned value is not known where a jump leaves the function.
-        let known = |exit: &Exit| !returns || exit.by == Leaves::Return;
+        let known = |exit: &FunctionExit| !returns || exit.by == Leaves::Return;
         Ok(found.map(|exits| {
             let exits = exits.into_iter().filter(known);
-            let place = |exit: Exit| ProbePlace {
+            let place = |exit: FunctionExit| ProbePlace {
                 major: functions.major_of(exit.function),
                 block: exit.block,
                 hook: HookType::Post,
