@@ -416,7 +416,18 @@ impl Compiler<'_> {
                 let by = by.trailing_zeros();
                 self.e.op(Instruction::with2(Code::Shr_rm64_imm8, to, by));
             }
-            _ => self.divide(op, left, right, into),
+            (
+                BinaryOp::DivideSigned
+                | BinaryOp::DivideUnsigned
+                | BinaryOp::RemainderSigned
+                | BinaryOp::RemainderUnsigned,
+                _,
+            ) => self.divide(op, left, right, into),
+            // `plain`, `shift` and the arms above have all operations.
+            _ => {
+                debug_assert!(false, "internal error: no code for {op:?}");
+                self.value(left, into);
+            }
         }
     }
 
