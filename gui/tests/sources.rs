@@ -106,14 +106,14 @@ fn reading_debug_information_shows_progress_and_can_be_stopped() {
             .is_none()
     );
     harness.get_by_label_contains("Stopped reading debug information;");
-    // The stopped reader finds that the contents are no vmlinux, possibly before this is written,
+    // The stopped reader finds that the contents are not a vmlinux, possibly before this is written,
     // and must not report it.
     let _written_or_not = std::fs::write(&slow, b"no kernel");
     harness.run_steps(20);
     assert!(harness.state().state().lines.sources.is_none());
     assert!(
         harness
-            .query_by_label_contains("It is no vmlinux")
+            .query_by_label_contains("It is not a vmlinux")
             .is_none()
     );
 }
