@@ -64,7 +64,7 @@ fn nearly_every_block_is_reached_at_once() {
         .flat_map(|(index, cfg)| coverage::wanted(index, &image, cfg))
         .collect();
     let solution = place(&image, &graphs, &wanted);
-    let (pre, post) = coverage::of_placement(&wanted, &solution);
+    let (pre, post) = coverage::of_solution(&wanted, &solution);
     let share = |counts: &Counts| counts.reached() as f64 / counts.all() as f64;
     println!(
         "{} hooks, {:.4} of pre, {:.4} of post",

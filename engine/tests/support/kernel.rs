@@ -2,7 +2,8 @@
 
 #![allow(
     clippy::unwrap_used,
-    reason = "a test's helpers fail the test by panicking"
+    dead_code,
+    reason = "a test's helpers fail the test by panicking, and no test uses all of them"
 )]
 
 use gilk_engine::cfg::Cfg;
