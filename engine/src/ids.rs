@@ -3,7 +3,7 @@
 //! An index that belongs to one table is a type of its own ([`id!`](crate::ids::id)), and the table is an
 //! [`Ids`], which is indexed by that type alone. So an index of one table cannot be used on another, and
 //! an index that is not in its table is a defect of this crate, not an input: [`Index`] panics and names
-//! both. Use [`Ids::get`] for an index that comes from outside, such as a plan's or a file's.
+//! both. Use [`Ids::find`] for an index that comes from outside, such as a plan's or a file's.
 //!
 //! The model is `cranelift-entity`. The crate itself would bring two more crates of Wasmtime, released
 //! monthly, for what these lines do.
@@ -75,15 +75,16 @@ impl<K: Id, V> Ids<K, V> {
         key
     }
 
-    /// The entry, or `None` for a key that is not in the map: for keys that come from outside.
+    /// The entry, or `None` for a key that is not in the map: for keys that come from outside. (A method
+    /// `get` would make the lint against indexing apply to the type.)
     #[must_use]
-    pub fn get(&self, key: K) -> Option<&V> {
+    pub fn find(&self, key: K) -> Option<&V> {
         self.values.get(key.index())
     }
 
-    /// Like [`Self::get`], mutable.
+    /// Like [`Self::find`], mutable.
     #[must_use]
-    pub fn get_mut(&mut self, key: K) -> Option<&mut V> {
+    pub fn find_mut(&mut self, key: K) -> Option<&mut V> {
         self.values.get_mut(key.index())
     }
 
@@ -258,7 +259,7 @@ mod tests {
         names[second] = "changed";
         assert_eq!((names[first], names[second]), ("first", "changed"));
         assert_eq!(names.keys().collect::<Vec<_>>(), [first, second]);
-        assert_eq!(names.get(TestId::new(2)), None);
+        assert_eq!(names.find(TestId::new(2)), None);
     }
 
     #[test]

@@ -159,7 +159,7 @@ pub(super) fn sample(
         SampleValue::Tsc => e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX)),
         SampleValue::Number(number) => e.op(Instruction::with2(Code::Mov_rm64_imm32, slot, number)),
         SampleValue::Register(register) => {
-            e.op(Instruction::with2(Code::Mov_rm64_r64, slot, register))
+            e.op(Instruction::with2(Code::Mov_rm64_r64, slot, register));
         }
         SampleValue::Saved(offset) => {
             e.op(Instruction::with2(

@@ -27,13 +27,13 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
     // The lower half of a head has the slot, two zero bits, and the CPU.
     if !(2..=24).contains(&layout.slots_log2) || layout.stride_log2 != layout.slots_log2 + 5 {
         wrong(Reason::RingSize {
-            slots_log2: layout.slots_log2.into(),
-            stride_log2: layout.stride_log2.into(),
+            slots_log2: layout.slots_log2,
+            stride_log2: layout.stride_log2,
         });
     }
     if !(1..=31).contains(&layout.timers_log2) {
         wrong(Reason::TableSize {
-            timers_log2: layout.timers_log2.into(),
+            timers_log2: layout.timers_log2,
         });
     }
     if layout.arena.is_empty() || layout.arena.overlaps(image.text()) {

@@ -37,7 +37,7 @@ pub(crate) fn of(
         Register::GS => {
             let address = address(values, instruction, state)?;
             let word = values.as_constant(address);
-            return word.map(Location::Gs).ok_or_else(|| Reason::UnknownWord);
+            return word.map(Location::Gs).ok_or(Reason::UnknownWord);
         }
         _ => {}
     }

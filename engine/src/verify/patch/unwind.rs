@@ -53,7 +53,7 @@ pub(crate) fn check(
     if !stands || u64::from(row.pushed) != pushed {
         return Err(Reason::OtherRow {
             original: row.original,
-            pushed: row.pushed.into(),
+            pushed: row.pushed,
             expected: Addr(original),
             depth: pushed,
         });

@@ -263,7 +263,7 @@ fn identifiers_counters_and_the_target() {
         plan.layout.counters[0].base.0 += 8;
     });
     refused(&image, &plan, "EarlyMark: Patch", |plan| {
-        plan.layout.ring_base.0 += 8
+        plan.layout.ring_base.0 += 8;
     });
     refused(&image, &plan, "HeadStep: Patch", |plan| {
         plan.layout.slots_log2 -= 1;
