@@ -8,24 +8,14 @@ use gilk_engine::{InstrumentId, Session};
 use gilk_instruments::Definition;
 
 use crate::app::App;
+use crate::availability;
 use crate::catalogue::Catalogue;
 use crate::desk::Pane;
 use crate::functions::Scope;
 use crate::graph::marks::Hooked;
-use crate::panels;
 use crate::state::{PreviewRequest, TargetState};
+use crate::worker::searcher::SearchKey;
 use crate::worker::{Planning, Search, hookable};
-
-/// A search request for the list.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SearchKey {
-    filter: String,
-    target: u64,
-    modules: bool,
-    among: Option<BTreeSet<FunctionId>>,
-    /// True once source files are available.
-    files: bool,
-}
 
 impl App {
     /// Requests from workers everything that a change made stale: the list, the plan, the marks.
@@ -167,7 +157,7 @@ impl App {
     fn offer(&mut self, catalogue: &Arc<Catalogue>) {
         let hook = self.state.draft.hook;
         let selected = self.state.graph.selected;
-        let here = selected.filter(|&block| panels::has_hook(&self.state, block));
+        let here = selected.filter(|&block| availability::has_hook(&self.state, block));
         let request = here.and_then(|block| {
             Some(PreviewRequest {
                 plan: self.state.plan.requested,

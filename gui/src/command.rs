@@ -11,11 +11,10 @@ use gilk_engine::{Addr, HookType};
 use ilk_driver::sources::SourceLine;
 
 use crate::desk::Pane;
-use crate::menus::MENUS;
+use crate::document::Note;
+use crate::purpose::Purpose;
 use crate::theme::Colours;
-use crate::timeline::Stack;
-use crate::timeline::notes::Note;
-use crate::worker::files::Purpose;
+use crate::timeline::order::Stack;
 
 /// A user action.
 #[derive(Clone, Debug, PartialEq)]
@@ -411,89 +410,5 @@ impl Command {
             .first()
             .map(|shortcut| ctx.format_shortcut(shortcut))
             .unwrap_or_default()
-    }
-
-    /// Returns every command listed in a menu.
-    pub fn listed() -> impl Iterator<Item = &'static Self> {
-        MENUS
-            .iter()
-            .flat_map(|(_, entries)| entries.iter().flatten())
-    }
-}
-
-/// Returns the commands whose shortcuts were pressed. While a text field has the focus, plain keys
-/// are text.
-#[must_use]
-pub fn pressed(ctx: &Context) -> Vec<Command> {
-    let typing = ctx.text_edit_focused();
-    let mut commands = Vec::new();
-    // Ctrl+Shift+Z is matched before Ctrl+Z, which it contains.
-    let mut all: Vec<(&KeyboardShortcut, &Command)> = Command::listed()
-        .flat_map(|command| {
-            command
-                .shortcuts()
-                .iter()
-                .map(move |shortcut| (shortcut, command))
-        })
-        .collect();
-    all.sort_by_key(|(shortcut, _)| std::cmp::Reverse(weight(shortcut.modifiers)));
-    for (shortcut, command) in all {
-        let plain = !shortcut.modifiers.command
-            && !shortcut.modifiers.alt
-            && !is_function_key(shortcut.logical_key);
-        if plain && typing {
-            continue;
-        }
-        // A text field has its own undo.
-        if typing && matches!(command, Command::Undo | Command::Redo) {
-            continue;
-        }
-        if ctx.input_mut(|input| input.consume_shortcut(shortcut)) {
-            commands.push(command.clone());
-        }
-    }
-    commands
-}
-
-fn weight(modifiers: Modifiers) -> u32 {
-    u32::from(modifiers.command) + u32::from(modifiers.shift) + u32::from(modifiers.alt)
-}
-
-const fn is_function_key(key: Key) -> bool {
-    matches!(key, Key::F1 | Key::F5)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_two_commands_share_a_key() {
-        let mut seen: Vec<(&KeyboardShortcut, &Command)> = Vec::new();
-        for command in Command::listed() {
-            for shortcut in command.shortcuts() {
-                if let Some((_, other)) = seen.iter().find(|(known, _)| *known == shortcut) {
-                    panic!("{} and {} share {shortcut:?}", other.name(), command.name());
-                }
-                seen.push((shortcut, command));
-            }
-        }
-    }
-
-    #[test]
-    fn commands_with_shortcuts_are_listed_in_menus() {
-        for command in [
-            Command::Run,
-            Command::Stop,
-            Command::Undo,
-            Command::FocusFilter,
-            Command::Back,
-        ] {
-            assert!(
-                Command::listed().any(|listed| *listed == command),
-                "{}",
-                command.name()
-            );
-        }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
             "Shows the console output of the lab's kernel. Other targets have no console here.",
         );
         ui.vertical_centered(|ui| {
-            let possible = crate::panels::possible(state, &Command::StartLab);
+            let possible = crate::availability::possible(state, &Command::StartLab);
             widgets::button(ui, "Start the lab", Command::StartLab, possible, commands);
             let command = Command::StartLabWith;
             widgets::button(ui, "With another kernel…", command, possible, commands);

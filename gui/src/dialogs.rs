@@ -3,17 +3,14 @@
 use std::path::PathBuf;
 
 use egui::accesskit::Role;
-use egui::{
-    Align, Button, Context, Frame, Grid, Id, Key, KeyboardShortcut, Layout, Modal, RichText,
-    Stroke, TextEdit, Ui,
-};
+use egui::{Align, Button, Context, Grid, Key, KeyboardShortcut, Layout, RichText, TextEdit, Ui};
 
 use crate::command::Command;
 use crate::menus::MENUS;
 use crate::natives;
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
-use crate::widgets;
+use crate::widgets::{self, modal, primary, title};
 use crate::worker::{Mail, files};
 
 /// Draws the open dialog.
@@ -27,28 +24,6 @@ pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut
     } else if state.shortcuts {
         shortcuts(ctx, state);
     }
-}
-
-pub(crate) fn title(ui: &mut Ui, words: &str) {
-    let tokens = Tokens::of(ui);
-    ui.label(RichText::new(words).heading().color(tokens.strong));
-    ui.add_space(space::TIGHT);
-}
-
-/// Draws the dialog's default button.
-pub(crate) fn primary(ui: &mut Ui, label: &str, enabled: bool) -> bool {
-    let tokens = Tokens::of(ui);
-    let mut button = Button::new(RichText::new(label).color(if enabled {
-        tokens.on_accent
-    } else {
-        tokens.weak
-    }));
-    if enabled {
-        button = button
-            .fill(tokens.accent)
-            .stroke(Stroke::new(1.0, tokens.accent));
-    }
-    ui.add_enabled(enabled, button).clicked()
 }
 
 fn guard(ctx: &Context, state: &mut State, commands: &mut Vec<Command>) {
@@ -222,8 +197,4 @@ fn key_words(ctx: &Context, keys: &KeyboardShortcut) -> String {
         .replace("Slash", "/")
         .replace("Questionmark", "?")
         .replace("Escape", "Esc")
-}
-
-pub(crate) fn modal(ctx: &Context, name: &str) -> Modal {
-    Modal::new(Id::unique(name)).frame(Frame::window(&ctx.global_style()).inner_margin(20))
 }

@@ -3,8 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use gilk_engine::Session;
+use serde::{Deserialize, Serialize};
 
-use crate::timeline::notes::Note;
+/// A note on a time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Note {
+    /// Seconds from the start.
+    pub at: f64,
+    /// Text typed by the user.
+    pub text: String,
+}
 
 /// Maximum number of undo steps.
 const STEPS: usize = 200;
@@ -138,6 +146,34 @@ impl Document {
             }
         }
         self.open = Some(what.to_owned());
+    }
+
+    /// Stores a note, in place of the note at `place` if that exists; an empty note is removed.
+    pub(crate) fn write_note(&mut self, place: Option<usize>, note: Note) {
+        self.annotate("write note", |notes| {
+            let empty = note.text.trim().is_empty();
+            match place.filter(|place| *place < notes.len()) {
+                Some(place) if empty => drop(notes.remove(place)),
+                Some(place) => {
+                    if let Some(existing) = notes.get_mut(place) {
+                        existing.clone_from(&note);
+                    }
+                }
+                None if empty => {}
+                None => notes.push(note),
+            }
+        });
+        self.close_step();
+    }
+
+    /// Removes the note at `place`, if it exists.
+    pub(crate) fn remove_note(&mut self, place: usize) {
+        self.annotate("remove note", |notes| {
+            if place < notes.len() {
+                notes.remove(place);
+            }
+        });
+        self.close_step();
     }
 
     /// Ends a step: a later edit is another step, even with the same name.

@@ -17,11 +17,10 @@ use crate::document::Document;
 use crate::graph::find::Find;
 use crate::graph::view::Look;
 use crate::palette::CommandPalette;
+use crate::purpose::Purpose;
 use crate::run::{Active, RunStatus, SharedStatus};
-use crate::state::{NoticeKind, TargetState};
+use crate::state::{NoticeKind, TargetState, Tour};
 use crate::theme::{self, Colours};
-use crate::tour::Tour;
-use crate::worker::files::Purpose;
 use crate::worker::target::{Order, SampleSink, Target};
 
 impl App {

@@ -9,7 +9,7 @@ use gilk_engine::{HookType, VerifiedPlan};
 
 use crate::app::App;
 use crate::run::{default_path, free};
-use crate::state::{NoticeKind, State};
+use crate::state::{NoticeKind, State, first_error};
 
 /// Duration in seconds, without and with a workload, which has to start first.
 const LASTS: (f64, f64) = (2.0, 5.0);
@@ -76,8 +76,7 @@ impl App {
             }
             Ok(_) => {}
             Err(wrong) => {
-                let words = wrong.first().cloned().unwrap_or_default();
-                self.state.notify(NoticeKind::Bad, words);
+                self.state.notify(NoticeKind::Bad, first_error(&wrong));
             }
         }
     }

@@ -16,12 +16,10 @@ use crate::app::App;
 use crate::catalogue::Catalogue;
 use crate::console_pane;
 use crate::desk::Pane;
-use crate::document::{Document, Edited};
+use crate::document::{Document, Edited, Note};
 use crate::graph::Scene;
-use crate::natives::Natives;
-use crate::state::{NoticeKind, TargetState};
+use crate::state::{Natives, NoticeKind, TargetState};
 use crate::timeline::Record;
-use crate::timeline::notes::Note;
 use crate::worker::{Analysis, Message, TargetNews};
 
 /// Maximum time that a frame spends on messages; the rest waits for the next frame.

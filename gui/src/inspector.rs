@@ -12,7 +12,7 @@ use crate::graph::Scene;
 use crate::graph::marks::{Mark, sentence};
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
-use crate::{hook_instruments, panels, paths, sources, style_panel, widgets};
+use crate::{availability, hook_instruments, paths, sources, style_panel, widgets};
 
 /// Draws the inspector.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
@@ -310,7 +310,7 @@ fn form(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
         widgets::named(shown, Role::Label, &format!("cannot be added: {why}"));
         ui.add_space(space::TIGHT);
     }
-    let possible = panels::possible(state, &Command::AddInstrument);
+    let possible = availability::possible(state, &Command::AddInstrument);
     let label = format!("Add {}-hook", state.draft.hook);
     let color = if possible {
         tokens.on_accent
@@ -353,7 +353,7 @@ fn form(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     {
         commands.push(Command::AddToEveryBlock);
     }
-    let possible = panels::possible(state, &Command::CountFirst);
+    let possible = availability::possible(state, &Command::CountFirst);
     let button = Button::new("Count hits first").min_size(egui::vec2(ui.available_width(), 26.0));
     let response = ui
         .vertical_centered_justified(|ui| ui.add_enabled(possible, button))

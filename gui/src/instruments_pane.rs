@@ -6,6 +6,7 @@ use egui::{Id, LayerId, Order, RichText, ScrollArea, Sense, TextEdit, Ui, vec2};
 use gilk_instruments::{Definition, Stand};
 
 use crate::command::Command;
+use crate::dragged_instrument::DraggedInstrument;
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
@@ -14,27 +15,6 @@ use crate::widgets;
 const CARD: f32 = 46.0;
 /// Size of the button that shows the source.
 const SOURCE: egui::Vec2 = vec2(40.0, 18.0);
-
-/// An instrument being dragged, by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DraggedInstrument(pub(crate) String);
-
-impl DraggedInstrument {
-    /// Returns the dragged instrument, if any.
-    pub(crate) fn by(ui: &Ui) -> Option<String> {
-        let carried = egui::DragAndDrop::payload::<Self>(ui.ctx())?;
-        Some(carried.0.clone())
-    }
-
-    /// Returns the dragged instrument and ends the drag, if it is released in this frame.
-    pub(crate) fn dropped(ui: &Ui) -> Option<String> {
-        if !ui.input(|input| input.pointer.any_released()) {
-            return None;
-        }
-        let carried = egui::DragAndDrop::take_payload::<Self>(ui.ctx())?;
-        Some(carried.0.clone())
-    }
-}
 
 /// Draws the pane's header, next to its tab.
 pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {

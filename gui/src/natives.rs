@@ -9,26 +9,16 @@ use gilk_instruments::Definition;
 
 use crate::app::App;
 use crate::command::Command;
-use crate::dialogs::{modal, primary, title};
 use crate::error::Error;
 use crate::state::{NoticeKind, State};
 use crate::theme::{Tokens, code, space, text};
-use crate::widgets;
+use crate::widgets::{self, modal, primary, title};
 use crate::worker::{Mail, Message, spawn};
 
 /// The risk that the user accepts.
 const MEANING: &str = "This code runs inside the kernel. GILK proves that it is called \
     correctly and that registers are preserved, but not what it computes: a mistake in it can crash the machine. \
     It can be used until the window closes and is not saved with sessions.";
-
-/// Instruments of an object file that wait for confirmation.
-#[derive(Debug)]
-pub struct Natives {
-    /// The file.
-    pub path: PathBuf,
-    /// Its instruments.
-    pub definitions: Vec<Definition>,
-}
 
 /// Reads an object file.
 pub(crate) fn read(mail: &Mail, path: PathBuf) {

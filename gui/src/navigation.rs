@@ -149,7 +149,9 @@ impl App {
             Some(block) => (block.0 as usize).saturating_add_signed(by).min(last),
             None => 0,
         };
-        self.choose(BlockIndex(u32::try_from(next).unwrap_or(0)));
+        if let Some(index) = scene.cfg.blocks.get(next).map(|block| block.index) {
+            self.choose(index);
+        }
     }
 
     pub(crate) fn follow(&mut self, taken: bool) {

@@ -4,9 +4,8 @@ use egui::{
     Align, Button, Frame, Id, Layout, Margin, MenuBar, Panel, ProgressBar, RichText, Stroke, Ui,
     accesskit::Role, vec2,
 };
-use gilk_engine::cfg::BlockIndex;
-use gilk_instruments::Stand;
 
+use crate::availability::possible;
 use crate::command::Command;
 use crate::icons::Icon;
 use crate::menus::MENUS;
@@ -91,100 +90,6 @@ fn menu_entry(ui: &mut Ui, state: &State, command: &Command, commands: &mut Vec<
         commands.push(command.clone());
         ui.close();
     }
-}
-
-/// Returns whether a command is possible now.
-pub(crate) fn possible(state: &State, command: &Command) -> bool {
-    let graph = state.graph.scene.is_some();
-    match command {
-        Command::Undo => state.document.can_undo(),
-        Command::Redo => state.document.can_redo(),
-        Command::Run => state.run_hindrance().is_none(),
-        Command::Stop => state.run.active.is_some(),
-        Command::FitGraph | Command::ActualSize | Command::NextBlock | Command::PreviousBlock => {
-            graph
-        }
-        Command::Style(_)
-        | Command::References
-        | Command::FindInGraph
-        | Command::FoldAll
-        | Command::ExportGraph => graph,
-        Command::FoldBlock => graph && state.graph.selected.is_some(),
-        Command::FollowTaken | Command::FollowNotTaken => graph && state.graph.selected.is_some(),
-        Command::AddInstrument => {
-            let block = state.graph.selected;
-            block.is_some_and(|block| has_hook(state, block)) && state.offer.refused().is_none()
-        }
-        Command::AddToEveryBlock => state
-            .graph
-            .scene
-            .as_ref()
-            .is_some_and(|scene| scene.hookable(state.draft.hook).next().is_some()),
-        Command::CountFirst => crate::hit_count::possible(state),
-        Command::AddToMatching => !state.functions.found.is_empty(),
-        Command::RemoveHere => state.graph.selected.is_some_and(|block| {
-            state.graph.scene.as_ref().is_some_and(|scene| {
-                let count = |hook| state.hooked.count(scene.function(), block, hook);
-                count(gilk_engine::HookType::Pre) + count(gilk_engine::HookType::Post) > 0
-            })
-        }),
-        Command::GoTo => state.catalogue.is_some(),
-        Command::RemoveAll => !state.document.session().placements.is_empty(),
-        Command::Back => state.history.available().0,
-        Command::Forward => state.history.available().1,
-        Command::ClearMarkers => state.timeline.markers.iter().any(Option::is_some),
-        Command::AddToEntry | Command::AddToReturns => graph,
-        Command::UseInstrument | Command::FormatInstrument => state.editor.name().is_some(),
-        Command::SaveInstrument => state.editor.text.is_some(),
-        Command::ExportRecording => {
-            let record = state.timeline.record.as_ref();
-            record.is_some_and(|record| record.now.is_none() && record.path.is_some())
-                && state.exporting.is_none()
-        }
-        Command::StopExport => state.exporting.is_some(),
-        Command::StopSources => state.lines.reading.is_some(),
-        Command::StopReading => state.reading.is_some(),
-        Command::MarkA | Command::MarkB | Command::Annotate | Command::FitTimeline => {
-            state.timeline.record.is_some()
-        }
-        Command::ShowSamples => {
-            let here = state.graph.scene.as_ref().zip(state.graph.selected);
-            let record = state.timeline.record.as_ref();
-            record.zip(here).is_some_and(|(record, (scene, block))| {
-                crate::timeline::view::measured(record, (scene.name.as_str(), block))
-            })
-        }
-        Command::FollowLive => state
-            .timeline
-            .record
-            .as_ref()
-            .is_some_and(|record| record.now.is_some()),
-        Command::Reconnect => state.source.is_some() && state.run.active.is_none(),
-        Command::StartLab
-        | Command::StartLabWith
-        | Command::ConnectHere
-        | Command::ConnectSocket
-        | Command::ConnectSsh
-        | Command::OpenKernel => {
-            state.run.active.is_none() && !matches!(state.target, TargetState::Busy(_))
-        }
-        Command::AddMachines => state.run.active.is_none(),
-        Command::OpenDebugInfo => state.catalogue.is_some(),
-        Command::Disconnect => !matches!(state.target, TargetState::None | TargetState::Lost(_)),
-        _ => true,
-    }
-}
-
-/// Returns whether the inspector's instrument can be placed at the selected hook; some instruments
-/// choose their place in the block or function themselves.
-pub(crate) fn has_hook(state: &State, block: BlockIndex) -> bool {
-    let definition = state.definition(&state.draft.instrument);
-    if definition.is_none_or(|known| known.stand() != Stand::Hook) {
-        return true;
-    }
-    let scene = state.graph.scene.as_ref();
-    let hook = scene.and_then(|scene| scene.hook(block, state.draft.hook));
-    hook.is_some_and(Result::is_ok)
 }
 
 fn run_controls(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {

@@ -9,7 +9,7 @@ use gilk_engine::{Plan, VerifiedPlan};
 
 use crate::graph::code::parts;
 use crate::patch_view::{PatchView, Section};
-use crate::state::State;
+use crate::state::{State, first_error};
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
@@ -78,8 +78,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State) {
     let plan: &Plan = match outcome {
         Ok(verified) => verified.plan(),
         Err(wrong) => {
-            let why = wrong.first().map_or("", String::as_str);
-            widgets::empty(ui, "This session cannot run", why);
+            widgets::empty(ui, "This session cannot run", &first_error(wrong));
             return;
         }
     };

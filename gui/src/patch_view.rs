@@ -9,7 +9,7 @@ use gilk_engine::listing::{Line, disassemble};
 use gilk_engine::patch::PieceKind;
 use gilk_engine::placement::{Point, SiteIndex, Slot, Splice};
 use gilk_engine::plan::{Part, Patch, Plan, PokeKind};
-use gilk_engine::{Addr, Image, InstrumentId};
+use gilk_engine::{Addr, Image, InstrumentId, Span};
 
 /// Code under a heading.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,11 +100,31 @@ struct Viewer<'a> {
 }
 
 impl Viewer<'_> {
+    /// Returns an entry of the plan. The plan refers only to entries that exist; a missing one is a
+    /// bug of the planner.
+    fn entry<'e, T>(&self, entries: &'e [T], index: u32) -> Option<&'e T> {
+        let entry = entries.get(index as usize);
+        debug_assert!(
+            entry.is_some(),
+            "the plan of Linux {} refers to entry {index} of {}",
+            self.plan.release,
+            entries.len()
+        );
+        entry
+    }
+
+    /// Returns original bytes of the plan's image, which has all text.
+    fn bytes(&self, span: Span) -> &[u8] {
+        let bytes = self.image.bytes(span);
+        debug_assert!(bytes.is_some(), "the image has no bytes at {}", span.start);
+        bytes.unwrap_or_default()
+    }
+
     fn host(&self, site: SiteIndex) -> Option<SiteIndex> {
-        let Splice::Short(bounce) = self.plan.sites.get(site.0 as usize)?.splice else {
+        let Splice::Short(bounce) = self.entry(&self.plan.sites, site.0)?.splice else {
             return None;
         };
-        match self.plan.bounces.get(bounce.0 as usize)?.slot {
+        match self.entry(&self.plan.bounces, bounce.0)?.slot {
             Slot::Exposed(host) => Some(host),
             Slot::Padding => None,
         }
@@ -130,14 +150,14 @@ impl Viewer<'_> {
     }
 
     fn site(&self, index: SiteIndex) -> Option<Section> {
-        let site = self.plan.sites.get(index.0 as usize)?;
+        let site = self.entry(&self.plan.sites, index.0)?;
         let form = site.splice.words();
         let place = self.image.symbol_at(site.displaced.start);
         let place = place.map_or_else(
             || site.displaced.start.to_string(),
             |(name, at)| format!("{name}+{at:#x}"),
         );
-        let original = self.image.bytes(site.displaced).unwrap_or_default();
+        let original = self.bytes(site.displaced);
         let mut pieces = vec![Stretch {
             what: format!("original, {} bytes displaced", site.displaced.len()),
             ..self.plain(site.displaced.start, original)
@@ -147,7 +167,7 @@ impl Viewer<'_> {
         let mut parts = vec![Part::Site(index)];
         if let Splice::Short(bounce) = site.splice {
             parts.push(Part::Bounce(bounce));
-            if let Some(known) = self.plan.bounces.get(bounce.0 as usize) {
+            if let Some(known) = self.entry(&self.plan.bounces, bounce.0) {
                 let slot = match known.slot {
                     Slot::Padding => "padding".to_owned(),
                     Slot::Exposed(host) => format!("bytes that {} exposes", self.name(host)),
@@ -174,7 +194,7 @@ impl Viewer<'_> {
             ));
         }
         for run_on in &site.continuations {
-            let copied = self.image.bytes(run_on.copied).unwrap_or_default();
+            let copied = self.bytes(run_on.copied);
             pieces.push(Stretch {
                 what: format!("continuation, copied after {}", run_on.edge.from),
                 ..self.plain(run_on.copied.start, copied)
@@ -212,7 +232,9 @@ impl Viewer<'_> {
                 PieceKind::Lost(id) => (format!("lost samples of {}", self.label(id)), true),
             };
             let range = piece.range.start as usize..piece.range.end as usize;
-            let code = patch.code.get(range).unwrap_or_default();
+            let code = patch.code.get(range);
+            debug_assert!(code.is_some(), "patch {number} is shorter than its pieces");
+            let code = code.unwrap_or_default();
             let at = patch.address.add(u64::from(piece.range.start));
             Stretch {
                 what,
@@ -237,7 +259,7 @@ impl Viewer<'_> {
     }
 
     fn name(&self, site: SiteIndex) -> String {
-        let known = self.plan.sites.get(site.0 as usize);
+        let known = self.entry(&self.plan.sites, site.0);
         known.map_or_else(
             || "a splice".to_owned(),
             |known| format!("the splice at {}", known.displaced.start),
@@ -248,7 +270,7 @@ impl Viewer<'_> {
         match part {
             Part::Site(site) => self.name(site),
             Part::Bounce(bounce) => {
-                let known = self.plan.bounces.get(bounce.0 as usize);
+                let known = self.entry(&self.plan.bounces, bounce.0);
                 known.map_or_else(
                     || "a bounce".to_owned(),
                     |known| format!("the bounce at {}", known.at),

@@ -6,9 +6,11 @@ use crate::app::App;
 use crate::args::Source;
 use crate::command::Command;
 use crate::natives;
+use crate::purpose::Purpose;
 use crate::run::default_path;
+use crate::sidecar::Sidecar;
 use crate::state::PathDialog;
-use crate::worker::files::{self, Purpose};
+use crate::worker::files;
 
 impl App {
     /// Opens the path dialog.
@@ -59,7 +61,7 @@ impl App {
             Some(path) => {
                 self.after_saving = then;
                 let edited = self.state.document.edited();
-                let desk = crate::persistence::Sidecar::text(&self.state);
+                let desk = Sidecar::text(&self.state.desk, self.state.document.notes());
                 files::write_session(self.workers.mail(), path, edited, desk);
             }
             None => self.request_path(Purpose::SaveSession, then),
@@ -75,7 +77,7 @@ impl App {
             Purpose::SaveSession => {
                 self.after_saving = then;
                 let edited = self.state.document.edited();
-                let desk = crate::persistence::Sidecar::text(&self.state);
+                let desk = Sidecar::text(&self.state.desk, self.state.document.notes());
                 files::write_session(mail, path, edited, desk);
             }
             Purpose::ExportGraph => self.export_graph(path),

@@ -4,42 +4,16 @@ use std::sync::Arc;
 
 use egui::accesskit::Role;
 use egui::{RichText, Ui};
-use gilk_engine::paths::Paths;
 
 use crate::app::App;
 use crate::command::Command;
 use crate::graph::Scene;
-use crate::graph::marks::sentence;
 use crate::state::{NoticeKind, State};
 use crate::theme::{Tokens, code, text};
 use crate::widgets;
 
 /// Maximum number of paths listed.
 const MAX_LISTED: usize = 10;
-
-/// The paths of the last function shown.
-#[derive(Debug, Default)]
-pub struct FunctionPaths {
-    cached: Option<(Arc<Scene>, Result<Paths, String>)>,
-}
-
-impl FunctionPaths {
-    /// Returns the paths of a function, or the reason why they cannot be counted.
-    fn of(&mut self, scene: &Arc<Scene>) -> Result<&Paths, &str> {
-        if self
-            .cached
-            .as_ref()
-            .is_none_or(|(of, _)| !Arc::ptr_eq(of, scene))
-        {
-            let paths = Paths::of(&scene.cfg).map_err(|refusal| sentence(&refusal));
-            self.cached = Some((Arc::clone(scene), paths));
-        }
-        match &self.cached {
-            Some((_, paths)) => paths.as_ref().map_err(String::as_str),
-            None => Err(""),
-        }
-    }
-}
 
 /// Draws the counted paths, most frequent first, or a button to count them.
 pub(crate) fn show(

@@ -13,25 +13,17 @@ use std::time::{Duration, Instant};
 use gilk_engine::Session;
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
 use crate::app::App;
-use crate::desk::{Desk, Shelf};
-use crate::document::Document;
-use crate::state::{NoticeKind, State};
-use crate::theme::Colours;
-use crate::timeline::notes::Note;
-use crate::tour::Tour;
+use crate::desk::Shelf;
+use crate::document::{Document, Note};
+use crate::sidecar::read_ron;
+use crate::state::{NoticeKind, Tour};
+use crate::state_saver::Preferences;
 use crate::worker::files;
 
 /// Delay between a change and its write.
 const DELAY: Duration = Duration::from_millis(700);
-
-/// Layout and colours.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Preferences {
-    look: Colours,
-    layout: Option<Shelf>,
-}
 
 /// An unsaved session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,55 +34,8 @@ struct Unsaved {
     notes: Vec<Note>,
 }
 
-/// Writes the persistent state when it has changed.
-#[derive(Debug, Default)]
-pub(crate) struct StateSaver {
-    folder: Option<PathBuf>,
-    preferences: Preferences,
-    session: Option<(u64, u64)>,
-    written: bool,
-    changed: Option<Instant>,
-}
-
-/// Returns the path of the sidecar of the session at `path`.
-pub(crate) fn sidecar_path(path: &Path) -> PathBuf {
-    path.with_extension("desk.ron")
-}
-
-fn read<T: for<'d> Deserialize<'d>>(path: &Path) -> Option<T> {
-    ron::from_str(&std::fs::read_to_string(path).ok()?).ok()
-}
-
-/// Sidecar of a session: its layout, and the notes on its timeline.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Sidecar {
-    layout: Option<Shelf>,
-    /// Notes on the session's times.
-    pub notes: Vec<Note>,
-}
-
-impl Sidecar {
-    /// Reads the sidecar of the session at `path`, if it exists.
-    #[must_use]
-    pub fn read(path: &Path) -> Option<Self> {
-        read(&sidecar_path(path))
-    }
-
-    /// Returns the layout.
-    #[must_use]
-    pub fn desk(&self) -> Option<Desk> {
-        self.layout.as_ref()?.desk()
-    }
-
-    /// Serializes the sidecar of the current window.
-    pub(crate) fn text(state: &State) -> Option<String> {
-        let sidecar = Self {
-            layout: Shelf::of(&state.desk),
-            notes: state.document.notes().to_vec(),
-        };
-        ron::to_string(&sidecar).ok()
-    }
+fn not_saved(error: &ron::Error) -> String {
+    format!("The state of the window was not saved: {error}.")
 }
 
 fn unsaved_path(folder: &Path) -> PathBuf {
@@ -101,7 +46,7 @@ impl App {
     /// Restores the layout and colours, and the session of a crashed window unless another session
     /// was requested.
     pub(crate) fn restore(&mut self, folder: PathBuf, session_requested: bool) {
-        let preferences = read::<Preferences>(&folder.join("desk.ron"));
+        let preferences = read_ron::<Preferences>(&folder.join("desk.ron"));
         if preferences.is_none() {
             // The first start ever.
             self.state.tour = Some(Tour::default());
@@ -123,8 +68,12 @@ impl App {
                 unsaved.notes,
                 unsaved.path,
             ));
-            // The file now belongs to this window's process.
-            let _missing_is_fine = std::fs::rename(path, unsaved_path(&folder));
+            // The file now belongs to this window's process. Otherwise later windows restore it too.
+            if let Err(source) = std::fs::rename(&path, unsaved_path(&folder)) {
+                let hint = "Remove it, or each new window restores it.";
+                let error = Error::Io { path, source, hint };
+                self.state.notify(NoticeKind::Warning, error.to_string());
+            }
         }
         self.state_saver.folder = Some(folder);
     }
@@ -150,10 +99,11 @@ impl App {
             return;
         }
         self.state_saver.changed = None;
-        let mail = self.workers.mail();
+        let mail = self.workers.mail().clone();
         if preferences != self.state_saver.preferences {
-            if let Ok(text) = ron::to_string(&preferences) {
-                files::save_state(mail, folder.join("desk.ron"), Some(text));
+            match ron::to_string(&preferences) {
+                Ok(text) => files::save_state(&mail, folder.join("desk.ron"), Some(text)),
+                Err(error) => self.state.notify(NoticeKind::Warning, not_saved(&error)),
             }
             self.state_saver.preferences = preferences;
         }
@@ -164,10 +114,14 @@ impl App {
                 session: self.state.document.session().clone(),
                 notes: self.state.document.notes().to_vec(),
             });
-            let text = unsaved.and_then(|unsaved| ron::to_string(&unsaved).ok());
-            if text.is_some() || self.state_saver.written {
-                self.state_saver.written = text.is_some();
-                files::save_state(mail, unsaved_path(&folder), text);
+            match unsaved.map(|unsaved| ron::to_string(&unsaved)).transpose() {
+                Ok(text) => {
+                    if text.is_some() || self.state_saver.written {
+                        self.state_saver.written = text.is_some();
+                        files::save_state(&mail, unsaved_path(&folder), text);
+                    }
+                }
+                Err(error) => self.state.notify(NoticeKind::Warning, not_saved(&error)),
             }
         }
     }
@@ -175,7 +129,12 @@ impl App {
     /// Removes the unsaved session at a regular exit: it was saved or discarded.
     pub(crate) fn remove_unsaved_session(&self) {
         if let Some(folder) = &self.state_saver.folder {
-            let _missing_is_fine = std::fs::remove_file(unsaved_path(folder));
+            let path = unsaved_path(folder);
+            if let Err(error) = std::fs::remove_file(&path)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                eprintln!("{}: {error}. Remove it by hand.", path.display());
+            }
         }
     }
 }
@@ -196,6 +155,6 @@ fn crashed_session(folder: &Path) -> Option<(PathBuf, Unsaved)> {
         .collect();
     found.sort();
     let (_, path) = found.pop()?;
-    let unsaved = read(&path)?;
+    let unsaved = read_ron(&path)?;
     Some((path, unsaved))
 }

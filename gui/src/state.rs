@@ -12,7 +12,7 @@ use gilk_engine::session::Placement;
 use gilk_engine::{HookType, Session, VerifiedPlan};
 use gilk_instruments::{Definition, Library};
 use gilk_samples::export::Progress;
-use ilk_driver::client::{StopFlag, TargetInfo};
+use ilk_driver::client::StopFlag;
 
 use crate::args::Source;
 use crate::call_graph::CallGraph;
@@ -21,21 +21,22 @@ use crate::command::Command;
 use crate::desk::Desk;
 use crate::document::Document;
 use crate::editor::Editor;
+use crate::function_paths::FunctionPaths;
 use crate::functions::Functions;
 use crate::graph::marks::Hooked;
 use crate::graph::{Graph, Metrics};
 use crate::history::History;
 use crate::machines::Machines;
-use crate::natives::Natives;
 use crate::palette::CommandPalette;
-use crate::paths::FunctionPaths;
 use crate::run::Run;
 use crate::schedule::Schedule;
-use crate::sources::Lines;
+use crate::source_lines::Lines;
 use crate::theme::Colours;
 use crate::timeline::Timeline;
-use crate::tour::Tour;
-use crate::worker::files::Purpose;
+
+pub use crate::target_state::TargetState;
+
+use crate::purpose::Purpose;
 
 /// State of the window; panels draw it, commands and messages change it.
 #[derive(Debug)]
@@ -179,9 +180,7 @@ impl State {
         }
         match &self.plan.outcome {
             Some(Ok(_)) if !self.plan.pending() => self.machines.hindrance(),
-            Some(Err(wrong)) if !self.plan.pending() => {
-                Some(wrong.first().cloned().unwrap_or_default())
-            }
+            Some(Err(wrong)) if !self.plan.pending() => Some(first_error(wrong)),
             _ => Some("The session is being planned.".to_owned()),
         }
     }
@@ -235,6 +234,13 @@ impl State {
         }
     }
 
+    /// Stores the note being edited.
+    pub(crate) fn finish_note(&mut self) {
+        if let Some(edit) = self.timeline.finish_note() {
+            self.document.write_note(edit.place, edit.note);
+        }
+    }
+
     /// Returns the placement that the inspector would add at a hook of the open function.
     #[must_use]
     pub fn drafted(&self, block: BlockIndex, hook: HookType) -> Option<Placement> {
@@ -271,21 +277,6 @@ pub struct Exporting {
     pub progress: Progress,
     /// Stops it.
     pub stop: StopFlag,
-}
-
-/// Status of the target.
-#[derive(Debug)]
-pub enum TargetState {
-    /// Not requested.
-    None,
-    /// Connecting.
-    Busy(crate::worker::Progress),
-    /// A saved image, on which sessions cannot run.
-    Offline,
-    /// Ready to run sessions.
-    Ready(TargetInfo),
-    /// Failed or lost, with the reason.
-    Lost(String),
 }
 
 /// The instrument that the inspector would add.
@@ -343,6 +334,13 @@ pub fn set_duration(session: &mut Session, duration: f64) {
     if let Some(workload) = &mut session.workload {
         workload.start = workload.start.min(duration);
     }
+}
+
+/// Returns the first error of a refused plan. A refusal without an error is a bug of the planner.
+pub(crate) fn first_error(errors: &[String]) -> String {
+    debug_assert!(!errors.is_empty(), "a plan was refused without an error");
+    let first = errors.first().cloned();
+    first.unwrap_or_else(|| "Internal error: a plan was refused without a reason.".to_owned())
 }
 
 /// State of the session's plan.
@@ -446,6 +444,21 @@ pub struct PathDialog {
     pub then: Option<Command>,
     /// True once the field has had the focus.
     pub focused: bool,
+}
+
+/// Instruments of an object file that wait for confirmation.
+#[derive(Debug)]
+pub struct Natives {
+    /// The file.
+    pub path: PathBuf,
+    /// Its instruments.
+    pub definitions: Vec<Definition>,
+}
+
+/// Progress of the tour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tour {
+    pub(crate) step: usize,
 }
 
 #[cfg(test)]

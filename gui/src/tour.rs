@@ -8,12 +8,6 @@ use crate::state::{State, TargetState};
 use crate::theme::{Tokens, space};
 use crate::widgets;
 
-/// Progress of the tour.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tour {
-    step: usize,
-}
-
 /// A step: what to do, why, a test for its completion, and a command that does it.
 struct Step {
     title: &'static str,

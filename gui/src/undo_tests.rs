@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::args::Start;
 use crate::command::{Command, Destination};
 use crate::document::Document;
-use crate::timeline::notes::Note;
+use crate::document::Note;
 
 /// Returns whether a command can change the session. The match is exhaustive, so a new command must
 /// be classified here.

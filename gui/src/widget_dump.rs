@@ -87,7 +87,7 @@ fn lines(update: &TreeUpdate, scale: f64) -> String {
         else {
             continue;
         };
-        let _infallible = writeln!(
+        let written = writeln!(
             text,
             "{:.0}\t{:.0}\t{:.0}\t{:.0}\t{:?}\t{}\t{}\t{name}\t{value}",
             at.x0 * scale,
@@ -98,6 +98,7 @@ fn lines(update: &TreeUpdate, scale: f64) -> String {
             toggled(node),
             if node.is_disabled() { "disabled" } else { "" },
         );
+        debug_assert!(written.is_ok(), "writing to a string does not fail");
     }
     text
 }

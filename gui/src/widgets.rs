@@ -5,8 +5,8 @@ use std::sync::Arc;
 use egui::accesskit::Role;
 use egui::text::{LayoutJob, TextWrapping};
 use egui::{
-    Align2, Button, Color32, FontId, Frame, Galley, Id, Margin, Painter, Rect, Response, RichText,
-    Sense, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2,
+    Align2, Button, Color32, Context, FontId, Frame, Galley, Id, Margin, Modal, Painter, Rect,
+    Response, RichText, Sense, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2,
 };
 
 use crate::command::Command;
@@ -254,6 +254,32 @@ pub(crate) fn truncated(
     let mut job = LayoutJob::simple_singleline(text, font, color);
     job.wrap = TextWrapping::truncate_at_width(room.max(10.0));
     painter.layout_job(job)
+}
+
+pub(crate) fn title(ui: &mut Ui, words: &str) {
+    let tokens = Tokens::of(ui);
+    ui.label(RichText::new(words).heading().color(tokens.strong));
+    ui.add_space(space::TIGHT);
+}
+
+/// Draws the dialog's default button.
+pub(crate) fn primary(ui: &mut Ui, label: &str, enabled: bool) -> bool {
+    let tokens = Tokens::of(ui);
+    let mut button = Button::new(RichText::new(label).color(if enabled {
+        tokens.on_accent
+    } else {
+        tokens.weak
+    }));
+    if enabled {
+        button = button
+            .fill(tokens.accent)
+            .stroke(Stroke::new(1.0, tokens.accent));
+    }
+    ui.add_enabled(enabled, button).clicked()
+}
+
+pub(crate) fn modal(ctx: &Context, name: &str) -> Modal {
+    Modal::new(Id::unique(name)).frame(Frame::window(&ctx.global_style()).inner_margin(20))
 }
 
 #[cfg(test)]

@@ -279,7 +279,7 @@ fn a_crashed_window_loses_no_session_and_no_layout() {
     settle(&mut harness);
     click(&mut harness, "block 0 of kernel_clone");
     click(&mut harness, "Add instrument");
-    let note = gilk_gui::timeline::notes::Note {
+    let note = gilk_gui::document::Note {
         at: 1.5,
         text: "here".into(),
     };

@@ -54,7 +54,7 @@ impl Behavior<Pane> for PaneBehavior<'_> {
             Pane::Functions => {
                 let open = state.graph.scene.as_ref().map(|scene| scene.function());
                 let catalogue = state.catalogue.clone();
-                functions::show(
+                functions::pane::show(
                     ui,
                     &mut state.functions,
                     catalogue.as_deref(),
@@ -153,7 +153,7 @@ impl Behavior<Pane> for PaneBehavior<'_> {
             ui.spacing_mut().item_spacing.x = space::SMALL;
             let (state, commands) = (&mut *self.state, &mut *self.commands);
             match front {
-                Pane::Functions => functions::header(ui, state),
+                Pane::Functions => functions::pane::header(ui, state),
                 Pane::Graph => graph::pane::header(ui, state, commands),
                 Pane::Inspector => {}
                 Pane::Session => session_panel::header(ui, state, commands),

@@ -8,7 +8,7 @@ use gilk_engine::cfg::{BlockIndex, Edge};
 use super::paint::Canvas;
 use super::scene::Scene;
 use crate::command::{Command, Destination};
-use crate::instruments_pane::DraggedInstrument;
+use crate::dragged_instrument::DraggedInstrument;
 use crate::theme::{prose, space, text};
 use crate::widgets;
 

@@ -5,7 +5,6 @@ use egui::{Frame, Key, Margin, Modifiers, Rect, RichText, Stroke, TextEdit, Ui, 
 use gilk_engine::cfg::BlockIndex;
 
 use super::scene::Scene;
-use super::view::Graph;
 use crate::command::Command;
 use crate::theme::{Tokens, code, text};
 use crate::widgets;
@@ -46,12 +45,13 @@ impl Find {
 /// Draws the search field in the corner of the canvas while a search is open.
 pub(super) fn show(
     ui: &mut Ui,
-    graph: &mut Graph,
+    open_find: &mut Option<Find>,
+    selected: Option<BlockIndex>,
     scene: &Scene,
     canvas: Rect,
     commands: &mut Vec<Command>,
 ) {
-    let Some(mut find) = graph.find.take() else {
+    let Some(mut find) = open_find.take() else {
         return;
     };
     find.answer(scene);
@@ -66,9 +66,7 @@ pub(super) fn show(
     let pressed = |key| focused && ui.input_mut(|input| input.consume_key(Modifiers::NONE, key));
     let step = isize::from(pressed(Key::Enter) || pressed(Key::ArrowDown))
         - isize::from(pressed(Key::ArrowUp));
-    let at = graph
-        .selected
-        .and_then(|block| find.found.iter().position(|&one| one == block));
+    let at = selected.and_then(|block| find.found.iter().position(|&one| one == block));
     if step != 0 && !find.found.is_empty() {
         let count = find.found.len() as isize;
         let next = at.map_or(0, |at| (at as isize + step).rem_euclid(count));
@@ -104,6 +102,6 @@ pub(super) fn show(
         });
     });
     if open {
-        graph.find = Some(find);
+        *open_find = Some(find);
     }
 }

@@ -27,6 +27,7 @@ impl Heat {
         let mut heat = Self::default();
         let mut pre: BTreeMap<BlockIndex, u64> = BTreeMap::new();
         for info in record.lanes() {
+            // A recording may come from another program.
             let Some(id) = InstrumentId::unpack(info.id) else {
                 continue;
             };

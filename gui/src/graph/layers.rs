@@ -1,6 +1,6 @@
 //! Back edges, and the layer of each box.
 
-use super::layout::Link;
+use super::grid::Link;
 use super::table::Table;
 
 /// Returns for each link whether it is a back edge: it closes a loop or returns to the entry. The
@@ -39,6 +39,7 @@ pub(super) fn back_links(nodes: usize, links: &[Link]) -> Vec<bool> {
             };
             *next += 1;
             let Some(link) = links.get(index) else {
+                debug_assert!(false, "link {index} of {}", links.len());
                 continue;
             };
             match visits[link.to] {

@@ -7,6 +7,7 @@ mod camera;
 pub mod code;
 mod drop;
 pub mod find;
+mod grid;
 pub mod heat;
 mod layers;
 pub mod layout;

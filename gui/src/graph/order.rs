@@ -1,6 +1,6 @@
 //! Order of cells in each layer: barycentre sweeps, of which the best result is kept.
 
-use super::layout::{Grid, Link};
+use super::grid::{Grid, Link};
 use super::table::Table;
 
 /// Number of sweeps over graphs of usual size.
@@ -30,6 +30,7 @@ pub(super) fn first(grid: &Grid, nodes: usize, links: &[Link]) -> Vec<usize> {
             };
             *next += 1;
             let (Some(chain), Some(link)) = (grid.chains.get(index), links.get(index)) else {
+                debug_assert!(false, "link {index} of {}", links.len());
                 continue;
             };
             let inner = chain.cells.len().saturating_sub(2);

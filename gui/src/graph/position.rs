@@ -1,6 +1,6 @@
 //! Horizontal positions of cells in their rows, and ports of edges on boxes.
 
-use super::layout::{Chain, Grid, Join, gap};
+use super::grid::{Chain, Grid, Join, gap};
 use super::table::Table;
 
 /// Number of sweeps over the rows; each is exact for one row given its neighbours.
@@ -165,7 +165,10 @@ fn place_in_row(grid: &Grid, cell: usize) -> usize {
     grid.rows[grid.cells[cell].layer]
         .iter()
         .position(|&other| other == cell)
-        .unwrap_or(0)
+        .unwrap_or_else(|| {
+            debug_assert!(false, "cell {cell} is not in the row of its layer");
+            0
+        })
 }
 
 /// Positions one row: of all positions that keep the order and the distances, the ones nearest to
@@ -235,6 +238,7 @@ pub(super) fn straighten(grid: &mut Grid) {
     let chains = std::mem::take(&mut grid.chains);
     for chain in &chains {
         let (Some(&from), Some(&to)) = (chain.cells.first(), chain.cells.last()) else {
+            debug_assert!(false, "a chain has both its ends");
             continue;
         };
         let inner: Vec<usize> = chain

@@ -3,7 +3,7 @@
 
 use egui::{Pos2, Vec2, pos2, vec2};
 
-use super::layout::{Chain, Grid, Layout, Route, boxed, gap};
+use super::grid::{Chain, Grid, Layout, Route, boxed, gap};
 use super::table::Table;
 
 /// The part of an edge in one channel.
@@ -129,6 +129,7 @@ pub(super) fn route(grid: &Grid, sizes: &[Vec2]) -> Layout {
     for (index, chain) in grid.chains.iter().enumerate() {
         let (from, to) = ends(chain);
         let (Some(from_box), Some(to_box)) = (boxes.get(from), boxes.get(to)) else {
+            debug_assert!(false, "boxes {from} and {to} of {}", boxes.len());
             continue;
         };
         let mut line = vec![pos2(
@@ -159,6 +160,7 @@ pub(super) fn route(grid: &Grid, sizes: &[Vec2]) -> Layout {
 }
 
 fn ends(chain: &Chain) -> (usize, usize) {
+    debug_assert!(chain.cells.len() >= 2, "a chain has both its ends");
     (
         chain.cells.first().copied().unwrap_or(0),
         chain.cells.last().copied().unwrap_or(0),

@@ -7,7 +7,7 @@ use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
 use gilk_engine::code::{FunctionId, name_and_address};
 use gilk_engine::placement::{BlockOptions, Choice, options};
 use gilk_engine::remarks::Remarks;
-use gilk_engine::{HookType, Refusal, listing};
+use gilk_engine::{HookType, Image, Refusal, Span, listing};
 
 use super::code::{TokenKind, parts};
 use super::layout::{Layout, Link, layout};
@@ -110,7 +110,7 @@ impl Scene {
                 lines: listing::disassemble(
                     Some(image),
                     block.span.start,
-                    image.bytes(block.span).unwrap_or_default(),
+                    bytes_of(image, block.span),
                 )
                 .into_iter()
                 .map(|line| CodeLine {
@@ -185,6 +185,13 @@ impl Scene {
         let first = ways.clone().next()?;
         Some(ways.find(|edge| wanted(edge.kind)).unwrap_or(first).to)
     }
+}
+
+/// Returns the bytes of a block, which the image has because its graph was made from them.
+fn bytes_of(image: &Image, span: Span) -> &[u8] {
+    let bytes = image.bytes(span);
+    debug_assert!(bytes.is_some(), "the image has no bytes at {}", span.start);
+    bytes.unwrap_or_default()
 }
 
 fn laid_out(cfg: &Cfg, shown: &[Shown], folded: &BTreeSet<BlockIndex>, metrics: Metrics) -> Layout {

@@ -13,8 +13,8 @@ use crate::theme::{Tokens, text};
 #[must_use]
 pub fn svg(scene: &Scene, hooked: &Hooked, metrics: Metrics, tokens: &Tokens) -> String {
     let mut out = String::new();
-    // Writing to a string does not fail.
-    let _ = write(&mut out, scene, hooked, metrics, tokens);
+    let written = write(&mut out, scene, hooked, metrics, tokens);
+    debug_assert!(written.is_ok(), "writing to a string does not fail");
     out
 }
 

@@ -228,7 +228,7 @@ pub fn show(
     graph.heat = heat;
     legend::show(ui, rect);
     minimap::show(ui, &mut graph.camera, &scene, hooked, rect);
-    find::show(ui, graph, &scene, rect, commands);
+    find::show(ui, &mut graph.find, graph.selected, &scene, rect, commands);
 }
 
 fn pan_and_zoom(ui: &Ui, graph: &mut Graph, rect: Rect, background: &egui::Response) {

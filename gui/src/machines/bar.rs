@@ -3,11 +3,11 @@
 use egui::accesskit::Role;
 use egui::{Color32, RichText, Ui};
 
-use super::Machine;
-use super::run::{Member, accuracy};
+use super::{Machine, Member};
 use crate::command::Command;
 use crate::state::{State, TargetState};
 use crate::theme::Tokens;
+use crate::timeline::scale::accuracy;
 use crate::widgets;
 
 /// Draws the bar.

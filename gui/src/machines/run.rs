@@ -1,4 +1,4 @@
-//! A session that runs on all machines.
+//! Runs a session on all machines.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gilk_engine::{Session, VerifiedPlan};
 use gilk_samples::clocks::{Alignment, Reading};
-use gilk_samples::joined::{Joint, Turn};
-use gilk_samples::metadata::{Clock, Metadata};
+use gilk_samples::joined::Joint;
+use gilk_samples::metadata::Clock;
 use ilk_driver::client::{Seat, StopFlag, Summary, TargetInfo, metadata};
 
-use super::Machine;
+use super::together::{Member, Together, turn};
 use crate::app::App;
 use crate::run::{Active, SharedStatus, free};
 use crate::state::{NoticeKind, TargetState};
@@ -18,84 +18,6 @@ use crate::timeline::Record;
 use crate::worker::machine_lane::{Common, MachineLane};
 use crate::worker::target::{Order, SampleSink};
 use crate::{Error, Result, widgets};
-
-/// A session that runs on several machines, or the last one.
-#[derive(Debug)]
-pub struct Together {
-    /// The machines, in the order of their lanes; the target is the first.
-    pub members: Vec<Member>,
-    /// The folder with a recording of each machine.
-    pub folder: PathBuf,
-    /// True once its lanes are on the timeline.
-    shown: bool,
-    over: bool,
-}
-
-/// A machine's part in the session.
-#[derive(Debug)]
-pub struct Member {
-    /// Number of its thread.
-    pub number: u64,
-    /// Name in its recording and its lanes.
-    pub name: String,
-    /// Status shared with its thread.
-    pub status: SharedStatus,
-    /// The result of the run, once it has ended.
-    pub ended: Option<std::result::Result<Box<Summary>, String>>,
-    metadata: Metadata,
-    /// Its clock and the first reading, once it has started.
-    begun: Option<(Clock, Reading)>,
-}
-
-impl Member {
-    /// Returns the alignment of its clock during the run. Only the first reading is used, so that
-    /// time never runs backwards.
-    fn alignment(&self) -> Alignment {
-        let reading = self.begun.map(|(_, reading)| reading);
-        Alignment::new(reading, self.metadata.clock)
-    }
-
-    /// Returns the current error bound of its times, in nanoseconds.
-    fn error_ns(&self, seconds: f64) -> Option<u64> {
-        let (clock, _) = self.begun?;
-        self.alignment().error_ns(clock.tsc(seconds))
-    }
-}
-
-impl Together {
-    /// Returns whether the session still runs on a machine.
-    #[must_use]
-    pub const fn is_running(&self) -> bool {
-        !self.over
-    }
-
-    /// Returns the part of the machine with that number.
-    #[must_use]
-    pub fn member(&self, number: u64) -> Option<&Member> {
-        self.members.iter().find(|member| member.number == number)
-    }
-
-    fn member_mut(&mut self, number: u64) -> Option<&mut Member> {
-        self.members
-            .iter_mut()
-            .find(|member| member.number == number)
-    }
-
-    /// Returns the joint metadata, with clocks as known.
-    fn metadata(&self) -> Result<Metadata> {
-        let mut joint = Joint::default();
-        for member in &self.members {
-            let turn = turn(&mut joint, &member.metadata, member.alignment())?;
-            let error = member.error_ns(0.0);
-            joint.describe(&member.name, &member.metadata, &turn, error);
-        }
-        Ok(joint.finish())
-    }
-}
-
-fn turn(joint: &mut Joint, own: &Metadata, alignment: Alignment) -> Result<Turn> {
-    Ok(joint.turn(own, own.cpus, alignment)?)
-}
 
 /// Returns the folder for the recordings of a run that would be recorded to `wanted` on one
 /// machine.
@@ -170,9 +92,13 @@ impl App {
                 begun: None,
             });
         }
+        let Some(status) = members.first().map(|member| member.status.clone()) else {
+            let words = "No machine is ready; connect to one first.".to_owned();
+            return Err(Error::Driver(ilk_driver::Error::Target(words)));
+        };
         // Set before any machine can start.
-        let _first = common.described.set(joint.finish());
-        let status = members.first().map(|member| member.status.clone());
+        let set = common.described.set(joint.finish());
+        debug_assert!(set.is_ok(), "the metadata of a run is set once");
         self.state.run.last = None;
         self.state.run.active = Some(Active {
             stop: StopFlag::new(),
@@ -182,7 +108,7 @@ impl App {
             session,
             recording: folder.clone(),
             index: common.index,
-            status: status.unwrap_or_default(),
+            status,
             live: crate::run::RunStatus::default(),
         });
         self.state.machines.together = Some(Together {
@@ -271,17 +197,18 @@ impl App {
             return;
         };
         let settled = |member: &Member| member.begun.is_some() || member.ended.is_some();
-        let begun = together.members.iter().any(|member| member.begun.is_some());
-        if together.shown || !begun || !together.members.iter().all(settled) {
-            return;
-        }
-        together.shown = true;
-        // A machine that failed to start has empty lanes, aligned with second 0 of the others.
         let first = together.members.iter().find_map(|member| {
             let (clock, _) = member.begun?;
             Some(member.alignment().unix_ns(clock.start))
         });
-        let start = first.unwrap_or_default();
+        let Some(start) = first.filter(|_| together.members.iter().all(settled)) else {
+            return;
+        };
+        if together.shown {
+            return;
+        }
+        together.shown = true;
+        // A machine that failed to start has empty lanes, aligned with second 0 of the others.
         for member in together
             .members
             .iter_mut()
@@ -394,20 +321,4 @@ fn moment(unix_ns: u64) -> Instant {
     let late = Duration::from_nanos(now.saturating_sub(unix_ns));
     let earlier = instant.checked_sub(late).unwrap_or(instant);
     earlier.checked_add(ahead).unwrap_or(instant)
-}
-
-/// Formats the error bound of a machine's times.
-pub(crate) fn accuracy(error_ns: Option<u64>) -> String {
-    match error_ns {
-        Some(error) if error < 1_000_000 => format!("±{} µs", error.div_ceil(1000)),
-        Some(error) => format!("±{:.1} ms", error as f64 / 1e6),
-        None => "unaligned clock".to_owned(),
-    }
-}
-
-impl Machine {
-    /// Returns the machine's part in the last run.
-    pub(crate) fn part<'a>(&self, together: Option<&'a Together>) -> Option<&'a Member> {
-        together?.member(self.number)
-    }
 }

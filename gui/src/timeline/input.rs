@@ -4,7 +4,7 @@ use egui::{CursorIcon, Key, PointerButton, Rangef, Rect, Ui};
 
 use super::Record;
 use super::scale::Scale;
-use super::view::Timeline;
+use super::state::Timeline;
 
 /// Handles the pane's input; `plot` is the area of the lanes.
 pub(crate) fn take(

@@ -4,11 +4,13 @@ mod heat;
 mod hover;
 mod input;
 mod lanes;
-pub mod notes;
+mod notes;
+pub(crate) mod order;
 mod range_stats;
 mod rows;
 pub(crate) mod scale;
 mod stack;
+mod state;
 mod totals;
 pub mod view;
 
@@ -19,8 +21,8 @@ use gilk_samples::metadata::{InstrumentInfo, Metadata};
 use gilk_samples::{Batch, Meaning};
 use ilk_driver::client::AggregateSummary;
 
-pub use stack::Stack;
-pub use view::Timeline;
+pub use order::Stack;
+pub use state::Timeline;
 
 /// A recording that was read.
 #[derive(Debug)]

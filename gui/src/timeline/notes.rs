@@ -2,66 +2,13 @@
 
 use egui::accesskit::Role;
 use egui::{Align2, Id, Painter, Pos2, Rect, Response, Sense, Stroke, TextEdit, Ui, pos2, vec2};
-use serde::{Deserialize, Serialize};
 
 use super::scale::{Scale, length, moment};
-use super::view::Timeline;
+use super::state::{NoteEdit, Timeline};
 use crate::command::Command;
-use crate::document::Document;
-use crate::state::State;
+use crate::document::Note;
 use crate::theme::{Tokens, prose, text};
 use crate::widgets;
-
-/// A note on a time.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Note {
-    /// Seconds from the start.
-    pub at: f64,
-    /// Text typed by the user.
-    pub text: String,
-}
-
-/// A note being edited, with its index if it exists already.
-#[derive(Clone, Debug)]
-pub(super) struct Writing {
-    place: Option<usize>,
-    note: Note,
-}
-
-impl Timeline {
-    /// Sets marker A (0) or B (1) at the pointer, or in the middle of the view.
-    pub fn mark(&mut self, which: usize) {
-        let at = self.pointed();
-        if let Some(marker) = self.markers.get_mut(which) {
-            *marker = Some(at);
-        }
-    }
-
-    /// Returns the range between the markers, if both are set.
-    #[must_use]
-    pub fn span(&self) -> Option<(f64, f64)> {
-        let [Some(a), Some(b)] = self.markers else {
-            return None;
-        };
-        Some((a.min(b), a.max(b)))
-    }
-
-    /// Starts a note at the pointer, or in the middle of the view.
-    pub fn annotate(&mut self) {
-        self.writing = Some(Writing {
-            place: None,
-            note: Note {
-                at: self.pointed(),
-                text: String::new(),
-            },
-        });
-    }
-
-    fn pointed(&self) -> f64 {
-        let middle = (self.range.start + self.range.end) / 2.0;
-        self.pointer.unwrap_or(middle)
-    }
-}
 
 /// Draws markers and notes over the lanes.
 pub(super) fn show(
@@ -121,7 +68,7 @@ pub(super) fn show(
             timeline.hovered_note = Some(place);
         }
         if response.clicked() {
-            timeline.writing = Some(Writing {
+            timeline.writing = Some(NoteEdit {
                 place: Some(place),
                 note: note.clone(),
             });
@@ -175,43 +122,4 @@ fn write(ui: &mut Ui, note: &mut Note, painter: &Painter, plot: Rect, scale: &Sc
     }
     response.request_focus();
     true
-}
-
-impl State {
-    /// Stores the note being edited.
-    pub(crate) fn finish_note(&mut self) {
-        if let Some(Writing { place, note }) = self.timeline.writing.take() {
-            self.document.write_note(place, note);
-        }
-    }
-}
-
-impl Document {
-    /// Stores a note, in place of the note at `place` if that exists; an empty note is removed.
-    pub(crate) fn write_note(&mut self, place: Option<usize>, note: Note) {
-        self.annotate("write note", |notes| {
-            let empty = note.text.trim().is_empty();
-            match place.filter(|place| *place < notes.len()) {
-                Some(place) if empty => drop(notes.remove(place)),
-                Some(place) => {
-                    if let Some(existing) = notes.get_mut(place) {
-                        existing.clone_from(&note);
-                    }
-                }
-                None if empty => {}
-                None => notes.push(note),
-            }
-        });
-        self.close_step();
-    }
-
-    /// Removes the note at `place`, if it exists.
-    pub(crate) fn remove_note(&mut self, place: usize) {
-        self.annotate("remove note", |notes| {
-            if place < notes.len() {
-                notes.remove(place);
-            }
-        });
-        self.close_step();
-    }
 }

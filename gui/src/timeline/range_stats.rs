@@ -6,13 +6,13 @@ use gilk_samples::Meaning;
 use gilk_samples::chart::scale;
 use gilk_samples::histogram::Histogram;
 use gilk_samples::index::Owner;
-use gilk_samples::level::{self, Average, MOST as MOST_HELD};
+use gilk_samples::level::{self, MOST as MOST_HELD};
 use gilk_samples::metadata::InstrumentInfo;
 
 use super::Record;
 use super::lanes::number;
 use super::scale::{length, tick};
-use super::view::Timeline;
+use super::state::{CachedHistogram, Timeline};
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
@@ -22,18 +22,8 @@ pub(super) const WIDTH: f32 = 300.0;
 /// so.
 const MOST: u64 = 4_000_000;
 
-/// A computed histogram, with its key: lane, first tick, last tick, number of samples.
-#[derive(Clone, Debug)]
-pub(super) struct CachedHistogram {
-    of: (u64, u64, u64, u64),
-    histogram: Histogram,
-}
-
 /// Width in points of the two columns of numbers.
 const NUMBERS: f32 = 120.0;
-
-/// A computed average of a level, with its key: lane, first tick, last tick, number of samples.
-pub(super) type CachedAverage = ((u64, u64, u64, u64), Option<Average>);
 
 /// Draws the statistics.
 pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b): (f64, f64)) {

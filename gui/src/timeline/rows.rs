@@ -7,13 +7,14 @@ use ilk_driver::client::AggregateSummary;
 
 use super::heat::Heats;
 use super::lanes::Lane;
-use super::scale::{Scale, moment, tick_label, ticks};
+use super::scale::{Scale, accuracy, moment, tick_label, ticks};
 use super::stack::LaneRow;
-use super::view::NAMES;
 use super::{Record, totals};
-use crate::machines::run::accuracy;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
+
+/// Width of the lanes' names, in points.
+pub(super) const NAMES: f32 = 270.0;
 
 pub(super) fn ruler(
     painter: &Painter,

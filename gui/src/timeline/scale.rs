@@ -89,6 +89,15 @@ pub(crate) fn moment(seconds: f64) -> String {
     format!("{seconds:.6} s")
 }
 
+/// Formats the error bound of a machine's times.
+pub(crate) fn accuracy(error_ns: Option<u64>) -> String {
+    match error_ns {
+        Some(error) if error < 1_000_000 => format!("±{} µs", error.div_ceil(1000)),
+        Some(error) => format!("±{:.1} ms", error as f64 / 1e6),
+        None => "unaligned clock".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,143 +6,26 @@ use gilk_engine::InstrumentId;
 use gilk_engine::cfg::BlockIndex;
 use gilk_samples::metadata::InstrumentInfo;
 
-use super::heat::Heats;
 use super::input;
-use super::notes::{self, Note, Writing};
-use super::range_stats::{self, CachedAverage, CachedHistogram};
-use super::rows::{lane, name, now_line, ruler, scroll_bar};
+use super::notes;
+use super::order::Stack;
+use super::range_stats;
+use super::rows::{NAMES, lane, name, now_line, ruler, scroll_bar};
 use super::scale::{Scale, length, moment};
-use super::stack::{self, LaneRow, Stack};
-use super::{Range, Record, hover, totals};
+use super::stack::{self, LaneRow};
+use super::state::Timeline;
+use super::{Record, hover, totals};
 use crate::command::Command;
+use crate::document::Note;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
-/// Width of the lanes' names, in points.
-pub(super) const NAMES: f32 = 270.0;
 /// Width of the totals to the right of the lanes.
 const TOTALS: f32 = 380.0;
 /// Height of the ruler.
 const RULER: f32 = 24.0;
 /// Minimum and maximum height of a lane.
 const LANE: (f32, f32) = (36.0, 64.0);
-
-/// State of the pane.
-#[derive(Debug)]
-pub struct Timeline {
-    /// The recording shown, if any.
-    pub record: Option<Record>,
-    /// The time range in view.
-    pub range: Range,
-    /// Keeps the newest samples in view.
-    pub follow: bool,
-    /// Scroll offset of the lanes in points.
-    pub(super) scroll: f32,
-    /// The markers A and B, in seconds.
-    pub markers: [Option<f64>; 2],
-    /// The note being edited.
-    pub(super) writing: Option<Writing>,
-    /// The note under the pointer.
-    pub(crate) hovered_note: Option<usize>,
-    /// The lane selected last.
-    pub chosen: Option<u64>,
-    /// Requests a scroll to the lanes of the selected block.
-    pub(crate) reveal: bool,
-    /// Time at the pointer, while it is over the lanes.
-    pub(super) pointer: Option<f64>,
-    pub(super) histogram: Option<CachedHistogram>,
-    /// Cached averages of levels between the markers.
-    pub(super) averages: Vec<CachedAverage>,
-    /// True while a range is being dragged.
-    pub(super) ranging: bool,
-    /// Order of the lanes.
-    pub stack: Stack,
-    pub(super) heats: Heats,
-    /// True if the user hid the totals.
-    totals_hidden: bool,
-}
-
-impl Default for Timeline {
-    fn default() -> Self {
-        Self {
-            record: None,
-            range: Range::whole(10.0),
-            follow: true,
-            scroll: 0.0,
-            markers: [None; 2],
-            writing: None,
-            hovered_note: None,
-            chosen: None,
-            reveal: false,
-            pointer: None,
-            histogram: None,
-            averages: Vec::new(),
-            ranging: false,
-            stack: Stack::default(),
-            heats: Heats::default(),
-            totals_hidden: false,
-        }
-    }
-}
-
-impl Timeline {
-    /// Opens a recording and shows all of it.
-    pub fn open(&mut self, record: Record) {
-        self.range = Range::whole(record.duration);
-        self.follow = true;
-        self.scroll = 0.0;
-        (self.markers, self.chosen) = ([None; 2], None);
-        self.heats.clear();
-        self.averages.clear();
-        self.totals_hidden = false;
-        self.record = Some(record);
-    }
-
-    /// Changes the order of the lanes.
-    pub(crate) fn stack_by(&mut self, stack: Stack) {
-        self.stack = stack;
-        // The key of a thread may be the key of a CPU.
-        self.heats.clear();
-        self.scroll = 0.0;
-    }
-
-    /// Shows the recorded range, or the whole session if the recorded range is in view already.
-    pub fn fit(&mut self) {
-        let Some(record) = &self.record else { return };
-        let whole = Range::whole(record.duration);
-        // During a run the recorded range grows.
-        let recorded = record.recorded().filter(|_| record.now.is_none());
-        let recorded = recorded.map_or(whole, |(first, last)| Range::around(first, last));
-        self.range = if self.range == recorded {
-            whole
-        } else {
-            recorded
-        };
-        self.scroll = 0.0;
-    }
-
-    /// Ends the session's range at `seconds`, after a run was stopped.
-    pub(crate) fn stopped_at(&mut self, seconds: f64) {
-        if let Some(record) = &mut self.record {
-            record.duration = seconds.max(1e-6);
-            if self.follow {
-                self.range = Range::whole(record.duration);
-            }
-        }
-    }
-
-    /// Scrolls to the newest samples, if requested.
-    fn follow_newest(&mut self) {
-        let Some(now) = self.record.as_ref().and_then(|record| record.now) else {
-            return;
-        };
-        let width = self.range.width();
-        if self.follow && (now > self.range.end - 0.04 * width || now < self.range.start) {
-            self.range.end = now + 0.04 * width;
-            self.range.start = self.range.end - width;
-        }
-    }
-}
 
 /// Draws the pane and handles its input.
 pub fn show(

@@ -6,7 +6,7 @@ use crossbeam_channel::Receiver;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
 
-use super::{Mail, Message};
+use super::mail::{Mail, Message};
 use crate::catalogue::Catalogue;
 use crate::graph::{Metrics, Scene};
 

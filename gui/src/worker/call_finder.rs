@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Mail, Message, spawn};
+use super::mail::{Mail, Message, spawn};
 use crate::call_graph::CallGraph;
 use crate::catalogue::Catalogue;
 

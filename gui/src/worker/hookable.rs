@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gilk_engine::cfg::Cfg;
 use gilk_engine::placement::at_instruction;
 
-use super::{Mail, Message, spawn};
+use super::mail::{Mail, Message, spawn};
 use crate::catalogue::Catalogue;
 
 /// Starts to analyse `catalogue`; `number` identifies the target.

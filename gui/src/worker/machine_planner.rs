@@ -2,8 +2,8 @@
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use super::planner::outcome;
-use super::{Mail, Message, Planning, spawn};
+use super::mail::{Mail, Message, spawn};
+use super::planner::{Planning, outcome};
 
 /// Planner of a machine. Its thread ends when this is dropped.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use gilk_engine::{Addr, Error, HookType, Session, VerifiedPlan};
 use gilk_instruments::Library;
 use ilk_driver::memory;
 
-use super::{Mail, Message};
+use super::mail::{Mail, Message};
 use crate::catalogue::Catalogue;
 
 /// A request for a plan.

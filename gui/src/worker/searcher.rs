@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 use gilk_engine::code::FunctionId;
 
-use super::{Mail, Message};
+use super::mail::{Mail, Message};
 use crate::catalogue::Catalogue;
 
 /// A search request.
@@ -21,6 +21,17 @@ pub struct Search {
     pub files: Option<Arc<Vec<Arc<str>>>>,
     /// The functions to search, or `None` for all.
     pub among: Option<BTreeSet<FunctionId>>,
+}
+
+/// A search request for the list.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SearchKey {
+    pub(crate) filter: String,
+    pub(crate) target: u64,
+    pub(crate) modules: bool,
+    pub(crate) among: Option<BTreeSet<FunctionId>>,
+    /// True once source files are available.
+    pub(crate) files: bool,
 }
 
 pub(super) fn search(search: &Search, newer: &Receiver<Search>, mail: &Mail) {

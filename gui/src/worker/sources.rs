@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ilk_driver::client::StopFlag;
 use ilk_driver::sources::Sources;
 
-use super::{Mail, Message, spawn};
+use super::mail::{Mail, Message, spawn};
 use crate::catalogue::Catalogue;
 
 /// Share of the progress at which lines are available; the rest is the files of functions.

@@ -16,7 +16,7 @@ use ilk_driver::saved;
 use ilk_driver::ssh::Tunnel;
 
 use super::machine_lane::MachineLane;
-use super::{Mail, Message, Progress, TargetNews, spawn};
+use super::mail::{Mail, Message, Progress, TargetNews, spawn};
 use crate::args::Source;
 use crate::catalogue::Catalogue;
 use crate::run::SharedStatus;
@@ -104,6 +104,7 @@ impl Target {
     pub(crate) fn run(&mut self, order: Order) {
         self.running = Some(order.stop.clone());
         if let Some(orders) = &self.orders {
+            // A thread that has ended has reported the loss of its target.
             let _ended = orders.send(order);
         }
     }

@@ -1,5 +1,5 @@
-//! The palette: a searchable list of commands, of locations (an address, a name, or a name and an
-//! offset), or of callers and callees.
+//! Draws the palette, and lists its entries: commands, locations (an address, a name, or a name and
+//! an offset), or callers and callees.
 
 use egui::accesskit::Role;
 use egui::{
@@ -8,28 +8,13 @@ use egui::{
 use gilk_engine::Addr;
 use gilk_engine::code::FunctionId;
 
+use super::{CommandPalette, PaletteKind};
+use crate::availability::possible;
 use crate::catalogue::{Catalogue, Finder};
 use crate::command::Command;
-use crate::panels::possible;
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
-
-/// State of the open palette.
-#[derive(Clone, Debug)]
-pub struct CommandPalette {
-    kind: PaletteKind,
-    text: String,
-    row: usize,
-}
-
-/// Contents of the palette.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PaletteKind {
-    Commands,
-    Places,
-    References,
-}
 
 /// An entry of the palette.
 struct Entry {
@@ -41,34 +26,6 @@ struct Entry {
 
 /// Maximum number of locations listed.
 const MAX_LOCATIONS: usize = 40;
-
-impl CommandPalette {
-    /// Creates a palette of commands.
-    #[must_use]
-    pub const fn commands() -> Self {
-        Self::of(PaletteKind::Commands)
-    }
-
-    /// Creates a palette of locations in the kernel.
-    #[must_use]
-    pub const fn places() -> Self {
-        Self::of(PaletteKind::Places)
-    }
-
-    /// Creates a palette of the open function's callers and callees.
-    #[must_use]
-    pub const fn references() -> Self {
-        Self::of(PaletteKind::References)
-    }
-
-    const fn of(kind: PaletteKind) -> Self {
-        Self {
-            kind,
-            text: String::new(),
-            row: 0,
-        }
-    }
-}
 
 /// Draws the palette, if it is open.
 pub(crate) fn show(ctx: &Context, state: &mut State, commands: &mut Vec<Command>) {

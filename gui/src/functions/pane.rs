@@ -1,101 +1,19 @@
 //! The list of functions: a filter, a count, and rows drawn only while visible.
 
-use std::sync::Arc;
-
 use egui::text::LayoutJob;
 use egui::{
     Key, Modifiers, RichText, ScrollArea, Sense, TextEdit, TextFormat, Ui, accesskit::Role, vec2,
 };
 use gilk_engine::code::FunctionId;
 
+use super::{Functions, Scope};
 use crate::catalogue::{Catalogue, Finder};
 use crate::command::{Command, Destination};
-use crate::instruments_pane::DraggedInstrument;
+use crate::dragged_instrument::DraggedInstrument;
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
 use crate::worker::searcher::{folders, named};
-
-/// State of the list.
-#[derive(Debug, Default)]
-pub struct Functions {
-    /// Text of the filter.
-    pub filter: String,
-    /// The matching functions, best first.
-    pub found: Arc<Vec<FunctionId>>,
-    /// The filter that `found` answers.
-    pub answered: Option<String>,
-    /// The scope of the list.
-    pub scope: Scope,
-    /// True while the set of functions that can be hooked is being computed.
-    pub(crate) looking: bool,
-    /// The row that Enter opens.
-    pub row: usize,
-    /// Requests the keyboard focus for the filter.
-    pub focus: bool,
-    scroll_to_row: bool,
-    /// True once the source file of each function is known.
-    pub(crate) filed: bool,
-}
-
-impl Functions {
-    /// Stores the result of a search.
-    pub fn answer(&mut self, filter: String, found: Arc<Vec<FunctionId>>) {
-        self.found = found;
-        self.answered = Some(filter);
-        self.row = 0;
-        self.scroll_to_row = true;
-    }
-
-    /// Scrolls to a function's row, if it is listed.
-    pub fn reveal(&mut self, function: FunctionId) {
-        if let Some(row) = self.found.iter().position(|&found| found == function) {
-            self.row = row;
-            self.scroll_to_row = true;
-        }
-    }
-
-    /// Clears everything except the filter's text.
-    pub fn clear(&mut self) {
-        self.found = Arc::default();
-        self.answered = None;
-        self.row = 0;
-    }
-}
-
-/// Scope of the list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
-    /// Every function.
-    #[default]
-    All,
-    /// Functions with instruments of the session.
-    Touched,
-    /// Functions hit in the run on the timeline.
-    Hot,
-    /// Functions of modules.
-    Modules,
-    /// Functions whose entry can be hooked.
-    Hookable,
-}
-
-impl Scope {
-    const ALL: [(Self, &'static str, &'static str); 5] = [
-        (Self::All, "all", "every function"),
-        (
-            Self::Touched,
-            "touched",
-            "functions with instruments of the session",
-        ),
-        (Self::Hot, "hot", "functions hit in the run on the timeline"),
-        (Self::Modules, "modules", "functions of loaded modules"),
-        (
-            Self::Hookable,
-            "hookable",
-            "functions whose entry can be hooked",
-        ),
-    ];
-}
 
 /// Draws the choice of scopes.
 fn scopes(ui: &mut Ui, functions: &mut Functions) {
@@ -125,7 +43,7 @@ pub(crate) fn header(ui: &mut Ui, state: &State) {
 }
 
 /// Draws the list. `open` is the function shown in the graph.
-pub fn show(
+pub(crate) fn show(
     ui: &mut Ui,
     functions: &mut Functions,
     catalogue: Option<&Catalogue>,
@@ -281,6 +199,7 @@ fn rows(
             let Some(&id) = functions.found.get(index) else {
                 continue;
             };
+            // A result of the last image may still be listed for a frame.
             let (Some(name), Some(function)) = (catalogue.name(id), catalogue.image().function(id))
             else {
                 continue;

@@ -1,0 +1,117 @@
+//! Draws the window, frame by frame.
+
+use egui::{Context, Ui, ViewportCommand};
+
+use crate::app::App;
+use crate::command::Command;
+use crate::graph::view::metrics;
+use crate::{dialogs, menus, palette, panels, tour};
+
+impl App {
+    /// Draws a frame.
+    pub fn frame(&mut self, ui: &mut Ui) {
+        if self.state.metrics.is_none() {
+            self.state.metrics = Some(metrics(ui));
+        }
+        self.listen(ui.ctx());
+        self.request_updates();
+        let dialog_open = self.state.dialog.is_some()
+            || self.state.guard.is_some()
+            || self.state.natives.is_some()
+            || self.state.palette.is_some();
+        let mut commands = if !dialog_open {
+            menus::pressed(ui.ctx())
+        } else {
+            Vec::new()
+        };
+        self.state.timeline.hovered_note = None;
+        panels::show(ui, &mut self.state, &mut commands);
+        dialogs::show(
+            ui.ctx(),
+            &mut self.state,
+            self.workers.mail(),
+            &mut commands,
+        );
+        palette::view::show(ui.ctx(), &mut self.state, &mut commands);
+        tour::show(ui.ctx(), &mut self.state, &mut commands);
+        tour::manual(ui.ctx(), &mut self.state);
+        for command in commands {
+            self.execute(command, ui.ctx());
+        }
+        self.end_step(ui.ctx());
+        self.guard_closing(ui.ctx());
+        self.request_updates();
+        self.title(ui.ctx());
+        self.save_state(ui.ctx());
+        if let Some(mut shot) = self.shot.take() {
+            self.take_screenshot(ui.ctx(), &mut shot);
+            self.shot = Some(shot);
+        }
+        self.take_picture(ui.ctx());
+        if self.state.run.active.is_some() {
+            // The clock advances even if nothing else changes.
+            ui.ctx()
+                .request_repaint_after(std::time::Duration::from_millis(33));
+        }
+    }
+
+    /// Closes the undo step when the mouse button is released or the focus moves: one drag is one
+    /// step, and so is the text typed into a field.
+    fn end_step(&mut self, ctx: &Context) {
+        let focus = ctx.memory(|memory| memory.focused());
+        let released = ctx.input(|input| input.pointer.any_released());
+        if released || focus != self.focus {
+            self.focus = focus;
+            self.state.document.close_step();
+        }
+    }
+
+    fn guard_closing(&mut self, ctx: &Context) {
+        if ctx.input(|input| input.viewport().close_requested()) && !self.leaving {
+            self.state.finish_note();
+            if self.state.document.unsaved() {
+                ctx.send_viewport_cmd(ViewportCommand::CancelClose);
+                self.execute(Command::Quit, ctx);
+            } else {
+                self.leaving = true;
+            }
+        }
+    }
+
+    fn title(&self, ctx: &Context) {
+        let session = &self.state.document.session().name;
+        let mark = if self.state.document.unsaved() {
+            "● "
+        } else {
+            ""
+        };
+        let title = format!("{mark}{session} – GILK");
+        let id = egui::Id::unique("window title");
+        if ctx.data(|data| data.get_temp::<String>(id)).as_ref() != Some(&title) {
+            ctx.send_viewport_cmd(ViewportCommand::Title(title.clone()));
+            ctx.data_mut(|data| data.insert_temp(id, title));
+        }
+    }
+}
+
+impl eframe::App for App {
+    fn raw_input_hook(&mut self, _ctx: &Context, input: &mut egui::RawInput) {
+        if self.shot.is_some() {
+            // The resting position of the pointer is not part of the picture.
+            input.events.retain(|event| {
+                !matches!(
+                    event,
+                    egui::Event::PointerMoved(_) | egui::Event::MouseMoved(_)
+                )
+            });
+        }
+    }
+
+    fn ui(&mut self, ui: &mut Ui, _frame: &mut eframe::Frame) {
+        self.frame(ui);
+    }
+
+    fn on_exit(&mut self, _gl: Option<&eframe::glow::Context>) {
+        self.end();
+    }
+}

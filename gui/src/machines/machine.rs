@@ -1,0 +1,88 @@
+//! State of the additional machines.
+
+use std::sync::Arc;
+
+use gilk_engine::VerifiedPlan;
+use ilk_driver::client::TargetAddress;
+
+use super::together::{Member, Together};
+use crate::catalogue::Catalogue;
+use crate::target_state::TargetState;
+use crate::worker::machine_planner;
+
+/// The additional machines, and the session that runs on all machines.
+#[derive(Debug, Default)]
+pub struct Machines {
+    /// The machines, in the order in which they were added.
+    pub others: Vec<Machine>,
+    /// The running session on all machines, or the last one.
+    pub together: Option<Together>,
+    /// The name given to the target, if any.
+    pub(crate) first: Option<String>,
+}
+
+/// An additional machine.
+#[derive(Debug)]
+pub struct Machine {
+    /// Number of its thread, unique among all targets.
+    pub number: u64,
+    /// Address of its agent.
+    pub place: TargetAddress,
+    /// Status of its target.
+    pub target: TargetState,
+    /// Its image, once it is loaded.
+    pub catalogue: Option<Arc<Catalogue>>,
+    /// The plan of the session for it, or the errors.
+    pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
+    /// The document and revision of the last plan request.
+    pub(super) requested: Option<(u64, u64)>,
+    /// Number of the last plan request.
+    pub(super) request: u64,
+    pub(super) planner: Option<machine_planner::Planner>,
+}
+
+impl Machine {
+    /// Returns the machine's name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match &self.target {
+            TargetState::Ready(info) => info.host.clone(),
+            _ => self.place.display_name(),
+        }
+    }
+
+    /// Returns the reason why a session cannot run on it, if any.
+    fn hindrance(&self) -> Option<String> {
+        let name = self.name();
+        match (&self.target, &self.outcome) {
+            (TargetState::Ready(_), Some(Ok(_))) => None,
+            (TargetState::Ready(_), Some(Err(wrong))) => {
+                Some(format!("On {name}: {}", wrong.join(" ")))
+            }
+            (TargetState::Ready(_), None) => {
+                Some(format!("The session is being planned for {name}."))
+            }
+            (TargetState::Lost(_) | TargetState::None | TargetState::Offline, _) => Some(format!(
+                "{name} is lost; reconnect or remove it in the bar below the menus."
+            )),
+            (TargetState::Busy(_), _) => Some(format!("{name} is not ready yet.")),
+        }
+    }
+
+    /// Returns the machine's part in the last run.
+    pub(crate) fn part<'a>(&self, together: Option<&'a Together>) -> Option<&'a Member> {
+        together?.member(self.number)
+    }
+}
+
+impl Machines {
+    /// Returns the reason why a session cannot start on all machines, if any.
+    pub(crate) fn hindrance(&self) -> Option<String> {
+        self.others.iter().find_map(Machine::hindrance)
+    }
+
+    /// Returns the machine with that number.
+    pub(super) fn of(&mut self, number: u64) -> Option<&mut Machine> {
+        self.others.iter_mut().find(|one| one.number == number)
+    }
+}

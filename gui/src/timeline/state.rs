@@ -1,0 +1,181 @@
+//! State of the timeline pane: the recording, the view, the markers, and the note being edited.
+
+use gilk_samples::histogram::Histogram;
+use gilk_samples::level::Average;
+
+use super::heat::Heats;
+use super::order::Stack;
+use super::{Range, Record};
+use crate::document::Note;
+
+/// State of the pane.
+#[derive(Debug)]
+pub struct Timeline {
+    /// The recording shown, if any.
+    pub record: Option<Record>,
+    /// The time range in view.
+    pub range: Range,
+    /// Keeps the newest samples in view.
+    pub follow: bool,
+    /// Scroll offset of the lanes in points.
+    pub(super) scroll: f32,
+    /// The markers A and B, in seconds.
+    pub markers: [Option<f64>; 2],
+    /// The note being edited.
+    pub(super) writing: Option<NoteEdit>,
+    /// The note under the pointer.
+    pub(crate) hovered_note: Option<usize>,
+    /// The lane selected last.
+    pub chosen: Option<u64>,
+    /// Requests a scroll to the lanes of the selected block.
+    pub(crate) reveal: bool,
+    /// Time at the pointer, while it is over the lanes.
+    pub(super) pointer: Option<f64>,
+    pub(super) histogram: Option<CachedHistogram>,
+    /// Cached averages of levels between the markers.
+    pub(super) averages: Vec<CachedAverage>,
+    /// True while a range is being dragged.
+    pub(super) ranging: bool,
+    /// Order of the lanes.
+    pub stack: Stack,
+    pub(super) heats: Heats,
+    /// True if the user hid the totals.
+    pub(super) totals_hidden: bool,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self {
+            record: None,
+            range: Range::whole(10.0),
+            follow: true,
+            scroll: 0.0,
+            markers: [None; 2],
+            writing: None,
+            hovered_note: None,
+            chosen: None,
+            reveal: false,
+            pointer: None,
+            histogram: None,
+            averages: Vec::new(),
+            ranging: false,
+            stack: Stack::default(),
+            heats: Heats::default(),
+            totals_hidden: false,
+        }
+    }
+}
+
+/// A computed histogram, with its key: lane, first tick, last tick, number of samples.
+#[derive(Clone, Debug)]
+pub(super) struct CachedHistogram {
+    pub(super) of: (u64, u64, u64, u64),
+    pub(super) histogram: Histogram,
+}
+
+/// A computed average of a level, with its key: lane, first tick, last tick, number of samples.
+pub(super) type CachedAverage = ((u64, u64, u64, u64), Option<Average>);
+
+/// A note being edited, with its index if it exists already.
+#[derive(Clone, Debug)]
+pub(crate) struct NoteEdit {
+    pub(crate) place: Option<usize>,
+    pub(crate) note: Note,
+}
+
+impl Timeline {
+    /// Opens a recording and shows all of it.
+    pub fn open(&mut self, record: Record) {
+        self.range = Range::whole(record.duration);
+        self.follow = true;
+        self.scroll = 0.0;
+        (self.markers, self.chosen) = ([None; 2], None);
+        self.heats.clear();
+        self.averages.clear();
+        self.totals_hidden = false;
+        self.record = Some(record);
+    }
+
+    /// Changes the order of the lanes.
+    pub(crate) fn stack_by(&mut self, stack: Stack) {
+        self.stack = stack;
+        // The key of a thread may be the key of a CPU.
+        self.heats.clear();
+        self.scroll = 0.0;
+    }
+
+    /// Shows the recorded range, or the whole session if the recorded range is in view already.
+    pub fn fit(&mut self) {
+        let Some(record) = &self.record else { return };
+        let whole = Range::whole(record.duration);
+        // During a run the recorded range grows.
+        let recorded = record.recorded().filter(|_| record.now.is_none());
+        let recorded = recorded.map_or(whole, |(first, last)| Range::around(first, last));
+        self.range = if self.range == recorded {
+            whole
+        } else {
+            recorded
+        };
+        self.scroll = 0.0;
+    }
+
+    /// Ends the session's range at `seconds`, after a run was stopped.
+    pub(crate) fn stopped_at(&mut self, seconds: f64) {
+        if let Some(record) = &mut self.record {
+            record.duration = seconds.max(1e-6);
+            if self.follow {
+                self.range = Range::whole(record.duration);
+            }
+        }
+    }
+
+    /// Scrolls to the newest samples, if requested.
+    pub(super) fn follow_newest(&mut self) {
+        let Some(now) = self.record.as_ref().and_then(|record| record.now) else {
+            return;
+        };
+        let width = self.range.width();
+        if self.follow && (now > self.range.end - 0.04 * width || now < self.range.start) {
+            self.range.end = now + 0.04 * width;
+            self.range.start = self.range.end - width;
+        }
+    }
+
+    /// Sets marker A (0) or B (1) at the pointer, or in the middle of the view.
+    pub fn mark(&mut self, which: usize) {
+        let at = self.pointed();
+        if let Some(marker) = self.markers.get_mut(which) {
+            *marker = Some(at);
+        }
+    }
+
+    /// Returns the range between the markers, if both are set.
+    #[must_use]
+    pub fn span(&self) -> Option<(f64, f64)> {
+        let [Some(a), Some(b)] = self.markers else {
+            return None;
+        };
+        Some((a.min(b), a.max(b)))
+    }
+
+    /// Starts a note at the pointer, or in the middle of the view.
+    pub fn annotate(&mut self) {
+        self.writing = Some(NoteEdit {
+            place: None,
+            note: Note {
+                at: self.pointed(),
+                text: String::new(),
+            },
+        });
+    }
+
+    fn pointed(&self) -> f64 {
+        let middle = (self.range.start + self.range.end) / 2.0;
+        self.pointer.unwrap_or(middle)
+    }
+
+    /// Ends the edit of a note and returns it.
+    pub(crate) fn finish_note(&mut self) -> Option<NoteEdit> {
+        self.writing.take()
+    }
+}

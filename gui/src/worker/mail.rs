@@ -1,0 +1,163 @@
+//! Messages from workers to the window, and the means to send them from a thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+use gilk_engine::cfg::BlockIndex;
+use gilk_engine::code::FunctionId;
+use gilk_engine::placement::Comparison;
+use gilk_engine::{Session, VerifiedPlan};
+use gilk_instruments::Definition;
+use gilk_samples::clocks::Reading;
+use gilk_samples::metadata::{Clock, Metadata};
+use ilk_driver::client::{Summary, TargetInfo};
+use ilk_driver::sources::Sources;
+
+use crate::Error;
+use crate::call_graph::CallGraph;
+use crate::catalogue::Catalogue;
+use crate::document::Edited;
+use crate::graph::Scene;
+use crate::sidecar::Sidecar;
+use crate::timeline::Opened;
+
+/// A message from a worker to the window.
+#[derive(Debug)]
+pub enum Message {
+    /// From the target with that number; messages of earlier targets are ignored.
+    Target(u64, TargetNews),
+    /// Result of a search: its filter, and the functions.
+    Found(String, Arc<Vec<FunctionId>>),
+    /// A function's graph, with the block to select; `None` if the kernel lacks the function.
+    Scene(FunctionId, Option<Arc<Scene>>, Option<BlockIndex>),
+    /// The plan of a session or its errors, with its revision and the cost of each function in
+    /// place and whole.
+    Planned(
+        u64,
+        Result<Arc<VerifiedPlan>, Vec<String>>,
+        BTreeMap<String, Comparison>,
+    ),
+    /// The plan for an additional machine: the machine's number, the revision, the plan or its
+    /// errors.
+    PlannedForMachine(u64, u64, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// A session that was read, with its sidecar.
+    SessionRead(PathBuf, Result<Session, Error>, Option<Box<Sidecar>>),
+    /// The plan with the inspector's instrument added, or its errors, with the request's number.
+    Previewed(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// The plan of the inspector's instrument alone, or its errors, with the request's number.
+    Offered(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// The plan of the editor's instrument, or its errors, with the request's number.
+    Compiled(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// An instrument's source that was read.
+    SourceRead(PathBuf, Result<String, Error>),
+    /// An object file with instruments that was read.
+    Natives(PathBuf, Result<Vec<Definition>, Error>),
+    /// Result of writing an instrument's source.
+    SourceWritten(PathBuf, Result<(), Error>),
+    /// Result of an export.
+    Exported(PathBuf, Result<(), Error>),
+    /// Progress of the export of a recording.
+    Exporting(gilk_samples::export::Progress),
+    /// The call graph of the target with that number.
+    CallGraph(u64, Arc<CallGraph>),
+    /// The functions with a hookable entry, of the target with that number.
+    Hookable(u64, Arc<BTreeSet<FunctionId>>),
+    /// Debug information of the target with that number.
+    Sources(u64, Result<Arc<Sources>, Error>),
+    /// Progress of reading debug information, from 0 to 1, for the target with that number.
+    SourcesProgress(u64, f32),
+    /// The end of reading debug information, with the source file of every function, if there is
+    /// any.
+    SourceFiles(u64, Option<Arc<Vec<Arc<str>>>>),
+    /// The plan of a counting session, or its errors.
+    Counting(Session, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// A failure to write persistent state.
+    NotSaved(Error),
+    /// Result of writing a session file, with the contents written.
+    SessionWritten(PathBuf, Edited, Result<(), Error>),
+    /// Progress of reading a recording: samples so far, and in total.
+    RecordingProgress(u64, u64),
+    /// A recording that was read.
+    Recording(PathBuf, Result<Box<Opened>, Error>),
+    /// The path chosen in the desktop's file dialog, if any.
+    Picked(Option<PathBuf>),
+    /// Result of writing a screenshot.
+    Pictured(Result<(), Error>),
+}
+
+/// A message from a target's thread.
+#[derive(Debug)]
+pub enum TargetNews {
+    /// Progress of connecting.
+    Step(Progress),
+    /// The image: symbols and text are loaded.
+    Image(Arc<Catalogue>),
+    /// New lines of the lab's console.
+    Console(Vec<String>),
+    /// The agent replied.
+    Connected(TargetInfo),
+    /// The target failed; its thread has ended.
+    Failed(Error),
+    /// The target was cancelled; its thread has ended.
+    Cancelled,
+    /// A session has started; its samples go to the index in its order. Has the session's metadata.
+    Started(Result<Box<Metadata>, Error>),
+    /// A session has started on one of several machines: the clock, and its first reading.
+    Begun(Clock, Reading),
+    /// The session has ended.
+    Ended(Result<Box<Summary>, Error>),
+}
+
+/// Progress of a task.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Name of the step, e.g. `boot`.
+    pub name: String,
+    /// Index of the step, and the number of steps.
+    pub step: (usize, usize),
+    /// Details for the user.
+    pub detail: String,
+    /// Share of the whole task, from 0 to 1.
+    pub overall: f32,
+}
+
+/// Sender of messages to the window; every message wakes the window.
+#[derive(Clone)]
+pub struct Mail {
+    sender: Sender<Message>,
+    ctx: egui::Context,
+}
+
+impl Mail {
+    /// Creates a sender to the window drawn by `ctx`.
+    pub(super) const fn new(sender: Sender<Message>, ctx: egui::Context) -> Self {
+        Self { sender, ctx }
+    }
+
+    /// Requests a frame because shared state has changed.
+    pub fn wake(&self) {
+        self.ctx.request_repaint();
+    }
+
+    /// Sends a message, which is dropped if the window is closed.
+    pub fn send(&self, message: Message) {
+        if self.sender.send(message).is_ok() {
+            self.ctx.request_repaint();
+        }
+    }
+}
+
+/// Starts a named thread. If the system has no thread left, the task is dropped with a message; the
+/// window stays usable.
+pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
+    let started = std::thread::Builder::new()
+        .name(format!("gilk {name}"))
+        .spawn(work);
+    if let Err(error) = started {
+        eprintln!(
+            "The thread {name} could not be started: {error}. End other programs and start gilk again."
+        );
+    }
+}
