@@ -66,7 +66,7 @@ impl Instrument {
                 let found = library.get(&name)?;
                 let Some(text) = found.text() else {
                     bail!(
-                        "{name} is of an older form and has no source; `ilk instrument list` says what it does."
+                        "{name} is a native function and has no source; `ilk instrument list` describes it."
                     );
                 };
                 write!(out, "{text}")?;
