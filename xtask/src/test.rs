@@ -160,7 +160,7 @@ fn jobs(extent: Extent, cores: usize) -> Vec<Job> {
         Job::step("kernel", saved).after(&["lab"]).rank(9e7),
         Job::step("later kernel", saved_later)
             .after(&["kernel"])
-            .rank(400.0),
+            .rank(9e6),
         Job::step("experiments", move |log| {
             evaluate::quickly(extent == Extent::Long, log)
         })
