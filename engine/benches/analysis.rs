@@ -33,7 +33,7 @@ fn saved() -> Option<LiveParts> {
     }
 }
 
-/// The graphs of all functions, and if asked for, what is live in them.
+/// The graphs of all functions, and their liveness if `live`.
 fn whole(image: &Image, threads: usize, live: bool) -> Vec<(Cfg, Option<Liveness>)> {
     let analysis = Analysis::new(image);
     let one = |function: &Function| {

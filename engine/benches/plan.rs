@@ -1,5 +1,5 @@
-//! How long it takes to plan and verify 1,000 splices in a stock kernel. `GILK_IMAGE` names the
-//! image (what `ilk lab` reads from a running kernel, as postcard).
+//! Time to plan and verify 1,000 splices in a stock kernel. `GILK_IMAGE` names the
+//! image (as `ilk dump` saves it).
 
 #![allow(missing_docs, reason = "criterion's macros write the items")]
 #![allow(

@@ -132,6 +132,11 @@ fn jobs(extent: Extent, cores: usize) -> Vec<Job> {
         })
         .after(&["build and lints"])
         .rank(1.0),
+        Job::step("circles of files", |log| {
+            log.run(Command::new(tool::target().join("debug/xtask")).arg("circles"))
+        })
+        .after(&["build and lints"])
+        .rank(1.0),
         Job::step("documentation and its examples", documentation::check)
             .after(&["build and lints"])
             .rank(60.0),

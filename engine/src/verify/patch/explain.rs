@@ -4,18 +4,14 @@ use crate::verify::reason::Reason;
 use iced_x86::Instruction;
 
 use super::hit::Progress;
-use super::phase::{By, Goal};
+use super::phase::{Aim, By};
 use super::walk::Walk;
 use crate::Addr;
 use crate::placement::Point;
 
 impl Walk<'_> {
     /// Adds the expected instruction to a reason.
-    pub(crate) fn explain(
-        &self,
-        why: Reason,
-        at: (Option<Point>, usize, Progress, Goal),
-    ) -> Reason {
+    pub(crate) fn explain(&self, why: Reason, at: (Option<Point>, usize, Progress, Aim)) -> Reason {
         let (point, done, progress, goal) = at;
         if let Some(expected) = point.and_then(|point| self.list(point).get(done)) {
             return Reason::Unfinished {
@@ -36,7 +32,7 @@ impl Walk<'_> {
     }
 
     /// Returns the reason for an instruction in place of an original one.
-    pub(crate) fn should(&self, instruction: &Instruction, goal: Goal) -> Reason {
+    pub(crate) fn should(&self, instruction: &Instruction, goal: Aim) -> Reason {
         let because = self
             .not_yet
             .as_ref()
@@ -54,7 +50,7 @@ impl Walk<'_> {
         self.not_yet.clone().unwrap_or(Reason::Internal { missing })
     }
 
-    fn awaited(&self, goal: Goal) -> String {
+    fn awaited(&self, goal: Aim) -> String {
         match (goal.by, self.originals.instruction(goal.at)) {
             (By::Text { .. }, _) => format!("the jump to {}", Addr(goal.at)),
             (By::Copy(_), Some((_, original))) => {

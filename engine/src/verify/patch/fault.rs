@@ -4,7 +4,7 @@
 use crate::verify::reason::Reason;
 use iced_x86::Instruction;
 
-use super::phase::Goal;
+use super::phase::Aim;
 use super::state::AbstractState;
 use super::walk::Walk;
 use crate::Addr;
@@ -50,7 +50,7 @@ impl Walk<'_> {
         instruction: &Instruction,
         (routine, original): (&Routine, &DecodedInsn),
         state: &AbstractState,
-        (goal, copy): (Goal, usize),
+        (goal, copy): (Aim, usize),
     ) -> Result<(), Reason> {
         let Some(to) = fixup(routine, original)? else {
             return Ok(());

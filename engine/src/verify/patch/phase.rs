@@ -7,7 +7,7 @@ use crate::verify::reason::Reason;
 
 /// The position of the original code that control in the patch corresponds to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Goal {
+pub(crate) struct Aim {
     /// Its next instruction.
     pub(crate) at: u64,
     pub(crate) by: By,
@@ -32,10 +32,10 @@ pub(crate) enum Phase {
         point: Option<Point>,
         done: usize,
         progress: Progress,
-        goal: Goal,
+        goal: Aim,
     },
     /// Control is between two original instructions, and no instrument is left to run.
-    Straight(Goal),
+    Straight(Aim),
     /// The count of the static key at the goal has been compared with zero.
     Keyed { at: u64, copy: usize },
     /// The return address of the call at `at` is pushed; the jump to the callee follows.

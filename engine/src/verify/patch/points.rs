@@ -1,7 +1,7 @@
 //! The position in the original code during a walk, and the instruments of its points.
 
 use super::hit::{Expected, Progress};
-use super::phase::{By, Goal, Phase};
+use super::phase::{Aim, By, Phase};
 use super::walk::Walk;
 use crate::placement::{InsnEdge, Point, Splice};
 use crate::verify::reason::Reason;
@@ -33,7 +33,7 @@ impl<'a> Walk<'a> {
 
     /// Takes an edge of the original code out of an instruction of a copy; returns the point on the
     /// edge and the position after it. `next` is whether it falls through.
-    pub(crate) fn cross(&mut self, from: u64, to: u64, copy: usize, next: bool) -> (Point, Goal) {
+    pub(crate) fn cross(&mut self, from: u64, to: u64, copy: usize, next: bool) -> (Point, Aim) {
         let edge = InsnEdge {
             from: Addr(from),
             to: Addr(to),
@@ -60,7 +60,7 @@ impl<'a> Walk<'a> {
         if self.facts.edges.last() != Some(&(edge, leaves)) {
             self.facts.edges.push((edge, leaves));
         }
-        (Point::On(edge), Goal { at: to, by })
+        (Point::On(edge), Aim { at: to, by })
     }
 
     /// Returns the phase after `done` instruments of a point, possibly that of the next point.
@@ -70,7 +70,7 @@ impl<'a> Walk<'a> {
         mut point: Option<Point>,
         mut done: usize,
         progress: Progress,
-        mut goal: Goal,
+        mut goal: Aim,
     ) -> Result<Phase, Reason> {
         let any = |point| !self.list(point).is_empty();
         let mut straight = !point.is_some_and(any);
@@ -109,7 +109,7 @@ impl<'a> Walk<'a> {
 
     /// Returns the position after a jump, or after the bytes of the tracer in its site, which have
     /// no other effect.
-    fn passed(&mut self, goal: Goal) -> Option<(Point, Goal)> {
+    fn passed(&mut self, goal: Aim) -> Option<(Point, Aim)> {
         let By::Copy(copy) = goal.by else { return None };
         if self.site.splice == Splice::Tracer && copy == 0 && goal.at == self.site.displaced.start.0
         {

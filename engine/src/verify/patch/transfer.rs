@@ -5,7 +5,7 @@ use crate::verify::reason::Reason;
 use iced_x86::{Code, ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::equivalence::{same, same_condition};
-use super::phase::{By, Goal, Phase};
+use super::phase::{Aim, By, Phase};
 use super::state::AbstractState;
 use super::walk::Walk;
 use crate::Addr;
@@ -21,7 +21,7 @@ impl Walk<'_> {
         &mut self,
         instruction: &Instruction,
         state: &AbstractState,
-        goal: Goal,
+        goal: Aim,
     ) -> Result<bool, Reason> {
         let copy = match goal.by {
             By::Text { from } => return self.leave(instruction, state, from, goal.at),
@@ -85,7 +85,7 @@ impl Walk<'_> {
     }
 
     /// Returns whether it is a nop before a return that must keep its half of a cache line.
-    pub(crate) fn is_before_return(&self, instruction: &Instruction, goal: Goal) -> bool {
+    pub(crate) fn is_before_return(&self, instruction: &Instruction, goal: Aim) -> bool {
         let returns = |(_, original): (&Routine, &DecodedInsn)| {
             original.instruction.flow_control() == FlowControl::Return
         };

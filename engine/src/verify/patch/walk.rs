@@ -13,7 +13,7 @@ use iced_x86::Instruction;
 use super::hit::Progress;
 use super::joins::{Joins, NodeId};
 use super::machine::{BranchWay, InstrumentMachine, MachineFlow};
-use super::phase::{BrokenRule, By, Facts, Goal, Lists, Node, Phase};
+use super::phase::{Aim, BrokenRule, By, Facts, Lists, Node, Phase};
 use super::scan::Scan;
 use super::state::AbstractState;
 use super::unwind;
@@ -126,7 +126,7 @@ impl<'a> Walk<'a> {
     pub(crate) fn run(&mut self) -> Result<(), BrokenRule> {
         unwind::order(self.machine.layout, self.rows).map_err(|why| (self.span.start, why))?;
         let start = AbstractState::original(Mask::NONE);
-        let goal = Goal {
+        let goal = Aim {
             at: self.site.displaced.start.0,
             by: By::Copy(0),
         };
@@ -260,7 +260,7 @@ impl<'a> Walk<'a> {
     pub(crate) fn continue_at(
         &mut self,
         to: u64,
-        (point, goal): (Point, Goal),
+        (point, goal): (Point, Aim),
         state: AbstractState,
     ) -> Result<(), Reason> {
         let phase = self.settled(Some(point), 0, Progress::default(), goal)?;
@@ -278,9 +278,9 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns whether no instrument is on the way to the goal, and the goal is the text at `to`.
-    pub(crate) fn leads_out(&mut self, to: u64, way: (Point, Goal)) -> Result<bool, Reason> {
+    pub(crate) fn leads_out(&mut self, to: u64, way: (Point, Aim)) -> Result<bool, Reason> {
         let phase = self.settled(Some(way.0), 0, Progress::default(), way.1)?;
-        Ok(matches!(phase, Phase::Straight(Goal { at, by: By::Text { .. } }) if at == to))
+        Ok(matches!(phase, Phase::Straight(Aim { at, by: By::Text { .. } }) if at == to))
     }
 
     /// Returns whether every live register has its value of the original code.
@@ -304,7 +304,7 @@ impl<'a> Walk<'a> {
         since: Option<NodeId>,
         instruction: &Instruction,
         mut state: AbstractState,
-        at: (Option<Point>, usize, Progress, Goal),
+        at: (Option<Point>, usize, Progress, Aim),
     ) -> Result<(), Reason> {
         let (point, done, progress, goal) = at;
         let expected = point.and_then(|point| self.list(point).get(done));
@@ -353,7 +353,7 @@ impl<'a> Walk<'a> {
         point: Option<Point>,
         done: usize,
         progress: Progress,
-        goal: Goal,
+        goal: Aim,
     ) -> Result<Phase, Reason> {
         Ok(match self.settled(point, done, progress, goal)? {
             Phase::Straight(goal) => Phase::Instruments {
@@ -371,7 +371,7 @@ impl<'a> Walk<'a> {
         since: Option<NodeId>,
         to: u64,
         state: AbstractState,
-        at: (Option<Point>, usize, Progress, Goal),
+        at: (Option<Point>, usize, Progress, Aim),
         failed: bool,
     ) -> Result<(), Reason> {
         if !self.span.contains(Addr(to)) {
