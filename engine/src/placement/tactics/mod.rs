@@ -23,6 +23,7 @@ use iced_x86::FlowControl;
 use super::availability::Availability;
 use super::body::Body;
 use super::ids::{BlockId, InsnId};
+use super::tactic::Tactic;
 use crate::cfg::BlockEnd;
 use crate::{HookType, Refusal, Rule};
 use search::{Approach, EventTactic, Moment, Search, nothing};
@@ -87,13 +88,8 @@ impl Search<'_, '_> {
             };
             first = Some(match first {
                 None => next,
-                // Only a block's last branch has instructions before it that may be a call.
-                Some(_)
-                    if matches!(moment, Moment::Branch { .. })
-                        && next.rule == Rule::PostAfterCall =>
-                {
-                    next
-                }
+                // The last instruction before the block's branch may be a call, which explains the refusal better.
+                Some(_) if entry.tactic == Tactic::Edges && is_after_call(moment, &next) => next,
                 Some(mut first) => {
                     first.why =
                         format!("{}; {}: {} ({})", first.why, entry.also, next.why, next.at);
@@ -106,6 +102,15 @@ impl Search<'_, '_> {
             Refusal::new(Rule::NothingToDisplace, self.body.start(moment.at()), why)
         }))
     }
+}
+
+/// Returns whether a refusal is about a call before the branch that ends a block.
+fn is_after_call(moment: Moment, refusal: &Refusal) -> bool {
+    let has_others = match moment {
+        Moment::Branch { begin, last, .. } => begin.is_some_and(|begin| begin < last),
+        Moment::Before(_) | Moment::Leaves { .. } => false,
+    };
+    has_others && refusal.rule == Rule::PostAfterCall
 }
 
 /// The start of a block.
