@@ -354,7 +354,7 @@ impl<'a> Body<'a> {
 
     /// The first instruction of a block; `None` past the last block.
     pub(super) fn first_of(&self, block: BlockId) -> Option<InsnId> {
-        self.firsts.get(block).copied()
+        self.firsts.find(block).copied()
     }
 
     /// The instruction that begins at `at`.

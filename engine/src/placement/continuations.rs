@@ -94,7 +94,7 @@ impl Continuations {
 
     /// The continuations of a site, sorted.
     pub(super) fn of_site(&self, site: DraftId) -> &[CopyRun] {
-        self.by_site.get(site).map_or(&[], Vec::as_slice)
+        self.by_site.find(site).map_or(&[], Vec::as_slice)
     }
 
     /// All edges after which patches continue, sorted.

@@ -367,12 +367,12 @@ pub fn place_in_styles(
         }
     }
     let parts = || positions.iter().map(|position| position.part);
-    let style = |part: PartId| chosen.get(part).copied().unwrap_or_default();
+    let style = |part: PartId| chosen.find(part).copied().unwrap_or_default();
     Styled {
         solution,
         styles: parts().map(style).collect(),
         compared: parts()
-            .map(|part| compared.get(part).cloned().flatten())
+            .map(|part| compared.find(part).cloned().flatten())
             .collect(),
     }
 }
