@@ -91,10 +91,7 @@ fn plans_match_their_files() {
             fs::write(&path, &found).unwrap();
         } else {
             let differing = text.lines().zip(found.lines()).position(|(a, b)| a != b);
-            let line = differing.map_or_else(
-                || text.lines().count().min(found.lines().count()),
-                |line| line,
-            );
+            let line = differing.unwrap_or_else(|| text.lines().count().min(found.lines().count()));
             let at = |text: &str| text.lines().nth(line).unwrap_or("(end)").to_owned();
             let _ = writeln!(
                 failures,

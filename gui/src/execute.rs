@@ -103,7 +103,7 @@ impl App {
                 }
             }
             Command::AddToEveryBlock => {
-                self.put_draft(Destination::EveryBlock(self.state.draft.hook))
+                self.put_draft(Destination::EveryBlock(self.state.draft.hook));
             }
             Command::FitTimeline => self.state.timeline.fit(),
             Command::MarkA if self.state.timeline.record.is_some() => self.state.timeline.mark(0),

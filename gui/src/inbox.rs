@@ -106,7 +106,7 @@ impl App {
                 self.state.natives = Some(Natives { path, definitions });
             }
             Message::Natives(_, Err(error)) => {
-                self.state.notify(NoticeKind::Bad, error.to_string())
+                self.state.notify(NoticeKind::Bad, error.to_string());
             }
             Message::SourceWritten(path, Ok(())) => {
                 let words = format!("{} is written.", path.display());
