@@ -358,7 +358,7 @@ fn an_unreachable_ssh_host_is_reported_with_the_message_of_ssh() {
     harness.run_steps(3);
     assert!(
         harness
-            .query_all_by_label_contains("that is no host")
+            .query_all_by_label_contains("the host name is empty")
             .next()
             .is_some()
     );

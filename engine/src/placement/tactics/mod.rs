@@ -2,7 +2,7 @@
 //!
 //! [`EVENTS`] lists those that make a hook's event observable, in the order in which they are tried. A short
 //! splice gets its bounce in a slot that [`super::offers`] collects, in order of cost. A new tactic is a file, a
-//! variant of [`Tactic`](super::Tactic) and an entry in one of the two; [`Tactics::without`](super::Tactics::without)
+//! variant of [`Tactic`] and an entry in one of the two; [`Tactics::without`](super::Tactics::without)
 //! switches it off.
 
 pub(super) mod arrivals;

@@ -47,7 +47,7 @@ id!(
 );
 
 /// The origin of bits. A read of memory or of a clock is named by the instruction that executed it
-/// last: see [`State::forget`](crate::verify::patch::state::State::forget).
+/// last: see `State::forget` of `patch::state`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Atom {
     /// Value of this register in the original code.

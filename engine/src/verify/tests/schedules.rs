@@ -269,7 +269,7 @@ fn identifiers_counters_and_the_target() {
         plan.layout.slots_log2 -= 1;
         plan.layout.stride_log2 -= 1;
     });
-    refused(&image, &plan, "OtherExchange: Patch", |plan| {
+    refused(&image, &plan, "OtherMaximum: Patch", |plan| {
         std::mem::swap(&mut plan.layout.head, &mut plan.layout.limit);
     });
     refused(&image, &plan, "OutsideSample: Patch", |plan| {
