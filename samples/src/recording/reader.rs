@@ -167,8 +167,10 @@ impl Recording {
             .sample_blocks()
             .filter(|block| block.first < t0)
             .collect();
-        blocks.sort_unstable_by_key(|block| (Reverse(block.last), Reverse(block.cpu)));
-        // Of two samples at one tick the one on the higher CPU is later, as in `merged`.
+        // Of two samples at one tick the one on the higher CPU is later, as in `merged`, and of two on
+        // one CPU the one in the later block.
+        blocks.reverse();
+        blocks.sort_by_key(|block| (Reverse(block.last), Reverse(block.cpu)));
         let mut found: HashMap<u64, (u64, u16, u64)> = HashMap::new();
         let mut reader = BlockReader::default();
         for block in blocks {

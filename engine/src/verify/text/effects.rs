@@ -167,7 +167,7 @@ pub(crate) fn of(
 /// Returns whether the instruction is handled outside of this kernel, by rules of its own for all
 /// registers: by hypervisors (some of which intercept ports), firmware, enclaves, other modes of
 /// the processor.
-fn is_answered(instruction: &Instruction) -> bool {
+pub(crate) fn is_answered(instruction: &Instruction) -> bool {
     let io = matches!(
         instruction.mnemonic(),
         Mnemonic::In

@@ -160,6 +160,15 @@ impl CallFrame {
                 self.set(first, value);
             }
             Code::Popfq => drop(self.pop()?),
+            Code::Pop_rm64 => {
+                let value = self.pop()?;
+                if whole(first).is_some() {
+                    self.set(first, value);
+                } else {
+                    // An address relative to rsp is that after the word was popped.
+                    self.store(instruction, info)?;
+                }
+            }
             Code::Leaveq => {
                 self.words[RSP] = self.words[RBP];
                 self.words[RBP] = self.pop()?;
@@ -174,8 +183,12 @@ impl CallFrame {
                 let result = self.result(instruction);
                 self.store(instruction, info)?;
                 let (_, _, changes) = effects::of(info, instruction);
+                // No port, hypervisor or firmware that answers the kernel moves its stack pointer.
+                let keeps_stack =
+                    self.protected == Callers::ReturnAddress && effects::is_answered(instruction);
                 for (word, number) in self.words.iter_mut().zip(0..) {
-                    if changes.has_register(number) {
+                    let is_kept = keeps_stack && usize::from(number) == RSP;
+                    if changes.has_register(number) && !is_kept {
                         *word = FrameWord::Any;
                     }
                 }
