@@ -1,6 +1,6 @@
 //! The lab: a stock kernel in QEMU with the module, the agent and the workloads.
 //!
-//! [`prepare`] downloads or builds the parts of a lab and caches them; [`Lab::boot`] boots it;
+//! [`prepare()`] downloads or builds the parts of a lab and caches them; [`Lab::boot`] boots it;
 //! `client::Connection::connect` to [`Lab::socket`] connects to its agent. Nothing here needs root,
 //! and nothing touches the host's own kernel.
 //!

@@ -10,7 +10,7 @@ pub const STEPS: [&str; 6] = [
     "boot",
 ];
 
-/// Progress of a lab. [`super::prepare`] performs the first four of [`STEPS`], [`super::Lab::boot`]
+/// Progress of a lab. [`super::prepare()`] performs the first four of [`STEPS`], [`super::Lab::boot`]
 /// the rest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
