@@ -116,8 +116,8 @@ impl fmt::Display for Faults {
 
 impl std::error::Error for Faults {}
 
-/// The known name that differs in the fewest letters, if it is like the unknown one at all.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// Returns the known name that differs in the fewest letters, if it is like the unknown one at all.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Long names are never typed wrong in most of their letters, and comparing takes their product.
     if name.len() > 64 {
         return None;

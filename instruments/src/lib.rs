@@ -53,7 +53,7 @@ mod types;
 pub use check::Context;
 pub use definition::{Definition, Program, Stand};
 pub use error::{Error, Result};
-pub use fault::{Fault, Faults};
+pub use fault::{Fault, Faults, nearest};
 pub use library::Library;
 pub use native::{Native, Parameter};
 pub use source::Source;

@@ -4,35 +4,36 @@ use std::collections::BTreeMap;
 
 use gilk_instruments::program::Input;
 
-use super::error::{internal, refused};
+use super::error::internal;
 use super::functions::Functions;
 use super::model::PlannedInstrument;
+use super::possible::Refusals;
 use super::probes;
 use crate::cfg::{BlockEnd, BlockIndex, Cfg};
 use crate::isa::abi::argument;
 use crate::liveness::{Arguments, RegisterSet};
 use crate::patch::is_stacked;
 use crate::placement::{Point, Site};
-use crate::session::Session;
 use crate::{Addr, HookType, Image, Refusal, Result, Rule};
 
-/// Refuses instruments that sample an argument at a point where its register may hold another value.
+/// Collects the refusals of instruments that sample an argument at a point where its register may hold another value.
 pub(super) fn check(
     image: &Image,
-    session: &Session,
     functions: &Functions<'_>,
     instruments: &[PlannedInstrument],
     sites: &[crate::placement::Site],
+    refusals: &Refusals,
 ) -> Result<()> {
     let mut known = BTreeMap::new();
-    for one in instruments {
+    'instruments: for one in instruments {
         let probe = one.probe.as_ref().and_then(|probed| probed.probe());
         let read = || probe.into_iter().flat_map(probes::inputs);
         if read().any(is_stacked)
             && let Some(analysed) = functions.analysed(one.id.major)
             && let Some(refusal) = on_the_stack(&analysed.cfg, one)
         {
-            return Err(refused(session, one.placement, refusal));
+            refusals.add(one.placement, refusal);
+            continue;
         }
         let native = one.definition.native().into_iter();
         let given = native.flat_map(|native| native.inputs());
@@ -62,7 +63,8 @@ pub(super) fn check(
                     at,
                     format!("{register} may no longer have the value that the caller passed"),
                 );
-                return Err(refused(session, one.placement, refusal));
+                refusals.add(one.placement, refusal);
+                continue 'instruments;
             }
         }
     }

@@ -5,11 +5,12 @@ use std::ops::ControlFlow;
 use gilk_instruments::Library;
 
 use super::dependencies::Order;
-use super::error::{internal, refused};
+use super::error::internal;
 use super::model::{Plan, PlannedInstrument};
 use super::names::{HookKey, Named};
 use super::numbered::FunctionTable;
 use super::planner::Planner;
+use super::possible::Refusals;
 use super::probes::Words;
 use super::schedule::{Schedule, schedule};
 use super::stage::{self, Stage, Watch};
@@ -52,7 +53,22 @@ pub fn plan_watched(
     let place = |graphs: &[&Cfg], styles: &[Style], wanted: &[Wanted]| {
         place_in_styles(image, graphs, styles, wanted)
     };
-    plan_styled(image, session, library, layout, watch, place)
+    plan_styled(image, session, library, layout, (watch, &Refusals::default()), place)
+}
+
+/// Plans a session as [`plan_watched`] does, and collects the refusals of the stage that fails.
+pub(super) fn plan_collecting(
+    image: &Image,
+    session: &Session,
+    library: &Library,
+    layout: &RuntimeLayout,
+    watch: &mut Watch<'_>,
+    refusals: &Refusals,
+) -> Result<Plan> {
+    let place = |graphs: &[&Cfg], styles: &[Style], wanted: &[Wanted]| {
+        place_in_styles(image, graphs, styles, wanted)
+    };
+    plan_styled(image, session, library, layout, (watch, refusals), place)
 }
 
 /// Plans a session with the sites that `place` finds for its hooks.
@@ -70,7 +86,8 @@ pub(crate) fn plan_placed(
         compared: vec![None; graphs.len()],
     };
     let watch = &mut |_| ControlFlow::Continue(());
-    plan_styled(image, session, library, layout, watch, place)
+    let refusals = &Refusals::default();
+    plan_styled(image, session, library, layout, (watch, refusals), place)
 }
 
 fn plan_styled(
@@ -78,7 +95,7 @@ fn plan_styled(
     session: &Session,
     library: &Library,
     layout: &RuntimeLayout,
-    watch: &mut Watch<'_>,
+    (watch, refusals): (&mut Watch<'_>, &Refusals),
     place: impl FnOnce(&[&Cfg], &[Style], &[Wanted]) -> Styled,
 ) -> Result<Plan> {
     session.check()?;
@@ -90,6 +107,7 @@ fn plan_styled(
         functions: FunctionTable::new(image),
         words: Words::new(layout),
         notes: Vec::new(),
+        refusals,
     };
     let named = planner.named(library, watch)?;
     let wanted = planner.wanted(&named)?;
@@ -114,7 +132,8 @@ fn plan_styled(
     notes.sort_unstable();
     let functions = planner.functions.placed(styles, compared);
     let natives = natives::Natives::of(image, session, &functions, &instruments, layout)?;
-    arguments::check(image, session, &functions, &instruments, &sites)?;
+    arguments::check(image, &functions, &instruments, &sites, refusals)?;
+    refusals.check(session)?;
     let mut order = Order::of(session, &instruments, &sites, &bounces)?;
     let schedule = schedule(&functions, &instruments, &sites, &bounces, &order);
     let maker = patches::Maker {
@@ -126,6 +145,7 @@ fn plan_styled(
         sites: &sites,
         blame: &order.blame,
         natives: &natives,
+        refusals,
     };
     let made = maker.patches(&schedule, watch)?;
     // Batches take much memory, and require only the changes of the schedule.
@@ -208,9 +228,10 @@ impl Planner<'_> {
         for one in named {
             let graph = self.functions.graph(one.id.major);
             if let Some(refusal) = graph.and_then(|cfg| cfg.refusal.as_ref()) {
-                return Err(refused(self.session, one.placement, refusal.clone()));
+                self.refusals.add(one.placement, refusal.clone());
             }
         }
+        self.refusals.check(self.session)?;
         let mut hooks: Vec<HookKey> = named.iter().map(|one| hook(one.id)).collect();
         hooks.sort_unstable();
         hooks.dedup();
@@ -257,7 +278,8 @@ impl Planner<'_> {
             // There may be a million: the last instrument at a hook moves its points instead of copying them.
             let reached = match found {
                 Err(refusal) => {
-                    return Err(refused(self.session, one.placement, refusal.clone()));
+                    self.refusals.add(one.placement, refusal.clone());
+                    continue;
                 }
                 Ok(reached) if *left > 0 => reached.clone(),
                 Ok(reached) => Reached {
@@ -286,6 +308,7 @@ impl Planner<'_> {
                 probe: one.probe,
             });
         }
+        self.refusals.check(self.session)?;
         Ok(instruments)
     }
 }

@@ -20,6 +20,7 @@ mod numbered;
 mod patches;
 mod places;
 mod planner;
+mod possible;
 mod probes;
 pub mod report;
 mod schedule;
@@ -37,6 +38,7 @@ pub use model::{
     PlannedFunction, PlannedInstrument, Poke, PokeKind, Quiesce,
 };
 pub use notes::Note;
+pub use possible::{LeftOut, Possible, plan_possible};
 #[cfg(test)]
 pub(crate) use patches::faults;
 pub use stage::{Stage, Watch};

@@ -61,7 +61,8 @@ impl Planner<'_> {
                 Some(prepared) => match &prepared.shared {
                     Some(probed) => {
                         let probed = Some(probed);
-                        named.push(self.at(place, (&definition, probed), from, &mut orders)?);
+                        let at = self.at(place, (&definition, probed), from, &mut orders);
+                        named.extend(self.refusals.collect(index, at)?);
                     }
                     None => {
                         let mut checked = Arc::clone(&prepared.checked);
@@ -70,12 +71,17 @@ impl Planner<'_> {
                             checked = instruments.followed(placement, &checked);
                         }
                         let written = (&definition, &checked, &places);
-                        self.probes(written, from, &mut orders, &mut named)?;
+                        let probes = self.probes(written, from, &mut orders, &mut named);
+                        self.refusals.collect(index, probes)?;
                     }
                 },
-                None => named.push(self.at(place, (&definition, None), from, &mut orders)?),
+                None => {
+                    let at = self.at(place, (&definition, None), from, &mut orders);
+                    named.extend(self.refusals.collect(index, at)?);
+                }
             }
         }
+        self.refusals.check(self.session)?;
         Ok(named)
     }
 

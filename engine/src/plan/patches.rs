@@ -4,6 +4,7 @@ use super::error::{internal, refused};
 use super::functions::Functions;
 use super::model::{PATCH_ALIGN, Patch, PatchFault, PatchIndex, PlannedInstrument};
 use super::natives::Natives;
+use super::possible::Refusals;
 use super::schedule::{Schedule, Version};
 use super::stage::{self, Stage, Watch};
 use crate::layout::RuntimeLayout;
@@ -22,6 +23,7 @@ pub(super) struct Maker<'a> {
     pub(super) sites: &'a [Site],
     pub(super) blame: &'a [usize],
     pub(super) natives: &'a Natives,
+    pub(super) refusals: &'a Refusals,
 }
 
 /// Patches, and the index of each version's.
@@ -64,11 +66,16 @@ impl Maker<'_> {
             if number.is_multiple_of(REPORTED) {
                 stage::report(watch, Stage::Patches)?;
             }
-            let patch = self.patch(&mut tools, schedule, version, cursor.next())?;
+            let patch = self.patch(&mut tools, schedule, version, cursor.next());
+            let blame = self.blame.get(version.site.0 as usize).copied();
+            let Some(patch) = self.refusals.collect(blame.unwrap_or(usize::MAX), patch)? else {
+                continue;
+            };
             cursor.take(patch.code.len() as u64);
             numbers.push((patch.address, number));
             made.push(patch);
         }
+        self.refusals.check(self.session)?;
         if cursor.used > cursor.arena.len() {
             return Err(Error::Full {
                 what: "bytes of patches",

@@ -2,6 +2,7 @@
 
 use super::notes::Note;
 use super::numbered::FunctionTable;
+use super::possible::Refusals;
 use super::probes::Words;
 use crate::Image;
 use crate::layout::RuntimeLayout;
@@ -15,4 +16,5 @@ pub(super) struct Planner<'a> {
     pub(super) functions: FunctionTable<'a>,
     pub(super) words: Words<'a>,
     pub(super) notes: Vec<Note>,
+    pub(super) refusals: &'a Refusals,
 }

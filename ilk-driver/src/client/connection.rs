@@ -41,6 +41,8 @@ pub struct Connection {
     pub(super) info: TargetInfo,
     /// The event counters are [assumed](Self::assume_events), so the agent does not open them.
     pub(super) events_assumed: bool,
+    /// Runs send the values of aggregates ([`Event::Aggregates`](super::Event::Aggregates)).
+    pub(super) reports_aggregates: bool,
 }
 
 impl Connection {
@@ -69,6 +71,7 @@ impl Connection {
             wire,
             info,
             events_assumed: false,
+            reports_aggregates: false,
         })
     }
 
@@ -91,6 +94,11 @@ impl Connection {
     #[doc(hidden)]
     pub fn limit_storage(&mut self, log2: u32) {
         self.info.layout.timers_log2 = log2.min(self.info.layout.timers_log2);
+    }
+
+    /// Requests that runs send the values of aggregates whenever the target reports totals.
+    pub fn report_aggregates(&mut self, report: bool) {
+        self.reports_aggregates = report;
     }
 
     /// Sets the target's name in recordings.

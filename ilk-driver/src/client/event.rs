@@ -30,6 +30,16 @@ pub enum Event {
     Losses(Vec<CpuLosses>),
     /// The session's program started, printed a line, or ended.
     Workload(String),
+    /// The session's program ended, after its last line.
+    WorkloadEnded {
+        /// It ended with status 0.
+        success: bool,
+        /// Its end: `exit status: 3`.
+        status: String,
+    },
+    /// The values of aggregates up to now, if they are
+    /// [requested](super::Connection::report_aggregates).
+    Aggregates(Vec<AggregateSummary>),
     /// The session is over and recorded, and every splice is removed.
     Finished(Box<Summary>),
 }

@@ -45,6 +45,8 @@ impl<'a> EventFeed<'a> {
             }
             Event::Losses(losses) if waiting >= SAMPLES_LIMIT => self.losses = Some(losses),
             Event::Workload(_) if waiting >= LINES_LIMIT => self.lines += 1,
+            // The next ones follow soon.
+            Event::Aggregates(_) if waiting >= SAMPLES_LIMIT => {}
             // The recording has the reading, and the next one follows soon.
             Event::Clock(_) if waiting >= SAMPLES_LIMIT => {}
             event => {

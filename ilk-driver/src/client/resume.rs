@@ -46,6 +46,7 @@ pub fn resume(
         failure: None,
         feed: EventFeed::new(events),
         lease,
+        reports_aggregates: false,
         sidecar,
     };
     run.execute(&mut wire, stop)

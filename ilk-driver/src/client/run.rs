@@ -106,6 +106,7 @@ impl Connection {
             sidecar: SidecarWriter::new(recording, self.wire.socket(), &lease, &outline)?,
             outline,
             lease,
+            reports_aggregates: self.reports_aggregates,
         };
         match writer.and_then(Collector::start) {
             Ok(collector) => run.collector = Some(collector),
@@ -133,6 +134,7 @@ pub(super) struct SessionRun<'a> {
     pub(super) failure: Option<Error>,
     pub(super) feed: EventFeed<'a>,
     pub(super) lease: Lease,
+    pub(super) reports_aggregates: bool,
     /// Declared after the collector, whose thread writes its sidecars.
     pub(super) sidecar: Option<SidecarWriter>,
 }
@@ -227,6 +229,10 @@ impl SessionRun<'_> {
             Message::Totals { tsc, totals } => {
                 let batch = self.tally.totals(tsc, &totals);
                 self.samples(batch);
+                if self.reports_aggregates {
+                    let aggregates = self.tally.aggregates(&self.outline);
+                    self.feed.send(Event::Aggregates(aggregates));
+                }
             }
             Message::Switched(switched) if switched.refused.is_none() => {
                 let (switch, marks) = self.tally.switched(&self.outline, &switched);
@@ -258,6 +264,13 @@ impl SessionRun<'_> {
 
     fn workload(&mut self, event: WorkloadEvent) {
         let at = |tsc| self.tally.clock.seconds(tsc);
+        let ended = match &event {
+            WorkloadEvent::Ended {
+                status, success, ..
+            } => Some((*success, status.clone())),
+            WorkloadEvent::Failed(why) => Some((false, why.trim_end_matches('.').to_owned())),
+            WorkloadEvent::Started { .. } | WorkloadEvent::Line(_) => None,
+        };
         let (line, state) = match event {
             WorkloadEvent::Started { tsc, pid } => (
                 format!("started at {:.3} s as process {pid}", at(tsc)),
@@ -277,6 +290,9 @@ impl SessionRun<'_> {
             });
         }
         self.feed.send(Event::Workload(line));
+        if let Some((success, status)) = ended {
+            self.feed.send(Event::WorkloadEnded { success, status });
+        }
     }
 
     /// Passes data to the recording.

@@ -371,3 +371,51 @@ fn one_instrument_may_stand_at_every_kind_of_hook() {
     assert_eq!((returned.1, returned.2), (left.1, left.2));
     crate::verify::verify(&image, plan).unwrap();
 }
+
+#[test]
+fn refused_placements_are_left_out_by_name_and_the_others_are_planned() {
+    let image = kernel();
+    let always = |function: &str, block, hook, instrument: &str| {
+        placement(function, block, hook, instrument, 0.0, 1.0)
+    };
+    let all = vec![
+        always("beta", 0, HookType::Pre, "argument-0"),
+        // Refused with the sites, and after them.
+        always("beta", 3, HookType::Taken, "counter"),
+        always("beta", 0, HookType::Pre, "counter"),
+        always("beta", 3, HookType::Pre, "argument-3"),
+    ];
+    let library = Library::builtin().unwrap();
+    let one_by_one: Vec<bool> = all
+        .iter()
+        .map(|one| planned(&image, vec![one.clone()]).is_ok())
+        .collect();
+    assert_eq!(one_by_one, [true, false, true, false]);
+    let watch = &mut |_| std::ops::ControlFlow::Continue(());
+    let whole = session(all.clone());
+    let possible =
+        crate::plan::plan_possible(&image, &whole, &library, &layout(0x1_0000), watch).unwrap();
+    let left_out: Vec<usize> = possible.left_out.iter().map(|one| one.placement).collect();
+    let wrong: Vec<usize> = (0..all.len()).filter(|&n| !one_by_one[n]).collect();
+    assert_eq!(left_out, wrong);
+    for one in &possible.left_out {
+        let (rule, _) = refused(planned(&image, vec![all[one.placement].clone()]));
+        assert_eq!(one.refusal.rule, rule);
+    }
+    // The rest is what a session of them alone gives, and it passes the verifier.
+    assert_eq!(Ok(&possible.plan), planned(&image, possible.session.placements.clone()).as_ref());
+    assert!(crate::verify::verify(&image, possible.plan).is_ok());
+}
+
+#[test]
+fn a_session_of_refused_placements_only_leaves_all_of_them_out() {
+    let image = kernel();
+    let taken = placement("beta", 3, HookType::Taken, "counter", 0.0, 1.0);
+    let whole = session(vec![taken.clone(), taken]);
+    let watch = &mut |_| std::ops::ControlFlow::Continue(());
+    let library = Library::builtin().unwrap();
+    let possible =
+        crate::plan::plan_possible(&image, &whole, &library, &layout(0x1_0000), watch).unwrap();
+    assert_eq!(possible.left_out.len(), 2);
+    assert!(possible.plan.batches.is_empty() && possible.session.placements.is_empty());
+}

@@ -2,6 +2,10 @@
 
 mod agent;
 #[cfg(feature = "client")]
+mod answer;
+#[cfg(feature = "client")]
+mod ask;
+#[cfg(feature = "client")]
 mod cfg;
 #[cfg(feature = "client")]
 mod coverage;
@@ -51,15 +55,50 @@ use clap::{Parser, Subcommand};
 
 /// Instrument a running Linux kernel, one basic block at a time.
 #[derive(Parser)]
-#[command(name = "ilk", version, propagate_version = true)]
+#[command(
+    name = "ilk",
+    version,
+    propagate_version = true,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    arg_required_else_help = true
+)]
 struct Ilk {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+    #[cfg(feature = "client")]
+    #[command(flatten)]
+    ask: Option<ask::AskCommand>,
+}
+
+impl Ilk {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Some(command) => command.run(),
+            #[cfg(feature = "client")]
+            None => match self.ask {
+                Some(ask) => ask.run(),
+                None => Ok(ExitCode::SUCCESS),
+            },
+            #[cfg(not(feature = "client"))]
+            None => Ok(ExitCode::SUCCESS),
+        }
+    }
 }
 
 #[derive(Subcommand)]
 enum Command {
     Agent(agent::Agent),
+    #[cfg(feature = "client")]
+    Count(ask::Count),
+    #[cfg(feature = "client")]
+    Top(ask::Top),
+    #[cfg(feature = "client")]
+    Trace(ask::Trace),
+    #[cfg(feature = "client")]
+    Latency(ask::Latency),
+    #[cfg(feature = "client")]
+    Callers(ask::Callers),
     #[cfg(feature = "client")]
     Lab(lab::LabCommand),
     #[cfg(feature = "client")]
@@ -93,8 +132,18 @@ enum Command {
 }
 
 impl Command {
-    fn run(self) -> anyhow::Result<()> {
-        match self {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let done = match self {
+            #[cfg(feature = "client")]
+            Self::Count(count) => return count.run(),
+            #[cfg(feature = "client")]
+            Self::Top(top) => return top.run(),
+            #[cfg(feature = "client")]
+            Self::Trace(trace) => return trace.run(),
+            #[cfg(feature = "client")]
+            Self::Latency(latency) => return latency.run(),
+            #[cfg(feature = "client")]
+            Self::Callers(callers) => return callers.run(),
             Self::Agent(agent) => agent.run(),
             #[cfg(feature = "client")]
             Self::Lab(lab) => lab.run(),
@@ -126,15 +175,16 @@ impl Command {
             Self::Join(join) => join.run(),
             #[cfg(feature = "client")]
             Self::Dump(dump) => dump.run(),
-        }
+        };
+        done.map(|()| ExitCode::SUCCESS)
     }
 }
 
 fn main() -> ExitCode {
     ilk_driver::memory::give_back();
     ilk_driver::interrupt::outlive_limits();
-    match Ilk::parse().command.run() {
-        Ok(()) => ExitCode::SUCCESS,
+    match Ilk::parse().run() {
+        Ok(status) => status,
         // The reader of the output has closed it: `ilk functions | head`.
         Err(error)
             if error

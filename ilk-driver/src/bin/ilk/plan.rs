@@ -1,13 +1,16 @@
 //! `ilk plan`: the writes of a session.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use gilk_engine::layout::RuntimeLayout;
+use gilk_engine::plan::LeftOut;
 use gilk_engine::verify::verify;
-use gilk_engine::{Image, Session, VerifiedPlan, plan};
+use gilk_engine::{Image, Plan, Session, VerifiedPlan, plan};
 use gilk_instruments::{Definition, Library};
 use ilk_driver::memory;
 
@@ -20,6 +23,8 @@ pub(crate) struct PlanCommand {
     session: PathBuf,
     #[command(flatten)]
     natives: Natives,
+    #[command(flatten)]
+    strict: Strict,
     #[command(flatten)]
     image: ImageArgs,
 }
@@ -54,12 +59,15 @@ impl PlanCommand {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let session = open(&self.session)?;
         let (image, layout) = self.image.image()?;
-        let plan = planned(&image, &session, &self.natives.library()?, &layout)?;
+        let library = self.natives.library()?;
+        let Planned { plan, left_out, .. } =
+            self.strict.planned(&image, &session, &library, &layout)?;
         if self.image.is_saved() {
             eprintln!("No target is connected: the arena's address is an assumption.");
         }
         let mut out = std::io::stdout().lock();
         out.write_all(plan::report::report(&image, plan.plan()).as_bytes())?;
+        out.write_all(left_out.as_bytes())?;
         Ok(out.flush()?)
     }
 }
@@ -75,15 +83,102 @@ pub(crate) fn open(file: &Path) -> anyhow::Result<Session> {
     Session::from_ron(&text).with_context(|| file.display().to_string())
 }
 
-/// Plans a session and verifies the plan.
-pub(crate) fn planned(
-    image: &Image,
-    session: &Session,
-    library: &Library,
-    layout: &RuntimeLayout,
-) -> anyhow::Result<VerifiedPlan> {
-    let watch = &mut memory::between_stages();
-    let plan = plan::plan_watched(image, session, library, layout, watch)?;
+/// The switch for sessions that must be placed completely.
+#[derive(Args, Clone, Copy)]
+pub(crate) struct Strict {
+    /// Refuse the whole session if a placement of it is refused, instead of leaving that out.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// A verified plan of all placements that no rule refuses.
+pub(crate) struct Planned {
+    pub(crate) plan: VerifiedPlan,
+    /// The session of the plan.
+    pub(crate) session: Session,
+    /// Indexes of the plan's placements in the original session.
+    pub(crate) kept: Vec<usize>,
+    /// A line for each rule that left placements out, with their names.
+    pub(crate) left_out: String,
+}
+
+impl Strict {
+    /// The switch as set.
+    pub(crate) const ON: Self = Self { strict: true };
+
+    /// Plans a session and verifies the plan. Placements that are refused are left out, unless that is ruled out.
+    pub(crate) fn planned(
+        self,
+        image: &Image,
+        session: &Session,
+        library: &Library,
+        layout: &RuntimeLayout,
+    ) -> anyhow::Result<Planned> {
+        let watch = &mut memory::between_stages();
+        let possible = plan::plan_possible(image, session, library, layout, watch)?;
+        let left_out = left_out(session, &possible.left_out);
+        if self.strict && !possible.left_out.is_empty() {
+            bail!("Placements are refused:\n{}", left_out.trim_end());
+        }
+        if possible.session.placements.is_empty() && !session.placements.is_empty() {
+            bail!("Every placement is refused:\n{}", left_out.trim_end());
+        }
+        let refused: BTreeSet<usize> = possible.left_out.iter().map(|one| one.placement).collect();
+        let kept = (0..session.placements.len()).filter(|index| !refused.contains(index));
+        Ok(Planned {
+            plan: verified(image, possible.plan)?,
+            session: possible.session,
+            kept: kept.collect(),
+            left_out,
+        })
+    }
+}
+
+/// Names in a line of refused placements.
+const NAMED: usize = 8;
+
+/// Returns a line for each rule, with the number and the names of the functions that it refuses.
+fn left_out(session: &Session, refused: &[LeftOut]) -> String {
+    let functions = refused.iter().filter_map(|one| {
+        let placement = session.placements.get(one.placement)?;
+        Some((one.refusal.rule.to_string(), placement.function.to_string()))
+    });
+    grouped(functions, "Left out", NAMED)
+}
+
+/// Returns a line for each reason: `Left out, 12 functions: blacklisted: a, b, c and 9 others`.
+pub(crate) fn grouped(
+    reasons: impl Iterator<Item = (String, String)>,
+    begin: &str,
+    named: usize,
+) -> String {
+    let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (reason, function) in reasons {
+        groups.entry(reason).or_default().insert(function);
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, functions)| std::cmp::Reverse(functions.len()));
+    let mut out = String::new();
+    for (reason, functions) in groups {
+        let count = functions.len();
+        let noun = if count == 1 { "function" } else { "functions" };
+        let names: Vec<&str> = functions.iter().take(named).map(String::as_str).collect();
+        let others = match count.saturating_sub(named) {
+            0 => String::new(),
+            1 => " and 1 other".to_owned(),
+            more => format!(" and {more} others"),
+        };
+        // Writing to a String cannot fail.
+        let _infallible = writeln!(
+            out,
+            "{begin}, {count} {noun}: {reason}: {}{others}",
+            names.join(", ")
+        );
+    }
+    out
+}
+
+fn verified(image: &Image, plan: Plan) -> anyhow::Result<VerifiedPlan> {
     match verify(image, plan) {
         Ok(verified) => Ok(verified),
         Err(violations) => {

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow, ensure};
 use clap::Args;
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, unbounded};
-use gilk_engine::{Image, Session, VerifiedPlan};
+use gilk_engine::{Image, Session};
 use gilk_instruments::Library;
 use gilk_samples::totals::Totals;
 use ilk_driver::client::{Connection, CpuLosses, Event, Participant, StopFlag, Summary, together};
 use ilk_driver::interrupt;
 
+use crate::plan::{Planned, Strict};
 use crate::progress::Progress;
 use crate::{plan, show, target, totals};
 
@@ -35,6 +36,8 @@ pub(crate) struct Run {
     #[command(flatten)]
     natives: plan::Natives,
     #[command(flatten)]
+    strict: plan::Strict,
+    #[command(flatten)]
     target: target::TargetArgs,
 }
 
@@ -48,12 +51,14 @@ impl Run {
         }
         let mut connected = self.target.connect()?;
         let connection = &mut connected.connection;
-        let planned = prepare(connection, &session, &library)?;
-        let summary = run_watched(&session, &self.output, |events, stop| {
-            connection.run(&planned, &session, &self.output, events, stop)
+        let planned = prepare(connection, &session, &library, self.strict)?;
+        let (plan, session) = (&planned.plan, &planned.session);
+        let summary = run_watched(session, &self.output, |events, stop| {
+            connection.run(plan, session, &self.output, events, stop)
         })?;
         show::draw(std::slice::from_ref(&self.output), self.png.as_deref())?;
         print(&summary);
+        print!("{}", planned.left_out);
         Ok(())
     }
 
@@ -69,8 +74,9 @@ impl Run {
         let mut plans = Vec::new();
         for machine in &mut connected {
             let host = machine.connection.info().host.clone();
-            let planned = prepare(&mut machine.connection, session, library);
-            plans.push(planned.with_context(|| format!("On {host}"))?);
+            // All machines share one session, so a placement is left out on none of them.
+            let planned = prepare(&mut machine.connection, session, library, Strict::ON);
+            plans.push(planned.with_context(|| format!("On {host}"))?.plan);
         }
         let (mut machines, mut events, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for (machine, plan) in connected.iter_mut().zip(&plans) {
@@ -121,12 +127,13 @@ fn prepare(
     connection: &mut Connection,
     session: &Session,
     library: &Library,
-) -> anyhow::Result<VerifiedPlan> {
+    strict: Strict,
+) -> anyhow::Result<Planned> {
     let (parts, modules) = target::read(connection)?;
     let layout = &connection.info().layout;
     let image = Image::with_modules(&parts, &modules)?.on(layout);
-    let planned = plan::planned(&image, session, library, layout)?;
-    for note in &planned.plan().notes {
+    let planned = strict.planned(&image, session, library, layout)?;
+    for note in &planned.plan.plan().notes {
         println!("Note: {note}.");
     }
     Ok(planned)

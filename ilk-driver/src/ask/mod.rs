@@ -1,0 +1,17 @@
+//! One-line scripts: probes that name the code that they stand on, and blocks for the terminal.
+//!
+//! [`Script::parse`] reads the text and reports every fault with its column. [`resolve`] finds the code in a kernel's
+//! image and gives a [`Session`](gilk_engine::Session) of ordinary instruments, which runs, is saved, and opens in the
+//! window like any other.
+
+mod parse;
+mod point;
+mod resolve;
+mod terminal;
+#[cfg(test)]
+mod tests;
+
+pub use parse::Script;
+pub use point::seconds;
+pub use resolve::{Absent, Asked, Filter, Lines, Place, resolve};
+pub use terminal::{Terminal, TerminalAction};

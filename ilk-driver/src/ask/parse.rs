@@ -1,0 +1,522 @@
+//! The parser of scripts: attach points, and the texts of probes, which the language parses.
+
+use std::fmt::Write as _;
+
+use gilk_instruments::program::Span;
+use gilk_instruments::{Fault, Faults, Source};
+
+use super::point::{FunctionEvent, Point, PointKind, point};
+use super::terminal::{Terminal, TerminalAction, actions};
+
+/// A clause of a script: attach points, a predicate, and statements.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Clause {
+    pub(super) points: Vec<Point>,
+    /// Text between the slashes.
+    pub(super) predicate: Option<Span>,
+    /// Text between the braces.
+    pub(super) body: Span,
+}
+
+/// A declaration of variables, without its semicolon.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct DeclarationText {
+    pub(super) span: Span,
+    /// True for variables of a call, which cannot be shared.
+    pub(super) of_call: bool,
+    pub(super) shared: bool,
+}
+
+/// A script whose attach points and statements are well formed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Script {
+    pub(super) text: String,
+    pub(super) clauses: Vec<Clause>,
+    pub(super) declarations: Vec<DeclarationText>,
+    terminal: Terminal,
+}
+
+/// Words that begin a declaration.
+const SCOPES: [&str; 5] = ["shared", "global", "cpu", "thread", "call"];
+/// Most clauses of a script.
+const CLAUSES: usize = 64;
+/// Longest script, in bytes: the limit of a source in the language.
+const BYTES: usize = 64 << 10;
+
+impl Script {
+    /// Parses a script.
+    ///
+    /// # Errors
+    /// Every fault that can be found without a kernel, with its line and column.
+    pub fn parse(text: &str) -> Result<Self, Faults> {
+        let faults = |list| Faults {
+            text: text.to_owned(),
+            list,
+        };
+        if text.len() > BYTES {
+            let what = format!("The script has {} bytes; {BYTES} is the most.", text.len());
+            return Err(Faults {
+                text: String::new(),
+                list: vec![Fault::new(Span::default(), what)],
+            });
+        }
+        let mut script = Self {
+            text: text.to_owned(),
+            clauses: Vec::new(),
+            declarations: Vec::new(),
+            terminal: Terminal::default(),
+        };
+        let mut scanner = Scanner { text, at: 0 };
+        scanner.script(&mut script).map_err(|fault| faults(vec![fault]))?;
+        let found = script.faults();
+        if found.is_empty() {
+            Ok(script)
+        } else {
+            Err(faults(found))
+        }
+    }
+
+    /// Returns the blocks that run in the terminal.
+    #[must_use]
+    pub fn terminal(&self) -> &Terminal {
+        &self.terminal
+    }
+
+    /// Returns whether a probe names a source line.
+    #[must_use]
+    pub fn names_lines(&self) -> bool {
+        let mut points = self.clauses.iter().flat_map(|clause| &clause.points);
+        points.any(|point| matches!(point.kind, PointKind::Line(..)))
+    }
+
+    /// Returns whether an aggregate keeps an extreme or a mean, from which nothing can be subtracted.
+    fn keeps_extreme(&self, name: &str) -> bool {
+        let mut bodies = self.clauses.iter().map(|clause| self.slice(clause.body));
+        bodies.any(|body| {
+            let dense: String = body.split_whitespace().collect();
+            ["min", "max", "avg"]
+                .iter()
+                .any(|word| dense.contains(&format!("@{name}={word}(")))
+        })
+    }
+
+    /// Returns the text of a span.
+    pub(super) fn slice(&self, span: Span) -> &str {
+        self.text
+            .get(span.start as usize..span.end as usize)
+            .unwrap_or_default()
+    }
+
+    /// Returns the faults of declarations and clauses that do not depend on a kernel.
+    fn faults(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        if self.clauses.is_empty() {
+            let what = "The script has no probe in the kernel.";
+            faults.push(
+                Fault::new(Span::default(), what)
+                    .help("Write `entry:vfs_read { @reads = count() }`; see `ilk help probes`."),
+            );
+        }
+        if self.clauses.len() > CLAUSES {
+            let what = format!(
+                "The script has {} probes; {CLAUSES} is the most.",
+                self.clauses.len()
+            );
+            faults.push(Fault::new(Span::default(), what));
+        }
+        for action in self.terminal.actions() {
+            if let TerminalAction::Clear(name) = action
+                && self.keeps_extreme(name)
+            {
+                let what = format!("@{name} cannot be cleared: it keeps one value, not a sum.");
+                let help = "Clear aggregates by count, sum, hist, lhist or values.";
+                faults.push(Fault::new(Span::default(), what).help(help));
+            }
+        }
+        for declaration in &self.declarations {
+            let mut blank = self.blank();
+            self.show(&mut blank, declaration.span);
+            if let Err(wrong) = Source::parse(&(String::from_utf8_lossy(&blank) + ";")) {
+                faults.extend(wrong.list);
+            }
+        }
+        for (index, clause) in self.clauses.iter().enumerate() {
+            for point in &clause.points {
+                let group = match &point.kind {
+                    PointKind::Function(event, _) => Group(vec![(index, Some(*event))]),
+                    _ => Group(vec![(index, None)]),
+                };
+                if let Err(wrong) = Source::parse(&self.aligned(&group)) {
+                    faults.extend(wrong.list);
+                    break;
+                }
+            }
+        }
+        faults.sort_by_key(|fault| fault.span.start);
+        faults.dedup();
+        faults
+    }
+
+    /// Spaces in place of every byte but line ends.
+    fn blank(&self) -> Vec<u8> {
+        let blank = |byte| match byte {
+            b'\n' => b'\n',
+            _ => b' ',
+        };
+        self.text.bytes().map(blank).collect()
+    }
+
+    /// Copies a span of the script to a blank text.
+    fn show(&self, blank: &mut [u8], span: Span) {
+        let place = blank.get_mut(span.start as usize..span.end as usize);
+        if let Some(place) = place {
+            place.copy_from_slice(self.slice(span).as_bytes());
+        }
+    }
+
+    /// Returns the source of an instrument whose bytes are at the positions of the script, so that its faults are the
+    /// script's. The declarations of shared variables and the name follow on further lines.
+    pub(super) fn aligned(&self, group: &Group) -> String {
+        let mut blank = self.blank();
+        let put = |blank: &mut Vec<u8>, at: u32, text: &str| {
+            let place = blank.get_mut(at as usize..at as usize + text.len());
+            if let Some(place) = place {
+                place.copy_from_slice(text.as_bytes());
+            }
+        };
+        for &(index, event) in &group.0 {
+            let Some(clause) = self.clauses.get(index) else {
+                continue;
+            };
+            let word = event.map_or("hit", FunctionEvent::word);
+            if let Some(first) = clause.points.first() {
+                put(&mut blank, first.span.start, word);
+            }
+            if let Some(predicate) = clause.predicate {
+                put(&mut blank, predicate.start - 1, "/");
+                self.show(&mut blank, predicate);
+                put(&mut blank, predicate.end, "/");
+            }
+            put(&mut blank, clause.body.start - 1, "{");
+            self.show(&mut blank, clause.body);
+            put(&mut blank, clause.body.end, "}");
+        }
+        let mut source = String::from_utf8_lossy(&blank).into_owned();
+        // Writing to a String cannot fail.
+        let _infallible = write!(source, "\n{}", self.header(&group.name()));
+        source
+    }
+
+    /// Returns the source of an instrument for sessions.
+    pub(super) fn source(&self, group: &Group, pid: Option<u32>) -> String {
+        let mut source = self.header(&group.name());
+        for &(index, event) in &group.0 {
+            let Some(clause) = self.clauses.get(index) else {
+                continue;
+            };
+            let predicate = clause.predicate.map(|span| self.slice(span).trim());
+            let predicate = match (pid, predicate) {
+                (None, None) => String::new(),
+                (None, Some(predicate)) => format!("/ {predicate} /"),
+                (Some(pid), None) => format!("/ pid == {pid} /"),
+                (Some(pid), Some(predicate)) => format!("/ pid == {pid} && ({predicate}) /"),
+            };
+            let word = event.map_or("hit", FunctionEvent::word);
+            let _infallible = writeln!(
+                source,
+                "\n{word} {predicate} {{{}}}",
+                self.slice(clause.body)
+            );
+        }
+        match Source::parse(&source) {
+            Ok(parsed) => parsed.formatted(),
+            Err(_) => source,
+        }
+    }
+
+    /// The first statement, and the declarations of all variables.
+    fn header(&self, name: &str) -> String {
+        let mut header = format!("instrument {name} \"From ilk -e.\";\n");
+        for declaration in &self.declarations {
+            let shared = match declaration.of_call || declaration.shared {
+                true => "",
+                // One variable for all functions, as the script has one declaration.
+                false => "shared ",
+            };
+            let _infallible = writeln!(header, "{shared}{};", self.slice(declaration.span));
+        }
+        header
+    }
+
+    /// Returns whether a probe names a variable or an aggregate.
+    pub(super) fn names(&self, name: &str) -> bool {
+        let mut bodies = self.clauses.iter().map(|clause| self.slice(clause.body));
+        bodies.any(|body| {
+            body.split('@').skip(1).any(|rest| {
+                let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                end.is_some_and(|end| rest.get(..end) == Some(name))
+            })
+        })
+    }
+}
+
+/// Clauses that form an instrument, each with its event if that is one of the function.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Group(pub(super) Vec<(usize, Option<FunctionEvent>)>);
+
+impl Group {
+    /// Returns the instrument's name: `entry-1-return-2`.
+    pub(super) fn name(&self) -> String {
+        let parts = self.0.iter().map(|&(index, event)| {
+            format!("{}-{}", event.map_or("hit", FunctionEvent::word), index + 1)
+        });
+        parts.collect::<Vec<_>>().join("-")
+    }
+}
+
+/// A position in the script.
+struct Scanner<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+fn position(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+impl Scanner<'_> {
+    fn rest(&self) -> &str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn span(&self, start: usize, end: usize) -> Span {
+        Span {
+            start: position(start),
+            end: position(end),
+        }
+    }
+
+    /// Skips spaces and comments.
+    fn skip_space(&mut self) {
+        loop {
+            let rest = self.rest();
+            let spaces = rest.len() - rest.trim_start().len();
+            self.at += spaces;
+            let skipped = skipped(self.rest()).filter(|_| !self.rest().starts_with('"'));
+            match skipped {
+                Some(length) => self.at += length,
+                None if spaces == 0 => return,
+                None => {}
+            }
+        }
+    }
+
+    fn script(&mut self, script: &mut Script) -> Result<(), Fault> {
+        loop {
+            self.skip_space();
+            let rest = self.rest();
+            if rest.is_empty() {
+                return Ok(());
+            }
+            if rest.starts_with(';') {
+                self.at += 1;
+                continue;
+            }
+            let word: String = rest
+                .chars()
+                .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+                .collect();
+            let after = rest.get(word.len()..).unwrap_or_default();
+            if SCOPES.contains(&word.as_str()) && !after.starts_with(':') {
+                script.declarations.push(self.declaration(&word)?);
+            } else if word == "instrument" {
+                let span = self.span(self.at, self.at + word.len());
+                return Err(Fault::new(span, "A script is no instrument with a name.")
+                    .help("Leave the first statement out."));
+            } else {
+                self.clause(script)?;
+            }
+        }
+    }
+
+    fn declaration(&mut self, word: &str) -> Result<DeclarationText, Fault> {
+        let start = self.at;
+        let Some(length) = self.rest().find([';', '{']) else {
+            return Err(self.missing(";", "at the end of the declaration"));
+        };
+        if self.rest().get(length..=length) == Some("{") {
+            self.at += length;
+            return Err(self.missing(";", "at the end of the declaration"));
+        }
+        let span = self.span(start, start + length);
+        self.at = start + length + 1;
+        Ok(DeclarationText {
+            span,
+            of_call: word == "call",
+            shared: word == "shared",
+        })
+    }
+
+    fn missing(&self, sign: &str, place: &str) -> Fault {
+        let length = self.rest().chars().next().map_or(0, char::len_utf8);
+        let span = self.span(self.at, self.at + length);
+        let found = self.rest().chars().next();
+        let found = found.map_or("the end".to_owned(), |c| format!("`{c}`"));
+        Fault::new(span, format!("`{sign}` is expected {place}, not {found}."))
+    }
+
+    fn clause(&mut self, script: &mut Script) -> Result<(), Fault> {
+        let mut points = Vec::new();
+        loop {
+            self.skip_space();
+            let start = self.at;
+            let kind = self.rest().split(':').next().unwrap_or_default();
+            let known = super::point::KINDS.iter().any(|(word, _)| *word == kind);
+            let ends = |c: char| {
+                c.is_whitespace() || matches!(c, ',' | '{' | ';' | '}') || c == '/' && known
+            };
+            let length = self.rest().find(ends).unwrap_or(self.rest().len());
+            if length == 0 {
+                let help = "A probe is written `entry:vfs_read { @reads = count() }`.";
+                return Err(self.missing("a probe", "here").help(help));
+            }
+            let text = self.rest().get(..length).unwrap_or_default().to_owned();
+            self.at += length;
+            points.push(point(&text, self.span(start, start + length))?);
+            self.skip_space();
+            match self.rest().chars().next() {
+                Some(',') => self.at += 1,
+                Some('{' | '/') => break,
+                _ => return Err(self.missing("{", "before the statements of the probe")),
+            }
+        }
+        let predicate = match self.rest().starts_with('/') {
+            true => Some(self.predicate()?),
+            false => None,
+        };
+        self.skip_space();
+        if !self.rest().starts_with('{') {
+            return Err(self.missing("{", "before the statements of the probe"));
+        }
+        let body = self.body()?;
+        self.place(script, points, predicate, body)
+    }
+
+    /// Assigns a clause to the kernel or to the terminal.
+    fn place(
+        &self,
+        script: &mut Script,
+        points: Vec<Point>,
+        predicate: Option<Span>,
+        body: Span,
+    ) -> Result<(), Fault> {
+        let of_terminal = |point: &Point| {
+            matches!(
+                point.kind,
+                PointKind::Begin | PointKind::End | PointKind::Interval(_)
+            )
+        };
+        let Some(first) = points.iter().find(|point| of_terminal(point)) else {
+            script.clauses.push(Clause {
+                points,
+                predicate,
+                body,
+            });
+            return Ok(());
+        };
+        if let Some(other) = points.iter().find(|point| !of_terminal(point)) {
+            let what = "One clause is in the kernel or in the terminal, not in both.";
+            return Err(Fault::new(other.span, what).help("Write two clauses."));
+        }
+        if let Some(predicate) = predicate {
+            let what = "Blocks of the terminal have no predicate.";
+            return Err(Fault::new(predicate, what).help("Leave it out."));
+        }
+        let text = self.text.get(body.start as usize..body.end as usize);
+        let actions: Vec<TerminalAction> = actions(text.unwrap_or_default(), body.start)?;
+        if actions.is_empty() {
+            let what = "The block does nothing.";
+            return Err(Fault::new(first.span, what).help("Write `print(@name)` between its braces."));
+        }
+        for point in &points {
+            match point.kind {
+                PointKind::Begin => script.terminal.begin.extend(actions.clone()),
+                PointKind::End => {
+                    script.terminal.has_end = true;
+                    script.terminal.end.extend(actions.clone());
+                }
+                PointKind::Interval(seconds) => {
+                    script.terminal.intervals.push((seconds, actions.clone()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads `/ … /`; the slash before braces ends it.
+    fn predicate(&mut self) -> Result<Span, Fault> {
+        let opening = self.at;
+        self.at += 1;
+        let start = self.at;
+        while let Some(letter) = self.rest().chars().next() {
+            if letter == '/'
+                && let rest = self.rest().get(1..).unwrap_or_default()
+                && rest.trim_start().starts_with('{')
+            {
+                let span = self.span(start, self.at);
+                self.at += 1;
+                return Ok(span);
+            }
+            self.at += skipped(self.rest()).unwrap_or(letter.len_utf8());
+        }
+        let span = self.span(opening, opening + 1);
+        Err(Fault::new(span, "This predicate is not closed.")
+            .help("Write `/` after it, and the statements in braces."))
+    }
+
+    /// Reads `{ … }`.
+    fn body(&mut self) -> Result<Span, Fault> {
+        let opening = self.at;
+        self.at += 1;
+        let start = self.at;
+        let mut depth = 0_u32;
+        while let Some(letter) = self.rest().chars().next() {
+            match letter {
+                '{' => depth += 1,
+                '}' if depth == 0 => {
+                    let span = self.span(start, self.at);
+                    self.at += 1;
+                    return Ok(span);
+                }
+                '}' => depth -= 1,
+                _ => {}
+            }
+            self.at += skipped(self.rest()).unwrap_or(letter.len_utf8());
+        }
+        let span = self.span(opening, opening + 1);
+        Err(Fault::new(span, "This `{` is not closed.").help("Write `}` where it ends."))
+    }
+}
+
+/// Returns the length of the comment or string at the start of a text, if there is one.
+fn skipped(text: &str) -> Option<usize> {
+    if let Some(comment) = text.strip_prefix("//") {
+        return Some(2 + comment.find('\n').unwrap_or(comment.len()));
+    }
+    if let Some(comment) = text.strip_prefix("/*") {
+        return Some(comment.find("*/").map_or(text.len(), |end| 2 + end + 2));
+    }
+    let inside = text.strip_prefix('"')?;
+    let mut escaped = false;
+    for (at, letter) in inside.char_indices() {
+        match letter {
+            '\n' => return Some(1 + at),
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return Some(1 + at + 1),
+            _ => {}
+        }
+    }
+    Some(text.len())
+}

@@ -1,0 +1,122 @@
+//! Scripts: what is read, the messages of what is not, and a property of all texts.
+
+use proptest::prelude::*;
+
+use super::{Script, TerminalAction};
+
+fn wrong(text: &str) -> String {
+    Script::parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn a_script_has_probes_in_the_kernel_and_blocks_in_the_terminal() {
+    let script = Script::parse(
+        "thread @t; // when it began\n\
+         entry:vfs_read, entry:vfs_write / arg2 / 2 > 1 / { @t = nsecs; }\n\
+         return:vfs_* / @t != 0 / { @ns = hist(nsecs - @t) }\n\
+         block:kernel_clone:* { @hits = count() }\n\
+         begin { print(\"a;b\\n\") } interval:250ms { print(@ns); clear(@ns) } end { exit() }",
+    )
+    .unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(script.clauses.len(), 3);
+    assert_eq!(script.clauses[0].points.len(), 2);
+    let predicate = script.clauses[0].predicate.unwrap();
+    assert_eq!(script.slice(predicate), " arg2 / 2 > 1 ");
+    let terminal = script.terminal();
+    assert_eq!(terminal.begin, [TerminalAction::Text("a;b\n".into())]);
+    let actions = vec![
+        TerminalAction::Print("ns".into()),
+        TerminalAction::Clear("ns".into()),
+    ];
+    assert_eq!(terminal.intervals, [(0.25, actions)]);
+    assert_eq!(terminal.end, [TerminalAction::Exit]);
+}
+
+#[test]
+fn faults_point_at_the_column_and_say_what_to_write() {
+    let cases = [
+        (
+            "entyr:vfs_read { @n = count() }",
+            "1:1: No probe is of the kind `entyr`.\n    entyr:vfs_read { @n = count() }\n    ^^^^^^^^^^^^^^\n    Write `entry:vfs_read`.",
+        ),
+        (
+            "kprobe:vfs_read { @n = count() }",
+            "1:1: No probe is of the kind `kprobe`.\n    kprobe:vfs_read { @n = count() }\n    ^^^^^^^^^^^^^^^\n    Write `entry:vfs_read`.",
+        ),
+        (
+            "entry:vfs_read { @n = cuont() }",
+            "1:23: There is no function named cuont.\n    entry:vfs_read { @n = cuont() }\n                          ^^^^^\n    Did you mean count?",
+        ),
+        (
+            "return:vfs_read / retval < / { @n = count() }",
+            "1:28: A value is expected here, not `/`.\n    return:vfs_read / retval < / { @n = count() }\n                               ^",
+        ),
+        (
+            "entry:vfs_read @n = count()",
+            "1:16: `{` is expected before the statements of the probe, not `@`.\n    entry:vfs_read @n = count()\n                   ^",
+        ),
+        (
+            "entry:vfs_read { @n = count()",
+            "1:16: This `{` is not closed.\n    entry:vfs_read { @n = count()\n                   ^\n    Write `}` where it ends.",
+        ),
+        (
+            "block:vfs_read { @n = count() }",
+            "1:1: `block:vfs_read` names no block.\n    block:vfs_read { @n = count() }\n    ^^^^^^^^^^^^^^\n    Write `block:vfs_read:3`, or `block:vfs_read:*` for all.",
+        ),
+        (
+            "entry:f { @n = count() } interval:1y { print(@n) }",
+            "1:26: `1y` is no interval.\n    entry:f { @n = count() } interval:1y { print(@n) }\n                             ^^^^^^^^^^^\n    Write `interval:1s` or `interval:250ms`; from 50ms to 1h.",
+        ),
+        (
+            "entry:f { @n = count() } end { pirnt(@n) }",
+            "1:32: `pirnt(@n)` does not run in the terminal.\n    entry:f { @n = count() } end { pirnt(@n) }\n                                   ^^^^^^^^^\n    Did you mean `print`?",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(wrong(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn an_empty_script_is_refused() {
+    assert!(wrong("").contains("no probe in the kernel"));
+    assert!(wrong("interval:1s { exit() }").contains("no probe in the kernel"));
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_parser_panic_and_every_fault_is_inside_it(
+        pieces in prop::collection::vec(prop::sample::select(vec![
+            "entry:", "return:", "vfs_*", "vfs_read", " ", "{", "}", "/", "@a", " = ", "count()",
+            "hist(arg0)", ";", ",", "\"", "//", "/*", "*/", "\n", "thread @a;", "call ", "begin",
+            "interval:1s", "print(@a)", "ä", "pre:f+0x", "block:f:", "3", "fs/a.c:4", "(", ")",
+        ]), 0..24)
+    ) {
+        let text = pieces.concat();
+        match Script::parse(&text) {
+            Ok(script) => prop_assert!(!script.clauses.is_empty()),
+            Err(faults) => {
+                for fault in &faults.list {
+                    prop_assert!(fault.span.start as usize <= text.len(), "{faults}");
+                }
+                // The display has a line and a column.
+                prop_assert!(faults.to_string().contains(':'));
+            }
+        }
+    }
+
+    #[test]
+    fn a_script_is_read_back_from_its_parts(
+        functions in prop::collection::vec("[a-z_]{1,8}\\*?", 1..4),
+        space in "[ \n]{0,3}",
+        predicate: bool,
+    ) {
+        let points: Vec<String> = functions.iter().map(|f| format!("entry:{f}")).collect();
+        let predicate = if predicate { " / arg0 / 2 > 1 /" } else { "" };
+        let text = format!("{}{space}{predicate} {{{space} @n = count(); }}", points.join(&format!(",{space}")));
+        let script = Script::parse(&text).unwrap_or_else(|faults| panic!("{faults}"));
+        prop_assert_eq!(script.clauses.len(), 1);
+        prop_assert_eq!(script.clauses[0].points.len(), functions.len());
+        prop_assert_eq!(script.clauses[0].predicate.is_some(), !predicate.is_empty());
+    }
+}

@@ -1,0 +1,281 @@
+//! The answer to a script: aggregates by function and hook, sorted.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use gilk_engine::{Addr, Image};
+use gilk_samples::totals::{TotalBucket, TotalValue};
+use ilk_driver::ask::Place;
+
+/// Length of the longest bar.
+const BAR: u64 = 40;
+
+/// An aggregate of one place.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) place: Place,
+    pub(crate) value: TotalValue,
+}
+
+/// Aggregates by name, without the `@`.
+pub(crate) type Answer = BTreeMap<String, Vec<Row>>;
+
+/// The printing of answers.
+pub(crate) struct Printer<'i> {
+    /// The kernel, for names of addresses.
+    pub(crate) image: &'i Image,
+    /// Places without hits are printed, too.
+    pub(crate) all: bool,
+    /// Seconds, if numbers are shown a second.
+    pub(crate) per: Option<f64>,
+    /// Unit of the values.
+    pub(crate) unit: &'static str,
+}
+
+impl Printer<'_> {
+    /// Returns the text of all aggregates.
+    pub(crate) fn text(&self, answer: &Answer) -> String {
+        answer
+            .iter()
+            .map(|(name, rows)| self.aggregate(name, rows))
+            .collect()
+    }
+
+    /// Returns the text of one aggregate: the places sorted by their value, those without any counted.
+    pub(crate) fn aggregate(&self, name: &str, rows: &[Row]) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _infallible = writeln!(out, "@{name}");
+        let mut sorted: Vec<&Row> = rows.iter().collect();
+        sorted.sort_by(|one, other| {
+            let by_weight = weight(&other.value).total_cmp(&weight(&one.value));
+            by_weight.then_with(|| one.place.cmp(&other.place))
+        });
+        let shown = |row: &&&Row| self.all || !is_zero(&row.value);
+        for row in sorted.iter().filter(shown) {
+            self.row(&mut out, row);
+        }
+        let folded = sorted.len() - sorted.iter().filter(shown).count();
+        if folded > 0 {
+            let noun = match (folded, folded == sorted.len()) {
+                (1, true) => "1 place",
+                (_, true) => &format!("{folded} places"),
+                (1, _) => "1 other",
+                _ => &format!("{folded} others"),
+            };
+            let _infallible = writeln!(out, "  {noun}: 0");
+        }
+        out
+    }
+
+    fn row(&self, out: &mut String, Row { place, value }: &Row) {
+        let _infallible = match value {
+            TotalValue::Number(number) => match self.per {
+                Some(seconds) => {
+                    let rate = *number as f64 / seconds;
+                    writeln!(out, "{:>16}  {place}", format!("{}/s", decimal(rate)))
+                }
+                None => writeln!(out, "{:>16}  {place}", grouped(*number)),
+            },
+            TotalValue::Mean(mean) => {
+                writeln!(out, "{:>16}  {place}", self.with_unit(&decimal(*mean)))
+            }
+            TotalValue::Nothing => writeln!(out, "{:>16}  {place}", "none"),
+            TotalValue::Values(values, others) => {
+                let _infallible = writeln!(out, "  {place}");
+                for (value, count) in values {
+                    let count = grouped((*count).into());
+                    let _infallible = writeln!(out, "{count:>16}  {}", self.value(*value));
+                }
+                match others {
+                    0 => Ok(()),
+                    others => writeln!(
+                        out,
+                        "{:>16}  of other values, which the table could not keep apart",
+                        grouped((*others).into())
+                    ),
+                }
+            }
+            TotalValue::Buckets(buckets) => {
+                let total: u64 = buckets.iter().map(|bucket| bucket.count).sum();
+                let noun = if total == 1 { "value" } else { "values" };
+                let total = grouped(total.into());
+                let _infallible = writeln!(out, "  {place}: {total} {noun}");
+                self.histogram(out, buckets);
+                Ok(())
+            }
+        };
+    }
+
+    fn histogram(&self, out: &mut String, buckets: &[TotalBucket]) {
+        let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
+        let is_empty = |bucket: &&TotalBucket| bucket.count == 0;
+        let from = buckets.iter().take_while(is_empty).count();
+        let trailing = buckets.iter().rev().take_while(is_empty).count();
+        let shown = buckets.len().saturating_sub(from + trailing);
+        for bucket in buckets.iter().skip(from).take(shown) {
+            let length = (u128::from(bucket.count) * u128::from(BAR)).div_ceil(most.max(1).into());
+            let bar = "#".repeat(usize::try_from(length).unwrap_or(0));
+            let range = match (bucket.from, bucket.to) {
+                (Some(from), Some(to)) if from == to => self.amount(from),
+                (Some(from), Some(to)) => format!("{} to {}", self.amount(from), self.amount(to)),
+                (Some(from), None) => format!("{} and more", self.amount(from)),
+                (None, Some(to)) => format!("up to {}", self.amount(to)),
+                (None, None) => "all".to_owned(),
+            };
+            let count = grouped(bucket.count.into());
+            let line = format!("{count:>16}  {range:<24} {bar}");
+            let _infallible = writeln!(out, "{}", line.trim_end());
+        }
+    }
+
+    /// Returns a bound of a bucket; times in the largest unit that keeps them exact enough.
+    fn amount(&self, number: i128) -> String {
+        if self.unit != "ns" {
+            return self.with_unit(&grouped(number));
+        }
+        match number {
+            0..1_000 => format!("{number} ns"),
+            0..1_000_000 => format!("{} µs", decimal(number as f64 / 1e3)),
+            0..1_000_000_000 => format!("{} ms", decimal(number as f64 / 1e6)),
+            _ => format!("{} s", decimal(number as f64 / 1e9)),
+        }
+    }
+
+    fn with_unit(&self, number: &str) -> String {
+        match self.unit {
+            "" => number.to_owned(),
+            unit => format!("{number} {unit}"),
+        }
+    }
+
+    /// Returns a value: an address as a symbol, an error by its name, else the number.
+    pub(crate) fn value(&self, value: i128) -> String {
+        if let Ok(address) = u64::try_from(value)
+            && let Some(function) = self.image.function_at(Addr(address))
+        {
+            let offset = function.span.start.to(Addr(address));
+            return match offset {
+                0 => function.name.clone(),
+                offset => format!("{}+{offset:#x}", function.name),
+            };
+        }
+        match error_name(value) {
+            Some(name) => format!("{value} (-{name})"),
+            None => grouped(value),
+        }
+    }
+}
+
+/// The order of rows: by the number, or the number of values.
+fn weight(value: &TotalValue) -> f64 {
+    match value {
+        TotalValue::Number(number) => *number as f64,
+        TotalValue::Mean(mean) => *mean,
+        TotalValue::Nothing => f64::NEG_INFINITY,
+        TotalValue::Values(values, others) => {
+            values.iter().map(|(_, count)| count).sum::<u64>() as f64 + *others as f64
+        }
+        TotalValue::Buckets(buckets) => {
+            buckets.iter().map(|bucket| bucket.count).sum::<u64>() as f64
+        }
+    }
+}
+
+fn is_zero(value: &TotalValue) -> bool {
+    matches!(value, TotalValue::Nothing) || weight(value) == 0.0
+}
+
+/// Returns a number with a comma for each thousand.
+pub(crate) fn grouped(number: i128) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut out = String::new();
+    if number < 0 {
+        out.push('-');
+    }
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Returns a number with at most three significant digits after the comma of thousands.
+fn decimal(number: f64) -> String {
+    match number.abs() {
+        0.0..10.0 => format!("{number:.2}"),
+        10.0..100.0 => format!("{number:.1}"),
+        _ => grouped(number.round() as i128),
+    }
+}
+
+/// Returns the name of a negative error number (include/uapi/asm-generic/errno-base.h and errno.h).
+fn error_name(value: i128) -> Option<&'static str> {
+    const NAMES: [(i128, &str); 46] = [
+        (1, "EPERM"),
+        (2, "ENOENT"),
+        (3, "ESRCH"),
+        (4, "EINTR"),
+        (5, "EIO"),
+        (6, "ENXIO"),
+        (7, "E2BIG"),
+        (8, "ENOEXEC"),
+        (9, "EBADF"),
+        (10, "ECHILD"),
+        (11, "EAGAIN"),
+        (12, "ENOMEM"),
+        (13, "EACCES"),
+        (14, "EFAULT"),
+        (16, "EBUSY"),
+        (17, "EEXIST"),
+        (18, "EXDEV"),
+        (19, "ENODEV"),
+        (20, "ENOTDIR"),
+        (21, "EISDIR"),
+        (22, "EINVAL"),
+        (23, "ENFILE"),
+        (24, "EMFILE"),
+        (25, "ENOTTY"),
+        (26, "ETXTBSY"),
+        (27, "EFBIG"),
+        (28, "ENOSPC"),
+        (29, "ESPIPE"),
+        (30, "EROFS"),
+        (31, "EMLINK"),
+        (32, "EPIPE"),
+        (33, "EDOM"),
+        (34, "ERANGE"),
+        (36, "ENAMETOOLONG"),
+        (38, "ENOSYS"),
+        (39, "ENOTEMPTY"),
+        (61, "ENODATA"),
+        (75, "EOVERFLOW"),
+        (95, "EOPNOTSUPP"),
+        (98, "EADDRINUSE"),
+        (104, "ECONNRESET"),
+        (110, "ETIMEDOUT"),
+        (111, "ECONNREFUSED"),
+        (113, "EHOSTUNREACH"),
+        (115, "EINPROGRESS"),
+        (512, "ERESTARTSYS"),
+    ];
+    let found = NAMES.iter().find(|(number, _)| -number == value);
+    found.map(|(_, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_commas_and_errors_have_names() {
+        assert_eq!(grouped(-1_234_567), "-1,234,567");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(i128::from(u64::MAX)), "18,446,744,073,709,551,615");
+        assert_eq!(error_name(-2), Some("ENOENT"));
+        assert_eq!(error_name(2), None);
+        assert_eq!([decimal(1.0), decimal(99.94), decimal(12_345.6)], ["1.00", "99.9", "12,346"]);
+    }
+}
