@@ -550,10 +550,11 @@ impl<'a> Resolver<'a> {
                 launch: 0.0,
                 splash: filter.duration,
             });
-            let of_block = !matches!(group.0.as_slice(), [(_, Some(_)), ..]) && !(counts && self.is_function(group));
+            let of_function = matches!(group.0.as_slice(), [(_, Some(_)), ..])
+                || counts && self.is_function(group);
             asked.places.push(Place {
                 function: function.name.clone(),
-                hook: of_block.then(|| format!("block {block} {hook}")),
+                hook: (!of_function).then(|| format!("block {block} {hook}")),
             });
         }
         if placements == 0

@@ -1,0 +1,119 @@
+//! Questions in one line, asked by the terminal program of a live kernel.
+
+use std::process::Output;
+
+use crate::support::{Turn, ilk, shared};
+
+/// Runs `ilk` with arguments against the shared lab.
+fn ask(turn: &Turn<'_>, arguments: &[&str]) -> Output {
+    let mut command = ilk();
+    command.args(arguments);
+    command.arg("--socket").arg(turn.shared.lab.socket());
+    command.output().unwrap()
+}
+
+fn printed(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Returns the number in the line of a function.
+fn number(text: &str, function: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.ends_with(&format!("  {function}")))?;
+    line.split_whitespace().next()?.replace(',', "").parse().ok()
+}
+
+/// Makes this number of calls of umask(2) in one process; the shell makes none of its own.
+fn umasks(times: u32) -> String {
+    format!("i=0; while [ $i -lt {times} ]; do umask 022; i=$((i+1)); done")
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn a_count_of_a_programs_own_calls_is_exact_and_its_exit_status_is_passed_on() {
+    let shared = shared();
+    let turn = shared.turn();
+    let script = "entry:__x64_sys_umask { @calls = count() } entry:__x64_sys_acct { @never = count() }";
+    let command = format!("{}; exit 3", umasks(321));
+    let output = ask(&turn, &["-e", script, "-c", &command]);
+    let (out, err) = printed(&output);
+    assert_eq!(output.status.code(), Some(3), "{out}{err}");
+    assert_eq!(number(&out, "__x64_sys_umask"), Some(321), "{out}{err}");
+    assert!(out.contains("@never\n  1 place: 0"), "{out}{err}");
+    let output = ask(&turn, &["count", "__x64_sys_umask", "-c", "/bin/absent"]);
+    let (out, err) = printed(&output);
+    assert!(!output.status.success() && err.contains("could not be started"), "{out}{err}");
+    turn.assert_untouched();
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn refused_placements_are_named_and_the_others_answer() {
+    let shared = shared();
+    let turn = shared.turn();
+    // The entry code of traps is noinstr.
+    let script = "entry:__x64_sys_umask,entry:exc_* { @calls = count() }";
+    let command = umasks(7);
+    let output = ask(&turn, &["-e", script, "-c", &command]);
+    let (out, err) = printed(&output);
+    assert!(output.status.success(), "{out}{err}");
+    assert_eq!(number(&out, "__x64_sys_umask"), Some(7), "{out}{err}");
+    assert!(err.contains("Left out, ") && err.contains("blacklisted: "), "{out}{err}");
+    let output = ask(&turn, &["-e", script, "-c", &command, "--strict"]);
+    let (out, err) = printed(&output);
+    assert!(!output.status.success() && err.contains("blacklisted: "), "{out}{err}");
+    turn.assert_untouched();
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn latencies_of_sleeps_are_no_shorter_than_requested() {
+    let shared = shared();
+    let turn = shared.turn();
+    let output = ask(
+        &turn,
+        &[
+            "latency",
+            "__x64_sys_nanosleep,__x64_sys_clock_nanosleep",
+            "-c",
+            "for i in 1 2 3; do sleep 0.2; done",
+        ],
+    );
+    let (out, err) = printed(&output);
+    assert!(output.status.success(), "{out}{err}");
+    assert!(out.contains("3 values"), "{out}{err}");
+    // 0.2 s is in the bucket from 2^27 ns, and nothing below it.
+    let buckets: Vec<&str> = out.lines().filter(|line| line.contains(" to ")).collect();
+    let (first, rest) = buckets.split_first().unwrap();
+    assert!(first.contains("134 ms to 268 ms"), "{out}{err}");
+    assert!(rest.iter().all(|line| line.contains(" ms") || line.contains(" s")), "{out}");
+    turn.assert_untouched();
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn a_saved_question_is_a_session_and_a_wrong_one_names_its_column() {
+    let shared = shared();
+    let turn = shared.turn();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("asked.ron");
+    let name = file.to_str().unwrap();
+    let script = "thread @t; entry:__x64_sys_umask { @t = nsecs } \
+                  return:__x64_sys_umask / @t != 0 / { @ns = max(nsecs - @t); sample(retval) }";
+    let output = ask(&turn, &["-e", script, "-c", "umask 0; umask 0", "--save", name]);
+    let (out, err) = printed(&output);
+    assert!(output.status.success(), "{out}{err}");
+    assert!(out.contains("@ns"), "{out}{err}");
+    assert!(out.matches("cpu ").count() >= 2, "each return is sampled: {out}{err}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let session = gilk_engine::Session::from_ron(&text).unwrap();
+    assert_eq!(session.placements.len(), 1);
+    // It is not written over.
+    let output = ask(&turn, &["-e", script, "-c", "umask 0", "--save", name]);
+    assert!(!output.status.success());
+    let output = ask(&turn, &["-e", "entry:vfs_raed { @n = count() }"]);
+    let (_, err) = printed(&output);
+    assert!(!output.status.success());
+    assert!(err.contains("1:1: ") && err.contains("vfs_read"), "{err}");
+    turn.assert_untouched();
+}
