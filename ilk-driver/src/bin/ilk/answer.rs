@@ -134,12 +134,13 @@ impl Printer<'_> {
         if self.unit != "ns" {
             return self.with_unit(&grouped(number));
         }
-        match number {
-            0..1_000 => format!("{number} ns"),
-            0..1_000_000 => format!("{} µs", decimal(number as f64 / 1e3)),
-            0..1_000_000_000 => format!("{} ms", decimal(number as f64 / 1e6)),
-            _ => format!("{} s", decimal(number as f64 / 1e9)),
-        }
+        let (scale, unit) = match number {
+            ..1_000 => return format!("{number} ns"),
+            1_000..1_000_000 => (1e3, "µs"),
+            1_000_000..1_000_000_000 => (1e6, "ms"),
+            _ => (1e9, "s"),
+        };
+        format!("{} {unit}", decimal(number as f64 / scale))
     }
 
     fn with_unit(&self, number: &str) -> String {
