@@ -53,7 +53,14 @@ pub fn plan_watched(
     let place = |graphs: &[&Cfg], styles: &[Style], wanted: &[Wanted]| {
         place_in_styles(image, graphs, styles, wanted)
     };
-    plan_styled(image, session, library, layout, (watch, &Refusals::default()), place)
+    plan_styled(
+        image,
+        session,
+        library,
+        layout,
+        (watch, &Refusals::default()),
+        place,
+    )
 }
 
 /// Plans a session as [`plan_watched`] does, and collects the refusals of the stage that fails.

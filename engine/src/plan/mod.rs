@@ -38,7 +38,7 @@ pub use model::{
     PlannedFunction, PlannedInstrument, Poke, PokeKind, Quiesce,
 };
 pub use notes::Note;
-pub use possible::{LeftOut, Possible, plan_possible};
 #[cfg(test)]
 pub(crate) use patches::faults;
+pub use possible::{LeftOut, Possible, plan_possible};
 pub use stage::{Stage, Watch};

@@ -67,7 +67,9 @@ impl Script {
             terminal: Terminal::default(),
         };
         let mut scanner = Scanner { text, at: 0 };
-        scanner.script(&mut script).map_err(|fault| faults(vec![fault]))?;
+        scanner
+            .script(&mut script)
+            .map_err(|fault| faults(vec![fault]))?;
         let found = script.faults();
         if found.is_empty() {
             Ok(script)
@@ -436,7 +438,9 @@ impl Scanner<'_> {
         let actions: Vec<TerminalAction> = actions(text.unwrap_or_default(), body.start)?;
         if actions.is_empty() {
             let what = "The block does nothing.";
-            return Err(Fault::new(first.span, what).help("Write `print(@name)` between its braces."));
+            return Err(
+                Fault::new(first.span, what).help("Write `print(@name)` between its braces.")
+            );
         }
         for point in &points {
             match point.kind {

@@ -126,15 +126,17 @@ fn kind(text: &str, span: Span) -> Result<PointKind, Fault> {
     let function = |name: &str| -> Result<String, Fault> {
         let good = |c: char| c.is_ascii_alphanumeric() || "_.*?@:$".contains(c);
         if name.is_empty() {
-            return Err(Fault::new(span, format!("`{text}` names no function."))
-                .help(format!("Write `{word}:vfs_read`, or `{word}:vfs_*` for several.")));
+            return Err(
+                Fault::new(span, format!("`{text}` names no function.")).help(format!(
+                    "Write `{word}:vfs_read`, or `{word}:vfs_*` for several."
+                )),
+            );
         }
         if let Some(strange) = name.chars().find(|c| !good(*c)) {
-            return Err(Fault::new(
-                span,
-                format!("`{strange}` is in no function's name."),
-            )
-            .help("`*` stands for any letters, `?` for one."));
+            return Err(
+                Fault::new(span, format!("`{strange}` is in no function's name."))
+                    .help("`*` stands for any letters, `?` for one."),
+            );
         }
         Ok(name.to_owned())
     };
@@ -146,8 +148,11 @@ fn kind(text: &str, span: Span) -> Result<PointKind, Fault> {
     };
     let blocks = |event: BlockEvent| -> Result<PointKind, Fault> {
         let Some((name, block)) = rest.rsplit_once(':') else {
-            return Err(Fault::new(span, format!("`{text}` names no block."))
-                .help(format!("Write `{word}:{rest}:3`, or `{word}:{rest}:*` for all.")));
+            return Err(
+                Fault::new(span, format!("`{text}` names no block.")).help(format!(
+                    "Write `{word}:{rest}:3`, or `{word}:{rest}:*` for all."
+                )),
+            );
         };
         let block = match block {
             "*" => Blocks::All,
@@ -186,11 +191,9 @@ fn kind(text: &str, span: Span) -> Result<PointKind, Fault> {
             let mut parts = rest.rsplitn(3, ':');
             let (to, from, name) = (parts.next(), parts.next(), parts.next());
             match (name, from, to) {
-                (Some(name), Some(from), Some(to)) => Ok(PointKind::Edge(
-                    function(name)?,
-                    number(from)?,
-                    number(to)?,
-                )),
+                (Some(name), Some(from), Some(to)) => {
+                    Ok(PointKind::Edge(function(name)?, number(from)?, number(to)?))
+                }
                 _ => wrong(
                     format!("`{text}` names no edge."),
                     "Write the blocks that it leaves and enters: `edge:kernel_clone:3:5`."

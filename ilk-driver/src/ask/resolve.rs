@@ -397,12 +397,7 @@ impl<'a> Resolver<'a> {
         Ok(())
     }
 
-    fn line(
-        &mut self,
-        (clause, span): (usize, Span),
-        file: &str,
-        line: u32,
-    ) -> Result<(), Fault> {
+    fn line(&mut self, (clause, span): (usize, Span), file: &str, line: u32) -> Result<(), Fault> {
         let Some(lines) = self.lines else {
             let what = format!(
                 "Source lines need the debug information of Linux {}, which is not installed.",
@@ -412,24 +407,24 @@ impl<'a> Resolver<'a> {
                 "Install the kernel's debug package (linux-image-…-dbg), or name a function and a block: `block:vfs_read:2`.",
             ));
         };
-        let is_in = |found: &SourceLine| {
-            found.file == file || found.file.ends_with(&format!("/{file}"))
-        };
+        let is_in =
+            |found: &SourceLine| found.file == file || found.file.ends_with(&format!("/{file}"));
         let image = self.image;
         let functions = image.functions().iter();
         let functions: Vec<&Function> = functions
             .filter(|function| lines(function.span.start).is_some_and(|found| is_in(&found)))
             .collect();
         if functions.is_empty() {
-            return Err(Fault::new(span, format!("No function of the kernel is in {file}."))
-                .help("Write the path in the kernel's tree: `fs/read_write.c:450`."));
+            return Err(
+                Fault::new(span, format!("No function of the kernel is in {file}."))
+                    .help("Write the path in the kernel's tree: `fs/read_write.c:450`."),
+            );
         }
         let mut found = false;
         for function in functions {
             let graph = self.graph(function.id);
-            let of_line = |at: u64| {
-                lines(Addr(at)).is_some_and(|found| is_in(&found) && found.line == line)
-            };
+            let of_line =
+                |at: u64| lines(Addr(at)).is_some_and(|found| is_in(&found) && found.line == line);
             let block = graph.blocks.iter().find(|block| {
                 let mut instructions = block.instructions.iter();
                 instructions.any(|instruction| of_line(instruction.ip()))

@@ -51,7 +51,8 @@ pub(super) fn actions(body: &str, start: u32) -> Result<Vec<TerminalAction>, Fau
             continue;
         }
         let indent = statement.len() - statement.trim_start().len();
-        let position = |offset: usize| start.saturating_add(u32::try_from(offset).unwrap_or(u32::MAX));
+        let position =
+            |offset: usize| start.saturating_add(u32::try_from(offset).unwrap_or(u32::MAX));
         let span = Span {
             start: position(from + indent),
             end: position(from + indent + text.len()),
@@ -79,9 +80,7 @@ fn split(body: &str) -> Vec<&str> {
 
 fn action(text: &str, span: Span) -> Result<TerminalAction, Fault> {
     let help = "Write `print(@name)`, `print(\"text\")`, `clear(@name)` or `exit()`.";
-    let unknown = || {
-        Fault::new(span, format!("`{text}` does not run in the terminal.")).help(help)
-    };
+    let unknown = || Fault::new(span, format!("`{text}` does not run in the terminal.")).help(help);
     let (word, rest) = text.split_once('(').ok_or_else(unknown)?;
     let argument = rest.strip_suffix(')').ok_or_else(unknown)?.trim();
     let word = word.trim();

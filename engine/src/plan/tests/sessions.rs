@@ -403,7 +403,10 @@ fn refused_placements_are_left_out_by_name_and_the_others_are_planned() {
         assert_eq!(one.refusal.rule, rule);
     }
     // The rest is what a session of them alone gives, and it passes the verifier.
-    assert_eq!(Ok(&possible.plan), planned(&image, possible.session.placements.clone()).as_ref());
+    assert_eq!(
+        Ok(&possible.plan),
+        planned(&image, possible.session.placements.clone()).as_ref()
+    );
     assert!(crate::verify::verify(&image, possible.plan).is_ok());
 }
 

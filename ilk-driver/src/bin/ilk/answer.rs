@@ -277,6 +277,9 @@ mod tests {
         assert_eq!(grouped(i128::from(u64::MAX)), "18,446,744,073,709,551,615");
         assert_eq!(error_name(-2), Some("ENOENT"));
         assert_eq!(error_name(2), None);
-        assert_eq!([decimal(1.0), decimal(99.94), decimal(12_345.6)], ["1.00", "99.9", "12,346"]);
+        assert_eq!(
+            [decimal(1.0), decimal(99.94), decimal(12_345.6)],
+            ["1.00", "99.9", "12,346"]
+        );
     }
 }

@@ -152,14 +152,20 @@ fn points(event: &str, functions: &str) -> String {
 
 impl Count {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let script = format!("{} {{ @calls = count() }}", points("entry", &self.functions));
+        let script = format!(
+            "{} {{ @calls = count() }}",
+            points("entry", &self.functions)
+        );
         self.options.run(&script, Form::Plain)
     }
 }
 
 impl Top {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let script = format!("{} {{ @calls = count() }}", points("entry", &self.functions));
+        let script = format!(
+            "{} {{ @calls = count() }}",
+            points("entry", &self.functions)
+        );
         self.options.run(&script, Form::Rates)
     }
 }
@@ -257,7 +263,8 @@ impl AskOptions {
         };
         let lines = |at| sources.as_ref().and_then(|sources| sources.line(at));
         let lines = sources.is_some().then_some(&lines as _);
-        let mut asked = resolve(&script, &image, filter, lines).map_err(|faults| anyhow!("{faults}"))?;
+        let mut asked =
+            resolve(&script, &image, filter, lines).map_err(|faults| anyhow!("{faults}"))?;
         asked.session.workload = workload;
         // The terminal shows totals at these intervals.
         let intervals = script.terminal().intervals.iter();
@@ -596,7 +603,9 @@ impl<'a> Screen<'a> {
 
     /// Shows the rates of the last second.
     fn refresh(&mut self) {
-        let seconds = self.begun.map_or(1.0, |begun| begun.elapsed().as_secs_f64());
+        let seconds = self
+            .begun
+            .map_or(1.0, |begun| begun.elapsed().as_secs_f64());
         let mut answer = self.since_cleared();
         for rows in answer.values_mut() {
             rows.sort_by_key(|row| match row.value {
@@ -640,21 +649,25 @@ impl<'a> Screen<'a> {
     }
 
     /// Reports losses and the end of the program; returns the exit status.
-    fn status(
-        &self,
-        summary: &Summary,
-        recording: &Path,
-        keeps: bool,
-    ) -> anyhow::Result<ExitCode> {
+    fn status(&self, summary: &Summary, recording: &Path, keeps: bool) -> anyhow::Result<ExitCode> {
         let lost = summary.lost_by_cause().lost();
         let failed: u64 = summary.failed_reads.iter().map(|one| one.count).sum();
         let full: u64 = summary.no_room.iter().map(|one| one.count).sum();
         for (count, what) in [
             (lost, "hits were lost, because a buffer was full"),
-            (self.missed, "samples were too fast to be printed; keep them with -o"),
+            (
+                self.missed,
+                "samples were too fast to be printed; keep them with -o",
+            ),
             (failed, "reads of memory failed and yielded 0"),
-            (full, "values of variables were lost, because their table was full"),
-            (summary.missing, "samples did not arrive, which is a bug in gilk"),
+            (
+                full,
+                "values of variables were lost, because their table was full",
+            ),
+            (
+                summary.missing,
+                "samples did not arrive, which is a bug in gilk",
+            ),
         ] {
             if count > 0 {
                 eprintln!("{count} {what}.");

@@ -19,8 +19,14 @@ fn printed(output: &Output) -> (String, String) {
 
 /// Returns the number in the line of a function.
 fn number(text: &str, function: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.ends_with(&format!("  {function}")))?;
-    line.split_whitespace().next()?.replace(',', "").parse().ok()
+    let line = text
+        .lines()
+        .find(|line| line.ends_with(&format!("  {function}")))?;
+    line.split_whitespace()
+        .next()?
+        .replace(',', "")
+        .parse()
+        .ok()
 }
 
 /// Makes this number of calls of umask(2) in one process; the shell makes none of its own.
@@ -33,7 +39,8 @@ fn umasks(times: u32) -> String {
 fn a_count_of_a_programs_own_calls_is_exact_and_its_exit_status_is_passed_on() {
     let shared = shared();
     let turn = shared.turn();
-    let script = "entry:__x64_sys_umask { @calls = count() } entry:__x64_sys_acct { @never = count() }";
+    let script =
+        "entry:__x64_sys_umask { @calls = count() } entry:__x64_sys_acct { @never = count() }";
     let command = format!("{}; exit 3", umasks(321));
     let output = ask(&turn, &["-e", script, "-c", &command]);
     let (out, err) = printed(&output);
@@ -42,7 +49,10 @@ fn a_count_of_a_programs_own_calls_is_exact_and_its_exit_status_is_passed_on() {
     assert!(out.contains("@never\n  1 place: 0"), "{out}{err}");
     let output = ask(&turn, &["count", "__x64_sys_umask", "-c", "/bin/absent"]);
     let (out, err) = printed(&output);
-    assert!(!output.status.success() && err.contains("could not be started"), "{out}{err}");
+    assert!(
+        !output.status.success() && err.contains("could not be started"),
+        "{out}{err}"
+    );
     turn.assert_untouched();
 }
 
@@ -58,10 +68,16 @@ fn refused_placements_are_named_and_the_others_answer() {
     let (out, err) = printed(&output);
     assert!(output.status.success(), "{out}{err}");
     assert_eq!(number(&out, "__x64_sys_umask"), Some(7), "{out}{err}");
-    assert!(err.contains("Left out, ") && err.contains("blacklisted: "), "{out}{err}");
+    assert!(
+        err.contains("Left out, ") && err.contains("blacklisted: "),
+        "{out}{err}"
+    );
     let output = ask(&turn, &["-e", script, "-c", &command, "--strict"]);
     let (out, err) = printed(&output);
-    assert!(!output.status.success() && err.contains("blacklisted: "), "{out}{err}");
+    assert!(
+        !output.status.success() && err.contains("blacklisted: "),
+        "{out}{err}"
+    );
     turn.assert_untouched();
 }
 
@@ -86,7 +102,11 @@ fn latencies_of_sleeps_are_no_shorter_than_requested() {
     let buckets: Vec<&str> = out.lines().filter(|line| line.contains(" to ")).collect();
     let (first, rest) = buckets.split_first().unwrap();
     assert!(first.contains("134 ms to 268 ms"), "{out}{err}");
-    assert!(rest.iter().all(|line| line.contains(" ms") || line.contains(" s")), "{out}");
+    assert!(
+        rest.iter()
+            .all(|line| line.contains(" ms") || line.contains(" s")),
+        "{out}"
+    );
     turn.assert_untouched();
 }
 
@@ -100,11 +120,17 @@ fn a_saved_question_is_a_session_and_a_wrong_one_names_its_column() {
     let name = file.to_str().unwrap();
     let script = "thread @t; entry:__x64_sys_umask { @t = nsecs } \
                   return:__x64_sys_umask / @t != 0 / { @ns = max(nsecs - @t); sample(retval) }";
-    let output = ask(&turn, &["-e", script, "-c", "umask 0; umask 0", "--save", name]);
+    let output = ask(
+        &turn,
+        &["-e", script, "-c", "umask 0; umask 0", "--save", name],
+    );
     let (out, err) = printed(&output);
     assert!(output.status.success(), "{out}{err}");
     assert!(out.contains("@ns"), "{out}{err}");
-    assert!(out.matches("cpu ").count() >= 2, "each return is sampled: {out}{err}");
+    assert!(
+        out.matches("cpu ").count() >= 2,
+        "each return is sampled: {out}{err}"
+    );
     let text = std::fs::read_to_string(&file).unwrap();
     let session = gilk_engine::Session::from_ron(&text).unwrap();
     assert_eq!(session.placements.len(), 1);
