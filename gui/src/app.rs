@@ -49,7 +49,11 @@ pub struct App {
     pub(crate) failure: std::sync::Arc<std::sync::Mutex<Option<crate::Error>>>,
     /// The widget that has the keyboard focus.
     pub(crate) focus: Option<egui::Id>,
+    /// True if a text field had the focus at the end of the last frame.
+    pub(crate) typed: bool,
     pub(crate) leaving: bool,
+    /// Count of searches so far.
+    pub(crate) searches: u64,
     /// The command to execute once the session is saved.
     pub(crate) after_saving: Option<Command>,
     pub(crate) state_saver: StateSaver,
@@ -84,12 +88,22 @@ impl App {
             picture_request: None,
             failure: std::sync::Arc::default(),
             focus: None,
+            typed: false,
             leaving: false,
+            searches: 0,
             after_saving: None,
             state_saver: StateSaver::default(),
         };
         if let Some(folder) = start.state.clone() {
             app.restore(folder, start.session.is_some());
+        }
+        if start.source().is_some()
+            || !start.target.is_empty()
+            || start.session.is_some()
+            || start.recording.is_some()
+        {
+            // The tour starts from an empty window.
+            app.state.tour = None;
         }
         if let Some(theme) = start.theme {
             app.state.look = theme.into();

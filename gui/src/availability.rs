@@ -41,7 +41,9 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
                 count(gilk_engine::HookType::Pre) + count(gilk_engine::HookType::Post) > 0
             })
         }),
-        Command::GoTo => state.catalogue.is_some(),
+        Command::GoTo | Command::OpenNamed(..) => state.catalogue.is_some(),
+        Command::SelectBlock(_) => graph,
+        Command::RunProgram => state.document.session().workload.is_none(),
         Command::RemoveAll => !state.document.session().placements.is_empty(),
         Command::Back => state.history.available().0,
         Command::Forward => state.history.available().1,

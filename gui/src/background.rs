@@ -13,13 +13,15 @@ use crate::catalogue::Catalogue;
 use crate::desk::Pane;
 use crate::functions::Scope;
 use crate::graph::marks::Hooked;
-use crate::state::{PreviewRequest, TargetState};
+use crate::state::{PreviewRequest, TargetState, first_instrument};
 use crate::worker::searcher::SearchKey;
 use crate::worker::{Planning, Search, hookable};
 
 impl App {
     /// Requests from workers everything that a change made stale: the list, the plan, the marks.
     pub(crate) fn request_updates(&mut self) {
+        let session = self.state.document.session();
+        self.state.draft.follow(session.duration);
         self.update_source_check();
         self.request_machine_plans();
         let Some(catalogue) = self.state.catalogue.clone() else {
@@ -35,10 +37,10 @@ impl App {
             among: self.among(&catalogue),
             files: self.state.lines.files.is_some(),
         };
-        if self.searched.as_ref() != Some(&wanted)
-            || self.state.functions.answered.is_none() && self.searched.is_none()
-        {
+        if self.searched.as_ref() != Some(&wanted) {
+            self.searches += 1;
             self.workers.search(Search {
+                number: self.searches,
                 catalogue: Arc::clone(&catalogue),
                 filter: wanted.filter.clone(),
                 modules: wanted.modules,
@@ -60,6 +62,10 @@ impl App {
             self.state.own_instruments = sources
                 .filter_map(|(name, text)| Definition::from_source(name, text).ok())
                 .collect();
+            if self.state.definition(&self.state.draft.instrument).is_none() {
+                // The session that had it is gone, or its addition was undone.
+                self.state.draft.instrument = first_instrument(&self.state.library);
+            }
             self.state.plan.requested += 1;
             let session = self.state.document.session().clone();
             self.workers

@@ -174,8 +174,10 @@ pub enum Command {
     OpenDebugInfo,
     /// Opens a source file at a line.
     OpenSource(SourceLine),
-    /// Starts the tour, or ends it.
+    /// Starts the tour from its first step.
     Tour,
+    /// Runs a program of the lab during the session.
+    RunProgram,
     /// Shows the manual.
     Manual,
     /// Stops preparing the target, or disconnects from it.
@@ -186,8 +188,8 @@ pub enum Command {
     GoToAddress(Addr),
     /// Opens a function's graph.
     OpenFunction(FunctionId),
-    /// Opens the graph of a function by its session name, at a block.
-    OpenNamed(String, BlockIndex),
+    /// Opens the graph of a function by its session name, at a block if there is one.
+    OpenNamed(String, Option<BlockIndex>),
     /// Selects a block of the open function.
     SelectBlock(BlockIndex),
     /// Removes an instrument from the session, by index.
@@ -323,6 +325,7 @@ impl Command {
             Self::OpenDebugInfo => "Open debug information…",
             Self::OpenSource(_) => "Open source file",
             Self::Tour => "Tour",
+            Self::RunProgram => "Run a program during the session",
             Self::Manual => "Manual",
             Self::Disconnect => "Disconnect",
             Self::Reconnect => "Reconnect",

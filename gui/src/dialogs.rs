@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use egui::accesskit::Role;
-use egui::{Align, Button, Context, Grid, Key, KeyboardShortcut, Layout, RichText, TextEdit, Ui};
+use egui::{
+    Align, Button, Context, Grid, Id, Key, KeyboardShortcut, Layout, RichText, TextEdit, Ui,
+};
 
 use crate::command::Command;
 use crate::menus::MENUS;
 use crate::natives;
-use crate::state::State;
+use crate::state::{PathQuestion, State};
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets::{self, modal, primary, title};
 use crate::worker::{Mail, files};
@@ -69,14 +71,24 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Comman
         ui.set_width(520.0);
         title(ui, dialog.purpose.title());
         ui.horizontal(|ui| {
+            let id = Id::unique("path field").with(dialog.number);
             let field = TextEdit::singleline(&mut dialog.text)
+                .id(id)
                 .font(code(text::CODE))
                 .hint_text(dialog.purpose.hint())
                 .desired_width(410.0);
             let field = widgets::named(ui.add(field), Role::TextInput, "Path");
+            if field.changed() {
+                dialog.question = None;
+            }
             if !dialog.focused && !dialog.browsing {
                 field.request_focus();
                 dialog.focused = true;
+                // The first letter that is typed replaces the suggestion.
+                let mut state = TextEdit::load_state(ui.ctx(), id).unwrap_or_default();
+                let all = egui::text::CCursorRange::select_all_str(&dialog.text);
+                state.cursor.set_char_range(Some(all));
+                state.store(ui.ctx(), id);
             }
             done |= field.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter));
             let browse = !dialog.browsing && dialog.purpose.is_file();
@@ -92,15 +104,29 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Comman
         if let Some(note) = dialog.purpose.note() {
             widgets::caption(ui, &note);
         }
+        if let Some(question) = &dialog.question {
+            let warning = Tokens::of(ui).warning;
+            ui.label(RichText::new(&question.words).color(warning));
+        }
         ui.add_space(space::MEDIUM);
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-            done |= primary(ui, dialog.purpose.verb(), !dialog.text.trim().is_empty());
+            let question = dialog.question.as_ref();
+            let verb = question.map_or(dialog.purpose.verb(), |question| question.verb);
+            done |= primary(ui, verb, !dialog.text.trim().is_empty());
             ui.button("Cancel").clicked()
         })
         .inner
     });
     if done && !dialog.text.trim().is_empty() {
         let path = PathBuf::from(dialog.text.trim());
+        let answered = dialog.question.take();
+        if dialog.purpose.saves()
+            && let Some(question) = PathQuestion::of(&path, state.document.path())
+            && (answered.as_ref() != Some(&question) || path.is_dir())
+        {
+            dialog.question = Some(question);
+            return;
+        }
         commands.push(Command::UsePath(
             dialog.purpose,
             path,

@@ -214,11 +214,6 @@ impl Document {
         self.revision += u64::from(self.now.session != before.session);
     }
 
-    /// Marks the changes as not to be saved, after the user chose to discard them.
-    pub fn forget_changes(&mut self) {
-        self.saved = self.now.clone();
-    }
-
     /// Returns the session and its notes.
     #[must_use]
     pub fn edited(&self) -> Edited {

@@ -19,6 +19,7 @@ use crate::graph::view::Look;
 use crate::palette::CommandPalette;
 use crate::purpose::Purpose;
 use crate::run::{Active, RunStatus, SharedStatus};
+use crate::session_panel::pulsar;
 use crate::state::{NoticeKind, TargetState, Tour};
 use crate::theme::{self, Colours};
 use crate::worker::target::{Order, SampleSink, Target};
@@ -43,19 +44,15 @@ impl App {
             {
                 self.state.guard = Some(command);
             }
-            Command::NewSession => self.replace_document(Document::new()),
-            Command::OpenSession => self.request_path(Purpose::OpenSession, None),
+            Command::NewSession | Command::OpenSession | Command::Quit => {
+                self.leave_session(command, ctx);
+            }
             Command::OpenRecording => self.request_path(Purpose::OpenRecording, None),
             Command::SaveSession => self.save(None),
             Command::SaveSessionAs => self.request_path(Purpose::SaveSession, None),
-            Command::Quit => {
-                self.leaving = true;
-                ctx.send_viewport_cmd(ViewportCommand::Close);
-            }
-            Command::DiscardAnd(then) => {
-                self.state.document.forget_changes();
-                self.execute(*then, ctx);
-            }
+            // The changes are gone only once another session is open or the window is closed: the
+            // file that is chosen next may be unreadable.
+            Command::DiscardAnd(then) => self.leave_session(*then, ctx),
             Command::SaveAnd(then) => self.save(Some(*then)),
             Command::UsePath(purpose, path, then) => {
                 self.use_path(purpose, path, then.map(|then| *then));
@@ -192,11 +189,13 @@ impl App {
             Command::OpenKernel => self.request_path(Purpose::Kernel, None),
             Command::OpenDebugInfo => self.request_path(Purpose::DebugInfo, None),
             Command::OpenSource(line) => self.open_source(&line, ctx),
-            Command::Tour => {
-                self.state.tour = match self.state.tour {
-                    Some(_) => None,
-                    None => Some(Tour::default()),
-                };
+            Command::Tour => self.state.tour = Some(Tour::default()),
+            Command::RunProgram => {
+                self.state.document.edit("workload", |session| {
+                    session.workload.get_or_insert_with(pulsar);
+                });
+                self.state.document.close_step();
+                self.state.desk.show(Pane::Session);
             }
             Command::Manual => self.state.manual = !self.state.manual,
             Command::StartLabWith => self.request_path(Purpose::LabKernel, None),
@@ -220,10 +219,10 @@ impl App {
                     .as_ref()
                     .is_some_and(|scene| scene.name == name);
                 self.leave();
-                if shown {
-                    self.state.graph.select(block);
-                } else {
-                    self.open_named(&name, Some(block));
+                match block {
+                    Some(block) if shown => self.state.graph.select(block),
+                    None if shown => {}
+                    _ => self.open_named(&name, block),
                 }
             }
             Command::SelectBlock(block) => {
@@ -254,6 +253,19 @@ impl App {
                     self.state.notices.remove(place);
                 }
             }
+        }
+    }
+
+    /// Executes a command that replaces the session, without a question about unsaved changes.
+    fn leave_session(&mut self, command: Command, ctx: &Context) {
+        match command {
+            Command::NewSession => self.replace_document(Document::new()),
+            Command::OpenSession => self.request_path(Purpose::OpenSession, None),
+            Command::Quit => {
+                self.leaving = true;
+                ctx.send_viewport_cmd(ViewportCommand::Close);
+            }
+            other => self.execute(other, ctx),
         }
     }
 

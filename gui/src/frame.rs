@@ -15,15 +15,7 @@ impl App {
         }
         self.listen(ui.ctx());
         self.request_updates();
-        let dialog_open = self.state.dialog.is_some()
-            || self.state.guard.is_some()
-            || self.state.natives.is_some()
-            || self.state.palette.is_some();
-        let mut commands = if !dialog_open {
-            menus::pressed(ui.ctx())
-        } else {
-            Vec::new()
-        };
+        let mut commands = self.pressed(ui.ctx());
         self.state.timeline.hovered_note = None;
         panels::show(ui, &mut self.state, &mut commands);
         dialogs::show(
@@ -33,7 +25,6 @@ impl App {
             &mut commands,
         );
         palette::view::show(ui.ctx(), &mut self.state, &mut commands);
-        tour::show(ui.ctx(), &mut self.state, &mut commands);
         tour::manual(ui.ctx(), &mut self.state);
         for command in commands {
             self.execute(command, ui.ctx());
@@ -48,11 +39,42 @@ impl App {
             self.shot = Some(shot);
         }
         self.take_picture(ui.ctx());
+        self.typed = ui.ctx().text_edit_focused();
         if self.state.run.active.is_some() {
             // The clock advances even if nothing else changes.
             ui.ctx()
                 .request_repaint_after(std::time::Duration::from_millis(33));
         }
+    }
+
+    /// Returns the commands whose shortcuts were pressed. Escape closes the topmost menu, dialog or
+    /// text field; without one it is the shortcut of *Back*.
+    fn pressed(&mut self, ctx: &Context) -> Vec<Command> {
+        let state = &mut self.state;
+        if state.dialog.is_some()
+            || state.guard.is_some()
+            || state.natives.is_some()
+            || state.palette.is_some()
+        {
+            return Vec::new();
+        }
+        if state.shortcuts {
+            return menus::pressed(ctx, |command| *command == Command::ShowShortcuts);
+        }
+        if egui::Popup::is_any_open(ctx) {
+            return menus::pressed(ctx, |command| *command != Command::Back);
+        }
+        let escape = |input: &mut egui::InputState| {
+            input.consume_key(egui::Modifiers::NONE, egui::Key::Escape)
+        };
+        // A text field has lost the focus to this key by now.
+        let typed = self.typed && state.graph.find.is_none();
+        if typed {
+            ctx.input_mut(escape);
+        } else if state.manual && ctx.input_mut(escape) {
+            state.manual = false;
+        }
+        menus::pressed(ctx, |_| true)
     }
 
     /// Closes the undo step when the mouse button is released or the focus moves: one drag is one

@@ -66,8 +66,9 @@ impl App {
             Message::PlannedForMachine(number, revision, outcome) => {
                 self.machine_planned(number, revision, outcome);
             }
-            Message::Found(filter, found) => {
-                if filter == self.state.functions.filter {
+            Message::Found(number, filter, found) => {
+                // Numbers of functions belong to the image that was searched.
+                if number == self.searches && filter == self.state.functions.filter {
                     let plain = filter.trim().is_empty();
                     self.state.functions.answer(filter, found);
                     if let Some(scene) = self.state.graph.scene.as_ref().filter(|_| plain) {
@@ -241,6 +242,9 @@ impl App {
         self.state.hookable = None;
         self.state.functions.looking = false;
         self.state.functions.clear();
+        // Both were made with the image before.
+        (self.searched, self.planned) = (None, None);
+        self.searches += 1;
         // The open function is looked up by name in the new image.
         let open = self
             .state
@@ -372,10 +376,8 @@ impl App {
     }
 
     pub(crate) fn replace_document(&mut self, document: Document) {
-        let before = self.state.document.session().duration;
-        let duration = document.session().duration;
         self.state.document = document;
-        self.state.draft.fit(before, duration);
+        self.state.draft.reset(self.state.document.session());
         self.documents += 1;
     }
 

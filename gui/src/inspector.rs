@@ -2,7 +2,7 @@
 
 use egui::accesskit::Role;
 use egui::{
-    Button, ComboBox, DragValue, Frame, Grid, Margin, RichText, ScrollArea, Sense, Stroke, Ui,
+    Button, ComboBox, Frame, Grid, Margin, RichText, ScrollArea, Sense, Stroke, Ui,
 };
 use gilk_engine::cfg::{BlockEnd, BlockIndex};
 use gilk_engine::{HookType, InstrumentId};
@@ -10,6 +10,7 @@ use gilk_engine::{HookType, InstrumentId};
 use crate::command::Command;
 use crate::graph::Scene;
 use crate::graph::marks::{Mark, sentence};
+use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::{availability, hook_instruments, paths, sources, style_panel, widgets};
@@ -292,16 +293,19 @@ fn form(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let duration = state.document.session().duration;
     ui.horizontal(|ui| {
         let draft = &mut state.draft;
+        let (mut launch, mut splash) = (draft.launch, draft.splash);
         widgets::caption(ui, "launch");
-        let launch = seconds(ui, &mut draft.launch, 0.0..=duration, "Launch time");
+        let latest = (splash - SHORTEST).max(0.0);
+        let refuse = |launch| refused_launch(launch, splash);
+        if seconds(ui, &mut launch, 0.0..=latest, "Launch time", refuse) {
+            draft.launch = launch;
+        }
         widgets::caption(ui, "splash");
-        let splash = seconds(ui, &mut draft.splash, 0.0..=duration, "Splash time");
-        if (launch || splash) && draft.launch >= draft.splash {
-            if launch {
-                draft.launch = (draft.splash - 0.001).max(0.0);
-            } else {
-                draft.splash = (draft.launch + 0.001).min(duration);
-            }
+        let earliest = (draft.launch + SHORTEST).min(duration);
+        let launch = draft.launch;
+        let refuse = |splash| refused_splash(splash, launch, duration);
+        if seconds(ui, &mut splash, earliest..=duration, "Splash time", refuse) {
+            draft.set_splash(splash, duration);
         }
     });
     ui.add_space(space::SMALL);
@@ -367,23 +371,4 @@ fn form(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     {
         commands.push(Command::CountFirst);
     }
-}
-
-/// Draws a field for seconds. Returns whether the value changed.
-pub(crate) fn seconds(
-    ui: &mut Ui,
-    value: &mut f64,
-    range: std::ops::RangeInclusive<f64>,
-    name: &str,
-) -> bool {
-    let field = DragValue::new(value)
-        .range(range)
-        .speed(0.05)
-        .max_decimals(3)
-        .suffix(" s")
-        .update_while_editing(false);
-    let response = ui.add(field);
-    let changed = response.changed();
-    widgets::named(response, Role::SpinButton, name);
-    changed
 }

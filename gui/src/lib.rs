@@ -50,6 +50,7 @@ pub mod schedule;
 pub mod screenshot;
 mod screenshot_frames;
 mod session_panel;
+mod seconds;
 pub mod sidecar;
 pub mod source_lines;
 pub mod sources;

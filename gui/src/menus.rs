@@ -117,6 +117,7 @@ pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
             Some(Command::Run),
             Some(Command::Stop),
             Some(Command::CountFirst),
+            Some(Command::RunProgram),
             None,
             Some(Command::StartLab),
             Some(Command::StartLabWith),
@@ -149,14 +150,15 @@ impl Command {
     }
 }
 
-/// Returns the commands whose shortcuts were pressed. While a text field has the focus, plain keys
-/// are text.
+/// Returns the commands among `possible` whose shortcuts were pressed. While a text field has the
+/// focus, plain keys are text.
 #[must_use]
-pub(crate) fn pressed(ctx: &Context) -> Vec<Command> {
+pub(crate) fn pressed(ctx: &Context, possible: impl Fn(&Command) -> bool) -> Vec<Command> {
     let typing = ctx.text_edit_focused();
     let mut commands = Vec::new();
     // Ctrl+Shift+Z is matched before Ctrl+Z, which it contains.
     let mut all: Vec<(&KeyboardShortcut, &Command)> = Command::listed()
+        .filter(|command| possible(command))
         .flat_map(|command| {
             command
                 .shortcuts()

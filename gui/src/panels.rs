@@ -11,7 +11,7 @@ use crate::icons::Icon;
 use crate::menus::MENUS;
 use crate::state::{NoticeKind, State, TargetState};
 use crate::theme::{Tokens, space, text};
-use crate::{desk, machines, status, widgets};
+use crate::{desk, machines, status, tour, widgets};
 
 /// Draws the window.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
@@ -28,6 +28,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
             .frame(bar)
             .show(ui, |ui| machines::bar::show(ui, state, commands));
     }
+    tour::show(ui, state, commands);
     // Notices that arrive while a button is down appear after its release, so that nothing moves
     // under the pointer.
     let id = Id::unique("notices shown");

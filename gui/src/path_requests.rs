@@ -46,7 +46,10 @@ impl App {
             (Purpose::Picture, _) => "gilk.png".to_owned(),
             _ => String::new(),
         };
+        self.state.dialogs += 1;
         self.state.dialog = Some(PathDialog {
+            number: self.state.dialogs,
+            question: None,
             purpose,
             text,
             browsing: false,

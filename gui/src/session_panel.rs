@@ -9,9 +9,9 @@ use gilk_engine::session::Workload;
 
 use crate::command::Command;
 use crate::icons::Icon;
-use crate::inspector::seconds;
 use crate::run::default_path;
-use crate::state::{State, set_duration};
+use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
+use crate::state::{State, set_duration, too_short};
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
@@ -19,6 +19,8 @@ use crate::widgets;
 const CARD: f32 = 66.0;
 /// The longest session in seconds: a day.
 const LONGEST: f64 = 86_400.0;
+/// The shortest session in seconds.
+const SHORTEST_SESSION: f64 = 0.1;
 
 /// Draws the pane's header, next to its tab: undo, redo, and the file.
 pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
@@ -70,12 +72,19 @@ fn fields(ui: &mut Ui, state: &mut State) {
         }
         widgets::named(field, Role::TextInput, "Session name");
         widgets::caption(ui, "lasts");
-        let before = duration;
-        if seconds(ui, &mut duration, 0.1..=LONGEST, "Session duration") {
+        let session = state.document.session();
+        let refuse = |duration: f64| match duration {
+            _ if duration < SHORTEST_SESSION => {
+                Some(format!("A session lasts at least {SHORTEST_SESSION} s."))
+            }
+            _ if duration > LONGEST => Some("A session lasts at most 24 h.".to_owned()),
+            _ => too_short(session, duration),
+        };
+        let range = SHORTEST_SESSION..=LONGEST;
+        if seconds(ui, &mut duration, range, "Session duration", refuse) {
             state
                 .document
                 .edit("duration", |session| set_duration(session, duration));
-            state.draft.fit(before, duration);
         }
     });
     ui.horizontal(|ui| {
@@ -85,11 +94,7 @@ fn fields(ui: &mut Ui, state: &mut State) {
         widgets::chosen(response, Role::CheckBox, wanted, "Run a program")
             .on_hover_text("Runs a program in the lab during the session.");
         if changed {
-            let new = wanted.then(|| Workload {
-                program: "/bin/pulsar".to_owned(),
-                arguments: Vec::new(),
-                start: 0.0,
-            });
+            let new = wanted.then(pulsar);
             state
                 .document
                 .edit("workload", |session| session.workload = new);
@@ -123,7 +128,11 @@ fn fields(ui: &mut Ui, state: &mut State) {
         widgets::named(field, Role::TextInput, "Program and arguments");
         widgets::caption(ui, "at");
         let mut start = workload.start;
-        if seconds(ui, &mut start, 0.0..=duration, "Program start") {
+        let refuse = |start: f64| match start {
+            _ if start < 0.0 => Some("The session starts at 0 s.".to_owned()),
+            _ => (start > duration).then(|| format!("The session ends at {duration} s.")),
+        };
+        if seconds(ui, &mut start, 0.0..=duration, "Program start", refuse) {
             state.document.edit("program start", |session| {
                 if let Some(workload) = &mut session.workload {
                     workload.start = start;
@@ -143,6 +152,15 @@ fn fields(ui: &mut Ui, state: &mut State) {
             "Recordings are never overwritten: if this file exists, a number is added to its name.",
         );
     });
+}
+
+/// Returns the program of the lab that forks in rounds.
+pub(crate) fn pulsar() -> Workload {
+    Workload {
+        program: "/bin/pulsar".to_owned(),
+        arguments: Vec::new(),
+        start: 0.0,
+    }
 }
 
 /// Shows the reasons why the session cannot run.
@@ -229,7 +247,7 @@ fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, commands: &
     if open.clicked() {
         commands.push(Command::OpenNamed(
             placement.function.to_string(),
-            BlockIndex(placement.block),
+            Some(BlockIndex(placement.block)),
         ));
     }
     let inner = frame.shrink2(vec2(10.0, 5.0));
@@ -279,12 +297,13 @@ fn times(ui: &mut Ui, state: &mut State, place: usize, duration: f64, label: &st
     else {
         return;
     };
-    let after = (launch + 0.001).min(duration);
+    let after = (launch + SHORTEST).min(duration);
     if seconds(
         ui,
         &mut splash,
         after..=duration,
         &format!("splash of {label}"),
+        |splash| refused_splash(splash, launch, duration),
     ) {
         state.document.edit(&format!("splash {place}"), |session| {
             if let Some(placement) = session.placements.get_mut(place) {
@@ -293,8 +312,14 @@ fn times(ui: &mut Ui, state: &mut State, place: usize, duration: f64, label: &st
         });
     }
     widgets::caption(ui, "to");
-    let before = (splash - 0.001).max(0.0);
-    if seconds(ui, &mut launch, 0.0..=before, &format!("launch of {label}")) {
+    let before = (splash - SHORTEST).max(0.0);
+    if seconds(
+        ui,
+        &mut launch,
+        0.0..=before,
+        &format!("launch of {label}"),
+        |launch| refused_launch(launch, splash),
+    ) {
         state.document.edit(&format!("launch {place}"), |session| {
             if let Some(placement) = session.placements.get_mut(place) {
                 placement.launch = launch;

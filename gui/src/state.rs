@@ -95,6 +95,8 @@ pub struct State {
     pub notices: Vec<Notice>,
     /// The open path dialog.
     pub dialog: Option<PathDialog>,
+    /// Count of path dialogs so far.
+    pub(crate) dialogs: u64,
     /// The command that waits for the user's decision on unsaved changes.
     pub guard: Option<Command>,
     /// Native instruments that wait for confirmation.
@@ -154,6 +156,7 @@ impl State {
             exporting: None,
             notices: Vec::new(),
             dialog: None,
+            dialogs: 0,
             guard: None,
             natives: None,
             shortcuts: false,
@@ -290,32 +293,68 @@ pub struct Draft {
     pub launch: f64,
     /// Splash in seconds.
     pub splash: f64,
+    /// True while the splash is the end of the session, whatever that is.
+    pub to_end: bool,
+}
+
+/// Returns the instrument that the inspector offers first.
+pub(crate) fn first_instrument(library: &Library) -> String {
+    let timestamp = library.get("timestamp").ok();
+    let first = timestamp.or_else(|| library.iter().next());
+    first.map(|first| first.name.clone()).unwrap_or_default()
 }
 
 impl Draft {
     fn new(session: &Session, library: &Library) -> Self {
-        let instrument = library
-            .get("timestamp")
-            .ok()
-            .or_else(|| library.iter().next())
-            .map(|first| first.name.clone());
         Self {
             hook: HookType::Pre,
-            instrument: instrument.unwrap_or_default(),
+            instrument: first_instrument(library),
             launch: 0.0,
             splash: session.duration,
+            to_end: true,
         }
     }
 
-    /// Keeps launch and splash inside a session whose duration changed.
-    pub fn fit(&mut self, before: f64, duration: f64) {
-        if self.splash == before || self.splash > duration {
+    /// Sets the times to the whole of another session.
+    pub(crate) fn reset(&mut self, session: &Session) {
+        (self.launch, self.splash, self.to_end) = (0.0, session.duration, true);
+    }
+
+    /// Sets the splash, which follows the end of the session once it is there.
+    pub(crate) fn set_splash(&mut self, splash: f64, duration: f64) {
+        (self.splash, self.to_end) = (splash, splash == duration);
+    }
+
+    /// Keeps launch and splash inside a session of this duration.
+    pub(crate) fn follow(&mut self, duration: f64) {
+        self.to_end |= self.splash > duration;
+        if self.to_end {
             self.splash = duration;
         }
         if self.launch >= self.splash {
             self.launch = 0.0;
         }
     }
+}
+
+/// Returns the reason why a session cannot get this duration: a time of an instrument or of the
+/// program would be after its end. Splashes at the end move with it.
+pub(crate) fn too_short(session: &Session, duration: f64) -> Option<String> {
+    let splashes = session.placements.iter().filter(|one| one.splash != session.duration);
+    let last = splashes.map(|one| one.splash).fold(0.0, f64::max);
+    if last > duration {
+        return Some(format!(
+            "An instrument is in place until {last} s. Change its splash first."
+        ));
+    }
+    let launch = session.placements.iter().map(|one| one.launch).fold(0.0, f64::max);
+    if launch > 0.0 && launch >= duration {
+        return Some(format!(
+            "An instrument launches at {launch} s. Change its launch first."
+        ));
+    }
+    let start = session.workload.as_ref().map_or(0.0, |workload| workload.start);
+    (start > duration).then(|| format!("The program starts at {start} s. Change its start first."))
 }
 
 /// Changes a session's duration. A splash at the end moves with the end; a later splash is moved to
@@ -444,6 +483,48 @@ pub struct PathDialog {
     pub then: Option<Command>,
     /// True once the field has had the focus.
     pub focused: bool,
+    /// Number of the dialog: each has a field with a cursor of its own.
+    pub number: u64,
+    /// The question about the typed path, which the next click answers.
+    pub question: Option<PathQuestion>,
+}
+
+/// A question about a path before something is created or replaced there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathQuestion {
+    /// The path that was typed.
+    pub path: PathBuf,
+    /// The condition, as a whole sentence.
+    pub words: String,
+    /// Label of the button that goes ahead.
+    pub verb: &'static str,
+}
+
+impl PathQuestion {
+    /// Returns the question about a path to write to, if there is one; `own` is the file that the
+    /// session has already.
+    pub(crate) fn of(path: &std::path::Path, own: Option<&std::path::Path>) -> Option<Self> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let (words, verb) = match folder.filter(|folder| !folder.exists()) {
+            Some(folder) => (
+                format!("The folder {} does not exist.", folder.display()),
+                "Create folder and save",
+            ),
+            None if path.is_dir() => {
+                let words = format!("{} is a folder. Add the name of a file.", path.display());
+                (words, "Save")
+            }
+            None if path.exists() && own != Some(path) => {
+                (format!("{} exists.", path.display()), "Replace file")
+            }
+            None => return None,
+        };
+        Some(Self {
+            path: path.to_path_buf(),
+            words,
+            verb,
+        })
+    }
 }
 
 /// Instruments of an object file that wait for confirmation.

@@ -1,8 +1,12 @@
 //! The tour, whose steps complete when the user has done them, and the manual.
 
 use egui::accesskit::Role;
-use egui::{Align, Align2, Context, Frame, Id, Layout, RichText, ScrollArea, Window, vec2};
+use egui::{
+    Align, Context, Frame, Id, Layout, Margin, Panel, RichText, ScrollArea, Ui, Window, vec2,
+};
+use gilk_engine::cfg::BlockIndex;
 
+use crate::availability::possible;
 use crate::command::Command;
 use crate::state::{State, TargetState};
 use crate::theme::{Tokens, space};
@@ -13,39 +17,48 @@ struct Step {
     title: &'static str,
     words: &'static str,
     done: fn(&State) -> bool,
-    offer: Option<(&'static str, Command)>,
+    offer: Option<fn() -> (&'static str, Command)>,
 }
 
-const STEPS: [Step; 6] = [
+/// The function of the tour, which every start of a program calls.
+const FUNCTION: &str = "kernel_clone";
+
+const STEPS: [Step; 7] = [
     Step {
         title: "Connect to a kernel",
         words: "The lab runs a stock kernel in a virtual machine and does not touch this computer. The Target menu also connects to this machine or to others over ssh, and opens kernel files to browse and plan on.",
         done: |state| matches!(state.target, TargetState::Ready(_)),
-        offer: Some(("Start the lab", Command::StartLab)),
+        offer: Some(|| ("Start the lab", Command::StartLab)),
     },
     Step {
         title: "Open a function",
-        words: "Type a few letters of its name in the list on the left and press Enter: kclone finds kernel_clone. G goes to an address.",
+        words: "Type a few letters of its name in the list on the left and press Enter: kclone finds kernel_clone, which every new process calls. G goes to an address.",
         done: |state| state.graph.scene.is_some(),
-        offer: Some(("Find function", Command::FocusFilter)),
+        offer: Some(|| ("Open kernel_clone", open_block(None))),
     },
     Step {
         title: "Select a block",
         words: "Click a block in the graph. Its bar shows whether it can be hooked before (upper half) and after (lower half); if not, the inspector names the rule. T and F follow branches, X lists callers.",
         done: |state| state.graph.selected.is_some(),
-        offer: Some(("First block", Command::NextBlock)),
+        offer: Some(|| ("First block", Command::SelectBlock(BlockIndex(0)))),
     },
     Step {
         title: "Add an instrument",
         words: "Choose an instrument in the inspector and add it. The Patch tab previews what will be written; the Schedule tab shows the time from launch to splash.",
         done: |state| !state.document.session().placements.is_empty(),
-        offer: Some(("Add instrument", Command::AddInstrument)),
+        offer: Some(|| ("Add instrument", Command::AddInstrument)),
+    },
+    Step {
+        title: "Give the kernel work",
+        words: "An idle kernel calls few functions. Tick \u{201c}run\u{201d} in the session: the program runs during the session. /bin/pulsar of the lab forks 160 times.",
+        done: |state| state.document.session().workload.is_some(),
+        offer: Some(|| ("Run a program", Command::RunProgram)),
     },
     Step {
         title: "Run",
-        words: "F5 runs the session, whose plan is already verified. Tick \u{201c}run\u{201d} in the session to run a program during it.",
+        words: "F5 runs the session, whose plan is already verified. The progress is in the bar above.",
         done: |state| state.run.active.is_some() || state.run.last.is_some(),
-        offer: Some(("Run session", Command::Run)),
+        offer: Some(|| ("Run session", Command::Run)),
     },
     Step {
         title: "View the samples",
@@ -58,8 +71,12 @@ const STEPS: [Step; 6] = [
     },
 ];
 
-/// Draws the card of the current step.
-pub(crate) fn show(ctx: &Context, state: &mut State, commands: &mut Vec<Command>) {
+fn open_block(block: Option<BlockIndex>) -> Command {
+    Command::OpenNamed(FUNCTION.to_owned(), block)
+}
+
+/// Draws the current step below the menus, where it covers nothing that it names.
+pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let Some(mut tour) = state.tour else {
         return;
     };
@@ -67,44 +84,40 @@ pub(crate) fn show(ctx: &Context, state: &mut State, commands: &mut Vec<Command>
         tour.step += 1;
     }
     state.tour = Some(tour);
-    let style = ctx.global_style();
-    let frame = Frame::window(&style).inner_margin(14);
+    let tokens = Tokens::of(ui);
+    let frame = Frame::NONE
+        .fill(tokens.accent_fill)
+        .inner_margin(Margin::symmetric(space::PANEL as i8, 8));
     let mut open = true;
-    Window::new("tour")
-        .id(Id::unique("tour"))
-        .title_bar(false)
-        .resizable(false)
-        .frame(frame)
-        .anchor(Align2::CENTER_BOTTOM, vec2(0.0, -52.0))
-        .fixed_size(vec2(470.0, 120.0))
-        .show(ctx, |ui| {
-            let tokens = Tokens::of(ui);
-            let (title, words, offer) = match STEPS.get(tour.step) {
-                Some(step) => {
-                    let title = format!("{} of {}: {}", tour.step + 1, STEPS.len(), step.title);
-                    (title, step.words, step.offer.clone())
+    Panel::top("tour").frame(frame).show(ui, |ui| {
+        let (title, words, offer) = match STEPS.get(tour.step) {
+            Some(step) => {
+                let title = format!("{} of {}: {}", tour.step + 1, STEPS.len(), step.title);
+                (title, step.words, step.offer)
+            }
+            None => (
+                "Done".to_owned(),
+                "You have measured a running kernel. Save the session with Ctrl+S; the recording is already on disk. Ctrl+Shift+P finds every command, ? lists the shortcuts, F1 opens the manual.",
+                None,
+            ),
+        };
+        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+            let label = if tour.step < STEPS.len() { "Skip the tour" } else { "End the tour" };
+            open &= !ui.button(label).clicked();
+            if let Some((label, command)) = offer.map(|offer| offer()) {
+                let enabled = possible(state, &command);
+                let response = ui.add_enabled(enabled, egui::Button::new(label));
+                if widgets::named(response, Role::Button, &format!("tour: {label}")).clicked() {
+                    commands.push(command);
                 }
-                None => (
-                    "Done".to_owned(),
-                    "You have measured a running kernel. Save the session with Ctrl+S; the recording is already on disk. Ctrl+Shift+P finds every command, ? lists the shortcuts, F1 opens the manual.",
-                    None,
-                ),
-            };
-            let heading = ui.label(RichText::new(&title).heading().color(tokens.strong));
-            widgets::named(heading, Role::Heading, &format!("tour {title}"));
-            ui.label(RichText::new(words).color(tokens.text));
-            ui.add_space(space::SMALL);
-            ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-                let label = if tour.step < STEPS.len() { "Skip the tour" } else { "End the tour" };
-                open &= !ui.button(label).clicked();
-                if let Some((label, command)) = offer {
-                    let response = ui.button(label);
-                    if widgets::named(response, Role::Button, &format!("tour: {label}")).clicked() {
-                        commands.push(command);
-                    }
-                }
+            }
+            ui.with_layout(Layout::top_down(Align::Min), |ui| {
+                let heading = ui.label(RichText::new(&title).heading().color(tokens.strong));
+                widgets::named(heading, Role::Heading, &format!("tour {title}"));
+                ui.add(egui::Label::new(RichText::new(words).color(tokens.text)).wrap());
             });
         });
+    });
     if !open {
         state.tour = None;
     }

@@ -27,6 +27,7 @@ fn edits(command: &Command) -> bool {
         | Command::AddToReturns
         | Command::CountPaths
         | Command::RecordThreads
+        | Command::RunProgram
         | Command::UseInstrument
         | Command::RemoveHere
         | Command::MovePlacement(..)
@@ -146,6 +147,7 @@ fn change() -> impl Strategy<Value = Command> {
             Command::AddToReturns,
             Command::CountPaths,
             Command::RecordThreads,
+            Command::RunProgram,
             Command::UseInstrument,
             Command::RemoveHere,
             Command::RemoveAll,
@@ -243,6 +245,7 @@ fn every_change_can_be_undone_and_redone() {
         Command::AddToEntry,
         Command::AddToReturns,
         Command::CountPaths,
+        Command::RunProgram,
         Command::UseInstrument,
         Command::RemoveHere,
         Command::RemoveAll,

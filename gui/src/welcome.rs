@@ -63,7 +63,9 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
             ui.add_space(space::SMALL);
             ui.horizontal(|ui| {
                 ui.add_space((ui.available_width() - 430.0).max(0.0) / 2.0);
-                widgets::button(ui, "Take the tour", Command::Tour, true, commands);
+                if state.tour.is_none() {
+                    widgets::button(ui, "Take the tour", Command::Tour, true, commands);
+                }
                 widgets::button(ui, "Open kernel file…", Command::OpenKernel, true, commands);
                 widgets::button(ui, "Start the lab", Command::StartLab, true, commands);
                 widgets::button(

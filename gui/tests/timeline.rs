@@ -373,7 +373,7 @@ fn the_tour_can_be_skipped_and_the_manual_has_every_heading() {
     };
     let mut harness = window(start, [1400.0, 900.0]);
     harness.run_steps(3);
-    harness.get_by_label("tour 1 of 6: Connect to a kernel");
+    harness.get_by_label("tour 1 of 7: Connect to a kernel");
     harness.get_by_label("tour: Start the lab");
     click(&mut harness, "Skip the tour");
     assert!(harness.state().state().tour.is_none());

@@ -15,6 +15,9 @@ use crate::widgets;
 /// Maximum distance in points between the pointer and an edge.
 const NEAR: f32 = 6.0;
 
+/// Margin of a pill in points within which a drop is on it.
+const PILL: f32 = 2.0;
+
 /// Drop targets for the whole function.
 const PLACES: [(&str, Destination); 4] = [
     ("entry", Destination::Entry),
@@ -68,7 +71,13 @@ fn places(ui: &Ui, canvas: &Canvas<'_>) -> Option<Destination> {
 
 fn block(canvas: &Canvas<'_>, blocks: &[(BlockIndex, Rect)], pointer: Pos2) -> Option<Destination> {
     let &(index, rect) = blocks.iter().find(|(_, rect)| rect.contains(pointer))?;
-    let (hook, half) = if pointer.y < rect.center().y {
+    let pills = canvas.pills(rect).into_iter();
+    let pill = pills
+        .filter(|_| canvas.readable())
+        .find(|(_, pill)| pill.expand(PILL).contains(pointer));
+    let (hook, half) = if let Some(found) = pill {
+        found
+    } else if pointer.y < rect.center().y {
         (HookType::Pre, rect.split_top_bottom_at_fraction(0.5).0)
     } else {
         (HookType::Post, rect.split_top_bottom_at_fraction(0.5).1)

@@ -2,8 +2,7 @@
 
 use gilk_engine::Session;
 
-/// Minimum time between launch and splash, in seconds.
-pub const SHORTEST: f64 = 0.001;
+use crate::seconds::SHORTEST;
 
 /// The dragged part of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,10 +8,9 @@ use gilk_engine::cfg::BlockIndex;
 use gilk_engine::session::Placement;
 
 use super::bar::bar;
-use super::drag::SHORTEST;
 use super::{Row, ruler};
 use crate::command::Command;
-use crate::inspector::seconds;
+use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::timeline::Range;
@@ -240,7 +239,7 @@ fn one(
     if response.clicked() {
         commands.push(Command::OpenNamed(
             placement.function.to_string(),
-            BlockIndex(placement.block),
+            Some(BlockIndex(placement.block)),
         ));
     }
     let color = tokens.lane(place);
@@ -301,6 +300,7 @@ fn typed(ui: &mut Ui, state: &mut State, place: usize, area: Rect, label: &str) 
             &mut splash,
             after..=duration,
             &format!("splash of bar: {label}"),
+            |splash| refused_splash(splash, launch, duration),
         ) {
             state.document.edit(&format!("splash {place}"), |session| {
                 if let Some(one) = session.placements.get_mut(place) {
@@ -314,6 +314,7 @@ fn typed(ui: &mut Ui, state: &mut State, place: usize, area: Rect, label: &str) 
             &mut launch,
             0.0..=before,
             &format!("launch of bar: {label}"),
+            |launch| refused_launch(launch, splash),
         ) {
             state.document.edit(&format!("launch {place}"), |session| {
                 if let Some(one) = session.placements.get_mut(place) {

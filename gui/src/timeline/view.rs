@@ -138,7 +138,7 @@ pub fn show(
         if let Some(info) = lanes.get(index).map(|of| of.info) {
             timeline.chosen = Some(info.id);
             commands
-                .extend(place(&record, info).map(|(name, block)| Command::OpenNamed(name, block)));
+                .extend(place(&record, info).map(|(name, block)| Command::OpenNamed(name, Some(block))));
         }
     }
     if let Some(pointer) = response

@@ -28,8 +28,8 @@ use crate::timeline::Opened;
 pub enum Message {
     /// From the target with that number; messages of earlier targets are ignored.
     Target(u64, TargetNews),
-    /// Result of a search: its filter, and the functions.
-    Found(String, Arc<Vec<FunctionId>>),
+    /// Result of a search: the request's number, its filter, and the functions.
+    Found(u64, String, Arc<Vec<FunctionId>>),
     /// A function's graph, with the block to select; `None` if the kernel lacks the function.
     Scene(FunctionId, Option<Arc<Scene>>, Option<BlockIndex>),
     /// The plan of a session or its errors, with its revision and the cost of each function in

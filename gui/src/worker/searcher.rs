@@ -11,6 +11,8 @@ use crate::catalogue::Catalogue;
 
 /// A search request.
 pub struct Search {
+    /// Number of the request.
+    pub number: u64,
     /// The kernel's image.
     pub catalogue: Arc<Catalogue>,
     /// Letters of names, and folders.
@@ -64,7 +66,7 @@ pub(super) fn search(search: &Search, newer: &Receiver<Search>, mail: &Mail) {
         } else {
             found
         };
-        mail.send(Message::Found(search.filter.clone(), found));
+        mail.send(Message::Found(search.number, search.filter.clone(), found));
     }
 }
 

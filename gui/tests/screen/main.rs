@@ -102,7 +102,7 @@ mod live {
         let mut screen = Screen::open(folder.path(), &["--theme", "dark"]);
 
         // On the first start the tour is shown, and starts the lab.
-        screen.words("tour 1 of 6", SOON);
+        screen.words("tour 1 of 7", SOON);
         screen.click("tour: Start the lab");
         screen.words("· Linux ", BOOT);
 
