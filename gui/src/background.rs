@@ -62,7 +62,11 @@ impl App {
             self.state.own_instruments = sources
                 .filter_map(|(name, text)| Definition::from_source(name, text).ok())
                 .collect();
-            if self.state.definition(&self.state.draft.instrument).is_none() {
+            if self
+                .state
+                .definition(&self.state.draft.instrument)
+                .is_none()
+            {
                 // The session that had it is gone, or its addition was undone.
                 self.state.draft.instrument = first_instrument(&self.state.library);
             }

@@ -1,9 +1,7 @@
 //! The inspector: facts about a block, its hooks, and a form to add an instrument.
 
 use egui::accesskit::Role;
-use egui::{
-    Button, ComboBox, Frame, Grid, Margin, RichText, ScrollArea, Sense, Stroke, Ui,
-};
+use egui::{Button, ComboBox, Frame, Grid, Margin, RichText, ScrollArea, Sense, Stroke, Ui};
 use gilk_engine::cfg::{BlockEnd, BlockIndex};
 use gilk_engine::{HookType, InstrumentId};
 

@@ -74,15 +74,18 @@ pub(crate) fn seconds(
 fn show(ui: &Ui, id: Id, field: Rect, why: &str) {
     let tokens = Tokens::of(ui);
     let line = Stroke::new(1.5, tokens.bad);
-    ui.painter().rect_stroke(field, 4.0, line, StrokeKind::Outside);
+    ui.painter()
+        .rect_stroke(field, 4.0, line, StrokeKind::Outside);
     let at = field.left_bottom() + vec2(0.0, 4.0);
     let area = Area::new(id).order(Order::Tooltip).fixed_pos(at);
     area.interactable(false).show(ui.ctx(), |ui| {
-        Frame::popup(ui.style()).fill(tokens.bad_fill).show(ui, |ui| {
-            ui.set_max_width(280.0);
-            let shown = ui.label(RichText::new(why).small().color(tokens.text));
-            widgets::named(shown, Role::Label, &format!("refused: {why}"));
-        });
+        Frame::popup(ui.style())
+            .fill(tokens.bad_fill)
+            .show(ui, |ui| {
+                ui.set_max_width(280.0);
+                let shown = ui.label(RichText::new(why).small().color(tokens.text));
+                widgets::named(shown, Role::Label, &format!("refused: {why}"));
+            });
     });
 }
 

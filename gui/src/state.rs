@@ -340,20 +340,30 @@ impl Draft {
 /// Returns the reason why a session cannot get this duration: a time of an instrument or of the
 /// program would be after its end. Splashes at the end move with it.
 pub(crate) fn too_short(session: &Session, duration: f64) -> Option<String> {
-    let splashes = session.placements.iter().filter(|one| one.splash != session.duration);
+    let splashes = session
+        .placements
+        .iter()
+        .filter(|one| one.splash != session.duration);
     let last = splashes.map(|one| one.splash).fold(0.0, f64::max);
     if last > duration {
         return Some(format!(
             "An instrument is in place until {last} s. Change its splash first."
         ));
     }
-    let launch = session.placements.iter().map(|one| one.launch).fold(0.0, f64::max);
+    let launch = session
+        .placements
+        .iter()
+        .map(|one| one.launch)
+        .fold(0.0, f64::max);
     if launch > 0.0 && launch >= duration {
         return Some(format!(
             "An instrument launches at {launch} s. Change its launch first."
         ));
     }
-    let start = session.workload.as_ref().map_or(0.0, |workload| workload.start);
+    let start = session
+        .workload
+        .as_ref()
+        .map_or(0.0, |workload| workload.start);
     (start > duration).then(|| format!("The program starts at {start} s. Change its start first."))
 }
 
@@ -504,7 +514,9 @@ impl PathQuestion {
     /// Returns the question about a path to write to, if there is one; `own` is the file that the
     /// session has already.
     pub(crate) fn of(path: &std::path::Path, own: Option<&std::path::Path>) -> Option<Self> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
         let (words, verb) = match folder.filter(|folder| !folder.exists()) {
             Some(folder) => (
                 format!("The folder {} does not exist.", folder.display()),

@@ -40,7 +40,10 @@ fn a_failed_open_after_discard_keeps_the_changes() {
     fill(&mut harness, "Path", &bad.display().to_string());
     click(&mut harness, "Open");
     until(&mut harness, "the file is refused", |state| {
-        state.notices.iter().any(|notice| notice.kind == NoticeKind::Bad)
+        state
+            .notices
+            .iter()
+            .any(|notice| notice.kind == NoticeKind::Bad)
     });
     let document = &harness.state().state().document;
     assert_eq!(placements(&harness).len(), 1);
@@ -90,7 +93,9 @@ fn a_typed_path_replaces_the_suggestion_and_a_folder_is_created_only_on_request(
     assert!(!path.parent().unwrap().exists());
     harness.get_by_label_contains("does not exist");
     click(&mut harness, "Create folder and save");
-    until(&mut harness, "the session is saved", |state| !state.document.unsaved());
+    until(&mut harness, "the session is saved", |state| {
+        !state.document.unsaved()
+    });
     assert!(path.exists());
 }
 
@@ -179,7 +184,13 @@ fn the_inspector_forgets_an_instrument_that_left_with_its_session() {
     click(&mut harness, "Discard");
     settle(&mut harness);
     assert_ne!(name(&harness), own);
-    assert!(harness.state().state().definition(&name(&harness)).is_some());
+    assert!(
+        harness
+            .state()
+            .state()
+            .definition(&name(&harness))
+            .is_some()
+    );
 }
 
 #[test]
@@ -208,7 +219,9 @@ fn a_wrong_time_is_refused_with_the_reason_and_changes_nothing() {
         typed(&mut harness, field, text);
         assert_eq!(times(&harness), (0.0, 4.0), "{field} {text}");
         assert_eq!(harness.state().state().document.session().duration, 10.0);
-        let shown = harness.query_all_by_label_contains("refused: ").any(|_| true);
+        let shown = harness
+            .query_all_by_label_contains("refused: ")
+            .any(|_| true);
         assert!(shown, "{field} {text}: nothing is said");
         harness.get_by_label_contains(reason);
     }

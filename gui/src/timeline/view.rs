@@ -137,8 +137,9 @@ pub fn show(
         let index = ((at.y - plot.top() + timeline.scroll) / height).max(0.0) as usize;
         if let Some(info) = lanes.get(index).map(|of| of.info) {
             timeline.chosen = Some(info.id);
-            commands
-                .extend(place(&record, info).map(|(name, block)| Command::OpenNamed(name, Some(block))));
+            commands.extend(
+                place(&record, info).map(|(name, block)| Command::OpenNamed(name, Some(block))),
+            );
         }
     }
     if let Some(pointer) = response
