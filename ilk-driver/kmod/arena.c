@@ -7,7 +7,11 @@
  * Each write is recorded as a block; a splice may only branch into a block, and pins all of it as
  * long as a thread may execute there. Writes are serialized by the device's mutex.
  */
-#include <linux/version.h>
+#if __has_include(<linux/execmem.h>)
+#include <linux/execmem.h>
+#else
+#define EXECMEM_MODULE_DATA 0	/* execmem_alloc does not exist either */
+#endif
 
 #include "ilk.h"
 
@@ -31,7 +35,7 @@ static int ilk_arena_alloc(void)
 
 	ilk_arena_size = (unsigned long)arena_mib << 20;
 	pages = ilk_arena_size >> PAGE_SHIFT;
-	ilk_arena = (unsigned long)ILK_TRY(ilk_code_alloc(ilk_arena_size));
+	ilk_arena = (unsigned long)ILK_TRY(ilk_near_alloc(ilk_arena_size));
 	if (!ilk_arena) {
 		pr_err("no memory for an arena of %u MiB: lower arena_mib\n", arena_mib);
 		return -ENOMEM;
@@ -74,21 +78,23 @@ void ilk_arena_exit(void)
 		return;
 	ilk_call(ilk_sym.set_memory_nx, ilk_arena, pages, 0, 0, 0);
 	ilk_call(ilk_sym.set_memory_rw, ilk_arena, pages, 0, 0, 0);
-	ilk_code_free((void *)ilk_arena);
+	ilk_near_free((void *)ilk_arena);
 }
 
-/* Allocates writable memory from the modules' range. */
-void *ilk_code_alloc(unsigned long size)
+/*
+ * Allocates writable memory from the modules' range, of the type of modules' data: memory for their
+ * text is read-only from the start since 6.16.
+ */
+void *ilk_near_alloc(unsigned long size)
 {
-	/* The type of modules' text is 0 in kernels with types. */
-	bool typed = LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0);
-
-	return (void *)ilk_call(ilk_sym.code_alloc, typed ? 0 : size, typed ? size : 0, 0, 0, 0);
+	if (ilk_sym.execmem_alloc)
+		return (void *)ilk_call(ilk_sym.execmem_alloc, EXECMEM_MODULE_DATA, size, 0, 0, 0);
+	return (void *)ilk_call(ilk_sym.module_alloc, size, 0, 0, 0, 0);
 }
 
-void ilk_code_free(void *code)
+void ilk_near_free(void *memory)
 {
-	ilk_call(ilk_sym.code_free, (unsigned long)code, 0, 0, 0, 0);
+	ilk_call(ilk_sym.near_free, (unsigned long)memory, 0, 0, 0, 0);
 }
 
 struct ilk_block *ilk_arena_block(unsigned long address)

@@ -218,6 +218,16 @@ static bool ilk_on_blacklist(unsigned long first, unsigned long last)
 }
 
 /*
+ * Returns whether a function is a thunk of indirect branches or returns: kernels from 6.12 on have no
+ * symbols for the bounds of thunks (arch/x86/lib/retpoline.S).
+ */
+static bool ilk_is_thunk(const char *name)
+{
+	return str_has_prefix(name, "__x86_indirect_") || strstr(name, "return_thunk") ||
+	       str_has_prefix(name, "srso_") || str_has_prefix(name, "retbleed_");
+}
+
+/*
  * Refuses by the function's name. A part that gcc split off a function has the function's name with
  * a dot and a suffix; a space and the module follow the name of a module's function.
  */
@@ -235,6 +245,8 @@ static bool ilk_name_denied(unsigned long addr, bool int3)
 		if (ilk_black_names[i] == hash)
 			return true;
 	*dot = '\0';
+	if (!ilk_sym.thunk_start && ilk_is_thunk(name))
+		return true;
 	for (size_t i = 0; i < ARRAY_SIZE(ilk_denied); i++)
 		if (!strcmp(name, ilk_denied[i].function))
 			return int3 || !ilk_denied[i].int3_only;
@@ -381,7 +393,8 @@ static enum ilk_reason ilk_check_place(const struct ilk_poke *poke, unsigned lon
 	reason = ilk_check_reserved(addr, last);
 	if (reason)
 		return reason;
-	if ((int)ilk_call(ilk_sym.alternatives_text_reserved, addr, last + 1, 0, 0, 0))
+	if (ilk_sym.alternatives_text_reserved &&
+	    (int)ilk_call(ilk_sym.alternatives_text_reserved, addr, last + 1, 0, 0, 0))
 		return ILK_ALTERNATIVE;
 	if ((int)ilk_call(ilk_sym.ftrace_text_reserved, addr, last, 0, 0, 0))
 		return ILK_FTRACE;

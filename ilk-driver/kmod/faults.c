@@ -60,7 +60,7 @@ void ilk_faults_exit(void)
 	if (!ilk_published)
 		return;
 	ilk_faults_use(ilk_own, ilk_own_count);
-	ilk_code_free(ilk_published);
+	ilk_near_free(ilk_published);
 	ilk_published = NULL;
 }
 
@@ -140,7 +140,7 @@ int ilk_faults_publish(void)
 		needed += block->fault_count;
 	if (needed > ILK_MAX_FAULTS)
 		return -ENOSPC;
-	entries = ILK_TRY(ilk_code_alloc(ILK_MAX_FAULTS * sizeof(*entries)));
+	entries = ILK_TRY(ilk_near_alloc(ILK_MAX_FAULTS * sizeof(*entries)));
 	if (!entries)
 		return -ENOMEM;
 	for (; own < ilk_own_count && ilk_entry_address(&ilk_own[own]) < ilk_arena; own++)
@@ -163,6 +163,6 @@ int ilk_faults_publish(void)
 	/* A concurrent reader of the old table may use it until this wait is over. */
 	WRITE_ONCE(THIS_MODULE->extable, entries);
 	synchronize_rcu_expedited();
-	ilk_code_free(old);
+	ilk_near_free(old);
 	return 0;
 }

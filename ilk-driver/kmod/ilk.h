@@ -38,11 +38,12 @@ struct ilk_symbols {
 	void *text_poke_set;
 	void *text_poke_queue;
 	void *text_poke_finish;
-	void *alternatives_text_reserved;
+	void *alternatives_text_reserved;		/* optional */
 	void *ftrace_text_reserved;
 	void *ftrace_location;
 	void *set_memory_ro, *set_memory_rw, *set_memory_x, *set_memory_nx;
-	void *code_alloc, *code_free;
+	void *execmem_alloc, *module_alloc;		/* one of them */
+	void *near_free;
 	void *get_kprobe;
 	void *insn_decode;
 	void *exception_entry;
@@ -84,8 +85,8 @@ struct ilk_block *ilk_arena_block(unsigned long address);
 struct ilk_block *ilk_next_block(struct ilk_block *block);	/* in order of address; the first after NULL */
 bool ilk_arena_is_text(void);
 void ilk_arena_forget(void);
-void *ilk_code_alloc(unsigned long size);
-void ilk_code_free(void *code);
+void *ilk_near_alloc(unsigned long size);
+void ilk_near_free(void *memory);
 
 /* unwind.c: unwind rows of the arena. */
 extern bool ilk_unwinds;

@@ -12,14 +12,13 @@
 #include <linux/percpu.h>
 #include <linux/sched.h>
 #include <linux/smp.h>
-#include <linux/version.h>
 #include <linux/vmalloc.h>
 #include <asm/current.h>
 #include <asm/tsc.h>
 
 #include "ilk.h"
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+#ifdef ILK_HAS_PCPU_HOT	/* 6.2 to 6.14 */
 #define ILK_CURRENT (&pcpu_hot.current_task)
 #define ILK_CPU (&pcpu_hot.cpu_number)
 #else
@@ -117,7 +116,11 @@ int ilk_ring_init(void)
 
 void ilk_ring_exit(void)
 {
+#ifdef ILK_HAS_TIMER_DELETE_SYNC
+	timer_delete_sync(&ilk_poll_timer);
+#else
 	del_timer_sync(&ilk_poll_timer);
+#endif
 	vfree(ilk_rings);
 	for (u32 bank = 1; bank < ilk_bank_count; bank++)
 		free_percpu(ilk_banks[bank]);
@@ -198,7 +201,7 @@ int ilk_ring_mmap(struct vm_area_struct *vma)
 		return -EINVAL;
 	if (vma->vm_flags & (VM_WRITE | VM_EXEC))
 		return -EPERM;
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+#ifdef ILK_HAS_VM_FLAGS_MOD
 	vm_flags_mod(vma, VM_DONTCOPY, VM_MAYWRITE | VM_MAYEXEC);
 #else
 	vma->vm_flags = (vma->vm_flags | VM_DONTCOPY) & ~(VM_MAYWRITE | VM_MAYEXEC);

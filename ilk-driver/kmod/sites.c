@@ -97,8 +97,8 @@ struct notifier_block ilk_die_block = {
 
 /*
  * The lock order is the kernel's own: kprobe_mutex is taken before these. It is held for the whole
- * batch, so that no kprobe is half installed. These locks are released while waiting for tasks,
- * which requires CPU hotplug to make progress.
+ * batch, so that no kprobe is half installed. These locks are released while waiting for tasks:
+ * rude RCU takes the lock of CPU hotplug itself.
  */
 void ilk_text_lock(void)
 {
@@ -137,14 +137,20 @@ void ilk_poke_finish(void)
 u32 ilk_waits;
 
 /*
- * Waits for quiescence: every thread has left the code that it was in. Rude RCU waits for each CPU
- * to schedule, tasks RCU for each thread to sleep voluntarily or be in user space.
+ * Waits for quiescence: every thread has left the code that it was in. Tasks RCU waits for each
+ * thread to sleep voluntarily or be in user space, except idle threads. Rude RCU waits for each CPU
+ * to schedule, idle threads included; from about 6.13 it is a return on x86, since the idle loop
+ * executes no instrumentable code while RCU is not watching. There, the synchronize_rcu() within
+ * tasks RCU covers idle threads, whose code runs with preemption off. Neither covers a CPU
+ * that starts and is not known to RCU yet: with this lock held, none is starting.
  */
 void ilk_wait_for_tasks(void)
 {
 	ilk_waits++;
 	synchronize_rcu_tasks_rude();
+	cpus_read_lock();
 	synchronize_rcu_tasks();
+	cpus_read_unlock();
 }
 
 /*

@@ -4,17 +4,7 @@
  * is a change here. The address of kallsyms_lookup_name comes from a kprobe; it may be after the
  * function's endbr64, which makes no difference for a call.
  */
-#include <linux/version.h>
-
 #include "ilk.h"
-
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
-#define ILK_CODE_ALLOC "execmem_alloc"
-#define ILK_CODE_FREE "execmem_free"
-#else
-#define ILK_CODE_ALLOC "module_alloc"
-#define ILK_CODE_FREE "module_memfree"
-#endif
 
 struct ilk_symbols ilk_sym;
 
@@ -26,26 +16,29 @@ static const struct {
 	const char *name;
 	void **where;
 	bool required;
+	const char *former;	/* its name in older kernels */
 } ilk_wanted[] = {
 	{ "text_poke_copy", &ilk_sym.text_poke_copy, true },
 	{ "text_poke_set", &ilk_sym.text_poke_set, true },
-	{ "text_poke_queue", &ilk_sym.text_poke_queue, true },
-	{ "text_poke_finish", &ilk_sym.text_poke_finish, true },
+	{ "smp_text_poke_batch_add", &ilk_sym.text_poke_queue, true, "text_poke_queue" },
+	{ "smp_text_poke_batch_finish", &ilk_sym.text_poke_finish, true, "text_poke_finish" },
 	{ "text_mutex", (void **)&ilk_sym.text_mutex, true },
 	{ "_stext", (void **)&ilk_sym.stext, true },
 	{ "_etext", (void **)&ilk_sym.etext, true },
 	{ "insn_decode", &ilk_sym.insn_decode, true },
 	{ "search_exception_tables", &ilk_sym.exception_entry, true },
 	{ "__module_text_address", &ilk_sym.module_text, true },
-	{ "alternatives_text_reserved", &ilk_sym.alternatives_text_reserved, true },
+	/* Gone in 7.3, which does not rewrite lock prefixes any more. */
+	{ "alternatives_text_reserved", &ilk_sym.alternatives_text_reserved, false },
 	{ "ftrace_text_reserved", &ilk_sym.ftrace_text_reserved, true },
 	{ "ftrace_location", &ilk_sym.ftrace_location, true },
 	{ "set_memory_ro", &ilk_sym.set_memory_ro, true },
 	{ "set_memory_rw", &ilk_sym.set_memory_rw, true },
 	{ "set_memory_x", &ilk_sym.set_memory_x, true },
 	{ "set_memory_nx", &ilk_sym.set_memory_nx, true },
-	{ ILK_CODE_ALLOC, &ilk_sym.code_alloc, true },
-	{ ILK_CODE_FREE, &ilk_sym.code_free, true },
+	/* The first takes a type as well as a size. */
+	{ "execmem_alloc", &ilk_sym.execmem_alloc, false },
+	{ "execmem_free", &ilk_sym.near_free, true, "module_memfree" },
 	{ "get_kprobe", &ilk_sym.get_kprobe, true },
 	{ "kprobe_mutex", (void **)&ilk_sym.kprobe_mutex, true },
 	{ "kprobe_blacklist", (void **)&ilk_sym.kprobe_blacklist, true },
@@ -64,6 +57,13 @@ static const struct {
 	{ "__start_orc_unwind", (void **)&ilk_sym.orc, false },
 };
 
+static void *ilk_lookup(void *lookup, const char *name)
+{
+	if (!name || (without && !strcmp(without, name)))
+		return NULL;
+	return (void *)ilk_call(lookup, (unsigned long)name, 0, 0, 0, 0);
+}
+
 int ilk_symbols_resolve(void)
 {
 	struct kprobe probe = { .symbol_name = "kallsyms_lookup_name" };
@@ -79,15 +79,23 @@ int ilk_symbols_resolve(void)
 
 	for (size_t i = 0; i < ARRAY_SIZE(ilk_wanted); i++) {
 		const char *name = ilk_wanted[i].name;
-		void *found = (void *)ilk_call(lookup, (unsigned long)name, 0, 0, 0, 0);
+		void *found = ilk_lookup(lookup, name);
 
-		if (without && !strcmp(without, name))
-			found = NULL;
+		if (!found)
+			found = ilk_lookup(lookup, ilk_wanted[i].former);
 		if (!found && ilk_wanted[i].required) {
 			pr_err("this kernel has no symbol %s, which ilk requires\n", name);
 			return -ENOENT;
 		}
 		*ilk_wanted[i].where = found;
 	}
+	if (!ilk_sym.execmem_alloc)
+		ilk_sym.module_alloc = ilk_lookup(lookup, "module_alloc");
+	if (!ilk_sym.execmem_alloc && !ilk_sym.module_alloc) {
+		pr_err("this kernel has no symbol execmem_alloc, which ilk requires\n");
+		return -ENOENT;
+	}
+	if (!ilk_sym.alternatives_text_reserved)
+		pr_info("this kernel has no symbol alternatives_text_reserved: splices at lock prefixes, which it should not rewrite, are not refused\n");
 	return 0;
 }

@@ -44,7 +44,7 @@ static void ilk_table_add(struct ilk_table *table, unsigned long address, struct
 static void ilk_table_free(struct ilk_table *table)
 {
 	if (table->ip)
-		ilk_code_free(table->ip);
+		ilk_near_free(table->ip);
 	vfree(table->orc);
 	*table = (struct ilk_table){};
 }
@@ -201,7 +201,7 @@ int ilk_unwind_publish(void)
 		return 0;
 	while ((block = ilk_next_block(block)))
 		capacity += block->row_count + 1;
-	table.ip = ILK_TRY(ilk_code_alloc(capacity * sizeof(*table.ip)));
+	table.ip = ILK_TRY(ilk_near_alloc(capacity * sizeof(*table.ip)));
 	table.orc = ILK_TRY(vmalloc(capacity * sizeof(*table.orc)));
 	if (!table.ip || !table.orc) {
 		ilk_table_free(&table);

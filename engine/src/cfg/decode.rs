@@ -1,6 +1,6 @@
 //! Decodes a function, and classifies the flow of control after each instruction.
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Register};
 
 use crate::code::{Contract, Function, Why};
 use crate::isa::decode::{branch_target, is_emulation_prefix, is_padding};
@@ -261,6 +261,14 @@ impl DecodedFunction {
     }
 }
 
+/// Returns whether it is `ud1 rdi, [edx]`, which reports a warning and continues (`__WARN_trap` of
+/// arch/x86/entry/entry.S since Linux 6.19, and its inlined static calls).
+fn is_warning(instruction: &Instruction) -> bool {
+    instruction.code() == Code::Ud1_r64_rm64
+        && instruction.op0_register() == Register::RDI
+        && instruction.memory_base() == Register::EDX
+}
+
 /// `ud0`, `ud1` or `ud2`.
 fn is_trap(instruction: &Instruction) -> bool {
     instruction.flow_control() == FlowControl::Exception
@@ -299,6 +307,7 @@ fn flow(image: &Image, instruction: &Instruction, offsets: &Offsets) -> Result<F
         },
         FlowControl::IndirectBranch => FlowAfter::Indirect,
         FlowControl::Return => FlowAfter::Return,
+        FlowControl::Exception if is_warning(instruction) => FlowAfter::Next,
         FlowControl::Exception => FlowAfter::NoReturn,
     })
 }

@@ -3,6 +3,7 @@
 use super::bounds::Bounds;
 use super::faulting::handles_faults;
 use super::file::Boot;
+use super::formats::BugLayout;
 use super::modules::{Module, ModuleParts};
 use super::{LiveParts, collect, decisions, functions, kallsyms, names, notes, sweep};
 use crate::code::{
@@ -54,15 +55,16 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
             return Err(Error::Image { reason });
         }
     }
-    let mut tables = collect::Tables::read(&bounds, &memory)?;
+    let bug_layout = BugLayout::of(&bounds, &memory)?;
+    let mut tables = collect::Tables::read(&bounds, bug_layout, &memory)?;
     let mut extents = functions::extents(&symbols, text);
     tables.sites.extend(collect::trampolines(&bounds, &extents));
     let mut blacklist = collect::blacklist(&parts.blacklist, &bounds, &symbols, &extents)?;
     let mut texts = Texts::new(text);
     let mut read_only = bounds.read_only.clone();
-    for module in Module::all(modules, &memory, bounds.kernel)? {
+    for module in Module::all(modules, &memory, bounds.kernel, bug_layout)? {
         let own = module.extents(&symbols);
-        let Ok(read) = collect::Tables::read(&module.bounds, &memory) else {
+        let Ok(read) = collect::Tables::read(&module.bounds, bug_layout, &memory) else {
             continue;
         };
         tables.extend(read);

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::bounds::Bounds;
+use super::formats::BugLayout;
 use super::functions::Extent;
 use super::names;
 use super::tables::{self, ExceptionEntry, JumpEntry, StaticCallEntry};
@@ -35,7 +36,7 @@ impl Tables {
     /// # Errors
     /// [`Error::Image`] if a table was not read, or is not of the layout known: most of its
     /// addresses must be those of instructions of the kind it lists.
-    pub(crate) fn read(bounds: &Bounds, memory: &Memory) -> Result<Self> {
+    pub(crate) fn read(bounds: &Bounds, bug_layout: BugLayout, memory: &Memory) -> Result<Self> {
         let table = |name: &str, span: Span| {
             if span.is_empty() {
                 return Ok(&[][..]);
@@ -76,12 +77,14 @@ impl Tables {
         )? {
             let at = entry.code;
             if bounds.text.contains(at) {
-                // Every form that __static_call_transform() writes (arch/x86/kernel/static_call.c).
+                // Every form that __static_call_transform() writes (arch/x86/kernel/static_call.c):
+                // since 6.19 a WARN's ud1, since 7.3 the unlock of a spin lock.
                 let len = match live(at) {
                     [0xe8 | 0xe9 | 0xc3, ..]
                     | [0x0f, 0x1f, 0x44, 0, 0, ..]
                     | [0x66, 0x66, 0x48, 0x31, 0xc0, ..] => Some(5),
                     [0x2e, 0x2e, 0x2e, 0x31, 0xc0, ..] | [0x3e | 0x2e, 0x0f, 0x1f, ..] => Some(5),
+                    [0x67, 0x48, 0x0f, 0xb9, 0x3a, ..] | [0x3e, 0x3e, 0xc6, 0x07, 0, ..] => Some(5),
                     [0x0f, 0x80..=0x8f, ..] => Some(6),
                     _ => None,
                 };
@@ -108,8 +111,9 @@ impl Tables {
         }
 
         let mut check = Check::new("bug table");
-        for entry in tables::bugs(bounds.bugs, table("bug table", bounds.bugs)?)? {
-            if bounds.text.contains(entry.at) {
+        for entry in tables::bugs(bounds.bugs, table("bug table", bounds.bugs)?, bug_layout)? {
+            // One that is called is a static call, in the table of those.
+            if bounds.text.contains(entry.at) && !entry.called {
                 check.count(matches!(live(entry.at), [0x0f, 0x0b | 0xb9, ..]));
                 read.sites
                     .push(one(entry.at, 2, Why::Bug { warn: entry.warn }));

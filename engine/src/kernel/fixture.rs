@@ -35,6 +35,10 @@ pub(crate) struct Fixture {
     pub(crate) handlers: Vec<u8>,
     /// `ud2`s: address, and whether it is a `WARN`.
     pub(crate) bugs: Vec<(u64, bool)>,
+    /// Entries of the bug table have 16 bytes, as since 6.19.
+    pub(crate) long_bugs: bool,
+    /// The kernel's type data.
+    pub(crate) types: Vec<u8>,
     /// Values in read-only data.
     pub(crate) pointers: Vec<u64>,
     /// Blacklisted spans.
@@ -141,10 +145,18 @@ impl Fixture {
         for &(bug, warn) in &self.bugs {
             let here = at(&data);
             data.extend(distance(here, bug));
+            if self.long_bugs {
+                data.extend([0; 4]);
+            }
             data.extend([0, 0, 0, 0, 1, 0, u8::from(warn), 0]);
         }
         symbol(at(&data), 'D', "__stop___bug_table");
         data.extend([0; 16]);
+        if !self.types.is_empty() {
+            symbol(at(&data), 'D', "__start_BTF");
+            data.extend(&self.types);
+            symbol(at(&data), 'D', "__stop_BTF");
+        }
         symbol(at(&data), 'D', "__end_rodata");
         for (at, kind, name) in &self.symbols {
             symbol(*at, *kind, name);

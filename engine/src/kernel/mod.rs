@@ -12,6 +12,7 @@ mod faulting;
 mod file;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod formats;
 mod functions;
 mod kallsyms;
 mod modules;

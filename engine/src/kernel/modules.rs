@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::bounds::Bounds;
+use super::formats::BugLayout;
 use super::functions::{self, Extent};
 use crate::code::{Memory, Symbols, Text};
 use crate::{Addr, Error, Result, Span};
@@ -108,7 +109,12 @@ impl Module {
     ///
     /// # Errors
     /// [`Error::Image`] if the list is damaged.
-    pub(crate) fn all(parts: &ModuleParts, memory: &Memory, kernel: Span) -> Result<Vec<Self>> {
+    pub(crate) fn all(
+        parts: &ModuleParts,
+        memory: &Memory,
+        kernel: Span,
+        bug_layout: BugLayout,
+    ) -> Result<Vec<Self>> {
         let sections = parse(&parts.sections)?;
         let mut names: Vec<&str> = sections.iter().map(|section| section.module).collect();
         names.sort_unstable();
@@ -118,14 +124,20 @@ impl Module {
                 .iter()
                 .filter(|section| section.module == name)
                 .collect();
-            Self::of(name, &own, memory, kernel)
+            Self::of(name, &own, memory, kernel, bug_layout)
         });
         let mut modules: Vec<Self> = modules.collect();
         modules.sort_by_key(|module| module.bounds.text.start);
         Ok(modules)
     }
 
-    fn of(name: &str, own: &[&Section<'_>], memory: &Memory, kernel: Span) -> Option<Self> {
+    fn of(
+        name: &str,
+        own: &[&Section<'_>],
+        memory: &Memory,
+        kernel: Span,
+        bug_layout: BugLayout,
+    ) -> Option<Self> {
         let texts: Vec<Span> = own
             .iter()
             .filter(|section| is_text(section.name))
@@ -158,7 +170,7 @@ impl Module {
                 jump_table: table("__jump_table", 16),
                 static_calls: table(".static_call_sites", 8),
                 exceptions: table("__ex_table", 12),
-                bugs: table("__bug_table", 12),
+                bugs: table("__bug_table", bug_layout.len_bytes),
                 forbidden: forbidden.map(|section| section.span).collect(),
                 trampolines: found(".static_call.text").map(|section| section.span),
                 types: None,

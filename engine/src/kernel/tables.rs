@@ -1,7 +1,8 @@
 //! The kernel's tables of special sites. Every field that is an address is written as the distance
 //! from the field itself (include/linux/jump_label.h, include/linux/static_call_types.h,
-//! arch/x86/include/asm/extable.h, include/linux/bug.h of Linux 6.1 and 6.12).
+//! arch/x86/include/asm/extable.h, include/asm-generic/bug.h of Linux 6.1 to 7.3).
 
+use super::formats::BugLayout;
 use crate::{Addr, Error, Result, Span};
 
 /// A jump label (`struct jump_entry`).
@@ -34,15 +35,19 @@ pub(crate) struct ExceptionEntry {
     pub(crate) handler: u8,
 }
 
-/// A `ud2` (`struct bug_entry`).
+/// A `BUG` or `WARN` (`struct bug_entry`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BugEntry {
     pub(crate) at: Addr,
     pub(crate) warn: bool,
+    /// A `WARN` with arguments, which a static call reports (`WARN_trap`): no trap stands at `at`.
+    pub(crate) called: bool,
 }
 
 /// `BUGFLAG_WARNING`: the trap's handler continues after the `ud2`.
 const WARNING: u16 = 1;
+/// `BUGFLAG_ARGS`, since Linux 6.19.
+const CALLED: u16 = 1 << 4;
 /// The low bits of a jump label's key are `jump_entry_is_branch` and `jump_entry_is_init`, those of
 /// a static call's `STATIC_CALL_SITE_TAIL` and `STATIC_CALL_SITE_INIT`.
 const FLAGS: u64 = 3;
@@ -55,14 +60,18 @@ fn entries<const SIZE: usize>(
 ) -> Result<Vec<(Addr, [u8; SIZE])>> {
     let (entries, rest) = bytes.as_chunks::<SIZE>();
     if !rest.is_empty() {
-        let reason = format!(
-            "the {name} is {} bytes long, which is not a whole number of entries of {SIZE}",
-            bytes.len()
-        );
-        return Err(Error::Image { reason });
+        return Err(torn(name, bytes.len(), SIZE));
     }
     let addresses = (0..).map(|number: u64| table.start.add(number * SIZE as u64));
     Ok(addresses.zip(entries.iter().copied()).collect())
+}
+
+fn torn(name: &str, len_bytes: usize, entry_bytes: usize) -> Error {
+    Error::Image {
+        reason: format!(
+            "the {name} is {len_bytes} bytes long, which is not a whole number of entries of {entry_bytes}"
+        ),
+    }
 }
 
 /// The address at the distance that an entry has at byte `OFFSET`.
@@ -131,18 +140,28 @@ pub(crate) fn exceptions(table: Span, bytes: &[u8]) -> Result<Vec<ExceptionEntry
 }
 
 /// Reads `[__start___bug_table, __stop___bug_table)`.
-pub(crate) fn bugs(table: Span, bytes: &[u8]) -> Result<Vec<BugEntry>> {
-    let entries = entries::<12>("bug table", table, bytes)?;
-    Ok(entries
-        .iter()
-        .map(|(at, entry)| {
-            let [.., low, high] = *entry;
-            BugEntry {
-                at: relative::<0, 12>(*at, entry),
-                warn: u16::from_le_bytes([low, high]) & WARNING != 0,
-            }
+pub(crate) fn bugs(table: Span, bytes: &[u8], layout: BugLayout) -> Result<Vec<BugEntry>> {
+    let BugLayout { len_bytes, flags } = layout;
+    if !bytes.len().is_multiple_of(len_bytes) {
+        return Err(torn("bug table", bytes.len(), len_bytes));
+    }
+    let entry = |(number, entry): (u64, &[u8])| {
+        let at = table.start.add(number * len_bytes as u64);
+        let distance = i64::from(i32::from_le_bytes(*entry.first_chunk()?));
+        let flags = u16::from_le_bytes(*entry.get(flags..)?.first_chunk()?);
+        Some(BugEntry {
+            at: at.add(distance.cast_unsigned()),
+            warn: flags & WARNING != 0,
+            called: flags & CALLED != 0,
         })
-        .collect())
+    };
+    let entries: Option<Vec<_>> = (0..)
+        .zip(bytes.chunks_exact(len_bytes))
+        .map(entry)
+        .collect();
+    entries.ok_or_else(|| Error::Image {
+        reason: format!("the flags of the bug table lie outside its entries of {len_bytes}"),
+    })
 }
 
 #[cfg(test)]
@@ -152,6 +171,10 @@ mod tests {
     use super::*;
 
     const BASE: u64 = 0xffff_ffff_8200_0000;
+    const SHORT: BugLayout = BugLayout {
+        len_bytes: 12,
+        flags: 10,
+    };
 
     fn distance(from: u64, to: u64) -> [u8; 4] {
         i32::try_from(to.wrapping_sub(from) as i64)
@@ -195,17 +218,17 @@ mod tests {
             for (read, &(one, two, _)) in exceptions(span(&faults), &faults).unwrap().iter().zip(&sites) {
                 prop_assert_eq!(*read, ExceptionEntry { instruction: Addr(text + one), fixup: Addr(text + two), handler: 3 });
             }
-            let read = bugs(span(&traps), &traps).unwrap();
+            let read = bugs(span(&traps), &traps, SHORT).unwrap();
             prop_assert_eq!(read.len(), sites.len());
             for (read, &(one, _, warn)) in read.iter().zip(&sites) {
-                prop_assert_eq!(*read, BugEntry { at: Addr(text + one), warn });
+                prop_assert_eq!(*read, BugEntry { at: Addr(text + one), warn, called: false });
             }
         }
     }
 
     #[test]
     fn a_table_with_half_an_entry_is_refused() {
-        let error = bugs(Span::new(Addr(BASE), 13), &[0; 13])
+        let error = bugs(Span::new(Addr(BASE), 13), &[0; 13], SHORT)
             .unwrap_err()
             .to_string();
         assert!(error.contains("bug table"), "{error}");

@@ -1,6 +1,6 @@
 //! Effects of instructions in their function: of calls, fixed sites and special instructions.
 
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register};
+use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register};
 
 use super::RegisterSet;
 use crate::cfg::Block;
@@ -169,6 +169,8 @@ impl<'i> Effects<'i> {
             FlowControl::IndirectCall => self.call(None, flags_passed),
             // `vmcall`, `syscall` and `int`.
             FlowControl::Call | FlowControl::Interrupt => Effect::UNKNOWN,
+            // The report of a WARN prints arguments of the function (`__WARN_trap`).
+            FlowControl::Exception if instruction.code() == Code::Ud1_r64_rm64 => Effect::UNKNOWN,
             _ if is_opaque(instruction) => Effect::UNKNOWN,
             _ => plain(&mut self.factory, instruction),
         }

@@ -19,17 +19,24 @@ pub(super) struct LabKernel {
     pub(super) headers: PathBuf,
     /// `lib/modules/RELEASE`, if it exists.
     pub(super) modules: Option<PathBuf>,
+    /// The root in which modules are built, if they are not built with the host's tools; with the
+    /// packages' folder that it needs.
+    pub(super) build_root: Option<(PathBuf, PathBuf)>,
 }
 
 /// Finds the requested kernel, or downloads Debian's.
 pub(super) fn locate(options: &Options, reporter: &mut Reporter<'_>) -> StepResult<LabKernel> {
     match (&options.kernel, &options.headers) {
-        (None, None) => stock(&debs::unpack(
-            &options.cache,
-            options.series.as_deref(),
-            options.flavour.as_deref().unwrap_or("cloud"),
-            reporter,
-        )?),
+        (None, None) => {
+            let (root, build_root) = debs::unpack(
+                &options.cache,
+                options.suite.as_deref(),
+                options.series.as_deref(),
+                options.flavour.as_deref().unwrap_or("cloud"),
+                reporter,
+            )?;
+            stock(&root, build_root)
+        }
         (Some(image), Some(headers)) => custom(image, headers),
         (Some(image), None) => Err(failed(format!(
             "a kernel was given ({}) without its headers; name their directory with --headers, often /lib/modules/RELEASE/build",
@@ -43,27 +50,19 @@ pub(super) fn locate(options: &Options, reporter: &mut Reporter<'_>) -> StepResu
 }
 
 /// Returns the kernel of Debian's packages, unpacked under `root`.
-fn stock(root: &Path) -> StepResult<LabKernel> {
-    let boot = root.join("boot");
-    let image = fs::read_dir(&boot)
-        .map_err(on("list", &boot))?
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .find(|path| {
-            path.file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
-        })
-        .ok_or_else(|| {
-            failed(format!(
-                "there is no vmlinuz in {}; delete {} to download the kernel again",
-                boot.display(),
-                root.display()
-            ))
-        })?;
+fn stock(root: &Path, build_root: Option<PathBuf>) -> StepResult<LabKernel> {
+    let image = debs::image_in(root)?;
     let release = release_of(&image)?;
     let headers = root
         .join("usr/src")
         .join(format!("linux-headers-{release}"));
-    point_to_common_headers(&headers.join("Makefile"), root)?;
+    // In a root of their own the headers are where their makefiles expect them.
+    let moved_to = if build_root.is_some() {
+        Path::new("")
+    } else {
+        root
+    };
+    point_to_common_headers(&headers.join("Makefile"), moved_to)?;
     let modules = ["lib/modules", "usr/lib/modules"]
         .iter()
         .map(|folder| root.join(folder).join(&release))
@@ -73,6 +72,7 @@ fn stock(root: &Path) -> StepResult<LabKernel> {
         release,
         headers,
         modules,
+        build_root: build_root.map(|build_root| (build_root, root.to_path_buf())),
     })
 }
 
@@ -108,11 +108,12 @@ fn custom(image: &Path, headers: &Path) -> StepResult<LabKernel> {
         release,
         headers: absolute(headers)?,
         modules,
+        build_root: None,
     })
 }
 
-/// Corrects the include in the headers of a flavour, which names the common headers by the absolute
-/// path of installed packages.
+/// Corrects the makefile in the headers of a flavour, which names the common headers, and since Linux
+/// 7.2 itself, by the absolute paths of installed packages.
 fn point_to_common_headers(makefile: &Path, root: &Path) -> StepResult<()> {
     let text = fs::read_to_string(makefile).map_err(on("read", makefile))?;
     let moved = move_includes(&text, root);
@@ -123,12 +124,13 @@ fn point_to_common_headers(makefile: &Path, root: &Path) -> StepResult<()> {
 }
 
 fn move_includes(makefile: &str, root: &Path) -> String {
-    let move_line = |line: &str| match line
-        .strip_prefix("include ")
-        .and_then(|path| path.find("/usr/src/").and_then(|at| path.get(at..)))
-    {
-        Some(path) => format!("include {}{path}", root.display()),
-        None => line.to_owned(),
+    let move_line = |line: &str| {
+        let moved = ["include ", "KBUILD_OUTPUT="].iter().find_map(|start| {
+            let path = line.strip_prefix(start)?;
+            let path = path.get(path.find("/usr/src/")?..)?;
+            Some(format!("{start}{}{path}", root.display()))
+        });
+        moved.unwrap_or_else(|| line.to_owned())
     };
     makefile
         .split('\n')
@@ -184,6 +186,13 @@ mod tests {
             second,
             "include /second/usr/src/linux-headers-6.1.0-56-common/Makefile\n"
         );
+        let output = "KBUILD_OUTPUT=/usr/src/linux-headers-7.2.12+deb13-cloud-amd64\n";
+        let moved = move_includes(output, Path::new("/place"));
+        assert!(
+            moved.starts_with("KBUILD_OUTPUT=/place/usr/src/linux-headers-7.2"),
+            "{moved}"
+        );
+        assert_eq!(move_includes(&moved, Path::new("")), output);
         assert_eq!(
             move_includes("all:\n\tinclude\n", Path::new("/x")),
             "all:\n\tinclude\n"

@@ -15,6 +15,7 @@
 
 mod accelerator;
 mod agent;
+mod apt;
 mod boot;
 mod cache;
 mod cpio;

@@ -1,6 +1,7 @@
 //! Builds modules for the lab's kernel.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -51,19 +52,13 @@ pub(super) fn build(
         fs::copy(source, &copy).map_err(on("copy", source))?;
     }
     let jobs = thread::available_parallelism().map_or(1, usize::from);
-    let mut assignment = std::ffi::OsString::from("HEADERS=");
-    assignment.push(&kernel.headers);
-    let mut make = Command::new("make");
+    let mut make = make(kernel, &home);
     // This build ignores the job server and the flags of an outer make.
     make.env_remove("MAKEFLAGS")
         .env_remove("MFLAGS")
         .env_remove("MAKELEVEL")
         .env("LC_ALL", "C");
-    make.arg("-C")
-        .arg(&home)
-        .arg(format!("-j{jobs}"))
-        .arg(assignment)
-        .arg("modules");
+    make.arg(format!("-j{jobs}")).arg("modules");
     run(&mut make, &mut |line| {
         reporter.report(At::Module, line.trim(), None);
     })?;
@@ -75,6 +70,40 @@ pub(super) fn build(
     }
     mark_fresh(&product, &fingerprint)?;
     Ok(product)
+}
+
+/// Returns the start of the command that builds in `home`: in the kernel's build root, if it has one,
+/// with the headers and the sources mounted there.
+fn make(kernel: &LabKernel, home: &Path) -> Command {
+    /// Mounts in a namespace of its own, so that nothing stays mounted.
+    const IN_ROOT: &str = r#"set -e
+root=$1 kernel=$2 home=$3; shift 3
+mount --rbind /dev "$root/dev"
+mount --rbind /proc "$root/proc"
+mount --bind "$kernel/usr/src" "$root/usr/src"
+for kbuild in "$kernel"/usr/lib/linux-kbuild-*; do
+    mkdir -p "$root/usr/lib/${kbuild##*/}"
+    mount --bind "$kbuild" "$root/usr/lib/${kbuild##*/}"
+done
+mount --bind "$home" "$root/module"
+exec chroot "$root" make -C /module "$@""#;
+    let Some((root, packages)) = &kernel.build_root else {
+        let mut assignment = std::ffi::OsString::from("HEADERS=");
+        assignment.push(&kernel.headers);
+        let mut make = Command::new("make");
+        make.arg("-C").arg(home).arg(assignment);
+        return make;
+    };
+    let mut make = Command::new("unshare");
+    make.arg("--mount");
+    let is_root = fs::metadata("/proc/self").is_ok_and(|about| about.uid() == 0);
+    if !is_root {
+        make.args(["--user", "--map-root-user"]);
+    }
+    make.args(["sh", "-c", IN_ROOT, "sh"])
+        .args([root.as_path(), packages, home])
+        .arg(format!("HEADERS=/usr/src/linux-headers-{}", kernel.release));
+    make
 }
 
 fn sources(directory: &Path) -> StepResult<Vec<PathBuf>> {

@@ -19,6 +19,9 @@ pub struct Options {
     pub kernel: Option<PathBuf>,
     /// The headers of `kernel`: `GILK_HEADERS`, if set.
     pub headers: Option<PathBuf>,
+    /// A suite of Debian other than the host's, like `trixie-backports`, whose kernel is used and with
+    /// whose tools modules are built: `GILK_SUITE`, if set.
+    pub suite: Option<String>,
     /// The series of Debian's kernels, like `6.12`, if there are several: `GILK_SERIES`, if set;
     /// otherwise the release's own.
     pub series: Option<String>,
@@ -63,6 +66,7 @@ impl Default for Options {
             source,
             kernel: set("GILK_KERNEL"),
             headers: set("GILK_HEADERS"),
+            suite: set("GILK_SUITE").map(|suite| suite.to_string_lossy().into_owned()),
             series: set("GILK_SERIES").map(|series| series.to_string_lossy().into_owned()),
             flavour: set("GILK_FLAVOUR").map(|flavour| flavour.to_string_lossy().into_owned()),
             cpus: 2,

@@ -120,9 +120,8 @@ static void load_starved(void)
 static void symbols_missing(void)
 {
 	static const char *const names[] = {
-		"kallsyms_lookup_name", "text_poke_copy", "text_poke_set", "text_poke_queue",
-		"text_poke_finish", "text_mutex", "_stext", "_etext", "insn_decode",
-		"alternatives_text_reserved", "ftrace_text_reserved", "ftrace_location",
+		"kallsyms_lookup_name", "text_poke_copy", "text_poke_set", "text_mutex", "_stext", "_etext", "insn_decode",
+		"ftrace_text_reserved", "ftrace_location",
 		"set_memory_ro", "set_memory_rw", "set_memory_x", "set_memory_nx", "get_kprobe",
 		"kprobe_mutex", "kprobe_blacklist", "__start___jump_table", "__stop___jump_table",
 		"__start_static_call_sites", "__stop_static_call_sites", "ftrace_caller",

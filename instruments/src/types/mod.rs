@@ -64,7 +64,54 @@ pub(crate) struct Signature<'a> {
     pub(crate) returns: Id,
 }
 
+/// Size of a structure, and where its named fields begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StructLayout {
+    /// The size in bytes.
+    pub bytes: u32,
+    /// The name of each field, and the bytes before it.
+    pub fields: Vec<(String, u32)>,
+}
+
+impl StructLayout {
+    /// Returns the bytes before a field.
+    #[must_use]
+    pub fn offset(&self, field: &str) -> Option<u32> {
+        let (_, offset) = self.fields.iter().find(|(name, _)| name == field)?;
+        Some(*offset)
+    }
+}
+
 impl Types {
+    /// Reads the layouts of some structures, without an index of all types; `None` for one that is
+    /// not there.
+    ///
+    /// # Errors
+    /// [`Error::Types`] if the type data are damaged.
+    pub fn layouts<const COUNT: usize>(
+        bytes: &[u8],
+        names: [&str; COUNT],
+    ) -> Result<[Option<StructLayout>; COUNT]> {
+        let btf = Btf::new(bytes.into()).map_err(|reason| Error::Types { reason })?;
+        let mut found = [const { None }; COUNT];
+        for id in btf.ids() {
+            let Shape::Struct { bytes } = btf.shape(id) else {
+                continue;
+            };
+            let number = names.iter().position(|name| *name == btf.name(id));
+            let Some(place) = number.and_then(|number| found.get_mut(number)) else {
+                continue;
+            };
+            let fields = btf.members(id);
+            let fields = fields.map(|member| (member.name.to_owned(), member.bit / 8));
+            place.get_or_insert(StructLayout {
+                bytes,
+                fields: fields.collect(),
+            });
+        }
+        Ok(found)
+    }
+
     /// Reads a kernel's type data, as `/sys/kernel/btf/vmlinux` and the section `.BTF` have it.
     ///
     /// # Errors

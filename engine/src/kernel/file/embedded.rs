@@ -2,14 +2,14 @@
 //! without a name or a mark, that are known by what stands in them (scripts/kallsyms.c of Linux).
 //!
 //! Names are packed with [`Tokens`]; their number precedes them, and for every 256th its position
-//! follows them. Addresses are distances of 32 bits from a base: before the names up to Linux 6.3,
-//! after the index of the tokens since.
+//! follows them. Addresses are distances of 32 bits: from a base before the names up to Linux 6.3,
+//! from one after the index of the tokens up to 6.19, and from each distance itself since 7.0.
 
 use std::fmt::Write as _;
 
 use super::bytes::{bad, u32_at, u64_at};
 use super::elf::LoadedSegment;
-use super::tokens::{ALIGN, Tokens};
+use super::tokens::{ALIGNS, LEAST_ALIGN, Tokens};
 use crate::Result;
 
 /// Every how many names have a mark.
@@ -31,7 +31,7 @@ pub(super) fn kallsyms(segments: &[LoadedSegment<'_>]) -> Result<String> {
             let Some(names) = PackedNames::before(segment.bytes, tokens, &mut patience) else {
                 continue;
             };
-            return match names.addresses(segment.bytes, segments) {
+            return match names.addresses(segment, segments) {
                 Some(addresses) => Ok(names.text(&addresses)),
                 None => Err(bad(
                     "its table of symbols has addresses in a form that is not known, or damaged ones",
@@ -59,17 +59,19 @@ impl<'b> PackedNames<'b> {
     fn before(memory: &'b [u8], tokens: Tokens<'b>, patience: &mut usize) -> Option<Self> {
         let starts = (0..tokens.start)
             .rev()
-            .filter(|at| at.is_multiple_of(ALIGN));
+            .filter(|at| at.is_multiple_of(LEAST_ALIGN));
         for start in starts {
-            // A number of 32 bits, padded.
-            let Some(count) = u64_at(memory, start).and_then(|count| usize::try_from(count).ok())
+            // A number of 32 bits, with padding to 64 up to Linux 6.19.
+            let Some(count) = u32_at(memory, start).and_then(|count| usize::try_from(count).ok())
             else {
                 continue;
             };
             if !(MARKED..=MOST).contains(&count) || *patience == 0 {
                 continue;
             }
-            if let Some(packed) = unpacked(memory, start + ALIGN, count, tokens, patience) {
+            let padded = u32_at(memory, start + 4) == Some(0);
+            let names = start + if padded { 8 } else { 4 };
+            if let Some(packed) = unpacked(memory, names, count, tokens, patience) {
                 return Some(Self {
                     tokens,
                     start,
@@ -80,11 +82,16 @@ impl<'b> PackedNames<'b> {
         None
     }
 
-    /// The addresses: one of three forms, known by what comes out.
-    fn addresses(&self, memory: &[u8], segments: &[LoadedSegment<'_>]) -> Option<Vec<u64>> {
-        let len = (4 * self.packed.len()).next_multiple_of(ALIGN);
+    /// The addresses: one of four forms, known by what comes out.
+    fn addresses(
+        &self,
+        segment: &LoadedSegment<'_>,
+        segments: &[LoadedSegment<'_>],
+    ) -> Option<Vec<u64>> {
+        let memory = segment.bytes;
+        let len = (4 * self.packed.len()).next_multiple_of(8);
         let before = || {
-            let base = self.start.checked_sub(ALIGN)?;
+            let base = self.start.checked_sub(8)?;
             Some((base.checked_sub(len)?, base))
         };
         let after = || Some((self.tokens.end, self.tokens.end + len));
@@ -110,7 +117,19 @@ impl<'b> PackedNames<'b> {
                 }
             }
         }
-        None
+        let itself = |number: usize| {
+            let at = self.tokens.end + 4 * number;
+            let distance = u32_at(memory, at)?.cast_signed();
+            Some(
+                segment
+                    .at
+                    .add(at as u64)
+                    .0
+                    .wrapping_add_signed(i64::from(distance)),
+            )
+        };
+        let addresses: Option<Vec<u64>> = (0..self.packed.len()).map(itself).collect();
+        addresses.filter(|all| self.is_right(all, segments))
     }
 
     /// Returns whether the addresses are in order, and the symbol of the kernel's first byte is there.
@@ -176,7 +195,10 @@ fn unpacked<'b>(
         packed.push(name);
         at += header + len;
     }
-    let marked = at.next_multiple_of(ALIGN);
-    let right = |(number, mark): (usize, &u32)| u32_at(memory, marked + 4 * number) == Some(*mark);
-    (marked <= tokens.start && marks.iter().enumerate().all(right)).then_some(packed)
+    let is_marked = |align: &usize| {
+        let marked = at.next_multiple_of(*align);
+        let mut places = (marked..).step_by(4).zip(&marks);
+        marked <= tokens.start && places.all(|(at, mark)| u32_at(memory, at) == Some(*mark))
+    };
+    ALIGNS.iter().any(is_marked).then_some(packed)
 }

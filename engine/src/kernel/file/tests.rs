@@ -25,8 +25,24 @@ fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The tables of scripts/kallsyms.c, with every letter standing for itself.
-fn tables(symbols: &[(u64, String)], after: bool) -> Vec<u8> {
+/// The forms of the tables of scripts/kallsyms.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Up to Linux 6.3: addresses precede the names.
+    Before,
+    /// Up to 6.19: addresses follow the index of the tokens.
+    After,
+    /// Since 7.0: tables have less padding, and an address is a distance from itself.
+    Itself,
+}
+
+/// The tables of scripts/kallsyms.c at `at`, with every letter standing for itself.
+fn tables(symbols: &[(u64, String)], form: Form, at: u64) -> Vec<u8> {
+    let padded = |mut bytes: Vec<u8>| {
+        let align = if form == Form::Itself { 4 } else { 8 };
+        bytes.resize(bytes.len().next_multiple_of(align), 0);
+        bytes
+    };
     let letters = |byte: u8| if byte.is_ascii_graphic() { byte } else { b'?' };
     let (mut texts, mut index) = (Vec::new(), Vec::new());
     for byte in 0..=u8::MAX {
@@ -41,6 +57,15 @@ fn tables(symbols: &[(u64, String)], after: bool) -> Vec<u8> {
         names.push(name.len() as u8);
         names.extend(name.as_bytes());
     }
+    if form == Form::Itself {
+        let count = (symbols.len() as u32).to_le_bytes().to_vec();
+        let mut tables = [count, padded(names), padded(marks), padded(texts), index].concat();
+        for (address, _) in symbols {
+            let here = at + tables.len() as u64;
+            tables.extend((address.wrapping_sub(here) as u32).to_le_bytes());
+        }
+        return tables;
+    }
     let addresses: Vec<u8> = symbols
         .iter()
         .flat_map(|(at, _)| ((TEXT - 1).wrapping_sub(*at) as u32).to_le_bytes())
@@ -48,7 +73,7 @@ fn tables(symbols: &[(u64, String)], after: bool) -> Vec<u8> {
     let addresses = [padded(addresses), TEXT.to_le_bytes().to_vec()].concat();
     let count = (symbols.len() as u64).to_le_bytes().to_vec();
     let names = [count, padded(names), padded(marks), padded(texts), index].concat();
-    let order = if after {
+    let order = if form == Form::After {
         [names, addresses]
     } else {
         [addresses, names]
@@ -79,7 +104,7 @@ fn elf(segments: &[(u64, Vec<u8>)]) -> Vec<u8> {
     file
 }
 
-fn vmlinux(after: bool) -> Vec<u8> {
+fn vmlinux(form: Form) -> Vec<u8> {
     let parts = fixture().parts();
     let mut symbols: Vec<(u64, String)> = parts
         .kallsyms
@@ -131,7 +156,9 @@ fn vmlinux(after: bool) -> Vec<u8> {
         symbols.push((filler, format!("dfiller{filler:x}")));
     }
     symbols.sort_by_key(|(at, _)| *at);
-    init.extend(tables(&symbols, after));
+    // A table of the last form begins where no eight bytes do.
+    init.extend([0; 4].repeat(usize::from(form == Form::Itself)));
+    init.extend(tables(&symbols, form, INIT + init.len() as u64));
     let memory = parts.memory.into_iter().map(|(at, bytes)| (at.0, bytes));
     let mut segments: Vec<(u64, Vec<u8>)> = memory.collect();
     segments.push((INIT, init));
@@ -168,7 +195,7 @@ fn lz4(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn vmlinuz() -> Vec<u8> {
-    let kernel = vmlinux(true);
+    let kernel = vmlinux(Form::After);
     bzimage(
         zstd::encode_all(kernel.as_slice(), 3).unwrap(),
         kernel.len(),
@@ -181,14 +208,15 @@ fn refused(bytes: &[u8]) -> String {
 
 #[test]
 fn a_kernel_is_read_from_every_form_of_file() {
-    let kernel = vmlinux(false);
+    let kernel = vmlinux(Form::Before);
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(&kernel).unwrap();
     let mut gzip = gzip.finish().unwrap();
     gzip.truncate(gzip.len() - 4); // the size is its own last field
     let files = [
         kernel.clone(),
-        vmlinux(true),
+        vmlinux(Form::After),
+        vmlinux(Form::Itself),
         vmlinuz(),
         bzimage(gzip, kernel.len()),
         bzimage(lz4(&kernel), kernel.len()),
@@ -217,14 +245,14 @@ fn files_that_are_no_such_kernel_have_errors_of_their_own() {
     assert!(refused(b"").contains("neither"));
     assert!(refused(b"#!/bin/sh\n").contains("neither"));
     let of = |at: usize, to: u8| {
-        let mut file = vmlinux(true);
+        let mut file = vmlinux(Form::After);
         file[at] = to;
         refused(&file)
     };
     assert!(of(4, 1).contains("64 bits"));
     assert!(of(18, 183).contains("another processor"));
     assert!(of(16, 1).contains("module"));
-    let size = vmlinux(true).len();
+    let size = vmlinux(Form::After).len();
     assert!(refused(&bzimage(b"BZh9".to_vec(), size)).contains("bzip2"));
     assert!(refused(&bzimage(lz4(&[7; 99]), usize::MAX)).contains("no kernel has"));
     let nothing = elf(&[(INIT, vec![0; 4096])]);
@@ -237,7 +265,7 @@ fn files_that_are_no_such_kernel_have_errors_of_their_own() {
 
 #[test]
 fn a_file_that_is_cut_off_is_refused() {
-    for whole in [vmlinux(true), vmlinuz()] {
+    for whole in [vmlinux(Form::After), vmlinux(Form::Itself), vmlinuz()] {
         for len in (0..whole.len()).step_by(23) {
             let error = Image::from_file(&whole[..len]).err();
             assert!(
@@ -253,10 +281,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
     #[test]
     fn damage_is_refused_or_harmless(
+        form in prop::sample::select(vec![Form::Before, Form::After, Form::Itself]),
         packed in any::<bool>(),
         flips in proptest::collection::vec((any::<prop::sample::Index>(), 0_u8..8), 1..6),
     ) {
-        let mut file = if packed { vmlinuz() } else { vmlinux(flips.len() % 2 == 0) };
+        let mut file = if packed { vmlinuz() } else { vmlinux(form) };
         for (at, bit) in &flips {
             let at = at.index(file.len());
             file[at] ^= 1 << bit;

@@ -14,8 +14,12 @@ pub(super) struct Tokens<'b> {
 
 /// The number of texts: one for each value of a byte.
 const COUNT: usize = 256;
-/// The linker aligns each table to this.
-pub(super) const ALIGN: usize = 8;
+/// The linker aligns each table to one of these: the second since Linux 7.0.
+pub(super) const ALIGNS: [usize; 2] = [8, 4];
+/// Each table is aligned to this in every kernel.
+pub(super) const LEAST_ALIGN: usize = 4;
+/// Fewer zeros than this lie between tables.
+const MOST_PADDING: usize = 8;
 /// No text is longer: the longest seen have some 20 letters.
 const LONGEST: usize = 128;
 
@@ -23,7 +27,7 @@ impl<'b> Tokens<'b> {
     /// Every place in `memory` that looks like the two tables.
     pub(super) fn all(memory: &'b [u8]) -> impl Iterator<Item = Self> + 'b {
         (0..memory.len())
-            .step_by(ALIGN)
+            .step_by(LEAST_ALIGN)
             .filter_map(|at| Self::with_index(memory, at))
     }
 
@@ -44,9 +48,9 @@ impl<'b> Tokens<'b> {
             }
             last = place;
         }
-        let shortest = (last + 1).next_multiple_of(ALIGN);
+        let shortest = (last + 1).next_multiple_of(LEAST_ALIGN);
         let starts = (shortest..=shortest + LONGEST)
-            .step_by(ALIGN)
+            .step_by(LEAST_ALIGN)
             .map_while(|len| at.checked_sub(len));
         let tables = starts.filter_map(|start| {
             Some(Self {
@@ -70,7 +74,7 @@ impl<'b> Tokens<'b> {
             after += text.len() + 1;
         }
         let padding = self.texts.get(after..);
-        padding.is_some_and(|rest| rest.len() < ALIGN && rest.iter().all(|&byte| byte == 0))
+        padding.is_some_and(|rest| rest.len() < MOST_PADDING && rest.iter().all(|&byte| byte == 0))
     }
 
     fn place(&self, byte: u8) -> usize {

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    Register,
 };
 
 use super::call::{CallEffects, FOLLOWED};
@@ -308,7 +309,16 @@ impl Routine {
                     Mask::ALL
                 };
             }
-            FlowControl::Exception => decoded.runs_on = false,
+            // decode_bug() of arch/x86/kernel/traps.c continues after this ud1 of a WARN.
+            FlowControl::Exception => {
+                decoded.runs_on = instruction.code() == Code::Ud1_r64_rm64
+                    && (instruction.op0_register(), instruction.memory_base())
+                        == (Register::RDI, Register::EDX);
+                if decoded.runs_on {
+                    // Its report prints arguments of the function.
+                    decoded.reads = Mask::ALL;
+                }
+            }
             FlowControl::IndirectBranch => {
                 decoded.runs_on = false;
                 decoded.leaves_with = Mask::ALL;

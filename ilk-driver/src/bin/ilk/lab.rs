@@ -25,6 +25,9 @@ pub(crate) struct LabCommand {
     /// The headers of that kernel.
     #[arg(long, value_name = "DIRECTORY", requires = "kernel")]
     headers: Option<PathBuf>,
+    /// A suite of Debian whose kernel to use, like trixie-backports or sid.
+    #[arg(long, value_name = "SUITE", conflicts_with = "kernel")]
+    suite: Option<String>,
     /// Another series of Debian's kernels, like 6.12, if your release has several.
     #[arg(long, value_name = "VERSION", conflicts_with = "kernel")]
     series: Option<String>,
@@ -54,6 +57,7 @@ impl LabCommand {
         let options = Options {
             kernel: self.kernel.or(defaults.kernel),
             headers: self.headers.or(defaults.headers),
+            suite: self.suite.or(defaults.suite),
             series: self.series.or(defaults.series),
             flavour: self.flavour.or(defaults.flavour),
             cpus: self.cpus.unwrap_or(defaults.cpus),

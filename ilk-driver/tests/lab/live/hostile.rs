@@ -74,9 +74,9 @@ fn refused_load(words: &[&str]) -> String {
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn a_missing_kernel_symbol_is_refused_with_its_name() {
-    let why = refused_load(&["ilk.without=text_poke_queue"]);
+    let why = refused_load(&["ilk.without=text_mutex"]);
     assert!(
-        why.contains("this kernel has no symbol text_poke_queue"),
+        why.contains("this kernel has no symbol text_mutex"),
         "{why}"
     );
 }
