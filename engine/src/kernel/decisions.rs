@@ -124,6 +124,21 @@ mod tests {
     }
 
     #[test]
+    fn an_inlined_unlock_and_a_warning_stay_and_control_falls_through_both() {
+        let unlock = [0x3e, 0x3e, 0xc6, 0x07, 0];
+        let warning = [0x67, 0x48, 0x0f, 0xb9, 0x3a];
+        let mut kernel = Fixture::new().bytes("f", &[&unlock[..], &warning, &[0xc3]].concat());
+        kernel.static_calls = (0..12).map(|n| Fixture::address(0) + 5 * (n % 2)).collect();
+        let image = kernel.image();
+        let function = image.functions().iter().next().unwrap();
+        let cfg = crate::cfg::Cfg::of(&image, function.id);
+        assert_eq!(cfg.blocks.len(), 1, "{:?}", cfg.blocks);
+        for at in [0, 5] {
+            assert_eq!(image.decided(Addr(Fixture::address(0) + at)), None);
+        }
+    }
+
+    #[test]
     fn a_site_that_reads_as_it_never_should_is_left_out() {
         assert_eq!(transfer(&[0xe8, 0, 0, 0, 0, 0], true), None);
         assert_eq!(transfer(&[0xe9, 0, 0, 0, 0, 0], false), None);

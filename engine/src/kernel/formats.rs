@@ -180,6 +180,18 @@ mod tests {
     }
 
     #[test]
+    fn a_warning_with_arguments_is_no_trap_where_its_entry_points() {
+        let bytes = [0; 16];
+        let table = crate::Span::new(crate::Addr(0x1000), 16);
+        let read = |flags: u16| {
+            let mut entry = bytes;
+            entry[14..].copy_from_slice(&flags.to_le_bytes());
+            super::tables::bugs(table, &entry, super::KNOWN[1]).unwrap()[0].called
+        };
+        assert_eq!((read(1), read(0x11)), (false, true));
+    }
+
+    #[test]
     fn a_table_that_contradicts_the_types_is_refused() {
         for (long, bytes, flags, expected) in [
             (false, 12, 10, None),
