@@ -39,8 +39,8 @@ const NAMED: usize = 8;
 #[derive(Args)]
 pub(crate) struct AskCommand {
     /// The script: probes and their statements; `ilk help probes` and `ilk help language` have the words.
-    #[arg(short = 'e', long = "execute", value_name = "SCRIPT", required = true)]
-    script: String,
+    #[arg(short = 'e', long = "execute", value_name = "SCRIPT")]
+    script: Option<String>,
     #[command(flatten)]
     options: AskOptions,
 }
@@ -140,7 +140,10 @@ enum Form {
 
 impl AskCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        self.options.run(&self.script, Form::Plain)
+        let script = self.script.context(
+            "A command or a script is missing; write -e 'entry:vfs_* { @calls = count() }', or `ilk help`",
+        )?;
+        self.options.run(&script, Form::Plain)
     }
 }
 

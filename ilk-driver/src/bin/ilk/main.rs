@@ -18,6 +18,8 @@ mod export;
 #[cfg(feature = "client")]
 mod functions;
 #[cfg(feature = "client")]
+mod help;
+#[cfg(feature = "client")]
 mod import;
 #[cfg(feature = "client")]
 mod instrument;
@@ -51,6 +53,8 @@ mod totals;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
+#[cfg(feature = "client")]
+use clap::CommandFactory as _;
 use clap::{Parser, Subcommand};
 
 /// Instrument a running Linux kernel, one basic block at a time.
@@ -61,14 +65,15 @@ use clap::{Parser, Subcommand};
     propagate_version = true,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    disable_help_subcommand = true
 )]
 struct Ilk {
     #[command(subcommand)]
     command: Option<Command>,
     #[cfg(feature = "client")]
     #[command(flatten)]
-    ask: Option<ask::AskCommand>,
+    ask: ask::AskCommand,
 }
 
 impl Ilk {
@@ -76,10 +81,7 @@ impl Ilk {
         match self.command {
             Some(command) => command.run(),
             #[cfg(feature = "client")]
-            None => match self.ask {
-                Some(ask) => ask.run(),
-                None => Ok(ExitCode::SUCCESS),
-            },
+            None => self.ask.run(),
             #[cfg(not(feature = "client"))]
             None => Ok(ExitCode::SUCCESS),
         }
@@ -129,6 +131,8 @@ enum Command {
     Join(join::Join),
     #[cfg(feature = "client")]
     Dump(dump::Dump),
+    #[cfg(feature = "client")]
+    Help(help::Help),
 }
 
 impl Command {
@@ -175,6 +179,8 @@ impl Command {
             Self::Join(join) => join.run(),
             #[cfg(feature = "client")]
             Self::Dump(dump) => dump.run(),
+            #[cfg(feature = "client")]
+            Self::Help(help) => help.run(Ilk::command()),
         };
         done.map(|()| ExitCode::SUCCESS)
     }
