@@ -44,12 +44,8 @@ fn faults_point_at_the_column_and_say_what_to_write() {
             "1:1: No probe is of the kind `kprobe`.\n    kprobe:vfs_read { @n = count() }\n    ^^^^^^^^^^^^^^^\n    Write `entry:vfs_read`.",
         ),
         (
-            "entry:vfs_read { @n = cuont() }",
-            "1:23: There is no function named cuont.\n    entry:vfs_read { @n = cuont() }\n                          ^^^^^\n    Did you mean count?",
-        ),
-        (
             "return:vfs_read / retval < / { @n = count() }",
-            "1:28: A value is expected here, not `/`.\n    return:vfs_read / retval < / { @n = count() }\n                               ^",
+            "1:28: A value is expected here, not `/`.\n    return:vfs_read / retval < / { @n = count() }\n                               ^\n    Values are numbers, `arg0`, `retval`, `tsc`, `@name` and what the reference lists.",
         ),
         (
             "entry:vfs_read @n = count()",

@@ -29,10 +29,8 @@ fn number(text: &str, function: &str) -> Option<u64> {
         .ok()
 }
 
-/// Makes this number of calls of umask(2) in one process; the shell makes none of its own.
-fn umasks(times: u32) -> String {
-    format!("i=0; while [ $i -lt {times} ]; do umask 022; i=$((i+1)); done")
-}
+/// Forks 160 times: five rounds of 32.
+const PULSAR: &str = "/bin/pulsar 100 5";
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
@@ -40,13 +38,15 @@ fn a_count_of_a_programs_own_calls_is_exact_and_its_exit_status_is_passed_on() {
     let shared = shared();
     let turn = shared.turn();
     let script =
-        "entry:__x64_sys_umask { @calls = count() } entry:__x64_sys_acct { @never = count() }";
-    let command = format!("{}; exit 3", umasks(321));
-    let output = ask(&turn, &["-e", script, "-c", &command]);
+        "entry:__do_sys_clone { @calls = count() } entry:__x64_sys_acct { @never = count() }";
+    let output = ask(&turn, &["-e", script, "-c", PULSAR]);
+    let (out, err) = printed(&output);
+    assert!(output.status.success(), "{out}{err}");
+    assert_eq!(number(&out, "__do_sys_clone"), Some(160), "{out}{err}");
+    assert!(out.contains("@never\n  1 place: 0"), "{out}{err}");
+    let output = ask(&turn, &["count", "__x64_sys_umask", "-c", "sh -c 'exit 3'"]);
     let (out, err) = printed(&output);
     assert_eq!(output.status.code(), Some(3), "{out}{err}");
-    assert_eq!(number(&out, "__x64_sys_umask"), Some(321), "{out}{err}");
-    assert!(out.contains("@never\n  1 place: 0"), "{out}{err}");
     let output = ask(&turn, &["count", "__x64_sys_umask", "-c", "/bin/absent"]);
     let (out, err) = printed(&output);
     assert!(
@@ -62,17 +62,16 @@ fn refused_placements_are_named_and_the_others_answer() {
     let shared = shared();
     let turn = shared.turn();
     // The entry code of traps is noinstr.
-    let script = "entry:__x64_sys_umask,entry:exc_* { @calls = count() }";
-    let command = umasks(7);
-    let output = ask(&turn, &["-e", script, "-c", &command]);
+    let script = "entry:__do_sys_clone,entry:exc_* { @calls = count() }";
+    let output = ask(&turn, &["-e", script, "-c", PULSAR]);
     let (out, err) = printed(&output);
     assert!(output.status.success(), "{out}{err}");
-    assert_eq!(number(&out, "__x64_sys_umask"), Some(7), "{out}{err}");
+    assert_eq!(number(&out, "__do_sys_clone"), Some(160), "{out}{err}");
     assert!(
         err.contains("Left out, ") && err.contains("blacklisted: "),
         "{out}{err}"
     );
-    let output = ask(&turn, &["-e", script, "-c", &command, "--strict"]);
+    let output = ask(&turn, &["-e", script, "-c", PULSAR, "--strict"]);
     let (out, err) = printed(&output);
     assert!(
         !output.status.success() && err.contains("blacklisted: "),
