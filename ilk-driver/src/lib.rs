@@ -2,11 +2,9 @@
 //!
 //! [`protocol`] defines the messages between client and agent; [`agent`] runs on the target as
 //! root; `client` serves the window and the terminal program and needs no privilege; `lab` boots a
-//! kernel in QEMU; `saved` reads kernels from files; `sources` maps code to source lines; `ask` reads one-line scripts.
+//! kernel in QEMU; `saved` reads kernels from files; `sources` maps code to source lines; `script` reads one-line scripts.
 
 pub mod agent;
-#[cfg(feature = "client")]
-pub mod ask;
 #[cfg(feature = "client")]
 pub mod client;
 mod error;
@@ -17,6 +15,8 @@ pub mod memory;
 pub mod protocol;
 #[cfg(feature = "client")]
 pub mod saved;
+#[cfg(feature = "client")]
+pub mod script;
 mod shared;
 #[cfg(feature = "client")]
 pub mod sources;

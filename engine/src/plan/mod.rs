@@ -22,6 +22,7 @@ mod places;
 mod planner;
 mod possible;
 mod probes;
+mod refusals;
 pub mod report;
 mod schedule;
 mod stage;

@@ -4,7 +4,7 @@ use super::error::{internal, refused};
 use super::functions::Functions;
 use super::model::{PATCH_ALIGN, Patch, PatchFault, PatchIndex, PlannedInstrument};
 use super::natives::Natives;
-use super::possible::Refusals;
+use super::refusals::Refusals;
 use super::schedule::{Schedule, Version};
 use super::stage::{self, Stage, Watch};
 use crate::layout::RuntimeLayout;

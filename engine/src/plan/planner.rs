@@ -2,8 +2,8 @@
 
 use super::notes::Note;
 use super::numbered::FunctionTable;
-use super::possible::Refusals;
 use super::probes::Words;
+use super::refusals::Refusals;
 use crate::Image;
 use crate::layout::RuntimeLayout;
 use crate::session::Session;

@@ -1,52 +1,17 @@
 //! Plans of all placements of a session that no rule refuses.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use gilk_instruments::Library;
 
 use super::build::plan_collecting;
-use super::error::{internal, refused};
+use super::error::internal;
 use super::model::Plan;
+use super::refusals::Refusals;
 use super::stage::Watch;
 use crate::layout::RuntimeLayout;
 use crate::session::Session;
 use crate::{Error, Image, Refusal, Result};
-
-/// Collector of refusals: a stage of planning refuses all that it can before planning fails with the first.
-#[derive(Debug, Default)]
-pub(super) struct Refusals(RefCell<BTreeMap<usize, Refusal>>);
-
-impl Refusals {
-    /// Records the refusal of a placement; of several, the first.
-    pub(super) fn add(&self, placement: usize, refusal: Refusal) {
-        self.0.borrow_mut().entry(placement).or_insert(refusal);
-    }
-
-    /// Records the refusal in a result and returns `None` for it; passes everything else on.
-    ///
-    /// # Errors
-    /// The error of the result, unless it is [`Error::Refused`].
-    pub(super) fn collect<T>(&self, placement: usize, result: Result<T>) -> Result<Option<T>> {
-        match result {
-            Ok(value) => Ok(Some(value)),
-            Err(Error::Refused { refusal, .. }) => {
-                self.add(placement, refusal);
-                Ok(None)
-            }
-            Err(other) => Err(other),
-        }
-    }
-
-    /// # Errors
-    /// The recorded refusal of the first placement.
-    pub(super) fn check(&self, session: &Session) -> Result<()> {
-        match self.0.borrow().first_key_value() {
-            Some((&placement, refusal)) => Err(refused(session, placement, refusal.clone())),
-            None => Ok(()),
-        }
-    }
-}
 
 /// A plan of the placements that no rule refuses.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,7 +52,7 @@ pub fn plan_possible(
     loop {
         let refusals = Refusals::default();
         let planned = plan_collecting(image, &reduced, library, layout, watch, &refusals);
-        let mut refused = refusals.0.into_inner();
+        let mut refused = refusals.into_inner();
         match planned {
             Ok(plan) if refused.is_empty() => {
                 left_out.sort_unstable_by_key(|one: &LeftOut| one.placement);

@@ -1,6 +1,5 @@
 //! Tests that need the lab; `cargo xtask test` selects them by this module's name.
 
-mod asked;
 mod conservation;
 mod contended;
 mod counters;
@@ -22,6 +21,7 @@ mod paths;
 mod programs;
 mod pulsar;
 mod restoration;
+mod scripts;
 mod selectors;
 mod soak;
 mod tactics;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use gilk_engine::{Addr, Image};
 use gilk_samples::totals::{TotalBucket, TotalValue};
-use ilk_driver::ask::Place;
+use ilk_driver::script::Place;
 
 /// Length of the longest bar.
 const BAR: u64 = 40;

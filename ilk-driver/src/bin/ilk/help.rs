@@ -130,7 +130,7 @@ fn words() -> String {
 
 #[cfg(test)]
 mod tests {
-    use ilk_driver::ask::Script;
+    use ilk_driver::script::Script;
 
     use super::*;
 

@@ -4,8 +4,6 @@ mod agent;
 #[cfg(feature = "client")]
 mod answer;
 #[cfg(feature = "client")]
-mod ask;
-#[cfg(feature = "client")]
 mod cfg;
 #[cfg(feature = "client")]
 mod coverage;
@@ -40,6 +38,8 @@ mod resume;
 #[cfg(feature = "client")]
 mod run;
 #[cfg(feature = "client")]
+mod script;
+#[cfg(feature = "client")]
 mod show;
 #[cfg(feature = "client")]
 mod span;
@@ -73,7 +73,7 @@ struct Ilk {
     command: Option<Command>,
     #[cfg(feature = "client")]
     #[command(flatten)]
-    ask: ask::AskCommand,
+    script: script::ScriptCommand,
 }
 
 impl Ilk {
@@ -81,7 +81,7 @@ impl Ilk {
         match self.command {
             Some(command) => command.run(),
             #[cfg(feature = "client")]
-            None => self.ask.run(),
+            None => self.script.run(),
             #[cfg(not(feature = "client"))]
             None => Ok(ExitCode::SUCCESS),
         }
@@ -92,15 +92,15 @@ impl Ilk {
 enum Command {
     Agent(agent::Agent),
     #[cfg(feature = "client")]
-    Count(ask::Count),
+    Count(script::Count),
     #[cfg(feature = "client")]
-    Top(ask::Top),
+    Top(script::Top),
     #[cfg(feature = "client")]
-    Trace(ask::Trace),
+    Trace(script::Trace),
     #[cfg(feature = "client")]
-    Latency(ask::Latency),
+    Latency(script::Latency),
     #[cfg(feature = "client")]
-    Callers(ask::Callers),
+    Callers(script::Callers),
     #[cfg(feature = "client")]
     Lab(lab::LabCommand),
     #[cfg(feature = "client")]

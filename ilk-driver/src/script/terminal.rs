@@ -3,7 +3,7 @@
 use gilk_instruments::program::Span;
 use gilk_instruments::{Fault, nearest};
 
-/// An action of the terminal.
+/// A statement of a block that runs in the terminal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TerminalAction {
     /// Prints an aggregate.

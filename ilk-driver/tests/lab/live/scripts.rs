@@ -1,11 +1,11 @@
-//! Questions in one line, asked by the terminal program of a live kernel.
+//! Scripts of one line: the answers of the terminal program about a live kernel.
 
 use std::process::Output;
 
 use crate::support::{Turn, ilk, shared};
 
 /// Runs `ilk` with arguments against the shared lab.
-fn ask(turn: &Turn<'_>, arguments: &[&str]) -> Output {
+fn answer(turn: &Turn<'_>, arguments: &[&str]) -> Output {
     let mut command = ilk();
     command.args(arguments);
     command.arg("--socket").arg(turn.shared.lab.socket());
@@ -39,15 +39,15 @@ fn a_count_of_a_programs_own_calls_is_exact_and_its_exit_status_is_passed_on() {
     let turn = shared.turn();
     let script =
         "entry:__do_sys_clone { @calls = count() } entry:__x64_sys_acct { @never = count() }";
-    let output = ask(&turn, &["-e", script, "-c", PULSAR]);
+    let output = answer(&turn, &["-e", script, "-c", PULSAR]);
     let (out, err) = printed(&output);
     assert!(output.status.success(), "{out}{err}");
     assert_eq!(number(&out, "__do_sys_clone"), Some(160), "{out}{err}");
     assert!(out.contains("@never\n  1 place: 0"), "{out}{err}");
-    let output = ask(&turn, &["count", "__x64_sys_umask", "-c", "sh -c 'exit 3'"]);
+    let output = answer(&turn, &["count", "__x64_sys_umask", "-c", "sh -c 'exit 3'"]);
     let (out, err) = printed(&output);
     assert_eq!(output.status.code(), Some(3), "{out}{err}");
-    let output = ask(&turn, &["count", "__x64_sys_umask", "-c", "/bin/absent"]);
+    let output = answer(&turn, &["count", "__x64_sys_umask", "-c", "/bin/absent"]);
     let (out, err) = printed(&output);
     assert!(
         !output.status.success() && err.contains("could not be started"),
@@ -63,7 +63,7 @@ fn refused_placements_are_named_and_the_others_answer() {
     let turn = shared.turn();
     // The entry code of traps is noinstr.
     let script = "entry:__do_sys_clone,entry:exc_* { @calls = count() }";
-    let output = ask(&turn, &["-e", script, "-c", PULSAR]);
+    let output = answer(&turn, &["-e", script, "-c", PULSAR]);
     let (out, err) = printed(&output);
     assert!(output.status.success(), "{out}{err}");
     assert_eq!(number(&out, "__do_sys_clone"), Some(160), "{out}{err}");
@@ -71,7 +71,7 @@ fn refused_placements_are_named_and_the_others_answer() {
         err.contains("Left out, ") && err.contains("blacklisted: "),
         "{out}{err}"
     );
-    let output = ask(&turn, &["-e", script, "-c", PULSAR, "--strict"]);
+    let output = answer(&turn, &["-e", script, "-c", PULSAR, "--strict"]);
     let (out, err) = printed(&output);
     assert!(
         !output.status.success() && err.contains("blacklisted: "),
@@ -85,7 +85,7 @@ fn refused_placements_are_named_and_the_others_answer() {
 fn latencies_of_sleeps_are_no_shorter_than_requested() {
     let shared = shared();
     let turn = shared.turn();
-    let output = ask(
+    let output = answer(
         &turn,
         &[
             "latency",
@@ -111,15 +111,15 @@ fn latencies_of_sleeps_are_no_shorter_than_requested() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_saved_question_is_a_session_and_a_wrong_one_names_its_column() {
+fn a_saved_script_is_a_session_and_a_wrong_one_names_its_column() {
     let shared = shared();
     let turn = shared.turn();
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("asked.ron");
+    let file = directory.path().join("script.ron");
     let name = file.to_str().unwrap();
     let script = "thread @t; entry:__x64_sys_umask { @t = nsecs } \
                   return:__x64_sys_umask / @t != 0 / { @ns = max(nsecs - @t); sample(retval) }";
-    let output = ask(
+    let output = answer(
         &turn,
         &["-e", script, "-c", "umask 0; umask 0", "--save", name],
     );
@@ -134,9 +134,9 @@ fn a_saved_question_is_a_session_and_a_wrong_one_names_its_column() {
     let session = gilk_engine::Session::from_ron(&text).unwrap();
     assert_eq!(session.placements.len(), 1);
     // It is not written over.
-    let output = ask(&turn, &["-e", script, "-c", "umask 0", "--save", name]);
+    let output = answer(&turn, &["-e", script, "-c", "umask 0", "--save", name]);
     assert!(!output.status.success());
-    let output = ask(&turn, &["-e", "entry:vfs_raed { @n = count() }"]);
+    let output = answer(&turn, &["-e", "entry:vfs_raed { @n = count() }"]);
     let (_, err) = printed(&output);
     assert!(!output.status.success());
     assert!(err.contains("1:1: ") && err.contains("vfs_read"), "{err}");

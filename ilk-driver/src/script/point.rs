@@ -3,7 +3,7 @@
 use gilk_instruments::program::Span;
 use gilk_instruments::{Fault, nearest};
 
-/// The event of a function.
+/// The beginning or the end of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum FunctionEvent {
     Entry,
@@ -28,7 +28,7 @@ pub(super) enum Blocks {
     One(u32),
 }
 
-/// The event of a block.
+/// A hook of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockEvent {
     Pre,

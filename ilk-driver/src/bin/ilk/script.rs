@@ -16,9 +16,9 @@ use gilk_samples::Batch;
 use gilk_samples::metadata::Clock;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::totals::{Total, TotalBucket, TotalValue};
-use ilk_driver::ask::{Asked, Filter, Place, Script, Terminal, TerminalAction, resolve};
 use ilk_driver::client::{Event, StopFlag, Summary};
 use ilk_driver::interrupt;
+use ilk_driver::script::{Filter, Place, Query, Script, Terminal, TerminalAction, resolve};
 use ilk_driver::sources::Sources;
 
 use crate::answer::{Answer, Printer, Row};
@@ -35,19 +35,19 @@ const TOP: usize = 20;
 /// Names in a line of functions that are left out.
 const NAMED: usize = 8;
 
-/// Ask one question: `ilk -e 'entry:vfs_* { @hits = count() }'`.
+/// Run a script: `ilk -e 'entry:vfs_* { @hits = count() }'`.
 #[derive(Args)]
-pub(crate) struct AskCommand {
+pub(crate) struct ScriptCommand {
     /// The script: probes and their statements; `ilk help probes` and `ilk help language` have the words.
     #[arg(short = 'e', long = "execute", value_name = "SCRIPT")]
     script: Option<String>,
     #[command(flatten)]
-    options: AskOptions,
+    options: ScriptOptions,
 }
 
 /// Restrictions of a question, and its output.
 #[derive(Args)]
-pub(crate) struct AskOptions {
+pub(crate) struct ScriptOptions {
     /// Run this program in the target, and end with it, with its exit status.
     #[arg(short = 'c', value_name = "COMMAND")]
     command: Option<String>,
@@ -76,7 +76,7 @@ pub(crate) struct AskOptions {
 }
 
 fn time(text: &str) -> Result<f64, String> {
-    let seconds = ilk_driver::ask::seconds(text).filter(|seconds| *seconds <= UNLIMITED);
+    let seconds = ilk_driver::script::seconds(text).filter(|seconds| *seconds <= UNLIMITED);
     seconds.ok_or_else(|| String::from("write a time such as 10s, 250ms or 2m, at most 24h"))
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Count {
     /// The functions: a name, or a pattern such as 'vfs_*'.
     functions: String,
     #[command(flatten)]
-    options: AskOptions,
+    options: ScriptOptions,
 }
 
 /// Show which functions are called most, once a second.
@@ -96,7 +96,7 @@ pub(crate) struct Top {
     #[arg(default_value = "__x64_sys_*")]
     functions: String,
     #[command(flatten)]
-    options: AskOptions,
+    options: ScriptOptions,
 }
 
 /// Print a line for each call of functions.
@@ -105,7 +105,7 @@ pub(crate) struct Trace {
     /// The functions: a name, or a pattern such as 'vfs_*'.
     functions: String,
     #[command(flatten)]
-    options: AskOptions,
+    options: ScriptOptions,
 }
 
 /// Show how long the calls of functions take.
@@ -114,16 +114,16 @@ pub(crate) struct Latency {
     /// The functions: a name, or a pattern such as 'vfs_*'.
     functions: String,
     #[command(flatten)]
-    options: AskOptions,
+    options: ScriptOptions,
 }
 
 /// Show from where a function is called.
 #[derive(Args)]
 pub(crate) struct Callers {
-    /// The function.
+    /// A name, or a pattern.
     function: String,
     #[command(flatten)]
-    options: AskOptions,
+    options: ScriptOptions,
 }
 
 /// The form of an answer.
@@ -138,7 +138,7 @@ enum Form {
     Threads,
 }
 
-impl AskCommand {
+impl ScriptCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let script = self.script.context(
             "A command or a script is missing; write -e 'entry:vfs_* { @calls = count() }', or `ilk help`",
@@ -244,7 +244,7 @@ impl Drop for RecordingFile {
     }
 }
 
-impl AskOptions {
+impl ScriptOptions {
     fn run(self, text: &str, form: Form) -> anyhow::Result<ExitCode> {
         let script = Script::parse(text).map_err(|faults| anyhow!("{faults}"))?;
         let workload = self.command.as_deref().map(workload).transpose()?;
@@ -266,16 +266,16 @@ impl AskOptions {
         };
         let lines = |at| sources.as_ref().and_then(|sources| sources.line(at));
         let lines = sources.is_some().then_some(&lines as _);
-        let mut asked =
+        let mut query =
             resolve(&script, &image, filter, lines).map_err(|faults| anyhow!("{faults}"))?;
-        asked.session.workload = workload;
+        query.session.workload = workload;
         // The terminal shows totals at these intervals.
         let intervals = script.terminal().intervals.iter();
         let shortest = intervals.map(|(seconds, _)| *seconds).fold(1.0, f64::min);
-        asked.session.collection.totals.every = shortest / 2.0;
+        query.session.collection.totals.every = shortest / 2.0;
         let planned = self
             .strict
-            .planned(&image, &asked.session, &Library::builtin()?, &layout)?;
+            .planned(&image, &query.session, &Library::builtin()?, &layout)?;
         if self.verbose {
             eprint!("{}", plan::report::report(&image, planned.plan.plan()));
         }
@@ -288,7 +288,7 @@ impl AskOptions {
         let (sender, events) = unbounded();
         let stop = StopFlag::new();
         connection.report_aggregates(!script.terminal().intervals.is_empty());
-        let mut screen = Screen::new(&image, (&asked, &planned), (&script, form), &stop);
+        let mut screen = Screen::new(&image, (&query, &planned), (&script, form), &stop);
         screen.all = self.all;
         let summary = std::thread::scope(|scope| {
             let (plan, session) = (&planned.plan, &planned.session);
@@ -304,7 +304,7 @@ impl AskOptions {
                 .map_err(|_| anyhow!("The run ended by a bug in gilk."))
         })??;
         screen.finish(&summary)?;
-        let absent = asked.absent.iter();
+        let absent = query.absent.iter();
         let absent = absent.map(|one| (one.reason.clone(), one.function.clone()));
         eprint!("{}{}", planned.left_out, grouped(absent, "Left out", NAMED));
         screen.status(&summary, &recording.path, self.output.is_some())
@@ -381,12 +381,12 @@ struct Screen<'a> {
 impl<'a> Screen<'a> {
     fn new(
         image: &'a Image,
-        (asked, planned): (&'a Asked, &'a Planned),
+        (query, planned): (&'a Query, &'a Planned),
         (script, form): (&'a Script, Form),
         stop: &'a StopFlag,
     ) -> Self {
         let kept = planned.kept.iter();
-        let places: Vec<&Place> = kept.filter_map(|&index| asked.places.get(index)).collect();
+        let places: Vec<&Place> = kept.filter_map(|&index| query.places.get(index)).collect();
         let mut counters = BTreeMap::new();
         let mut samples = BTreeMap::new();
         for instrument in &planned.plan.plan().instruments {
@@ -394,7 +394,7 @@ impl<'a> Screen<'a> {
                 debug_assert!(false, "an instrument has no place");
                 continue;
             };
-            match asked.counters.get(&instrument.definition.name) {
+            match query.counters.get(&instrument.definition.name) {
                 Some(name) if instrument.counter.is_some() => {
                     counters.insert(instrument.id.pack(), (place, name.as_str()));
                 }

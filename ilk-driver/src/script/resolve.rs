@@ -17,7 +17,7 @@ use crate::sources::SourceLine;
 /// Code of a kernel that a script cannot stand on, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent {
-    /// The function.
+    /// Its name.
     pub function: String,
     /// The reason, without the function.
     pub reason: String,
@@ -26,7 +26,7 @@ pub struct Absent {
 /// The code of a placement, for people.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The function.
+    /// Its symbol.
     pub function: String,
     /// The hook, if it is one of a block: `block 3 pre`.
     pub hook: Option<String>,
@@ -44,7 +44,7 @@ impl std::fmt::Display for Place {
 
 /// A script in one kernel.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct Query {
     /// The session, which lasts as long as requested.
     pub session: Session,
     /// The place of each placement.
@@ -77,7 +77,7 @@ pub fn resolve(
     image: &Image,
     filter: Filter,
     lines: Option<&Lines<'_>>,
-) -> Result<Asked, Faults> {
+) -> Result<Query, Faults> {
     let mut resolver = Resolver {
         script,
         image,
@@ -116,7 +116,7 @@ pub fn resolve(
         return failed(faults);
     }
     match resolver.session(filter) {
-        Ok(asked) => Ok(asked),
+        Ok(query) => Ok(query),
         Err(faults) => failed(faults),
     }
 }
@@ -450,7 +450,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn session(mut self, filter: Filter) -> Result<Asked, Vec<Fault>> {
+    fn session(mut self, filter: Filter) -> Result<Query, Vec<Fault>> {
         // Placements by instrument, so that each source is parsed once.
         let mut groups: BTreeMap<Group, Vec<(FunctionId, u32, HookType)>> = BTreeMap::new();
         let functions = std::mem::take(&mut self.functions);
@@ -463,7 +463,7 @@ impl<'a> Resolver<'a> {
             let placed = (one.function, one.block, one.hook);
             groups.entry(group).or_default().push(placed);
         }
-        let mut asked = Asked {
+        let mut query = Query {
             session: Session {
                 name: String::from("ilk -e"),
                 duration: filter.duration,
@@ -475,14 +475,14 @@ impl<'a> Resolver<'a> {
         };
         let mut faults = Vec::new();
         for (group, placed) in groups {
-            if let Err(wrong) = self.place(&group, &placed, filter, &mut asked) {
+            if let Err(wrong) = self.place(&group, &placed, filter, &mut query) {
                 faults.extend(wrong);
             }
         }
         faults.sort_by_key(|fault: &Fault| fault.span.start);
         faults.dedup();
         if faults.is_empty() {
-            Ok(asked)
+            Ok(query)
         } else {
             Err(faults)
         }
@@ -494,7 +494,7 @@ impl<'a> Resolver<'a> {
         group: &Group,
         placed: &[(FunctionId, u32, HookType)],
         filter: Filter,
-        asked: &mut Asked,
+        query: &mut Query,
     ) -> Result<(), Vec<Fault>> {
         let source = Source::parse(&self.script.aligned(group)).map_err(|wrong| wrong.list)?;
         let counted = Group(group.0.iter().map(|&(clause, _)| (clause, None)).collect());
@@ -506,7 +506,7 @@ impl<'a> Resolver<'a> {
         let group = if counts { &counted } else { group };
         let name: Arc<str> = Arc::from(group.name());
         if counts && let Some(aggregate) = self.aggregate(group) {
-            asked.counters.insert(name.to_string(), aggregate);
+            query.counters.insert(name.to_string(), aggregate);
         }
         let mut wrong: Option<Vec<Fault>> = None;
         let mut placements = 0;
@@ -524,7 +524,7 @@ impl<'a> Resolver<'a> {
                 };
                 if let Err(faults) = source.check(&context) {
                     let first = faults.list.first();
-                    asked.absent.push(Absent {
+                    query.absent.push(Absent {
                         function: function.name.clone(),
                         reason: first.map_or(String::new(), |fault| fault.message.clone()),
                     });
@@ -537,7 +537,7 @@ impl<'a> Resolver<'a> {
                 }
             }
             placements += 1;
-            asked.session.placements.push(Placement {
+            query.session.placements.push(Placement {
                 function: designation,
                 block,
                 hook,
@@ -547,7 +547,7 @@ impl<'a> Resolver<'a> {
             });
             let of_function = matches!(group.0.as_slice(), [(_, Some(_)), ..])
                 || counts && self.is_function(group);
-            asked.places.push(Place {
+            query.places.push(Place {
                 function: function.name.clone(),
                 hook: (!of_function).then(|| format!("block {block} {hook}")),
             });
@@ -558,7 +558,7 @@ impl<'a> Resolver<'a> {
             return Err(wrong);
         }
         let text = self.script.source(group, filter.pid);
-        asked.session.sources.insert(name.to_string(), text);
+        query.session.sources.insert(name.to_string(), text);
         Ok(())
     }
 

@@ -13,5 +13,5 @@ mod tests;
 
 pub use parse::Script;
 pub use point::seconds;
-pub use resolve::{Absent, Asked, Filter, Lines, Place, resolve};
+pub use resolve::{Absent, Filter, Lines, Place, Query, resolve};
 pub use terminal::{Terminal, TerminalAction};
