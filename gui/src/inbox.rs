@@ -305,9 +305,9 @@ impl App {
                     self.state.timeline.stopped_at(now);
                 }
                 let lost = summary.lost_by_cause();
-                let (full, unmatched) = (lost.lost() - lost.unmatched, lost.unmatched);
+                let lost = lost.lost();
                 if let Some(record) = &mut self.state.timeline.record {
-                    (record.bytes, record.lost) = (summary.recording.bytes, (full, unmatched));
+                    (record.bytes, record.lost) = (summary.recording.bytes, lost);
                     record.totals.clone_from(&summary.aggregates);
                 }
                 let how = if summary.stopped {
@@ -322,9 +322,9 @@ impl App {
                         summary.missing
                     );
                     self.state.notify(NoticeKind::Bad, words);
-                } else if full > 0 {
+                } else if lost > 0 {
                     let words = format!(
-                        "The session {how}. {full} hits were lost because the CPU's ring was full ({unmatched} timer stops had no start)."
+                        "The session {how}. {lost} hits were lost because the CPU's ring was full."
                     );
                     self.state.notify(NoticeKind::Warning, words);
                 } else if summary.gone() > 0 {

@@ -51,8 +51,8 @@ pub struct RunStatus {
     pub samples: u64,
     /// Samples in the recording but not on the screen, because they arrived faster than it draws.
     pub missed: u64,
-    /// Hits lost so far: ring full, timer stop without a start.
-    pub lost: (u64, u64),
+    /// Number of hits lost so far.
+    pub lost: u64,
     /// Number of batches in effect.
     pub switched: usize,
     /// The last line printed by the session's program.
@@ -66,7 +66,7 @@ impl RunStatus {
             bytes: self.bytes + other.bytes,
             samples: self.samples + other.samples,
             missed: self.missed + other.missed,
-            lost: (self.lost.0 + other.lost.0, self.lost.1 + other.lost.1),
+            lost: self.lost + other.lost,
             switched: self.switched,
             last_line: self.last_line.or(other.last_line),
         }

@@ -61,19 +61,14 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
                 note(ui, words, tokens.weak);
             }
             if let Some(record) = &state.timeline.record {
-                let (full, unmatched) = record.lost;
-                let color = if full > 0 {
+                let color = if record.lost > 0 {
                     tokens.warning
                 } else {
                     tokens.weak
                 };
                 note(
                     ui,
-                    format!(
-                        "lost: {} ring full, {} unmatched",
-                        widgets::grouped(full),
-                        widgets::grouped(unmatched)
-                    ),
+                    format!("lost: {} ring full", widgets::grouped(record.lost)),
                     color,
                 );
                 note(ui, widgets::size(record.bytes), tokens.weak);

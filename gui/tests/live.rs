@@ -109,7 +109,7 @@ fn forks_of_a_workload_are_recorded_saved_and_reopened() {
     });
     let state = harness.state().state();
     let summary = state.run.last.as_ref().expect("the run ended well");
-    assert_eq!((summary.missing, summary.lost()), (0, (0, 0)));
+    assert_eq!((summary.missing, summary.lost()), (0, 0));
     let record = state.timeline.record.as_ref().unwrap();
     assert_eq!(record.index.look().samples(), 160, "5 rounds of 32 forks");
     harness.run_steps(3);

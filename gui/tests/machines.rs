@@ -332,7 +332,7 @@ mod live {
         assert!(missed > 0, "the stall was too short");
         let state = harness.state().state();
         let summary = state.run.last.as_ref().expect("the run ended well");
-        assert_eq!((summary.missing, summary.lost()), (0, (0, 0)));
+        assert_eq!((summary.missing, summary.lost()), (0, 0));
         let recording = Recording::open(folder.join("ticks.arrow")).unwrap();
         assert_eq!(recording.samples(), summary.taken);
         // The window has read the dropped samples from the recording.

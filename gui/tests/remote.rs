@@ -181,7 +181,7 @@ mod live {
         });
         let state = harness.state().state();
         let summary = state.run.last.as_ref().expect("the run ended well");
-        assert_eq!((summary.missing, summary.lost()), (0, (0, 0)));
+        assert_eq!((summary.missing, summary.lost()), (0, 0));
         let path = &summary.recording.path;
         assert_eq!(*path, folder.path().join("first-2.arrow"));
         assert_eq!(Recording::open(path).unwrap().samples(), 160);

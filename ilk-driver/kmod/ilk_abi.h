@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 7u
+#define ILK_ABI_VERSION 8u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
 #define ILK_MAX_PUSHED 4096u
 #define ILK_MAX_FAULTS 65536u	/* instructions of the arena that may fault, including the module's own */
@@ -72,7 +72,6 @@ struct ilk_info {
 	__u64 gs_head;
 	__u64 gs_limit;
 	__u64 gs_lost_full;	/* hits lost because the ring was full or off */
-	__u64 gs_lost_unmatched;/* timer stops without a start by this thread */
 	__u64 gs_current;	/* pointer to the running task_struct */
 	__u64 timers;		/* address of the table of struct ilk_timer */
 	__u32 timers_log2;
@@ -261,7 +260,6 @@ struct ilk_counters {
 struct ilk_cpu_state {
 	__u64 head;		/* serial number of the next sample, without the CPU's bits */
 	__u64 lost_full;	/* hits lost because the ring was full */
-	__u64 lost_unmatched;	/* timer stops without a start */
 	__u64 lost_off;		/* hits lost because the ring was off; one interrupted by the switch may count as full */
 };
 
@@ -315,6 +313,6 @@ struct ilk_rings {
  */
 #define ILK_IOC_RESET	_IO('i', 6)
 #define ILK_IOC_BANK	_IOWR('i', 7, struct ilk_bank)
-#define ILK_IOC_RINGS	_IOW('i', 10, struct ilk_rings)
+#define ILK_IOC_RINGS	_IOW('i', 8, struct ilk_rings)
 
 #endif

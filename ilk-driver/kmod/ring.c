@@ -47,7 +47,6 @@ static DEFINE_PER_CPU(u64, ilk_lost_off);	/* the part of ilk_lost_full counted w
 static DEFINE_PER_CPU(u64, ilk_lost_before);	/* ilk_lost_full at the last switch to off */
 static DEFINE_PER_CPU(u64, ilk_tail);		/* every sample before this was read */
 static DEFINE_PER_CPU(u64, ilk_parked);		/* the head while off */
-static DEFINE_PER_CPU(u64, ilk_lost_unmatched);
 static DEFINE_PER_CPU(u64[ILK_NEAR_COUNTERS], ilk_near_counters);
 static u64 __percpu *ilk_banks[1 + (1 << 20) / ILK_BANK_COUNTERS];
 static u32 ilk_bank_count = 1;
@@ -135,7 +134,6 @@ void ilk_ring_zero_tables(void)
 		per_cpu(ilk_lost_full, cpu) = 0;
 		per_cpu(ilk_lost_off, cpu) = 0;
 		per_cpu(ilk_lost_before, cpu) = 0;
-		per_cpu(ilk_lost_unmatched, cpu) = 0;
 		for (u32 bank = 0; bank < ilk_bank_count; bank++)
 			memset(per_cpu_ptr(ilk_banks[bank], cpu), 0,
 			       ilk_bank_slots(bank) * sizeof(u64));
@@ -183,7 +181,6 @@ void ilk_ring_describe(struct ilk_info *info)
 	info->gs_head = (unsigned long)&ilk_head;
 	info->gs_limit = (unsigned long)&ilk_limit;
 	info->gs_lost_full = (unsigned long)&ilk_lost_full;
-	info->gs_lost_unmatched = (unsigned long)&ilk_lost_unmatched;
 	info->gs_current = (unsigned long)ILK_CURRENT;
 	info->gs_cpu = (unsigned long)ILK_CPU;
 	info->task_pid = offsetof(struct task_struct, pid);
@@ -395,7 +392,6 @@ int ilk_ring_losses(const struct ilk_losses *request)
 			if (ilk_off)
 				state.lost_off += lost - per_cpu(ilk_lost_before, cpu);
 			state.lost_full = lost - state.lost_off;
-			state.lost_unmatched = READ_ONCE(per_cpu(ilk_lost_unmatched, cpu));
 		}
 		if (copy_to_user(out + cpu, &state, sizeof(state)))
 			return -EFAULT;

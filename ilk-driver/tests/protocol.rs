@@ -159,12 +159,11 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 
 fn losses() -> impl Strategy<Value = Vec<CpuLosses>> {
     vec(
-        any::<(u16, [u64; 6])>().prop_map(
-            |(cpu, [taken, full, unmatched, disabled, overwritten, overtaken])| CpuLosses {
+        any::<(u16, [u64; 5])>().prop_map(
+            |(cpu, [taken, full, disabled, overwritten, overtaken])| CpuLosses {
                 cpu,
                 taken,
                 full,
-                unmatched,
                 disabled,
                 overwritten,
                 overtaken,

@@ -279,8 +279,7 @@ impl App {
             machines += 1;
             samples += summary.recording.samples;
             missing += summary.missing;
-            let by_cause = summary.lost_by_cause();
-            lost += by_cause.lost() - by_cause.unmatched;
+            lost += summary.lost_by_cause().lost();
         }
         let folder = together.folder.clone();
         let of = together.members.len();

@@ -35,8 +35,8 @@ pub struct Opened {
     pub index: Index,
     /// Size of the file in bytes.
     pub bytes: u64,
-    /// Lost hits: ring full, timer stop without a start.
-    pub lost: (u64, u64),
+    /// Number of lost hits.
+    pub lost: u64,
     /// Totals of the aggregates at the end of the run.
     pub totals: Vec<AggregateSummary>,
     /// Missing or damaged parts, in whole sentences.
@@ -58,8 +58,8 @@ pub struct Record {
     pub now: Option<f64>,
     /// Size of the file in bytes.
     pub bytes: u64,
-    /// Lost hits: ring full, timer stop without a start.
-    pub lost: (u64, u64),
+    /// Number of lost hits.
+    pub lost: u64,
     /// Totals of the aggregates, once the run has ended.
     pub totals: Vec<AggregateSummary>,
 }

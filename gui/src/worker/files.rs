@@ -8,7 +8,7 @@ use gilk_samples::export::{Format, Progress, export_to};
 use gilk_samples::index::Index;
 use gilk_samples::joined::{self, Joined};
 use gilk_samples::metadata::MachineInfo;
-use gilk_samples::recording::{LossCause, Recording};
+use gilk_samples::recording::Recording;
 
 use ilk_driver::client::StopFlag;
 
@@ -228,20 +228,12 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -
         )
     };
     notes.extend(troubles.iter().map(ToString::to_string));
-    let (mut full, mut unmatched) = (0, 0);
-    for loss in losses {
-        match loss.cause {
-            LossCause::Unmatched => unmatched += loss.count,
-            // All other causes mean that the ring was full.
-            _ => full += loss.count,
-        }
-    }
     Ok(Opened {
         path: path.to_path_buf(),
         metadata,
         index,
         bytes,
-        lost: (full, unmatched),
+        lost: losses.iter().map(|loss| loss.count).sum(),
         totals: totals.added_up,
         notes,
     })

@@ -433,9 +433,7 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
                 live.switched = live.switched.max(switch.batch + 1);
             }),
             Event::Losses(losses) => status.change(|live| {
-                let unmatched = losses.iter().map(|cpu| cpu.unmatched).sum();
-                let lost: u64 = losses.iter().map(CpuLosses::lost).sum();
-                live.lost = (lost - unmatched, unmatched);
+                live.lost = losses.iter().map(CpuLosses::lost).sum();
             }),
             Event::Workload(line) => status.change(|live| live.last_line = Some(line)),
             _ => {}

@@ -89,7 +89,7 @@ impl Guest {
         let recording = self.directory.path().join("cost.arrow");
         let answer = self.run_program("/bin/rivals", words, session, &recording)?;
         let summary = &answer.summary;
-        if summary.missing > 0 || summary.lost() != (0, 0) {
+        if summary.missing > 0 || summary.lost() != 0 {
             bail!(
                 "samples were lost, so hits did not have their full cost: {:?}",
                 summary.losses

@@ -152,10 +152,7 @@ impl Hunt<'_> {
             .run_program("/bin/sh", &words, session.clone(), &recording);
         self.guest.longest = usual;
         let answer = answer.with_context(|| format!("with {step}"))?;
-        ensure!(
-            answer.summary.lost() == (0, 0),
-            "samples of {step} were lost"
-        );
+        ensure!(answer.summary.lost() == 0, "samples of {step} were lost");
         if session.placements.is_empty() {
             return Ok(answer);
         }

@@ -98,7 +98,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
             "throughput, % of that with nothing",
             100.0 * *bare.get_or_insert(each) / each,
         );
-        let (full, _) = answer.summary.lost();
+        let full = answer.summary.lost();
         if answer.summary.taken > 0 {
             note("samples", answer.summary.taken as f64);
             note("samples lost and counted", full as f64);

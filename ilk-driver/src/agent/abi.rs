@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 /// Version of the mirrored header.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
 /// Limit on the pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
 /// Limit on the bytes of one poke.
@@ -54,8 +54,6 @@ pub struct IlkInfo {
     pub gs_limit: u64,
     /// `gs:` offset of the hits that found the ring full.
     pub gs_lost_full: u64,
-    /// `gs:` offset of the timer stops without a start.
-    pub gs_lost_unmatched: u64,
     /// `gs:` offset of the running task.
     pub gs_current: u64,
     /// Address of the table of timers.
@@ -218,8 +216,6 @@ pub struct IlkCpuState {
     pub head: u64,
     /// Hits lost because the ring was full.
     pub lost_full: u64,
-    /// Timer stops lost for want of a start.
-    pub lost_unmatched: u64,
     /// Hits lost because the ring was off.
     pub lost_off: u64,
 }
@@ -294,7 +290,7 @@ pub const IOC_RESET: u32 = number(false, false, 6, 0);
 /// Describes a bank of counters.
 pub const IOC_BANK: u32 = number(true, true, 7, size_of::<IlkBank>());
 /// Configures the rings.
-pub const IOC_RINGS: u32 = number(false, true, 10, size_of::<IlkRings>());
+pub const IOC_RINGS: u32 = number(false, true, 8, size_of::<IlkRings>());
 
 /// Returns the reason of a batch's refusal (`enum ilk_reason`), as the end of a sentence.
 #[must_use]
@@ -379,7 +375,6 @@ mod tests {
             gs_head,
             gs_limit,
             gs_lost_full,
-            gs_lost_unmatched,
             gs_current,
             timers,
             timers_log2,
@@ -434,14 +429,7 @@ mod tests {
             reserved,
             out
         );
-        layout!(
-            IlkCpuState,
-            "ilk_cpu_state",
-            head,
-            lost_full,
-            lost_unmatched,
-            lost_off
-        );
+        layout!(IlkCpuState, "ilk_cpu_state", head, lost_full, lost_off);
         layout!(IlkRings, "ilk_rings", flags, watermark, reserved);
         layout!(IlkLosses, "ilk_losses", out, cpus, reserved);
         layout!(IlkConsume, "ilk_consume", tail, cpu, reserved);

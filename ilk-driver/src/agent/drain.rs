@@ -114,7 +114,6 @@ impl Drain {
                 cpu,
                 taken,
                 full: state.lost_full,
-                unmatched: state.lost_unmatched,
                 disabled: state.lost_off,
                 overwritten: if self.overwrites() {
                     taken.saturating_sub(slots)

@@ -115,13 +115,10 @@ impl Summary {
         gone.sum()
     }
 
-    /// Returns the hits that were not sampled: (ring full, timer stop without a start).
+    /// Returns the hits that were not sampled because a ring was full.
     #[must_use]
-    pub fn lost(&self) -> (u64, u64) {
-        (
-            self.losses.iter().map(|cpu| cpu.full).sum(),
-            self.losses.iter().map(|cpu| cpu.unmatched).sum(),
-        )
+    pub fn lost(&self) -> u64 {
+        self.losses.iter().map(|cpu| cpu.full).sum()
     }
 
     /// Returns the losses of all CPUs by cause. Hits of sampling instruments = recorded samples +
@@ -133,7 +130,6 @@ impl Summary {
             cpu: gilk_samples::record::ALL_CPUS,
             taken: sum(|cpu| cpu.taken),
             full: sum(|cpu| cpu.full),
-            unmatched: sum(|cpu| cpu.unmatched),
             disabled: sum(|cpu| cpu.disabled),
             overwritten: sum(|cpu| cpu.overwritten),
             overtaken: sum(|cpu| cpu.overtaken),

@@ -137,7 +137,6 @@ impl Tally {
             };
             for (cause, now, before) in [
                 (LossCause::RingFull, now.full, before.full),
-                (LossCause::Unmatched, now.unmatched, before.unmatched),
                 (LossCause::RingOff, now.disabled, before.disabled),
                 (LossCause::Overwritten, now.overwritten, before.overwritten),
                 (LossCause::Overtaken, now.overtaken, before.overtaken),
@@ -263,11 +262,11 @@ mod tests {
     #[test]
     fn losses_are_reported_as_differences() {
         let mut tally = Tally::new(CLOCK);
-        let lost = |full, unmatched| {
+        let lost = |full, disabled| {
             [CpuLosses {
                 cpu: 3,
                 full,
-                unmatched,
+                disabled,
                 ..CpuLosses::default()
             }]
         };
@@ -278,10 +277,7 @@ mod tests {
             count,
         };
         assert_eq!(tally.losses(7, &lost(5, 0)), [loss(LossCause::RingFull, 5)]);
-        assert_eq!(
-            tally.losses(7, &lost(5, 2)),
-            [loss(LossCause::Unmatched, 2)]
-        );
+        assert_eq!(tally.losses(7, &lost(5, 2)), [loss(LossCause::RingOff, 2)]);
         assert_eq!(tally.losses(7, &lost(6, 2)), [loss(LossCause::RingFull, 1)]);
         assert_eq!(tally.losses(7, &lost(6, 2)), []);
     }

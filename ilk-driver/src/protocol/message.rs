@@ -294,8 +294,6 @@ pub struct Layout {
     pub limit: u64,
     /// `gs:` offset of the count of hits that found the ring full.
     pub lost_full: u64,
-    /// `gs:` offset of the count of timer stops without a start.
-    pub lost_unmatched: u64,
     /// `gs:` offset of the pointer to the running task.
     pub current: u64,
     /// Banks of counters: `gs:` offset and counters in it.
@@ -385,8 +383,6 @@ pub struct CpuLosses {
     pub taken: u64,
     /// Hits lost because the ring was full.
     pub full: u64,
-    /// Timer stops without a start.
-    pub unmatched: u64,
     /// Hits while the ring was off.
     pub disabled: u64,
     /// Samples overwritten by newer ones before they were read.
@@ -406,7 +402,7 @@ impl CpuLosses {
     /// Returns the number of hits without a sample and of samples that can never arrive.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.full + self.unmatched + self.disabled + self.gone()
+        self.full + self.disabled + self.gone()
     }
 }
 

@@ -45,7 +45,7 @@ pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
 pub use schedule::{Collection, EventCounter, Interval, Schedule, Strategy, Workload};
 
 /// Protocol version; changes with every change of a message.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// Events that an agent looks for, by their numbers in `enum perf_hw_id` of
 /// include/uapi/linux/perf_event.h. They are opened in this order: events with fixed counters
 /// first.

@@ -21,7 +21,8 @@ pub enum RowKind {
 pub enum LossCause {
     /// 1: the ring of the CPU was full.
     RingFull,
-    /// 2: a timer was stopped that this thread had not started, or whose start was overwritten.
+    /// 2: a timer was stopped that this thread had not started, or whose start was overwritten;
+    /// only in old recordings.
     Unmatched,
     /// 3: sampling was switched off at that moment.
     RingOff,

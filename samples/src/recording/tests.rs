@@ -176,7 +176,7 @@ fn losses_and_marks_are_rows_next_to_samples() {
     assert_eq!(
         (
             summary.lost_full,
-            summary.lost_unmatched,
+            summary.lost_otherwise,
             summary.marks,
             summary.samples
         ),

@@ -64,8 +64,6 @@ pub struct Summary {
     pub samples: u64,
     /// Samples lost because a ring was full.
     pub lost_full: u64,
-    /// Timer stops lost because no start of the thread was found.
-    pub lost_unmatched: u64,
     /// Samples lost for other reasons.
     pub lost_otherwise: u64,
     /// Marks in it.
@@ -78,7 +76,6 @@ impl Summary {
     fn count(&mut self, loss: &Loss) {
         match loss.cause {
             LossCause::RingFull => self.lost_full += loss.count,
-            LossCause::Unmatched => self.lost_unmatched += loss.count,
             _ => self.lost_otherwise += loss.count,
         }
     }

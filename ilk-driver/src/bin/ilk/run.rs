@@ -234,11 +234,9 @@ pub(crate) fn print(summary: &Summary) {
         ""
     };
     println!(
-        "{} samples taken, {} lost to full rings, {} timer stops without a start; batches were \
-         up to {:.1} ms late and took up to {:.1} ms.{stopped}",
+        "{} samples taken, {} lost to full rings; batches were up to {:.1} ms late and took up to {:.1} ms.{stopped}",
         summary.taken,
         lost.full,
-        lost.unmatched,
         summary.lateness() * 1e3,
         summary.longest_switch() * 1e3
     );

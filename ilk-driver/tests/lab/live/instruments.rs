@@ -51,10 +51,7 @@ fn samples(outcome: &Outcome, placement: usize) -> Vec<(u64, u64)> {
 }
 
 fn assert_nothing_lost(outcome: &Outcome) {
-    assert_eq!(
-        (outcome.summary.lost(), outcome.summary.missing),
-        ((0, 0), 0)
-    );
+    assert_eq!((outcome.summary.lost(), outcome.summary.missing), (0, 0));
 }
 
 #[test]

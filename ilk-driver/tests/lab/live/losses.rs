@@ -66,11 +66,10 @@ pub(super) fn assert_balanced(outcome: &Outcome) -> CpuLosses {
         .count() as u64;
     let lost = outcome.summary.lost_by_cause();
     println!(
-        "{hits} hits = {delivered} delivered + {} lost: {} ring full, {} unmatched, {} off, {} overwritten, \
+        "{hits} hits = {delivered} delivered + {} lost: {} ring full, {} off, {} overwritten, \
          {} overtaken",
         lost.lost(),
         lost.full,
-        lost.unmatched,
         lost.disabled,
         lost.overwritten,
         lost.overtaken

@@ -112,10 +112,7 @@ fn file_names_are_read_through_types_and_bad_addresses_yield_0() {
             failed(2, "memory", 0)
         ]
     );
-    assert_eq!(
-        (outcome.summary.lost(), outcome.summary.missing),
-        ((0, 0), 0)
-    );
+    assert_eq!((outcome.summary.lost(), outcome.summary.missing), (0, 0));
     turn.assert_untouched();
 }
 

@@ -94,10 +94,7 @@ fn native_instruments_agree_with_those_of_the_library() {
         .wrapping_mul(3)
         .wrapping_add(sum(&second).wrapping_mul(5));
     assert_eq!(sum(&mixed), arguments.wrapping_add(ids));
-    assert_eq!(
-        (outcome.summary.lost(), outcome.summary.missing),
-        ((0, 0), 0)
-    );
+    assert_eq!((outcome.summary.lost(), outcome.summary.missing), (0, 0));
     turn.assert_untouched();
 }
 

@@ -177,9 +177,6 @@ fn programs_report_the_known_facts_of_pulsars_forks() {
     };
     let longest = both.iter().map(|sample| sample.value).max().unwrap();
     assert!(ns(most as u64).abs_diff(longest) < 10_000_000);
-    assert_eq!(
-        (outcome.summary.lost(), outcome.summary.missing),
-        ((0, 0), 0)
-    );
+    assert_eq!((outcome.summary.lost(), outcome.summary.missing), (0, 0));
     turn.assert_untouched();
 }

@@ -36,7 +36,7 @@ fn pulsar_yields_160_samples_in_five_groups_of_32() {
             outcome.summary.missing,
             outcome.summary.taken
         ),
-        ((0, 0), 0, 160)
+        (0, 0, 160)
     );
     assert!(
         outcome

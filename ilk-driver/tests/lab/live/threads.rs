@@ -35,7 +35,7 @@ fn every_fork_and_exit_is_attributed_to_its_thread() {
         ..pulsar(DURATION, 500, placements)
     };
     let outcome = turn.run(&session);
-    assert_eq!(outcome.summary.lost(), (0, 0));
+    assert_eq!(outcome.summary.lost(), 0);
 
     let recording = Recording::open(&outcome.recording).unwrap();
     let (index, damaged) = Index::of(&recording, |_| ControlFlow::Continue(()));

@@ -246,10 +246,7 @@ fn run(shared: &Arc<Shared>, turn: &Turn<'_>) -> Run {
         ..Session::empty()
     };
     let outcome = turn.run(&session);
-    assert_eq!(
-        (outcome.summary.lost(), outcome.summary.missing),
-        ((0, 0), 0)
-    );
+    assert_eq!((outcome.summary.lost(), outcome.summary.missing), (0, 0));
     let lines = outcome.said.iter();
     let lines: Vec<&str> = lines.filter_map(|line| line.strip_prefix("sh: ")).collect();
     let mut witness: BTreeMap<String, Vec<Vec<u64>>> = BTreeMap::new();
