@@ -131,7 +131,7 @@ pub(crate) struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// A run that keeps so many cores busy and writes logs to a folder.
+    /// A run of so many jobs of one core at a time, which writes logs to a folder.
     pub(crate) fn new(logs: &'a Path, cores: usize, jobs: Vec<Job>) -> Self {
         let (sender, ends) = mpsc::channel();
         Self {
