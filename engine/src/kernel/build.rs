@@ -3,7 +3,7 @@
 use super::bounds::Bounds;
 use super::faulting::handles_faults;
 use super::file::Boot;
-use super::formats::BugLayout;
+use super::tables::BugLayout;
 use super::modules::{Module, ModuleParts};
 use super::{LiveParts, collect, decisions, functions, kallsyms, names, notes, sweep};
 use crate::code::{

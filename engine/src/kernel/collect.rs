@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 
 use super::bounds::Bounds;
-use super::formats::BugLayout;
 use super::functions::Extent;
 use super::names;
-use super::tables::{self, ExceptionEntry, JumpEntry, StaticCallEntry};
+use super::tables::{self, BugLayout, ExceptionEntry, JumpEntry, StaticCallEntry};
 use crate::code::{Fixed, Memory, Symbols, Texts, Why};
 use crate::{Addr, Error, Result, Span};
 

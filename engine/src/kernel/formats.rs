@@ -6,17 +6,9 @@
 use gilk_instruments::{StructLayout, Types};
 
 use super::bounds::Bounds;
-use super::tables;
+use super::tables::{self, BugLayout};
 use crate::code::Memory;
 use crate::{Addr, Error, Result};
-
-/// The layout of `struct bug_entry`, whose first field is the address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BugLayout {
-    pub(crate) len_bytes: usize,
-    /// The offset of its 16 bits of flags.
-    pub(crate) flags: usize,
-}
 
 /// The structures of entries that no known kernel changed, with their sizes in bytes
 /// (include/linux/jump_label.h, include/linux/static_call_types.h, arch/x86/include/asm/extable.h).

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::bounds::Bounds;
-use super::formats::BugLayout;
 use super::functions::{self, Extent};
+use super::tables::BugLayout;
 use crate::code::{Memory, Symbols, Text};
 use crate::{Addr, Error, Result, Span};
 

@@ -2,7 +2,6 @@
 //! from the field itself (include/linux/jump_label.h, include/linux/static_call_types.h,
 //! arch/x86/include/asm/extable.h, include/asm-generic/bug.h of Linux 6.1 to 7.3).
 
-use super::formats::BugLayout;
 use crate::{Addr, Error, Result, Span};
 
 /// A jump label (`struct jump_entry`).
@@ -42,6 +41,14 @@ pub(crate) struct BugEntry {
     pub(crate) warn: bool,
     /// A `WARN` with arguments, which a static call reports (`WARN_trap`): no trap stands at `at`.
     pub(crate) called: bool,
+}
+
+/// The layout of `struct bug_entry`, whose first field is the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BugLayout {
+    pub(crate) len_bytes: usize,
+    /// The offset of its 16 bits of flags.
+    pub(crate) flags: usize,
 }
 
 /// `BUGFLAG_WARNING`: the trap's handler continues after the `ud2`.

@@ -127,7 +127,7 @@ fn build_root(
     kernel: &Path,
     reporter: &mut Reporter<'_>,
 ) -> StepResult<PathBuf> {
-    /// What makefiles of the kernel run besides the compiler.
+    /// Packages that makefiles of the kernel use besides the compiler.
     const TOOLS: [&str; 12] = [
         "base-files",
         "bash",
