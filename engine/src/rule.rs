@@ -73,6 +73,9 @@ pub enum Rule {
     NoSlot,
     /// The nearest splice would need copies of too many instructions.
     TooFar,
+    /// The instrument reads memory, and the functions that this kernel executes at a failed read were not
+    /// compared with the lists of them.
+    UnknownKernel,
 }
 
 impl Rule {
@@ -110,6 +113,7 @@ impl Rule {
             Self::Unreached => "unreached",
             Self::NoSlot => "no-slot",
             Self::TooFar => "too-far",
+            Self::UnknownKernel => "unknown-kernel",
         }
     }
 }

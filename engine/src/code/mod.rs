@@ -34,6 +34,7 @@ pub(crate) use types::LazyTypes;
 #[derive(Clone, Debug)]
 pub struct Image {
     pub(crate) release: String,
+    pub(crate) faults_are_known: bool,
     pub(crate) live: bool,
     pub(crate) texts: Texts,
     pub(crate) extent: Span,
@@ -60,6 +61,20 @@ impl Image {
             self.fixed.keep_faults();
         }
         self
+    }
+
+    /// Returns the image with the functions of its faults taken as known, which are listed by name: on a
+    /// kernel that was not compared with the lists, a read in a function that they lack may end the target.
+    #[must_use]
+    pub fn with_known_faults(mut self) -> Self {
+        self.faults_are_known = true;
+        self
+    }
+
+    /// Returns whether the functions that handle faults are known, so that instruments may read memory.
+    #[must_use]
+    pub const fn faults_are_known(&self) -> bool {
+        self.faults_are_known
     }
 
     /// The target's release, as `uname -r` prints it.

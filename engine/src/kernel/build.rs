@@ -1,7 +1,7 @@
 //! Builds an image from its parts.
 
 use super::bounds::Bounds;
-use super::faulting::handles_faults;
+use super::faulting::{handles_faults, is_checked};
 use super::file::Boot;
 use super::tables::BugLayout;
 use super::modules::{Module, ModuleParts};
@@ -148,6 +148,7 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     let build_id = build_id.and_then(notes::build_id).map(<[u8]>::to_vec);
     Ok(Image {
         release: parts.release.clone(),
+        faults_are_known: is_checked(&parts.release),
         live,
         texts,
         extent: bounds.kernel,

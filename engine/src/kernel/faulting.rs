@@ -1,5 +1,5 @@
-//! Functions that the kernel executes between the fault of an instruction and its fixup, by their names in 6.1
-//! and 6.12. Names that a kernel does not have do no harm. ilk-driver's `live::executed::faulted` compares them with
+//! Functions that the kernel executes between the fault of an instruction and its fixup, by their names in 6.1,
+//! 6.12 and 7.3. Names that a kernel does not have do no harm. ilk-driver's `live::executed::faulted` compares them with
 //! what a processor executes there.
 
 /// Between the processor and the table, for an address where nothing is (arch/x86/mm/fault.c). Not all of it is in
@@ -55,14 +55,29 @@ const TABLES: [&str; 11] = [
     "search_module_extables",
 ];
 
-/// Around the search in modules: preemption is turned off and on again, BPF's is in a section of RCU's.
-const AROUND: [&str; 5] = [
+/// Around the search in modules: preemption is turned off and on again, BPF's is in a section of RCU's. After the
+/// handler, a fault returns as an interrupt does, which may schedule (kernel/entry/common.c).
+const AROUND: [&str; 8] = [
     "__rcu_read_lock",
     "__rcu_read_unlock",
+    "dynamic_irqentry_exit_cond_resched",
+    "irqentry_exit_cond_resched",
     "preempt_count_add",
     "preempt_count_sub",
+    "raw_irqentry_exit_cond_resched",
     "rcu_read_unlock_special",
 ];
+
+/// The kernels, by major and minor number, whose functions of a fault were compared with these lists.
+const CHECKED: [(u32, u32); 3] = [(6, 1), (6, 12), (7, 3)];
+
+/// Returns whether the lists were compared with a kernel of this release's series.
+pub(crate) fn is_checked(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next()?.parse::<u32>().ok();
+    let series = number().zip(number());
+    series.is_some_and(|series| CHECKED.contains(&series))
+}
 
 /// Returns whether the kernel may execute a function while it handles a fault. Code there that faults
 /// each time would never end.
@@ -78,6 +93,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_kernels_that_were_compared_are_checked() {
+        for release in ["6.1.0-56-cloud-amd64", "6.12.117+deb12-rt-amd64", "7.3.4", "6.12"] {
+            assert!(is_checked(release), "{release}");
+        }
+        for release in ["6.10.0", "6.19.14+deb13-amd64", "7.30.1", "16.1.0", "6", "", "x.1"] {
+            assert!(!is_checked(release), "{release}");
+        }
+    }
+
+    #[test]
     fn parts_of_a_function_and_handlers_of_every_kind_are_known() {
         for name in [
             "fixup_exception",
@@ -85,6 +110,7 @@ mod tests {
             "is_prefetch.constprop.0",
             "ex_handler_msr.cold",
             "preempt_schedule_notrace",
+            "raw_irqentry_exit_cond_resched",
         ] {
             assert!(handles_faults(name), "{name}");
         }

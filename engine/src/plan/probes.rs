@@ -285,9 +285,20 @@ pub(super) fn is_idle(probe: &Probe) -> bool {
     never || probe.actions.is_empty()
 }
 
-/// Refuses loads in the kernel's fault handlers: they would fault recursively.
+/// Refuses loads in the kernel's fault handlers: they would fault recursively. Where the handlers are not
+/// known, refuses all loads.
 pub(super) fn faults_in_faults(image: &Image, cfg: &Cfg, probe: &Probe) -> Option<Refusal> {
-    (may_fault(probe) && image.handles_faults(cfg.function)).then(|| Refusal::new(Rule::ProgramUnsupported, cfg.span.start, "it reads kernel memory or a counter, and the kernel executes this function when such a read faults: it would fault recursively"))
+    if !may_fault(probe) {
+        return None;
+    }
+    if !image.faults_are_known() {
+        let why = format!(
+            "it reads kernel memory or a counter, and the functions that handle a failed read were not compared with {}: in one that is not known it would fault recursively; `--unknown-kernel` permits it",
+            image.release()
+        );
+        return Some(Refusal::new(Rule::UnknownKernel, cfg.span.start, why));
+    }
+    image.handles_faults(cfg.function).then(|| Refusal::new(Rule::ProgramUnsupported, cfg.span.start, "it reads kernel memory or a counter, and the kernel executes this function when such a read faults: it would fault recursively"))
 }
 
 /// Inputs that a probe reads from the machine.

@@ -433,6 +433,35 @@ fn arguments_on_the_stack_are_read_at_the_entry_only() {
     }
 }
 
+/// On a kernel that was not compared with the lists of handlers, a program that loads memory is refused
+/// everywhere, by the planner and by the proof, until the user insists; a counter of hits is not.
+#[test]
+fn no_read_stands_in_an_unknown_kernel_unless_the_user_insists() {
+    let fixture = Fixture::new().compiled("other", |a| {
+        a.mov(eax, edi)?;
+        a.add(rax, rsi)?;
+        a.lea(rax, ptr(rax + 8))?;
+        a.ret()
+    });
+    let mut parts = fixture.parts();
+    parts.release = "6.6.0-other".into();
+    let unknown = crate::Image::from_live(&parts).unwrap();
+    let source = "instrument mine \"x.\"; hit { sample(*(u64 *)arg0) }";
+    let refused = written(&unknown, "other", 0, source);
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("unknown-kernel"), "{said}");
+    let harmless = "instrument mine \"x.\"; hit { sample(arg0) }";
+    passes(&unknown, &written(&unknown, "other", 0, harmless).unwrap());
+    let insisted = unknown.clone().with_known_faults();
+    let plan = written(&insisted, "other", 0, source).unwrap();
+    passes(&insisted, &plan);
+    let Err(violations) = verify(&unknown, plan) else {
+        panic!("it is sent")
+    };
+    let said = list(&violations);
+    assert!(said.contains("[LoadsInHandler]"), "{said}");
+}
+
 /// A program that loads memory is refused in the kernel's handlers of failed loads, by the planner
 /// and by the proof.
 #[test]

@@ -89,6 +89,9 @@ pub(crate) struct Strict {
     /// Refuse the whole session if a placement of it is refused, instead of leaving that out.
     #[arg(long)]
     strict: bool,
+    /// Permit instruments that read memory on a kernel whose handling of faults was not checked.
+    #[arg(long)]
+    unknown_kernel: bool,
 }
 
 /// A verified plan of all placements that no rule refuses.
@@ -104,7 +107,10 @@ pub(crate) struct Planned {
 
 impl Strict {
     /// The switch as set.
-    pub(crate) const ON: Self = Self { strict: true };
+    pub(crate) const ON: Self = Self {
+        strict: true,
+        unknown_kernel: false,
+    };
 
     /// Plans a session and verifies the plan. Placements that are refused are left out, unless that is ruled out.
     pub(crate) fn planned(
@@ -114,6 +120,9 @@ impl Strict {
         library: &Library,
         layout: &RuntimeLayout,
     ) -> anyhow::Result<Planned> {
+        let insisted = (self.unknown_kernel && !image.faults_are_known())
+            .then(|| image.clone().with_known_faults());
+        let image = insisted.as_ref().unwrap_or(image);
         let watch = &mut memory::between_stages();
         let possible = plan::plan_possible(image, session, library, layout, watch)?;
         let left_out = left_out(session, &possible.left_out);
