@@ -3,8 +3,8 @@
 use super::bounds::Bounds;
 use super::faulting::{handles_faults, is_checked};
 use super::file::Boot;
-use super::tables::BugLayout;
 use super::modules::{Module, ModuleParts};
+use super::tables::BugLayout;
 use super::{LiveParts, collect, decisions, functions, kallsyms, names, notes, sweep};
 use crate::code::{
     Branch, Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions,

@@ -94,10 +94,23 @@ mod tests {
 
     #[test]
     fn only_kernels_that_were_compared_are_checked() {
-        for release in ["6.1.0-56-cloud-amd64", "6.12.117+deb12-rt-amd64", "7.3.4", "6.12"] {
+        for release in [
+            "6.1.0-56-cloud-amd64",
+            "6.12.117+deb12-rt-amd64",
+            "7.3.4",
+            "6.12",
+        ] {
             assert!(is_checked(release), "{release}");
         }
-        for release in ["6.10.0", "6.19.14+deb13-amd64", "7.30.1", "16.1.0", "6", "", "x.1"] {
+        for release in [
+            "6.10.0",
+            "6.19.14+deb13-amd64",
+            "7.30.1",
+            "16.1.0",
+            "6",
+            "",
+            "x.1",
+        ] {
             assert!(!is_checked(release), "{release}");
         }
     }
