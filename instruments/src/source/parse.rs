@@ -344,7 +344,50 @@ fn statement(input: &mut TokenInput<'_, '_>) -> Parsed<Statement> {
     })
 }
 
+/// Parses `@name[key] = count()` and `@name[key]++`, which are `@name = values(key)`.
+fn keyed(input: &mut TokenInput<'_, '_>) -> Parsed<StatementKind> {
+    let token = take(input)?;
+    let named = Named {
+        text: token.text.trim_start_matches('@').to_owned(),
+        span: token.span,
+    };
+    let help = format!(
+        "Write `@{0}[key] = count()`; for one value a thread declare `thread @{0};`.",
+        named.text
+    );
+    expect(input, "[", "before the key")?;
+    let key = expression(input)?;
+    if ahead(input).is(",") {
+        let fault = Fault::new(ahead(input).span, "A key is one value.");
+        return stop(fault.help(help));
+    }
+    expect(input, "]", "after the key")?;
+    let sign = take(input)?;
+    let span = match sign.text {
+        "++" => sign.span,
+        "=" => {
+            let value = expression(input)?;
+            match &value.node {
+                Node::Call(word, arguments) if word.text == "count" && arguments.is_empty() => {
+                    word.span
+                }
+                _ => return stop(Fault::new(value.span, "Only counts have keys.").help(help)),
+            }
+        }
+        _ => return stop(Fault::new(sign.span, "Only counts have keys.").help(help)),
+    };
+    let values = Named {
+        text: "values".to_owned(),
+        span,
+    };
+    let node = Node::Call(values, vec![key]);
+    Ok(StatementKind::Assign(named, ExprNode { node, span }))
+}
+
 fn assignment(input: &mut TokenInput<'_, '_>) -> Parsed<StatementKind> {
+    if ahead(input).text != "@" && nth(input, 1).is("[") {
+        return keyed(input);
+    }
     let named = variable(input)?;
     let sign = ahead(input);
     let one = |span| ExprNode {

@@ -132,6 +132,18 @@ fn faults_say_where_what_and_what_to_write() {
             "1:7 There are no maps. Write `@name = values(key)` to count by key, `thread @name;` for one value a thread.",
         ),
         (
+            "hit { @n[pid, tid] = count() }",
+            "1:13 A key is one value. Write `@n[key] = count()`; for one value a thread declare `thread @n;`.",
+        ),
+        (
+            "hit { @n[pid] = sum(arg0) }",
+            "1:17 Only counts have keys. Write `@n[key] = count()`; for one value a thread declare `thread @n;`.",
+        ),
+        (
+            "hit { @n[tid] = tsc }",
+            "1:17 Only counts have keys. Write `@n[key] = count()`; for one value a thread declare `thread @n;`.",
+        ),
+        (
             "hit { sample(1 < 2 < 3) }",
             "1:14 Two comparisons in a row do not compare three values. Write `a < b && b < c`, or brackets around one of them.",
         ),
@@ -364,4 +376,28 @@ proptest! {
     fn comments_anywhere_are_kept(text in commented()) {
         format_holds(&text);
     }
+}
+
+#[test]
+fn a_count_by_key_is_a_table_of_values() {
+    let parts = |text: &str| {
+        let source = Source::parse(text).unwrap_or_else(|faults| panic!("{faults}"));
+        let checked = source.check(&crate::Context::default());
+        let checked = checked.unwrap_or_else(|faults| panic!("{faults}"));
+        let probe = &checked.probes[0];
+        format!(
+            "{:?} {:?}",
+            checked.aggregates,
+            probe.expressions().map(|e| &e.kind).collect::<Vec<_>>()
+        )
+    };
+    let values = parts("hit { @n = values(pid) }");
+    assert_eq!(parts("hit { @n[pid] = count() }"), values);
+    assert_eq!(parts("hit { @n[pid]++ }"), values);
+    let source = Source::parse("hit{@n[pid]=count();@n[tid]++}").unwrap();
+    let formatted = source.formatted();
+    assert!(
+        formatted.contains("@n[pid] = count();") && formatted.contains("@n[tid]++"),
+        "{formatted}"
+    );
 }
