@@ -21,6 +21,10 @@ macro_rules! reasons {
             )*
         }
 
+        /// The names of all rules.
+        #[cfg(test)]
+        pub(crate) const RULES: &[&str] = &[$(stringify!($variant)),*];
+
         impl Reason {
             fn own_rule(&self) -> &'static str {
                 match self {

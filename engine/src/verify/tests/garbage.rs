@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::caught::{CODE, HITS, INSTRUMENTS, LISTS, PLAN, POKES, SITES};
 use super::flips::{differs, first, live};
 use super::*;
 use crate::placement::{BounceIndex, SiteIndex};
@@ -43,8 +44,7 @@ proptest! {
         for (patch, code) in plan.patches.iter_mut().zip(codes) {
             patch.code = code.into();
         }
-        let violations = verify(&image, plan).unwrap_err();
-        prop_assert!(violations.iter().all(|violation| !violation.reason().is_internal()));
+        Caught::new("random patches", &[CODE, &["OutsideArena", "PatchesOverlap"]]).must_refuse(&image, plan, "random code");
     }
 
     /// A patch with a correct beginning and a random end. What passes has the effect of the original.
@@ -72,7 +72,8 @@ proptest! {
         code.truncate(before.len().max(keep));
         prop_assume!(code != before);
         plan.patches[patch].code = code.clone().into();
-        if verify(&image, plan).is_ok() {
+        let mut caught = Caught::new("patches with a random end", &[CODE, &["PatchesOverlap"]]);
+        if !caught.refuses(&image, plan, format_args!("{code:02x?}")) {
             let different = differs(&rotated, &live(&image, &rotated), &code);
             prop_assert!(different.is_none(), "{code:02x?} passes: {different:x?}");
         }
@@ -95,7 +96,8 @@ proptest! {
             plan.batches[number % 2].pokes.push(Poke { part, at, expect, write, kind, rank, patch, detour: patch, overwritten });
         }
         let same = plan == good;
-        prop_assert_eq!(verify(&image, plan).is_ok(), same);
+        let refused = Caught::new("random pokes", &[HITS, POKES]).refuses(&image, plan, "random pokes");
+        prop_assert_eq!(refused, !same);
     }
 
     #[test]
@@ -126,7 +128,8 @@ proptest! {
             _ => poke.overwritten = number % 8,
         }
         let same = plan == good;
-        prop_assert_eq!(verify(&image, plan).is_ok(), same);
+        let refused = Caught::new("a changed poke", &[HITS, POKES]).refuses(&image, plan, field);
+        prop_assert_eq!(refused, !same);
     }
 
     #[test]
@@ -151,7 +154,6 @@ proptest! {
         plan.duration = f64::from_bits(numbers[1]);
         plan.batches[0].at = f64::from_bits(numbers[2]);
         plan.instruments[0].launch = f64::from_bits(numbers[3]);
-        let violations = verify(&image, plan).unwrap_err();
-        prop_assert!(violations.iter().all(|violation| !violation.reason().is_internal()));
+        Caught::new("random places", &[PLAN, SITES, LISTS, CODE, INSTRUMENTS, HITS, POKES]).must_refuse(&image, plan, "random places");
     }
 }

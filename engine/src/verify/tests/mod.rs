@@ -1,5 +1,6 @@
 //! Good plans pass; a plan broken in any way that is thought of here does not.
 
+pub(crate) mod caught;
 mod endings;
 mod faults;
 mod flips;
@@ -29,6 +30,7 @@ use gilk_instruments::program::Event;
 use iced_x86::code_asm::*;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
+use self::caught::Caught;
 use super::{Violation, verify};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::kernel::fixture::{DATA, Fixture};

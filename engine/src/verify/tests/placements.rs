@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::caught::{HITS, SITES};
 use super::tactics::fixture;
 use super::*;
 use crate::placement::tests::walk::counts_each_hit_once;
@@ -66,6 +67,21 @@ impl Damage {
     /// pass other dependences.
     fn may_be_harmless(self) -> bool {
         !matches!(self, Self::Wait | Self::Room)
+    }
+
+    /// No verdicts yet on this damage.
+    fn caught(self) -> Caught {
+        let name = match self {
+            Self::Point => "hooks with a point less",
+            Self::Another => "hooks with the points of others",
+            Self::Site => "hooks without points at a site",
+            Self::Continuation => "sites with a continuation less",
+            Self::Row => "sites with a shorter continuation",
+            Self::Need => "hooks with a dependence less",
+            Self::Wait => "sites without a wait",
+            Self::Room => "long splices for short ones",
+        };
+        Caught::new(name, &[SITES, HITS])
     }
 }
 
@@ -238,6 +254,7 @@ fn try_all(
     };
     walked(&placed, None).unwrap();
     let mut trials = Trials::new();
+    let mut caught = BTreeMap::<Damage, Caught>::new();
     for bad in damaged(&placed, &cfg).into_iter().step_by(step) {
         let Damaged {
             kind,
@@ -250,12 +267,15 @@ fn try_all(
         let right = walked(&bad, None).and_then(|()| alone.map_or(Ok(()), |_| walked(&bad, alone)));
         tried.known += usize::from(right.is_err());
         match plan_placed(image, &session, &library, &layout, |_, _| bad) {
-            Ok(plan) => match (verify(image, plan.clone()), &right) {
-                (Err(_), _) => {}
-                (Ok(_), Ok(())) if kind.may_be_harmless() => tried.harmless += 1,
-                (Ok(_), Ok(())) => passing(&what, "it is unsafe at times", &plan),
-                (Ok(_), Err(why)) => passing(&what, why, &plan),
-            },
+            Ok(plan) => {
+                let of_kind = caught.entry(kind).or_insert_with(|| kind.caught());
+                match (of_kind.refuses(image, plan.clone(), &what), &right) {
+                    (true, _) => {}
+                    (false, Ok(())) if kind.may_be_harmless() => tried.harmless += 1,
+                    (false, Ok(())) => passing(&what, "it is unsafe at times", &plan),
+                    (false, Err(why)) => passing(&what, why, &plan),
+                }
+            }
             Err(_) => tried.unplanned += 1,
         }
     }

@@ -8,6 +8,7 @@ use iced_x86::{Code, FlowControl, OpKind};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
+use super::caught::CODE;
 use super::random;
 use super::*;
 use crate::layout::CounterSlot;
@@ -185,15 +186,14 @@ fn instrument(plan: &Plan) -> Vec<(usize, Instruction)> {
 #[test]
 fn no_instruction_of_a_program_can_be_left_out() {
     let image = kernel().image();
+    let mut caught = Caught::new("instructions left out", &[CODE]);
     for (number, plan) in programs().enumerate() {
         passes(&image, &plan);
         for (at, one) in instrument(&plan) {
             let mut bad = plan.clone();
             bad.patches[0].code[at..at + one.len()].fill(0x90);
-            assert!(
-                verify(&image, bad).is_err(),
-                "program {number}: without `{one}`"
-            );
+            let what = format_args!("program {number}: without `{one}`");
+            caught.must_refuse(&image, bad, what);
         }
     }
 }
@@ -202,6 +202,7 @@ fn no_instruction_of_a_program_can_be_left_out() {
 fn no_condition_operand_or_constant_of_a_program_can_be_another() {
     let image = kernel().image();
     let mut tried = 0;
+    let mut caught = Caught::new("other operands", &[CODE]);
     for (number, plan) in programs().enumerate() {
         for (at, one) in instrument(&plan) {
             let mut changes: Vec<(usize, u8)> = Vec::new();
@@ -244,10 +245,8 @@ fn no_condition_operand_or_constant_of_a_program_can_be_another() {
                 let text = decoded(bad.patches[0].address, &bad.patches[0].code);
                 let now = text.iter().find(|now| now.ip() == one.ip());
                 let now = now.map(ToString::to_string);
-                assert!(
-                    verify(&image, bad).is_err(),
-                    "program {number}: {now:?} instead of `{one}`"
-                );
+                let what = format_args!("program {number}: {now:?} instead of `{one}`");
+                caught.must_refuse(&image, bad, what);
             }
         }
     }
@@ -260,6 +259,8 @@ fn no_condition_operand_or_constant_of_a_program_can_be_another() {
 fn no_read_of_memory_can_go_on_elsewhere() {
     let image = kernel().image();
     let mut entries = 0;
+    let mut without = Caught::new("loads without a recovery", &[CODE]);
+    let mut elsewhere = Caught::new("other recoveries of loads", &[CODE]);
     for (number, plan) in programs().enumerate() {
         let all: Vec<Addr> = decoded(plan.patches[0].address, &plan.patches[0].code)
             .iter()
@@ -269,7 +270,7 @@ fn no_read_of_memory_can_go_on_elsewhere() {
             entries += 1;
             let mut bad = plan.clone();
             bad.faults.remove(entry);
-            assert!(verify(&image, bad).is_err(), "{number}: without {entry}");
+            without.must_refuse(&image, bad, format_args!("{number}: entry {entry}"));
             let Recovery::At(right) = plan.faults[entry].recovery else {
                 panic!("{:?}", plan.faults)
             };
@@ -278,7 +279,8 @@ fn no_read_of_memory_can_go_on_elsewhere() {
                 let mut bad = plan.clone();
                 bad.faults[entry].recovery = other;
                 let same = bad == plan;
-                assert_eq!(verify(&image, bad).is_ok(), same, "{number}: {other:?}");
+                let refused = elsewhere.refuses(&image, bad, format_args!("{number}: {other:?}"));
+                assert_eq!(refused, !same, "{number}: {other:?}");
             }
         }
     }
@@ -294,6 +296,7 @@ fn no_read_of_memory_can_go_on_elsewhere() {
 fn no_test_of_an_address_can_lead_elsewhere() {
     let image = kernel().image();
     let mut tried = 0;
+    let mut caught = Caught::new("other targets of tests of addresses", &[CODE]);
     for (number, plan) in programs().enumerate().skip(10) {
         let patch = &plan.patches[0];
         let all = decoded(patch.address, &patch.code);
@@ -310,10 +313,8 @@ fn no_test_of_an_address_can_lead_elsewhere() {
                 let far = i32::try_from(to.ip().wrapping_sub(one.next_ip()).cast_signed()).unwrap();
                 bad.patches[0].code[at + 2..at + 6].copy_from_slice(&far.to_le_bytes());
                 tried += 1;
-                assert!(
-                    verify(&image, bad).is_err(),
-                    "program {number}: `{one}` to `{to}`"
-                );
+                let what = format_args!("program {number}: `{one}` to `{to}`");
+                caught.must_refuse(&image, bad, what);
             }
         }
     }
@@ -355,18 +356,24 @@ fn no_word_of_a_program_can_be_anothers() {
         change(&mut homes);
         probed.homes = Arc::new(homes);
         bad.instruments[0].probe = Some(Arc::new(probed));
-        verify(&image, bad).is_err()
+        Caught::new("other words", &[CODE, &["CounterBank", "SameCounter"]]).must_refuse(
+            &image,
+            bad,
+            "another word",
+        );
     };
-    assert!(moved(&plans[0], &|homes| homes.aggregates[0].slot += 1));
-    assert!(moved(&plans[3], &|homes| homes.variables.swap(0, 1)));
-    assert!(moved(&plans[5], &|homes| homes.variables[0] = Home::Thread(1)));
-    assert!(moved(&plans[7], &|homes| homes.aggregates[0].bank = 0));
-    assert!(moved(&plans[5], &|homes| homes.no_room = None));
-    assert!(moved(&plans[9], &|homes| homes.no_room =
-        Some(CounterSlot { bank: 0, slot: 77 })));
-    assert!(moved(&plans[10], &|homes| homes.failed = None));
-    assert!(moved(&plans[11], &|homes| homes.failed =
-        Some(homes.aggregates[0])));
+    moved(&plans[0], &|homes| homes.aggregates[0].slot += 1);
+    moved(&plans[3], &|homes| homes.variables.swap(0, 1));
+    moved(&plans[5], &|homes| homes.variables[0] = Home::Thread(1));
+    moved(&plans[7], &|homes| homes.aggregates[0].bank = 0);
+    moved(&plans[5], &|homes| homes.no_room = None);
+    moved(&plans[9], &|homes| {
+        homes.no_room = Some(CounterSlot { bank: 0, slot: 77 });
+    });
+    moved(&plans[10], &|homes| homes.failed = None);
+    moved(&plans[11], &|homes| {
+        homes.failed = Some(homes.aggregates[0]);
+    });
 }
 
 #[test]

@@ -43,7 +43,8 @@ fn ends_that_stay() {
             let lists = other.patches.iter_mut().flat_map(|patch| &mut patch.hooks);
             lists.filter(both).for_each(|(_, list)| list.reverse());
             assert_ne!(other, good);
-            assert!(verify(&image, other).is_err());
+            let mut caught = Caught::new("instruments out of order", &[&["OtherAggregate"]]);
+            caught.must_refuse(&image, other, "reversed");
         }
     }
 }
