@@ -1,5 +1,5 @@
 //! Functions that the kernel executes between the fault of an instruction and its fixup, by their names in 6.1,
-//! 6.12 and 7.3. Names that a kernel does not have do no harm. ilk-driver's `live::executed::faulted` compares them with
+//! 6.12, 7.2 and 7.3. Names that a kernel does not have do no harm. ilk-driver's `live::executed::faulted` compares them with
 //! what a processor executes there.
 
 /// Between the processor and the table, for an address where nothing is (arch/x86/mm/fault.c). Not all of it is in
@@ -69,7 +69,7 @@ const AROUND: [&str; 8] = [
 ];
 
 /// The kernels, by major and minor number, whose functions of a fault were compared with these lists.
-const CHECKED: [(u32, u32); 3] = [(6, 1), (6, 12), (7, 3)];
+const CHECKED: [(u32, u32); 4] = [(6, 1), (6, 12), (7, 2), (7, 3)];
 
 /// Returns whether the lists were compared with a kernel of this release's series.
 pub(crate) fn is_checked(release: &str) -> bool {
