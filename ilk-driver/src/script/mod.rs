@@ -1,6 +1,6 @@
 //! One-line scripts: probes that name the code that they stand on, and blocks for the terminal.
 //!
-//! [`Script::parse`] reads the text and reports every fault with its column. [`resolve`] finds the code in a kernel's
+//! [`Script::parse`] reads the text and reports every fault with its column. [`resolve()`] finds the code in a kernel's
 //! image and gives a [`Session`](gilk_engine::Session) of ordinary instruments, which runs, is saved, and opens in the
 //! window like any other.
 
