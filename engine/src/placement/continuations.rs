@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::body::Body;
 use super::cover::Requirements;
 use super::draft::Draft;
 use super::ids::{DraftId, InsnId, InsnRange};
@@ -45,7 +46,11 @@ pub(super) fn displacing(drafts: &Ids<DraftId, Draft>, at: InsnId) -> Option<Dra
 impl Continuations {
     /// Follows every patch as far as `requirements` demand, and after `ends`: edges, each with the end of the
     /// row that is copied after it. Drafts are in order of address.
+    ///
+    /// A call that no site displaces is not copied: the patch branches to it, and its execution keeps the
+    /// processor's stack of return addresses balanced.
     pub(super) fn of(
+        body: &Body<'_>,
         requirements: &Requirements,
         ends: &[(InsnId, InsnRange)],
         drafts: &Ids<DraftId, Draft>,
@@ -54,7 +59,7 @@ impl Continuations {
         {
             return Self::default();
         }
-        let edges = edges(requirements, ends, drafts);
+        let edges = edges(body, requirements, ends, drafts);
         let mut continuations = Self::default();
         for (site, draft) in drafts.iter() {
             let mut own: BTreeSet<CopyRun> = BTreeSet::new();
@@ -146,6 +151,7 @@ impl Continuations {
 
 /// The runs after each instruction.
 fn edges(
+    body: &Body<'_>,
     requirements: &Requirements,
     ends: &[(InsnId, InsnRange)],
     drafts: &Ids<DraftId, Draft>,
@@ -156,8 +162,14 @@ fn edges(
         position.and_then(|position| rows.get(position)).copied()
     };
     let mut edges: BTreeMap<InsnId, Vec<CopyRun>> = BTreeMap::new();
-    let mut add = |from: InsnId, copied: InsnRange| {
-        let to = copied.first;
+    let mut add = |from: InsnId, mut copied: InsnRange| {
+        let (to, last) = (copied.first, copied.last());
+        if body.is_call(last) && displacing(drafts, last).is_none() {
+            copied.end = last;
+        }
+        if copied.is_empty() {
+            return;
+        }
         let runs = edges.entry(from).or_default();
         match runs.iter_mut().find(|run| run.to == to) {
             Some(run) => run.copied.end = run.copied.end.max(copied.end),

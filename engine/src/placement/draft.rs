@@ -72,6 +72,31 @@ pub(super) fn form_of(body: &Body<'_>, segment: Segment) -> Option<SpliceForm> {
 /// The sites of a segment that copy `points`, sorted instructions of it: each begins at a point where it
 /// can, and one serves several points where sites would overlap.
 pub(super) fn sites(body: &Body<'_>, segment: Segment, points: &[InsnId]) -> Vec<Draft> {
+    if let Some((before, last)) = before_call(body, segment) {
+        let mut points: Vec<InsnId> = points.iter().map(|&at| at.min(last)).collect();
+        points.dedup();
+        return sites_in(body, before, &points);
+    }
+    sites_in(body, segment, points)
+}
+
+/// The instructions of a segment before the call that ends it, and the last of them, if a splice fits there: then
+/// the call stays in the original code, whose execution keeps the processor's stack of return addresses balanced.
+fn before_call(body: &Body<'_>, segment: Segment) -> Option<(Segment, InsnId)> {
+    let call = segment.range.last();
+    let range = InsnRange {
+        end: call,
+        ..segment.range
+    };
+    let before = Segment {
+        range,
+        limit: body.start(call),
+    };
+    let fits = !range.is_empty() && body.capacity(before) >= SPLICE_BYTES;
+    (fits && body.is_call(call)).then(|| (before, range.last()))
+}
+
+fn sites_in(body: &Body<'_>, segment: Segment, points: &[InsnId]) -> Vec<Draft> {
     let (Some(&first), Some(&last)) = (points.first(), points.last()) else {
         return Vec::new();
     };

@@ -1,5 +1,6 @@
 //! From a solved problem to sites, bounces and points.
 
+use super::body::Body;
 use super::continuations::{beginning_at, displacing};
 use super::draft::Draft;
 use super::ids::{BounceIndex, DraftId, InsnId, InsnRange, PartId, SiteIndex};
@@ -173,6 +174,17 @@ fn site(
     })
 }
 
+/// The instructions from which patches branch to a call: not other calls, which return to the original code.
+fn sources(body: &Body<'_>, call: InsnId) -> Vec<InsnId> {
+    let mut sources = if body.begins_block(call) {
+        body.sources(body.block_of(call))
+    } else {
+        call.previous().into_iter().collect()
+    };
+    sources.retain(|&from| !body.is_call(from));
+    sources
+}
+
 /// The points of a hook's instruments, in all patches in which its event may happen.
 ///
 /// # Errors
@@ -204,6 +216,21 @@ fn reached(
             }));
             let copying = part.continuations.copying(*at);
             points.extend(copying.map(|site| (number(site), point)));
+            if site.is_none() && body.is_call(*at) {
+                // The call stays in the original code, and the patches that branch to it have the points.
+                let to = body.start(*at);
+                for from in sources(body, *at) {
+                    let site = displacing(&part.drafts, from);
+                    relocate(site, from);
+                    let from_start = body.start(from);
+                    let point = Point::On(InsnEdge {
+                        from: from_start,
+                        to,
+                    });
+                    let copying = part.continuations.copying(from).chain(site);
+                    points.extend(copying.map(|site| (number(site), point)));
+                }
+            }
         }
         HookEvent::On(edges) => {
             for &(from, to) in edges {
