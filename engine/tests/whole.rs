@@ -14,12 +14,13 @@ mod kernel;
 use std::collections::BTreeMap;
 
 use gilk_engine::cfg::Cfg;
-use gilk_engine::placement::{Comparison, Style, coverage, place};
+use gilk_engine::placement::{Comparison, Site, Style, coverage, place};
 use gilk_engine::plan::{Plan, plan, report::report};
 use gilk_engine::session::{Placement, Session};
 use gilk_engine::verify::verify;
-use gilk_engine::{Error, Image};
+use gilk_engine::{Addr, Error, Image, Span};
 use gilk_instruments::Library;
+use iced_x86::FlowControl;
 use kernel::{image, layout, name, step};
 
 /// Every hook of the function that can be reached in place with all others, each with the instrument.
@@ -102,6 +103,62 @@ fn whole_functions_are_verified() {
         "{functions} plans of {hooks} hooks, {refused} refused; bytes of patches in place and whole: {bytes:?}"
     );
     assert!(hooks > 0 && refused * 50 < functions);
+}
+
+/// Addresses of the calls that patches execute in place of the original code, one for each copy.
+fn moved_calls(cfg: &Cfg, plan: &Plan) -> Vec<Addr> {
+    let blocks = cfg.blocks.iter();
+    let instructions = blocks.flat_map(|block| block.instructions.iter());
+    let calls = instructions.filter(|one| one.flow_control() == FlowControl::Call);
+    let calls: Vec<Addr> = calls.map(|one| Addr(one.ip())).collect();
+    let copied = plan.sites.iter().flat_map(|site| {
+        let continuations = site.continuations.iter();
+        let mut spans: Vec<Span> = continuations.map(|one| one.copied).collect();
+        spans.push(site.displaced);
+        spans.sort_unstable();
+        spans.dedup();
+        spans
+    });
+    copied
+        .flat_map(|span| calls.iter().filter(move |&&call| span.contains(call)))
+        .copied()
+        .collect()
+}
+
+/// A moved call leaves the processor's stack of return addresses one short, so that every outer return mispredicts.
+#[test]
+fn a_call_is_moved_only_where_a_site_displaces_its_bytes() {
+    let image = image();
+    let mut counts = [(0, 0); 2];
+    let sampled = image.functions().iter().step_by(step(149));
+    let large = (image.functions().iter()).filter(|function| &*function.name == "copy_process");
+    for function in sampled.chain(large) {
+        let cfg = Cfg::of(&image, function.id);
+        for (count, style) in counts.iter_mut().zip([Style::InPlace, Style::Whole]) {
+            let session = session(&image, &cfg, "counter", style);
+            if session.placements.is_empty() || cfg.refusal.is_some() {
+                continue;
+            }
+            let Ok(plan) = planned(&image, &session) else {
+                continue;
+            };
+            let moved = moved_calls(&cfg, &plan);
+            if &*function.name == "copy_process" {
+                eprintln!("copy_process, {style}: {} moved calls", moved.len());
+            }
+            for &call in &moved {
+                let displaces = |site: &Site| site.displaced.contains(call);
+                assert!(
+                    plan.sites.iter().any(displaces),
+                    "{}, {style}: a patch copies the call at {call}, which stays in the original code",
+                    function.name
+                );
+            }
+            *count = (count.0 + plan.patches.len(), count.1 + moved.len());
+        }
+    }
+    eprintln!("patches and moved calls, in place and whole: {counts:?}");
+    assert!(counts.iter().all(|(patches, _)| *patches > 0));
 }
 
 /// Instruments that come and go at many times: sites, waits and versions are as good as in place.

@@ -1,8 +1,9 @@
 //! Block relocation: the splice is before the hook's own instructions in the same segment, and the
 //! instructions between are relocated too.
 //!
-//! - Applies where the segment ends too soon after the instruction for a splice there, and where one
-//!   patch serves several hooks that are closer than a splice is long.
+//! - Applies where the segment ends too soon after the instruction for a splice there, where a splice there
+//!   would overwrite the call that ends the segment, and where one patch serves several hooks that are closer
+//!   than a splice is long.
 //! - Writes and waits as a [direct splice](super::direct_splice) of more instructions.
 
 use crate::placement::body::Body;

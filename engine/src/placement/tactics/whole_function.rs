@@ -5,7 +5,8 @@
 //! enters it too at the function's entry, where other functions branch or pointers point, and after
 //! instructions that no patch may execute. These are the **entrances**. A site stands at each of them from
 //! which a requested instruction can be reached, and its patch continues over all edges with copies, loops
-//! included, up to a call, a return, a branch out of the function, or an instruction that stays. So a pass
+//! included, up to a call, a return, a branch out of the function, or an instruction that stays. A call executes
+//! in the original code unless a site displaces its bytes. So a pass
 //! through the function costs a jump for each entrance on the way, however many blocks have hooks.
 //!
 //! - Applies where the session or [`Comparison::cheaper`](crate::placement::Comparison::cheaper) chooses it,
