@@ -219,8 +219,7 @@ impl<'a> ProblemPart<'a> {
         let whole = self.available.whole.as_ref();
         let ends = whole.map(|spread| spread.ends(&self.body, self.drafts.values()));
         let ends = ends.unwrap_or_default();
-        self.continuations =
-            Continuations::of(&self.body, &self.requirements, &ends, &self.drafts);
+        self.continuations = Continuations::of(&self.body, &self.requirements, &ends, &self.drafts);
     }
 
     /// Merges the sites of each segment from `low` to `high` that could host more than one splice; returns
