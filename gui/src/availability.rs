@@ -22,6 +22,10 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         | Command::FindInGraph
         | Command::FoldAll
         | Command::ExportGraph => graph,
+        Command::Hook(hook) => state.graph.selected.is_some_and(|block| {
+            let scene = state.graph.scene.as_ref();
+            scene.is_some_and(|scene| scene.hook(block, *hook).is_some())
+        }),
         Command::FoldBlock => graph && state.graph.selected.is_some(),
         Command::FollowTaken | Command::FollowNotTaken => graph && state.graph.selected.is_some(),
         Command::AddInstrument => {
@@ -38,7 +42,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::RemoveHere => state.graph.selected.is_some_and(|block| {
             state.graph.scene.as_ref().is_some_and(|scene| {
                 let count = |hook| state.hooked.count(scene.function(), block, hook);
-                count(gilk_engine::HookType::Pre) + count(gilk_engine::HookType::Post) > 0
+                scene.hooks(block).map(count).sum::<usize>() > 0
             })
         }),
         Command::GoTo | Command::OpenNamed(..) => state.catalogue.is_some(),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gilk_engine::code::FunctionId;
-use gilk_engine::{InstrumentId, Session};
+use gilk_engine::{HookType, InstrumentId, Session};
 use gilk_instruments::Definition;
 
 use crate::app::App;
@@ -14,14 +14,26 @@ use crate::desk::Pane;
 use crate::functions::Scope;
 use crate::graph::marks::Hooked;
 use crate::state::{PreviewRequest, TargetState, first_instrument};
+use crate::statistics;
 use crate::worker::searcher::SearchKey;
-use crate::worker::{Planning, Search, hookable};
+use crate::worker::{Message, Planning, Search, hookable, spawn};
 
 impl App {
     /// Requests from workers everything that a change made stale: the list, the plan, the marks.
     pub(crate) fn request_updates(&mut self) {
         let session = self.state.document.session();
         self.state.draft.follow(session.duration);
+        // A block without a branch has no way out to hook.
+        let selected = self
+            .state
+            .graph
+            .selected
+            .zip(self.state.graph.scene.as_ref());
+        let hook = self.state.draft.hook;
+        if selected.is_some_and(|(block, scene)| scene.hook(block, hook).is_none()) {
+            self.state.draft.hook = HookType::Pre;
+        }
+        self.request_statistics();
         self.update_source_check();
         self.request_machine_plans();
         let Some(catalogue) = self.state.catalogue.clone() else {
@@ -77,6 +89,27 @@ impl App {
         }
         self.preview(&catalogue);
         self.offer(&catalogue);
+    }
+
+    /// While the table of statistics is visible, requests its rows; one request at a time.
+    fn request_statistics(&mut self) {
+        if !self.state.desk.sees(Pane::Statistics) || self.state.statistics.requested.is_some() {
+            return;
+        }
+        let wanted = statistics::pane::wanted(&self.state);
+        let (Some(key), Some(record)) = (wanted, &self.state.timeline.record) else {
+            return;
+        };
+        if self.state.statistics.answered.as_ref() == Some(&key) {
+            return;
+        }
+        let (metadata, index) = (record.metadata.clone(), record.index.clone());
+        self.state.statistics.requested = Some(key.clone());
+        let mail = self.workers.mail().clone();
+        spawn("statistics", move || {
+            let rows = statistics::rows::rows(&metadata, &index, key.ticks);
+            mail.send(Message::Statistics(key, rows));
+        });
     }
 
     /// Requests the set of functions that can be hooked when the list first needs it.

@@ -58,6 +58,8 @@ pub enum Command {
     FollowTaken,
     /// Selects the block that follows the branch when not taken.
     FollowNotTaken,
+    /// Selects a hook of the selected block.
+    Hook(HookType),
     /// Places the inspector's instrument at the selected block.
     AddInstrument,
     /// Places the inspector's instrument at every block of the function that has the hook.
@@ -260,6 +262,10 @@ impl Command {
             Self::PreviousBlock => "Previous block",
             Self::FollowTaken => "Follow branch taken",
             Self::FollowNotTaken => "Follow branch not taken",
+            Self::Hook(HookType::Pre) => "Hook before block",
+            Self::Hook(HookType::Post) => "Hook after block",
+            Self::Hook(HookType::Taken) => "Hook where branch is taken",
+            Self::Hook(HookType::Untaken) => "Hook where branch is not taken",
             Self::AddInstrument => "Add instrument",
             Self::AddToEveryBlock => "Add to every hookable block",
             Self::CountFirst => "Count hits first",
@@ -393,6 +399,10 @@ impl Command {
             Self::FoldBlock => const { &[on(NONE, Key::C)] },
             Self::FoldAll => const { &[on(SHIFT, Key::C)] },
             Self::RemoveHere => const { &[on(NONE, Key::Delete)] },
+            Self::Hook(HookType::Pre) => const { &[on(Modifiers::ALT, Key::Num1)] },
+            Self::Hook(HookType::Post) => const { &[on(Modifiers::ALT, Key::Num2)] },
+            Self::Hook(HookType::Taken) => const { &[on(Modifiers::ALT, Key::Num3)] },
+            Self::Hook(HookType::Untaken) => const { &[on(Modifiers::ALT, Key::Num4)] },
             Self::AddInstrument => const { &[on(CTRL, Key::Enter)] },
             Self::FitTimeline => const { &[on(SHIFT, Key::F)] },
             Self::MarkA => const { &[on(NONE, Key::OpenBracket)] },

@@ -91,6 +91,10 @@ impl App {
             Command::PreviousBlock => self.step(-1),
             Command::FollowTaken => self.follow(true),
             Command::FollowNotTaken => self.follow(false),
+            Command::Hook(hook) => {
+                self.state.draft.hook = hook;
+                self.state.graph.hook = self.state.graph.selected.map(|_| hook);
+            }
             Command::AddInstrument => {
                 if let Some(why) = self.state.offer.refused() {
                     let why = why.join(" ");

@@ -20,7 +20,7 @@ use crate::document::{Document, Edited, Note};
 use crate::graph::Scene;
 use crate::state::{Natives, NoticeKind, TargetState};
 use crate::timeline::Record;
-use crate::worker::{Analysis, Message, TargetNews};
+use crate::worker::{Analysis, Message, TargetNews, files};
 
 /// Maximum time that a frame spends on messages; the rest waits for the next frame.
 const TIME_LIMIT: Duration = Duration::from_millis(6);
@@ -48,7 +48,8 @@ impl App {
             (&self.state.run.active, &mut self.state.timeline.record)
             && record.now.is_some()
         {
-            (record.bytes, record.lost) = (active.live.bytes, active.live.lost);
+            record.bytes = active.live.bytes;
+            record.lost_so_far(active.live.lost);
         }
     }
 
@@ -180,6 +181,21 @@ impl App {
                     (reading.done, reading.all) = (done, all);
                 }
             }
+            Message::Statistics(key, rows) => {
+                let table = &mut self.state.statistics;
+                if table.requested.take().as_ref() == Some(&key) {
+                    (table.rows, table.answered) = (rows, Some(key));
+                }
+            }
+            Message::Losses(path, Ok(losses)) => {
+                let record = self.state.timeline.record.as_mut();
+                if let Some(record) = record.filter(|one| one.path.as_ref() == Some(&path)) {
+                    record.losses = losses;
+                }
+            }
+            Message::Losses(_, Err(error)) => {
+                self.state.notify(NoticeKind::Warning, error.to_string());
+            }
             Message::Recording(path, opened) => self.recording_read(&path, opened),
             Message::Picked(path) => self.picked(path),
             Message::Pictured(written) => {
@@ -308,6 +324,11 @@ impl App {
                 let lost = lost.lost();
                 if let Some(record) = &mut self.state.timeline.record {
                     (record.bytes, record.lost) = (summary.recording.bytes, lost);
+                    if lost > 0 {
+                        // The recording has the CPU and the time of each reading.
+                        let path = summary.recording.path.clone();
+                        files::read_losses(self.workers.mail(), path);
+                    }
                     record.totals.clone_from(&summary.aggregates);
                 }
                 let how = if summary.stopped {

@@ -30,10 +30,15 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         .show(ui, |ui| {
             widgets::inset(ui, |ui| match state.graph.selected {
                 Some(block) => {
-                    about_block(ui, &scene, block);
+                    about_block(ui, state, &scene, block);
                     sources::show(ui, &mut state.lines, &scene, block, commands);
                     ui.add_space(space::SMALL);
-                    for hook in [HookType::Pre, HookType::Post] {
+                    for hook in scene.hooks(block) {
+                        // The ways of a branch are chosen next to it and have a card then.
+                        let way = matches!(hook, HookType::Taken | HookType::Untaken);
+                        if way && state.draft.hook != hook {
+                            continue;
+                        }
                         hook_card(ui, state, &scene, block, hook);
                     }
                     both(ui, &scene, block);
@@ -115,7 +120,7 @@ fn prototype(ui: &mut Ui, scene: &Scene) {
     widgets::named(shown, Role::Label, words);
 }
 
-fn about_block(ui: &mut Ui, scene: &Scene, index: BlockIndex) {
+fn about_block(ui: &mut Ui, state: &mut State, scene: &Scene, index: BlockIndex) {
     let tokens = Tokens::of(ui);
     let Some(block) = scene.cfg.block(index) else {
         return;
@@ -148,11 +153,39 @@ fn about_block(ui: &mut Ui, scene: &Scene, index: BlockIndex) {
                 widgets::counted(block.instructions.len(), "instruction")
             ),
         );
-        row(ui, "ends with", end(block.end));
+        if block.end == BlockEnd::Conditional {
+            widgets::caption(ui, "ends with");
+            ui.horizontal(|ui| ways(ui, state, scene, index));
+            ui.end_row();
+        } else {
+            row(ui, "ends with", end(block.end));
+        }
         if block.entered {
             row(ui, "entered", "from outside the function");
         }
     });
+}
+
+/// Draws the end of a block with a branch, whose two ways can be selected.
+fn ways(ui: &mut Ui, state: &mut State, scene: &Scene, block: BlockIndex) {
+    ui.spacing_mut().interact_size.y = 16.0;
+    ui.spacing_mut().button_padding = egui::vec2(6.0, 0.0);
+    ui.label(RichText::new("branch").font(code(text::CODE)));
+    for hook in [HookType::Taken, HookType::Untaken] {
+        let mark = Mark::of(scene, &state.hooked, block, hook);
+        let chosen = state.draft.hook == hook;
+        let words = RichText::new(hook.to_string())
+            .small()
+            .color(mark.color(Tokens::of(ui)));
+        let response = ui
+            .selectable_label(chosen, words)
+            .on_hover_text(mark.words());
+        let name = format!("select the way {hook}: {}", mark.words());
+        if widgets::chosen(response, Role::RadioButton, chosen, &name).clicked() {
+            state.draft.hook = hook;
+            state.graph.hook = Some(hook);
+        }
+    }
 }
 
 const fn end(end: BlockEnd) -> &'static str {

@@ -153,7 +153,7 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, commands: &mut Vec<
         definition.summary,
         if explained.is_empty() { "" } else { "\n" },
         match definition.stand() {
-            Stand::Hook => "to the upper or lower half of a block",
+            Stand::Hook => "to the upper or lower half of a block, or to an edge of a branch",
             Stand::Block => "to a block",
             Stand::Branch => "to a block that ends with a branch, or to one of its edges",
             Stand::Function => "to a graph, or to a function in the list",

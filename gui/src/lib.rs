@@ -56,6 +56,7 @@ pub mod source_lines;
 pub mod sources;
 pub mod state;
 mod state_saver;
+pub mod statistics;
 mod status;
 mod style_panel;
 pub mod target_state;

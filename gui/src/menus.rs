@@ -1,6 +1,7 @@
 //! The menus and shortcuts; the palette and the list of shortcuts have the same commands.
 
 use egui::{Context, Key, KeyboardShortcut, Modifiers};
+use gilk_engine::HookType;
 use gilk_engine::placement::Style;
 
 use crate::command::Command;
@@ -32,6 +33,10 @@ pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
             Some(Command::Undo),
             Some(Command::Redo),
             None,
+            Some(Command::Hook(HookType::Pre)),
+            Some(Command::Hook(HookType::Post)),
+            Some(Command::Hook(HookType::Taken)),
+            Some(Command::Hook(HookType::Untaken)),
             Some(Command::AddInstrument),
             Some(Command::AddToEveryBlock),
             Some(Command::AddToEntry),
@@ -101,6 +106,7 @@ pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
             Some(Command::TogglePane(Pane::Inspector)),
             Some(Command::TogglePane(Pane::Session)),
             Some(Command::TogglePane(Pane::Timeline)),
+            Some(Command::TogglePane(Pane::Statistics)),
             Some(Command::TogglePane(Pane::Schedule)),
             Some(Command::TogglePane(Pane::Patch)),
             Some(Command::TogglePane(Pane::Instruments)),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gilk_engine::HookType;
-use gilk_engine::cfg::{BlockEnd, BlockIndex};
+use gilk_engine::cfg::{BlockEnd, BlockIndex, EdgeKind};
 use gilk_engine::code::FunctionId;
 use gilk_engine::session::Placement;
 use gilk_instruments::{Definition, Stand};
@@ -77,6 +77,12 @@ impl App {
         let branches = |block: BlockIndex| ends(block) == Some(BlockEnd::Conditional);
         let places: Vec<HookPlace> = match at {
             Destination::Hook(block, hook) => {
+                if stand == Stand::Hook && scene.hook(block, hook).is_none() {
+                    return Err(format!(
+                        "Block {} has no {hook} hook, because it does not end with a conditional branch.",
+                        block.0
+                    ));
+                }
                 if let (Stand::Hook, Some(Err(refusal))) = (stand, scene.hook(block, hook)) {
                     return Err(format!(
                         "The {hook}-hook of block {} is refused by rule {}. {}",
@@ -94,6 +100,16 @@ impl App {
                 self.state.draft.hook = hook;
                 self.choose(block);
                 vec![here(block, hook)]
+            }
+            Destination::Edge(from, to) if stand == Stand::Hook && branches(from) => {
+                let mut edges = scene.cfg.successors(from);
+                let taken = edges.any(|edge| edge.to == to && edge.kind == EdgeKind::Taken);
+                let hook = if taken {
+                    HookType::Taken
+                } else {
+                    HookType::Untaken
+                };
+                return self.inside(Destination::Hook(from, hook), stand, name);
             }
             Destination::Edge(from, to) if stand != Stand::Branch => {
                 return Err(format!(

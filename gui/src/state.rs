@@ -31,6 +31,7 @@ use crate::palette::CommandPalette;
 use crate::run::Run;
 use crate::schedule::Schedule;
 use crate::source_lines::Lines;
+use crate::statistics::Statistics;
 use crate::theme::Colours;
 use crate::timeline::Timeline;
 
@@ -87,6 +88,8 @@ pub struct State {
     pub run: Run,
     /// The samples.
     pub timeline: Timeline,
+    /// The table of statistics.
+    pub statistics: Statistics,
     /// The recording being read.
     pub reading: Option<RecordingTask>,
     /// The export in progress.
@@ -152,6 +155,7 @@ impl State {
             hooked: Hooked::default(),
             run: Run::default(),
             timeline: Timeline::default(),
+            statistics: Statistics::default(),
             reading: None,
             exporting: None,
             notices: Vec::new(),

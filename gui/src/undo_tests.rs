@@ -57,6 +57,7 @@ fn edits(command: &Command) -> bool {
         | Command::PreviousBlock
         | Command::FollowTaken
         | Command::FollowNotTaken
+        | Command::Hook(_)
         | Command::FitTimeline
         | Command::FollowLive
         | Command::Stack(_)

@@ -236,6 +236,14 @@ fn an_instrument_can_be_dropped_on_an_edge() {
             .placements
             .is_empty()
     );
+    // An instrument of a hook counts the way that the edge is.
+    carry(&mut harness, "counter", |harness| place(harness).1);
+    let (_, block, hook, _) = self::placed(harness.state().state()).pop().unwrap();
+    assert_eq!(block, from);
+    assert!(
+        matches!(hook, HookType::Taken | HookType::Untaken),
+        "{hook}"
+    );
 }
 
 #[test]
@@ -312,4 +320,92 @@ fn errors_in_a_source_are_shown_with_their_column_while_typing() {
             .as_ref()
             .is_some_and(|text| text.contains("tid"))
     });
+}
+
+/// Returns every hook of the engine. The match is exhaustive, so a new hook must be added here, and
+/// to the window.
+fn hooks() -> [HookType; 4] {
+    let next = |hook| match hook {
+        HookType::Pre => HookType::Post,
+        HookType::Post => HookType::Taken,
+        HookType::Taken => HookType::Untaken,
+        HookType::Untaken => HookType::Pre,
+    };
+    let second = next(HookType::Pre);
+    [HookType::Pre, second, next(second), next(next(second))]
+}
+
+#[test]
+fn every_hook_of_the_engine_can_be_placed_by_key_menu_and_drop() {
+    let mut harness = with_instruments("kernel_clone");
+    // The first branch whose ways out both differ and can be hooked, and whose pills are in view.
+    let canvas = harness.get_by_label("Control-flow graph").rect();
+    let open = scene(&harness).clone();
+    let camera = harness.state().state().graph.camera;
+    let block = open
+        .cfg
+        .blocks
+        .iter()
+        .map(|block| block.index)
+        .find(|&block| {
+            let rect = open.layout.boxes[block.0 as usize];
+            let seen = canvas
+                .shrink(20.0)
+                .contains_rect(camera.rect_to_screen(canvas.min, rect));
+            let free = |hook| matches!(open.hook(block, hook), Some(Ok(_)));
+            seen && hooks().into_iter().all(free)
+        });
+    let block = block.expect("a branch is in view");
+    let placed_at = |harness: &Window| {
+        let last = placed(harness.state().state()).pop().unwrap();
+        (last.1, last.2)
+    };
+    let keys = [
+        egui::Key::Num1,
+        egui::Key::Num2,
+        egui::Key::Num3,
+        egui::Key::Num4,
+    ];
+    let names = [
+        "hook before block",
+        "hook after block",
+        "hook where branch is taken",
+        "hook where branch is not taken",
+    ];
+    click(&mut harness, &format!("block {} of kernel_clone", block.0));
+    for (place, hook) in hooks().into_iter().enumerate() {
+        press(&mut harness, Modifiers::ALT, keys[place]);
+        settle(&mut harness);
+        press(&mut harness, Modifiers::COMMAND, egui::Key::Enter);
+        settle(&mut harness);
+        assert_eq!(placed_at(&harness), (block.0, hook), "by key");
+        let state = harness.state().state();
+        assert!(
+            matches!(state.plan.outcome, Some(Ok(_))),
+            "{hook}: {:?}",
+            state.plan.outcome
+        );
+        press(&mut harness, Modifiers::COMMAND, egui::Key::Z);
+
+        press(&mut harness, Modifiers::ALT, keys[(place + 1) % 4]);
+        run_command(&mut harness, names[place]);
+        settle(&mut harness);
+        run_command(&mut harness, "add instrument");
+        settle(&mut harness);
+        assert_eq!(placed_at(&harness), (block.0, hook), "by menu");
+        press(&mut harness, Modifiers::COMMAND, egui::Key::Z);
+
+        let pill = format!("{hook}-hook of block {}: ", block.0);
+        carry(&mut harness, "counter", |harness| {
+            let named = |node: &egui_kittest::Node<'_>| {
+                let label = node.accesskit_node().label();
+                label.is_some_and(|label| label.starts_with(&pill))
+            };
+            let mut found = harness.query_all_by_label_contains(&pill);
+            found.find(named).unwrap().rect().center()
+        });
+        assert_eq!(placed_at(&harness), (block.0, hook), "by drop");
+        press(&mut harness, Modifiers::COMMAND, egui::Key::Z);
+        assert_eq!(placed(harness.state().state()), []);
+    }
 }

@@ -18,6 +18,7 @@ use gilk_gui::state::TargetState;
 use gilk_gui::timeline::Record;
 use gilk_instruments::program::{Bucket, Summary};
 use gilk_samples::metadata::Metadata;
+use gilk_samples::recording::{Loss, LossCause, Writer};
 use gilk_samples::{Batch, Meaning, Sample};
 use ilk_driver::client::AggregateSummary;
 use support::{Window, browsing, click, fill, press, record, run_command, settle, until, window};
@@ -406,4 +407,116 @@ fn dragging_pans_without_zooming() {
     let after = harness.state().state().timeline.range;
     assert!(after.start < before.start, "{before:?} {after:?}");
     assert!((after.width() - before.width()).abs() < 1e-9);
+}
+
+#[test]
+fn a_loss_is_hatched_on_the_lanes_of_its_cpu_with_cause_and_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lossy.arrow");
+    let recorded = record();
+    let mut writer = Writer::create(&path, &recorded.metadata).unwrap();
+    let id = recorded.lanes()[0].id;
+    let sample = |place: u64| Sample {
+        id,
+        value: place,
+        tsc: place * 10_000,
+    };
+    let samples = (0..500).map(sample).collect();
+    writer.write(&Batch { cpu: 0, samples }).unwrap();
+    let loss = |tsc, count| Loss {
+        cpu: 0,
+        tsc,
+        cause: LossCause::RingFull,
+        count,
+    };
+    // Readings a tenth of a second apart are one stretch.
+    writer
+        .losses(&[loss(5_100_000, 1000), loss(5_200_000, 234)])
+        .unwrap();
+    writer.finish().unwrap();
+    let start = Start {
+        recording: Some(path),
+        ..Start::default()
+    };
+    let mut harness = window(start, [1500.0, 950.0]);
+    until(&mut harness, "the recording is open", |state| {
+        state.timeline.record.is_some()
+    });
+    harness.run_steps(3);
+    let label = recorded.lanes()[0].label.as_str();
+    let words = format!("1,234 hits lost within 200 ms: the ring of CPU 0 was full on {label}");
+    let hatch = harness.get_by_label(&words).rect();
+    assert!(hatch.width() > 3.0, "{hatch:?}");
+    harness.hover_at(hatch.center());
+    harness.run_steps(40);
+    harness.get_by_label("1,234 hits lost within 200 ms: the ring of CPU 0 was full");
+}
+
+#[test]
+fn the_table_has_a_row_per_instrument_and_function_and_is_sorted_limited_and_copied() {
+    let mut harness = browsing("kernel_clone");
+    harness.state_mut().state_mut().timeline.open(two_cpus());
+    end(&mut harness);
+    click(&mut harness, "Statistics tab");
+    until(&mut harness, "the table is computed", |state| {
+        state.statistics.rows.len() == 2
+    });
+    harness.run_steps(3);
+    harness.get_by_label("kernel_clone elapsed: 2,100");
+    harness.get_by_label("kernel_clone clock: 60");
+    let first = |harness: &Window| {
+        harness.state().state().statistics.shown()[0]
+            .instrument
+            .clone()
+    };
+    assert_eq!(first(&harness), "elapsed", "most samples first");
+    let values = harness.state().state().statistics.shown()[0]
+        .values
+        .unwrap();
+    // 500 values from 100 to 599 and 1600 from 100 to 1699.
+    let sum = (0..500).chain(0..1600).map(|hit| 100 + hit).sum::<u64>();
+    assert_eq!((values.sum, values.max), (sum as f64, 1699));
+    let mut sorted: Vec<u64> = (0..500).chain(0..1600).map(|hit| 100 + hit).collect();
+    sorted.sort_unstable();
+    for (share, found) in [50, 90, 99].into_iter().zip(values.percentiles) {
+        let exact = sorted[(sorted.len() * share).div_ceil(100) - 1];
+        assert!(
+            found >= exact && found - exact <= exact / 60,
+            "p{share}: {found} for {exact}"
+        );
+    }
+    assert_eq!(values.share, Some(sum as f64 / 1_000_000.0));
+    click(&mut harness, "sort by count");
+    assert_eq!(
+        first(&harness),
+        "clock",
+        "the same column again is ascending"
+    );
+    click(&mut harness, "sort by function");
+    fill(&mut harness, "Filter statistics", "elap");
+    assert_eq!(harness.state().state().statistics.shown().len(), 1);
+    // Only the first half of the run.
+    harness.state_mut().state_mut().timeline.markers = [Some(0.0), Some(0.5)];
+    until(&mut harness, "it is limited to the markers", |state| {
+        state.statistics.shown()[0].count == 1050
+    });
+    harness.run_steps(2);
+    harness.get_by_label("Copy CSV").click();
+    harness.step();
+    let copied = harness
+        .output()
+        .platform_output
+        .commands
+        .iter()
+        .find_map(|one| match one {
+            egui::OutputCommand::CopyText(text) => Some(text.clone()),
+            _ => None,
+        });
+    let copied = copied.expect("a text was copied");
+    let lines: Vec<&str> = copied.lines().collect();
+    assert!(lines[0].starts_with("function,instrument,count,per second,sum,mean,p50,p90,p99,max"));
+    assert!(
+        lines.len() == 2 && lines[1].starts_with("kernel_clone,elapsed,1050,2100.0"),
+        "{copied}"
+    );
 }

@@ -47,6 +47,7 @@ pub(crate) use family::{branch_target, parts};
 pub use ids::{BounceIndex, SiteIndex};
 pub use options::{
     BlockOptions, Choice, Cost, at_hook, at_instruction, options, options_with, place, place_with,
+    ways_out,
 };
 pub use solution::{Bounce, Continuation, InsnEdge, Point, Reached, Site, Slot, Solution, Wanted};
 pub use splice::{SHORT_SPLICE_BYTES, SPLICE_BYTES, Splice};

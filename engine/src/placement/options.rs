@@ -1,5 +1,6 @@
 //! The options of every block, each hook as if it were alone in a session.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
@@ -12,7 +13,7 @@ use super::ids::{BlockId, PartId};
 use super::solution::{Solution, Wanted};
 use super::solve::{Goal, Neighbours, Problem};
 use super::tactic::{Tactic, Tactics};
-use crate::cfg::{BlockIndex, Cfg};
+use crate::cfg::{BlockEnd, BlockIndex, Cfg};
 use crate::ids::Id;
 use crate::{Addr, HookType, Image, Refusal, Rule};
 
@@ -111,6 +112,23 @@ pub fn options_with(image: &Image, tactics: Tactics, cfg: &Cfg) -> Vec<BlockOpti
         }
     });
     blocks.collect()
+}
+
+/// Returns how each way out of a block that ends with a conditional branch is reached alone, by
+/// block: taken, then untaken.
+#[must_use]
+pub fn ways_out(image: &Image, cfg: &Cfg) -> BTreeMap<BlockIndex, [Result<Choice, Refusal>; 2]> {
+    let alone = Alone::new(image, Tactics::ALL, cfg);
+    let branches = cfg
+        .blocks
+        .iter()
+        .filter(|block| block.end == BlockEnd::Conditional);
+    let ways = branches.map(|block| {
+        let ways = [HookType::Taken, HookType::Untaken]
+            .map(|hook| alone.choice(Goal::Hook(alone.base.after(block.index.0), hook)));
+        (block.index, ways)
+    });
+    ways.collect()
 }
 
 /// Returns the way to reach one hook alone, which may be one of its branch's ways.

@@ -24,6 +24,8 @@ pub enum Pane {
     Session,
     /// The samples.
     Timeline,
+    /// The table of statistics of the samples.
+    Statistics,
     /// The times of each instrument.
     Schedule,
     /// The code that will be written.
@@ -38,12 +40,13 @@ pub enum Pane {
 
 impl Pane {
     /// All panes, in the order of the menu.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Functions,
         Self::Graph,
         Self::Inspector,
         Self::Session,
         Self::Timeline,
+        Self::Statistics,
         Self::Schedule,
         Self::Patch,
         Self::Instruments,
@@ -60,6 +63,7 @@ impl Pane {
             Self::Inspector => "Inspector",
             Self::Session => "Session",
             Self::Timeline => "Timeline",
+            Self::Statistics => "Statistics",
             Self::Schedule => "Schedule",
             Self::Patch => "Patch",
             Self::Instruments => "Instruments",
@@ -77,6 +81,7 @@ impl Pane {
             Self::Inspector => "Inspector pane",
             Self::Session => "Session pane",
             Self::Timeline => "Timeline pane",
+            Self::Statistics => "Statistics pane",
             Self::Schedule => "Schedule pane",
             Self::Patch => "Patch pane",
             Self::Instruments => "Instruments pane",
@@ -104,6 +109,7 @@ impl Default for Desk {
         let below = tabs(&[
             Pane::Timeline,
             Pane::Schedule,
+            Pane::Statistics,
             Pane::Patch,
             Pane::Editor,
             Pane::Console,
@@ -128,7 +134,12 @@ impl Desk {
     #[must_use]
     pub fn tiled() -> Self {
         const WIDE: [Pane; 3] = [Pane::Functions, Pane::Graph, Pane::Inspector];
-        const HIGH: [Pane; 3] = [Pane::Instruments, Pane::Editor, Pane::Session];
+        const HIGH: [Pane; 4] = [
+            Pane::Instruments,
+            Pane::Editor,
+            Pane::Statistics,
+            Pane::Session,
+        ];
         const LOW: [Pane; 4] = [Pane::Timeline, Pane::Schedule, Pane::Patch, Pane::Console];
         let mut tiles = Tiles::default();
         let mut row = |panes: &[Pane], shares: [f32; 4]| {
@@ -143,7 +154,7 @@ impl Desk {
         };
         let rows = vec![
             row(&WIDE, [0.7, 1.5, 0.8, 0.0]),
-            row(&HIGH, [0.7, 1.5, 0.8, 0.0]),
+            row(&HIGH, [0.7, 0.8, 0.7, 0.8]),
             row(&LOW, [1.1, 1.0, 1.1, 0.5]),
         ];
         let root = tiles.insert_vertical_tile(rows);

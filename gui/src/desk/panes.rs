@@ -13,7 +13,7 @@ use crate::state::State;
 use crate::theme::{Palette, Tokens, space};
 use crate::{
     console_pane, editor, functions, graph, inspector, instruments_pane, patch_pane, schedule,
-    session_panel, timeline, widgets,
+    session_panel, statistics, timeline, widgets,
 };
 
 /// Draws every pane.
@@ -72,6 +72,7 @@ impl Behavior<Pane> for PaneBehavior<'_> {
                 let notes = state.document.notes();
                 timeline::view::show(ui, &mut state.timeline, notes, here, commands);
             }
+            Pane::Statistics => statistics::pane::show(ui, state, commands),
             Pane::Schedule => schedule::show(ui, state, commands),
             Pane::Patch => patch_pane::show(ui, state),
             Pane::Instruments => instruments_pane::show(ui, state, commands),
@@ -158,6 +159,7 @@ impl Behavior<Pane> for PaneBehavior<'_> {
                 Pane::Inspector => {}
                 Pane::Session => session_panel::header(ui, state, commands),
                 Pane::Timeline => timeline::view::header(ui, &state.timeline, commands),
+                Pane::Statistics => statistics::pane::header(ui, state),
                 Pane::Schedule => schedule::header(ui, state, commands),
                 Pane::Patch => patch_pane::header(ui, state),
                 Pane::Instruments => instruments_pane::header(ui, state, commands),

@@ -43,7 +43,7 @@ pub(super) fn show(
         return;
     };
     let found = row
-        .or_else(|| block(canvas, blocks, pointer))
+        .or_else(|| block(canvas, scene, blocks, pointer))
         .or_else(|| edge(canvas, scene, pointer));
     if let Some(at) = found
         && let Some(name) = DraggedInstrument::dropped(ui)
@@ -69,18 +69,31 @@ fn places(ui: &Ui, canvas: &Canvas<'_>) -> Option<Destination> {
     found
 }
 
-fn block(canvas: &Canvas<'_>, blocks: &[(BlockIndex, Rect)], pointer: Pos2) -> Option<Destination> {
-    let &(index, rect) = blocks.iter().find(|(_, rect)| rect.contains(pointer))?;
-    let pills = canvas.pills(rect).into_iter();
+fn block(
+    canvas: &Canvas<'_>,
+    scene: &Scene,
+    blocks: &[(BlockIndex, Rect)],
+    pointer: Pos2,
+) -> Option<Destination> {
+    // Pills of a branch's ways extend below their block.
+    let pills = blocks.iter().flat_map(|&(index, rect)| {
+        let hooks = scene.hooks(index);
+        hooks.map(move |hook| (index, hook, canvas.pill_of(rect, hook)))
+    });
     let pill = pills
         .filter(|_| canvas.readable())
-        .find(|(_, pill)| pill.expand(PILL).contains(pointer));
-    let (hook, half) = if let Some(found) = pill {
+        .find(|(.., pill)| pill.expand(PILL).contains(pointer));
+    let within = || blocks.iter().find(|(_, rect)| rect.contains(pointer));
+    let (index, hook, half) = if let Some(found) = pill {
         found
-    } else if pointer.y < rect.center().y {
-        (HookType::Pre, rect.split_top_bottom_at_fraction(0.5).0)
     } else {
-        (HookType::Post, rect.split_top_bottom_at_fraction(0.5).1)
+        let &(index, rect) = within()?;
+        let (hook, half) = if pointer.y < rect.center().y {
+            (HookType::Pre, rect.split_top_bottom_at_fraction(0.5).0)
+        } else {
+            (HookType::Post, rect.split_top_bottom_at_fraction(0.5).1)
+        };
+        (index, hook, half)
     };
     let tokens = canvas.tokens;
     let line = Stroke::new(2.0, tokens.accent);

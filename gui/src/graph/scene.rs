@@ -1,11 +1,11 @@
 //! The data of one function that the window shows, prepared by a worker.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use egui::{Vec2, vec2};
 use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
 use gilk_engine::code::{FunctionId, name_and_address};
-use gilk_engine::placement::{BlockOptions, Choice, options};
+use gilk_engine::placement::{BlockOptions, Choice, options, ways_out};
 use gilk_engine::remarks::Remarks;
 use gilk_engine::{HookType, Image, Refusal, Span, listing};
 
@@ -57,6 +57,14 @@ pub struct Shown {
     pub lines: Vec<CodeLine>,
 }
 
+/// All hooks, in the order of menus and cards.
+pub(crate) const HOOKS: [HookType; 4] = [
+    HookType::Pre,
+    HookType::Post,
+    HookType::Taken,
+    HookType::Untaken,
+];
+
 /// Appearance of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EdgeLook {
@@ -81,6 +89,8 @@ pub struct Scene {
     pub cfg: Cfg,
     /// The tactic or refusal of each hook, by block.
     pub options: Vec<BlockOptions>,
+    /// The tactic or refusal of each way out of a conditional branch, by block: taken, untaken.
+    pub ways: BTreeMap<BlockIndex, [Result<Choice, Refusal>; 2]>,
     /// Its text, by block.
     pub shown: Vec<Shown>,
     /// Positions of blocks and edges.
@@ -100,6 +110,7 @@ impl Scene {
         let name = catalogue.name(function)?.to_owned();
         let cfg = Cfg::of(image, function);
         let options = options(image, &cfg);
+        let ways = ways_out(image, &cfg);
         let remarks = Remarks::of(image, &cfg);
         let start = cfg.span.start;
         let shown: Vec<Shown> = cfg
@@ -133,6 +144,7 @@ impl Scene {
             prototype,
             cfg,
             options,
+            ways,
             shown,
             layout,
             looks,
@@ -156,16 +168,25 @@ impl Scene {
         self.cfg.function
     }
 
-    /// Returns the tactic and cost of a block's pre-hook or post-hook, or the refusal; `None` if
-    /// there is no such block.
+    /// Returns the tactic and cost of a block's hook, or the refusal; `None` if there is no such
+    /// block, or it has no such hook.
     #[must_use]
     pub fn hook(&self, block: BlockIndex, hook: HookType) -> Option<&Result<Choice, Refusal>> {
         let options = self.options.get(block.0 as usize)?;
-        Some(match hook {
-            HookType::Pre => &options.pre,
-            HookType::Post => &options.post,
-            HookType::Taken | HookType::Untaken => return None,
-        })
+        let ways = || self.ways.get(&block);
+        match hook {
+            HookType::Pre => Some(&options.pre),
+            HookType::Post => Some(&options.post),
+            HookType::Taken => ways().map(|[taken, _]| taken),
+            HookType::Untaken => ways().map(|[_, untaken]| untaken),
+        }
+    }
+
+    /// Returns the hooks of a block: before it, after it, and the ways of its branch.
+    pub fn hooks(&self, block: BlockIndex) -> impl Iterator<Item = HookType> {
+        HOOKS
+            .into_iter()
+            .filter(move |&hook| self.hook(block, hook).is_some())
     }
 
     /// Returns the blocks that have the hook.

@@ -45,15 +45,24 @@ impl Canvas<'_> {
         }
     }
 
-    /// Returns the rectangles of a block's pills: pre, post.
-    pub(crate) fn pills(&self, rect: Rect) -> [(HookType, Rect); 2] {
+    /// Returns the rectangle of a hook's pill: pre and post in the heading, the ways of the branch
+    /// below the block.
+    pub(crate) fn pill_of(&self, rect: Rect, hook: HookType) -> Rect {
         let zoom = self.camera.zoom;
         let size = vec2(40.0, 16.0) * zoom;
         let top = rect.top() + (inside::HEADING * zoom - size.y) / 2.0;
         let right = rect.right() - inside::PADDING * zoom;
         let post = Rect::from_min_size(pos2(right - size.x, top), size);
         let pre = post.translate(Vec2::new(-(size.x + 5.0 * zoom), 0.0));
-        [(HookType::Pre, pre), (HookType::Post, post)]
+        let below = rect.center_bottom() + vec2(0.0, 10.0 * zoom);
+        let way = Rect::from_center_size(below, vec2(52.0, 14.0) * zoom);
+        let aside = vec2(30.0 * zoom, 0.0);
+        match hook {
+            HookType::Pre => pre,
+            HookType::Post => post,
+            HookType::Taken => way.translate(-aside),
+            HookType::Untaken => way.translate(aside),
+        }
     }
 
     /// Draws the pill of a hook: outlined if free, filled if hooked, struck out if refused.
@@ -72,6 +81,8 @@ impl Canvas<'_> {
         let (fill, ink) = match mark {
             Mark::Hooked(_) => (color, self.tokens.canvas),
             _ if emphasis.hovered || emphasis.selected => (self.tokens.hover, color),
+            // Below the block, edges are drawn there.
+            _ if matches!(hook, HookType::Taken | HookType::Untaken) => (self.tokens.canvas, color),
             _ => (Color32::TRANSPARENT, color),
         };
         self.painter.rect_filled(rect, corner, fill);

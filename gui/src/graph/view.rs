@@ -16,6 +16,7 @@ use super::paint::{Canvas, Emphasis, Galleys};
 use super::scene::{Metrics, Scene, inside};
 use super::{drop, legend, minimap};
 use crate::command::Command;
+use crate::dragged_instrument::DraggedInstrument;
 use crate::theme::{Palette, Tokens, code, space, text};
 use crate::widgets;
 
@@ -284,8 +285,14 @@ fn pills(
 ) -> bool {
     let (index, place) = block;
     let mut hovering = false;
-    for (hook, pill) in canvas.pills(place) {
-        if !canvas.rect.contains_rect(pill) {
+    // The ways of a branch have pills while they are of use: graphs have many branches.
+    let dragged = DraggedInstrument::by(ui).is_some();
+    let active = dragged || graph.selected == Some(index);
+    for hook in scene.hooks(index) {
+        let pill = canvas.pill_of(place, hook);
+        let way = matches!(hook, HookType::Taken | HookType::Untaken);
+        let used = hooked.count(scene.function(), index, hook) > 0;
+        if !canvas.rect.contains_rect(pill) || (way && !active && !used) {
             continue;
         }
         let mark = Mark::of(scene, hooked, index, hook);
@@ -346,7 +353,7 @@ fn describe(ui: &mut Ui, scene: &Scene, hooked: &Hooked, index: BlockIndex) {
             .font(code(text::SMALL))
             .color(tokens.weak),
     );
-    for hook in [HookType::Pre, HookType::Post] {
+    for hook in scene.hooks(index) {
         hook_words(ui, scene, hooked, index, hook);
     }
 }

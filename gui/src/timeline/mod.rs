@@ -4,6 +4,7 @@ mod heat;
 mod hover;
 mod input;
 mod lanes;
+mod losses;
 mod notes;
 pub(crate) mod order;
 mod range_stats;
@@ -18,9 +19,12 @@ use std::path::PathBuf;
 
 use gilk_samples::index::{Index, Owner, Shared};
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
+use gilk_samples::record::ALL_CPUS;
+use gilk_samples::recording::LossCause;
 use gilk_samples::{Batch, Meaning};
 use ilk_driver::client::AggregateSummary;
 
+pub use losses::Losses;
 pub use order::Stack;
 pub use state::Timeline;
 
@@ -37,6 +41,8 @@ pub struct Opened {
     pub bytes: u64,
     /// Number of lost hits.
     pub lost: u64,
+    /// The losses with their times.
+    pub losses: Losses,
     /// Totals of the aggregates at the end of the run.
     pub totals: Vec<AggregateSummary>,
     /// Missing or damaged parts, in whole sentences.
@@ -60,6 +66,8 @@ pub struct Record {
     pub bytes: u64,
     /// Number of lost hits.
     pub lost: u64,
+    /// The losses with their times.
+    pub losses: Losses,
     /// Totals of the aggregates, once the run has ended.
     pub totals: Vec<AggregateSummary>,
 }
@@ -88,6 +96,7 @@ impl Record {
             index,
             bytes,
             lost,
+            losses,
             totals,
             ..
         } = opened;
@@ -99,6 +108,7 @@ impl Record {
             now: None,
             bytes,
             lost,
+            losses,
             totals,
         }
     }
@@ -113,6 +123,14 @@ impl Record {
             now: Some(0.0),
             ..Self::default()
         }
+    }
+
+    /// Stores the losses up to the current time of a run.
+    pub(crate) fn lost_so_far(&mut self, lost: u64) {
+        let before = std::mem::replace(&mut self.lost, lost);
+        let at = self.now.unwrap_or(self.duration);
+        let count = lost.saturating_sub(before);
+        self.losses.add(ALL_CPUS, LossCause::RingFull, at, count);
     }
 
     /// Appends samples.

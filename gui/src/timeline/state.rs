@@ -13,6 +13,8 @@ use crate::document::Note;
 pub struct Timeline {
     /// The recording shown, if any.
     pub record: Option<Record>,
+    /// Count of recordings shown so far.
+    openings: u64,
     /// The time range in view.
     pub range: Range,
     /// Keeps the newest samples in view.
@@ -47,6 +49,7 @@ impl Default for Timeline {
     fn default() -> Self {
         Self {
             record: None,
+            openings: 0,
             range: Range::whole(10.0),
             follow: true,
             scroll: 0.0,
@@ -84,8 +87,14 @@ pub(crate) struct NoteEdit {
 }
 
 impl Timeline {
+    /// Returns the number of the recording shown.
+    pub(crate) const fn opened(&self) -> u64 {
+        self.openings
+    }
+
     /// Opens a recording and shows all of it.
     pub fn open(&mut self, record: Record) {
+        self.openings += 1;
         self.range = Range::whole(record.duration);
         self.follow = true;
         self.scroll = 0.0;

@@ -7,6 +7,7 @@ use gilk_engine::cfg::BlockIndex;
 use gilk_samples::metadata::InstrumentInfo;
 
 use super::input;
+use super::losses;
 use super::notes;
 use super::order::Stack;
 use super::range_stats;
@@ -120,6 +121,15 @@ pub fn show(
         }
         let heats = &mut timeline.heats;
         let hottest = lane(&below, &record, of, row, &scale, tokens, heats);
+        losses::show(
+            ui,
+            &below,
+            &record.losses,
+            &record.metadata,
+            &of,
+            row,
+            &scale,
+        );
         name(ui, &below, &record, of, row, rect, hottest);
     }
     if timeline.heats.waits() {
@@ -247,19 +257,32 @@ fn pointed(
         )?;
         Some((of, words))
     });
-    response.clone().on_hover_ui_at_pointer(|ui| match found {
-        Some((of, words)) => {
-            ui.label(RichText::new(of.label(record)).color(tokens.strong));
-            for line in words {
-                ui.label(RichText::new(line).font(code(text::CODE)));
-            }
+    let lost: Vec<String> = of.map_or_else(Vec::new, |of| {
+        let here = |one: &&losses::LossStretch| {
+            let reach = 4.0 / scale.density();
+            (one.from - reach..=one.to + reach).contains(&at)
+        };
+        let found = record.losses.of_lane(&of).filter(here);
+        found.map(|one| one.words(&record.metadata)).collect()
+    });
+    response.clone().on_hover_ui_at_pointer(|ui| {
+        for line in lost {
+            ui.label(RichText::new(line).color(tokens.warning));
         }
-        None => {
-            ui.label(
-                RichText::new(moment(at))
-                    .font(code(text::CODE))
-                    .color(tokens.weak),
-            );
+        match found {
+            Some((of, words)) => {
+                ui.label(RichText::new(of.label(record)).color(tokens.strong));
+                for line in words {
+                    ui.label(RichText::new(line).font(code(text::CODE)));
+                }
+            }
+            None => {
+                ui.label(
+                    RichText::new(moment(at))
+                        .font(code(text::CODE))
+                        .color(tokens.weak),
+                );
+            }
         }
     });
 }

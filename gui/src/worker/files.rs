@@ -16,7 +16,7 @@ use super::mail::{Mail, Message, spawn};
 use crate::document::Edited;
 use crate::purpose::{Purpose, exports};
 use crate::sidecar::{Sidecar, sidecar_path};
-use crate::timeline::Opened;
+use crate::timeline::{Losses, Opened};
 use crate::{Error, Result};
 
 /// Opens the desktop's file dialog; without one, the reply is that no file was chosen.
@@ -172,6 +172,18 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     std::fs::rename(&temporary, path).map_err(failed)
 }
 
+/// Reads the losses of a recording.
+pub(crate) fn read_losses(mail: &Mail, path: PathBuf) {
+    let mail = mail.clone();
+    spawn("read losses", move || {
+        let losses = Recording::open(&path).and_then(|recording| {
+            let clock = recording.metadata().clock;
+            Ok(Losses::of(&recording.losses()?, clock))
+        });
+        mail.send(Message::Losses(path, losses.map_err(Error::from)));
+    });
+}
+
 /// Reads a recording and builds its index. No message is sent once it is stopped.
 pub(crate) fn open_recording(mail: &Mail, path: PathBuf, stop: StopFlag) {
     let mail = mail.clone();
@@ -228,12 +240,14 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -
         )
     };
     notes.extend(troubles.iter().map(ToString::to_string));
+    let stretches = Losses::of(&losses, metadata.clock);
     Ok(Opened {
         path: path.to_path_buf(),
         metadata,
         index,
         bytes,
         lost: losses.iter().map(|loss| loss.count).sum(),
+        losses: stretches,
         totals: totals.added_up,
         notes,
     })

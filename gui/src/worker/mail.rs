@@ -21,7 +21,9 @@ use crate::catalogue::Catalogue;
 use crate::document::Edited;
 use crate::graph::Scene;
 use crate::sidecar::Sidecar;
-use crate::timeline::Opened;
+use crate::statistics::StatisticsKey;
+use crate::statistics::rows::StatisticsRow;
+use crate::timeline::{Losses, Opened};
 
 /// A message from a worker to the window.
 #[derive(Debug)]
@@ -79,6 +81,10 @@ pub enum Message {
     SessionWritten(PathBuf, Edited, Result<(), Error>),
     /// Progress of reading a recording: samples so far, and in total.
     RecordingProgress(u64, u64),
+    /// The rows of the table of statistics, with the contents that they answer.
+    Statistics(StatisticsKey, Vec<StatisticsRow>),
+    /// The losses of the recording of a run that has ended, with their times.
+    Losses(PathBuf, Result<Losses, Error>),
     /// A recording that was read.
     Recording(PathBuf, Result<Box<Opened>, Error>),
     /// The path chosen in the desktop's file dialog, if any.

@@ -1,0 +1,132 @@
+//! The table of statistics: one row per instrument and function, sorted by any column, filtered, and
+//! limited to the range between the markers of the timeline.
+//!
+//! `rows` computes it on a thread, `pane` draws it.
+
+pub(crate) mod pane;
+pub mod rows;
+
+use std::cmp::Ordering;
+
+use rows::StatisticsRow;
+
+/// State of the pane.
+#[derive(Debug, Default)]
+pub struct Statistics {
+    /// Text of the filter.
+    pub filter: String,
+    /// The column that orders the rows, largest first unless `ascending`.
+    pub column: Column,
+    /// True if the smallest value is first.
+    pub ascending: bool,
+    /// The computed rows.
+    pub rows: Vec<StatisticsRow>,
+    /// The contents that `rows` answers.
+    pub(crate) answered: Option<StatisticsKey>,
+    /// The contents being computed.
+    pub(crate) requested: Option<StatisticsKey>,
+}
+
+/// Contents of the table: the recording, the ticks, and the number of samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatisticsKey {
+    pub(crate) recording: u64,
+    pub(crate) ticks: (u64, u64),
+    pub(crate) samples: u64,
+}
+
+/// A column of the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Column {
+    /// Name of the function.
+    Function,
+    /// Name of the instrument.
+    Instrument,
+    /// Number of samples or hits.
+    #[default]
+    Count,
+    /// Samples per second.
+    Rate,
+    /// Sum of the values.
+    Sum,
+    /// Mean of the values.
+    Mean,
+    /// Median.
+    P50,
+    /// 90th percentile.
+    P90,
+    /// 99th percentile.
+    P99,
+    /// Maximum.
+    Max,
+    /// Sum of durations as a share of the time.
+    Share,
+}
+
+impl Column {
+    /// All columns from left to right, with their titles.
+    pub const ALL: [(Self, &'static str); 11] = [
+        (Self::Function, "function"),
+        (Self::Instrument, "instrument"),
+        (Self::Count, "count"),
+        (Self::Rate, "per second"),
+        (Self::Sum, "sum"),
+        (Self::Mean, "mean"),
+        (Self::P50, "p50"),
+        (Self::P90, "p90"),
+        (Self::P99, "p99"),
+        (Self::Max, "max"),
+        (Self::Share, "of time"),
+    ];
+
+    /// Returns the number of a row in this column; `None` for names and where there is no value.
+    fn number(self, row: &StatisticsRow) -> Option<f64> {
+        let values = row.values;
+        let percentile = |place: usize| Some(*values?.percentiles.get(place)? as f64);
+        match self {
+            Self::Function | Self::Instrument => None,
+            Self::Count => Some(row.count as f64),
+            Self::Rate => Some(row.rate),
+            Self::Sum => Some(values?.sum),
+            Self::Mean => Some(values?.mean),
+            Self::P50 => percentile(0),
+            Self::P90 => percentile(1),
+            Self::P99 => percentile(2),
+            Self::Max => Some(values?.max as f64),
+            Self::Share => values?.share,
+        }
+    }
+
+    fn compare(self, a: &StatisticsRow, b: &StatisticsRow) -> Ordering {
+        match self {
+            Self::Function => b.function.cmp(&a.function),
+            Self::Instrument => b.instrument.cmp(&a.instrument),
+            _ => {
+                let number = |row| self.number(row).unwrap_or(f64::NEG_INFINITY);
+                number(a).total_cmp(&number(b))
+            }
+        }
+    }
+}
+
+impl Statistics {
+    /// Returns the rows that match the filter, in the chosen order.
+    #[must_use]
+    pub fn shown(&self) -> Vec<&StatisticsRow> {
+        let wanted = self.filter.trim().to_lowercase();
+        let matches = |row: &&StatisticsRow| {
+            row.function.to_lowercase().contains(&wanted)
+                || row.instrument.to_lowercase().contains(&wanted)
+        };
+        let mut shown: Vec<&StatisticsRow> = self.rows.iter().filter(matches).collect();
+        shown.sort_by(|a, b| {
+            let order = self.column.compare(a, b);
+            if self.ascending {
+                order
+            } else {
+                order.reverse()
+            }
+        });
+        shown
+    }
+}

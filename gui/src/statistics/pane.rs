@@ -1,0 +1,281 @@
+//! Draws the table of statistics.
+
+use egui::accesskit::Role;
+use egui::{Rect, RichText, ScrollArea, Sense, TextEdit, Ui, pos2, vec2};
+use gilk_engine::InstrumentId;
+use gilk_engine::cfg::BlockIndex;
+use gilk_samples::Meaning;
+use gilk_samples::chart::scale;
+use gilk_samples::metadata::Clock;
+
+use super::rows::StatisticsRow;
+use super::{Column, Statistics, StatisticsKey};
+use crate::command::Command;
+use crate::state::State;
+use crate::theme::{Tokens, code, prose, space, text};
+use crate::timeline::scale::{length, tick};
+use crate::widgets;
+
+/// Width of a column of numbers in points.
+const NUMBER: f32 = 82.0;
+/// Width of the instrument's column in points.
+const INSTRUMENT: f32 = 130.0;
+
+/// Draws the pane's header, next to its tab.
+pub(crate) fn header(ui: &mut Ui, state: &State) {
+    let Some(clock) = state.timeline.record.as_ref().map(|one| one.metadata.clock) else {
+        return;
+    };
+    let table = &state.statistics;
+    for (label, separator) in [("Copy CSV", ','), ("Copy text", '\t')] {
+        if ui.button(label).clicked() {
+            ui.ctx().copy_text(copied(&table.shown(), clock, separator));
+        }
+    }
+    let words = match state.timeline.span() {
+        Some((a, b)) => format!("A to B: {}", length(b - a)),
+        None => "whole recording; Shift and drag on the timeline selects a range".to_owned(),
+    };
+    let weak = Tokens::of(ui).weak;
+    ui.add(egui::Label::new(RichText::new(words).small().color(weak)).truncate());
+}
+
+/// Returns the contents that the table should have now, if there is a recording.
+pub(crate) fn wanted(state: &State) -> Option<StatisticsKey> {
+    let record = state.timeline.record.as_ref()?;
+    let clock = record.metadata.clock;
+    let (a, b) = state.timeline.span().unwrap_or((0.0, record.duration));
+    let from = tick(clock, a);
+    Some(StatisticsKey {
+        recording: state.timeline.opened(),
+        ticks: (from, tick(clock, b).max(from + 1)),
+        samples: record.index.look().samples(),
+    })
+}
+
+/// Draws the table.
+pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
+    let tokens = Tokens::of(ui);
+    let Some(record) = &state.timeline.record else {
+        widgets::empty(
+            ui,
+            "No samples yet",
+            "Run the session or open a recording to see a row per instrument and function.",
+        );
+        return;
+    };
+    let (clock, lost) = (record.metadata.clock, record.lost);
+    if lost > 0 {
+        let words = format!(
+            "{} hits were lost in the whole run. The rows count what arrived.",
+            widgets::grouped(lost)
+        );
+        widgets::inset(ui, |ui| {
+            ui.label(RichText::new(words).small().color(tokens.warning))
+        });
+    }
+    let table = &mut state.statistics;
+    widgets::inset(ui, |ui| {
+        let field = TextEdit::singleline(&mut table.filter)
+            .hint_text("Filter: function or instrument")
+            .desired_width(f32::INFINITY);
+        widgets::named(ui.add(field), Role::TextInput, "Filter statistics");
+    });
+    let widths = widths(ui.available_width());
+    ui.spacing_mut().item_spacing.y = 0.0;
+    ScrollArea::horizontal()
+        .id_salt("statistics")
+        .auto_shrink(false)
+        .show(ui, |ui| {
+            titles(ui, table, &widths);
+            let shown = table.shown();
+            let mut chosen = None;
+            ScrollArea::vertical()
+                .id_salt("statistics rows")
+                .auto_shrink(false)
+                .show_rows(ui, space::ROW, shown.len(), |ui, range| {
+                    for row in shown.get(range).unwrap_or_default() {
+                        if line(ui, row, &widths, clock) {
+                            chosen = row.lanes.first().copied();
+                        }
+                    }
+                });
+            if let Some(id) = chosen {
+                go_to(&mut state.timeline, id, commands);
+            }
+        });
+}
+
+/// Selects a lane on the timeline, and opens its block.
+fn go_to(timeline: &mut crate::timeline::Timeline, id: u64, commands: &mut Vec<Command>) {
+    timeline.chosen = Some(id);
+    let record = timeline.record.as_ref();
+    let place = InstrumentId::unpack(id).and_then(|id| {
+        let mut functions = record?.metadata.functions.iter();
+        let function = functions.find(|function| function.major == id.major)?;
+        Some((function.name.clone(), BlockIndex(id.block)))
+    });
+    commands.extend(place.map(|(name, block)| Command::OpenNamed(name, Some(block))));
+}
+
+/// Returns the widths of the columns: the function has what the others leave.
+fn widths(room: f32) -> [f32; Column::ALL.len()] {
+    let numbers = (Column::ALL.len() - 2) as f32 * NUMBER;
+    Column::ALL.map(|(column, _)| match column {
+        Column::Function => (room - numbers - INSTRUMENT - 2.0 * space::PANEL).max(180.0),
+        Column::Instrument => INSTRUMENT,
+        _ => NUMBER,
+    })
+}
+
+fn cells(rect: Rect, widths: &[f32]) -> impl Iterator<Item = Rect> {
+    let mut left = rect.left() + space::PANEL;
+    widths.iter().map(move |&width| {
+        let cell = Rect::from_min_max(pos2(left, rect.top()), pos2(left + width, rect.bottom()));
+        left += width;
+        cell
+    })
+}
+
+fn titles(ui: &mut Ui, table: &mut Statistics, widths: &[f32]) {
+    let tokens = Tokens::of(ui);
+    let width = widths.iter().sum::<f32>() + 2.0 * space::PANEL;
+    let (rect, _) = ui.allocate_exact_size(vec2(width, space::ROW), Sense::hover());
+    ui.painter().rect_filled(rect, 0.0, tokens.bar);
+    for ((column, title), cell) in Column::ALL.into_iter().zip(cells(rect, widths)) {
+        let id = egui::Id::unique("statistics column").with(title);
+        let response = ui.interact(cell, id, Sense::click());
+        let chosen = table.column == column;
+        let name = format!("sort by {title}");
+        let response = widgets::chosen(response, Role::ColumnHeader, chosen, &name);
+        let color = if chosen || response.hovered() {
+            tokens.strong
+        } else {
+            tokens.weak
+        };
+        draw(ui, cell, column, title.to_owned(), color, false);
+        if chosen {
+            // A line above the smallest values or below the largest, whichever are first.
+            let y = if table.ascending {
+                cell.top() + 1.0
+            } else {
+                cell.bottom() - 1.0
+            };
+            let line = egui::Stroke::new(2.0, tokens.accent);
+            ui.painter()
+                .hline(cell.shrink(space::TIGHT).x_range(), y, line);
+        }
+        if response.clicked() {
+            table.ascending = chosen && !table.ascending;
+            table.column = column;
+        }
+    }
+}
+
+/// Draws a row. Returns whether it was clicked.
+fn line(ui: &mut Ui, row: &StatisticsRow, widths: &[f32], clock: Clock) -> bool {
+    let tokens = Tokens::of(ui);
+    let width = widths.iter().sum::<f32>() + 2.0 * space::PANEL;
+    let (rect, response) = ui.allocate_exact_size(vec2(width, space::ROW), Sense::click());
+    let words = format!(
+        "{} {}: {}",
+        row.function,
+        row.instrument,
+        widgets::grouped(row.count)
+    );
+    let response = widgets::named(response, Role::Row, &words);
+    if response.hovered() {
+        ui.painter().rect_filled(rect, 0.0, tokens.hover);
+    }
+    for ((column, _), cell) in Column::ALL.into_iter().zip(cells(rect, widths)) {
+        let color = if column == Column::Instrument {
+            tokens.weak
+        } else {
+            tokens.text
+        };
+        draw(ui, cell, column, cell_text(row, column, clock), color, true);
+    }
+    let lanes = widgets::counted(row.lanes.len(), "lane");
+    let hint = format!(
+        "{} · {} · {lanes}; click to go to the block",
+        row.function, row.instrument
+    );
+    response.on_hover_text(hint).clicked()
+}
+
+fn draw(ui: &Ui, cell: Rect, column: Column, words: String, color: egui::Color32, numbers: bool) {
+    let name = matches!(column, Column::Function | Column::Instrument);
+    let font = if numbers {
+        code(text::SMALL)
+    } else {
+        prose(text::SMALL)
+    };
+    let room = cell.width() - space::SMALL;
+    let galley = widgets::truncated(ui.painter(), words, font, color, room);
+    let left = if name {
+        cell.left()
+    } else {
+        cell.right() - galley.size().x - 2.0
+    };
+    let at = pos2(left, cell.center().y - galley.size().y / 2.0);
+    ui.painter().galley(at, galley, color);
+}
+
+/// Formats a cell for people.
+fn cell_text(row: &StatisticsRow, column: Column, clock: Clock) -> String {
+    match (column, column.number(row)) {
+        (Column::Function, _) => row.function.clone(),
+        (Column::Instrument, _) => row.instrument.clone(),
+        (_, None) => String::new(),
+        (Column::Count, _) => widgets::grouped(row.count),
+        (Column::Rate, Some(rate)) if rate < 10.0 => format!("{rate:.2}"),
+        (Column::Rate, Some(rate)) => widgets::grouped(rate.round() as u64),
+        (Column::Share, Some(share)) => format!("{:.2} %", 100.0 * share),
+        (_, Some(value)) if row.meaning == Meaning::Duration => {
+            length(value / clock.hz.max(1) as f64)
+        }
+        (Column::Mean, Some(mean)) => scale::mean(mean, &row.unit, &clock),
+        (_, Some(value)) => widgets::grouped(value.round() as u64),
+    }
+}
+
+/// Returns the table as text: names and plain numbers, durations in nanoseconds.
+fn copied(rows: &[&StatisticsRow], clock: Clock, separator: char) -> String {
+    let quoted = |text: &str| match text.contains([separator, '"']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    };
+    let join = |cells: Vec<String>| {
+        cells
+            .iter()
+            .map(|cell| quoted(cell))
+            .collect::<Vec<_>>()
+            .join(&separator.to_string())
+    };
+    let titles = Column::ALL.map(|(_, title)| title.to_owned()).to_vec();
+    let mut lines = vec![join([titles, vec!["unit".to_owned()]].concat())];
+    for row in rows {
+        let duration = row.meaning == Meaning::Duration;
+        let mut cells: Vec<String> = Column::ALL
+            .into_iter()
+            .map(|(column, _)| match (column, column.number(row)) {
+                (Column::Function, _) => row.function.clone(),
+                (Column::Instrument, _) => row.instrument.clone(),
+                (_, None) => String::new(),
+                (Column::Count, Some(_)) => row.count.to_string(),
+                (Column::Rate | Column::Share, Some(value)) => format!("{value:.6}"),
+                (_, Some(value)) if duration => {
+                    format!("{:.0}", value * 1e9 / clock.hz.max(1) as f64)
+                }
+                (_, Some(value)) => format!("{value}"),
+            })
+            .collect();
+        cells.push(if duration {
+            "ns".to_owned()
+        } else {
+            row.unit.clone()
+        });
+        lines.push(join(cells));
+    }
+    lines.join("\n") + "\n"
+}
