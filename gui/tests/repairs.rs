@@ -1,5 +1,5 @@
-//! What a person does, and what must not happen then: changes lost, an instrument at another hook,
-//! text in another file, a value changed without a word.
+//! Tests that a user's work stays as it is: changes are not lost, an instrument is at the hook where
+//! it was dropped, and no value changes in silence.
 
 #![allow(
     clippy::unwrap_used,

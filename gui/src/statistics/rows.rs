@@ -28,10 +28,10 @@ pub struct StatisticsRow {
     pub values: Option<ValueStatistics>,
 }
 
-/// Statistics of values.
+/// Sum, mean, percentiles and maximum of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValueStatistics {
-    /// Sum.
+    /// Total of the values, in their unit.
     pub sum: f64,
     /// Arithmetic mean.
     pub mean: f64,
