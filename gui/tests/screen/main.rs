@@ -49,8 +49,17 @@ fn open(screen: &mut Screen, letters: &str, name: &str) {
 
 /// Fills in the path dialog.
 fn answer(screen: &mut Screen, path: &Path, verb: &str) {
+    let confirmed = match path.parent() {
+        _ if verb != "Save" => None,
+        Some(folder) if !folder.exists() => Some("Create folder and save"),
+        _ if path.exists() => Some("Replace file"),
+        _ => None,
+    };
     screen.fill("Path", &path.to_string_lossy());
     screen.click(verb);
+    if let Some(button) = confirmed {
+        screen.click(button);
+    }
     screen.gone("Browse…");
 }
 
