@@ -9,6 +9,8 @@ use egui::{
     Response, RichText, Sense, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2,
 };
 
+pub(crate) use gilk_samples::chart::scale::grouped;
+
 use crate::command::Command;
 use crate::icons::Icon;
 use crate::theme::{Tokens, prose, space, text};
@@ -200,19 +202,6 @@ pub(crate) fn drop_place(ui: &Ui, painter: &Painter, rect: Rect, name: &str, wor
         tokens.strong,
     );
     over
-}
-
-/// Formats a number with commas between groups of three digits.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Formats a count of things: `1 block`, `2 blocks`, `3 patches`.

@@ -8,7 +8,7 @@ use gilk_samples::Meaning;
 use gilk_samples::index::Owner;
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::record::ALL_CPUS;
-use gilk_samples::recording::{Loss, LossCause};
+use gilk_samples::recording::{Loss, LossCause, RowKind};
 
 use super::scale::{Scale, length};
 use super::stack::LaneRow;
@@ -62,7 +62,7 @@ impl Losses {
         if count == 0 {
             return;
         }
-        let key = (cpu, number(cause));
+        let key = (cpu, RowKind::Loss(cause).number());
         let last = self.last.get(&key).copied();
         let last = last.and_then(|place| self.stretches.get_mut(place));
         if let Some(last) = last.filter(|last| at - last.to <= GAP) {
@@ -96,16 +96,6 @@ impl Losses {
             let in_place = one.to >= info.launch && one.from <= info.splash;
             of_meaning && of_cpu && in_place && info.delivers.is_samples()
         })
-    }
-}
-
-const fn number(cause: LossCause) -> u8 {
-    match cause {
-        LossCause::RingFull => 1,
-        LossCause::Unmatched => 2,
-        LossCause::RingOff => 3,
-        LossCause::Overwritten => 4,
-        LossCause::Overtaken => 5,
     }
 }
 

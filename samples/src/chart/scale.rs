@@ -146,11 +146,15 @@ fn three_digits(value: f64) -> String {
     }
 }
 
-/// Formats a number with thin spaces between its thousands.
+/// Formats a number with commas between its thousands.
 #[must_use]
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
+pub fn grouped(number: impl Into<i128>) -> String {
+    let number = number.into();
+    let digits = number.unsigned_abs().to_string();
     let mut out = String::with_capacity(digits.len() * 2);
+    if number < 0 {
+        out.push('-');
+    }
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place).is_multiple_of(3) {
             out.push(',');

@@ -233,7 +233,7 @@ impl Canvas<'_> {
     fn losses(&mut self, words: &str, top: f64) {
         let right = self.left + self.width;
         self.line((24.0, top), (right, top), format_args!("stroke=\"{GRID}\""));
-        let total = self.chart.losses.iter().map(|loss| loss.count).sum();
+        let total: u64 = self.chart.losses.iter().map(|loss| loss.count).sum();
         self.text(
             38.0,
             top + 19.0,

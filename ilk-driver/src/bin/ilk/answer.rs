@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use gilk_engine::{Addr, Image};
+use gilk_samples::chart::scale::grouped;
 use gilk_samples::totals::{TotalBucket, TotalValue};
 use ilk_driver::script::Place;
 
@@ -84,7 +85,7 @@ impl Printer<'_> {
             TotalValue::Values(values, others) => {
                 let _infallible = writeln!(out, "  {place}");
                 for (value, count) in values {
-                    let count = grouped((*count).into());
+                    let count = grouped(*count);
                     let _infallible = writeln!(out, "{count:>16}  {}", self.value(*value));
                 }
                 match others {
@@ -92,14 +93,14 @@ impl Printer<'_> {
                     others => writeln!(
                         out,
                         "{:>16}  of other values, which the table could not keep apart",
-                        grouped((*others).into())
+                        grouped(*others)
                     ),
                 }
             }
             TotalValue::Buckets(buckets) => {
                 let total: u64 = buckets.iter().map(|bucket| bucket.count).sum();
                 let noun = if total == 1 { "value" } else { "values" };
-                let total = grouped(total.into());
+                let total = grouped(total);
                 let _infallible = writeln!(out, "  {place}: {total} {noun}");
                 self.histogram(out, buckets);
                 Ok(())
@@ -123,7 +124,7 @@ impl Printer<'_> {
                 (None, Some(to)) => format!("up to {}", self.amount(to)),
                 (None, None) => "all".to_owned(),
             };
-            let count = grouped(bucket.count.into());
+            let count = grouped(bucket.count);
             let line = format!("{count:>16}  {range:<24} {bar}");
             let _infallible = writeln!(out, "{}", line.trim_end());
         }
@@ -185,22 +186,6 @@ fn weight(value: &TotalValue) -> f64 {
 
 fn is_zero(value: &TotalValue) -> bool {
     matches!(value, TotalValue::Nothing) || weight(value) == 0.0
-}
-
-/// Returns a number with a comma for each thousand.
-pub(crate) fn grouped(number: i128) -> String {
-    let digits = number.unsigned_abs().to_string();
-    let mut out = String::new();
-    if number < 0 {
-        out.push('-');
-    }
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// Returns a number with at most three significant digits after the comma of thousands.

@@ -191,7 +191,7 @@ fn table(found: &Profiles, metadata: &Metadata) -> String {
                 .instruments
                 .iter()
                 .map(|profile| profile.values.count)
-                .sum()
+                .sum::<u64>()
         ),
         seconds(found.span.0),
         seconds(found.span.1)
