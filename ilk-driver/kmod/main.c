@@ -244,3 +244,4 @@ module_init(ilk_init);
 module_exit(ilk_exit);
 MODULE_DESCRIPTION("Splices in the text of a running kernel, for the GILK workbench");
 MODULE_LICENSE("Dual MIT/GPL");
+MODULE_VERSION(__stringify(ILK_ABI_VERSION));	/* /sys/module/ilk/version, which `ilk doctor` reads */

@@ -2,11 +2,14 @@
 //!
 //! [`protocol`] defines the messages between client and agent; [`agent`] runs on the target as
 //! root; `client` serves the window and the terminal program and needs no privilege; `lab` boots a
-//! kernel in QEMU; `saved` reads kernels from files; `sources` maps code to source lines; `script` reads one-line scripts.
+//! kernel in QEMU; `saved` reads kernels from files; `sources` maps code to source lines; `doctor` examines a machine
+//! before anything is installed on it; `script` reads one-line scripts.
 
 pub mod agent;
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "client")]
+pub mod doctor;
 mod error;
 pub mod interrupt;
 #[cfg(feature = "client")]

@@ -1,7 +1,7 @@
 //! Builds an image from its parts.
 
 use super::bounds::Bounds;
-use super::faulting::{handles_faults, is_checked};
+use super::faulting::{faults_were_compared, handles_faults};
 use super::file::Boot;
 use super::modules::{Module, ModuleParts};
 use super::tables::BugLayout;
@@ -148,7 +148,7 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     let build_id = build_id.and_then(notes::build_id).map(<[u8]>::to_vec);
     Ok(Image {
         release: parts.release.clone(),
-        faults_are_known: is_checked(&parts.release),
+        faults_are_known: faults_were_compared(&parts.release),
         live,
         texts,
         extent: bounds.kernel,

@@ -71,8 +71,10 @@ const AROUND: [&str; 8] = [
 /// The kernels, by major and minor number, whose functions of a fault were compared with these lists.
 const CHECKED: [(u32, u32); 4] = [(6, 1), (6, 12), (7, 2), (7, 3)];
 
-/// Returns whether the lists were compared with a kernel of this release's series.
-pub(crate) fn is_checked(release: &str) -> bool {
+/// Returns whether the lists of functions that handle faults were compared with a kernel of this release's series
+/// (`uname -r`). Reads of memory are refused on other kernels, by the rule `unknown-kernel`.
+#[must_use]
+pub fn faults_were_compared(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let mut number = || numbers.next()?.parse::<u32>().ok();
     let series = number().zip(number());
@@ -100,7 +102,7 @@ mod tests {
             "7.3.4",
             "6.12",
         ] {
-            assert!(is_checked(release), "{release}");
+            assert!(faults_were_compared(release), "{release}");
         }
         for release in [
             "6.10.0",
@@ -111,7 +113,7 @@ mod tests {
             "",
             "x.1",
         ] {
-            assert!(!is_checked(release), "{release}");
+            assert!(!faults_were_compared(release), "{release}");
         }
     }
 

@@ -22,6 +22,7 @@ mod sweep;
 mod tables;
 mod weak;
 
+pub use faulting::faults_were_compared;
 pub use file::FileParts;
 pub use modules::ModuleParts;
 

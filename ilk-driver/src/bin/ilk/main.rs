@@ -10,6 +10,8 @@ mod coverage;
 #[cfg(feature = "client")]
 mod diff;
 #[cfg(feature = "client")]
+mod doctor;
+#[cfg(feature = "client")]
 mod dump;
 #[cfg(feature = "client")]
 mod export;
@@ -132,6 +134,8 @@ enum Command {
     #[cfg(feature = "client")]
     Dump(dump::Dump),
     #[cfg(feature = "client")]
+    Doctor(doctor::Doctor),
+    #[cfg(feature = "client")]
     Help(help::Help),
 }
 
@@ -148,6 +152,8 @@ impl Command {
             Self::Latency(latency) => return latency.run(),
             #[cfg(feature = "client")]
             Self::Callers(callers) => return callers.run(),
+            #[cfg(feature = "client")]
+            Self::Doctor(doctor) => return doctor.run(),
             Self::Agent(agent) => agent.run(),
             #[cfg(feature = "client")]
             Self::Lab(lab) => lab.run(),
