@@ -2,7 +2,7 @@
 
 use gilk_engine::kernel::faults_were_compared;
 
-use super::{Machine, Verdict};
+use super::{Judgement, Machine};
 
 /// The source of the module's table of symbols, which says what a kernel must have.
 const SYMBOLS: &str = include_str!("../../kmod/symbols.c");
@@ -18,12 +18,12 @@ const ANOTHER: &str = "# no command mends this: boot a kernel of your distributi
 const MEMORY_MB: u64 = 256;
 
 /// The architecture is that of x86-64 in 64-bit mode.
-pub(super) fn processor(machine: &Machine) -> Option<Verdict> {
+pub(super) fn processor(machine: &Machine) -> Option<Judgement> {
     let is_long = machine.has_flag("lm");
     Some(if is_long {
-        Verdict::fine("x86-64")
+        Judgement::fine("x86-64")
     } else {
-        Verdict::fault(
+        Judgement::fault(
             "not an x86-64 processor in 64-bit mode: GILK decodes and encodes that instruction set alone",
             &[],
         )
@@ -31,17 +31,17 @@ pub(super) fn processor(machine: &Machine) -> Option<Verdict> {
 }
 
 /// The kernel's series is one whose handlers of faults were compared.
-pub(super) fn release(machine: &Machine) -> Option<Verdict> {
+pub(super) fn release(machine: &Machine) -> Option<Judgement> {
     let Some(release) = machine.release() else {
-        return Some(Verdict::fault(
+        return Some(Judgement::fault(
             "/proc/sys/kernel/osrelease cannot be read: is this Linux, with /proc mounted?",
             &["mount -t proc proc /proc"],
         ));
     };
     Some(if faults_were_compared(&release) {
-        Verdict::fine(format!("Linux {release}"))
+        Judgement::fine(format!("Linux {release}"))
     } else {
-        Verdict::warning(
+        Judgement::warning(
             format!(
                 "Linux {release}: its handlers of faults were not compared with the lists of this version, so \
                  instruments that read kernel memory are refused (rule unknown-kernel)"
@@ -52,13 +52,13 @@ pub(super) fn release(machine: &Machine) -> Option<Verdict> {
 }
 
 /// No lockdown forbids to write kernel text.
-pub(super) fn lockdown(machine: &Machine) -> Option<Verdict> {
+pub(super) fn lockdown(machine: &Machine) -> Option<Judgement> {
     let Some(modes) = machine.text("/sys/kernel/security/lockdown") else {
-        return Some(Verdict::fine("this kernel has no lockdown"));
+        return Some(Judgement::fine("this kernel has no lockdown"));
     };
     let active = modes.split(['[', ']']).nth(1).unwrap_or("none");
     if active == "none" {
-        return Some(Verdict::fine("none"));
+        return Some(Judgement::fine("none"));
     }
     let what = format!(
         "the kernel is locked down ({active}): it lets no program change its text, signed or not, and the module \
@@ -70,7 +70,7 @@ pub(super) fn lockdown(machine: &Machine) -> Option<Verdict> {
         .bytes(variable)
         .is_some_and(|bytes| bytes.last() == Some(&1));
     Some(if is_secure {
-        Verdict::fault(
+        Judgement::fault(
             format!("{what}; Secure Boot is on, and distributions lock the kernel down then"),
             &[
                 "mokutil --sb-state                                    # shows that it is on",
@@ -78,7 +78,7 @@ pub(super) fn lockdown(machine: &Machine) -> Option<Verdict> {
             ],
         )
     } else {
-        Verdict::fault(
+        Judgement::fault(
             format!("{what}; Secure Boot is not on, so the command line or a policy requests it"),
             &[
                 "grep -o 'lockdown=[a-z]*' /proc/cmdline               # remove it from the boot loader, and reboot",
@@ -88,9 +88,9 @@ pub(super) fn lockdown(machine: &Machine) -> Option<Verdict> {
 }
 
 /// The kernel has the functions and tables that the module finds by name.
-pub(super) fn symbols(machine: &Machine) -> Option<Verdict> {
+pub(super) fn symbols(machine: &Machine) -> Option<Judgement> {
     let Some(list) = machine.text("/proc/kallsyms") else {
-        return Some(Verdict::fault(
+        return Some(Judgement::fault(
             "/proc/kallsyms does not exist: the kernel was built without CONFIG_KALLSYMS",
             &[ANOTHER],
         ));
@@ -113,9 +113,9 @@ pub(super) fn symbols(machine: &Machine) -> Option<Verdict> {
         .chain((!has_allocator).then_some("execmem_alloc"));
     let missing: Vec<&str> = missing.collect();
     Some(if missing.is_empty() {
-        Verdict::fine(format!("all {} that the module needs", wanted.len() + 1))
+        Judgement::fine(format!("all {} that the module needs", wanted.len() + 1))
     } else {
-        Verdict::fault(
+        Judgement::fault(
             format!(
                 "the kernel has no {}, which the module needs; it was built without kprobes, the function tracer or \
                  CONFIG_KALLSYMS_ALL, or is newer than this version of the module",
@@ -142,31 +142,31 @@ pub(super) fn required(source: &str) -> Vec<Vec<&str>> {
 }
 
 /// The kernel reports addresses of its symbols to root.
-pub(super) fn addresses(machine: &Machine) -> Option<Verdict> {
+pub(super) fn addresses(machine: &Machine) -> Option<Judgement> {
     let hidden = machine
         .text("/proc/sys/kernel/kptr_restrict")
         .is_some_and(|text| text == "2");
     if hidden {
-        return Some(Verdict::fault(
+        return Some(Judgement::fault(
             "kernel.kptr_restrict is 2: /proc/kallsyms has no addresses, for root neither",
             &["sudo sysctl kernel.kptr_restrict=1"],
         ));
     }
     if !machine.exists("/proc/kcore") {
-        return Some(Verdict::fault(
+        return Some(Judgement::fault(
             "/proc/kcore does not exist: the kernel was built without CONFIG_PROC_KCORE, and its text cannot be read",
             &[ANOTHER],
         ));
     }
-    Some(Verdict::fine("readable by root"))
+    Some(Judgement::fine("readable by root"))
 }
 
 /// The kernel describes its types.
-pub(super) fn types(machine: &Machine) -> Option<Verdict> {
+pub(super) fn types(machine: &Machine) -> Option<Judgement> {
     Some(if machine.exists("/sys/kernel/btf/vmlinux") {
-        Verdict::fine("described by the kernel (BTF)")
+        Judgement::fine("described by the kernel (BTF)")
     } else {
-        Verdict::warning(
+        Judgement::warning(
             "the kernel was built without CONFIG_DEBUG_INFO_BTF: instruments cannot name fields or types",
             &[],
         )
@@ -174,7 +174,7 @@ pub(super) fn types(machine: &Machine) -> Option<Verdict> {
 }
 
 /// The TSC counts at one rate, also while a CPU sleeps, and the kernel trusts it.
-pub(super) fn clock(machine: &Machine) -> Option<Verdict> {
+pub(super) fn clock(machine: &Machine) -> Option<Judgement> {
     let missing: Vec<&str> = ["constant_tsc", "nonstop_tsc"]
         .into_iter()
         .filter(|flag| !machine.has_flag(flag))
@@ -186,12 +186,12 @@ pub(super) fn clock(machine: &Machine) -> Option<Verdict> {
             missing.join(" and ")
         );
         return Some(if is_guest {
-            Verdict::warning(
+            Judgement::warning(
                 what,
                 &["qemu-system-x86_64 -cpu host,+invtsc …   # at the virtual machine's host"],
             )
         } else {
-            Verdict::warning(what, &[])
+            Judgement::warning(what, &[])
         });
     }
     let folder = "/sys/devices/system/clocksource/clocksource0";
@@ -199,14 +199,14 @@ pub(super) fn clock(machine: &Machine) -> Option<Verdict> {
         .text(&format!("{folder}/available_clocksource"))
         .unwrap_or_default();
     if available.split_whitespace().any(|name| name == "tsc") {
-        return Some(Verdict::fine(
+        return Some(Judgement::fine(
             "the TSC is constant and trusted by the kernel",
         ));
     }
     let current = machine
         .text(&format!("{folder}/current_clocksource"))
         .unwrap_or_default();
-    Some(Verdict::fault(
+    Some(Judgement::fault(
         format!(
             "the kernel has marked the TSC as unstable (its clock is {}): times of samples would be wrong",
             if current.is_empty() {
@@ -222,7 +222,7 @@ pub(super) fn clock(machine: &Machine) -> Option<Verdict> {
 }
 
 /// No live patch is active.
-pub(super) fn live_patches(machine: &Machine) -> Option<Verdict> {
+pub(super) fn live_patches(machine: &Machine) -> Option<Judgement> {
     let folder = "/sys/kernel/livepatch";
     let names: Vec<String> = machine
         .names(folder)
@@ -234,9 +234,9 @@ pub(super) fn live_patches(machine: &Machine) -> Option<Verdict> {
         })
         .collect();
     Some(if names.is_empty() {
-        Verdict::fine("none")
+        Judgement::fine("none")
     } else {
-        Verdict::warning(
+        Judgement::warning(
             format!(
                 "active: {}. Entries of functions that they replace cannot be hooked, and hooks elsewhere in them \
                  are not executed",
@@ -248,7 +248,7 @@ pub(super) fn live_patches(machine: &Machine) -> Option<Verdict> {
 }
 
 /// Enough memory is available for rings and patches.
-pub(super) fn memory(machine: &Machine) -> Option<Verdict> {
+pub(super) fn memory(machine: &Machine) -> Option<Judgement> {
     let text = machine.text("/proc/meminfo")?;
     let line = text
         .lines()
@@ -256,9 +256,9 @@ pub(super) fn memory(machine: &Machine) -> Option<Verdict> {
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     let mb = kib * 1024 / 1_000_000;
     Some(if mb >= MEMORY_MB {
-        Verdict::fine(format!("{mb} MB available"))
+        Judgement::fine(format!("{mb} MB available"))
     } else {
-        Verdict::warning(
+        Judgement::warning(
             format!("{mb} MB available: large sessions need some {MEMORY_MB} MB"),
             &["sudo modprobe ilk slots_log2=12                      # smaller rings"],
         )

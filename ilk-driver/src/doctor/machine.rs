@@ -20,7 +20,7 @@ pub(super) enum Family {
 }
 
 impl Machine {
-    /// The machine that this program runs on.
+    /// The machine that executes this program.
     #[must_use]
     pub fn this() -> Self {
         Self::at("/")
@@ -120,7 +120,7 @@ impl Machine {
         self.path(crate::agent::SOCKET)
     }
 
-    /// Returns whether its files are those of the running system, which can be asked more than files say.
+    /// Returns whether its files are those of the running system, which answers more than files do.
     pub(super) fn is_this(&self) -> bool {
         self.root == Path::new("/")
     }

@@ -8,7 +8,7 @@
 //! use ilk_driver::doctor::{Machine, examine};
 //!
 //! for finding in examine(&Machine::this()) {
-//!     println!("{}: {}", finding.subject, finding.verdict.text());
+//!     println!("{}: {}", finding.subject, finding.judgement.text());
 //! }
 //! ```
 
@@ -26,13 +26,13 @@ pub use machine::Machine;
 pub struct Finding {
     /// The part: `headers`, `lockdown`, `clock`, ….
     pub subject: &'static str,
-    /// The judgement.
-    pub verdict: Verdict,
+    /// Its state, and what mends it.
+    pub judgement: Judgement,
 }
 
-/// Whether a part of a machine is as GILK needs it.
+/// The state of a part of a machine, compared with what GILK needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Judgement {
     /// It is.
     Fine(String),
     /// GILK works, but less well.
@@ -51,7 +51,7 @@ pub enum Verdict {
     },
 }
 
-impl Verdict {
+impl Judgement {
     /// Returns the sentence about the state.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -95,7 +95,7 @@ impl Verdict {
 }
 
 /// A part and its check. A check of something that the machine does not have yields none.
-type Check = (&'static str, fn(&Machine) -> Option<Verdict>);
+type Check = (&'static str, fn(&Machine) -> Option<Judgement>);
 
 /// The checks, in the order in which their faults are mended.
 const CHECKS: [Check; 13] = [
@@ -120,7 +120,7 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
     let finding = |&(subject, check): &Check| {
         Some(Finding {
             subject,
-            verdict: check(machine)?,
+            judgement: check(machine)?,
         })
     };
     CHECKS.iter().filter_map(finding).collect()

@@ -3,10 +3,10 @@
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 
-use super::{Machine, Verdict};
+use super::{Judgement, Machine};
 
 /// The agent listens, and this user may connect.
-pub(super) fn agent(machine: &Machine) -> Option<Verdict> {
+pub(super) fn agent(machine: &Machine) -> Option<Judgement> {
     let socket = machine.socket();
     // A socket of files that another machine's owner sent has no listener.
     if !machine.is_this() {
@@ -15,11 +15,11 @@ pub(super) fn agent(machine: &Machine) -> Option<Verdict> {
     let shown = socket.display();
     let start = "sudo ilk agent";
     Some(match UnixStream::connect(&socket) {
-        Ok(_) => Verdict::fine(format!("listens at {shown}")),
+        Ok(_) => Judgement::fine(format!("listens at {shown}")),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            Verdict::fault(format!("no agent listens at {shown}"), &[start])
+            Judgement::fault(format!("no agent listens at {shown}"), &[start])
         }
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => Verdict::fault(
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Judgement::fault(
             format!(
                 "{shown} does not let this user connect: access is root's and that of the user who started it"
             ),
@@ -28,10 +28,12 @@ pub(super) fn agent(machine: &Machine) -> Option<Verdict> {
                 start,
             ],
         ),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Verdict::fault(
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Judgement::fault(
             format!("{shown} is left over from an agent that has ended"),
             &[start],
         ),
-        Err(error) => Verdict::fault(format!("{shown} cannot be connected to: {error}"), &[start]),
+        Err(error) => {
+            Judgement::fault(format!("{shown} cannot be connected to: {error}"), &[start])
+        }
     })
 }

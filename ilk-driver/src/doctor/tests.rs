@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Finding, Machine, Verdict, examine};
+use super::{Finding, Judgement, Machine, examine};
 use crate::agent::abi::ABI_VERSION;
 
 const RELEASE: &str = "6.1.0-56-amd64";
@@ -77,7 +77,7 @@ fn after(change: impl FnOnce(&Path)) -> Vec<Finding> {
     healthy(root.path());
     change(root.path());
     let mut findings = examine(&Machine::at(root.path()));
-    findings.retain(|finding| !matches!(finding.verdict, Verdict::Fine(_)));
+    findings.retain(|finding| !matches!(finding.judgement, Judgement::Fine(_)));
     findings
 }
 
@@ -88,11 +88,11 @@ fn single(findings: &[Finding], subject: &str, is_fault: bool) -> String {
         panic!("{findings:#?}");
     };
     assert_eq!(finding.subject, subject, "{finding:?}");
-    assert_eq!(finding.verdict.is_fault(), is_fault, "{finding:?}");
+    assert_eq!(finding.judgement.is_fault(), is_fault, "{finding:?}");
     format!(
         "{}\n{}",
-        finding.verdict.text(),
-        finding.verdict.mend().join("\n")
+        finding.judgement.text(),
+        finding.judgement.mend().join("\n")
     )
 }
 
@@ -108,7 +108,7 @@ fn an_empty_root_is_all_faults_and_no_panic() {
     assert!(
         findings
             .iter()
-            .filter(|finding| finding.verdict.is_fault())
+            .filter(|finding| finding.judgement.is_fault())
             .count()
             >= 4,
         "{findings:#?}"
@@ -150,7 +150,7 @@ fn missing_headers_name_the_package_of_the_distribution() {
             .iter()
             .find(|finding| finding.subject == "headers")
             .unwrap();
-        assert_eq!(headers.verdict.mend().first().unwrap(), command);
+        assert_eq!(headers.judgement.mend().first().unwrap(), command);
     }
 }
 
@@ -307,6 +307,6 @@ fn signatures_addresses_types_patches_memory_and_kernels_are_judged() {
     let arm = after(|root| write(root, "/proc/cpuinfo", "Features : fp asimd\n"));
     assert!(
         arm.iter()
-            .any(|finding| finding.subject == "processor" && finding.verdict.is_fault())
+            .any(|finding| finding.subject == "processor" && finding.judgement.is_fault())
     );
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use ilk_driver::doctor::{Finding, Machine, Verdict, examine};
+use ilk_driver::doctor::{Finding, Judgement, Machine, examine};
 
 /// Examine this machine and print, for each fault, the command that mends it.
 ///
@@ -36,7 +36,7 @@ impl Doctor {
         }
         let faults = findings
             .iter()
-            .filter(|finding| finding.verdict.is_fault())
+            .filter(|finding| finding.judgement.is_fault())
             .count();
         Ok(match faults {
             0 => {
@@ -63,17 +63,17 @@ impl Doctor {
 
 /// Returns a line for the state, and one for each command.
 fn block(finding: &Finding) -> String {
-    let mark = match finding.verdict {
-        Verdict::Fine(_) => "ok",
-        Verdict::Warning { .. } => "warning",
-        Verdict::Fault { .. } => "FAULT",
+    let mark = match finding.judgement {
+        Judgement::Fine(_) => "ok",
+        Judgement::Warning { .. } => "warning",
+        Judgement::Fault { .. } => "FAULT",
     };
     let mut text = format!(
         "{mark:<8}{:<14}{}\n",
         finding.subject,
-        finding.verdict.text()
+        finding.judgement.text()
     );
-    for command in finding.verdict.mend() {
+    for command in finding.judgement.mend() {
         let prompt = if command.starts_with('#') { "" } else { "$ " };
         text.push_str(&format!("{:24}{prompt}{command}\n", ""));
     }
