@@ -16,7 +16,7 @@
 //! | decisions | [`placement`] | the cheapest tactic that reaches each hook, or the rule that refuses it |
 //! | code | [`patch`] | instruments at points, copies of displaced code, exits |
 //! | schedule | [`plan`](mod@plan) | versions of patches, dependences, and batches of writes |
-//! | proof | [`verify`](mod@verify) | a [`VerifiedPlan`], the only form that can be sent to a target |
+//! | proof | [`verify`](mod@verify) | a [`VerifiedPlan`], the only form that is written to a target |
 //!
 //! `verify` shares nothing with the layers of the planner except decoding.
 //!

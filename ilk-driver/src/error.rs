@@ -144,7 +144,6 @@ pub enum Error {
         reason: String,
     },
     /// A plan was made for another target.
-    #[cfg(feature = "client")]
     #[error(
         "The plan does not fit the target: {reason}. Plan the session again with this target's \
          image."
@@ -181,7 +180,6 @@ pub enum Error {
         reason: String,
     },
     /// From the engine.
-    #[cfg(feature = "client")]
     #[error(transparent)]
     Engine(#[from] gilk_engine::Error),
     /// From recordings.

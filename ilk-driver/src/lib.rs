@@ -3,7 +3,8 @@
 //! [`protocol`] defines the messages between client and agent; [`agent`] runs on the target as
 //! root; `client` serves the window and the terminal program and needs no privilege; `lab` boots a
 //! kernel in QEMU; `saved` reads kernels from files; `sources` maps code to source lines; `doctor` examines a machine
-//! before anything is installed on it; `script` reads one-line scripts.
+//! before anything is installed on it; `script` reads one-line scripts; `writes` converts a verified plan to what the
+//! module carries out.
 
 pub mod agent;
 #[cfg(feature = "client")]
@@ -26,5 +27,6 @@ pub mod sources;
 pub mod spread;
 #[cfg(feature = "client")]
 pub mod ssh;
+pub mod writes;
 
 pub use error::{Error, Result};

@@ -1,10 +1,8 @@
 //! The memory use of this process.
 
 use std::fs;
-#[cfg(feature = "client")]
 use std::ops::ControlFlow;
 
-#[cfg(feature = "client")]
 use gilk_engine::plan::Stage;
 
 /// Makes glibc return lists of a MiB and more to the system as soon as they are freed. By default
@@ -23,7 +21,6 @@ pub fn give_back() {
 
 /// Returns a watch over a plan that makes glibc return the memory freed by a stage before the next
 /// stage allocates: for a whole kernel 130 MB when every hook has its site.
-#[cfg(feature = "client")]
 pub fn between_stages() -> impl FnMut(Stage) -> ControlFlow<()> {
     let mut last = None;
     move |stage| {

@@ -6,12 +6,15 @@
     reason = "a panic is a test's failure"
 )]
 
+use gilk_engine::layout::{CounterBank, EventCounter, Events, Gs, RuntimeLayout};
+use gilk_engine::placement::Style;
+use gilk_engine::{Addr, HookType, Span};
+use gilk_instruments::program::Event;
 use ilk_driver::protocol::{
-    ArenaWrite, Batch, Bytes, Collection, Counter, CpuLosses, Decoder, EVENTS, EventCounter,
-    EventFound, Fault, Finished, Incoming, Interval, Layout, MAGIC, MAX_COUNTERS, MAX_FRAME,
-    MAX_ITEMS, MAX_POKES, Message, OPENING_BYTES, Opening, Poke, Recovery, Refusal, RefusalKind,
-    Request, Retire, Row, Schedule, SpliceKind, Started, Strategy as Samples, Switched, Target,
-    Total, Workload, WorkloadEvent, encode,
+    Bytes, Collection, CpuLosses, Decoder, Finished, Incoming, Interval, MAGIC, MAX_FRAME,
+    MAX_ITEMS, MAX_NAME, Message, OPENING_BYTES, ObjectFile, Opening, Placed, PlanOptions,
+    PlanOutline, Refusal, RefusalKind, Request, Schedule, SessionPart, Started,
+    Strategy as Samples, Switched, Target, Total, Workload, WorkloadEvent, encode,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -20,44 +23,70 @@ fn bytes(most: usize) -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 0..most).prop_map(Bytes)
 }
 
-fn poke() -> impl Strategy<Value = Poke> {
-    let kind = prop_oneof![
-        Just(SpliceKind::Jump),
-        Just(SpliceKind::Short),
-        Just(SpliceKind::Bounce),
-        Just(SpliceKind::Trap),
-        Just(SpliceKind::Tracer)
-    ];
+fn placed() -> impl Strategy<Value = Placed> {
+    let hook = prop::sample::select(vec![
+        HookType::Pre,
+        HookType::Post,
+        HookType::Taken,
+        HookType::Untaken,
+    ]);
+    (any::<[u32; 3]>(), hook, -1e9..1e9, -1e9..1e9).prop_map(
+        |([function, block, instrument], hook, launch, splash)| Placed {
+            function,
+            block,
+            hook,
+            instrument,
+            launch,
+            splash,
+        },
+    )
+}
+
+fn part() -> impl Strategy<Value = SessionPart> {
+    let style = prop::sample::select(Style::ALL.to_vec());
+    let object = (".*", bytes(300)).prop_map(|(name, bytes)| ObjectFile { name, bytes });
     (
-        any::<[u64; 4]>(),
-        kind,
-        any::<(u8, u8)>(),
-        any::<(bool, bool)>(),
-        any::<[u8; 8]>(),
-        any::<[u8; 8]>(),
+        vec(".*", 0..5),
+        vec(placed(), 0..9),
+        vec((".*", style), 0..3),
+        vec((".*", ".*"), 0..3),
+        vec(object, 0..3),
     )
         .prop_map(
-            |(
-                [address, detour, target, host],
-                kind,
-                (rank, length),
-                (multi, remove),
-                expect,
-                write,
-            )| Poke {
-                address,
-                detour,
-                target,
-                host,
-                kind,
-                rank,
-                length,
-                multi,
-                remove,
-                expect,
-                write,
+            |(names, placements, styles, sources, objects)| SessionPart {
+                names,
+                placements,
+                styles,
+                sources,
+                objects,
             },
         )
+}
+
+fn event_counters() -> impl Strategy<Value = Vec<EventCounter>> {
+    let event = prop::sample::select(Event::ALL.to_vec());
+    let counter = (event, any::<(u32, u8)>()).prop_map(|(event, (index, width))| EventCounter {
+        event,
+        index,
+        width,
+    });
+    vec(counter, 0..9)
+}
+
+fn options() -> impl Strategy<Value = PlanOptions> {
+    let assumed = proptest::option::of(event_counters());
+    (".*", -1e9..1e9, any::<(bool, bool, u32)>(), assumed).prop_map(
+        |(release, duration, (save_all, unknown_kernel, storage_log2), assumed_events)| {
+            PlanOptions {
+                release,
+                duration,
+                save_all,
+                unknown_kernel,
+                storage_log2,
+                assumed_events,
+            }
+        },
+    )
 }
 
 fn workload() -> impl Strategy<Value = Workload> {
@@ -69,31 +98,6 @@ fn workload() -> impl Strategy<Value = Workload> {
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    let counter = any::<(u64, u32, u32, bool)>().prop_map(|(id, bank, slot, largest)| Counter {
-        id,
-        bank,
-        slot,
-        largest,
-    });
-    let row = any::<(u32, u32, u64)>().prop_map(|(offset, pushed, original)| Row {
-        offset,
-        pushed,
-        original,
-    });
-    let recovery = prop_oneof![
-        any::<u32>().prop_map(Recovery::At),
-        any::<u64>().prop_map(Recovery::Like)
-    ];
-    let fault = (any::<u32>(), recovery).prop_map(|(offset, recovery)| Fault { offset, recovery });
-    let write = (any::<u64>(), bytes(300), vec(row, 0..9), vec(fault, 0..9));
-    let write = write.prop_map(|(offset, code, rows, faults)| ArenaWrite {
-        offset,
-        code,
-        rows,
-        faults,
-    });
-    let hits = vec(any::<(u32, u32)>(), 0..9);
-    let retire = (any::<u64>(), hits).prop_map(|(address, hits)| Retire { address, hits });
     prop_oneof![
         Just(Request::Info),
         Just(Request::Kallsyms),
@@ -103,24 +107,16 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::Stop),
         any::<u64>().prop_map(Request::Ping),
         any::<(u64, u64)>().prop_map(|(address, length)| Request::Read { address, length }),
-        vec(write, 0..5).prop_map(Request::Arena),
-        (-1e9..1e9, vec(poke(), 0..20)).prop_map(|(at, pokes)| Request::Batch(Batch { at, pokes })),
-        vec(poke(), 0..20).prop_map(Request::Pokes),
-        vec(counter, 0..20).prop_map(Request::Counters),
-        vec(retire, 0..9).prop_map(Request::Retire),
+        part().prop_map(Request::Load),
+        options().prop_map(Request::Plan),
         (
-            -1e9..1e9,
             proptest::option::of(workload()),
             collection(),
             proptest::option::of(any::<u64>()),
-            (any::<u64>(), vec(any::<(u8, u32)>(), 0..9))
+            any::<u64>()
         )
-            .prop_map(|(duration, workload, collection, start, (token, events))| {
+            .prop_map(|(workload, collection, start, token)| {
                 Request::Start(Schedule {
-                    events: (events.into_iter())
-                        .map(|(event, index)| EventCounter { event, index })
-                        .collect(),
-                    duration,
                     workload,
                     collection,
                     start,
@@ -179,32 +175,43 @@ fn message() -> impl Strategy<Value = Message> {
         ".*",
         any::<(u32, u64, bool)>(),
         vec(any::<(u64, u32)>(), 0..4),
-        vec((any::<(u8, u32, u8)>(), ".*"), 0..4),
+        event_counters(),
     )
         .prop_map(
             |(host, release, (cpus, tsc_hz, runs_programs), counters, events)| {
+                let bank = |(base, slots)| CounterBank {
+                    base: Gs(base),
+                    slots,
+                };
                 Message::Info(Target {
                     host,
                     release,
                     cpus,
                     tsc_hz,
                     runs_programs,
-                    layout: Layout {
-                        counters,
-                        arena: tsc_hz,
-                        ..Layout::default()
+                    layout: RuntimeLayout {
+                        counters: counters.into_iter().map(bank).collect(),
+                        arena: Span::new(Addr(tsc_hz), 0),
+                        events: Events {
+                            counters: events.into(),
+                            refused: [(Event::Cycles, "none is free".to_owned())].into(),
+                        },
+                        ..RuntimeLayout::default()
                     },
-                    events: (events.into_iter())
-                        .map(|((event, index, width), refused)| EventFound {
-                            event,
-                            index,
-                            width,
-                            refused,
-                        })
-                        .collect(),
                 })
             },
         );
+    let outline =
+        any::<[u32; 6]>().prop_map(|[instruments, sites, patches, batches, pokes, checksum]| {
+            PlanOutline {
+                instruments,
+                sites,
+                patches,
+                batches,
+                pokes,
+                checksum,
+            }
+        });
     let switched = (
         any::<(u32, u32, u64, u64)>(),
         -1e9..1e9,
@@ -251,6 +258,8 @@ fn message() -> impl Strategy<Value = Message> {
         bytes(2000).prop_map(Message::Chunk),
         ".*".prop_map(Message::End),
         Just(Message::Accepted),
+        Just(Message::Planning),
+        outline.prop_map(Message::Planned),
         refusal().prop_map(Message::Refused),
         any::<(u64, u64)>().prop_map(|(number, tsc)| Message::Pong { number, tsc }),
         any::<(u64, u64, u64)>().prop_map(|(tsc_hz, tsc, unix_ns)| Message::Started(Started {
@@ -377,8 +386,11 @@ proptest! {
         if let (Ok(()), Request::Read { address, length }) = (request.check(), &request) {
             prop_assert!(address.checked_add(*length).is_some());
         }
-        if let (Ok(()), Request::Batch(batch)) = (request.check(), &request) {
-            prop_assert!(batch.at >= 0.0 && batch.pokes.iter().all(|poke| (1..=8).contains(&poke.length)));
+        if let (Ok(()), Request::Load(part)) = (request.check(), &request) {
+            prop_assert!(part.names.iter().all(|name| name.len() <= MAX_NAME));
+        }
+        if let (Ok(()), Request::Plan(options)) = (request.check(), &request) {
+            prop_assert!(options.duration >= 0.0);
         }
     }
 }
@@ -454,13 +466,6 @@ fn numbers_out_of_bounds_are_refused_with_the_field() {
         })
         .contains("memory")
     );
-    assert!(
-        refused(Request::Batch(Batch {
-            at: f64::NAN,
-            pokes: Vec::new()
-        }))
-        .contains("batch")
-    );
     let streamed = Collection {
         samples: Samples::Stream,
         totals: Interval {
@@ -469,26 +474,28 @@ fn numbers_out_of_bounds_are_refused_with_the_field() {
         },
         grace: 0.0,
     };
-    let schedule = |duration| {
-        Request::Start(Schedule {
-            duration,
-            workload: None,
-            collection: streamed,
-            start: None,
-            events: Vec::new(),
-            token: 0,
-        })
+    let options = |duration| PlanOptions {
+        release: String::new(),
+        duration,
+        save_all: false,
+        unknown_kernel: false,
+        storage_log2: 12,
+        assumed_events: None,
     };
-    assert!(refused(schedule(f64::INFINITY)).contains("duration"));
-    assert!(schedule(10.0).check().is_ok());
-    let Request::Start(mut many) = schedule(10.0) else {
-        unreachable!()
+    assert!(refused(Request::Plan(options(f64::INFINITY))).contains("duration"));
+    assert!(Request::Plan(options(10.0)).check().is_ok());
+    let counter = EventCounter {
+        event: Event::Cycles,
+        index: 0,
+        width: 48,
     };
-    many.events = vec![EventCounter { event: 0, index: 0 }; EVENTS.len() + 1];
-    assert!(refused(Request::Start(many)).contains("8 events"));
+    let many = PlanOptions {
+        assumed_events: Some(vec![counter; Event::ALL.len() + 1]),
+        ..options(10.0)
+    };
+    assert!(refused(Request::Plan(many)).contains("8 events"));
     let collected = |samples, grace| {
         Request::Start(Schedule {
-            duration: 1.0,
             workload: None,
             collection: Collection {
                 samples,
@@ -496,7 +503,6 @@ fn numbers_out_of_bounds_are_refused_with_the_field() {
                 ..streamed
             },
             start: None,
-            events: Vec::new(),
             token: 0,
         })
     };
@@ -528,64 +534,29 @@ fn numbers_out_of_bounds_are_refused_with_the_field() {
             .check()
             .is_ok()
     );
-    let early = Batch {
-        at: 1.0,
-        pokes: Vec::new(),
+    let load = |names: Vec<String>, placements: Vec<Placed>| {
+        Request::Load(SessionPart {
+            names,
+            placements,
+            ..SessionPart::default()
+        })
     };
-    let late = Batch {
-        at: 2.0,
-        pokes: Vec::new(),
+    let longest = "f".repeat(MAX_NAME);
+    assert!(load(vec![longest.clone()], Vec::new()).check().is_ok());
+    let long = refused(load(vec![longest + "f"], Vec::new()));
+    assert!(long.contains("513 bytes in a name"), "{long}");
+    let placed = Placed {
+        function: u32::MAX,
+        block: u32::MAX,
+        hook: HookType::Pre,
+        instrument: u32::MAX,
+        launch: 0.0,
+        splash: 1.0,
     };
-    assert!(Request::check_next(std::slice::from_ref(&late), &early).is_err());
-    assert!(Request::check_next(std::slice::from_ref(&early), &late).is_ok());
-
-    let poke = Poke {
-        address: 0,
-        detour: 0,
-        target: 0,
-        host: 0,
-        kind: SpliceKind::Jump,
-        rank: 0,
-        length: 5,
-        multi: false,
-        remove: false,
-        expect: [0; 8],
-        write: [0; 8],
-    };
-    assert!(Request::Pokes(vec![poke; MAX_ITEMS]).check().is_ok());
-    assert!(refused(Request::Pokes(vec![poke; MAX_ITEMS + 1])).contains("pokes"));
-    let long = Poke { length: 9, ..poke };
-    assert!(refused(Request::Pokes(vec![long])).contains("8 bytes"));
-    let counter = Counter {
-        id: 0,
-        bank: 0,
-        slot: 0,
-        largest: false,
-    };
-    assert!(refused(Request::Counters(vec![counter; MAX_ITEMS + 1])).contains("counters"));
-    let retire = |words| Retire {
-        address: 0,
-        hits: vec![(0, 0); words],
-    };
-    assert!(Request::Retire(vec![retire(MAX_ITEMS)]).check().is_ok());
-    assert!(refused(Request::Retire(vec![retire(MAX_ITEMS), retire(1)])).contains("words"));
-    assert!(refused(Request::Retire(vec![retire(0); MAX_ITEMS + 1])).contains("splices"));
-    assert!(Request::check_counters(&[], &[counter]).is_ok());
-    assert!(Request::check_counters(&vec![counter; MAX_COUNTERS], &[counter]).is_err());
-    assert!(Request::check_more(&[], &[poke]).is_err());
-    assert!(Request::check_more(std::slice::from_ref(&early), &[poke]).is_ok());
-    let full = Batch {
-        pokes: vec![poke; MAX_POKES],
-        ..early
-    };
-    assert!(Request::check_more(&[full], &[poke]).is_err());
-    // The largest messages fit a frame.
-    let worst = Poke {
-        address: u64::MAX,
-        detour: u64::MAX,
-        target: u64::MAX,
-        host: u64::MAX,
-        ..poke
-    };
-    assert!(encode(&Request::Pokes(vec![worst; MAX_ITEMS])).is_ok());
+    let many = refused(load(Vec::new(), vec![placed; MAX_ITEMS + 1]));
+    assert!(many.contains("placements"), "{many}");
+    // The largest message of placements fits a frame.
+    let most = load(Vec::new(), vec![placed; MAX_ITEMS]);
+    assert!(most.check().is_ok() && encode(&most).is_ok());
+    assert!(refused(load(vec![String::new(); MAX_ITEMS + 1], Vec::new())).contains("names"));
 }

@@ -69,7 +69,7 @@ pub use meaning::retirement::Retirement;
 pub use reason::Reason;
 pub use violation::Violation;
 
-/// A plan that passed; the only kind that can be sent to a target.
+/// A plan that passed; the only kind that is written to a target.
 #[derive(Clone, Debug)]
 pub struct VerifiedPlan(Plan);
 

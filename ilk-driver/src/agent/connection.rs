@@ -1,17 +1,24 @@
 //! A client's connection: its requests, its device, its session.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use gilk_engine::layout::Events;
+
 use super::device::Device;
+use super::image::KernelCache;
 use super::kernel::{self, Memory};
 use super::outbox::{Gone, Outbox};
+use super::planning::{self, Draft};
 use super::session::{Loaded, RunningSession};
 use super::stream::Stream;
-use super::{abi, clock, events, modules, sys};
+use super::trust::Trust;
+use super::{clock, events, sys};
 use crate::protocol::{
-    self, Bytes, CHUNK, EventFound, Message, Opening, Recovery, Refusal, RefusalKind, Request,
+    self, Bytes, CHUNK, Message, Opening, PlanOptions, PlanOutline, Refusal, RefusalKind, Request,
     SAMPLE_BYTES, Schedule, Target,
 };
 
@@ -22,14 +29,17 @@ pub(super) struct ClientConnection {
     session: Option<RunningSession>,
     device: Option<Arc<Device>>,
     memory: Option<Memory>,
-    batches: Vec<protocol::Batch>,
-    counters: Vec<protocol::Counter>,
-    retire: Vec<protocol::Retire>,
-    allow_run: bool,
+    /// The session that the client loads, and its plan.
+    draft: Draft,
+    loaded: Option<Loaded>,
+    /// The plan assumes counters of events, which are not opened.
+    events_assumed: bool,
+    trust: Trust,
+    kernel: Arc<KernelCache>,
     tsc_hz: u64,
     /// Availability of the processor's events, cached after the first request, and the events that
     /// the session keeps open.
-    events: Option<Vec<EventFound>>,
+    events: Option<Events>,
     open_events: events::OpenEvents,
     /// The session's token, and the time for which it continues without its client.
     token: u64,
@@ -44,7 +54,8 @@ impl ClientConnection {
     pub(super) fn open(
         stream: Arc<Stream>,
         opening: Opening,
-        allow_run: bool,
+        trust: Trust,
+        kernel: Arc<KernelCache>,
     ) -> std::io::Result<Self> {
         let (outbox, writer) = Outbox::start(stream)?;
         outbox.raw(
@@ -60,10 +71,11 @@ impl ClientConnection {
             session: None,
             device: None,
             memory: None,
-            batches: Vec::new(),
-            counters: Vec::new(),
-            retire: Vec::new(),
-            allow_run,
+            draft: Draft::default(),
+            loaded: None,
+            events_assumed: false,
+            trust,
+            kernel,
             tsc_hz: 0,
             events: None,
             open_events: events::OpenEvents::default(),
@@ -164,34 +176,34 @@ impl ClientConnection {
             _ if self.session.is_some() => Err(wrong("A session is running; stop it first.")),
             Request::Info => self.info().map(Message::Info),
             Request::Kallsyms => {
-                return self.send_file(kernel::kallsyms().map(|text| (text, String::new())));
+                let lists = self.kernel.lists();
+                let text = lists
+                    .as_ref()
+                    .map(|lists| (lists.kallsyms.as_bytes(), String::new()));
+                return self.send_file(text);
             }
-            Request::Blacklist => return self.send_file(Ok(kernel::blacklist())),
-            Request::Modules => return self.send_file(Ok(modules::sections())),
+            Request::Blacklist => {
+                let lists = self.kernel.last_lists();
+                let text = lists
+                    .as_ref()
+                    .map(|lists| (lists.blacklist.0.as_bytes(), lists.blacklist.1.clone()));
+                return self.send_file(text);
+            }
+            Request::Modules => {
+                let lists = self.kernel.lists();
+                let text = lists
+                    .as_ref()
+                    .map(|lists| (lists.sections.0.as_bytes(), lists.sections.1.clone()));
+                return self.send_file(text);
+            }
             Request::Read { address, length } => return self.send_memory(address, length),
             Request::Flood(messages) => return self.flood(messages),
             Request::Clear => self.clear().map(|()| Message::Accepted),
-            Request::Arena(writes) => self.arena(&writes).map(|()| Message::Accepted),
-            Request::Batch(batch) => Request::check_next(&self.batches, &batch).map(|()| {
-                self.batches.push(batch);
-                Message::Accepted
-            }),
-            Request::Pokes(pokes) => Request::check_more(&self.batches, &pokes).map(|()| {
-                if let Some(last) = self.batches.last_mut() {
-                    last.pokes.extend(pokes); // `check_more` requires a last batch.
-                }
-                Message::Accepted
-            }),
-            Request::Counters(counters) => {
-                Request::check_counters(&self.counters, &counters).map(|()| {
-                    self.counters.extend(counters);
-                    Message::Accepted
-                })
+            Request::Load(part) => {
+                self.loaded = None;
+                self.draft.add(part).map(|()| Message::Accepted)
             }
-            Request::Retire(splices) => Request::check_retire(&self.retire, &splices).map(|()| {
-                self.retire.extend(splices);
-                Message::Accepted
-            }),
+            Request::Plan(options) => self.plan(&options).map(Message::Planned),
             Request::Start(schedule) => match self.start(schedule) {
                 Ok(()) => return Ok(()),
                 Err(refusal) => Err(refusal),
@@ -223,48 +235,53 @@ impl ClientConnection {
         if self.tsc_hz == 0 {
             self.tsc_hz = clock::tsc_hz(device.tsc_hz());
         }
+        let events = self.events.get_or_insert_with(events::probe).clone();
         Ok(Target {
             host: kernel::host(),
             release: kernel::release(),
             cpus: device.cpus(),
             tsc_hz: self.tsc_hz,
-            runs_programs: self.allow_run,
-            layout: device.layout(),
-            events: self.events.get_or_insert_with(events::probe).clone(),
+            runs_programs: self.trust.run,
+            layout: device.layout(events),
         })
     }
 
     /// Reopens the device: no splice, empty rings, all counters zero.
     fn clear(&mut self) -> Result<(), Refusal> {
-        self.batches.clear();
-        self.counters.clear();
-        self.retire.clear();
+        self.draft = Draft::default();
+        self.loaded = None;
         self.device = None;
         self.info().map(drop)
     }
 
-    fn arena(&mut self, writes: &[protocol::ArenaWrite]) -> Result<(), Refusal> {
+    /// Plans and verifies the loaded session, and writes its code to the arena.
+    fn plan(&mut self, options: &PlanOptions) -> Result<PlanOutline, Refusal> {
+        let draft = std::mem::take(&mut self.draft);
+        self.clear()?;
+        let trust = self.trust;
+        let layout = planning::layout(self.info()?.layout, options, trust)?;
+        self.events_assumed = options.assumed_events.is_some();
+        let (kernel, outbox) = (&self.kernel, &self.outbox);
+        let planned = while_reporting(outbox, || {
+            let image = kernel.image()?;
+            let is_gone = || outbox.is_closed();
+            planning::plan(draft, options, trust, &image, &layout, &is_gone)
+        })?;
+        let planning::Planned {
+            mut writes,
+            outline,
+            duration,
+        } = planned;
         let device = self.device()?;
-        writes.iter().try_for_each(|write| {
-            let rows: Vec<_> = write.rows.iter().map(raw_row).collect();
-            let faults = write.faults.iter().map(|fault| {
-                let (fixup, original) = match fault.recovery {
-                    Recovery::At(fixup) => (fixup, 0),
-                    Recovery::Like(original) => (0, original),
-                };
-                abi::IlkFault {
-                    offset: fault.offset,
-                    fixup,
-                    original,
-                }
-            });
-            let faults: Vec<_> = faults.collect();
-            device.write_arena(write.offset, &write.code.0, &rows, &faults)
-        })
+        for write in std::mem::take(&mut writes.arena) {
+            device.write_arena(&write)?;
+        }
+        self.loaded = Some(Loaded { writes, duration });
+        Ok(outline)
     }
 
     fn start(&mut self, schedule: Schedule) -> Result<(), Refusal> {
-        if schedule.workload.is_some() && !self.allow_run {
+        if schedule.workload.is_some() && !self.trust.run {
             let host = kernel::host();
             let text = format!(
                 "The agent on {host} runs no programs, and the session has a workload; start the \
@@ -274,12 +291,12 @@ impl ClientConnection {
         }
         self.info()?;
         let device = self.device()?;
-        self.open_events = events::hold(&schedule.events)?;
-        let loaded = Loaded {
-            batches: std::mem::take(&mut self.batches),
-            counters: std::mem::take(&mut self.counters),
-            retire: std::mem::take(&mut self.retire),
-        };
+        let loaded = self.loaded.take().ok_or_else(|| {
+            wrong("No session is planned that could be started; load and plan it first.")
+        })?;
+        if !self.events_assumed {
+            self.open_events = events::hold(&loaded.writes.events)?;
+        }
         self.token = schedule.token;
         self.grace = Duration::from_secs_f64(schedule.collection.grace);
         self.outbox.begin(!self.grace.is_zero());
@@ -303,7 +320,7 @@ impl ClientConnection {
         self.outbox.send(&Message::End(String::new()))
     }
 
-    fn send_file(&self, file: Result<(Vec<u8>, String), Refusal>) -> Result<(), Gone> {
+    fn send_file(&self, file: Result<(&[u8], String), &Refusal>) -> Result<(), Gone> {
         match file {
             Ok((bytes, note)) => {
                 for chunk in bytes.chunks(CHUNK) {
@@ -311,11 +328,15 @@ impl ClientConnection {
                 }
                 self.outbox.send(&Message::End(note))
             }
-            Err(refusal) => self.outbox.send(&Message::Refused(refusal)),
+            Err(refusal) => self.outbox.send(&Message::Refused(refusal.clone())),
         }
     }
 
     fn send_memory(&mut self, address: u64, length: u64) -> Result<(), Gone> {
+        let lists = self.kernel.last_lists();
+        if let Err(refusal) = lists.and_then(|lists| lists.check(address, length)) {
+            return self.outbox.send(&Message::Refused(refusal));
+        }
         let memory = match self.memory.take() {
             Some(memory) => memory,
             None => match Memory::open() {
@@ -357,10 +378,40 @@ fn wrong(text: &str) -> Refusal {
     Refusal::new(RefusalKind::Request, text)
 }
 
-fn raw_row(row: &protocol::Row) -> abi::IlkRow {
-    abi::IlkRow {
-        original: row.original,
-        offset: row.offset,
-        pushed: row.pushed,
-    }
+/// Interval of reports that a session is still being planned.
+const PLANNING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Does `work` while another thread reports to the client that it still lasts.
+fn while_reporting<T>(
+    outbox: &Outbox,
+    work: impl FnOnce() -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let report = || {
+            while !done.load(Ordering::Acquire) {
+                std::thread::park_timeout(PLANNING_INTERVAL);
+                if !done.load(Ordering::Acquire) {
+                    outbox.post(&Message::Planning);
+                }
+            }
+        };
+        let reporter = std::thread::Builder::new()
+            .name(String::from("planning"))
+            .spawn_scoped(scope, report)
+            .map_err(|e| {
+                wrong(&format!(
+                    "The agent could not start a thread for the plan: {e}."
+                ))
+            })?;
+        let outcome = catch_unwind(AssertUnwindSafe(work));
+        done.store(true, Ordering::Release);
+        reporter.thread().unpark();
+        outcome.unwrap_or_else(|_| {
+            Err(Refusal::new(
+                RefusalKind::Plan,
+                "The plan ended by a bug in gilk; nothing was written. The agent's output has more.",
+            ))
+        })
+    })
 }

@@ -1,7 +1,8 @@
 //! A session's counters: their ranges in the module's banks, and their last reported values.
 
 use super::device::Device;
-use crate::protocol::{Counter, Total};
+use crate::protocol::Total;
+use crate::writes::Counter;
 
 /// The counters of a session.
 pub(super) struct Counters {

@@ -6,9 +6,13 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
+use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::{Addr, Span};
+
 use super::mapping::Mapping;
 use super::{abi, kernel, sys};
-use crate::protocol::{Layout, Poke, Refusal, RefusalKind, SpliceKind, Surroundings};
+use crate::protocol::{Refusal, RefusalKind};
+use crate::writes::{ArenaWrite, Poke, Recovery, Row, SpliceKind};
 
 const PATH: &str = "/dev/ilk";
 
@@ -149,42 +153,46 @@ impl Device {
         self.info.slots_log2
     }
 
-    pub(super) fn layout(&self) -> Layout {
+    /// Returns the layout for generated code, with these counters of events.
+    pub(super) fn layout(&self, events: Events) -> RuntimeLayout {
         let info = &self.info;
-        Layout {
-            arena: info.arena,
-            arena_size: info.arena_size,
+        let banks = self.banks.iter();
+        RuntimeLayout {
+            arena: Span::new(Addr(info.arena), info.arena_size),
             unwinds: info.unwinds != 0,
             faults: info.faults,
-            ring_base: info.ring_base,
+            ring_base: Addr(info.ring_base),
             stride_log2: info.stride_log2,
             slots_log2: info.slots_log2,
-            head: info.gs_head,
-            limit: info.gs_limit,
-            lost_full: info.gs_lost_full,
-            current: info.gs_current,
-            counters: self.banks.clone(),
-            timers: info.timers,
+            head: Gs(info.gs_head),
+            limit: Gs(info.gs_limit),
+            lost_full: Gs(info.gs_lost_full),
+            current: Gs(info.gs_current),
+            counters: banks
+                .map(|&(base, slots)| CounterBank {
+                    base: Gs(base),
+                    slots,
+                })
+                .collect(),
+            timers: Addr(info.timers),
             timers_log2: info.timers_log2,
             surroundings: Surroundings {
-                cpu: info.gs_cpu,
+                cpu: Gs(info.gs_cpu),
                 thread: info.task_pid,
                 process: info.task_tgid,
                 comm: info.task_comm,
                 tsc_khz: info.tsc_khz,
-                shared: self.shared.clone(),
+                shared: self.shared.iter().copied().map(Addr).collect(),
             },
+            events,
         }
     }
 
     /// Copies code into the arena, with its unwind rows and its instructions that may fault.
-    pub(super) fn write_arena(
-        &self,
-        offset: u64,
-        code: &[u8],
-        rows: &[abi::IlkRow],
-        faults: &[abi::IlkFault],
-    ) -> Result<(), Refusal> {
+    pub(super) fn write_arena(&self, write: &ArenaWrite) -> Result<(), Refusal> {
+        let (offset, code) = (write.offset, &write.code.0);
+        let rows: Vec<_> = write.rows.iter().map(raw_row).collect();
+        let faults: Vec<_> = write.faults.iter().map(raw_fault).collect();
         let fits = offset
             .checked_add(code.len() as u64)
             .is_some_and(|end| end <= self.info.arena_size);
@@ -370,6 +378,26 @@ unsafe fn ioctl<T>(file: &File, request: u32, argument: *mut T) -> io::Result<()
         Err(io::Error::last_os_error())
     } else {
         Ok(())
+    }
+}
+
+fn raw_row(row: &Row) -> abi::IlkRow {
+    abi::IlkRow {
+        original: row.original,
+        offset: row.offset,
+        pushed: row.pushed,
+    }
+}
+
+fn raw_fault(fault: &crate::writes::Fault) -> abi::IlkFault {
+    let (fixup, original) = match fault.recovery {
+        Recovery::At(fixup) => (fixup, 0),
+        Recovery::Like(original) => (0, original),
+    };
+    abi::IlkFault {
+        offset: fault.offset,
+        fixup,
+        original,
     }
 }
 

@@ -16,8 +16,9 @@ use super::rings::Rings;
 use super::sys;
 use super::ticker::Ticker;
 use crate::protocol::{
-    Bytes, CHUNK, Collection, Counter, CpuLosses, Interval, MAX_ITEMS, Message, Strategy,
+    Bytes, CHUNK, Collection, CpuLosses, Interval, MAX_ITEMS, Message, Strategy,
 };
+use crate::writes::Counter;
 
 /// Longest time for which streamed samples accumulate. Without it a few samples would wake the
 /// agent each time, and an instrument of the scheduler would mostly sample the agent.

@@ -5,20 +5,23 @@
 use std::fs::File;
 use std::io;
 
+use gilk_engine::layout::{EventCounter, Events};
+use gilk_instruments::program::Event;
+
 use super::sys::{self, PerfCounter};
-use crate::protocol::{EVENTS, EventCounter, EventFound, Refusal, RefusalKind};
+use crate::protocol::{Refusal, RefusalKind};
 
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// Events that are counted until this is dropped.
 #[derive(Default)]
 pub(super) struct OpenEvents {
-    open: Vec<(u8, Vec<File>)>,
+    open: Vec<(Event, Vec<File>)>,
 }
 
 /// Determines which events have counters by opening all of them briefly, so that each has the
 /// counter that it has when all are open.
-pub(super) fn probe() -> Vec<EventFound> {
+pub(super) fn probe() -> Events {
     open_all().0
 }
 
@@ -32,19 +35,16 @@ pub(super) fn hold(requested: &[EventCounter]) -> Result<OpenEvents, Refusal> {
     }
     let (found, mut events) = open_all();
     for wanted in requested {
-        let current = found.iter().find(|found| found.event == wanted.event);
-        let why = match current {
-            Some(current) if current.index == wanted.index && current.refused.is_empty() => {
-                continue;
-            }
-            Some(current) if current.refused.is_empty() => "perf has moved it to another counter",
-            Some(current) => &current.refused,
-            None => "there is no such event",
+        let why = match found.counter(wanted.event) {
+            Ok(current) if current.index == wanted.index => continue,
+            Ok(_) => String::from("perf has moved it to another counter"),
+            Err(why) => why,
         };
         let text = format!(
-            "The processor's counter {:#x} of event {} is no longer available ({why}); connect again and \
+            "The processor's counter {:#x} of {} is no longer available ({why}); connect again and \
              start the session again.",
-            wanted.index, wanted.event
+            wanted.index,
+            wanted.event.word()
         );
         return Err(Refusal::new(RefusalKind::Request, text));
     }
@@ -54,30 +54,33 @@ pub(super) fn hold(requested: &[EventCounter]) -> Result<OpenEvents, Refusal> {
 }
 
 /// Opens every event on every CPU, one event after another.
-fn open_all() -> (Vec<EventFound>, OpenEvents) {
+fn open_all() -> (Events, OpenEvents) {
     let cpus = std::fs::read_to_string(ONLINE).map(|text| parse_list(&text));
     let mut events = OpenEvents::default();
-    let mut found = Vec::new();
-    for event in EVENTS {
+    let (mut counters, mut refused) = (Vec::new(), Vec::new());
+    // Those with fixed counters are first, so that they do not take a general one.
+    for event in Event::ALL {
         let opened = match &cpus {
             Ok(cpus) => open(event, cpus),
             Err(error) => Err(format!("{ONLINE} cannot be read ({error})")),
         };
-        let (counter, refused) = match opened {
+        match opened {
             Ok((files, counter)) => {
                 events.open.push((event, files));
-                (counter, String::new())
+                counters.push(EventCounter {
+                    event,
+                    index: counter.index.saturating_sub(1),
+                    // At most 64 by `same`.
+                    width: u8::try_from(counter.width).unwrap_or(u8::MAX),
+                });
             }
-            Err(why) => (PerfCounter { index: 1, width: 0 }, why),
-        };
-        found.push(EventFound {
-            event,
-            index: counter.index.saturating_sub(1),
-            // At most 64 by `same`; 0 without a counter.
-            width: u8::try_from(counter.width).unwrap_or(0),
-            refused,
-        });
+            Err(why) => refused.push((event, why)),
+        }
     }
+    let found = Events {
+        counters: counters.into(),
+        refused: refused.into(),
+    };
     (found, events)
 }
 
@@ -85,11 +88,11 @@ fn open_all() -> (Vec<EventFound>, OpenEvents) {
 ///
 /// # Errors
 /// The reason why the event cannot be read by the same operand on all CPUs.
-fn open(event: u8, cpus: &[u32]) -> Result<(Vec<File>, PerfCounter), String> {
+fn open(event: Event, cpus: &[u32]) -> Result<(Vec<File>, PerfCounter), String> {
     let mut files = Vec::new();
     let mut counters = Vec::new();
     for &cpu in cpus {
-        let file = sys::open_event(event, cpu).map_err(|error| refused(&error))?;
+        let file = sys::open_event(event.number(), cpu).map_err(|error| refused(&error))?;
         let counter = sys::perf_counter(&file);
         counters.push((cpu, counter.map_err(|error| refused(&error))?));
         files.push(file);
@@ -174,19 +177,21 @@ mod tests {
     #[test]
     fn every_event_is_available_or_refused_with_a_reason() {
         let found = probe();
-        assert_eq!(
-            found.iter().map(|event| event.event).collect::<Vec<_>>(),
-            EVENTS
-        );
-        for event in &found {
-            assert_eq!(event.refused.is_empty(), event.width > 0, "{event:?}");
-        }
+        let available = found.counters.iter().map(|counter| counter.event);
+        let refused = found.refused.iter().map(|(event, _)| *event);
+        let mut all: Vec<Event> = available.chain(refused).collect();
+        all.sort();
+        let mut every = Event::ALL;
+        every.sort();
+        assert_eq!(all, every);
+        assert!(found.refused.iter().all(|(_, why)| !why.is_empty()));
         let none = EventCounter {
-            event: 0,
+            event: Event::Cycles,
             index: 77,
+            width: 48,
         };
         let refusal = hold(&[none]).map(drop).unwrap_err();
-        assert!(refusal.text.contains("0x4d of event 0"), "{refusal}");
+        assert!(refusal.text.contains("0x4d of cycles"), "{refusal}");
         assert!(hold(&[]).is_ok());
     }
 }

@@ -1,8 +1,9 @@
 //! `ilk agent`: the only privileged program. It serves one client at a time and runs the session's
 //! clock on the target.
 //!
-//! Layers: stream (socket or port) → connection (requests) → session (scheduler and drain) → device
-//! (`/dev/ilk`); everything for the client passes through the outbox.
+//! Layers: stream (socket or port) → connection (requests) → planning (on the image, which is kept
+//! between clients) → session (scheduler and drain) → device (`/dev/ilk`); everything for the client
+//! passes through the outbox.
 
 pub mod abi;
 mod clock;
@@ -12,11 +13,13 @@ mod device;
 mod drain;
 mod events;
 mod filter;
+mod image;
 mod kernel;
 mod mapping;
 mod modules;
 mod outbox;
 mod parking;
+mod planning;
 mod privileges;
 mod retire;
 mod rings;
@@ -28,6 +31,7 @@ mod socket;
 mod stream;
 mod sys;
 mod ticker;
+mod trust;
 mod workload;
 
 use std::path::PathBuf;
@@ -35,12 +39,13 @@ use std::sync::Arc;
 
 use crate::protocol::{self, Opening};
 use crate::{Error, Result};
+use server::Common;
 use stream::Stream;
+pub use trust::Trust;
 
 /// The agent's socket on a machine without a lab.
 pub const SOCKET: &str = "/run/ilk.sock";
 /// The endpoint at which the agent serves clients.
-/// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// A virtio port's device.
@@ -54,8 +59,8 @@ pub enum Listen {
 pub struct ServeOptions {
     /// The endpoint.
     pub listen: Listen,
-    /// Permits a session's workload. Any user that may connect can then run programs as root.
-    pub allow_run: bool,
+    /// The permissions of clients.
+    pub trust: Trust,
 }
 
 /// Serves clients, one after another, forever.
@@ -66,7 +71,7 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
     match &options.listen {
         Listen::Port(path) => {
             let stream = Arc::new(Stream::port(path)?);
-            privileges::drop_all_but_needed(options.allow_run).map_err(Error::io(
+            privileges::drop_all_but_needed(options.trust.run).map_err(Error::io(
                 path,
                 "The agent could not drop its privileges; run it as root",
             ))?;
@@ -80,9 +85,9 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
                 }
                 .to_bytes(),
             );
-            server::serve_stream(&stream, options.allow_run, &Arc::default(), true)
+            server::serve_stream(&stream, &Common::new(options.trust), true)
                 .map_err(Error::io(path, "The port broke; start the agent again"))
         }
-        Listen::Socket(path) => socket::serve(path, options.allow_run),
+        Listen::Socket(path) => socket::serve(path, options.trust),
     }
 }

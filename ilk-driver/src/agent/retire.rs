@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::counters::Counters;
 use super::device::Device;
-use crate::protocol::{Counter, Retire};
+use crate::writes::{Counter, Retire};
 
 /// The splices that will be retired.
 pub(super) struct Retiring {

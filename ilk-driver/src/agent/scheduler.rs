@@ -16,7 +16,8 @@ use super::rings::Rings;
 use super::signal::{End, Signal};
 use super::sys;
 use super::workload::RunningWorkload;
-use crate::protocol::{Batch, Finished, Message, Poke, Refusal, RefusalKind, Switched, Workload};
+use crate::protocol::{Finished, Message, Refusal, RefusalKind, Switched, Workload};
+use crate::writes::{Batch, Poke};
 
 /// Usual upper bound on the time that a batch of removals takes.
 const BATCH_TIME: Duration = Duration::from_millis(500);
@@ -303,7 +304,7 @@ impl InstalledSplices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::SpliceKind;
+    use crate::writes::SpliceKind;
 
     #[test]
     fn removal_restores_the_original_bytes() {

@@ -4,30 +4,49 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::connection::ClientConnection;
+use super::image::KernelCache;
 use super::parking::{DISCONNECT_DELAY, Parking};
 use super::stream::{Received, Stream};
+use super::trust::Trust;
 use crate::protocol::{Decoder, Incoming, Request};
+
+/// Parts of an agent that all connections share.
+#[derive(Clone)]
+pub(super) struct Common {
+    pub(super) trust: Trust,
+    pub(super) parking: Arc<Parking>,
+    pub(super) kernel: Arc<KernelCache>,
+}
+
+impl Common {
+    pub(super) fn new(trust: Trust) -> Self {
+        Self {
+            trust,
+            parking: Arc::default(),
+            kernel: Arc::default(),
+        }
+    }
+}
 
 /// Serves the clients of a stream: a single one, or forever if the stream `reconnects` to others.
 pub(super) fn serve_stream(
     stream: &Arc<Stream>,
-    allow_run: bool,
-    parking: &Arc<Parking>,
+    common: &Common,
     reconnects: bool,
 ) -> std::io::Result<()> {
     let mut connection: Option<ClientConnection> = None;
-    let result = serve_clients(stream, allow_run, parking, reconnects, &mut connection);
-    parking.park(connection);
+    let result = serve_clients(stream, common, reconnects, &mut connection);
+    common.parking.park(connection);
     result
 }
 
 fn serve_clients(
     stream: &Arc<Stream>,
-    allow_run: bool,
-    parking: &Arc<Parking>,
+    common: &Common,
     reconnects: bool,
     connection: &mut Option<ClientConnection>,
 ) -> std::io::Result<()> {
+    let parking = &common.parking;
     let mut decoder = Decoder::new();
     let mut buffer = vec![0; 256 << 10];
     let mut disconnected: Option<Instant> = None;
@@ -59,7 +78,8 @@ fn serve_clients(
                     *connection = Some(ClientConnection::open(
                         Arc::clone(stream),
                         opening,
-                        allow_run,
+                        common.trust,
+                        Arc::clone(&common.kernel),
                     )?);
                 }
                 Ok(Some(Incoming::Message(request))) => {

@@ -15,13 +15,14 @@ use super::retire::Retiring;
 use super::rings::Rings;
 use super::scheduler::Scheduler;
 use super::signal::{End, Signal};
-use crate::protocol::{Batch, Counter, MAX_WAIT, Refusal, RefusalKind, Retire, Schedule};
+use crate::protocol::{MAX_WAIT, Refusal, RefusalKind, Schedule};
+use crate::writes::Writes;
 
-/// The requests that a client loaded for a session.
+/// A planned and verified session, whose code is in the arena.
 pub(super) struct Loaded {
-    pub(super) batches: Vec<Batch>,
-    pub(super) counters: Vec<Counter>,
-    pub(super) retire: Vec<Retire>,
+    pub(super) writes: Writes,
+    /// Seconds from the start to the end.
+    pub(super) duration: f64,
 }
 
 /// A started session.
@@ -50,11 +51,13 @@ impl RunningSession {
             );
             Refusal::new(RefusalKind::Request, text)
         })?;
-        let Loaded {
+        let Loaded { writes, duration } = loaded;
+        let Writes {
             batches,
             counters,
             retire,
-        } = loaded;
+            ..
+        } = writes;
         let signal = Arc::new(Signal::default());
         let session_signal = Arc::clone(&signal);
         let thread = std::thread::Builder::new()
@@ -76,7 +79,7 @@ impl RunningSession {
                     clock,
                     retiring,
                 );
-                scheduler.run(rings, &batches, schedule.workload, schedule.duration);
+                scheduler.run(rings, &batches, schedule.workload, duration);
             })
             .map_err(|e| {
                 broken(&format!(

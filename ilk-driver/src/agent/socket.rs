@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::parking::Parking;
-use super::server::serve_stream;
+use super::server::{Common, serve_stream};
 use super::stream::Stream;
+use super::trust::Trust;
 use super::{kernel, privileges, sys};
 use crate::protocol::{self, Message, OPENING_BYTES, Opening, Refusal, RefusalKind};
 use crate::{Error, Result};
@@ -19,14 +19,14 @@ use crate::{Error, Result};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Listens at `path` forever.
-pub(super) fn serve(path: &Path, allow_run: bool) -> Result<()> {
+pub(super) fn serve(path: &Path, trust: Trust) -> Result<()> {
     let listener = listen(path)?;
-    privileges::drop_all_but_needed(allow_run).map_err(Error::io(
+    privileges::drop_all_but_needed(trust.run).map_err(Error::io(
         path,
         "The agent could not drop its privileges; run it as root",
     ))?;
     let busy = Arc::new(AtomicBool::new(false));
-    let parking = Arc::new(Parking::default());
+    let common = Common::new(trust);
     loop {
         let client = match listener.accept() {
             Ok((client, _)) => client,
@@ -48,7 +48,7 @@ pub(super) fn serve(path: &Path, allow_run: bool) -> Result<()> {
         };
         let is_busy = busy.swap(true, Ordering::AcqRel);
         let flag = Arc::clone(&busy);
-        let parking = Arc::clone(&parking);
+        let common = common.clone();
         let spawned = std::thread::Builder::new()
             .name(String::from("client"))
             .spawn(move || {
@@ -60,7 +60,7 @@ pub(super) fn serve(path: &Path, allow_run: bool) -> Result<()> {
                     return;
                 }
                 let result = Stream::socket(client)
-                    .and_then(|stream| serve_stream(&Arc::new(stream), allow_run, &parking, false));
+                    .and_then(|stream| serve_stream(&Arc::new(stream), &common, false));
                 if let Err(e) = result {
                     eprintln!("A client was dropped: {e}.");
                 }

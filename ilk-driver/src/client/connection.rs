@@ -4,35 +4,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use gilk_engine::kernel::{LiveParts, ModuleParts};
-use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::{Addr, Span};
 
-use super::events;
 use super::wire::{PATIENCE, Wire, random_number, unexpected};
-use crate::protocol::{MAX_READ, Message, Request, Target};
+pub use crate::protocol::Target as TargetInfo;
+use crate::protocol::{MAX_READ, Message, Request};
 use crate::{Error, Result};
 
 /// Share of the symbols in the progress of [`Connection::live_parts`].
 const SYMBOLS: f32 = 0.2;
 /// Approximate size of `/proc/kallsyms`, for its progress.
 const KALLSYMS: f32 = 4e6;
-
-/// The description of a target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetInfo {
-    /// `uname -n`.
-    pub host: String,
-    /// `uname -r`.
-    pub release: String,
-    /// Number of possible CPUs; each has a ring.
-    pub cpus: u32,
-    /// TSC ticks a second.
-    pub tsc_hz: u64,
-    /// Addresses and sizes for generated code.
-    pub layout: RuntimeLayout,
-    /// The agent may run a session's workload.
-    pub runs_programs: bool,
-}
 
 /// A connection to an agent. Dropping it makes the agent remove every splice.
 #[derive(Debug)]
@@ -41,6 +23,8 @@ pub struct Connection {
     pub(super) info: TargetInfo,
     /// The event counters are [assumed](Self::assume_events), so the agent does not open them.
     pub(super) events_assumed: bool,
+    /// Reads of memory are requested on a kernel whose handling of faults was not checked.
+    pub(super) insists: bool,
     /// Runs send the values of aggregates ([`Event::Aggregates`](super::Event::Aggregates)).
     pub(super) reports_aggregates: bool,
 }
@@ -64,13 +48,14 @@ impl Connection {
         let mut wire = Wire::open(socket, patience, true)?;
         wire.send(&Request::Info)?;
         let info = match wire.answer(patience, "at the handshake")? {
-            Message::Info(target) => target_info(target),
+            Message::Info(target) => target,
             other => return Err(unexpected(&other)),
         };
         Ok(Self {
             wire,
             info,
             events_assumed: false,
+            insists: false,
             reports_aggregates: false,
         })
     }
@@ -94,6 +79,12 @@ impl Connection {
     #[doc(hidden)]
     pub fn limit_storage(&mut self, log2: u32) {
         self.info.layout.timers_log2 = log2.min(self.info.layout.timers_log2);
+    }
+
+    /// Requests that instruments may read memory on a kernel whose handling of faults was not
+    /// checked, as the plans of this connection's runs assume. The agent must permit it.
+    pub fn insist_on_unknown_kernel(&mut self) {
+        self.insists = true;
     }
 
     /// Requests that runs send the values of aggregates whenever the target reports totals.
@@ -213,56 +204,5 @@ impl Connection {
         let mut bytes = Vec::new();
         let note = self.wire.chunks(MAX_READ, &mut bytes, progress)?;
         Ok((String::from_utf8_lossy(&bytes).into_owned(), note))
-    }
-}
-
-fn target_info(target: Target) -> TargetInfo {
-    let Target {
-        host,
-        release,
-        cpus,
-        tsc_hz,
-        runs_programs,
-        layout,
-        events,
-    } = target;
-    let layout = RuntimeLayout {
-        arena: Span::new(Addr(layout.arena), layout.arena_size),
-        unwinds: layout.unwinds,
-        faults: layout.faults,
-        ring_base: Addr(layout.ring_base),
-        stride_log2: layout.stride_log2,
-        slots_log2: layout.slots_log2,
-        head: Gs(layout.head),
-        limit: Gs(layout.limit),
-        lost_full: Gs(layout.lost_full),
-        current: Gs(layout.current),
-        counters: layout
-            .counters
-            .into_iter()
-            .map(|(base, slots)| CounterBank {
-                base: Gs(base),
-                slots,
-            })
-            .collect(),
-        timers: Addr(layout.timers),
-        timers_log2: layout.timers_log2,
-        surroundings: Surroundings {
-            cpu: Gs(layout.surroundings.cpu),
-            thread: layout.surroundings.thread,
-            process: layout.surroundings.process,
-            comm: layout.surroundings.comm,
-            tsc_khz: layout.surroundings.tsc_khz,
-            shared: layout.surroundings.shared.into_iter().map(Addr).collect(),
-        },
-        events: events::available(events),
-    };
-    TargetInfo {
-        host,
-        release,
-        cpus,
-        tsc_hz,
-        layout,
-        runs_programs,
     }
 }

@@ -21,18 +21,20 @@ use super::sidecar::SidecarWriter;
 use super::tally::{Outline, Tally};
 use super::wire::{PATIENCE, Wire, unexpected};
 use super::{describe, upload};
-use crate::protocol::{Finished, Message, Request, WorkloadEvent};
+use crate::protocol::{Finished, Message, PlanOutline, Request, WorkloadEvent};
+use crate::writes::Writes;
 use crate::{Error, Result};
 
 const DOING: &str = "in the middle of the session";
 
 impl Connection {
-    /// Executes a plan: loads it, starts the agent's clock, writes everything to `recording` and
+    /// Executes a plan: the agent plans the same session on the kernel as it is now and must arrive
+    /// at the same plan; then starts the agent's clock, writes everything to `recording` and
     /// sends it to `events`; the recording never waits for the listener ([`Event::Missed`]). Blocks
     /// until the session ends or `stop` is set.
     ///
     /// # Errors
-    /// [`Error::Plan`] if the plan is for another target; [`Error::Refused`] if the agent or the
+    /// [`Error::Plan`] if the plan is for another target, or the agent's plan differs; [`Error::Refused`] if the agent or the
     /// module refuses it; [`Error::Recording`] if the file cannot be written (every splice is
     /// removed then); [`Error::LostRecording`] if the target is lost for longer than the session's
     /// grace: the recording is complete up to that point.
@@ -58,14 +60,8 @@ impl Connection {
         stop: &StopFlag,
         when: impl FnOnce(&Reading) -> Result<Option<u64>>,
     ) -> Result<Summary> {
-        let retirements = upload::retirements(plan)?;
+        self.load(plan, session, stop)?;
         let plan = plan.plan();
-        for request in upload::requests(plan, &self.info)?
-            .iter()
-            .chain(&retirements)
-        {
-            self.wire.request(request, "while the plan was loaded")?;
-        }
         // An error in creating the file must show before the first splice.
         drop(
             Writer::create(
@@ -76,10 +72,7 @@ impl Connection {
         );
         let mut lease = Lease::new(session.collection.grace);
         let reading = clock::read(&mut self.wire)?;
-        let mut schedule = upload::schedule(plan, session, when(&reading)?, lease.token);
-        if self.events_assumed {
-            schedule.events.clear();
-        }
+        let schedule = upload::schedule(session, when(&reading)?, lease.token);
         self.wire.send(&Request::Start(schedule))?;
         let answer = self.wire.answer(PATIENCE, "at the start of the session")?;
         let Message::Started(started) = answer else {
@@ -115,6 +108,58 @@ impl Connection {
         run.clock_reading(reading);
         run.execute(&mut self.wire, stop)
     }
+}
+
+impl Connection {
+    /// Loads the session of a plan into the agent, which plans it too, and compares the plans.
+    fn load(&mut self, verified: &VerifiedPlan, session: &Session, stop: &StopFlag) -> Result<()> {
+        let plan = verified.plan();
+        upload::check_target(plan, &self.info)?;
+        for request in upload::requests(plan, session)? {
+            self.wire
+                .request(&request, "while the session was loaded")?;
+        }
+        let options = upload::options(plan, session, self);
+        self.wire.send(&Request::Plan(options))?;
+        // The agent plans meanwhile.
+        let own = Writes::of(verified)?.outline(plan)?;
+        let theirs = loop {
+            match self
+                .wire
+                .answer(PATIENCE, "while the session was planned")?
+            {
+                Message::Planning if stop.is_stopped() => return Err(Error::NotBegun),
+                Message::Planning => {}
+                Message::Planned(theirs) => break theirs,
+                other => return Err(unexpected(&other)),
+            }
+        };
+        if own == theirs {
+            return Ok(());
+        }
+        Err(Error::Plan {
+            reason: format!(
+                "the agent, which reads the kernel as it is now, plans {}, and this program planned {}",
+                described(theirs),
+                described(own)
+            ),
+        })
+    }
+}
+
+fn described(plan: PlanOutline) -> String {
+    let PlanOutline {
+        instruments,
+        sites,
+        patches,
+        batches,
+        pokes,
+        checksum,
+    } = plan;
+    format!(
+        "{instruments} instruments with {sites} sites, {patches} patches and {pokes} writes in \
+         {batches} batches (checksum {checksum:08x})"
+    )
 }
 
 /// The labels of instruments.

@@ -1,9 +1,10 @@
 //! Limits of requests, checked once on receipt.
 
+use gilk_instruments::program::Event;
+
 use super::{
-    ArenaWrite, Batch, Collection, Counter, EVENTS, Interval, MAX_ARGUMENTS, MAX_BATCHES,
-    MAX_COUNTERS, MAX_FLOOD, MAX_INTERVAL, MAX_ITEMS, MAX_POKES, MAX_READ, MAX_SECONDS,
-    MIN_INTERVAL, Poke, Refusal, RefusalKind, Request, Retire, Strategy,
+    Collection, Interval, MAX_ARGUMENTS, MAX_FLOOD, MAX_INTERVAL, MAX_ITEMS, MAX_NAME, MAX_READ,
+    MAX_SECONDS, MIN_INTERVAL, Refusal, RefusalKind, Request, Strategy,
 };
 
 impl Request {
@@ -48,91 +49,32 @@ impl Request {
                 Ok(())
             }
             Self::Flood(messages) => within("messages", *messages as usize, MAX_FLOOD),
-            Self::Arena(writes) => {
-                if writes.iter().any(|write| write.code.0.is_empty()) {
-                    return Err(wrong("a write of no bytes"));
-                }
-                let too_many = |write: &ArenaWrite| {
-                    write.rows.len().max(write.faults.len()) > write.code.0.len()
-                };
-                if writes.iter().any(too_many) {
-                    return Err(wrong("a write of more rows or faults than bytes"));
-                }
-                Ok(())
+            Self::Load(part) => {
+                within("names in a message", part.names.len(), MAX_ITEMS)?;
+                within("placements in a message", part.placements.len(), MAX_ITEMS)?;
+                within("styles in a message", part.styles.len(), MAX_ITEMS)?;
+                let styled = part.styles.iter().map(|(name, _)| name);
+                let sourced = part.sources.iter().map(|(name, _)| name);
+                let files = part.objects.iter().map(|object| &object.name);
+                let names = part.names.iter().chain(styled).chain(sourced).chain(files);
+                within(
+                    "bytes in a name",
+                    names.map(String::len).max().unwrap_or(0),
+                    MAX_NAME,
+                )
             }
-            Self::Batch(batch) => {
-                time("batch", batch.at)?;
-                check_pokes(&batch.pokes)
-            }
-            Self::Pokes(pokes) => check_pokes(pokes),
-            Self::Counters(counters) => within("counters in a message", counters.len(), MAX_ITEMS),
-            Self::Retire(splices) => {
-                within("splices in a message", splices.len(), MAX_ITEMS)?;
-                let hits = splices.iter().map(|splice| splice.hits.len());
-                within("words in a message", hits.sum(), MAX_ITEMS)
+            Self::Plan(options) => {
+                time("duration", options.duration)?;
+                let events = options.assumed_events.as_ref();
+                within("events", events.map_or(0, Vec::len), Event::ALL.len())
             }
             Self::Start(schedule) => {
-                time("duration", schedule.duration)?;
                 if let Some(workload) = &schedule.workload {
                     time("workload", workload.at)?;
                     within("arguments", workload.arguments.len(), MAX_ARGUMENTS)?;
                 }
-                within("events", schedule.events.len(), EVENTS.len())?;
                 schedule.collection.check()
             }
-        }
-    }
-
-    /// Checks that more pokes may be added to the last loaded batch.
-    ///
-    /// # Errors
-    /// A [`Refusal`] if there is none, or it would have more than [`MAX_POKES`].
-    pub fn check_more(loaded: &[Batch], more: &[Poke]) -> Result<(), Refusal> {
-        let last = loaded
-            .last()
-            .ok_or_else(|| wrong("more pokes of a batch, before the first batch"))?;
-        if last.pokes.len().saturating_add(more.len()) > MAX_POKES {
-            return Err(wrong(&format!("more than {MAX_POKES} pokes in a batch")));
-        }
-        Ok(())
-    }
-
-    /// Checks that more counters may be read.
-    ///
-    /// # Errors
-    /// A [`Refusal`] if there would be more than [`MAX_COUNTERS`].
-    pub fn check_counters(loaded: &[Counter], more: &[Counter]) -> Result<(), Refusal> {
-        if loaded.len().saturating_add(more.len()) > MAX_COUNTERS {
-            return Err(wrong(&format!("more than {MAX_COUNTERS} counters")));
-        }
-        Ok(())
-    }
-
-    /// Checks that more splices may be retired.
-    ///
-    /// # Errors
-    /// A [`Refusal`] if there would be more than the limit of a batch.
-    pub fn check_retire(loaded: &[Retire], more: &[Retire]) -> Result<(), Refusal> {
-        if loaded.len().saturating_add(more.len()) > MAX_POKES {
-            return Err(wrong(&format!("more than {MAX_POKES} splices to retire")));
-        }
-        Ok(())
-    }
-
-    /// Checks that another batch may be loaded.
-    ///
-    /// # Errors
-    /// A [`Refusal`] if there are [`MAX_BATCHES`] already, or it is earlier than the last.
-    pub fn check_next(loaded: &[Batch], next: &Batch) -> Result<(), Refusal> {
-        if loaded.len() >= MAX_BATCHES {
-            return Err(wrong(&format!("more than {MAX_BATCHES} batches")));
-        }
-        match loaded.last() {
-            Some(last) if last.at > next.at => Err(wrong(&format!(
-                "a batch for {} s after one for {} s",
-                next.at, last.at
-            ))),
-            _ => Ok(()),
         }
     }
 }
@@ -176,19 +118,6 @@ impl Interval {
             )))
         }
     }
-}
-
-fn check_pokes(pokes: &[Poke]) -> Result<(), Refusal> {
-    if pokes.len() > MAX_ITEMS {
-        return Err(wrong(&format!(
-            "{} pokes in a message, and the limit is {MAX_ITEMS}",
-            pokes.len()
-        )));
-    }
-    if pokes.iter().any(|poke| poke.length > 8) {
-        return Err(wrong("a poke of more than 8 bytes"));
-    }
-    Ok(())
 }
 
 fn wrong(what: &str) -> Refusal {

@@ -1,5 +1,8 @@
 use std::fmt;
 
+use gilk_engine::HookType;
+use gilk_engine::layout::{EventCounter, RuntimeLayout};
+use gilk_engine::placement::Style;
 use serde::{Deserialize, Serialize};
 
 use super::{Bytes, Schedule};
@@ -16,26 +19,20 @@ pub enum Request {
     /// Requests a line for each section of each module: module, bytes of the module, section,
     /// address.
     Modules,
-    /// Reads kernel memory.
+    /// Reads text, tables or types of the kernel or its modules; other memory is refused.
     Read {
         /// First address.
         address: u64,
         /// Bytes, at most [`MAX_READ`](super::MAX_READ).
         length: u64,
     },
-    /// Discards loaded batches and counters and removes every splice.
+    /// Discards the loaded session and its plan, and removes every splice.
     Clear,
-    /// Writes code to the arena.
-    Arena(Vec<ArenaWrite>),
-    /// Loads the next batch of the session, in order of time.
-    Batch(Batch),
-    /// Appends pokes to the last loaded batch.
-    Pokes(Vec<Poke>),
-    /// Loads more counters to read, before the start.
-    Counters(Vec<Counter>),
-    /// Loads more splices to retire, before the start.
-    Retire(Vec<Retire>),
-    /// Starts the session's clock.
+    /// Loads a part of the session to plan; parts are appended to each other.
+    Load(SessionPart),
+    /// Plans and verifies the loaded session on the kernel as it is now.
+    Plan(PlanOptions),
+    /// Starts the clock of the planned session.
     Start(Schedule),
     /// Removes every splice and ends the session.
     Stop,
@@ -58,122 +55,81 @@ pub enum Request {
     Flood(u32),
 }
 
-/// A patch, or several adjacent ones.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ArenaWrite {
-    /// Offset in the arena.
-    pub offset: u64,
-    /// The machine code.
-    pub code: Bytes,
-    /// Unwind rows in order of offset; empty unless [`Layout::unwinds`].
-    pub rows: Vec<Row>,
-    /// Instructions that may fault, in order of offset.
-    pub faults: Vec<Fault>,
+/// A part of a session. Lists of several parts are appended to each other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SessionPart {
+    /// Names of functions and instruments, to which placements refer by index among all parts.
+    pub names: Vec<String>,
+    /// The placements, in order.
+    pub placements: Vec<Placed>,
+    /// Styles of functions, by symbol.
+    pub styles: Vec<(String, Style)>,
+    /// Instruments in the language, by name: those of the session, and those that the client's
+    /// library has besides the built-in ones.
+    pub sources: Vec<(String, String)>,
+    /// Object files with native instruments.
+    pub objects: Vec<ObjectFile>,
 }
 
-/// An instruction of a patch that may fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
-    /// Offset in the write.
-    pub offset: u32,
-    /// The kernel's reaction.
-    pub recovery: Recovery,
-}
-
-/// The kernel's reaction to a fault of an instruction in a patch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Recovery {
-    /// Execution continues at this offset in the write.
-    At(u32),
-    /// The kernel reacts as to a fault of the instruction of its text at this address.
-    Like(u64),
-}
-
-/// A range of a patch, up to the next row, that the unwinder treats as one instruction of the
-/// kernel's text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Row {
-    /// Offset in the write.
-    pub offset: u32,
-    /// Bytes pushed by the patch.
-    pub pushed: u32,
-    /// The instruction.
-    pub original: u64,
-}
-
-/// Pokes that are applied together or not at all.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Batch {
+/// An instrument at a hook.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Placed {
+    /// Index of the function's name.
+    pub function: u32,
+    /// Index of the block in the function's graph.
+    pub block: u32,
+    /// The event of the block.
+    pub hook: HookType,
+    /// Index of the instrument's name.
+    pub instrument: u32,
     /// Seconds from the start.
-    pub at: f64,
-    /// The pokes, in any order.
-    pub pokes: Vec<Poke>,
+    pub launch: f64,
+    /// Seconds from the start.
+    pub splash: f64,
 }
 
-/// One write of text, in the module's terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Poke {
-    /// First byte.
-    pub address: u64,
-    /// The patch that a thread executes if it reaches the splice while bytes change.
-    pub detour: u64,
-    /// The splice's branch target: the patch, or for [`SpliceKind::Short`] its bounce.
-    pub target: u64,
-    /// The splice that keeps threads out of the bytes of a [`SpliceKind::Bounce`]; 0 if they are
-    /// padding.
-    pub host: u64,
-    /// The kind of branch.
-    pub kind: SpliceKind,
-    /// Topological rank: lower ranks are installed first and removed last.
-    pub rank: u8,
-    /// Number of bytes used in `expect` and `write`.
-    pub length: u8,
-    /// Several instructions are overwritten.
-    pub multi: bool,
-    /// The poke restores original bytes.
-    pub remove: bool,
-    /// The bytes required at the address before the write.
-    pub expect: [u8; 8],
-    /// The bytes to write.
-    pub write: [u8; 8],
-}
-
-/// The kind of branch from a splice to its patch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SpliceKind {
-    /// `jmp rel32`, whose last bytes may equal the original ones.
-    Jump,
-    /// `jmp rel8` to a bounce.
-    Short,
-    /// The bounce: `jmp rel32` in bytes that no thread executes.
-    Bounce,
-    /// A permanent `int3`.
-    Trap,
-    /// No write: the kernel's function tracer calls the patch.
-    Tracer,
-}
-
-/// A per-CPU word that is read periodically.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counter {
-    /// Key of its totals: the packed instrument identifier, and above its 48 bits 0 for a counter,
-    /// or 1 and the number of a word of the instrument's aggregates.
-    pub id: u64,
-    /// Bank of per-CPU counters.
-    pub bank: u32,
-    /// Index in the bank.
-    pub slot: u32,
-    /// The total is the largest word of all CPUs, not their sum.
-    pub largest: bool,
-}
-
-/// A splice that is retired as soon as each of its words is non-zero.
+/// An object file with native instruments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Retire {
-    /// Address of its first byte.
-    pub address: u64,
-    /// The words, each by bank and index in the bank.
-    pub hits: Vec<(u32, u32)>,
+pub struct ObjectFile {
+    /// Its name, for messages.
+    pub name: String,
+    /// Its contents.
+    pub bytes: Bytes,
+}
+
+/// The parameters of a plan besides its placements.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanOptions {
+    /// `uname -r` of the kernel that the session is for.
+    pub release: String,
+    /// Seconds from the start to the end.
+    pub duration: f64,
+    /// Instruments save every register that they use.
+    pub save_all: bool,
+    /// Reads of memory are permitted on a kernel whose handling of faults was not checked.
+    pub unknown_kernel: bool,
+    /// Limit on the entries of the table of thread and call variables, as a power of two.
+    pub storage_log2: u32,
+    /// Counters of events that are assumed instead of opened, for tests.
+    pub assumed_events: Option<Vec<EventCounter>>,
+}
+
+/// The size of a plan, and a checksum of everything that it writes, by which agent and client
+/// compare their plans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanOutline {
+    /// Number of instruments.
+    pub instruments: u32,
+    /// Number of sites.
+    pub sites: u32,
+    /// Number of patches.
+    pub patches: u32,
+    /// Number of batches.
+    pub batches: u32,
+    /// Number of pokes in all batches.
+    pub pokes: u32,
+    /// CRC-32 of the writes ([`Writes`](crate::writes::Writes)).
+    pub checksum: u32,
 }
 
 /// A message of an agent.
@@ -196,6 +152,10 @@ pub enum Message {
         /// The target's TSC at that moment, for the comparison of the clocks.
         tsc: u64,
     },
+    /// The session is still being planned; sent once a second.
+    Planning,
+    /// The answer to [`Request::Plan`].
+    Planned(PlanOutline),
     /// The session's clock started.
     Started(Started),
     /// Samples of one CPU: id, value and TSC, `u64` each, little-endian.
@@ -265,75 +225,8 @@ pub struct Target {
     pub tsc_hz: u64,
     /// The agent may run a session's workload.
     pub runs_programs: bool,
-    /// Addresses and sizes for generated code.
-    pub layout: Layout,
-    /// Events, each with its counter or the reason why it has none.
-    pub events: Vec<EventFound>,
-}
-
-/// The part of the module's `struct ilk_info` that generated code needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layout {
-    /// Address of the arena.
-    pub arena: u64,
-    /// Bytes of the arena.
-    pub arena_size: u64,
-    /// The kernel's unwinder accepts rows for the arena.
-    pub unwinds: bool,
-    /// Limit on the instructions in the arena that may fault.
-    pub faults: u32,
-    /// Address of CPU 0's ring.
-    pub ring_base: u64,
-    /// Distance between rings, as a power of two.
-    pub stride_log2: u32,
-    /// Slots of a ring, as a power of two.
-    pub slots_log2: u32,
-    /// `gs:` offset of the head.
-    pub head: u64,
-    /// `gs:` offset of the limit.
-    pub limit: u64,
-    /// `gs:` offset of the count of hits that found the ring full.
-    pub lost_full: u64,
-    /// `gs:` offset of the pointer to the running task.
-    pub current: u64,
-    /// Banks of counters: `gs:` offset and counters in it.
-    pub counters: Vec<(u64, u32)>,
-    /// Address of the table of running timers.
-    pub timers: u64,
-    /// Entries of that table, as a power of two.
-    pub timers_log2: u32,
-    /// Addresses that programs of instruments read.
-    pub surroundings: Surroundings,
-}
-
-/// The availability of an event of the processor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventFound {
-    /// Its number in `enum perf_hw_id`.
-    pub event: u8,
-    /// Operand of `rdpmc` for its counter.
-    pub index: u32,
-    /// Bits of the counter.
-    pub width: u8,
-    /// Reason why it has no counter; empty if it has one.
-    pub refused: String,
-}
-
-/// Addresses and constants that programs of instruments read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Surroundings {
-    /// `gs:` offset of the CPU's number.
-    pub cpu: u64,
-    /// Offset in a task of the thread's number.
-    pub thread: u32,
-    /// Offset in a task of the process's number.
-    pub process: u32,
-    /// Offset in a task of its name.
-    pub comm: u32,
-    /// TSC ticks a millisecond.
-    pub tsc_khz: u32,
-    /// Address of CPU 0's first counter in each bank.
-    pub shared: Vec<u64>,
+    /// Addresses and sizes for generated code, and the processor's events.
+    pub layout: RuntimeLayout,
 }
 
 /// Second 0 of a session.
@@ -350,7 +243,7 @@ pub struct Started {
 /// The total of a counter over all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Total {
-    /// Key of the counter ([`Counter::id`]).
+    /// Key of the counter ([`Counter::id`](crate::writes::Counter::id)).
     pub id: u64,
     /// Hits since the start, or the value of a word of an aggregate.
     pub hits: u64,
@@ -469,6 +362,8 @@ pub enum RefusalKind {
     Read,
     /// The module refused a batch or a write of the arena.
     Batch,
+    /// The session cannot be planned, or its plan failed the verification.
+    Plan,
     /// The agent does not run programs.
     Workload,
 }

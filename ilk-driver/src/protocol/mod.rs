@@ -11,7 +11,8 @@
 //! |---|---|
 //! | [`Request::Info`] | [`Message::Info`] |
 //! | [`Request::Kallsyms`], [`Request::Blacklist`], [`Request::Modules`], [`Request::Read`] | [`Message::Chunk`]…, [`Message::End`] |
-//! | [`Request::Clear`], [`Request::Arena`], [`Request::Batch`], [`Request::Pokes`], [`Request::Counters`], [`Request::Retire`] | [`Message::Accepted`] |
+//! | [`Request::Clear`], [`Request::Load`] | [`Message::Accepted`] |
+//! | [`Request::Plan`] | [`Message::Planning`]…, [`Message::Planned`] |
 //! | [`Request::Start`] | [`Message::Started`], then the session's messages, then [`Message::Finished`] |
 //! | [`Request::Stop`] | none of its own: `Finished` is sent early |
 //! | [`Request::Ping`] | [`Message::Pong`] |
@@ -24,8 +25,8 @@
 //! ([`Message::is_of_session`]) until the client confirms them by `Confirm`, and a client that
 //! opens a new connection resumes after its last stored message.
 //!
-//! Each request can be answered with [`Message::Refused`] instead. Nothing here depends on the
-//! engine: the agent is built without it.
+//! Each request can be answered with [`Message::Refused`] instead. No request carries bytes to
+//! write: the agent plans the session itself, on the kernel that it reads itself.
 
 mod bytes;
 mod frame;
@@ -37,19 +38,14 @@ mod schedule;
 pub use bytes::Bytes;
 pub use frame::{Decoder, FrameDecoder, Incoming, encode};
 pub use message::{
-    ArenaWrite, Batch, Counter, CpuLosses, EventFound, Fault, Finished, Layout, Message, Poke,
-    Recovery, Refusal, RefusalKind, Request, Retire, Row, SpliceKind, Started, Surroundings,
-    Switched, Target, Total, WorkloadEvent,
+    CpuLosses, Finished, Message, ObjectFile, Placed, PlanOptions, PlanOutline, Refusal,
+    RefusalKind, Request, SessionPart, Started, Switched, Target, Total, WorkloadEvent,
 };
 pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
-pub use schedule::{Collection, EventCounter, Interval, Schedule, Strategy, Workload};
+pub use schedule::{Collection, Interval, Schedule, Strategy, Workload};
 
 /// Protocol version; changes with every change of a message.
-pub const VERSION: u32 = 12;
-/// Events that an agent looks for, by their numbers in `enum perf_hw_id` of
-/// include/uapi/linux/perf_event.h. They are opened in this order: events with fixed counters
-/// first.
-pub const EVENTS: [u8; 7] = [0, 1, 9, 2, 3, 4, 5];
+pub const VERSION: u32 = 13;
 /// Limit on the bytes of a frame, excluding its length field.
 pub const MAX_FRAME: usize = 4 << 20;
 /// Limit on the bytes of kernel memory in one [`Request::Read`].
@@ -58,14 +54,16 @@ pub const MAX_READ: u64 = 256 << 20;
 pub const CHUNK: usize = 64 << 10;
 /// Bytes of one sample in a message of samples.
 pub const SAMPLE_BYTES: usize = size_of::<gilk_samples::Sample>();
-/// Limit on the pokes in one batch, the same as the module's.
-pub const MAX_POKES: usize = 1 << 20;
-/// Limit on the pokes, counters or totals in one message.
+/// Limit on the names, placements or totals in one message.
 pub const MAX_ITEMS: usize = 32_768;
-/// Limit on the batches in one session.
-pub const MAX_BATCHES: usize = 65_536;
-/// Limit on the counters in one session; more than the module has.
-pub const MAX_COUNTERS: usize = 1 << 21;
+/// Limit on the placements, and on the names, of a session: the pokes of a batch of the module.
+pub const MAX_PLACEMENTS: usize = 1 << 20;
+/// Limit on the bytes of a name.
+pub const MAX_NAME: usize = 512;
+/// Limit on the bytes of all names, of all sources, and of all object files of a session.
+pub const MAX_TEXT: usize = 32 << 20;
+/// Limit on the pokes in all batches of a session, 80 bytes each.
+pub const MAX_POKES: usize = 4 << 20;
 /// Limit on the arguments of a workload.
 pub const MAX_ARGUMENTS: usize = 256;
 /// Longest delay of a session's second 0, in seconds.

@@ -1,29 +1,16 @@
 use serde::{Deserialize, Serialize};
 
-/// The parameters of a session besides its batches.
+/// The parameters of a session besides its plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Seconds from the start to the end.
-    pub duration: f64,
     /// A program to run.
     pub workload: Option<Workload>,
     /// Parameters of the collection of samples and totals.
     pub collection: Collection,
     /// The target's TSC at second 0; if absent or in the past, second 0 is now.
     pub start: Option<u64>,
-    /// Events that the processor counts during the session, with their counters.
-    pub events: Vec<EventCounter>,
     /// Secret random number by which a client resumes the session.
     pub token: u64,
-}
-
-/// An event and its planned counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventCounter {
-    /// Its number in `enum perf_hw_id`.
-    pub event: u8,
-    /// Operand of `rdpmc`.
-    pub index: u32,
 }
 
 /// A program to run during the session.

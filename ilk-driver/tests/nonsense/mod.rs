@@ -1,10 +1,21 @@
 //! Generator of invalid input: requests of every kind with arbitrary numbers, damaged ones, random
 //! bytes.
 
+use gilk_engine::HookType;
+use gilk_engine::layout::EventCounter;
+use gilk_engine::placement::Style;
+use gilk_instruments::program::Event;
 use ilk_driver::protocol::{
-    self, ArenaWrite, Batch, Bytes, Collection, Counter, EventCounter, Fault, Interval, Opening,
-    Poke, Recovery, Request, Retire, Row, Schedule, SpliceKind, Strategy, encode,
+    self, Bytes, Collection, Interval, ObjectFile, Opening, Placed, PlanOptions, Request, Schedule,
+    SessionPart, Strategy, encode,
 };
+
+const HOOKS: [HookType; 4] = [
+    HookType::Pre,
+    HookType::Post,
+    HookType::Taken,
+    HookType::Untaken,
+];
 
 /// Reproducible random numbers (xorshift; Marsaglia, 2003).
 pub(crate) struct Random(pub(crate) u64);
@@ -33,61 +44,13 @@ impl Random {
                 length: word & 0xfffff,
             },
             3 => Request::Clear,
-            4 => Request::Arena(vec![ArenaWrite {
-                offset: word,
-                code: Bytes(self.bytes(100)),
-                rows: (0..self.below(4))
-                    .map(|_| Row {
-                        offset: self.below(200) as u32,
-                        pushed: self.below(64) as u32,
-                        original: word,
-                    })
-                    .collect(),
-                faults: (0..self.below(4))
-                    .map(|_| Fault {
-                        offset: self.below(200) as u32,
-                        recovery: match self.below(2) {
-                            0 => Recovery::At(self.below(200) as u32),
-                            _ => Recovery::Like(word << 24),
-                        },
-                    })
-                    .collect(),
-            }]),
-            5 => Request::Batch(Batch {
-                at: word as f64 / 1e9 - 1.0,
-                pokes: self.pokes(),
-            }),
-            6 => Request::Pokes(self.pokes()),
-            7 => Request::Counters(vec![Counter {
-                id: word,
-                bank: word as u32,
-                slot: word as u32,
-                largest: word & 1 != 0,
-            }]),
-            8 => Request::Start(Schedule {
-                duration: word as f64 / 1e6 - 10.0,
-                workload: None,
-                start: (word & 2 != 0).then_some(word),
-                collection: Collection {
-                    samples: Strategy::Stream,
-                    totals: Interval {
-                        every: 0.1,
-                        jitter: 0.0,
-                    },
-                    grace: word as f64 / 1e11 - 1.0,
-                },
-                events: vec![EventCounter {
-                    event: word as u8,
-                    index: word as u32,
-                }],
-                token: word,
-            }),
+            4 | 5 => Request::Load(self.part()),
+            6 => Request::Plan(self.options("6.1.0")),
+            7 => Request::Modules,
+            8 => Request::Start(self.schedule()),
             9 => Request::Stop,
             10 => Request::Confirm(word),
-            11 => Request::Retire(vec![Retire {
-                address: word << 24,
-                hits: vec![(word as u32, word as u32)],
-            }]),
+            11 => Request::Clear,
             _ => Request::Resume {
                 token: word,
                 confirmed: word,
@@ -95,33 +58,70 @@ impl Random {
         }
     }
 
-    /// Returns pokes at addresses all over the upper half.
-    fn pokes(&mut self) -> Vec<Poke> {
-        const KINDS: [SpliceKind; 5] = [
-            SpliceKind::Jump,
-            SpliceKind::Short,
-            SpliceKind::Bounce,
-            SpliceKind::Trap,
-            SpliceKind::Tracer,
-        ];
-        let poke = |random: &mut Self| {
-            let mut address = || !(random.below(1 << 32) as u64);
-            let [address, detour, target, host] = std::array::from_fn(|_| address());
-            Poke {
-                address,
-                detour,
-                target,
-                host,
-                kind: KINDS[random.below(5)],
-                rank: random.below(256) as u8,
-                length: random.below(10) as u8,
-                multi: random.below(2) == 0,
-                remove: random.below(4) == 0,
-                expect: [0x90; 8],
-                write: [0xe9; 8],
-            }
+    /// Returns a part of a session that names anything.
+    pub(crate) fn part(&mut self) -> SessionPart {
+        let name = |random: &mut Self| String::from_utf8_lossy(&random.bytes(40)).into_owned();
+        SessionPart {
+            names: (0..self.below(4)).map(|_| name(self)).collect(),
+            placements: (0..self.below(4)).map(|_| self.placed(4)).collect(),
+            styles: (0..self.below(2))
+                .map(|_| (name(self), Style::ALL[self.below(3)]))
+                .collect(),
+            sources: (0..self.below(2))
+                .map(|_| (name(self), name(self)))
+                .collect(),
+            objects: (0..self.below(2))
+                .map(|_| ObjectFile {
+                    name: name(self),
+                    bytes: Bytes(self.bytes(400)),
+                })
+                .collect(),
+        }
+    }
+
+    /// Returns a placement that refers to one of so many names.
+    pub(crate) fn placed(&mut self, names: usize) -> Placed {
+        Placed {
+            function: self.below(names) as u32,
+            block: self.below(40) as u32,
+            hook: HOOKS[self.below(4)],
+            instrument: self.below(names) as u32,
+            launch: self.below(5) as f64 / 10.0,
+            splash: self.below(20) as f64 / 10.0,
+        }
+    }
+
+    pub(crate) fn options(&mut self, release: &str) -> PlanOptions {
+        let assumed = EventCounter {
+            event: Event::ALL[self.below(Event::ALL.len())],
+            index: self.below(1 << 32) as u32,
+            width: self.below(70) as u8,
         };
-        (0..self.below(4)).map(|_| poke(self)).collect()
+        PlanOptions {
+            release: release.to_owned(),
+            duration: self.below(40) as f64 / 10.0 - 0.2,
+            save_all: self.below(4) == 0,
+            unknown_kernel: self.below(8) == 0,
+            storage_log2: self.below(20) as u32,
+            assumed_events: (self.below(8) == 0).then(|| vec![assumed]),
+        }
+    }
+
+    pub(crate) fn schedule(&mut self) -> Schedule {
+        let word = self.below(1 << 40) as u64;
+        Schedule {
+            workload: None,
+            start: (word & 2 != 0).then_some(word),
+            collection: Collection {
+                samples: Strategy::Stream,
+                totals: Interval {
+                    every: 0.1,
+                    jitter: 0.0,
+                },
+                grace: word as f64 / 1e11 - 1.0,
+            },
+            token: word,
+        }
     }
 
     /// Returns an opening, a request, a damaged request, or random bytes.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ilk_driver::agent::{Listen, SOCKET, ServeOptions, serve};
+use ilk_driver::agent::{Listen, SOCKET, ServeOptions, Trust, serve};
 
 /// Serve this machine's kernel (as root) to the window and to `ilk` elsewhere.
 #[derive(Args)]
@@ -17,6 +17,13 @@ pub(crate) struct Agent {
     /// Run the workload of a session. Every user that may connect can then run programs as root.
     #[arg(long)]
     allow_run: bool,
+    /// Link native functions of sessions into the kernel. Nothing verifies them, so every user that
+    /// may connect can then do anything to the kernel.
+    #[arg(long)]
+    allow_native: bool,
+    /// Permit instruments that read memory on a kernel whose handling of faults was not checked.
+    #[arg(long)]
+    unknown_kernel: bool,
 }
 
 impl Agent {
@@ -34,7 +41,11 @@ impl Agent {
         };
         Ok(serve(&ServeOptions {
             listen,
-            allow_run: self.allow_run,
+            trust: Trust {
+                run: self.allow_run,
+                native: self.allow_native,
+                unknown_kernel: self.unknown_kernel,
+            },
         })?)
     }
 }

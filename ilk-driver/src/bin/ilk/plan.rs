@@ -112,6 +112,11 @@ impl Strict {
         unknown_kernel: false,
     };
 
+    /// Returns whether reads of memory are permitted on a kernel that was not checked.
+    pub(crate) const fn unknown_kernel(self) -> bool {
+        self.unknown_kernel
+    }
+
     /// Plans a session and verifies the plan. Placements that are refused are left out, unless that is ruled out.
     pub(crate) fn planned(
         self,

@@ -130,6 +130,9 @@ fn prepare(
     strict: Strict,
 ) -> anyhow::Result<Planned> {
     let (parts, modules) = target::read(connection)?;
+    if strict.unknown_kernel() {
+        connection.insist_on_unknown_kernel();
+    }
     let layout = &connection.info().layout;
     let image = Image::with_modules(&parts, &modules)?.on(layout);
     let planned = strict.planned(&image, session, library, layout)?;

@@ -287,6 +287,9 @@ impl ScriptOptions {
         }
         let (sender, events) = unbounded();
         let stop = StopFlag::new();
+        if self.strict.unknown_kernel() {
+            connection.insist_on_unknown_kernel();
+        }
         connection.report_aggregates(!script.terminal().intervals.is_empty());
         let mut screen = Screen::new(&image, (&query, &planned), (&script, form), &stop);
         screen.all = self.all;

@@ -4,7 +4,7 @@ use gilk_engine::placement::{Bounce, BounceIndex, Site, SiteIndex, Slot, Splice}
 use gilk_engine::plan::{Part, PatchIndex, PokeKind};
 use gilk_engine::{Addr, Plan};
 
-use crate::protocol::{Poke, SpliceKind};
+use super::model::{Poke, SpliceKind};
 use crate::{Error, Result};
 
 /// The branch of a planned splice or bounce.
@@ -15,10 +15,10 @@ struct Branch {
     host: Option<Addr>,
 }
 
-/// Converts a poke of the plan to a message.
+/// Converts a poke of the plan.
 ///
 /// # Errors
-/// [`Error::Plan`] if it refers to parts that the plan lacks, or is too long for a message.
+/// [`Error::Plan`] if it refers to parts that the plan lacks, or is too long.
 pub(super) fn poke(plan: &Plan, poke: &gilk_engine::plan::Poke) -> Result<Poke> {
     let wrong = |what: &str| Error::Plan {
         reason: format!("its poke at {} {what}", poke.at),

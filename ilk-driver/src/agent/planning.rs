@@ -1,0 +1,280 @@
+//! A client's session, planned and verified on the kernel as the agent reads it.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use gilk_engine::layout::{Events, RuntimeLayout};
+use gilk_engine::plan::{Stage, plan_watched};
+use gilk_engine::session::Placement;
+use gilk_engine::verify::verify;
+use gilk_engine::{Error, Image, Session};
+use gilk_instruments::{Definition, Library};
+
+use super::kernel;
+use super::trust::Trust;
+use crate::memory;
+use crate::protocol::{
+    MAX_PLACEMENTS, MAX_POKES, MAX_TEXT, ObjectFile, PlanOptions, PlanOutline, Refusal,
+    RefusalKind, SessionPart,
+};
+use crate::writes::Writes;
+
+/// Limit on the bytes of a refusal, which quotes names and sources of the client.
+const MAX_REFUSAL: usize = 64 << 10;
+
+/// A session that a client loads part by part.
+pub(super) struct Draft {
+    session: Session,
+    names: Vec<Arc<str>>,
+    objects: Vec<ObjectFile>,
+    /// Bytes of names, sources and object files.
+    text: usize,
+}
+
+impl Default for Draft {
+    fn default() -> Self {
+        Self {
+            session: Session::empty(),
+            names: Vec::new(),
+            objects: Vec::new(),
+            text: 0,
+        }
+    }
+}
+
+impl Draft {
+    /// Appends a part.
+    ///
+    /// # Errors
+    /// A refusal if a sum is over its limit, a placement names nothing, or a name is there twice;
+    /// the draft is then not to be used.
+    pub(super) fn add(&mut self, part: SessionPart) -> Result<(), Refusal> {
+        let SessionPart {
+            names,
+            placements,
+            styles,
+            sources,
+            objects,
+        } = part;
+        let of_names = names.iter().map(String::len);
+        let of_styles = styles.iter().map(|(name, _)| name.len());
+        let of_sources = sources.iter().map(|(name, text)| name.len() + text.len());
+        let of_objects = objects
+            .iter()
+            .map(|file| file.name.len() + file.bytes.0.len());
+        let bytes = of_names
+            .chain(of_styles)
+            .chain(of_sources)
+            .chain(of_objects);
+        self.text = self.text.saturating_add(bytes.sum());
+        for (what, count, limit) in [
+            (
+                "bytes of names, sources and object files",
+                self.text,
+                MAX_TEXT,
+            ),
+            ("names", self.names.len() + names.len(), MAX_PLACEMENTS),
+            (
+                "placements",
+                self.session.placements.len() + placements.len(),
+                MAX_PLACEMENTS,
+            ),
+        ] {
+            if count > limit {
+                return Err(wrong(&format!(
+                    "The session has {count} {what}, and the limit is {limit}; divide it into several."
+                )));
+            }
+        }
+        self.names.extend(names.into_iter().map(Arc::from));
+        for placed in placements {
+            let name = |index: u32| {
+                let name = self.names.get(usize::try_from(index).unwrap_or(usize::MAX));
+                name.cloned().ok_or_else(|| {
+                    wrong(&format!(
+                        "A placement refers to name {index}, and {} were sent before it.",
+                        self.names.len()
+                    ))
+                })
+            };
+            let (function, instrument) = (name(placed.function)?, name(placed.instrument)?);
+            self.session.placements.push(Placement {
+                function,
+                block: placed.block,
+                hook: placed.hook,
+                instrument,
+                launch: placed.launch,
+                splash: placed.splash,
+            });
+        }
+        for (function, style) in styles {
+            if let Some(twice) = self.session.styles.insert(function.clone(), style) {
+                return Err(wrong(&format!(
+                    "The function {function} has two styles, {twice:?} and {style:?}."
+                )));
+            }
+        }
+        for (name, text) in sources {
+            if self.session.sources.insert(name.clone(), text).is_some() {
+                return Err(wrong(&format!("Two sources are named {name:?}.")));
+            }
+        }
+        self.objects.extend(objects);
+        Ok(())
+    }
+
+    /// Returns the built-in instruments and those of the object files.
+    fn library(&self, trust: Trust) -> Result<Library, Refusal> {
+        let unusable = |error: gilk_instruments::Error| plan_refusal(&error);
+        let mut library = Library::builtin().map_err(unusable)?;
+        if !self.objects.is_empty() && !trust.native {
+            return Err(wrong(&format!(
+                "The agent on {} runs no native functions, which nothing verifies, and the session \
+                 calls some; start the agent with --allow-native, or take them out of the session.",
+                kernel::host()
+            )));
+        }
+        for object in &self.objects {
+            let natives = Definition::natives(&object.name, &object.bytes.0);
+            for definition in natives.map_err(unusable)? {
+                library.add(definition).map_err(unusable)?;
+            }
+        }
+        Ok(library)
+    }
+}
+
+/// A planned session.
+pub(super) struct Planned {
+    pub(super) writes: Writes,
+    pub(super) outline: PlanOutline,
+    pub(super) duration: f64,
+}
+
+/// Returns the layout that a plan with these options uses.
+///
+/// # Errors
+/// A refusal if the agent does not permit to assume counters of events.
+pub(super) fn layout(
+    mut layout: RuntimeLayout,
+    options: &PlanOptions,
+    trust: Trust,
+) -> Result<RuntimeLayout, Refusal> {
+    layout.timers_log2 = layout.timers_log2.min(options.storage_log2);
+    if let Some(assumed) = &options.assumed_events {
+        if !trust.run {
+            return Err(wrong(
+                "Only an agent that runs programs permits to assume counters of events.",
+            ));
+        }
+        layout.events = Events {
+            counters: assumed.clone().into(),
+            refused: Box::default(),
+        };
+    }
+    Ok(layout)
+}
+
+/// Plans a session and verifies the plan. `is_gone` returns whether the client no longer waits.
+///
+/// # Errors
+/// A refusal that says what the engine found, or a bound that the plan exceeds.
+pub(super) fn plan(
+    mut draft: Draft,
+    options: &PlanOptions,
+    trust: Trust,
+    image: &Image,
+    layout: &RuntimeLayout,
+    is_gone: &dyn Fn() -> bool,
+) -> Result<Planned, Refusal> {
+    if options.release != image.release() {
+        return Err(wrong(&format!(
+            "The session is for Linux {}, and the target runs {}; plan it again.",
+            options.release,
+            image.release()
+        )));
+    }
+    let library = draft.library(trust)?;
+    draft.session.duration = options.duration;
+    draft.session.save_all = options.save_all;
+    let insists = options.unknown_kernel && !image.faults_are_known();
+    if insists && !trust.unknown_kernel {
+        return Err(wrong(&format!(
+            "The agent on {} does not permit reads of memory on a kernel whose handling of faults \
+             was not checked; start it with --unknown-kernel.",
+            kernel::host()
+        )));
+    }
+    let own = match (layout.faults, insists) {
+        (0, _) => Some(image.clone().on(layout)),
+        (_, true) => Some(image.clone().with_known_faults()),
+        (_, false) => None,
+    };
+    planned(
+        own.as_ref().unwrap_or(image),
+        &draft.session,
+        &library,
+        layout,
+        is_gone,
+    )
+}
+
+fn planned(
+    image: &Image,
+    session: &Session,
+    library: &Library,
+    layout: &RuntimeLayout,
+    is_gone: &dyn Fn() -> bool,
+) -> Result<Planned, Refusal> {
+    let mut give_back = memory::between_stages();
+    let watch = &mut |stage: Stage| match is_gone() {
+        true => ControlFlow::Break(()),
+        false => give_back(stage),
+    };
+    let plan = plan_watched(image, session, library, layout, watch);
+    let plan = plan.map_err(|error| match error {
+        Error::GivenUp => wrong("The plan was given up, because the client is gone."),
+        error => plan_refusal(&error),
+    })?;
+    let verified = verify(image, plan).map_err(|violations| {
+        let list = violations
+            .iter()
+            .map(|violation| format!("\n  {violation}"));
+        let list: String = list.take(16).collect();
+        plan_refusal(&format!(
+            "The plan failed its verification on the target, which is a bug in gilk; nothing was \
+             written:{list}"
+        ))
+    })?;
+    let writes = Writes::of(&verified).map_err(|error| plan_refusal(&error))?;
+    if writes.pokes() > MAX_POKES {
+        return Err(wrong(&format!(
+            "The session needs {} writes of text, and the limit is {MAX_POKES}; divide it into several.",
+            writes.pokes()
+        )));
+    }
+    let outline = writes.outline(verified.plan());
+    Ok(Planned {
+        outline: outline.map_err(|error| plan_refusal(&error))?,
+        duration: verified.plan().duration,
+        writes,
+    })
+}
+
+fn wrong(text: &str) -> Refusal {
+    Refusal::new(RefusalKind::Request, text)
+}
+
+fn plan_refusal(error: &dyn std::fmt::Display) -> Refusal {
+    let mut text = error.to_string();
+    if text.len() > MAX_REFUSAL {
+        let end = text.floor_char_boundary(MAX_REFUSAL);
+        text.truncate(end);
+        text.push_str(" (…)");
+    }
+    Refusal::new(RefusalKind::Plan, text)
+}
+
+#[cfg(test)]
+#[cfg(feature = "client")]
+mod tests;
