@@ -174,12 +174,13 @@ fn part(random: &mut Random, image: &Image, library: &Library) -> SessionPart {
     }
 }
 
+/// Loads, plans and runs one session; returns whether the client is still there.
 fn one_session(
     peer: &mut Peer,
     random: &mut Random,
     (image, library): (&Image, &Library),
     done: &mut Done,
-) {
+) -> bool {
     if random.below(6) > 0 {
         peer.answer(&Request::Clear);
     }
@@ -215,12 +216,12 @@ fn one_session(
     }
     match peer.answer(&Request::Start(schedule)) {
         Message::Started(_) => done.started += 1,
-        Message::Refused(_) => return,
+        Message::Refused(_) => return true,
         other => panic!("{other:?}"),
     }
     match random.below(4) {
         // The client is lost in the middle of its session.
-        0 => {}
+        0 => return false,
         1 => {
             std::thread::sleep(Duration::from_millis(random.below(200) as u64));
             peer.send(&Request::Stop);
@@ -228,6 +229,7 @@ fn one_session(
         }
         _ => finished(peer, done),
     }
+    true
 }
 
 fn finished(peer: &mut Peer, done: &mut Done) {
@@ -292,8 +294,8 @@ fn hostile_clients_instrument_and_do_no_harm() {
         let mut peer = Peer::open(shared.lab.socket(), 1000 + nonce);
         for _ in 0..1 + random.below(SESSIONS) {
             reads(&mut peer, &mut random, &shared.image, &mut done);
-            one_session(&mut peer, &mut random, (&shared.image, &library), &mut done);
-            if random.below(4) == 0 {
+            let both = (&shared.image, &library);
+            if !one_session(&mut peer, &mut random, both, &mut done) || random.below(4) == 0 {
                 break;
             }
         }
