@@ -9,7 +9,6 @@
 pub mod agent;
 #[cfg(feature = "client")]
 pub mod client;
-#[cfg(feature = "client")]
 pub mod doctor;
 mod error;
 pub mod interrupt;

@@ -5,6 +5,7 @@ mod conservation;
 mod contended;
 mod counters;
 mod crowded;
+mod doctor;
 mod everywhere;
 mod executed;
 mod faults;

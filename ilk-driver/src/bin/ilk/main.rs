@@ -9,7 +9,6 @@ mod cfg;
 mod coverage;
 #[cfg(feature = "client")]
 mod diff;
-#[cfg(feature = "client")]
 mod doctor;
 #[cfg(feature = "client")]
 mod dump;
@@ -133,7 +132,6 @@ enum Command {
     Join(join::Join),
     #[cfg(feature = "client")]
     Dump(dump::Dump),
-    #[cfg(feature = "client")]
     Doctor(doctor::Doctor),
     #[cfg(feature = "client")]
     Help(help::Help),
@@ -152,7 +150,6 @@ impl Command {
             Self::Latency(latency) => return latency.run(),
             #[cfg(feature = "client")]
             Self::Callers(callers) => return callers.run(),
-            #[cfg(feature = "client")]
             Self::Doctor(doctor) => return doctor.run(),
             Self::Agent(agent) => agent.run(),
             #[cfg(feature = "client")]
