@@ -11,10 +11,10 @@ use gilk_engine::placement::Style;
 use gilk_engine::{Addr, HookType, Span};
 use gilk_instruments::program::Event;
 use ilk_driver::protocol::{
-    Bytes, Collection, CpuLosses, Decoder, Finished, Incoming, Interval, MAGIC, MAX_FRAME,
+    Bytes, Collection, CpuLosses, Decoder, Finished, Holder, Incoming, Interval, MAGIC, MAX_FRAME,
     MAX_ITEMS, MAX_NAME, Message, OPENING_BYTES, ObjectFile, Opening, Placed, PlanOptions,
-    PlanOutline, Refusal, RefusalKind, Request, Schedule, SessionPart, Started,
-    Strategy as Samples, Switched, Target, Total, Workload, WorkloadEvent, encode,
+    PlanOutline, Refusal, RefusalKind, Request, Schedule, SessionPart, SplicedFunction, Started,
+    Status, Strategy as Samples, Switched, Target, Total, Workload, WorkloadEvent, encode,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -105,6 +105,8 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::Modules),
         Just(Request::Clear),
         Just(Request::Stop),
+        Just(Request::Status),
+        Just(Request::End),
         any::<u64>().prop_map(Request::Ping),
         any::<(u64, u64)>().prop_map(|(address, length)| Request::Read { address, length }),
         part().prop_map(Request::Load),
@@ -201,6 +203,28 @@ fn message() -> impl Strategy<Value = Message> {
                 })
             },
         );
+    let holder = any::<(Option<u32>, Option<u32>, u64)>();
+    let holder = holder.prop_map(|(user, process, seconds)| Holder {
+        user,
+        process,
+        seconds,
+    });
+    let function = (".*", any::<u32>());
+    let function = function.prop_map(|(name, splices)| SplicedFunction { name, splices });
+    let status = (
+        ".*",
+        proptest::option::of(holder),
+        any::<(Option<u64>, u32)>(),
+        vec(function, 0..4),
+    )
+        .prop_map(|(host, holder, (parked, splices), functions)| Status {
+            release: host.clone(),
+            host,
+            holder,
+            parked,
+            splices,
+            functions,
+        });
     let outline =
         any::<[u32; 6]>().prop_map(|[instruments, sites, patches, batches, pokes, checksum]| {
             PlanOutline {
@@ -260,6 +284,7 @@ fn message() -> impl Strategy<Value = Message> {
         Just(Message::Accepted),
         Just(Message::Planning),
         outline.prop_map(Message::Planned),
+        status.prop_map(Message::Status),
         refusal().prop_map(Message::Refused),
         any::<(u64, u64)>().prop_map(|(number, tsc)| Message::Pong { number, tsc }),
         any::<(u64, u64, u64)>().prop_map(|(tsc_hz, tsc, unix_ns)| Message::Started(Started {

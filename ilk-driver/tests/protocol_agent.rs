@@ -31,11 +31,27 @@ struct Agent {
 
 impl Agent {
     fn start() -> Self {
+        Self::start_by(&["env"])
+    }
+
+    /// Starts an agent as the command of these words.
+    fn start_by(words: &[&str]) -> Self {
+        Self::start_with(words, &[])
+    }
+
+    /// Starts an agent with further arguments.
+    fn start_with(words: &[&str], further: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("agent.sock");
-        let child = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        let child = Command::new(words[0])
+            .args(&words[1..])
+            .arg(env!("CARGO_BIN_EXE_ilk"))
             .args(["agent", "--socket"])
             .arg(&socket)
+            .args(further)
+            .envs([("RUST_BACKTRACE", "0")])
+            .env_remove("DOAS_USER")
+            .env_remove("PKEXEC_UID")
             .stderr(Stdio::null())
             .env_remove("SUDO_UID")
             .spawn()
@@ -212,6 +228,75 @@ fn a_second_client_is_refused_and_the_next_one_is_served() {
 }
 
 #[test]
+fn a_second_client_may_look() {
+    let agent = Agent::start();
+    let mut first = Client::open(&agent.socket, 1);
+    first.send(&Request::Ping(1));
+    first.pong(1);
+    let mut second = Client::open(&agent.socket, 2);
+    second.send(&Request::Status);
+    let Message::Status(status) = second.next() else {
+        panic!()
+    };
+    let holder = status.holder.unwrap();
+    assert_eq!(holder.process, Some(std::process::id()));
+    assert_eq!((status.parked, status.splices), (None, 0));
+    let output = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .args(["status", "--socket"])
+        .arg(&agent.socket)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let process = format!("process {}", std::process::id());
+    assert!(
+        output.status.success() && said.contains(&process) && said.contains("nothing is spliced"),
+        "{output:?}"
+    );
+    // The only client sees no other, and has nothing to end.
+    first.send(&Request::Status);
+    assert!(matches!(first.next(), Message::Status(status) if status.holder.is_none()));
+    let (kind, text) = first.refused(&Request::End);
+    assert_eq!(kind, RefusalKind::Request);
+    assert!(text.contains("nothing to end"), "{text}");
+}
+
+#[test]
+fn an_agent_out_of_descriptors_serves_again() {
+    let agent = Agent::start_by(&["sh", "-c", "ulimit -n 16; exec \"$@\"", "sh"]);
+    let mut clients = Vec::new();
+    for _ in 0..40 {
+        clients.push(UnixStream::connect(&agent.socket).unwrap());
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    drop(clients);
+    let begun = Instant::now();
+    loop {
+        let mut next = Client::open(&agent.socket, 3);
+        next.send(&Request::Ping(3));
+        if next.is_pong(3) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_group_that_is_not_there_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .args(["agent", "--group", "no-such-group", "--socket"])
+        .arg(folder.path().join("agent.sock"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("no group no-such-group"),
+        "{said}"
+    );
+}
+
+#[test]
 fn invalid_bytes_are_refused_and_a_new_opening_is_accepted() {
     let agent = Agent::start();
     let mut client = Client::open(&agent.socket, 1);
@@ -347,8 +432,42 @@ fn another_user_is_not_served_even_if_it_can_connect() {
         !output.status.success() && said.contains("does not serve user 65534"),
         "{said}"
     );
+    assert!(said.contains("--group NAME"), "{said}");
     // Root is served.
     let mut client = Client::open(&agent.socket, 1);
     let (kind, _) = client.refused(&Request::Info);
     assert!(matches!(kind, RefusalKind::Module | RefusalKind::Busy));
+}
+
+#[test]
+fn the_users_of_a_chosen_group_are_served() {
+    if !is_root() {
+        eprintln!("Skipped: only root can act as another user.");
+        return;
+    }
+    let agent = Agent::start_with(&["env"], &["--group", "daemon"]);
+    let metadata = std::fs::metadata(&agent.socket).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o660);
+    let group = std::os::unix::fs::MetadataExt::gid(&metadata);
+    let folder = agent.socket.parent().unwrap();
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.join("ilk");
+    std::fs::copy(env!("CARGO_BIN_EXE_ilk"), &program).unwrap();
+    let status = |group: u32| {
+        let mut command = Command::new(&program);
+        command.args(["status", "--socket"]).arg(&agent.socket);
+        command.uid(65_534).gid(group).output().unwrap()
+    };
+    let member = status(group);
+    assert!(
+        member.status.success() && String::from_utf8_lossy(&member.stdout).contains("no client"),
+        "{member:?}"
+    );
+    assert!(!status(65_534).status.success());
+    // Without the mode of the socket, the agent itself refuses.
+    let open = std::fs::Permissions::from_mode(0o666);
+    std::fs::set_permissions(&agent.socket, open).unwrap();
+    let other = status(65_534);
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert!(said.contains("join the group daemon"), "{said}");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use gilk_engine::layout::Events;
 
+use super::board::{Board, View};
 use super::device::Device;
 use super::image::KernelCache;
 use super::kernel::{self, Memory};
@@ -15,6 +16,7 @@ use super::outbox::{Gone, Outbox};
 use super::planning::{self, Draft};
 use super::session::{Loaded, RunningSession};
 use super::stream::Stream;
+use super::sys::Peer;
 use super::trust::Trust;
 use super::{clock, events, sys};
 use crate::protocol::{
@@ -36,6 +38,9 @@ pub(super) struct ClientConnection {
     events_assumed: bool,
     trust: Trust,
     kernel: Arc<KernelCache>,
+    board: Arc<Board>,
+    /// The client's user; unknown at a port.
+    peer: Option<Peer>,
     tsc_hz: u64,
     /// Availability of the processor's events, cached after the first request, and the events that
     /// the session keeps open.
@@ -55,7 +60,8 @@ impl ClientConnection {
         stream: Arc<Stream>,
         opening: Opening,
         trust: Trust,
-        kernel: Arc<KernelCache>,
+        (kernel, board): (Arc<KernelCache>, Arc<Board>),
+        peer: Option<Peer>,
     ) -> std::io::Result<Self> {
         let (outbox, writer) = Outbox::start(stream)?;
         outbox.raw(
@@ -76,12 +82,24 @@ impl ClientConnection {
             events_assumed: false,
             trust,
             kernel,
+            board,
+            peer,
             tsc_hz: 0,
             events: None,
             open_events: events::OpenEvents::default(),
             token: 0,
             grace: Duration::ZERO,
         })
+    }
+
+    /// Returns the user of the client that opened this connection.
+    pub(super) fn peer(&self) -> Option<Peer> {
+        self.peer
+    }
+
+    /// Sends an answer that was found elsewhere.
+    pub(super) fn reply(&self, message: &Message) {
+        self.outbox.post(message);
     }
 
     /// Detaches from a lost client. Returns whether its session continues for its grace.
@@ -164,7 +182,7 @@ impl ClientConnection {
                 return Ok(());
             }
             // Valid forms of these requests were handled by the server loop.
-            Request::Resume { .. } | Request::Share(_) => {
+            Request::Resume { .. } | Request::Share(_) | Request::Status | Request::End => {
                 Err(wrong("This request is invalid in the current state."))
             }
             Request::Stop => {
@@ -262,10 +280,11 @@ impl ClientConnection {
         let layout = planning::layout(self.info()?.layout, options, trust)?;
         self.events_assumed = options.assumed_events.is_some();
         let (kernel, outbox) = (&self.kernel, &self.outbox);
-        let planned = while_reporting(outbox, || {
+        let (planned, image) = while_reporting(outbox, || {
             let image = kernel.image()?;
             let is_gone = || outbox.is_closed();
-            planning::plan(draft, options, trust, &image, &layout, &is_gone)
+            let planned = planning::plan(draft, options, trust, &image, &layout, &is_gone)?;
+            Ok((planned, image))
         })?;
         let planning::Planned {
             mut writes,
@@ -276,7 +295,12 @@ impl ClientConnection {
         for write in std::mem::take(&mut writes.arena) {
             device.write_arena(&write)?;
         }
-        self.loaded = Some(Loaded { writes, duration });
+        let view = Arc::new(View::new(image));
+        self.loaded = Some(Loaded {
+            writes,
+            duration,
+            view,
+        });
         Ok(outline)
     }
 
@@ -300,6 +324,7 @@ impl ClientConnection {
         self.token = schedule.token;
         self.grace = Duration::from_secs_f64(schedule.collection.grace);
         self.outbox.begin(!self.grace.is_zero());
+        self.board.show(Some(Arc::clone(&loaded.view)));
         self.session = Some(RunningSession::start(
             device,
             loaded,
@@ -360,6 +385,7 @@ impl ClientConnection {
     fn end_session(&mut self) {
         if let Some(session) = self.session.take() {
             session.abandon();
+            self.board.show(None);
         }
         self.open_events = events::OpenEvents::default();
     }

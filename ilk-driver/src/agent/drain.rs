@@ -87,12 +87,26 @@ impl Drain {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports the totals that have changed, with time `tsc` or the current time.
+    /// Reports the totals that have changed, with time `tsc` or the current time; while the client
+    /// is slow, nothing: totals are running sums, so a later report replaces this one.
     pub(super) fn report_totals(
         &self,
         counters: &mut Counters,
         tsc: Option<u64>,
     ) -> std::io::Result<()> {
+        if self.outbox.is_full() {
+            return Ok(());
+        }
+        self.report_all_totals(counters, tsc)
+    }
+
+    /// Reports the totals that have changed even if the client is slow: once, at the end.
+    pub(super) fn report_last_totals(&self) -> std::io::Result<()> {
+        let mut counters = self.counters();
+        self.report_all_totals(&mut counters, None)
+    }
+
+    fn report_all_totals(&self, counters: &mut Counters, tsc: Option<u64>) -> std::io::Result<()> {
         let totals = counters.changed(&self.device)?;
         let tsc = tsc.unwrap_or_else(sys::tsc);
         for totals in totals.chunks(MAX_ITEMS) {
@@ -317,6 +331,9 @@ impl DrainLoop<'_> {
         self.reports.advance();
         if let Ok(mut counters) = self.drain.counters.try_lock() {
             self.drain.report_totals(&mut counters, None)?;
+        }
+        if self.drain.outbox.is_full() {
+            return Ok(());
         }
         let cpus = self.drain.losses()?;
         let lost = cpus.iter().map(CpuLosses::lost).sum();

@@ -6,6 +6,8 @@
 //! passes through the outbox.
 
 pub mod abi;
+mod access;
+mod board;
 mod clock;
 mod connection;
 mod counters;
@@ -61,6 +63,8 @@ pub struct ServeOptions {
     pub listen: Listen,
     /// The permissions of clients.
     pub trust: Trust,
+    /// The group whose users may connect to the socket too.
+    pub group: Option<String>,
 }
 
 /// Serves clients, one after another, forever.
@@ -85,9 +89,9 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
                 }
                 .to_bytes(),
             );
-            server::serve_stream(&stream, &Common::new(options.trust), true)
+            server::serve_stream(&stream, &Common::new(options.trust), None)
                 .map_err(Error::io(path, "The port broke; start the agent again"))
         }
-        Listen::Socket(path) => socket::serve(path, options.trust),
+        Listen::Socket(path) => socket::serve(path, options.trust, options.group.as_deref()),
     }
 }

@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -95,7 +96,13 @@ impl Outbox {
         let outbox = Arc::clone(self);
         std::thread::Builder::new()
             .name(String::from("writer"))
-            .spawn(move || outbox.write_to(&stream, writer))
+            .spawn(move || {
+                let wrote = catch_unwind(AssertUnwindSafe(|| outbox.write_to(&stream, writer)));
+                if wrote.is_err() {
+                    // Without a writer the client would wait for nothing.
+                    outbox.close();
+                }
+            })
     }
 
     /// Begins a session. With `keep` its messages stay queued until they are
@@ -166,6 +173,12 @@ impl Outbox {
                 eprintln!("A message to the client was dropped: {error}");
             }
         }
+    }
+
+    /// Returns whether the queue is over its limit: reports of running totals wait for a later one.
+    pub(super) fn is_full(&self) -> bool {
+        let state = self.lock();
+        state.bytes > state.limit()
     }
 
     /// Queues bytes that are not a message.
@@ -336,6 +349,7 @@ mod tests {
             !waiting.is_finished(),
             "samples must wait for a slow client"
         );
+        assert!(outbox.is_full(), "totals must wait too");
         outbox.close();
         assert_eq!(waiting.join().unwrap(), Err(Gone));
         writer.join().unwrap();

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::ClientConnection;
 use super::stream::Stream;
+use super::sys::Peer;
 use crate::protocol::{Refusal, RefusalKind};
 
 /// A place for at most one such session.
@@ -83,18 +84,46 @@ impl Parking {
         Ok(connection)
     }
 
+    /// Ends the parked session, if its user or root requests it.
+    pub(super) fn end(&self, by: Option<Peer>) -> Result<(), Refusal> {
+        let refuse = |text: String| Err(Refusal::new(RefusalKind::Request, text));
+        let mut slot = self.lock();
+        let Some(parked) = &*slot else {
+            return refuse(String::from(
+                "No session without a client continues here; there is nothing to end.",
+            ));
+        };
+        let owner = parked.connection.peer();
+        // At a port both are unknown: the machine that emulates it owns this one.
+        if by.is_some_and(|by| by.user != 0 && Some(by.user) != owner.map(|owner| owner.user)) {
+            let user =
+                owner.map_or_else(|| String::from("another"), |owner| owner.user.to_string());
+            return refuse(format!(
+                "The session belongs to user {user}; only that user and root may end it."
+            ));
+        }
+        let parked = slot.take();
+        drop(slot);
+        drop(parked);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Returns the seconds for which a parked session continues.
+    pub(super) fn remaining(&self) -> Option<u64> {
+        let slot = self.lock();
+        let until = slot.as_ref()?.until;
+        Some(until.saturating_duration_since(Instant::now()).as_secs() + 1)
+    }
+
     /// Returns a refusal for other clients while a session is parked.
     pub(super) fn occupied(&self) -> Option<Refusal> {
-        let slot = self.lock();
-        let remaining = slot
-            .as_ref()?
-            .until
-            .saturating_duration_since(Instant::now());
+        let seconds = self.remaining()?;
         Some(Refusal::new(
             RefusalKind::Busy,
             format!(
-                "a session whose client was lost continues for {} s",
-                remaining.as_secs() + 1
+                "a session whose client was lost continues for {seconds} s; `ilk resume` continues \
+                 its recording, and `ilk stop` ends it"
             ),
         ))
     }

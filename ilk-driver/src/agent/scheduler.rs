@@ -3,10 +3,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::board::View;
 use super::clock::Clock;
 use super::device::{BatchTimes, Device};
 use super::drain::Drain;
@@ -31,6 +33,7 @@ pub(super) struct Scheduler {
     clock: Clock,
     installed: InstalledSplices,
     retiring: Retiring,
+    view: Arc<View>,
 }
 
 impl Scheduler {
@@ -40,7 +43,7 @@ impl Scheduler {
         drain: Arc<Drain>,
         signal: Arc<Signal>,
         clock: Clock,
-        retiring: Retiring,
+        (retiring, view): (Retiring, Arc<View>),
     ) -> Self {
         Self {
             device,
@@ -50,6 +53,7 @@ impl Scheduler {
             clock,
             installed: InstalledSplices::default(),
             retiring,
+            view,
         }
     }
 
@@ -62,9 +66,16 @@ impl Scheduler {
     ) {
         self.outbox.post(&Message::Started(self.clock.started));
         let prepared = self.drain.prepare();
-        let drain = Arc::clone(&self.drain);
+        let (drain, signal) = (Arc::clone(&self.drain), Arc::clone(&self.signal));
         let thread = std::thread::Builder::new().name(String::from("drain"));
-        let drained = thread.spawn(move || drain.run(rings));
+        let drained = thread.spawn(move || {
+            let ran = catch_unwind(AssertUnwindSafe(|| drain.run(rings)));
+            if ran.is_err() {
+                // Nothing else empties the rings.
+                signal.stop();
+            }
+            ran
+        });
 
         let (running, mut failed) = match (&drained, prepared) {
             (Ok(_), Ok(())) => self.play(batches, program, duration),
@@ -77,8 +88,13 @@ impl Scheduler {
         if self.signal.get() == End::Abandon {
             // The device is closed next, which removes everything faster than a batch would.
             self.outbox.close();
-        } else if let Err(refusal) = self.remove_all(batches.len() as u32) {
-            failed.get_or_insert(refusal);
+        } else {
+            if let Err(refusal) = self.remove_all(batches.len() as u32) {
+                failed.get_or_insert(refusal);
+            }
+            if let Err(e) = self.drain.report_last_totals() {
+                failed.get_or_insert(unreadable("counters", &e));
+            }
         }
         let stopped = self.signal.get() != End::Never;
         let tsc = sys::tsc();
@@ -86,8 +102,14 @@ impl Scheduler {
             running.end();
         }
         self.drain.set_over();
-        if let Some(Ok(Err(e))) = drained.ok().map(JoinHandle::join) {
-            failed.get_or_insert(unreadable("rings", &e));
+        match drained.ok().map(JoinHandle::join) {
+            Some(Ok(Ok(Ok(())))) | None => {}
+            Some(Ok(Ok(Err(e)))) => {
+                failed.get_or_insert(unreadable("rings", &e));
+            }
+            Some(Ok(Err(_)) | Err(_)) => {
+                failed.get_or_insert(Refusal::new(RefusalKind::Module, ended_by_a_bug("drain")));
+            }
         }
         let losses = match self.drain.losses() {
             Ok(losses) => losses,
@@ -184,6 +206,7 @@ impl Scheduler {
         }
         let done = device.batch(&pokes)?;
         installed.record(&pokes);
+        self.show();
         self.outbox.post(&Message::Retired {
             tsc: done.end,
             splices: pokes.len() as u32,
@@ -208,6 +231,7 @@ impl Scheduler {
         let (tsc_begin, tsc_end, gone) = match &done {
             Ok(done) => {
                 self.installed.record(pokes);
+                self.show();
                 (done.begin, done.end, done.gone)
             }
             Err(_) => (now, sys::tsc(), 0),
@@ -230,6 +254,11 @@ impl Scheduler {
         }
     }
 
+    /// Shows the splices in place to clients that look.
+    fn show(&self) {
+        self.view.set(self.installed.0.keys().copied().collect());
+    }
+
     /// Removes all installed splices by a batch, or by a reset if the batch fails.
     fn remove_all(&mut self, batch: u32) -> Result<(), Refusal> {
         let pokes = self.installed.pokes();
@@ -244,10 +273,13 @@ impl Scheduler {
             .err()
             .map_or_else(String::new, |refusal| format!(" ({refusal})"));
         let what = match self.device.reset() {
-            Ok(()) => format!(
-                "The splices in place were removed by a reset of the module{why}; the last totals of \
-                 counters are lost."
-            ),
+            Ok(()) => {
+                self.view.set(Vec::new());
+                format!(
+                    "The splices in place were removed by a reset of the module{why}; the last \
+                     totals of counters are lost."
+                )
+            }
             Err(e) => format!(
                 "Splices could not be removed ({e}){why}; look at the target's dmesg and \
                  restart it."
@@ -255,6 +287,14 @@ impl Scheduler {
         };
         Err(Refusal::new(RefusalKind::Batch, what))
     }
+}
+
+/// Returns the report of a thread that panicked.
+pub(super) fn ended_by_a_bug(thread: &str) -> String {
+    format!(
+        "The agent's {thread} thread ended by a bug in gilk, so the session was ended; the agent's \
+         output says where."
+    )
 }
 
 fn unreadable(what: &str, error: &std::io::Error) -> Refusal {

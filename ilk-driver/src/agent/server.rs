@@ -1,14 +1,17 @@
 //! The loop that serves the clients of one stream.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::board::Board;
 use super::connection::ClientConnection;
 use super::image::KernelCache;
 use super::parking::{DISCONNECT_DELAY, Parking};
 use super::stream::{Received, Stream};
+use super::sys::Peer;
 use super::trust::Trust;
-use crate::protocol::{Decoder, Incoming, Request};
+use crate::protocol::{Decoder, Incoming, Message, Refusal, RefusalKind, Request, Status, encode};
 
 /// Parts of an agent that all connections share.
 #[derive(Clone)]
@@ -16,6 +19,7 @@ pub(super) struct Common {
     pub(super) trust: Trust,
     pub(super) parking: Arc<Parking>,
     pub(super) kernel: Arc<KernelCache>,
+    pub(super) board: Arc<Board>,
 }
 
 impl Common {
@@ -24,18 +28,20 @@ impl Common {
             trust,
             parking: Arc::default(),
             kernel: Arc::default(),
+            board: Arc::default(),
         }
     }
 }
 
-/// Serves the clients of a stream: a single one, or forever if the stream `reconnects` to others.
+/// Serves the clients of a stream: the single `peer` of a socket, or forever those of a port, which
+/// reconnects to others.
 pub(super) fn serve_stream(
     stream: &Arc<Stream>,
     common: &Common,
-    reconnects: bool,
+    peer: Option<Peer>,
 ) -> std::io::Result<()> {
     let mut connection: Option<ClientConnection> = None;
-    let result = serve_clients(stream, common, reconnects, &mut connection);
+    let result = serve_clients(stream, common, peer, &mut connection);
     common.parking.park(connection);
     result
 }
@@ -43,7 +49,7 @@ pub(super) fn serve_stream(
 fn serve_clients(
     stream: &Arc<Stream>,
     common: &Common,
-    reconnects: bool,
+    peer: Option<Peer>,
     connection: &mut Option<ClientConnection>,
 ) -> std::io::Result<()> {
     let parking = &common.parking;
@@ -53,7 +59,7 @@ fn serve_clients(
     loop {
         let count = match stream.read(&mut buffer)? {
             Received::Bytes(count) => count,
-            Received::Disconnected if !reconnects => return Ok(()),
+            Received::Disconnected if peer.is_some() => return Ok(()),
             Received::Disconnected => {
                 let since = disconnected.get_or_insert_with(Instant::now);
                 if since.elapsed() > DISCONNECT_DELAY {
@@ -79,12 +85,13 @@ fn serve_clients(
                         Arc::clone(stream),
                         opening,
                         common.trust,
-                        Arc::clone(&common.kernel),
+                        (Arc::clone(&common.kernel), Arc::clone(&common.board)),
+                        peer,
                     )?);
                 }
                 Ok(Some(Incoming::Message(request))) => {
                     *connection = match connection.take() {
-                        Some(client) => answer(client, request, stream, parking)?,
+                        Some(client) => answered(client, request, stream, common)?,
                         None => None,
                     };
                 }
@@ -99,14 +106,52 @@ fn serve_clients(
     }
 }
 
+/// Carries out a request, and reports a panic to the client: dropping its connection has removed its
+/// splices.
+fn answered(
+    client: ClientConnection,
+    request: Request,
+    stream: &Arc<Stream>,
+    common: &Common,
+) -> std::io::Result<Option<ClientConnection>> {
+    let work = AssertUnwindSafe(|| answer(client, request, stream, common));
+    catch_unwind(work).unwrap_or_else(|_| {
+        let refusal = Refusal::new(
+            RefusalKind::Request,
+            "The agent's client thread ended by a bug in gilk; every splice was removed. The agent's \
+             output says where.",
+        );
+        let report = encode(&Message::Refused(refusal)).map_err(std::io::Error::other)?;
+        // A client that does not read loses only the report.
+        let _best_effort = stream.write(&report);
+        Err(std::io::Error::other("its thread panicked"))
+    })
+}
+
 /// Carries out a request; returns `None` if the client is gone.
 fn answer(
     mut client: ClientConnection,
     request: Request,
     stream: &Arc<Stream>,
-    parking: &Arc<Parking>,
+    common: &Common,
 ) -> std::io::Result<Option<ClientConnection>> {
+    let parking = &common.parking;
     match request {
+        Request::Status => {
+            let status = common.board.status(parking.remaining());
+            client.reply(&Message::Status(Status {
+                holder: None,
+                ..status
+            }));
+            Ok(Some(client))
+        }
+        Request::End => {
+            match parking.end(client.peer()) {
+                Ok(()) => client.reply(&Message::Accepted),
+                Err(refusal) => client.refuse(refusal),
+            }
+            Ok(Some(client))
+        }
         Request::Resume { token, confirmed } => {
             parking.resume(client, stream, token, confirmed).map(Some)
         }

@@ -4,18 +4,21 @@
 //! nothing but the module. The drain's thread empties rings and reads counters, and waits for a
 //! slow client.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use super::board::View;
 use super::clock::Clock;
 use super::device::Device;
 use super::drain::Drain;
 use super::outbox::Outbox;
 use super::retire::Retiring;
 use super::rings::Rings;
-use super::scheduler::Scheduler;
+use super::scheduler::{Scheduler, ended_by_a_bug};
 use super::signal::{End, Signal};
-use crate::protocol::{MAX_WAIT, Refusal, RefusalKind, Schedule};
+use super::sys;
+use crate::protocol::{Finished, MAX_WAIT, Message, Refusal, RefusalKind, Schedule};
 use crate::writes::Writes;
 
 /// A planned and verified session, whose code is in the arena.
@@ -23,6 +26,8 @@ pub(super) struct Loaded {
     pub(super) writes: Writes,
     /// Seconds from the start to the end.
     pub(super) duration: f64,
+    /// Shows the splices in place.
+    pub(super) view: Arc<View>,
 }
 
 /// A started session.
@@ -51,7 +56,11 @@ impl RunningSession {
             );
             Refusal::new(RefusalKind::Request, text)
         })?;
-        let Loaded { writes, duration } = loaded;
+        let Loaded {
+            writes,
+            duration,
+            view,
+        } = loaded;
         let Writes {
             batches,
             counters,
@@ -64,22 +73,36 @@ impl RunningSession {
             .name(String::from("clock"))
             .spawn(move || {
                 let collection = schedule.collection;
-                let drain = Drain::new(
+                let drain = Arc::new(Drain::new(
                     Arc::clone(&device),
                     Arc::clone(&outbox),
                     counters,
                     collection,
+                ));
+                let after_panic = (
+                    Arc::clone(&device),
+                    Arc::clone(&outbox),
+                    Arc::clone(&drain),
+                    Arc::clone(&session_signal),
                 );
-                let retiring = Retiring::new(retire);
-                let scheduler = Scheduler::new(
-                    device,
-                    outbox,
-                    Arc::new(drain),
-                    session_signal,
-                    clock,
-                    retiring,
-                );
-                scheduler.run(rings, &batches, schedule.workload, duration);
+                let ran = catch_unwind(AssertUnwindSafe(move || {
+                    let retiring = Retiring::new(retire);
+                    let scheduler = Scheduler::new(
+                        device,
+                        outbox,
+                        drain,
+                        session_signal,
+                        clock,
+                        (retiring, view),
+                    );
+                    scheduler.run(rings, &batches, schedule.workload, duration);
+                }));
+                if ran.is_err() {
+                    let (device, outbox, drain, signal) = after_panic;
+                    let removed = device.reset();
+                    drain.set_over();
+                    report_panic(&removed, &outbox, &signal);
+                }
             })
             .map_err(|e| {
                 broken(&format!(
@@ -108,5 +131,79 @@ impl RunningSession {
     pub(super) fn abandon(self) {
         self.signal.set(End::Abandon);
         let _panicked = self.thread.join();
+    }
+}
+
+/// Reports to the client that the clock's thread panicked, and whether every splice is removed.
+fn report_panic(removed: &std::io::Result<()>, outbox: &Outbox, signal: &Signal) {
+    let mut text = ended_by_a_bug("clock");
+    match removed {
+        Ok(()) => text.push_str(" Every splice was removed."),
+        Err(e) => text.push_str(&format!(
+            " Splices could not be removed ({e}); look at the target's dmesg and restart it."
+        )),
+    }
+    signal.set_over();
+    outbox.post(&Message::Finished(Finished {
+        tsc: sys::tsc(),
+        stopped: true,
+        failed: Some(Refusal::new(RefusalKind::Module, text)),
+        losses: Vec::new(),
+        sent: 0,
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::agent::stream::Stream;
+    use crate::protocol::Decoder;
+
+    #[test]
+    fn a_panic_is_reported_with_the_state_of_the_text() {
+        let failed = std::io::Error::other("no device");
+        for (removed, said) in [
+            (Ok(()), "Every splice was removed."),
+            (Err(failed), "could not be removed (no device)"),
+        ] {
+            let (own, mut client) = UnixStream::pair().unwrap();
+            let stream = Arc::new(Stream::socket(own).unwrap());
+            let (outbox, writer) = Outbox::start(stream).unwrap();
+            let signal = Signal::default();
+            report_panic(&removed, &outbox, &signal);
+            assert!(signal.is_over());
+            let mut decoder = Decoder::frames_only();
+            let finished = loop {
+                match decoder.take::<Message>().unwrap() {
+                    Some(Message::Finished(finished)) => break finished,
+                    Some(other) => panic!("{other:?}"),
+                    None => {}
+                }
+                let mut bytes = [0; 1024];
+                let count = client.read(&mut bytes).unwrap();
+                decoder.push(&bytes[..count]);
+            };
+            let text = finished.failed.unwrap().text;
+            assert!(
+                text.contains("clock thread") && text.contains(said),
+                "{text}"
+            );
+            outbox.close();
+            writer.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_stop_never_replaces_the_loss_of_a_client() {
+        let signal = Signal::default();
+        signal.set(End::Abandon);
+        signal.stop();
+        assert_eq!(signal.get(), End::Abandon);
+        let signal = Signal::default();
+        signal.stop();
+        assert_eq!(signal.get(), End::Stop);
     }
 }

@@ -31,6 +31,15 @@ impl Signal {
         self.changed.notify_all();
     }
 
+    /// Requests a regular end, unless an end was requested before.
+    pub(super) fn stop(&self) {
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        if *end == End::Never {
+            *end = End::Stop;
+        }
+        self.changed.notify_all();
+    }
+
     pub(super) fn get(&self) -> End {
         *self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }

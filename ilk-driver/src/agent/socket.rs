@@ -1,79 +1,141 @@
-//! The agent's unix socket: serves one client at a time and refuses others at once.
+//! The agent's unix socket: serves one client at a time; others may look at its state, and are refused
+//! everything else at once.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use super::access::Access;
 use super::server::{Common, serve_stream};
 use super::stream::Stream;
+use super::sys::Peer;
 use super::trust::Trust;
-use super::{kernel, privileges, sys};
-use crate::protocol::{self, Message, OPENING_BYTES, Opening, Refusal, RefusalKind};
+use super::{kernel, privileges};
+use crate::protocol::{
+    self, Decoder, Message, OPENING_BYTES, Opening, Refusal, RefusalKind, Request,
+};
 use crate::{Error, Result};
 
-/// Time limit for a refused client to send its opening.
+/// Time limit for a client that is not served to send its opening and its request.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Interval of attempts to accept a client while this process or the machine is out of descriptors
+/// or memory.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Limit on the clients that are answered at a time without being served.
+const MAX_LOOKING: usize = 64;
 
 /// Listens at `path` forever.
-pub(super) fn serve(path: &Path, trust: Trust) -> Result<()> {
-    let listener = listen(path)?;
+pub(super) fn serve(path: &Path, trust: Trust, group: Option<&str>) -> Result<()> {
+    let access = Access::new(group).map_err(Error::Target)?;
+    let listener = listen(path, &access)?;
     privileges::drop_all_but_needed(trust.run).map_err(Error::io(
         path,
         "The agent could not drop its privileges; run it as root",
     ))?;
     let busy = Arc::new(AtomicBool::new(false));
+    let looking = Arc::new(AtomicUsize::new(0));
     let common = Common::new(trust);
     loop {
         let client = match listener.accept() {
             Ok((client, _)) => client,
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted
-                ) =>
-            {
-                continue;
-            }
-            Err(source) => {
-                return Err(Error::Io {
-                    path: path.to_owned(),
-                    source,
-                    hint: "Start the agent again",
-                });
-            }
-        };
-        let is_busy = busy.swap(true, Ordering::AcqRel);
-        let flag = Arc::clone(&busy);
-        let common = common.clone();
-        let spawned = std::thread::Builder::new()
-            .name(String::from("client"))
-            .spawn(move || {
-                if let Some(refusal) = refusal_of(&client, is_busy) {
-                    let _client_gone = refuse(client, refusal);
-                    if !is_busy {
-                        flag.store(false, Ordering::Release);
-                    }
-                    return;
+            Err(source) => match retry_after(&source) {
+                Some(interval) => {
+                    std::thread::sleep(interval);
+                    continue;
                 }
-                let result = Stream::socket(client)
-                    .and_then(|stream| serve_stream(&Arc::new(stream), &common, false));
-                if let Err(e) = result {
+                None => {
+                    return Err(Error::Io {
+                        path: path.to_owned(),
+                        source,
+                        hint: "Start the agent again",
+                    });
+                }
+            },
+        };
+        let thread = std::thread::Builder::new().name(String::from("client"));
+        let common = common.clone();
+        let checked = access.check(&client, &kernel::host());
+        // Without a thread the client is dropped, and its place is free again.
+        let _dropped = match checked.map(|peer| (peer, ServedPlace::take(&busy))) {
+            Ok((peer, Some(place))) => thread.spawn(move || {
+                if let Err(e) = serve_client(client, peer, &common) {
                     eprintln!("A client was dropped: {e}.");
                 }
-                flag.store(false, Ordering::Release);
-            });
-        if spawned.is_err() && !is_busy {
-            busy.store(false, Ordering::Release);
-        }
+                drop(place);
+            }),
+            not_served => {
+                let Some(place) = Looking::begin(&looking) else {
+                    continue;
+                };
+                thread.spawn(move || {
+                    let _client_gone = answer_one(client, not_served.err(), &common);
+                    drop(place);
+                })
+            }
+        };
     }
 }
 
-/// Creates the socket with access for its owner only: root, or the user that called sudo.
-fn listen(path: &Path) -> Result<UnixListener> {
+/// Returns the time after which to accept again: 0 for an accident of one client, longer if
+/// descriptors or memory have to become free; `None` if the listener is broken (accept(2)).
+fn retry_after(error: &std::io::Error) -> Option<Duration> {
+    match error.raw_os_error() {
+        Some(libc::EINTR | libc::ECONNABORTED) => Some(Duration::ZERO),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => Some(RETRY_INTERVAL),
+        _ => None,
+    }
+}
+
+/// The place of the client that is served; dropping it frees the place, also after a panic.
+struct ServedPlace(Arc<AtomicBool>);
+
+impl ServedPlace {
+    fn take(busy: &Arc<AtomicBool>) -> Option<Self> {
+        let is_free = !busy.swap(true, Ordering::AcqRel);
+        is_free.then(|| Self(Arc::clone(busy)))
+    }
+}
+
+impl Drop for ServedPlace {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// One of the clients that are answered without being served.
+struct Looking(Arc<AtomicUsize>);
+
+impl Looking {
+    fn begin(looking: &Arc<AtomicUsize>) -> Option<Self> {
+        let this = Self(Arc::clone(looking));
+        // The drop of one too many corrects the count.
+        (looking.fetch_add(1, Ordering::AcqRel) < MAX_LOOKING).then_some(this)
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Serves a client until it is gone.
+fn serve_client(client: UnixStream, peer: Peer, common: &Common) -> std::io::Result<()> {
+    common.board.hold(Some(peer));
+    let served = Stream::socket(client)
+        .and_then(|stream| serve_stream(&Arc::new(stream), common, Some(peer)));
+    common.board.release();
+    served
+}
+
+/// Creates the socket with access for its owner, root or the user that started the agent, and for
+/// the group, if there is one.
+fn listen(path: &Path, access: &Access) -> Result<UnixListener> {
     let hint = "Choose another path with --socket, or run the agent as root";
     if UnixStream::connect(path).is_ok() {
         return Err(Error::Busy {
@@ -102,72 +164,128 @@ fn listen(path: &Path) -> Result<UnixListener> {
         .unwrap_or(Path::new("."));
     let private = folder.join(format!(".ilk-{}", std::process::id()));
     std::fs::create_dir(&private).map_err(Error::io(&private, hint))?;
-    let created = create(&private, path);
+    let created = create(&private, path, access);
     let removed = std::fs::remove_dir_all(&private);
     let listener = created.map_err(Error::io(path, hint))?;
     removed.map_err(Error::io(&private, hint))?;
     Ok(listener)
 }
 
-fn create(private: &Path, path: &Path) -> std::io::Result<UnixListener> {
+fn create(private: &Path, path: &Path, access: &Access) -> std::io::Result<UnixListener> {
     std::fs::set_permissions(private, std::fs::Permissions::from_mode(0o700))?;
     let inside = private.join("s");
     let listener = UnixListener::bind(&inside)?;
-    std::fs::set_permissions(&inside, std::fs::Permissions::from_mode(0o600))?;
-    if let Some(user) = invoker() {
-        chown(&inside, Some(user), None)?;
-    }
+    let group = access.group.as_ref().map(|(number, _)| *number);
+    chown(&inside, access.invoker, group)?;
+    let mode = if group.is_some() { 0o660 } else { 0o600 };
+    std::fs::set_permissions(&inside, std::fs::Permissions::from_mode(mode))?;
     std::fs::rename(&inside, path)?;
     Ok(listener)
 }
 
-/// Returns the user that called sudo.
-fn invoker() -> Option<u32> {
-    std::env::var("SUDO_UID").ok()?.parse().ok()
-}
-
-/// Returns a refusal if another client is served, or if the client's user has no right to the
-/// socket. (The socket's mode excludes other users, but a socket that was moved or passed on can
-/// still be reached.)
-fn refusal_of(client: &UnixStream, is_busy: bool) -> Option<Refusal> {
-    let host = kernel::host();
-    let text = match sys::peer_user(client) {
-        Ok(user) if user == 0 || user == sys::own_user() || Some(user) == invoker() => {
-            if !is_busy {
-                return None;
+/// Answers a client that may not connect (`forbidden`), or that comes while another one is served: that
+/// one may look, and everything else is refused.
+fn answer_one(
+    client: UnixStream,
+    forbidden: Option<String>,
+    common: &Common,
+) -> std::io::Result<()> {
+    let Some(mut client) = opened(client)? else {
+        return Ok(());
+    };
+    let refusal = match forbidden {
+        Some(text) => text,
+        None => {
+            let request = first_request(&mut client)?;
+            if request == Some(Request::Status) {
+                let status = common.board.status(common.parking.remaining());
+                return reply(&mut client, &Message::Status(status));
             }
-            format!("Another program is using the agent on {host}; close it and try again.")
-        }
-        Ok(user) => format!(
-            "The agent on {host} does not serve user {user}; connect as root or as the user that started it."
-        ),
-        Err(e) => {
-            format!("The agent on {host} cannot determine the client's user ({e}); start it again.")
+            format!(
+                "Another program is using the agent on {} (`ilk status` shows which); close it and \
+                 try again.",
+                kernel::host()
+            )
         }
     };
-    Some(Refusal::new(RefusalKind::Busy, text))
+    let refused = Message::Refused(Refusal::new(RefusalKind::Busy, refusal));
+    reply(&mut client, &refused)
 }
 
-/// Sends a refusal to a client that is not served.
-fn refuse(mut client: UnixStream, refusal: Refusal) -> std::io::Result<()> {
+/// Reads and answers a client's opening; returns `None` if it is none.
+fn opened(mut client: UnixStream) -> std::io::Result<Option<UnixStream>> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
     let mut hello = [0; OPENING_BYTES];
     client.read_exact(&mut hello)?;
     let Some((opening, _)) = Opening::find_last(&hello) else {
-        return Ok(());
+        return Ok(None);
     };
-    client.write_all(
-        &Opening {
-            version: protocol::VERSION,
-            nonce: opening.nonce,
+    let answer = Opening {
+        version: protocol::VERSION,
+        nonce: opening.nonce,
+    };
+    client.write_all(&answer.to_bytes())?;
+    Ok(Some(client))
+}
+
+/// Reads the request that follows an opening; `None` if it is none of this version.
+fn first_request(client: &mut UnixStream) -> std::io::Result<Option<Request>> {
+    let mut decoder = Decoder::frames_only();
+    let mut bytes = [0; 4096];
+    loop {
+        match decoder.take() {
+            Ok(None) => {}
+            Ok(request) => return Ok(request),
+            Err(_) => return Ok(None),
         }
-        .to_bytes(),
-    )?;
-    let refused = Message::Refused(refusal);
-    client.write_all(&protocol::encode(&refused).map_err(std::io::Error::other)?)?;
-    // Read pending requests: closing a socket with unread bytes would discard the answer.
-    let mut rest = [0; 4096];
-    while client.read(&mut rest)? != 0 {}
+        match client.read(&mut bytes)? {
+            0 => return Ok(None),
+            count => decoder.push(bytes.get(..count).unwrap_or_default()),
+        }
+    }
+}
+
+/// Sends the only message of a connection, and ends it.
+fn reply(client: &mut UnixStream, message: &Message) -> std::io::Result<()> {
+    client.write_all(&protocol::encode(message).map_err(std::io::Error::other)?)?;
+    // Closing a socket with unread bytes would discard the answer.
+    client.shutdown(Shutdown::Write)?;
+    let (begun, mut rest) = (Instant::now(), [0; 4096]);
+    while begun.elapsed() < PATIENCE && client.read(&mut rest)? != 0 {}
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_out_of_descriptors_waits_and_a_broken_listener_ends_it() {
+        let after = |code| retry_after(&std::io::Error::from_raw_os_error(code));
+        assert_eq!(after(libc::EINTR), Some(Duration::ZERO));
+        assert_eq!(after(libc::EMFILE), Some(RETRY_INTERVAL));
+        assert_eq!(after(libc::ENFILE), Some(RETRY_INTERVAL));
+        assert_eq!(after(libc::EBADF), None);
+    }
+
+    #[test]
+    fn places_are_free_again_after_a_panic() {
+        let busy = Arc::new(AtomicBool::new(false));
+        let looking = Arc::new(AtomicUsize::new(0));
+        let place = ServedPlace::take(&busy).unwrap();
+        assert!(ServedPlace::take(&busy).is_none());
+        let panicked = std::thread::spawn(move || {
+            let _place = place;
+            panic!("on purpose");
+        });
+        assert!(panicked.join().is_err());
+        assert!(ServedPlace::take(&busy).is_some());
+        let all: Vec<_> = (0..MAX_LOOKING)
+            .map(|_| Looking::begin(&looking).unwrap())
+            .collect();
+        assert!(Looking::begin(&looking).is_none());
+        drop(all);
+        assert!(Looking::begin(&looking).is_some());
+    }
 }

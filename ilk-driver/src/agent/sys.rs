@@ -41,8 +41,16 @@ pub(super) fn tsc() -> u64 {
     }
 }
 
-/// Returns the user at the other end of a unix socket at connection time (`SO_PEERCRED`).
-pub(super) fn peer_user(stream: &UnixStream) -> io::Result<u32> {
+/// The user at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) user: u32,
+    pub(super) process: u32,
+}
+
+/// Returns the user and process at the other end of a unix socket at connection time, and the
+/// process's own group (`SO_PEERCRED`).
+pub(super) fn peer(stream: &UnixStream) -> io::Result<(Peer, u32)> {
     let mut peer = libc::ucred {
         pid: 0,
         uid: u32::MAX,
@@ -61,7 +69,37 @@ pub(super) fn peer_user(stream: &UnixStream) -> io::Result<u32> {
         )
     };
     if result == 0 {
-        Ok(peer.uid)
+        let own = Peer {
+            user: peer.uid,
+            process: peer.pid.cast_unsigned(),
+        };
+        Ok((own, peer.gid))
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Returns the supplementary groups of the process at the other end of a unix socket at connection
+/// time (`SO_PEERGROUPS`).
+pub(super) fn peer_groups(stream: &UnixStream) -> io::Result<Vec<u32>> {
+    /// Limit of groups of a process (`NGROUPS_MAX` of include/uapi/linux/limits.h).
+    const MOST: usize = 65_536;
+    let mut groups = vec![0_u32; MOST];
+    let mut length = (MOST * size_of::<u32>()) as libc::socklen_t;
+    // SAFETY: `groups` is valid for writes of `length` bytes, and both live until the call returns.
+    #[allow(unsafe_code, reason = "getsockopt(2)")]
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERGROUPS,
+            groups.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 {
+        groups.truncate(length as usize / size_of::<u32>());
+        Ok(groups)
     } else {
         Err(io::Error::last_os_error())
     }
@@ -234,7 +272,9 @@ mod tests {
     #[test]
     fn the_peer_of_an_own_socket_is_this_user() {
         let (socket, _peer) = UnixStream::pair().unwrap();
-        assert_eq!(peer_user(&socket).unwrap(), own_user());
+        let (peer, _) = peer(&socket).unwrap();
+        let own = (own_user(), std::process::id());
+        assert_eq!((peer.user, peer.process), own);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod lock;
 mod resume;
 mod run;
 mod sidecar;
+mod status;
 mod tally;
 mod throughput;
 mod together;
@@ -24,12 +25,13 @@ mod wire;
 
 use std::path::{Path, PathBuf};
 
-pub use crate::protocol::CpuLosses;
+pub use crate::protocol::{CpuLosses, Holder, SplicedFunction, Status};
 pub use address::{Route, TargetAddress};
 pub use connection::{Connection, TargetInfo};
 pub use describe::{label, metadata};
 pub use event::{AggregateSummary, Counted, Event, InstrumentSummary, StopFlag, Summary, Switch};
 pub use resume::resume;
+pub use status::{end, status};
 pub use throughput::{Throughput, measure_throughput};
 pub use together::{Participant, Seat, together};
 pub use wire::PATIENCE;

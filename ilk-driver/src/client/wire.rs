@@ -31,7 +31,7 @@ pub(super) struct Wire {
     socket: PathBuf,
     /// Replaces the stream for bytes from the agent.
     shared: Option<Shared>,
-    _lock: Lock,
+    _lock: Option<Lock>,
 }
 
 impl Wire {
@@ -49,6 +49,26 @@ impl Wire {
             return Err(no_agent(std::io::Error::from(ErrorKind::NotFound)));
         }
         let lock = Lock::take(&socket)?;
+        let mut wire = Self::connected(socket, target, patience, Some(lock))?;
+        if share {
+            wire.share()?;
+        }
+        Ok(wire)
+    }
+
+    /// Connects without the lock, to look at an agent that may serve another client.
+    pub(super) fn look(socket: &Path, patience: Duration) -> Result<Self> {
+        let socket = std::fs::canonicalize(socket).unwrap_or_else(|_| socket.to_owned());
+        let target = socket.display().to_string();
+        Self::connected(socket, target, patience, None)
+    }
+
+    fn connected(
+        socket: PathBuf,
+        target: String,
+        patience: Duration,
+        lock: Option<Lock>,
+    ) -> Result<Self> {
         let mut wire = Self {
             stream: connect(&socket, &target, patience)?,
             decoder: Decoder::frames_only(),
@@ -59,9 +79,6 @@ impl Wire {
             _lock: lock,
         };
         wire.handshake(patience)?;
-        if share {
-            wire.share()?;
-        }
         Ok(wire)
     }
 

@@ -36,6 +36,8 @@ impl Request {
             | Self::Modules
             | Self::Clear
             | Self::Stop
+            | Self::Status
+            | Self::End
             | Self::Confirm(_)
             | Self::Share(_)
             | Self::Resume { .. }

@@ -45,6 +45,10 @@ pub enum Request {
         /// Messages of it that the client has stored.
         confirmed: u64,
     },
+    /// Requests the state of the agent. Answered also while another client is served.
+    Status,
+    /// Ends a session whose client was lost, for root and for the user of that client.
+    End,
     /// Requests the target's clock.
     Ping(u64),
     /// Requests that everything from the answer on is sent through shared memory, at whose start
@@ -156,6 +160,8 @@ pub enum Message {
     Planning,
     /// The answer to [`Request::Plan`].
     Planned(PlanOutline),
+    /// The answer to [`Request::Status`].
+    Status(Status),
     /// The session's clock started.
     Started(Started),
     /// Samples of one CPU: id, value and TSC, `u64` each, little-endian.
@@ -227,6 +233,43 @@ pub struct Target {
     pub runs_programs: bool,
     /// Addresses and sizes for generated code, and the processor's events.
     pub layout: RuntimeLayout,
+}
+
+/// The state of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// `uname -n`.
+    pub host: String,
+    /// `uname -r`.
+    pub release: String,
+    /// The client that is served, besides the one that requests this.
+    pub holder: Option<Holder>,
+    /// Seconds for which a session continues whose client was lost.
+    pub parked: Option<u64>,
+    /// Number of splices and bounces in place.
+    pub splices: u32,
+    /// Their functions, by name.
+    pub functions: Vec<SplicedFunction>,
+}
+
+/// A client that an agent serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its user; unknown at a port.
+    pub user: Option<u32>,
+    /// Its process; unknown at a port.
+    pub process: Option<u32>,
+    /// Seconds since it connected.
+    pub seconds: u64,
+}
+
+/// A function with splices in place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplicedFunction {
+    /// Its symbol, after that of its module.
+    pub name: String,
+    /// Number of splices and bounces in it.
+    pub splices: u32,
 }
 
 /// Second 0 of a session.

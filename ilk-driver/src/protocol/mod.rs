@@ -15,6 +15,8 @@
 //! | [`Request::Plan`] | [`Message::Planning`]…, [`Message::Planned`] |
 //! | [`Request::Start`] | [`Message::Started`], then the session's messages, then [`Message::Finished`] |
 //! | [`Request::Stop`] | none of its own: `Finished` is sent early |
+//! | [`Request::Status`] | [`Message::Status`] |
+//! | [`Request::End`] | [`Message::Accepted`] |
 //! | [`Request::Ping`] | [`Message::Pong`] |
 //! | [`Request::Share`] | [`Message::Accepted`], then everything through shared memory |
 //! | [`Request::Flood`] | [`Message::Samples`]…, [`Message::End`] |
@@ -38,14 +40,15 @@ mod schedule;
 pub use bytes::Bytes;
 pub use frame::{Decoder, FrameDecoder, Incoming, encode};
 pub use message::{
-    CpuLosses, Finished, Message, ObjectFile, Placed, PlanOptions, PlanOutline, Refusal,
-    RefusalKind, Request, SessionPart, Started, Switched, Target, Total, WorkloadEvent,
+    CpuLosses, Finished, Holder, Message, ObjectFile, Placed, PlanOptions, PlanOutline, Refusal,
+    RefusalKind, Request, SessionPart, SplicedFunction, Started, Status, Switched, Target, Total,
+    WorkloadEvent,
 };
 pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
 pub use schedule::{Collection, Interval, Schedule, Strategy, Workload};
 
 /// Protocol version; changes with every change of a message.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 /// Limit on the bytes of a frame, excluding its length field.
 pub const MAX_FRAME: usize = 4 << 20;
 /// Limit on the bytes of kernel memory in one [`Request::Read`].

@@ -36,7 +36,7 @@ impl Random {
 
     pub(crate) fn request(&mut self) -> Request {
         let word = self.below(1 << 40) as u64;
-        match self.below(13) {
+        match self.below(15) {
             0 => Request::Info,
             1 => Request::Blacklist,
             2 => Request::Read {
@@ -51,6 +51,8 @@ impl Random {
             9 => Request::Stop,
             10 => Request::Confirm(word),
             11 => Request::Clear,
+            12 => Request::Status,
+            13 => Request::End,
             _ => Request::Resume {
                 token: word,
                 confirmed: word,

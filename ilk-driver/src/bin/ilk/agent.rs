@@ -11,7 +11,8 @@ pub(crate) struct Agent {
     /// The device of a virtio port to serve, as in the lab.
     #[arg(long, value_name = "DEVICE", conflicts_with = "socket")]
     port: Option<PathBuf>,
-    /// The unix socket to create and listen at, with access for root or the user that called sudo.
+    /// The unix socket to create and listen at, with access for root and the user that
+    /// started the agent (by sudo, doas, run0 or pkexec).
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     socket: PathBuf,
     /// Run the workload of a session. Every user that may connect can then run programs as root.
@@ -21,6 +22,9 @@ pub(crate) struct Agent {
     /// may connect can then do anything to the kernel.
     #[arg(long)]
     allow_native: bool,
+    /// Serve the users of this group too, for example ilk.
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
     /// Permit instruments that read memory on a kernel whose handling of faults was not checked.
     #[arg(long)]
     unknown_kernel: bool,
@@ -46,6 +50,7 @@ impl Agent {
                 native: self.allow_native,
                 unknown_kernel: self.unknown_kernel,
             },
+            group: self.group,
         })?)
     }
 }

@@ -47,6 +47,8 @@ mod span;
 #[cfg(feature = "client")]
 mod stats;
 #[cfg(feature = "client")]
+mod status;
+#[cfg(feature = "client")]
 mod target;
 #[cfg(feature = "client")]
 mod totals;
@@ -119,6 +121,10 @@ enum Command {
     #[cfg(feature = "client")]
     Resume(resume::Resume),
     #[cfg(feature = "client")]
+    Status(status::StatusCommand),
+    #[cfg(feature = "client")]
+    Stop(status::Stop),
+    #[cfg(feature = "client")]
     Show(show::Show),
     #[cfg(feature = "client")]
     Stats(stats::Stats),
@@ -168,6 +174,10 @@ impl Command {
             Self::Run(run) => run.run(),
             #[cfg(feature = "client")]
             Self::Resume(resume) => resume.run(),
+            #[cfg(feature = "client")]
+            Self::Status(status) => status.run(),
+            #[cfg(feature = "client")]
+            Self::Stop(stop) => stop.run(),
             #[cfg(feature = "client")]
             Self::Show(show) => show.run(),
             #[cfg(feature = "client")]

@@ -115,6 +115,16 @@ impl TargetArgs {
         })
     }
 
+    /// Returns the socket of an agent on this machine.
+    pub(crate) fn socket_alone(&self) -> anyhow::Result<PathBuf> {
+        anyhow::ensure!(
+            !self.lab && self.target.is_empty(),
+            "This command looks at an agent on this machine; name its socket with --socket, or \
+             use ssh to execute it on another."
+        );
+        self.find()
+    }
+
     fn find(&self) -> anyhow::Result<PathBuf> {
         if let Some(socket) = &self.socket {
             return Ok(socket.clone());

@@ -117,6 +117,8 @@ struct Done {
     finished: u32,
     read: u32,
     unread: u32,
+    /// Time until each plan was answered.
+    waited: Vec<Duration>,
 }
 
 /// Returns a part of a session of real functions and instruments, sometimes with a fault in it.
@@ -198,7 +200,10 @@ fn one_session(
     if random.below(8) == 0 {
         options = random.options(image.release());
     }
-    match peer.answer(&Request::Plan(options)) {
+    let begun = Instant::now();
+    let answer = peer.answer(&Request::Plan(options));
+    done.waited.push(begun.elapsed());
+    match answer {
         Message::Planned(_) => done.planned += 1,
         Message::Refused(_) => done.refused += 1,
         other => panic!("{other:?}"),
@@ -305,7 +310,15 @@ fn hostile_clients_instrument_and_do_no_harm() {
         }
         peer.stream.shutdown(Shutdown::Both).unwrap();
     }
-    println!("{clients} clients: {done:?}");
+    // The first plan reads the kernel and analyzes it.
+    let first = done.waited.remove(0);
+    done.waited.sort_unstable();
+    let middle = done.waited[done.waited.len() / 2];
+    println!(
+        "{clients} clients: {} sessions planned, {} refused, {} started, {} finished; {} reads of \
+         text, {} of other memory refused; {first:.1?} to the first plan, {middle:.1?} (median) to later ones",
+        done.planned, done.refused, done.started, done.finished, done.read, done.unread
+    );
     assert!(
         u64::from(done.started) * 4 > clients && done.finished > 0,
         "too few sessions: {done:?}"

@@ -12,7 +12,7 @@ use gilk_engine::collection::Strategy;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::{MarkKind, Recording};
 use ilk_driver::Error;
-use ilk_driver::client::Connection;
+use ilk_driver::client::{self, Connection};
 
 use super::losses::{assert_balanced, counted_and_sampled, only, session};
 use crate::support::{ilk, run, saved, shared};
@@ -235,4 +235,67 @@ fn a_client_that_reconnects_too_late_leaves_no_splice() {
     }
     assert!(lost.elapsed() > Duration::from_secs(3));
     turn.assert_untouched();
+}
+
+/// Shows a session during its run and after the loss of its client, and ends it.
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn a_session_without_a_client_is_shown_and_ended() {
+    let shared = shared();
+    let turn = shared.turn();
+    let mut session = session(Strategy::Stream, counted_and_sampled());
+    session.collection.grace = 120.0;
+    session.duration = 120.0;
+    for placement in &mut session.placements {
+        placement.splash = 120.0;
+    }
+    let way = Way::to(shared.lab.socket());
+    let mut connection = Connection::connect(&way.socket).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let recording = recording_of(&directory);
+    let runner = std::thread::spawn({
+        let image = shared.image.clone();
+        move || run(&mut connection, &image, &session, &recording).1
+    });
+    // A port has a single client, so the state is looked at when that is lost.
+    let samples = || Recording::open(recording_of(&directory)).map_or(0, |it| it.merged().count());
+    let begun = Instant::now();
+    while samples() == 0 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "no sample arrived"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    way.cut();
+    let status = loop {
+        let status = client::status(shared.lab.socket()).unwrap();
+        if status.parked.is_some() {
+            break status;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(90), "{status:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert!(status.splices > 0, "{status:?}");
+    let shown: u32 = status.functions.iter().map(|one| one.splices).sum();
+    assert_eq!(shown, status.splices);
+    let refused = Connection::connect(shared.lab.socket())
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("ilk stop"), "{refused}");
+    let mut stop = ilk();
+    stop.args(["stop", "--socket"]).arg(shared.lab.socket());
+    let output = stop.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let status = client::status(shared.lab.socket()).unwrap();
+    assert_eq!((status.parked, status.splices), (None, 0));
+    let nothing = client::end(shared.lab.socket()).unwrap_err().to_string();
+    assert!(nothing.contains("nothing to end"), "{nothing}");
+    way.mend();
+    assert!(runner.join().unwrap().is_err());
+    turn.assert_untouched();
+}
+
+fn recording_of(directory: &tempfile::TempDir) -> PathBuf {
+    directory.path().join("parked.arrow")
 }
