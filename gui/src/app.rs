@@ -2,6 +2,7 @@
 //! `execute` executes its commands, `inbox` handles messages.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use crossbeam_channel::Receiver;
 use egui::Context;
@@ -17,7 +18,7 @@ use crate::state_saver::StateSaver;
 use crate::theme;
 use crate::widget_dump::WidgetDump;
 use crate::worker::searcher::SearchKey;
-use crate::worker::target::Target;
+use crate::worker::target::{END_LIMIT, Target};
 use crate::worker::{Message, Workers, files};
 
 /// The application.
@@ -144,11 +145,13 @@ impl App {
     /// Ends the program: stops the running session and removes all splices from the target.
     pub fn end(&mut self) {
         self.remove_unsaved_session();
-        let mut machine_threads = std::mem::take(&mut self.machine_threads);
-        machine_threads.values_mut().for_each(Target::cancel);
-        if let Some(mut target) = self.target.take() {
-            target.end();
+        let machines = std::mem::take(&mut self.machine_threads).into_values();
+        let mut targets: Vec<Target> = machines.chain(self.target.take()).collect();
+        // All of them end at the same time.
+        targets.iter_mut().for_each(Target::cancel);
+        let deadline = Instant::now() + END_LIMIT;
+        for target in &mut targets {
+            target.end(deadline);
         }
-        machine_threads.values_mut().for_each(Target::end);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use gilk_engine::code::FunctionId;
 use gilk_engine::{HookType, InstrumentId, Session};
@@ -11,12 +12,15 @@ use crate::app::App;
 use crate::availability;
 use crate::catalogue::Catalogue;
 use crate::desk::Pane;
-use crate::functions::Scope;
+use crate::functions::{HitFunctions, Scope};
 use crate::graph::marks::Hooked;
 use crate::state::{PreviewRequest, TargetState, first_instrument};
 use crate::statistics;
 use crate::worker::searcher::SearchKey;
 use crate::worker::{Message, Planning, Search, hookable, spawn};
+
+/// Maximum age of the set of functions with hits while samples arrive.
+const HITS_AGE: Duration = Duration::from_millis(250);
 
 impl App {
     /// Requests from workers everything that a change made stale: the list, the plan, the marks.
@@ -42,11 +46,12 @@ impl App {
         };
         self.request_hookable(&catalogue);
         self.state.functions.filed = self.state.lines.files.is_some();
+        let among = self.among(&catalogue);
         let wanted = SearchKey {
             filter: self.state.functions.filter.clone(),
             target: self.targets,
             modules: self.state.functions.scope == Scope::Modules,
-            among: self.among(&catalogue),
+            among,
             files: self.state.lines.files.is_some(),
         };
         if self.searched.as_ref() != Some(&wanted) {
@@ -83,7 +88,7 @@ impl App {
                 self.state.draft.instrument = first_instrument(&self.state.library);
             }
             self.state.plan.requested += 1;
-            let session = self.state.document.session().clone();
+            let session = self.state.document.shared();
             self.workers
                 .plan(self.planning(self.state.plan.requested, session, &catalogue));
         }
@@ -123,38 +128,55 @@ impl App {
     }
 
     /// Returns the functions that the list's scope allows, or `None` for all.
-    fn among(&self, catalogue: &Catalogue) -> Option<BTreeSet<FunctionId>> {
-        let image = catalogue.image();
+    fn among(&mut self, catalogue: &Catalogue) -> Option<Arc<BTreeSet<FunctionId>>> {
         match self.state.functions.scope {
             Scope::All | Scope::Modules => None,
-            Scope::Hookable => {
-                let found = self.state.hookable.as_deref();
-                Some(found.cloned().unwrap_or_default())
-            }
+            Scope::Hookable => Some(self.state.hookable.clone().unwrap_or_default()),
             Scope::Touched => Some(self.state.hooked.functions()),
-            Scope::Hot => {
-                let Some(record) = &self.state.timeline.record else {
-                    return Some(BTreeSet::new());
-                };
-                let lanes = record.lanes().iter().filter(|info| record.hits(info) > 0);
-                let majors: BTreeSet<u32> = lanes
-                    .filter_map(|info| InstrumentId::unpack(info.id))
-                    .map(|id| id.major)
-                    .collect();
-                let functions = record.metadata.functions.iter();
-                let hit = functions.filter(|one| majors.contains(&one.major));
-                Some(
-                    hit.filter_map(|one| Some(image.function_named(&one.name).ok()?.id))
-                        .collect(),
-                )
-            }
+            Scope::Hot => Some(self.hit_functions(catalogue)),
         }
+    }
+
+    /// Returns the functions with hits. While samples arrive, they are up to [`HITS_AGE`] old.
+    fn hit_functions(&mut self, catalogue: &Catalogue) -> Arc<BTreeSet<FunctionId>> {
+        let Some(record) = &self.state.timeline.record else {
+            return Arc::default();
+        };
+        let opened = self.state.timeline.opened();
+        let key = (self.targets, opened, record.index.look().samples());
+        if let Some(hot) = &self.state.functions.hot
+            && (hot.key == key || (hot.key.1 == opened && hot.at.elapsed() < HITS_AGE))
+        {
+            return Arc::clone(&hot.functions);
+        }
+        let lanes = record.lanes().iter().filter(|info| record.hits(info) > 0);
+        let majors: BTreeSet<u32> = lanes
+            .filter_map(|info| InstrumentId::unpack(info.id))
+            .map(|id| id.major)
+            .collect();
+        let functions = record.metadata.functions.iter();
+        let hit = functions.filter(|one| majors.contains(&one.major));
+        let image = catalogue.image();
+        let found: BTreeSet<FunctionId> = hit
+            .filter_map(|one| Some(image.function_named(&one.name).ok()?.id))
+            .collect();
+        // An unchanged set is the same set, so that the list is not filtered again.
+        let before = self.state.functions.hot.take().map(|hot| hot.functions);
+        let functions = before
+            .filter(|before| **before == found)
+            .unwrap_or_else(|| Arc::new(found));
+        self.state.functions.hot = Some(HitFunctions {
+            key,
+            at: Instant::now(),
+            functions: Arc::clone(&functions),
+        });
+        functions
     }
 
     pub(crate) fn planning(
         &self,
         revision: u64,
-        session: Session,
+        session: impl Into<Arc<Session>>,
         catalogue: &Arc<Catalogue>,
     ) -> Planning {
         let layout = match &self.state.target {
@@ -163,7 +185,8 @@ impl App {
         };
         Planning {
             revision,
-            session,
+            session: session.into(),
+            added: None,
             catalogue: Arc::clone(catalogue),
             library: Arc::clone(&self.state.library),
             layout,
@@ -189,10 +212,9 @@ impl App {
             })
         });
         if let Some((number, placement)) = self.state.preview.request(request) {
-            let mut session = self.state.document.session().clone();
-            session.placements.push(placement);
-            self.workers
-                .preview(self.planning(number, session, catalogue));
+            let mut planning = self.planning(number, self.state.document.shared(), catalogue);
+            planning.added = Some(placement);
+            self.workers.preview(planning);
         }
     }
 

@@ -1,42 +1,32 @@
 //! The session being edited and the notes on its times, with undo, redo and the state of its file.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use gilk_engine::Session;
-use serde::{Deserialize, Serialize};
 
-/// A note on a time.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Note {
-    /// Seconds from the start.
-    pub at: f64,
-    /// Text typed by the user.
-    pub text: String,
-}
+use crate::edited::EditStep;
+pub use crate::edited::{Edited, Note};
 
 /// Maximum number of undo steps.
 const STEPS: usize = 200;
-
-/// The part of a document that undo and redo restore.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Edited {
-    /// The edited session.
-    pub session: Session,
-    /// Notes on its times.
-    pub notes: Vec<Note>,
-}
+/// Maximum number of placements that all undo steps store, some 250 MB. The last step is always
+/// stored.
+const STORED: usize = 4_000_000;
 
 /// A session, its undo history, and its file.
 #[derive(Clone, Debug)]
 pub struct Document {
     now: Edited,
     saved: Edited,
+    /// True if `now` differs from `saved`.
+    unsaved: bool,
     path: Option<PathBuf>,
-    undo: Vec<Edited>,
-    redo: Vec<Edited>,
-    /// The name of the last edit, while further edits with the same name belong to the same step
-    /// (e.g. a dragged number).
-    open: Option<String>,
+    undo: Vec<EditStep>,
+    redo: Vec<EditStep>,
+    /// The name of the last edit and the state before it, while further edits with the same name
+    /// belong to the same step (e.g. a dragged number).
+    open: Option<(String, Edited)>,
     revision: u64,
     changes: u64,
 }
@@ -51,10 +41,12 @@ impl Document {
     /// Creates a document from a session read from `path` and the notes of its sidecar.
     #[must_use]
     pub fn of(session: Session, notes: Vec<Note>, path: Option<PathBuf>) -> Self {
+        let session = Arc::new(session);
         let now = Edited { session, notes };
         Self {
             saved: now.clone(),
             now,
+            unsaved: false,
             path,
             undo: Vec::new(),
             redo: Vec::new(),
@@ -67,16 +59,21 @@ impl Document {
     /// Creates a document from a session whose window ended before it was saved.
     #[must_use]
     pub fn restored(session: Session, notes: Vec<Note>, path: Option<PathBuf>) -> Self {
-        Self {
-            saved: Self::new().now,
-            ..Self::of(session, notes, path)
-        }
+        let mut document = Self::of(session, notes, path);
+        document.saved = Self::new().now;
+        document.compare();
+        document
     }
 
     /// Returns the session.
     #[must_use]
-    pub const fn session(&self) -> &Session {
+    pub fn session(&self) -> &Session {
         &self.now.session
+    }
+
+    /// Returns the session, shared with the caller.
+    pub(crate) fn shared(&self) -> Arc<Session> {
+        Arc::clone(&self.now.session)
     }
 
     /// Returns the notes.
@@ -104,8 +101,13 @@ impl Document {
 
     /// Returns whether there are unsaved changes.
     #[must_use]
-    pub fn unsaved(&self) -> bool {
-        self.now != self.saved
+    pub const fn unsaved(&self) -> bool {
+        self.unsaved
+    }
+
+    /// Compares the current state with the saved one, after a change of either.
+    fn compare(&mut self) {
+        self.unsaved = self.now != self.saved;
     }
 
     /// Returns whether a step can be undone.
@@ -123,7 +125,7 @@ impl Document {
     /// Changes the session as one undo step; successive calls with the same `what` share a step
     /// until [`Document::close_step`].
     pub fn edit(&mut self, what: &str, change: impl FnOnce(&mut Session)) {
-        self.change(what, |now| change(&mut now.session));
+        self.change(what, |now| change(Arc::make_mut(&mut now.session)));
     }
 
     /// Changes the notes, in the same way as [`Document::edit`].
@@ -135,17 +137,23 @@ impl Document {
         let before = self.now.clone();
         change(&mut self.now);
         if self.now == before {
+            // The session that others share.
+            self.now = before;
             return;
         }
         self.redo.clear();
         self.count(&before);
-        if self.open.as_deref() != Some(what) || self.undo.is_empty() {
-            self.undo.push(before);
-            if self.undo.len() > STEPS {
-                self.undo.remove(0);
-            }
+        let base = match self.open.take() {
+            Some((name, base)) if name == what && self.undo.pop().is_some() => base,
+            _ => before,
+        };
+        self.undo.push(EditStep::between(&self.now, &base));
+        let stored = |steps: &[EditStep]| steps.iter().map(EditStep::len).sum::<usize>();
+        while self.undo.len() > STEPS || (self.undo.len() > 1 && stored(&self.undo) > STORED) {
+            self.undo.remove(0);
         }
-        self.open = Some(what.to_owned());
+        self.open = Some((what.to_owned(), base));
+        self.compare();
     }
 
     /// Stores a note, in place of the note at `place` if that exists; an empty note is removed.
@@ -183,30 +191,32 @@ impl Document {
 
     /// Undoes the last step. Returns whether there was one.
     pub fn undo(&mut self) -> bool {
-        let Some(before) = self.undo.pop() else {
+        let Some(step) = self.undo.pop() else {
             return false;
         };
-        let after = self.moved(before);
-        self.redo.push(after);
+        let back = self.take(step);
+        self.redo.push(back);
         true
     }
 
     /// Redoes the last undone step. Returns whether there was one.
     pub fn redo(&mut self) -> bool {
-        let Some(after) = self.redo.pop() else {
+        let Some(step) = self.redo.pop() else {
             return false;
         };
-        let before = self.moved(after);
-        self.undo.push(before);
+        let back = self.take(step);
+        self.undo.push(back);
         true
     }
 
-    /// Replaces the current state and returns the previous one.
-    fn moved(&mut self, to: Edited) -> Edited {
-        let was = std::mem::replace(&mut self.now, to);
-        self.count(&was);
+    /// Takes a step, and returns the step back.
+    fn take(&mut self, step: EditStep) -> EditStep {
+        let before = self.now.clone();
+        let back = step.take(&mut self.now);
+        self.count(&before);
         self.close_step();
-        was
+        self.compare();
+        back
     }
 
     fn count(&mut self, before: &Edited) {
@@ -224,6 +234,7 @@ impl Document {
     pub fn saved_as(&mut self, written: Edited, path: PathBuf) {
         self.saved = written;
         self.path = Some(path);
+        self.compare();
     }
 }
 
@@ -236,6 +247,8 @@ impl Default for Document {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gilk_engine::HookType;
+    use gilk_engine::session::Placement;
     use proptest::prelude::*;
 
     #[derive(Clone, Debug)]
@@ -243,6 +256,8 @@ mod tests {
         Name(u8),
         Drag(u8),
         Write(u8),
+        Place(u8),
+        Take(u8),
         Close,
         Undo,
         Redo,
@@ -253,10 +268,23 @@ mod tests {
             any::<u8>().prop_map(Action::Name),
             any::<u8>().prop_map(Action::Drag),
             any::<u8>().prop_map(Action::Write),
+            any::<u8>().prop_map(Action::Place),
+            any::<u8>().prop_map(Action::Take),
             Just(Action::Close),
             Just(Action::Undo),
             Just(Action::Redo),
         ]
+    }
+
+    fn placement(block: u8) -> Placement {
+        Placement {
+            function: "f".into(),
+            block: block.into(),
+            hook: HookType::Pre,
+            instrument: "counter".into(),
+            launch: 0.0,
+            splash: 10.0,
+        }
     }
 
     proptest! {
@@ -270,6 +298,15 @@ mod tests {
                     Action::Write(n) => document.annotate("note", |notes| {
                         let text = format!("n{n}");
                         notes.push(Note { at: f64::from(n), text });
+                    }),
+                    Action::Place(n) => document.edit("place", |s| {
+                        let at = usize::from(n) % (s.placements.len() + 1);
+                        s.placements.insert(at, placement(n));
+                    }),
+                    Action::Take(n) => document.edit("take", |s| {
+                        let kept = |place: usize| place % 7 != usize::from(n) % 7;
+                        let mut places = 0..;
+                        s.placements.retain(|_| places.next().is_some_and(kept));
                     }),
                     Action::Close => document.close_step(),
                     Action::Undo => { document.undo(); }
@@ -309,5 +346,29 @@ mod tests {
             document.unsaved(),
             "an edit made during the save is not in the file"
         );
+    }
+
+    #[test]
+    fn steps_of_a_large_session_store_what_changed() {
+        let mut session = Session::empty();
+        session.placements = (0..100_000u32).map(|n| placement(n as u8)).collect();
+        let mut document = Document::of(session, Vec::new(), None);
+        for place in 0..50 {
+            document.edit("remove", |s| drop(s.placements.remove(place * 1000)));
+            document.close_step();
+        }
+        let stored: usize = document.undo.iter().map(EditStep::len).sum();
+        assert_eq!(stored, 50);
+        while document.undo() {}
+        assert!(!document.unsaved());
+    }
+
+    #[test]
+    fn a_drag_back_to_its_start_is_saved() {
+        let mut document = Document::new();
+        document.edit("duration", |s| s.duration = 11.0);
+        assert!(document.unsaved());
+        document.edit("duration", |s| s.duration = 10.0);
+        assert!(!document.unsaved());
     }
 }

@@ -16,6 +16,14 @@ pub enum Error {
         /// Advice for the user.
         hint: &'static str,
     },
+    /// State of the window could not be written as text.
+    #[error("{path} was not written: {reason}. Save the session to a file of its own.")]
+    NotSerialized {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        reason: String,
+    },
     /// A picture could not be written.
     #[error("The picture {path} could not be written: {reason}.")]
     Picture {

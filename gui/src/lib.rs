@@ -16,6 +16,7 @@ pub mod desk;
 mod dialogs;
 pub mod document;
 mod dragged_instrument;
+mod edited;
 pub mod editor;
 mod error;
 mod execute;

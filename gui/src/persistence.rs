@@ -109,19 +109,20 @@ impl App {
         }
         if session != self.state_saver.session {
             self.state_saver.session = session;
-            let unsaved = unsaved.then(|| Unsaved {
-                path: self.state.document.path().map(Path::to_path_buf),
-                session: self.state.document.session().clone(),
-                notes: self.state.document.notes().to_vec(),
-            });
-            match unsaved.map(|unsaved| ron::to_string(&unsaved)).transpose() {
-                Ok(text) => {
-                    if text.is_some() || self.state_saver.written {
-                        self.state_saver.written = text.is_some();
-                        files::save_state(&mail, unsaved_path(&folder), text);
-                    }
-                }
-                Err(error) => self.state.notify(NoticeKind::Warning, not_saved(&error)),
+            if unsaved {
+                self.state_saver.written = true;
+                let edited = self.state.document.edited();
+                let of = self.state.document.path().map(Path::to_path_buf);
+                files::save_state_of(&mail, unsaved_path(&folder), move || {
+                    let unsaved = Unsaved {
+                        path: of,
+                        session: Session::clone(&edited.session),
+                        notes: edited.notes,
+                    };
+                    ron::to_string(&unsaved)
+                });
+            } else if std::mem::take(&mut self.state_saver.written) {
+                files::save_state(&mail, unsaved_path(&folder), None);
             }
         }
     }

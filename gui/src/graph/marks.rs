@@ -1,6 +1,7 @@
 //! State of each hook of a block, as a mark.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use egui::Color32;
 use gilk_engine::cfg::BlockIndex;
@@ -15,6 +16,7 @@ use crate::theme::Tokens;
 #[derive(Clone, Debug, Default)]
 pub struct Hooked {
     counts: HashMap<(FunctionId, BlockIndex, HookType), usize>,
+    functions: Arc<BTreeSet<FunctionId>>,
 }
 
 impl Hooked {
@@ -37,13 +39,17 @@ impl Hooked {
                     .or_insert(0) += 1;
             }
         }
-        Self { counts }
+        let functions = known.into_values().flatten().collect();
+        Self {
+            counts,
+            functions: Arc::new(functions),
+        }
     }
 
     /// Returns the functions with instruments.
     #[must_use]
-    pub fn functions(&self) -> BTreeSet<FunctionId> {
-        self.counts.keys().map(|&(function, ..)| function).collect()
+    pub fn functions(&self) -> Arc<BTreeSet<FunctionId>> {
+        Arc::clone(&self.functions)
     }
 
     /// Returns the number of instruments at a hook.

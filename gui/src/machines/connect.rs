@@ -112,7 +112,8 @@ impl App {
             machine.request = self.machine_plans;
             planner.plan(Planning {
                 revision: self.machine_plans,
-                session: self.state.document.session().clone(),
+                session: self.state.document.shared(),
+                added: None,
                 catalogue: Arc::clone(catalogue),
                 library: Arc::clone(&self.state.library),
                 layout: Some(info.layout.clone()),

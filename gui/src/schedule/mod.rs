@@ -23,6 +23,16 @@ pub struct Schedule {
     pub folded: BTreeSet<Arc<str>>,
     /// The drag in progress.
     pub(crate) drag: Option<Drag>,
+    /// The rows listed last.
+    listed: Option<Listed>,
+}
+
+/// Rows, with the session and the folded functions that they list.
+#[derive(Debug)]
+struct Listed {
+    session: Arc<Session>,
+    folded: BTreeSet<Arc<str>>,
+    rows: Arc<Vec<Row>>,
 }
 
 /// A row of the pane.
@@ -35,6 +45,23 @@ pub enum Row {
 }
 
 impl Schedule {
+    /// Returns the [rows](Self::rows), computed only after a change.
+    pub(crate) fn list(&mut self, session: &Arc<Session>) -> Arc<Vec<Row>> {
+        if let Some(listed) = &self.listed
+            && Arc::ptr_eq(&listed.session, session)
+            && listed.folded == self.folded
+        {
+            return Arc::clone(&listed.rows);
+        }
+        let rows = Arc::new(self.rows(session));
+        self.listed = Some(Listed {
+            session: Arc::clone(session),
+            folded: self.folded.clone(),
+            rows: Arc::clone(&rows),
+        });
+        rows
+    }
+
     /// Returns the rows of a session: functions in the order of their first placements.
     #[must_use]
     pub fn rows(&self, session: &Session) -> Vec<Row> {

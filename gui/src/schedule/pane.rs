@@ -74,7 +74,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         x: Rangef::new(plot.left(), plot.right()),
     };
     ruler::show(ui, state, bar, plot, &scale);
-    let rows = state.schedule.rows(state.document.session());
+    let rows = state.schedule.list(&state.document.shared());
     let below = Rect::from_min_max(pos2(rect.left(), plot.top()), rect.max);
     ui.scope_builder(egui::UiBuilder::new().max_rect(below), |ui| {
         ui.spacing_mut().item_spacing.y = 0.0;

@@ -154,6 +154,27 @@ pub(crate) fn save_state(mail: &Mail, path: PathBuf, text: Option<String>) {
     });
 }
 
+/// Writes a file of the window's persistent state, whose text is made on the file's thread.
+pub(crate) fn save_state_of(
+    mail: &Mail,
+    path: PathBuf,
+    text: impl FnOnce() -> ron::Result<String> + Send + 'static,
+) {
+    let mail = mail.clone();
+    spawn("keep", move || {
+        let saved = match text() {
+            Ok(text) => replace(&path, &text),
+            Err(error) => Err(Error::NotSerialized {
+                path,
+                reason: error.to_string(),
+            }),
+        };
+        if let Err(error) = saved {
+            mail.send(Message::NotSaved(error));
+        }
+    });
+}
+
 fn replace(path: &Path, text: &str) -> Result<()> {
     let failed = |source| Error::Io {
         path: path.to_path_buf(),

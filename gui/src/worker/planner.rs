@@ -9,6 +9,7 @@ use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::placement::{Comparison, compare};
 use gilk_engine::plan::plan_watched;
+use gilk_engine::session::Placement;
 use gilk_engine::verify::verify;
 use gilk_engine::{Addr, Error, HookType, Session, VerifiedPlan};
 use gilk_instruments::Library;
@@ -22,7 +23,9 @@ pub struct Planning {
     /// The revision of the session.
     pub revision: u64,
     /// The session to plan.
-    pub session: Session,
+    pub session: Arc<Session>,
+    /// A placement to plan in addition.
+    pub added: Option<Placement>,
     /// The kernel's image.
     pub catalogue: Arc<Catalogue>,
     /// The instruments.
@@ -38,15 +41,18 @@ pub(super) fn outcome(
 ) -> Option<Result<Arc<VerifiedPlan>, Vec<String>>> {
     let image = planning.catalogue.image();
     let layout = planning.layout.clone().unwrap_or_else(nominal);
+    let mut session = Arc::clone(&planning.session);
+    if let Some(added) = &planning.added {
+        Arc::make_mut(&mut session).placements.push(added.clone());
+    }
     let mut give_back = memory::between_stages();
     let watch = &mut |stage| match newer.is_empty() {
         true => give_back(stage),
         false => ControlFlow::Break(()),
     };
-    let planned = planning
-        .session
+    let planned = session
         .check()
-        .and_then(|()| plan_watched(image, &planning.session, &planning.library, &layout, watch));
+        .and_then(|()| plan_watched(image, &session, &planning.library, &layout, watch));
     let planned = match planned {
         Err(Error::GivenUp) => return None,
         Err(error) => return Some(Err(vec![error.to_string()])),
@@ -105,7 +111,8 @@ pub(super) fn compile(planning: &Planning, newer: &Receiver<Planning>, mail: &Ma
 
 pub(super) fn count(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
     if let Some(outcome) = outcome(planning, newer) {
-        mail.send(Message::Counting(planning.session.clone(), outcome));
+        let session = Session::clone(&planning.session);
+        mail.send(Message::Counting(session, outcome));
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Search {
     /// The source file of every function, by number, if known.
     pub files: Option<Arc<Vec<Arc<str>>>>,
     /// The functions to search, or `None` for all.
-    pub among: Option<BTreeSet<FunctionId>>,
+    pub among: Option<Arc<BTreeSet<FunctionId>>>,
 }
 
 /// A search request for the list.
@@ -31,7 +31,7 @@ pub(crate) struct SearchKey {
     pub(crate) filter: String,
     pub(crate) target: u64,
     pub(crate) modules: bool,
-    pub(crate) among: Option<BTreeSet<FunctionId>>,
+    pub(crate) among: Option<Arc<BTreeSet<FunctionId>>>,
     /// True once source files are available.
     pub(crate) files: bool,
 }

@@ -26,8 +26,8 @@ use crate::{Error, Result};
 const FIRST_ANSWER: Duration = Duration::from_secs(20);
 /// Interval at which an idle target is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Time limit for a target to end when the window closes.
-const END_LIMIT: Duration = Duration::from_secs(10);
+/// Time limit for all targets to end when the window closes.
+pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// A session to run.
 pub(crate) struct Order {
@@ -123,10 +123,11 @@ impl Target {
         self.orders = None;
     }
 
-    /// Ends the target, and waits until its splices are removed and its lab has ended.
-    pub(crate) fn end(&mut self) {
+    /// Ends the target, and waits until its splices are removed and its lab has ended, or until
+    /// `deadline`.
+    pub(crate) fn end(&mut self, deadline: Instant) {
         self.cancel();
-        let _closed_or_late = self.ended.recv_timeout(END_LIMIT);
+        let _closed_or_late = self.ended.recv_deadline(deadline);
     }
 }
 

@@ -1,0 +1,108 @@
+//! The part of a document that undo and redo restore, and the steps between its states.
+
+use std::sync::Arc;
+
+use gilk_engine::Session;
+use gilk_engine::session::Placement;
+use serde::{Deserialize, Serialize};
+
+/// A note on a time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Note {
+    /// Seconds from the start.
+    pub at: f64,
+    /// Text typed by the user.
+    pub text: String,
+}
+
+/// The part of a document that undo and redo restore. A copy shares the session.
+#[derive(Clone, Debug)]
+pub struct Edited {
+    /// The edited session.
+    pub session: Arc<Session>,
+    /// Notes on its times.
+    pub notes: Vec<Note>,
+}
+
+impl PartialEq for Edited {
+    fn eq(&self, other: &Self) -> bool {
+        let shared = Arc::ptr_eq(&self.session, &other.session);
+        (shared || self.session == other.session) && self.notes == other.notes
+    }
+}
+
+/// A step from one state of a document to another: everything but the placements, and the range of
+/// placements that differs. So steps of a session with 100,000 placements stay small.
+#[derive(Clone, Debug)]
+pub(crate) struct EditStep {
+    /// The target's session without its placements.
+    rest: Session,
+    notes: Vec<Note>,
+    /// Placements before the range, in both states.
+    before: usize,
+    /// Placements after the range, in both states.
+    after: usize,
+    /// The range in the target.
+    placements: Vec<Placement>,
+}
+
+impl EditStep {
+    /// Returns the step from `from` to `to`.
+    pub(crate) fn between(from: &Edited, to: &Edited) -> Self {
+        let (old, new) = (&from.session.placements, &to.session.placements);
+        let equal = |pair: &(&Placement, &Placement)| pair.0 == pair.1;
+        let before = old.iter().zip(new).take_while(equal).count();
+        let rest = old.len().min(new.len()) - before;
+        let backwards = old.iter().rev().zip(new.iter().rev()).take(rest);
+        let after = backwards.take_while(equal).count();
+        let changed = new.get(before..new.len() - after);
+        debug_assert!(changed.is_some(), "the common ends of two lists overlap");
+        Self {
+            rest: without_placements(&to.session),
+            notes: to.notes.clone(),
+            before,
+            after,
+            placements: changed.unwrap_or_default().to_vec(),
+        }
+    }
+
+    /// Takes the step, and returns the step back.
+    pub(crate) fn take(self, edited: &mut Edited) -> Self {
+        let session = Arc::make_mut(&mut edited.session);
+        let mut placements = std::mem::take(&mut session.placements);
+        let end = placements.len().saturating_sub(self.after);
+        debug_assert!(self.before <= end, "a step belongs to another session");
+        let range = self.before.min(end)..end;
+        let replaced = placements.splice(range, self.placements).collect();
+        let mut rest = std::mem::replace(session, self.rest);
+        session.placements = placements;
+        rest.placements = Vec::new();
+        Self {
+            rest,
+            notes: std::mem::replace(&mut edited.notes, self.notes),
+            before: self.before,
+            after: self.after,
+            placements: replaced,
+        }
+    }
+
+    /// Returns the number of placements that it stores.
+    pub(crate) const fn len(&self) -> usize {
+        self.placements.len()
+    }
+}
+
+/// Returns a session without its placements. Every field is named, so that a new one is not lost.
+fn without_placements(session: &Session) -> Session {
+    Session {
+        version: session.version,
+        name: session.name.clone(),
+        duration: session.duration,
+        workload: session.workload.clone(),
+        placements: Vec::new(),
+        styles: session.styles.clone(),
+        sources: session.sources.clone(),
+        save_all: session.save_all,
+        collection: session.collection,
+    }
+}
