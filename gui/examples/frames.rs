@@ -2,7 +2,8 @@
 //! --release -p gilk-gui --example frames -- IMAGE`, where `IMAGE` was saved by `ilk dump`. Symbols
 //! are added to the image until there are 100,000; the graph is that of the function with the most
 //! blocks, and then a generated one of 2,001 blocks that replaces its code. Nothing is drawn on a
-//! screen, so the time of the graphics card is not included.
+//! screen, so the time of the graphics card is not included. With a function's name after the image,
+//! only a session with 100,000 placements and a recording with 10,000 lanes are measured.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,20 +13,22 @@
 )]
 
 use std::io::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use egui::{Context, RawInput, Rect, pos2, vec2};
 use gilk_engine::cfg::Cfg;
 use gilk_engine::kernel::LiveParts;
+use gilk_engine::session::Placement;
 use gilk_engine::{HookType, Image, InstrumentId, Span};
 use gilk_gui::app::App;
 use gilk_gui::args::{Start, ThemeChoice};
 use gilk_gui::graph::layout::{Link, layout};
 use gilk_gui::graph::view::Look;
 use gilk_gui::state::State;
-use gilk_gui::timeline::Record;
+use gilk_gui::timeline::{Record, Stack};
 use gilk_instruments::Library;
-use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
+use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata};
 use gilk_samples::{Batch, Meaning, Sample};
 
 /// Frames per case.
@@ -34,6 +37,10 @@ const FRAMES: usize = 400;
 const SAMPLES: u64 = 100_000_000;
 /// Lanes on the timeline.
 const LANES: u32 = 50;
+/// Placements of a large session.
+const PLACEMENTS: u32 = 100_000;
+/// Lanes of a large recording.
+const MANY_LANES: u32 = 10_000;
 /// Symbols in the list.
 const SYMBOLS: usize = 100_000;
 /// Pairs of blocks of the generated function.
@@ -127,7 +134,8 @@ fn wheel(at: egui::Pos2) -> impl Fn(usize) -> Vec<egui::Event> {
     }
 }
 
-fn recording() -> Record {
+/// A recording of `count` samples on `lanes` lanes in `lanes / 4` functions.
+fn recording(lanes: u32, count: u64) -> Record {
     let clock = Clock {
         hz: 1_000_000_000,
         start: 0,
@@ -138,17 +146,26 @@ fn recording() -> Record {
         cpus: 2,
         ..Metadata::default()
     };
-    let ids: Vec<u64> = (0..LANES)
-        .map(|block| {
-            InstrumentId::new(0, HookType::Pre, block, 0)
+    let ids: Vec<u64> = (0..lanes)
+        .map(|lane| {
+            InstrumentId::new(lane / 4, HookType::Pre, lane % 4, 0)
                 .unwrap()
                 .pack()
+        })
+        .collect();
+    metadata.functions = (0..=lanes / 4)
+        .map(|major| FunctionInfo {
+            major,
+            name: format!("function_{major}"),
+            address: 0,
+            blocks: Vec::new(),
+            edges: Vec::new(),
         })
         .collect();
     for (lane, &id) in ids.iter().enumerate() {
         metadata.instruments.push(InstrumentInfo {
             id,
-            label: format!("argument-0 pre f block {lane}"),
+            label: format!("argument-0 pre function_{} block {}", lane / 4, lane % 4),
             instrument: "argument-0".into(),
             meaning: Meaning::Value,
             unit: String::new(),
@@ -159,14 +176,14 @@ fn recording() -> Record {
         });
     }
     let mut record = Record::live("bench.arrow".into(), metadata, 100.0);
-    let step = 100_000_000_000 / SAMPLES;
-    for first in (0..SAMPLES).step_by(65_536) {
+    let step = 100_000_000_000 / count;
+    for first in (0..count).step_by(65_536) {
         let sample = |number: u64| Sample {
-            id: ids[(number % u64::from(LANES)) as usize],
+            id: ids[(number % u64::from(lanes)) as usize],
             value: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40,
             tsc: number * step,
         };
-        let samples = (first..(first + 65_536).min(SAMPLES)).map(sample).collect();
+        let samples = (first..(first + 65_536).min(count)).map(sample).collect();
         record.append(&Batch { cpu: 0, samples });
     }
     record.now = None;
@@ -283,11 +300,58 @@ fn arrive(state: &mut State, frame: usize) {
     record.now = Some(record.duration);
 }
 
+/// Measures a session of `PLACEMENTS` placements and a recording of `MANY_LANES` lanes.
+fn large_session(bench: &mut Bench) {
+    let scene = bench.app.state().graph.scene.clone().unwrap();
+    let blocks = scene.cfg.blocks.len() as u32;
+    let placement = |number: u32| Placement {
+        function: scene.name.as_str().into(),
+        block: number % blocks,
+        hook: HookType::Pre,
+        instrument: "counter".into(),
+        launch: 0.0,
+        splash: 10.0,
+    };
+    bench.app.state_mut().document.edit("fill", |session| {
+        session.placements = (0..PLACEMENTS).map(placement).collect();
+    });
+    bench.until(|state| !state.plan.pending());
+    let name = |what: &str| format!("{what}, {PLACEMENTS} placements");
+    bench.measure(&name("nothing happens"), |_| Vec::new());
+    bench.measure_after(
+        &name("dragging a splash"),
+        |_| Vec::new(),
+        |state, frame| {
+            state.document.edit("splash", |session| {
+                session.placements[7].splash = 5.0 + frame as f64 / 1000.0;
+            });
+        },
+    );
+    bench.until(|state| !state.plan.pending());
+    bench
+        .app
+        .state_mut()
+        .timeline
+        .open(recording(MANY_LANES, 1_000_000));
+    bench.frame(Vec::new());
+    let lanes = pos2(900.0, 900.0);
+    let name = format!("zooming {MANY_LANES} lanes");
+    bench.measure(&name, wheel(lanes));
+    bench.app.state_mut().timeline.stack_by(Stack::Function);
+    let names = pos2(100.0, 900.0);
+    let name = format!("scrolling {MANY_LANES} lanes in groups");
+    bench.measure(&name, wheel(names));
+}
+
 /// Opens a function of an image.
 fn opened(image: &tempfile::NamedTempFile, function: &str) -> Bench {
+    opened_at(image.path(), function)
+}
+
+fn opened_at(image: &Path, function: &str) -> Bench {
     let ctx = Context::default();
     let start = Start {
-        image: Some(image.path().to_owned()),
+        image: Some(image.to_owned()),
         function: Some(function.to_owned()),
         theme: Some(ThemeChoice::Dark),
         ..Start::default()
@@ -316,6 +380,13 @@ fn main() {
     let image = std::env::args()
         .nth(1)
         .expect("the image of a kernel, saved by `ilk dump`");
+    if let Some(function) = std::env::args().nth(2) {
+        // Only a large session, on the image as it is.
+        let mut bench = opened_at(Path::new(&image), &function);
+        large_session(&mut bench);
+        bench.app.end();
+        return;
+    }
     layouts();
     let Prepared {
         more,
@@ -334,7 +405,11 @@ fn main() {
     graph(&mut bench, &function);
     let list = pos2(120.0, 400.0);
     bench.measure(&format!("scrolling {functions} functions"), wheel(list));
-    bench.app.state_mut().timeline.open(recording());
+    bench
+        .app
+        .state_mut()
+        .timeline
+        .open(recording(LANES, SAMPLES));
     bench.frame(Vec::new());
     let lanes = pos2(900.0, 900.0);
     let name = format!(
@@ -344,5 +419,6 @@ fn main() {
     bench.measure(&name, wheel(lanes));
     let name = format!("{ARRIVING} samples arriving in each frame");
     bench.measure_after(&name, |_| Vec::new(), arrive);
+    large_session(&mut bench);
     bench.app.end();
 }

@@ -10,6 +10,7 @@ use crate::state::{State, TargetState};
 pub(crate) fn possible(state: &State, command: &Command) -> bool {
     let graph = state.graph.scene.is_some();
     match command {
+        Command::Question(question) => question.hindrance(state).is_none(),
         Command::Undo => state.document.can_undo(),
         Command::Redo => state.document.can_redo(),
         Command::Run => state.run_hindrance().is_none(),
@@ -66,6 +67,15 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::MarkA | Command::MarkB | Command::Annotate | Command::FitTimeline => {
             state.timeline.record.is_some()
         }
+        Command::CompareRecording => {
+            let record = state.timeline.record.as_ref();
+            record.is_some_and(|record| record.now.is_none() && record.path.is_some())
+        }
+        Command::StopComparing => state.statistics.comparison.is_some(),
+        Command::PinLane | Command::ShowLane => {
+            state.timeline.record.is_some() && state.timeline.chosen.is_some()
+        }
+        Command::FilterLanes => state.timeline.record.is_some(),
         Command::ShowSamples => {
             let here = state.graph.scene.as_ref().zip(state.graph.selected);
             let record = state.timeline.record.as_ref();
@@ -104,4 +114,25 @@ pub(crate) fn has_hook(state: &State, block: BlockIndex) -> bool {
     let scene = state.graph.scene.as_ref();
     let hook = scene.and_then(|scene| scene.hook(block, state.draft.hook));
     hook.is_some_and(Result::is_ok)
+}
+
+/// Returns whether a command is a choice that is in effect now; `None` if it is not a choice.
+pub(crate) fn ticked(state: &State, command: &Command) -> Option<bool> {
+    let view = &state.timeline.view;
+    Some(match command {
+        Command::Stack(stack) => view.stack == *stack,
+        Command::SortLanes(sort) => view.sort == *sort,
+        Command::LaneAxis(axis) => view.axis == *axis,
+        Command::HideEmptyLanes => view.hide_empty,
+        Command::FollowLive => state.timeline.follow,
+        Command::Theme(look) => state.look == *look,
+        Command::TogglePane(pane) => state.desk.sees(*pane),
+        Command::Hook(hook) => state.draft.hook == *hook,
+        Command::Style(style) => {
+            let scene = state.graph.scene.as_ref();
+            scene.is_some_and(|scene| state.document.session().style(&scene.name) == *style)
+        }
+        Command::RunProgram => state.document.session().workload.is_some(),
+        _ => return None,
+    })
 }

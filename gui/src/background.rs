@@ -45,6 +45,8 @@ impl App {
             return;
         };
         self.request_hookable(&catalogue);
+        let timeline = &mut self.state.timeline;
+        timeline.name_addresses(self.targets, catalogue.image());
         self.state.functions.filed = self.state.lines.files.is_some();
         let among = self.among(&catalogue);
         let wanted = SearchKey {

@@ -13,13 +13,16 @@ use ilk_driver::sources::SourceLine;
 use crate::desk::Pane;
 use crate::document::Note;
 use crate::purpose::Purpose;
+use crate::questions::Question;
 use crate::theme::Colours;
-use crate::timeline::order::Stack;
+use crate::timeline::order::{Axis, LaneSort, Stack};
 
 /// A user action.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Command {
+    /// Makes the session of a question.
+    Question(Question),
     /// Starts an empty session.
     NewSession,
     /// Opens a session file chosen by the user.
@@ -30,6 +33,12 @@ pub enum Command {
     SaveSessionAs,
     /// Opens a recording chosen by the user.
     OpenRecording,
+    /// Compares the recording on the timeline with another, chosen by the user.
+    CompareRecording,
+    /// Closes the comparison.
+    StopComparing,
+    /// Shows the lane selected last on the timeline.
+    ShowLane,
     /// Ends the program.
     Quit,
     /// Undoes the last change of the session.
@@ -72,8 +81,18 @@ pub enum Command {
     CountFirst,
     /// Places the counters that identify the paths through the open function.
     CountPaths,
-    /// Orders the timeline's lanes in another way.
+    /// Groups the timeline's lanes in another way.
     Stack(Stack),
+    /// Orders the timeline's lanes in another way.
+    SortLanes(LaneSort),
+    /// Changes the axis of the lanes' values.
+    LaneAxis(Axis),
+    /// Hides lanes without samples, or shows them.
+    HideEmptyLanes,
+    /// Keeps the selected lane at the top, or releases it.
+    PinLane,
+    /// Focuses the filter of lanes.
+    FilterLanes,
     /// Places the instrument that records which thread runs.
     RecordThreads,
     /// Sets marker A at the pointer's time on the timeline.
@@ -96,6 +115,10 @@ pub enum Command {
     Theme(Colours),
     /// Shows or hides a pane.
     TogglePane(Pane),
+    /// Moves the keyboard focus to the next visible pane.
+    NextPane,
+    /// Moves the keyboard focus to the previous visible pane.
+    PreviousPane,
     /// Restores the default layout of panes.
     ResetLayout,
     /// Tiles all panes.
@@ -243,11 +266,15 @@ impl Command {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
+            Self::Question(question) => question.text(),
             Self::NewSession => "New session",
             Self::OpenSession => "Open session…",
             Self::SaveSession => "Save session",
             Self::SaveSessionAs => "Save session as…",
             Self::OpenRecording => "Open recording…",
+            Self::CompareRecording => "Compare with another run…",
+            Self::StopComparing => "Close comparison",
+            Self::ShowLane => "Show lane",
             Self::Quit => "Quit",
             Self::Undo => "Undo",
             Self::Redo => "Redo",
@@ -273,9 +300,20 @@ impl Command {
             Self::FitTimeline => "Fit timeline",
             Self::FollowLive => "Follow newest samples",
             Self::Stack(Stack::Session) => "Lanes in session order",
+            Self::Stack(Stack::Function) => "Lanes by function",
             Self::Stack(Stack::Instrument) => "Lanes by instrument",
             Self::Stack(Stack::Cpu) => "Lanes by CPU",
             Self::Stack(Stack::Thread) => "Lanes by thread",
+            Self::SortLanes(LaneSort::Session) => "Sort lanes as in session",
+            Self::SortLanes(LaneSort::Count) => "Sort lanes by samples",
+            Self::SortLanes(LaneSort::Largest) => "Sort lanes by largest value",
+            Self::SortLanes(LaneSort::Name) => "Sort lanes by name",
+            Self::LaneAxis(Axis::Automatic) => "Automatic axis",
+            Self::LaneAxis(Axis::Linear) => "Linear axis",
+            Self::LaneAxis(Axis::Logarithmic) => "Logarithmic axis",
+            Self::HideEmptyLanes => "Hide lanes without samples",
+            Self::PinLane => "Pin selected lane",
+            Self::FilterLanes => "Filter lanes",
             Self::RecordThreads => "Record running threads",
             Self::MarkA => "Marker A at pointer",
             Self::MarkB => "Marker B at pointer",
@@ -290,6 +328,8 @@ impl Command {
             Self::Theme(Colours::Dark) => "Dark colours",
             Self::Theme(Colours::Contrast) => "High contrast",
             Self::TogglePane(pane) => pane.title(),
+            Self::NextPane => "Next pane",
+            Self::PreviousPane => "Previous pane",
             Self::TileLayout => "Tile all panes",
             Self::ResetLayout => "Default layout",
             Self::ShowPalette => "Find command",
@@ -409,7 +449,11 @@ impl Command {
             Self::MarkB => const { &[on(NONE, Key::CloseBracket)] },
             Self::Annotate => const { &[on(NONE, Key::B)] },
             Self::ShowSamples => const { &[on(NONE, Key::L)] },
+            Self::FilterLanes => const { &[on(SHIFT, Key::L)] },
+            Self::PinLane => const { &[on(NONE, Key::P)] },
             Self::FollowLive => const { &[on(NONE, Key::End)] },
+            Self::NextPane => const { &[on(NONE, Key::F6)] },
+            Self::PreviousPane => const { &[on(SHIFT, Key::F6)] },
             Self::Manual => const { &[on(NONE, Key::F1)] },
             Self::ShowShortcuts => const { &[on(NONE, Key::Questionmark)] },
             _ => &[],

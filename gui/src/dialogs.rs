@@ -145,8 +145,11 @@ fn shortcuts(ctx: &Context, state: &mut State) {
         ui.columns(2, |columns| {
             let sides = MENUS.iter().enumerate();
             for (place, (menu, entries)) in sides {
-                // The View menu is as long as all other menus together.
-                let side = usize::from(*menu == "View");
+                let mut commands = entries.iter().flatten();
+                if commands.all(|command| command.shortcuts().is_empty()) {
+                    continue;
+                }
+                let side = usize::from(matches!(*menu, "Graph" | "Samples" | "View"));
                 let Some(ui) = columns.get_mut(side) else {
                     continue;
                 };
@@ -223,4 +226,6 @@ fn key_words(ctx: &Context, keys: &KeyboardShortcut) -> String {
         .replace("Slash", "/")
         .replace("Questionmark", "?")
         .replace("Escape", "Esc")
+        .replace("OpenBracket", "[")
+        .replace("CloseBracket", "]")
 }

@@ -39,15 +39,21 @@ impl App {
             self.state.finish_note();
         }
         match command {
-            Command::NewSession | Command::OpenSession | Command::Quit
+            Command::NewSession | Command::OpenSession | Command::Quit | Command::Question(_)
                 if self.state.document.unsaved() =>
             {
                 self.state.guard = Some(command);
             }
-            Command::NewSession | Command::OpenSession | Command::Quit => {
+            Command::NewSession | Command::OpenSession | Command::Quit | Command::Question(_) => {
                 self.leave_session(command, ctx);
             }
             Command::OpenRecording => self.request_path(Purpose::OpenRecording, None),
+            Command::CompareRecording => self.request_path(Purpose::CompareRecording, None),
+            Command::StopComparing => self.state.statistics.comparison = None,
+            Command::ShowLane => {
+                self.state.desk.show(Pane::Timeline);
+                self.state.timeline.reveal_chosen = true;
+            }
             Command::SaveSession => self.save(None),
             Command::SaveSessionAs => self.request_path(Purpose::SaveSession, None),
             // The changes are gone only once another session is open or the window is closed: the
@@ -123,6 +129,17 @@ impl App {
             Command::CountPaths => self.count_paths(),
             Command::CountFirst => self.count_first(),
             Command::Stack(stack) => self.state.timeline.stack_by(stack),
+            Command::SortLanes(sort) => self.state.timeline.view.change(|view| view.sort = sort),
+            Command::LaneAxis(axis) => self.state.timeline.draw_on(axis),
+            Command::HideEmptyLanes => {
+                let view = &mut self.state.timeline.view;
+                view.change(|view| view.hide_empty = !view.hide_empty);
+            }
+            Command::PinLane => self.state.timeline.pin_chosen(),
+            Command::FilterLanes => {
+                self.state.desk.show(Pane::Timeline);
+                ctx.memory_mut(|memory| memory.request_focus(egui::Id::unique("lane filter")));
+            }
             Command::RecordThreads => self.record_threads(),
             Command::FollowLive => self.state.timeline.follow = true,
             Command::ToggleTheme => {
@@ -131,6 +148,8 @@ impl App {
             }
             Command::Theme(look) => self.dress(look, ctx),
             Command::TogglePane(pane) => self.state.desk.toggle(pane),
+            Command::NextPane => self.state.focus.step(&self.state.desk, 1),
+            Command::PreviousPane => self.state.focus.step(&self.state.desk, -1),
             Command::TileLayout => self.state.desk = Desk::tiled(),
             Command::ResetLayout => self.state.desk = Desk::default(),
             Command::ShowPalette => self.state.palette = Some(CommandPalette::commands()),
@@ -252,11 +271,7 @@ impl App {
                 self.state.document.close_step();
             }
             Command::Style(style) => self.style(style),
-            Command::Dismiss(place) => {
-                if place < self.state.notices.len() {
-                    self.state.notices.remove(place);
-                }
-            }
+            Command::Dismiss(place) => self.state.dismiss(place),
         }
     }
 
@@ -264,6 +279,7 @@ impl App {
     fn leave_session(&mut self, command: Command, ctx: &Context) {
         match command {
             Command::NewSession => self.replace_document(Document::new()),
+            Command::Question(question) => self.pose(question),
             Command::OpenSession => self.request_path(Purpose::OpenSession, None),
             Command::Quit => {
                 self.leaving = true;

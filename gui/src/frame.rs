@@ -5,7 +5,7 @@ use egui::{Context, Ui, ViewportCommand};
 use crate::app::App;
 use crate::command::Command;
 use crate::graph::view::metrics;
-use crate::{dialogs, menus, palette, panels, tour};
+use crate::{dialogs, menus, notices, palette, panels, tour};
 
 impl App {
     /// Draws a frame.
@@ -24,6 +24,7 @@ impl App {
             self.workers.mail(),
             &mut commands,
         );
+        notices::show(ui.ctx(), &mut self.state, &mut commands);
         palette::view::show(ui.ctx(), &mut self.state, &mut commands);
         tour::manual(ui.ctx(), &mut self.state);
         for command in commands {

@@ -51,6 +51,7 @@ impl App {
             record.bytes = active.live.bytes;
             record.lost_so_far(active.live.lost);
         }
+        self.state.timeline.count_hits();
     }
 
     fn take(&mut self, message: Message, ctx: &Context) {
@@ -158,6 +159,11 @@ impl App {
                 }
             }
             Message::Counting(session, planned) => self.counting(session, planned),
+            Message::Question(target, question, made) => {
+                if target == self.targets {
+                    self.posed(question, made);
+                }
+            }
             Message::Exported(path, Err(error)) => {
                 self.exported(&path);
                 self.state.notify(NoticeKind::Bad, error.to_string());
@@ -186,6 +192,13 @@ impl App {
                 if table.requested.take().as_ref() == Some(&key) {
                     (table.rows, table.answered) = (rows, Some(key));
                 }
+            }
+            Message::Compared(Ok(runs)) => {
+                self.state.statistics.comparison = Some(*runs);
+                self.state.desk.show(Pane::Statistics);
+            }
+            Message::Compared(Err(error)) => {
+                self.state.notify(NoticeKind::Bad, error.to_string());
             }
             Message::Losses(path, Ok(losses)) => {
                 let record = self.state.timeline.record.as_mut();
@@ -219,11 +232,13 @@ impl App {
                 }
                 info.host = self.name_for(number, &info.host);
                 self.state.target = TargetState::Ready(info);
+                self.pose_waiting();
             }
             TargetNews::Failed(error) => {
                 let words = error.to_string();
                 self.state.notify(NoticeKind::Bad, words.clone());
                 self.state.target = TargetState::Lost(words);
+                self.state.question = None;
                 self.target = None;
                 match self.is_member(number) {
                     true => self.member_ended(number, Err(error)),
@@ -232,6 +247,7 @@ impl App {
             }
             TargetNews::Cancelled => {
                 self.state.target = TargetState::None;
+                self.state.question = None;
                 self.target = None;
                 match self.is_member(number) {
                     true => self.member_left(number),

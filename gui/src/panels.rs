@@ -1,15 +1,14 @@
-//! The window's layout: bars, panes and notices.
+//! The window's layout: bars and panes.
 
 use egui::{
-    Align, Button, Frame, Id, Layout, Margin, MenuBar, Panel, ProgressBar, RichText, Stroke, Ui,
-    accesskit::Role, vec2,
+    Align, Frame, Layout, Margin, MenuBar, Panel, ProgressBar, RichText, Ui, accesskit::Role,
 };
 
-use crate::availability::possible;
+use crate::availability::{possible, ticked};
 use crate::command::Command;
 use crate::icons::Icon;
 use crate::menus::MENUS;
-use crate::state::{NoticeKind, State, TargetState};
+use crate::state::{State, TargetState};
 use crate::theme::{Tokens, space, text};
 use crate::{desk, machines, status, tour, widgets};
 
@@ -29,19 +28,6 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
             .show(ui, |ui| machines::bar::show(ui, state, commands));
     }
     tour::show(ui, state, commands);
-    // Notices that arrive while a button is down appear after its release, so that nothing moves
-    // under the pointer.
-    let id = Id::unique("notices shown");
-    let down = ui.input(|input| input.pointer.any_down());
-    let before = ui.data(|data| data.get_temp(id)).filter(|_| down);
-    let shown = before.unwrap_or(state.notices.len());
-    ui.data_mut(|data| data.insert_temp(id, shown));
-    if shown > 0 {
-        Panel::top("notices")
-            .frame(bare)
-            .show_separator_line(false)
-            .show(ui, |ui| notices(ui, state, shown, commands));
-    }
     let low = Frame::NONE
         .fill(tokens.bar)
         .inner_margin(Margin::symmetric(space::PANEL as i8, 3));
@@ -83,10 +69,11 @@ fn top_bar(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
 }
 
 fn menu_entry(ui: &mut Ui, state: &State, command: &Command, commands: &mut Vec<Command>) {
-    let keys = command.shortcut_text(ui.ctx());
-    let button = Button::new(command.name()).shortcut_text(keys);
-    let response = ui.add_enabled(possible(state, command), button);
-    let response = widgets::named(response, Role::MenuItem, command.name());
+    let response = ui
+        .add_enabled_ui(possible(state, command), |ui| {
+            widgets::menu_entry(ui, command, ticked(state, command))
+        })
+        .inner;
     if response.clicked() {
         commands.push(command.clone());
         ui.close();
@@ -161,41 +148,4 @@ fn target_pill(ui: &mut Ui, state: &State) {
         TargetState::Lost(_) => ("target lost".to_owned(), tokens.bad),
     };
     widgets::pill(ui, &words, color, tokens.panel);
-}
-
-fn notices(ui: &mut Ui, state: &State, shown: usize, commands: &mut Vec<Command>) {
-    let tokens = Tokens::of(ui);
-    ui.spacing_mut().item_spacing.y = 0.0;
-    for (place, notice) in state.notices.iter().take(shown).enumerate() {
-        let (color, fill) = match notice.kind {
-            NoticeKind::Good => (tokens.good, tokens.panel),
-            NoticeKind::Warning => (tokens.warning, tokens.panel),
-            NoticeKind::Bad => (tokens.bad, tokens.bad_fill),
-        };
-        Frame::NONE
-            .fill(fill)
-            .inner_margin(Margin::symmetric(space::PANEL as i8, 5))
-            .show(ui, |ui| {
-                ui.horizontal(|ui| {
-                    let (rect, _) = ui.allocate_exact_size(vec2(4.0, 18.0), egui::Sense::hover());
-                    ui.painter().rect_filled(rect, 2.0, color);
-                    ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-                        if widgets::cross(ui, "Dismiss message").clicked() {
-                            commands.push(Command::Dismiss(place));
-                        }
-                        ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
-                            ui.add(
-                                egui::Label::new(RichText::new(&notice.words).color(tokens.text))
-                                    .wrap(),
-                            );
-                        });
-                    });
-                });
-            });
-        ui.painter().hline(
-            ui.max_rect().x_range(),
-            ui.cursor().top(),
-            Stroke::new(1.0, tokens.line),
-        );
-    }
 }

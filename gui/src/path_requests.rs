@@ -77,6 +77,12 @@ impl App {
         match purpose {
             Purpose::OpenSession => files::read_session(mail, path),
             Purpose::OpenRecording => self.read_recording(path),
+            Purpose::CompareRecording => {
+                let record = self.state.timeline.record.as_ref();
+                if let Some(after) = record.and_then(|record| record.path.clone()) {
+                    files::compare_recordings(mail, path, after);
+                }
+            }
             Purpose::SaveSession => {
                 self.after_saving = then;
                 let edited = self.state.document.edited();

@@ -11,6 +11,8 @@ pub enum Purpose {
     SaveSession,
     /// A recording to read.
     OpenRecording,
+    /// An earlier recording to compare the one on the timeline with.
+    CompareRecording,
     /// Destination of the next run's recording.
     SaveRecording,
     /// Destination of the graph as SVG or DOT.
@@ -47,6 +49,7 @@ impl Purpose {
             Self::OpenSession => "Open session",
             Self::SaveSession => "Save session",
             Self::OpenRecording => "Open recording",
+            Self::CompareRecording => "Compare with an earlier recording",
             Self::SaveRecording => "Record to",
             Self::ExportGraph => "Export graph",
             Self::ExportRecording => "Export recording",
@@ -100,6 +103,7 @@ impl Purpose {
         match self {
             Self::Machine | Self::Machines | Self::Socket => "Connect",
             Self::LabKernel => "Start",
+            Self::CompareRecording => "Compare",
             _ if self.saves() => "Save",
             _ => "Open",
         }
@@ -125,7 +129,9 @@ impl Purpose {
             Self::Machine | Self::Machines | Self::LabKernel | Self::Kernel => {
                 ("All files", vec!["*"])
             }
-            Self::OpenRecording | Self::SaveRecording => ("Recordings", vec!["arrow", "gilk"]),
+            Self::OpenRecording | Self::CompareRecording | Self::SaveRecording => {
+                ("Recordings", vec!["arrow", "gilk"])
+            }
         }
     }
 

@@ -256,7 +256,7 @@ fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, commands: &
     let ui = &mut ui.new_child(place_of);
     ui.spacing_mut().item_spacing = vec2(6.0, 2.0);
     ui.horizontal(|ui| {
-        widgets::dot(ui, tokens.lane(place));
+        widgets::dot(ui, tokens.instrument(&placement.instrument));
         ui.label(RichText::new(&*placement.instrument).color(tokens.strong));
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
             if widgets::cross(ui, &format!("remove {label}"))

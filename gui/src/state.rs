@@ -18,7 +18,7 @@ use crate::args::Source;
 use crate::call_graph::CallGraph;
 use crate::catalogue::Catalogue;
 use crate::command::Command;
-use crate::desk::Desk;
+use crate::desk::{Desk, PaneFocus};
 use crate::document::Document;
 use crate::editor::Editor;
 use crate::function_paths::FunctionPaths;
@@ -28,6 +28,7 @@ use crate::graph::{Graph, Metrics};
 use crate::history::History;
 use crate::machines::Machines;
 use crate::palette::CommandPalette;
+use crate::questions::Question;
 use crate::run::Run;
 use crate::schedule::Schedule;
 use crate::source_lines::Lines;
@@ -35,6 +36,7 @@ use crate::statistics::Statistics;
 use crate::theme::Colours;
 use crate::timeline::Timeline;
 
+pub use crate::notices::{Notice, NoticeKind};
 pub use crate::target_state::TargetState;
 
 use crate::purpose::Purpose;
@@ -64,6 +66,10 @@ pub struct State {
     pub functions: Functions,
     /// The graph of the open function.
     pub graph: Graph,
+    /// The pane with the keyboard focus.
+    pub(crate) focus: PaneFocus,
+    /// The question that waits for a target.
+    pub question: Option<Question>,
     /// The function whose graph is being computed.
     pub opening: Option<FunctionId>,
     /// The navigation history.
@@ -96,6 +102,8 @@ pub struct State {
     pub exporting: Option<Exporting>,
     /// Notices for the user.
     pub notices: Vec<Notice>,
+    /// Notices that are not on the window any more, oldest first.
+    pub(crate) log: Vec<Notice>,
     /// The open path dialog.
     pub dialog: Option<PathDialog>,
     /// Count of path dialogs so far.
@@ -143,6 +151,8 @@ impl State {
             function_paths: FunctionPaths::default(),
             functions: Functions::default(),
             graph: Graph::default(),
+            focus: PaneFocus::default(),
+            question: None,
             opening: None,
             history: History::default(),
             draft: Draft::new(document.session(), &library),
@@ -159,6 +169,7 @@ impl State {
             reading: None,
             exporting: None,
             notices: Vec::new(),
+            log: Vec::new(),
             dialog: None,
             dialogs: 0,
             guard: None,
@@ -226,19 +237,6 @@ impl State {
     #[must_use]
     pub fn definition(&self, name: &str) -> Option<&Definition> {
         self.offered().find(|one| one.name == name)
-    }
-
-    /// Shows a notice to the user.
-    pub fn notify(&mut self, kind: NoticeKind, words: impl Into<String>) {
-        let words = words.into();
-        // A success replaces the last success.
-        self.notices.retain(|notice| {
-            notice.words != words && (kind, notice.kind) != (NoticeKind::Good, NoticeKind::Good)
-        });
-        self.notices.push(Notice { kind, words });
-        if self.notices.len() > 4 {
-            self.notices.remove(0);
-        }
     }
 
     /// Stores the note being edited.
@@ -462,26 +460,6 @@ impl Preview {
 pub(crate) struct PreviewRequest {
     pub(crate) plan: u64,
     pub(crate) placement: Placement,
-}
-
-/// A notice for the user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    /// Its severity.
-    pub kind: NoticeKind,
-    /// The text: what happened, and what to do, in whole sentences.
-    pub words: String,
-}
-
-/// Severity of a notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoticeKind {
-    /// Success.
-    Good,
-    /// A condition that needs attention.
-    Warning,
-    /// A failure.
-    Bad,
 }
 
 /// The dialog for a path, with the command that uses it.

@@ -6,7 +6,7 @@ use crate::command::Command;
 use crate::run::Active;
 use crate::state::State;
 use crate::theme::Tokens;
-use crate::widgets;
+use crate::{notices, widgets};
 
 /// Draws the status line.
 pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
@@ -20,13 +20,15 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
         match &state.plan.outcome {
             _ if state.catalogue.is_none() => note(ui, "no kernel".to_owned(), tokens.weak),
             _ if placements == 0 => note(ui, "no instruments".to_owned(), tokens.weak),
+            _ if state.plan.pending() => note(ui, "planning".to_owned(), tokens.weak),
             Some(Ok(verified)) => {
                 let plan = verified.plan();
                 let bytes: usize = plan.patches.iter().map(|patch| patch.code.len()).sum();
                 let words = format!(
-                    "plan verified: {}, {} ({bytes} bytes), {}",
+                    "plan verified: {}, {} ({} bytes), {}",
                     widgets::counted(placements, "instrument"),
                     widgets::counted(plan.patches.len(), "patch"),
+                    widgets::grouped(bytes as u64),
                     widgets::counted(plan.batches.len(), "batch")
                 );
                 note(ui, words, tokens.good);
@@ -36,6 +38,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
         }
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
             ui.spacing_mut().item_spacing.x = 14.0;
+            notices::log(ui, state);
             if let Some(export) = &state.exporting {
                 widgets::button(ui, "Stop", Command::StopExport, true, commands);
                 let words = format!(
@@ -72,7 +75,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
                     color,
                 );
                 note(ui, widgets::size(record.bytes), tokens.weak);
-                let hits: u64 = record.lanes().iter().map(|info| record.hits(info)).sum();
+                let hits = state.timeline.hits.last().copied().unwrap_or(0);
                 note(ui, format!("{} hits", widgets::grouped(hits)), tokens.text);
             }
             if let Some(active) = &state.run.active {

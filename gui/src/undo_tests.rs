@@ -41,6 +41,7 @@ fn edits(command: &Command) -> bool {
         | Command::Redo
         | Command::NewSession
         | Command::OpenSession
+        | Command::Question(_)
         | Command::SaveSession
         | Command::SaveSessionAs
         | Command::DiscardAnd(_)
@@ -48,7 +49,17 @@ fn edits(command: &Command) -> bool {
         | Command::UsePath(..)
         | Command::Quit => false,
         // Commands that change the view.
-        Command::FocusFilter
+        Command::CompareRecording
+        | Command::StopComparing
+        | Command::ShowLane
+        | Command::NextPane
+        | Command::PreviousPane
+        | Command::SortLanes(_)
+        | Command::LaneAxis(_)
+        | Command::HideEmptyLanes
+        | Command::PinLane
+        | Command::FilterLanes
+        | Command::FocusFilter
         | Command::FitGraph
         | Command::ActualSize
         | Command::Back

@@ -2,7 +2,9 @@
 
 use egui::{ProgressBar, RichText, Ui, accesskit::Role};
 
+use crate::availability::possible;
 use crate::command::Command;
+use crate::questions::Question;
 use crate::state::{State, TargetState};
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
@@ -41,6 +43,10 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
                 )
                 .truncate(),
             );
+            if let Some(question) = state.question {
+                let words = format!("\u{201c}{}\u{201d} follows.", question.text());
+                ui.label(RichText::new(words).color(tokens.strong));
+            }
             ui.add_space(space::SMALL);
             widgets::button(ui, "Cancel", Command::Disconnect, true, commands);
         }
@@ -51,6 +57,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
                     .color(tokens.strong),
             );
             ui.label(RichText::new("Type a few letters of its name in the list on the left and press Enter. Its control-flow graph appears here.").color(tokens.weak));
+            questions(ui, state, "Or start with a question", commands);
         }
         _ => {
             ui.label(
@@ -76,6 +83,29 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
                     commands,
                 );
             });
+            questions(
+                ui,
+                state,
+                "Start with a question; the lab answers it",
+                commands,
+            );
+        }
+    }
+}
+
+/// Draws the questions about the whole kernel.
+fn questions(ui: &mut Ui, state: &State, title: &str, commands: &mut Vec<Command>) {
+    ui.add_space(space::MEDIUM);
+    widgets::caption(ui, title);
+    let about_kernel = |question: &Question| !question.is_about_function();
+    for question in Question::ALL.into_iter().filter(about_kernel) {
+        let command = Command::Question(question);
+        let possible = possible(state, &command);
+        let button = egui::Button::new(question.text()).min_size(egui::vec2(320.0, 28.0));
+        let response = ui.add_enabled(possible, button);
+        let response = widgets::named(response, Role::Button, question.text());
+        if response.on_hover_text(question.explanation()).clicked() {
+            commands.push(command);
         }
     }
 }

@@ -174,6 +174,54 @@ pub(crate) fn dot(ui: &mut Ui, color: Color32) {
     ui.painter().circle_filled(rect.center(), 4.0, color);
 }
 
+/// Draws a command's menu entry: a tick if it is a choice in effect, its name, and its shortcut.
+pub(crate) fn menu_entry(ui: &mut Ui, command: &Command, ticked: Option<bool>) -> Response {
+    let keys = command.shortcut_text(ui.ctx());
+    // Two spaces per em reserve the width of the tick.
+    let name = match ticked {
+        Some(_) => format!("     {}", command.name()),
+        None => command.name().to_owned(),
+    };
+    let response = ui.add(Button::new(name).shortcut_text(keys));
+    if ticked == Some(true) {
+        let color = Tokens::of(ui).accent;
+        let left = response.rect.left() + ui.spacing().button_padding.x;
+        let at = pos2(left + 5.0, response.rect.center().y);
+        let tick = [vec2(-4.0, 0.0), vec2(-1.5, 3.0), vec2(4.0, -4.0)];
+        let line = tick.map(|corner| at + corner).to_vec();
+        ui.painter()
+            .add(egui::Shape::line(line, Stroke::new(1.8, color)));
+    }
+    let response = response.on_hover_text(command.explanation());
+    match ticked {
+        Some(ticked) => chosen(response, Role::MenuItemCheckBox, ticked, command.name()),
+        None => named(response, Role::MenuItem, command.name()),
+    }
+}
+
+/// Draws the triangle of a group: downwards if it is open, to the right if it is folded.
+pub(crate) fn triangle(painter: &Painter, at: egui::Pos2, open: bool, color: Color32) {
+    let corners = if open {
+        [vec2(-4.0, -2.5), vec2(4.0, -2.5), vec2(0.0, 3.5)]
+    } else {
+        [vec2(-2.5, -4.0), vec2(3.5, 0.0), vec2(-2.5, 4.0)]
+    };
+    let corners = corners.map(|corner| at + corner).to_vec();
+    painter.add(egui::Shape::convex_polygon(corners, color, Stroke::NONE));
+}
+
+/// Draws a pin, filled if something is pinned.
+pub(crate) fn pin(painter: &Painter, at: egui::Pos2, filled: bool, color: Color32) {
+    let line = Stroke::new(1.4, color);
+    let head = at + vec2(0.0, -2.0);
+    if filled {
+        painter.circle_filled(head, 3.6, color);
+    } else {
+        painter.circle_stroke(head, 3.2, line);
+    }
+    painter.line_segment([at + vec2(0.0, 1.5), at + vec2(0.0, 6.0)], line);
+}
+
 /// Draws a caption to the left of a field.
 pub(crate) fn caption(ui: &mut Ui, label: &str) -> Response {
     let tokens = Tokens::of(ui);

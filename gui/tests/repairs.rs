@@ -112,9 +112,13 @@ fn escape_closes_what_is_open_before_it_goes_back() {
 
     harness.get_by_label("Edit").click();
     harness.run_steps(3);
-    harness.get_by_label("Add to every return");
+    harness.get_by_label("Remove instruments from block");
     press(&mut harness, Modifiers::NONE, Key::Escape);
-    assert!(harness.query_by_label("Add to every return").is_none());
+    assert!(
+        harness
+            .query_by_label("Remove instruments from block")
+            .is_none()
+    );
     assert_eq!(selected(&harness), here, "with a menu");
 
     press(&mut harness, Modifiers::NONE, Key::Questionmark);

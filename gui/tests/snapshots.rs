@@ -319,7 +319,7 @@ fn recorded_threads() -> Record {
 fn timeline_pane_by_thread() {
     let mut timeline = Timeline::default();
     timeline.open(recorded_threads());
-    timeline.stack = timeline::Stack::Thread;
+    timeline.stack_by(timeline::Stack::Thread);
     let mut harness = Harness::builder()
         .with_size([1000.0, 800.0])
         .renderer(Rasteriser::default())
@@ -471,7 +471,18 @@ fn every_clickable_widget_has_a_name() {
         harness.state_mut().state_mut().shortcuts = false;
         harness.run_steps(4);
     }
-    for menu in ["File", "Edit", "View", "Panes", "Target", "Help"] {
+    for menu in [
+        "File",
+        "Edit",
+        "Instruments",
+        "Questions",
+        "Graph",
+        "Samples",
+        "View",
+        "Panes",
+        "Target",
+        "Help",
+    ] {
         let button = harness
             .get_all_by_label(menu)
             .find(|node| node.accesskit_node().role() == Role::Button)

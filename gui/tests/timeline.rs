@@ -11,7 +11,7 @@
 mod support;
 
 use egui::{Key, Modifiers, Pos2, vec2};
-use egui_kittest::kittest::Queryable;
+use egui_kittest::kittest::{NodeT, Queryable};
 use gilk_engine::cfg::BlockIndex;
 use gilk_gui::args::Start;
 use gilk_gui::state::TargetState;
@@ -22,6 +22,9 @@ use gilk_samples::recording::{Loss, LossCause, Writer};
 use gilk_samples::{Batch, Meaning, Sample};
 use ilk_driver::client::AggregateSummary;
 use support::{Window, browsing, click, fill, press, record, run_command, settle, until, window};
+
+/// Width of the lanes' scale in points.
+const SCALE: f32 = 76.0;
 
 /// Opens a window with a run on its timeline.
 fn looking() -> Window {
@@ -75,7 +78,8 @@ fn at(harness: &Window, seconds: f64, label: &str) -> Pos2 {
     let range = harness.state().state().timeline.range;
     let share = ((seconds - range.start) / range.width()) as f32;
     egui::pos2(
-        name.right() + share * (canvas.right() - name.right()),
+        // The scale of the lanes is to the right of their samples.
+        name.right() + share * (canvas.right() - SCALE - name.right()),
         name.center().y,
     )
 }
@@ -177,6 +181,58 @@ fn lanes_can_be_ordered_by_instrument_and_by_cpu() {
     run_command(&mut harness, "lanes in session order");
     harness.run_steps(2);
     harness.get_by_label(second);
+}
+
+/// Returns the names of the lanes in view, from the top.
+fn lanes(harness: &Window) -> Vec<String> {
+    let lanes = harness.query_all_by_label_contains("lane ");
+    let mut lanes: Vec<(f32, String)> = lanes
+        .filter_map(|node| {
+            let node_text = node.accesskit_node();
+            let label = node_text.label().or_else(|| node_text.value())?;
+            let name = label.strip_prefix("lane ")?.to_owned();
+            Some((node.rect().top(), name))
+        })
+        .collect();
+    lanes.sort_by(|a, b| a.0.total_cmp(&b.0));
+    lanes.into_iter().map(|(_, name)| name).collect()
+}
+
+#[test]
+fn lanes_are_filtered_sorted_pinned_and_grouped() {
+    let mut harness = looking();
+    end(&mut harness);
+    let (first, second) = (
+        "timestamp pre kernel_clone block 0: 300",
+        "timestamp pre kernel_clone block 2: 5",
+    );
+    assert_eq!(lanes(&harness), [first, second]);
+    harness.get_by_label("shown: 2 lanes");
+
+    // The second is pinned by its name's button.
+    let name = harness.get_by_label(&format!("lane {second}")).rect();
+    harness.hover_at(name.center());
+    harness.run_steps(3);
+    click(&mut harness, "pin timestamp pre kernel_clone block 2");
+    assert_eq!(lanes(&harness), [second, first]);
+    fill(&mut harness, "Filter lanes", "block 9");
+    assert_eq!(lanes(&harness), [second]);
+    harness.get_by_label("shown: 1 of 2 lanes");
+    fill(&mut harness, "Filter lanes", "CLONE block 0");
+    assert_eq!(lanes(&harness), [second, first]);
+    let name = harness.get_by_label(&format!("lane {second}")).rect();
+    harness.hover_at(name.center());
+    harness.run_steps(3);
+    click(&mut harness, "release timestamp pre kernel_clone block 2");
+    assert_eq!(lanes(&harness), [first]);
+    fill(&mut harness, "Filter lanes", " ");
+
+    // A group folds.
+    run_command(&mut harness, "lanes by function");
+    click(&mut harness, "fold kernel_clone: 2 lanes");
+    assert_eq!(lanes(&harness), [""; 0]);
+    click(&mut harness, "unfold kernel_clone: 2 lanes");
+    assert_eq!(lanes(&harness).len(), 2);
 }
 
 #[test]

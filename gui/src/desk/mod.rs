@@ -3,12 +3,14 @@
 //! [`Desk`] is saved in the sidecar of the session and, for sessions without a file, in the state
 //! folder; [`shelf`] is its serialized form, `panes` draws it.
 
+mod focus;
 pub(crate) mod panes;
 pub mod shelf;
 
 use egui_tiles::{Container, Linear, LinearDir, Tile, TileId, Tiles, Tree};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use focus::PaneFocus;
 pub use shelf::Shelf;
 
 /// A pane of the window, shown as a tab.

@@ -50,6 +50,7 @@ impl Behavior<Pane> for PaneBehavior<'_> {
         ui.painter().rect_filled(ui.max_rect(), 0.0, fill);
         // A pane has its full height, regardless of its contents.
         ui.expand_to_include_rect(ui.max_rect());
+        state.focus.stop(ui, *pane);
         ui.push_id(pane.name(), |ui| match pane {
             Pane::Functions => {
                 let open = state.graph.scene.as_ref().map(|scene| scene.function());
@@ -159,7 +160,7 @@ impl Behavior<Pane> for PaneBehavior<'_> {
                 Pane::Inspector => {}
                 Pane::Session => session_panel::header(ui, state, commands),
                 Pane::Timeline => timeline::view::header(ui, &state.timeline, commands),
-                Pane::Statistics => statistics::pane::header(ui, state),
+                Pane::Statistics => statistics::pane::header(ui, state, commands),
                 Pane::Schedule => schedule::header(ui, state, commands),
                 Pane::Patch => patch_pane::header(ui, state),
                 Pane::Instruments => instruments_pane::header(ui, state, commands),

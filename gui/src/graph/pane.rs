@@ -38,8 +38,19 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
                 });
         }
         let name = state.graph.scene.as_ref().map(|scene| scene.name.clone());
-        let record = state.timeline.record.as_ref();
-        state.graph.heat = record.and_then(|record| Heat::of(record, &name?));
+        let opened = state.timeline.opened();
+        state.graph.heat = state.timeline.record.as_ref().and_then(|record| {
+            let name = name?;
+            let samples = record.index.look().samples();
+            let heats = &mut state.graph.heats;
+            let heat = heats.of(
+                (opened, name.clone()),
+                samples,
+                record.now.is_some(),
+                || Heat::of(record, &name),
+            );
+            heat.clone()
+        });
         view::show(ui, &mut state.graph, &state.hooked, metrics, commands);
         return;
     }
@@ -47,7 +58,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     ui.painter().rect_filled(rect, 0.0, tokens.canvas);
     let middle = egui::Rect::from_center_size(
         rect.center(),
-        vec2(rect.width().min(460.0), rect.height().min(220.0)),
+        vec2(rect.width().min(460.0), rect.height().min(330.0)),
     );
     ui.scope_builder(egui::UiBuilder::new().max_rect(middle), |ui| {
         ui.vertical_centered(|ui| welcome::show(ui, state, commands));

@@ -17,6 +17,7 @@ use super::scene::{Metrics, Scene, inside};
 use super::{drop, legend, minimap};
 use crate::command::Command;
 use crate::dragged_instrument::DraggedInstrument;
+use crate::recent::Recent;
 use crate::theme::{Palette, Tokens, code, space, text};
 use crate::widgets;
 
@@ -37,6 +38,8 @@ pub struct Graph {
     pub find: Option<Find>,
     /// Hit counts of its blocks.
     pub heat: Option<Heat>,
+    /// The hits computed last, by recording and function.
+    pub(crate) heats: Recent<(u64, String), Option<Heat>>,
     /// The highlighted path.
     pub path: Option<Path>,
     canvas: Vec2,

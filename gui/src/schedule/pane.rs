@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use egui::accesskit::Role;
-use egui::{Id, Painter, Rangef, Rect, RichText, ScrollArea, Sense, Stroke, Ui, pos2, vec2};
+use egui::{Id, Rangef, Rect, RichText, ScrollArea, Sense, Stroke, Ui, pos2, vec2};
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::session::Placement;
 
@@ -148,12 +148,8 @@ fn group(
             state.schedule.folded.insert(Arc::clone(function));
         }
     }
-    triangle(
-        ui.painter(),
-        pos2(name.left() + 16.0, name.center().y),
-        !folded,
-        tokens,
-    );
+    let at = pos2(name.left() + 16.0, name.center().y);
+    widgets::triangle(ui.painter(), at, !folded, tokens.text);
     let words = format!("{function}   {}", places.len());
     let font = code(text::CODE);
     let galley = widgets::truncated(
@@ -186,27 +182,6 @@ fn group(
         tokens.weak,
         &label,
     );
-}
-
-fn triangle(painter: &Painter, at: egui::Pos2, open: bool, tokens: &Tokens) {
-    let corners = if open {
-        vec![
-            at + vec2(-4.0, -2.5),
-            at + vec2(4.0, -2.5),
-            at + vec2(0.0, 3.5),
-        ]
-    } else {
-        vec![
-            at + vec2(-2.5, -4.0),
-            at + vec2(3.5, 0.0),
-            at + vec2(-2.5, 4.0),
-        ]
-    };
-    painter.add(egui::Shape::convex_polygon(
-        corners,
-        tokens.text,
-        Stroke::NONE,
-    ));
 }
 
 /// Returns a placement's accessibility name.
@@ -242,7 +217,7 @@ fn one(
             Some(BlockIndex(placement.block)),
         ));
     }
-    let color = tokens.lane(place);
+    let color = tokens.instrument(&placement.instrument);
     ui.painter()
         .circle_filled(pos2(name.left() + 32.0, name.center().y), 4.0, color);
     let words = format!(

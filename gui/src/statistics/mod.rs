@@ -3,11 +3,15 @@
 //!
 //! `rows` computes it on a thread, `pane` draws it.
 
+pub mod comparison;
+mod comparison_view;
+mod detail;
 pub(crate) mod pane;
 pub mod rows;
 
 use std::cmp::Ordering;
 
+use comparison::ComparedRuns;
 use rows::StatisticsRow;
 
 /// State of the pane.
@@ -19,6 +23,10 @@ pub struct Statistics {
     pub column: Column,
     /// True if the smallest value is first.
     pub ascending: bool,
+    /// The selected row: its function and its instrument.
+    pub selected: Option<(String, String)>,
+    /// Two recordings side by side, in place of the rows.
+    pub comparison: Option<ComparedRuns>,
     /// The computed rows.
     pub rows: Vec<StatisticsRow>,
     /// The contents that `rows` answers.
@@ -110,6 +118,13 @@ impl Column {
 }
 
 impl Statistics {
+    /// Returns the selected row.
+    pub(crate) fn chosen(&self) -> Option<&StatisticsRow> {
+        let (function, instrument) = self.selected.as_ref()?;
+        let mut rows = self.rows.iter();
+        rows.find(|row| row.function == *function && row.instrument == *instrument)
+    }
+
     /// Returns the rows that match the filter, in the chosen order.
     #[must_use]
     pub fn shown(&self) -> Vec<&StatisticsRow> {

@@ -9,7 +9,8 @@ use gilk_samples::chart::scale;
 use gilk_samples::metadata::Clock;
 
 use super::rows::StatisticsRow;
-use super::{Column, Statistics, StatisticsKey};
+use super::{Column, Statistics, StatisticsKey, comparison_view, detail};
+use crate::availability;
 use crate::command::Command;
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
@@ -22,11 +23,18 @@ const NUMBER: f32 = 82.0;
 const INSTRUMENT: f32 = 130.0;
 
 /// Draws the pane's header, next to its tab.
-pub(crate) fn header(ui: &mut Ui, state: &State) {
+pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
+    if let Some(runs) = &state.statistics.comparison {
+        comparison_view::header(ui, runs, commands);
+        return;
+    }
     let Some(clock) = state.timeline.record.as_ref().map(|one| one.metadata.clock) else {
         return;
     };
     let table = &state.statistics;
+    let compare = Command::CompareRecording;
+    let possible = availability::possible(state, &compare);
+    widgets::button(ui, "Compare…", compare, possible, commands);
     for (label, separator) in [("Copy CSV", ','), ("Copy text", '\t')] {
         if ui.button(label).clicked() {
             ui.ctx().copy_text(copied(&table.shown(), clock, separator));
@@ -56,6 +64,11 @@ pub(crate) fn wanted(state: &State) -> Option<StatisticsKey> {
 /// Draws the table.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
+    let table = &mut state.statistics;
+    if let Some(runs) = &table.comparison {
+        comparison_view::show(ui, runs, &mut table.filter);
+        return;
+    }
     let Some(record) = &state.timeline.record else {
         widgets::empty(
             ui,
@@ -81,6 +94,32 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
             .desired_width(f32::INFINITY);
         widgets::named(ui.add(field), Role::TextInput, "Filter statistics");
     });
+    let rect = ui.available_rect_before_wrap();
+    let mut list = rect;
+    if table.chosen().is_some() && rect.width() > 2.0 * detail::WIDTH {
+        list.max.x -= detail::WIDTH;
+        let panel = Rect::from_min_max(pos2(list.max.x, rect.top()), rect.max);
+        let source = source(state);
+        let inside = egui::UiBuilder::new().max_rect(panel).id_salt("detail");
+        if let Some(row) = state.statistics.chosen() {
+            ui.scope_builder(inside, |ui| detail::show(ui, row, clock, source, commands));
+        }
+    }
+    let inside = egui::UiBuilder::new().max_rect(list).id_salt("list");
+    ui.scope_builder(inside, |ui| rows(ui, state, clock, commands));
+}
+
+/// Returns the command that opens the source of the selected row's function, if it is open and has
+/// source lines.
+fn source(state: &State) -> Option<Command> {
+    let row = state.statistics.chosen()?;
+    let scene = state.graph.scene.as_ref()?;
+    let line = state.lines.sources.as_ref()?.line(scene.cfg.span.start)?;
+    (scene.name == row.function).then_some(Command::OpenSource(line))
+}
+
+fn rows(ui: &mut Ui, state: &mut State, clock: Clock, commands: &mut Vec<Command>) {
+    let table = &mut state.statistics;
     let widths = widths(ui.available_width());
     ui.spacing_mut().item_spacing.y = 0.0;
     ScrollArea::horizontal()
@@ -95,13 +134,19 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
                 .auto_shrink(false)
                 .show_rows(ui, space::ROW, shown.len(), |ui, range| {
                     for row in shown.get(range).unwrap_or_default() {
-                        if line(ui, row, &widths, clock) {
-                            chosen = row.lanes.first().copied();
+                        let selected = table.selected.as_ref().is_some_and(|selected| {
+                            (&selected.0, &selected.1) == (&row.function, &row.instrument)
+                        });
+                        if line(ui, row, &widths, clock, selected) {
+                            chosen = Some(StatisticsRow::clone(row));
                         }
                     }
                 });
-            if let Some(id) = chosen {
-                go_to(&mut state.timeline, id, commands);
+            if let Some(row) = chosen {
+                if let Some(&id) = row.lanes.first() {
+                    go_to(&mut state.timeline, id, commands);
+                }
+                table.selected = Some((row.function, row.instrument));
             }
         });
 }
@@ -128,7 +173,8 @@ fn widths(room: f32) -> [f32; Column::ALL.len()] {
     })
 }
 
-fn cells(rect: Rect, widths: &[f32]) -> impl Iterator<Item = Rect> {
+/// Returns the cells of a row.
+pub(super) fn cells(rect: Rect, widths: &[f32]) -> impl Iterator<Item = Rect> {
     let mut left = rect.left() + space::PANEL;
     widths.iter().map(move |&width| {
         let cell = Rect::from_min_max(pos2(left, rect.top()), pos2(left + width, rect.bottom()));
@@ -173,7 +219,7 @@ fn titles(ui: &mut Ui, table: &mut Statistics, widths: &[f32]) {
 }
 
 /// Draws a row. Returns whether it was clicked.
-fn line(ui: &mut Ui, row: &StatisticsRow, widths: &[f32], clock: Clock) -> bool {
+fn line(ui: &mut Ui, row: &StatisticsRow, widths: &[f32], clock: Clock, selected: bool) -> bool {
     let tokens = Tokens::of(ui);
     let width = widths.iter().sum::<f32>() + 2.0 * space::PANEL;
     let (rect, response) = ui.allocate_exact_size(vec2(width, space::ROW), Sense::click());
@@ -183,9 +229,14 @@ fn line(ui: &mut Ui, row: &StatisticsRow, widths: &[f32], clock: Clock) -> bool 
         row.instrument,
         widgets::grouped(row.count)
     );
-    let response = widgets::named(response, Role::Row, &words);
-    if response.hovered() {
-        ui.painter().rect_filled(rect, 0.0, tokens.hover);
+    let response = widgets::chosen(response, Role::Row, selected, &words);
+    if selected || response.hovered() {
+        let fill = if selected {
+            tokens.accent_fill
+        } else {
+            tokens.hover
+        };
+        ui.painter().rect_filled(rect, 0.0, fill);
     }
     for ((column, _), cell) in Column::ALL.into_iter().zip(cells(rect, widths)) {
         let color = if column == Column::Instrument {
@@ -205,6 +256,18 @@ fn line(ui: &mut Ui, row: &StatisticsRow, widths: &[f32], clock: Clock) -> bool 
 
 fn draw(ui: &Ui, cell: Rect, column: Column, words: String, color: egui::Color32, numbers: bool) {
     let name = matches!(column, Column::Function | Column::Instrument);
+    draw_cell(ui, cell, name, words, color, numbers);
+}
+
+/// Draws a cell: a name to the left, a number to the right.
+pub(super) fn draw_cell(
+    ui: &Ui,
+    cell: Rect,
+    name: bool,
+    words: String,
+    color: egui::Color32,
+    numbers: bool,
+) {
     let font = if numbers {
         code(text::SMALL)
     } else {

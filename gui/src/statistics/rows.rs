@@ -26,6 +26,8 @@ pub struct StatisticsRow {
     pub rate: f64,
     /// Statistics of the values; `None` for events and counters, which have none.
     pub values: Option<ValueStatistics>,
+    /// Histogram of the values; empty for events and counters.
+    pub histogram: Histogram,
 }
 
 /// Sum, mean, percentiles and maximum of a row.
@@ -137,5 +139,6 @@ fn row(
         count,
         rate: count as f64 / seconds.max(1e-9),
         values,
+        histogram,
     })
 }

@@ -73,8 +73,8 @@ pub struct Tokens {
     pub window: Color32,
     /// Shadow of blocks.
     pub shadow: Color32,
-    /// Colours of lanes, used in rotation.
-    pub lanes: [Color32; 6],
+    /// Colours of instruments.
+    pub instruments: [Color32; 12],
 }
 
 const fn rgb(hex: u32) -> Color32 {
@@ -116,13 +116,19 @@ pub(super) const DARK: Tokens = Tokens {
     remark: rgb(0xa3a08a),
     window: rgb(0x1e2630),
     shadow: Color32::from_black_alpha(60),
-    lanes: [
+    instruments: [
         rgb(0x6fb1f2),
         rgb(0x66c39a),
         rgb(0xe3b05f),
         rgb(0xc095e4),
         rgb(0xe5878f),
         rgb(0x5fc2cb),
+        rgb(0xa5cf5f),
+        rgb(0xf0955a),
+        rgb(0xe58fce),
+        rgb(0x8f9cf5),
+        rgb(0xcdbd94),
+        rgb(0x9fb4c8),
     ],
 };
 
@@ -153,7 +159,7 @@ pub(super) const LIGHT: Tokens = Tokens {
     edge_false: rgb(0xc14a4c),
     edge_jump: rgb(0x4c6fa3),
     edge_back: rgb(0x804fbd),
-    edge_rare: rgb(0x9aa3b0),
+    edge_rare: rgb(0x858f9d),
     mnemonic: rgb(0x1d5ca8),
     register: rgb(0x2b333e),
     number: rgb(0x965416),
@@ -161,13 +167,19 @@ pub(super) const LIGHT: Tokens = Tokens {
     remark: rgb(0x67654a),
     window: rgb(0xeaf0f8),
     shadow: Color32::from_black_alpha(18),
-    lanes: [
+    instruments: [
         rgb(0x1f6fcb),
         rgb(0x1f8552),
         rgb(0xa86a00),
         rgb(0x804fbd),
         rgb(0xb93c4b),
         rgb(0x0f7f8a),
+        rgb(0x5c7d00),
+        rgb(0xc2540a),
+        rgb(0xb0328f),
+        rgb(0x4a55c9),
+        rgb(0x7a6237),
+        rgb(0x53718a),
     ],
 };
 
@@ -207,13 +219,19 @@ pub(super) const CONTRAST: Tokens = Tokens {
     remark: rgb(0xe6e0b0),
     window: rgb(0x16202c),
     shadow: Color32::TRANSPARENT,
-    lanes: [
+    instruments: [
         rgb(0x66c2ff),
         rgb(0x5dff9b),
         rgb(0xffd84d),
         rgb(0xe0a6ff),
         rgb(0xff9a94),
         rgb(0x5df5ff),
+        rgb(0xc8ff4d),
+        rgb(0xffa64d),
+        rgb(0xff9de6),
+        rgb(0xa8b4ff),
+        rgb(0xf0dfa8),
+        rgb(0xd0e4f5),
     ],
 };
 
@@ -224,15 +242,21 @@ impl Tokens {
         Palette::of(ui.visuals()).tokens()
     }
 
-    /// Returns the colour of the lane at `index`.
+    /// Returns the colour of an instrument, which is the same everywhere.
     #[must_use]
-    pub fn lane(&self, index: usize) -> Color32 {
-        self.lanes
-            .get(index % self.lanes.len())
-            .copied()
-            .unwrap_or(self.accent)
+    pub fn instrument(&self, name: &str) -> Color32 {
+        let hash = name.bytes().fold(HASH_START, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
+        let place = (hash >> 8) as usize % self.instruments.len();
+        debug_assert!(place < self.instruments.len(), "a remainder");
+        self.instruments.get(place).copied().unwrap_or(self.accent)
     }
 }
+
+/// Start of the FNV-1a hash of an instrument's name: a number for which the most frequent
+/// instruments of the library have different colours.
+const HASH_START: u32 = 358_306;
 
 /// A built-in set of colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -329,6 +353,16 @@ mod tests {
                     );
                 }
             }
+            let edges = [
+                tokens.edge_true,
+                tokens.edge_false,
+                tokens.edge_jump,
+                tokens.edge_rare,
+            ];
+            for mark in edges.iter().chain(&tokens.instruments) {
+                let contrast = contrast(*mark, tokens.canvas);
+                assert!(contrast >= 3.0, "{mark:?} on the canvas: {contrast}");
+            }
             for code in [
                 tokens.mnemonic,
                 tokens.register,
@@ -340,5 +374,26 @@ mod tests {
             }
             assert!(contrast(tokens.on_accent, tokens.accent) >= 4.5);
         }
+    }
+
+    #[test]
+    fn frequent_instruments_have_different_colours() {
+        let frequent = [
+            "timestamp",
+            "counter",
+            "elapsed",
+            "return-value",
+            "argument-0",
+            "branch",
+            "caller",
+            "elapsed-when-called",
+            "running-thread",
+            "threads-inside",
+            "lock-wait",
+            "block-trace",
+        ];
+        let mut colors = frequent.map(|name| DARK.instrument(name).to_array());
+        colors.sort_unstable();
+        assert!(colors.windows(2).all(|pair| pair[0] != pair[1]));
     }
 }

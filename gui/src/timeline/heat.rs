@@ -8,6 +8,7 @@ use egui::{Color32, Mesh, Rect, Shape, pos2};
 use gilk_samples::index::{Column, Owner, Part, Tiles};
 
 use super::Range;
+use super::order::Axis;
 
 /// Side of a cell, in points.
 const CELL: f32 = 4.0;
@@ -31,10 +32,25 @@ pub(crate) struct Heights {
 }
 
 impl Heights {
-    pub(crate) fn new(least: u64, most: u64) -> Self {
-        let is_wide = most / WIDE_RATIO >= least.max(1) && most > least;
-        let log = is_wide.then(|| ((most - least) as f64).ln_1p());
+    pub(crate) fn new(least: u64, most: u64, axis: Axis) -> Self {
+        let is_log = match axis {
+            Axis::Automatic => most / WIDE_RATIO >= least.max(1),
+            Axis::Linear => false,
+            Axis::Logarithmic => true,
+        };
+        let log = (is_log && most > least).then(|| ((most - least) as f64).ln_1p());
         Self { least, most, log }
+    }
+
+    /// Returns the least and the greatest value.
+    pub(crate) const fn bounds(self) -> (u64, u64) {
+        (self.least, self.most)
+    }
+
+    /// Returns the value at half the height, on a logarithmic scale.
+    pub(crate) fn middle(self) -> Option<u64> {
+        let whole = self.log?;
+        Some(self.least.saturating_add((whole / 2.0).exp_m1() as u64))
     }
 
     pub(crate) fn share(self, value: u64) -> f32 {
@@ -51,6 +67,7 @@ impl Heights {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct HeatKey {
     range: Range,
+    axis: Axis,
     ticks: (u64, u64),
     cells: (usize, usize),
     seen: Column,
@@ -98,13 +115,14 @@ impl Heats {
         &mut self,
         lane: LaneId,
         part: Part<'_>,
-        (range, ticks): (Range, (u64, u64)),
+        (range, ticks, axis): (Range, (u64, u64), Axis),
         seen: Column,
         rect: Rect,
     ) -> Option<Arc<Cells>> {
         let cells = |length: f32| (length / CELL).floor().max(1.0) as usize;
         let key = HeatKey {
             range,
+            axis,
             ticks,
             cells: (cells(rect.width()), cells(rect.height())),
             seen,
@@ -141,7 +159,7 @@ impl Heats {
 
 fn count(part: Part<'_>, id: u64, key: &HeatKey) -> Cells {
     let ((columns, rows), (first, end)) = (key.cells, key.ticks);
-    let heights = Heights::new(key.seen.min, key.seen.max);
+    let heights = Heights::new(key.seen.min, key.seen.max, key.axis);
     let mut counts = vec![0u32; columns * rows];
     let a_tick = columns as f64 / end.saturating_sub(first).max(1) as f64;
     part.visit(id, first, end, |point| {
@@ -199,6 +217,7 @@ mod tests {
             let seen = index.total(1, 0, 1000);
             let key = HeatKey {
                 range: Range { start: 0.0, end: 1.0 },
+                axis: Axis::Automatic,
                 ticks: (0, 1000),
                 cells: (30, 7),
                 seen,
@@ -210,8 +229,8 @@ mod tests {
         }
 
         #[test]
-        fn heights_increase_with_values(a in any::<u64>(), b in any::<u64>(), bounds in any::<(u64, u64)>()) {
-            let heights = Heights::new(bounds.0.min(bounds.1), bounds.0.max(bounds.1));
+        fn heights_increase_with_values(a in any::<u64>(), b in any::<u64>(), bounds in any::<(u64, u64)>(), axis in prop::sample::select(Axis::ALL.to_vec())) {
+            let heights = Heights::new(bounds.0.min(bounds.1), bounds.0.max(bounds.1), axis);
             let (low, high) = (heights.share(a.min(b)), heights.share(a.max(b)));
             prop_assert!((0.0..=1.0).contains(&low) && low <= high && high <= 1.0, "{} {}", low, high);
         }
@@ -242,7 +261,7 @@ mod tests {
                 heats.of(
                     (id, Owner::All),
                     index.part(None),
-                    (range, ticks),
+                    (range, ticks, Axis::Automatic),
                     seen,
                     rect,
                 )
@@ -259,8 +278,11 @@ mod tests {
 
     #[test]
     fn wide_ranges_use_a_logarithmic_scale() {
-        let heights = Heights::new(0, 1_000_000);
+        let heights = Heights::new(0, 1_000_000, Axis::Automatic);
         assert!((0.45..0.55).contains(&heights.share(1000)));
-        assert!(Heights::new(500, 1000).share(750) == 0.5);
+        assert!((900..1100).contains(&heights.middle().unwrap()));
+        assert!(Heights::new(500, 1000, Axis::Automatic).share(750) == 0.5);
+        assert!(Heights::new(500, 1000, Axis::Logarithmic).share(750) > 0.8);
+        assert!(Heights::new(0, 1_000_000, Axis::Linear).share(1000) < 0.01);
     }
 }

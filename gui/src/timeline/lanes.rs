@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use egui::{Color32, CornerRadius, Painter, Pos2, Rect, Shape, Stroke, pos2, vec2};
+use egui::{Align2, Color32, CornerRadius, Painter, Pos2, Rect, Shape, Stroke, pos2, vec2};
 use gilk_samples::Meaning;
 use gilk_samples::index::{Column, Owner, Part, Point};
 use gilk_samples::metadata::{Clock, InstrumentInfo};
 
-use super::heat::Heats;
+use super::heat::{Heats, Heights};
+use super::order::Axis;
 use super::scale::{Scale, length, tick};
-use crate::theme::{Tokens, prose, text};
+use crate::theme::{Tokens, prose, space, text};
 use crate::widgets;
 
 /// Maximum number of samples in view that are drawn one by one.
@@ -32,6 +33,11 @@ pub(crate) struct Lane<'a> {
     pub(crate) until: f64,
     pub(crate) color: Color32,
     pub(crate) tokens: &'a Tokens,
+    pub(crate) axis: Axis,
+    /// Where the scale of the lane is drawn, to the right of the samples.
+    pub(crate) gutter: Rect,
+    /// Draws in the gutter.
+    pub(crate) margin: &'a Painter,
 }
 
 impl Lane<'_> {
@@ -109,7 +115,10 @@ impl Lane<'_> {
             );
         }
         if most > 1 {
-            self.note(&format!("up to {} per pixel", widgets::grouped(most)));
+            self.mark(
+                Align2::RIGHT_TOP,
+                &format!("\u{2264} {} / px", widgets::grouped(most)),
+            );
         }
     }
 
@@ -146,7 +155,7 @@ impl Lane<'_> {
         }
         // A total is recorded when it changes.
         self.step_line(line);
-        self.span(least, most);
+        self.bounds(Heights::new(least, most, Axis::Linear));
     }
 
     /// Draws a step line and the area under it; the last step extends to the splash or the current
@@ -197,7 +206,7 @@ impl Lane<'_> {
             return;
         }
         self.step_line(line);
-        self.span(0, most);
+        self.bounds(Heights::new(0, most, Axis::Linear));
     }
 
     /// Draws the area under a step line.
@@ -284,7 +293,7 @@ impl Lane<'_> {
         let (first, end) = self.ticks();
         let seen = self.index.total(self.info.id, first, end);
         let place = self.rect.shrink2(vec2(0.0, 3.0));
-        let view = (self.scale.range, (first, end));
+        let view = (self.scale.range, (first, end), self.axis);
         let cells = heats.of((self.info.id, self.owner), self.index, view, seen, place);
         // A coarse lane has only sums.
         let Some(cells) = cells.filter(|cells| cells.most > 0) else {
@@ -292,7 +301,7 @@ impl Lane<'_> {
             return None;
         };
         self.painter.add(cells.shape(place, self.color));
-        self.bounds(seen.min, seen.max);
+        self.bounds(Heights::new(seen.min, seen.max, self.axis));
         Some(cells.most)
     }
 
@@ -306,6 +315,7 @@ impl Lane<'_> {
         let Some((least, most)) = seen(&columns) else {
             return;
         };
+        let heights = Heights::new(least, most, self.axis);
         for (place, column) in columns
             .iter()
             .enumerate()
@@ -313,8 +323,8 @@ impl Lane<'_> {
         {
             let x = self.rect.left() + place as f32 + 0.5;
             let (top, bottom) = (
-                self.height(column.max, least, most),
-                self.height(column.min, least, most),
+                self.height(column.max, heights),
+                self.height(column.min, heights),
             );
             self.painter.vline(
                 x,
@@ -322,7 +332,7 @@ impl Lane<'_> {
                 Stroke::new(1.0, self.color.gamma_multiply(0.55)),
             );
             if let Some(mean) = column.mean() {
-                let mean = self.height(mean as u64, least, most);
+                let mean = self.height(mean as u64, heights);
                 self.painter.rect_filled(
                     Rect::from_center_size(pos2(x, mean), vec2(1.2, 1.5)),
                     0.0,
@@ -330,16 +340,11 @@ impl Lane<'_> {
                 );
             }
         }
-        self.bounds(least, most);
+        self.bounds(heights);
     }
 
-    fn height(&self, value: u64, least: u64, most: u64) -> f32 {
-        let share = if most == least {
-            0.5
-        } else {
-            (value.saturating_sub(least)) as f32 / (most - least) as f32
-        };
-        self.rect.bottom() - 5.0 - share.clamp(0.0, 1.0) * (self.rect.height() - 10.0)
+    fn height(&self, value: u64, heights: Heights) -> f32 {
+        self.rect.bottom() - 5.0 - heights.share(value) * (self.rect.height() - 10.0)
     }
 
     /// Draws values: as dots if there are few, as a heat map if there are many.
@@ -349,11 +354,12 @@ impl Lane<'_> {
         if total.count > FEW {
             return self.many(heats);
         }
+        let heights = Heights::new(total.min, total.max, self.axis);
         for Point { tsc, value, .. } in
             self.index
                 .samples_in(self.info.id, first, end, FEW as usize)
         {
-            let at = pos2(self.x(tsc), self.height(value, total.min, total.max));
+            let at = pos2(self.x(tsc), self.height(value, heights));
             if self.info.meaning == Meaning::Block {
                 self.painter.rect_filled(
                     Rect::from_center_size(at, vec2(4.0, 4.0)),
@@ -365,45 +371,45 @@ impl Lane<'_> {
             }
         }
         if total.count > 0 {
-            self.bounds(total.min, total.max);
+            self.bounds(heights);
         }
         None
     }
 
-    fn bounds(&self, least: u64, most: u64) {
-        match self.info.meaning {
-            Meaning::Duration => self.note(&format!(
-                "{} to {}",
-                length(self.clock_seconds(least)),
-                length(self.clock_seconds(most))
-            )),
-            _ => self.span(least, most),
-        }
-    }
-
-    fn span(&self, least: u64, most: u64) {
+    /// Draws the scale from the least to the greatest value in view.
+    fn bounds(&self, heights: Heights) {
+        let (least, most) = heights.bounds();
+        let words = |value: u64| match self.info.meaning {
+            Meaning::Duration => length(self.clock_seconds(value)),
+            _ => number(value),
+        };
         if least == most {
-            self.note(&number(most));
-        } else {
-            self.note(&format!("{} to {}", number(least), number(most)));
+            self.mark(Align2::RIGHT_CENTER, &words(most));
+            return;
         }
+        self.mark(Align2::RIGHT_TOP, &words(most));
+        // Three lines of text need the height.
+        if let Some(middle) = heights.middle().filter(|_| self.rect.height() >= 46.0) {
+            self.mark(Align2::RIGHT_CENTER, &words(middle));
+        }
+        self.mark(Align2::RIGHT_BOTTOM, &words(least));
     }
 
-    /// Draws a short note in the upper right corner of the lane.
-    fn note(&self, words: &str) {
-        let galley = self.painter.layout_no_wrap(
+    /// Draws a number of the scale at the top, in the middle or at the bottom of the gutter.
+    fn mark(&self, align: Align2, words: &str) {
+        // The scroll bar is at the right edge.
+        let area = self.gutter.shrink2(vec2(space::TIGHT, 3.0));
+        let area = area.with_max_x(area.right() - space::SMALL);
+        let font = prose(text::SMALL - 1.0);
+        let galley = widgets::truncated(
+            self.margin,
             words.to_owned(),
-            prose(text::SMALL - 1.0),
+            font,
             self.tokens.weak,
+            area.width(),
         );
-        let at = pos2(
-            self.rect.right() - galley.size().x - 14.0,
-            self.rect.top() + 2.0,
-        );
-        let background = Rect::from_min_size(at, galley.size()).expand2(vec2(3.0, 0.0));
-        self.painter
-            .rect_filled(background, 2.0, self.tokens.canvas.gamma_multiply(0.8));
-        self.painter.galley(at, galley, self.tokens.weak);
+        let at = align.align_size_within_rect(galley.size(), area).min;
+        self.margin.galley(at, galley, self.tokens.weak);
     }
 }
 

@@ -1,9 +1,11 @@
 //! The timeline: one lane per instrument, live or from a recording.
 
 mod heat;
+pub(crate) mod histogram;
 mod hover;
 mod input;
 mod lanes;
+pub(crate) mod list;
 mod losses;
 mod notes;
 pub(crate) mod order;
@@ -24,8 +26,9 @@ use gilk_samples::recording::LossCause;
 use gilk_samples::{Batch, Meaning};
 use ilk_driver::client::AggregateSummary;
 
+pub use list::LaneView;
 pub use losses::Losses;
-pub use order::Stack;
+pub use order::{Axis, LaneSort, Stack};
 pub use state::Timeline;
 
 /// A recording that was read.

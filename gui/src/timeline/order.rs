@@ -1,12 +1,14 @@
-//! Orders of the lanes.
+//! Groups, order and axes of the lanes.
 
-/// Order of the lanes.
+/// Groups of the lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stack {
-    /// One lane per instrument, in session order.
+    /// No groups: one lane per instrument.
     #[default]
     Session,
-    /// One lane per instrument, grouped by instrument.
+    /// Grouped by the function whose calls or blocks are measured.
+    Function,
+    /// Grouped by instrument.
     Instrument,
     /// Grouped by CPU, one lane per instrument that delivered samples there; then lanes without a
     /// CPU.
@@ -16,11 +18,48 @@ pub enum Stack {
 }
 
 impl Stack {
-    /// All orders, with their labels to the right of "lanes by".
-    pub(crate) const ALL: [(Self, &'static str); 4] = [
+    /// All groups, with their labels to the right of "lanes by".
+    pub(crate) const ALL: [(Self, &'static str); 5] = [
         (Self::Session, "order"),
+        (Self::Function, "function"),
         (Self::Instrument, "instrument"),
         (Self::Cpu, "CPU"),
         (Self::Thread, "thread"),
     ];
+}
+
+/// Order of the lanes in a group, and of the groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LaneSort {
+    /// As in the session.
+    #[default]
+    Session,
+    /// Most samples first.
+    Count,
+    /// Largest value first; lanes without values are last.
+    Largest,
+    /// By name.
+    Name,
+}
+
+impl LaneSort {
+    /// All orders.
+    pub const ALL: [Self; 4] = [Self::Session, Self::Count, Self::Largest, Self::Name];
+}
+
+/// Axis of the values of a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Axis {
+    /// Logarithmic if the values in view differ by a large factor.
+    #[default]
+    Automatic,
+    /// Linear.
+    Linear,
+    /// Logarithmic.
+    Logarithmic,
+}
+
+impl Axis {
+    /// All axes.
+    pub const ALL: [Self; 3] = [Self::Automatic, Self::Linear, Self::Logarithmic];
 }

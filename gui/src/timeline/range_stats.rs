@@ -1,7 +1,9 @@
 //! Statistics between the markers: a line per instrument, and a histogram of the selected one.
 
+use std::sync::Arc;
+
 use egui::accesskit::Role;
-use egui::{Grid, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
+use egui::{RichText, ScrollArea, Sense, Ui, vec2};
 use gilk_samples::Meaning;
 use gilk_samples::chart::scale;
 use gilk_samples::histogram::Histogram;
@@ -10,6 +12,7 @@ use gilk_samples::level::{self, MOST as MOST_HELD};
 use gilk_samples::metadata::InstrumentInfo;
 
 use super::Record;
+use super::histogram::bars;
 use super::lanes::number;
 use super::scale::{length, tick};
 use super::state::{CachedHistogram, Timeline};
@@ -36,52 +39,74 @@ pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b)
         if let Some(info) = chosen(timeline, record) {
             histogram(ui, timeline, record, info, (from, to));
         }
-        ScrollArea::vertical()
-            .id_salt("between")
-            .auto_shrink(false)
-            .show(ui, |ui| {
-                // Names use the width that the numbers leave.
-                let names = (ui.available_width() - NUMBERS).max(60.0);
-                Grid::new("between")
-                    .num_columns(3)
-                    .spacing([10.0, 2.0])
-                    .show(ui, |ui| {
-                        for words in ["", "samples", "per second"] {
-                            widgets::caption(ui, words);
-                        }
-                        ui.end_row();
-                        for (index, info) in record.lanes().iter().enumerate() {
-                            let total = record.index.look().total(info.id, from, to);
-                            if total.count == 0 {
-                                continue;
-                            }
-                            let rate = total.count as f64 / (b - a).max(1e-9);
-                            ui.horizontal(|ui| {
-                                ui.set_width(names);
-                                widgets::dot(ui, tokens.lane(index));
-                                let name = RichText::new(&info.label).small().color(tokens.text);
-                                ui.add(egui::Label::new(name).truncate())
-                                    .on_hover_text(&info.label);
-                            });
-                            let words = format!(
-                                "{}: {} between A and B",
-                                info.label,
-                                widgets::grouped(total.count)
-                            );
-                            let count = ui.label(
-                                RichText::new(widgets::grouped(total.count))
-                                    .font(code(text::SMALL)),
-                            );
-                            widgets::named(count, Role::Label, &words);
-                            ui.label(
-                                RichText::new(widgets::grouped(rate.round() as u64))
-                                    .font(code(text::SMALL)),
-                            );
-                            ui.end_row();
-                        }
-                    });
-            });
+        counts(ui, timeline, record, (from, to), b - a);
     });
+}
+
+/// Draws a line per lane with samples between two ticks, most samples first.
+fn counts(
+    ui: &mut Ui,
+    timeline: &mut Timeline,
+    record: &Record,
+    (from, to): (u64, u64),
+    seconds: f64,
+) {
+    let tokens = Tokens::of(ui);
+    let key = (timeline.opened(), from, to);
+    let samples = record.index.look().samples();
+    let lanes = timeline.between.of(key, samples, record.now.is_some(), || {
+        let index = record.index.look();
+        let lanes = record.lanes().iter().enumerate();
+        let counted = lanes.map(|(lane, info)| (lane, index.total(info.id, from, to).count));
+        let mut counted: Vec<_> = counted.filter(|(_, count)| *count > 0).collect();
+        counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        Arc::new(counted)
+    });
+    let lanes = Arc::clone(lanes);
+    // Names use the width that the numbers leave.
+    let names = (ui.available_width() - NUMBERS).max(60.0);
+    let number = |ui: &mut Ui, words: String| {
+        let size = vec2(NUMBERS / 2.0 - space::SMALL, space::ROW);
+        let label = egui::Label::new(RichText::new(words).font(code(text::SMALL)));
+        let right = egui::Layout::right_to_left(egui::Align::Center);
+        ui.allocate_ui_with_layout(size, right, |ui| ui.add(label))
+            .inner
+    };
+    ui.horizontal(|ui| {
+        ui.allocate_space(vec2(names, 1.0));
+        for words in ["samples", "per second"] {
+            let size = vec2(NUMBERS / 2.0 - space::SMALL, space::ROW);
+            let right = egui::Layout::right_to_left(egui::Align::Center);
+            ui.allocate_ui_with_layout(size, right, |ui| widgets::caption(ui, words));
+        }
+    });
+    ui.spacing_mut().item_spacing.y = 0.0;
+    ScrollArea::vertical()
+        .id_salt("between")
+        .auto_shrink(false)
+        .show_rows(ui, space::ROW, lanes.len(), |ui, range| {
+            for &(lane, count) in lanes.get(range).unwrap_or_default() {
+                let Some(info) = record.lanes().get(lane) else {
+                    continue;
+                };
+                ui.horizontal(|ui| {
+                    ui.set_height(space::ROW);
+                    ui.horizontal(|ui| {
+                        ui.set_width(names);
+                        widgets::dot(ui, tokens.instrument(&info.instrument));
+                        let name = RichText::new(&info.label).small().color(tokens.text);
+                        ui.add(egui::Label::new(name).truncate())
+                            .on_hover_text(&info.label);
+                    });
+                    let grouped = widgets::grouped(count);
+                    let shown = number(ui, grouped.clone());
+                    let words = format!("{}: {grouped} between A and B", info.label);
+                    widgets::named(shown, Role::Label, &words);
+                    let rate = count as f64 / seconds.max(1e-9);
+                    number(ui, widgets::grouped(rate.round() as u64));
+                });
+            }
+        });
 }
 
 /// Draws the average over time of each level.
@@ -194,40 +219,4 @@ fn histogram(
         ui.label(RichText::new(note).small().color(tokens.warning));
     }
     ui.add_space(space::TIGHT);
-}
-
-/// Draws the bars of a histogram, on a logarithmic scale if the range of values is large.
-fn bars(ui: &Ui, rect: Rect, histogram: &Histogram, least: u64, most: u64) {
-    let tokens = Tokens::of(ui);
-    let painter = ui.painter();
-    painter.rect_filled(rect, 3.0, tokens.canvas);
-    let far = most / least.max(1) > 50;
-    let place = |value: f64| {
-        let (low, high) = (least as f64, most as f64);
-        if far {
-            ((value.max(1.0).ln() - low.max(1.0).ln())
-                / (high.max(1.0).ln() - low.max(1.0).ln()).max(1e-9)) as f32
-        } else {
-            ((value - low) / (high - low).max(1e-9)) as f32
-        }
-    };
-    let slots = (rect.width() / 5.0).floor().max(1.0) as usize;
-    let mut counts = vec![0u64; slots];
-    for bucket in histogram.buckets() {
-        let at = place((bucket.from as f64 + bucket.to as f64) / 2.0).clamp(0.0, 1.0);
-        let slot = ((at * slots as f32) as usize).min(slots - 1);
-        if let Some(count) = counts.get_mut(slot) {
-            *count += bucket.count;
-        }
-    }
-    let highest = counts.iter().copied().max().unwrap_or(1).max(1) as f32;
-    for (slot, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-        let height = (rect.height() - 6.0) * (count as f32 / highest).max(0.03);
-        let left = rect.left() + slot as f32 * 5.0;
-        let bar = Rect::from_min_max(
-            pos2(left, rect.bottom() - height),
-            pos2(left + 4.0, rect.bottom()),
-        );
-        painter.rect_filled(bar, 0.0, tokens.accent);
-    }
 }

@@ -7,6 +7,8 @@ use ilk_driver::client::AggregateSummary;
 
 use super::heat::Heats;
 use super::lanes::Lane;
+use super::list;
+use super::order::Axis;
 use super::scale::{Scale, accuracy, moment, tick_label, ticks};
 use super::stack::LaneRow;
 use super::{Record, totals};
@@ -15,6 +17,8 @@ use crate::widgets;
 
 /// Width of the lanes' names, in points.
 pub(super) const NAMES: f32 = 270.0;
+/// Width of the lanes' scales, in points.
+pub(super) const GUTTER: f32 = 76.0;
 
 pub(super) fn ruler(
     painter: &Painter,
@@ -59,11 +63,9 @@ pub(super) fn ruler(
         bar.bottom() - 0.5,
         Stroke::new(1.0, tokens.line),
     );
-    painter.vline(
-        plot.left() - 0.5,
-        rect.y_range(),
-        Stroke::new(1.0, tokens.line),
-    );
+    for x in [plot.left() - 0.5, plot.right() + 0.5] {
+        painter.vline(x, rect.y_range(), Stroke::new(1.0, tokens.line));
+    }
 }
 
 pub(super) fn lane(
@@ -72,10 +74,11 @@ pub(super) fn lane(
     of: LaneRow<'_>,
     row: Rect,
     scale: &Scale,
-    tokens: &Tokens,
+    (tokens, axis): (&Tokens, Axis),
     heats: &mut Heats,
 ) -> Option<u32> {
     let info = of.info;
+    let gutter = Rect::from_min_max(row.right_top(), pos2(row.right() + GUTTER, row.bottom()));
     let (from, to) = (
         scale.x(info.launch).max(row.left()),
         scale.x(info.splash).min(row.right()),
@@ -95,8 +98,11 @@ pub(super) fn lane(
         owner: of.owner,
         clock: record.metadata.clock,
         until: record.now.unwrap_or(record.duration),
-        color: tokens.lane(of.index),
+        color: tokens.instrument(&info.instrument),
         tokens,
+        axis,
+        gutter,
+        margin: painter,
     };
     let hottest = match silent(record, info) {
         Some(words) => {
@@ -106,84 +112,145 @@ pub(super) fn lane(
         None => samples.draw(heats),
     };
     painter.hline(
-        row.left() - NAMES..=row.right(),
+        row.left() - NAMES..=gutter.right(),
         row.bottom() - 0.5,
         Stroke::new(1.0, tokens.line),
     );
     hottest
 }
 
+/// Draws the heading of a group. Returns whether it was clicked.
+pub(super) fn heading(
+    ui: &Ui,
+    painter: &Painter,
+    (title, lanes, hits, folded): (&str, usize, u64, bool),
+    row: Rect,
+) -> bool {
+    let tokens = Tokens::of(ui);
+    let area = row.intersect(painter.clip_rect());
+    let response = ui.interact(
+        area,
+        Id::unique("lane group").with((title, row.top() < area.top())),
+        Sense::click(),
+    );
+    let verb = if folded { "unfold" } else { "fold" };
+    let name = format!("{verb} {title}: {}", widgets::counted(lanes, "lane"));
+    let response = widgets::named(response, Role::Button, &name);
+    let fill = if response.hovered() {
+        tokens.hover
+    } else {
+        tokens.bar
+    };
+    painter.rect_filled(row, 0.0, fill);
+    widgets::triangle(
+        painter,
+        pos2(row.left() + space::PANEL + 2.0, row.center().y),
+        !folded,
+        tokens.text,
+    );
+    let left = row.left() + space::PANEL + 14.0;
+    let room = NAMES - space::PANEL - 14.0 - 90.0;
+    let font = code(text::CODE);
+    let words = widgets::truncated(painter, title.to_owned(), font.clone(), tokens.strong, room);
+    let at = pos2(left, row.center().y - words.size().y / 2.0);
+    painter.galley(at, words, tokens.strong);
+    let hits = painter.layout_no_wrap(widgets::grouped(hits), font, tokens.text);
+    let at = pos2(
+        row.left() + NAMES - space::SMALL - hits.size().x,
+        row.center().y - hits.size().y / 2.0,
+    );
+    painter.galley(at, hits, tokens.text);
+    let lanes = painter.layout_no_wrap(
+        widgets::counted(lanes, "lane"),
+        prose(text::SMALL),
+        tokens.weak,
+    );
+    let at = pos2(
+        row.left() + NAMES + space::SMALL,
+        row.center().y - lanes.size().y / 2.0,
+    );
+    painter.galley(at, lanes, tokens.weak);
+    response.clicked()
+}
+
+/// A click on a lane's name.
+pub(super) enum NameClick {
+    /// Goes to the block.
+    Go,
+    /// Pins the lane, or releases it.
+    Pin,
+}
+
+/// Draws a lane's name: the function first, and the instrument below it.
 pub(super) fn name(
     ui: &Ui,
     painter: &Painter,
     record: &Record,
     of: LaneRow<'_>,
     row: Rect,
-    rect: Rect,
+    (rect, pinned): (Rect, bool),
     hottest: Option<u32>,
-) {
+) -> Option<NameClick> {
     let info = of.info;
     let tokens = Tokens::of(ui);
     let left = rect.left() + space::PANEL;
     let right = row.left() - space::SMALL;
-    painter.circle_filled(
-        pos2(left + 4.0, row.center().y - 8.0),
-        4.0,
-        tokens.lane(of.index),
-    );
+    let (upper, lower) = (row.center().y - 8.0, row.center().y + 9.0);
+    let color = tokens.instrument(&info.instrument);
+    painter.circle_filled(pos2(left + 4.0, upper), 4.0, color);
     let (hits, silent) = (record.hits_of(info, of.owner), silent(record, info));
     let number = match silent {
         Some(_) => String::new(),
         None => widgets::grouped(hits),
     };
     let number = painter.layout_no_wrap(number, code(text::CODE), tokens.strong);
-    painter.galley(
-        pos2(
-            right - number.size().x,
-            row.center().y - 8.0 - number.size().y / 2.0,
-        ),
-        number.clone(),
-        tokens.strong,
-    );
+    let at = pos2(right - number.size().x, upper - number.size().y / 2.0);
+    painter.galley(at, number.clone(), tokens.strong);
     let room = right - number.size().x - left - 24.0;
+    let function = list::subject(&record.metadata, info);
     let title = widgets::truncated(
         painter,
-        info.instrument.clone(),
+        function.clone(),
         prose(text::BODY),
         tokens.strong,
         room,
     );
-    painter.galley(
-        pos2(left + 16.0, row.center().y - 8.0 - title.size().y / 2.0),
-        title,
-        tokens.strong,
-    );
+    let at = pos2(left + 16.0, upper - title.size().y / 2.0);
+    painter.galley(at, title, tokens.strong);
     let machine = machine(record, info);
     let named = machine.map_or(0, |machine| machine.name.len() + 2);
     let label = of.owner.label(info);
     let label = label.get(named..).unwrap_or(&label);
+    // The function is above.
     let place = label.strip_prefix(&info.instrument).unwrap_or(label).trim();
-    let owner = machine.map_or_else(String::new, |machine| format!("{} · ", machine.name));
-    let place = format!("{owner}{}{place}", of.before(record));
-    let place = widgets::truncated(
+    let place = place.replacen(&function, "", 1);
+    let words: Vec<&str> = place
+        .split_whitespace()
+        .filter(|word| *word != "of")
+        .collect();
+    let machine_name = machine.map_or_else(String::new, |machine| format!("{} · ", machine.name));
+    // A pinned lane is outside of its group.
+    let owner = if pinned {
+        of.before(record)
+    } else {
+        String::new()
+    };
+    let words = words.join(" ");
+    let words = words.trim_start_matches([',', ' ']);
+    let words = format!("{machine_name}{owner}{} {words}", info.instrument);
+    let words = widgets::truncated(
         painter,
-        place,
+        words.trim().to_owned(),
         code(text::SMALL - 0.5),
         tokens.weak,
-        right - left - 16.0,
+        right - left - 34.0,
     );
-    painter.galley(
-        pos2(left + 16.0, row.center().y + 9.0 - place.size().y / 2.0),
-        place,
-        tokens.weak,
-    );
+    let at = pos2(left + 16.0, lower - words.size().y / 2.0);
+    painter.galley(at, words, tokens.weak);
     let area = Rect::from_min_max(pos2(rect.left(), row.top()), pos2(row.left(), row.bottom()))
         .intersect(painter.clip_rect());
-    let response = ui.interact(
-        area,
-        Id::unique("lane").with((info.id, of.owner)),
-        Sense::hover(),
-    );
+    let id = Id::unique("lane").with((info.id, of.owner));
+    let response = ui.interact(area, id, Sense::click());
     let heat = hottest.map_or_else(String::new, |most| {
         format!(", heat map of up to {most} per cell")
     });
@@ -196,6 +263,24 @@ pub(super) fn name(
             None => format!("lane {label}: {hits}{heat}"),
         },
     );
+    let mut click = response.clicked().then_some(NameClick::Go);
+    if pinned || response.contains_pointer() {
+        let pin = Rect::from_center_size(pos2(right - 6.0, lower), vec2(18.0, 16.0));
+        let pin = pin.intersect(painter.clip_rect());
+        let pinned_at = ui.interact(pin, id.with("pin"), Sense::click());
+        let verb = if pinned { "release" } else { "pin" };
+        let pinned_at = widgets::named(pinned_at, Role::Button, &format!("{verb} {label}"));
+        let ink = match (pinned, pinned_at.hovered()) {
+            (_, true) => tokens.strong,
+            (true, false) => tokens.accent,
+            (false, false) => tokens.weak,
+        };
+        widgets::pin(painter, pin.center(), pinned, ink);
+        let hint = if pinned { "Release" } else { "Keep at the top" };
+        if pinned_at.on_hover_text(hint).clicked() {
+            click = Some(NameClick::Pin);
+        }
+    }
     let words = format!(
         "{label}\nfrom {} to {}{heat}",
         moment(info.launch),
@@ -205,6 +290,7 @@ pub(super) fn name(
         format!("\ntimes {}", accuracy(machine.error_ns))
     });
     response.on_hover_text(format!("{words}{exact}"));
+    click
 }
 
 /// Returns the text in the lane of an instrument that delivers no samples.
@@ -268,7 +354,7 @@ pub(super) fn scroll_bar(
         let share = plot.height() / (plot.height() + deepest);
         let top = plot.top() + (plot.height() * (1.0 - share)) * (scroll / deepest);
         let bar = Rect::from_min_size(
-            pos2(plot.right() - 6.0, top),
+            pos2(plot.right() + GUTTER - 5.0, top),
             vec2(4.0, plot.height() * share),
         );
         painter.rect_filled(bar, 2.0, tokens.outline);

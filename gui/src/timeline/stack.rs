@@ -1,13 +1,10 @@
-//! The rows of the timeline: in session order, by instrument, by CPU, or by thread.
-
-use std::collections::HashSet;
+//! A lane to draw, and the strip that offers to record threads.
 
 use egui::{Rect, Ui, UiBuilder, pos2};
-use gilk_samples::index::{By, Owner};
+use gilk_samples::index::Owner;
 use gilk_samples::metadata::InstrumentInfo;
 
 use super::Record;
-use super::order::Stack;
 use crate::command::Command;
 use crate::theme::space;
 use crate::widgets;
@@ -15,7 +12,7 @@ use crate::widgets;
 /// A lane to draw.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneRow<'a> {
-    /// Its index in the recording, which selects its colour.
+    /// Its index in the recording.
     pub(crate) index: usize,
     pub(crate) info: &'a InstrumentInfo,
     pub(crate) owner: Owner,
@@ -37,32 +34,6 @@ impl LaneRow<'_> {
             (Owner::Thread(..), Some(name)) => format!("{label} of {name}"),
             _ => label,
         }
-    }
-}
-
-/// Returns the lanes of a recording.
-pub(crate) fn rows(record: &Record, stack: Stack) -> Vec<LaneRow<'_>> {
-    let ids: Vec<u64> = record.lanes().iter().map(|info| info.id).collect();
-    let shown: HashSet<usize> = record.metadata.lanes().into_iter().collect();
-    let rows = |lanes: Vec<(usize, Owner)>| {
-        let row = |(index, owner)| {
-            let info = record.lanes().get(index)?;
-            shown
-                .contains(&index)
-                .then_some(LaneRow { index, info, owner })
-        };
-        lanes.into_iter().filter_map(row).collect::<Vec<_>>()
-    };
-    let index = record.index.look();
-    match stack {
-        Stack::Session => rows(index.lanes_whole(&ids)),
-        Stack::Instrument => {
-            let mut rows = rows(index.lanes_whole(&ids));
-            rows.sort_by_key(|row| &row.info.instrument);
-            rows
-        }
-        Stack::Cpu => rows(index.lanes_by(By::Cpu, &ids)),
-        Stack::Thread => rows(index.lanes_by(By::Thread, &ids)),
     }
 }
 

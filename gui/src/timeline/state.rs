@@ -1,12 +1,21 @@
 //! State of the timeline pane: the recording, the view, the markers, and the note being edited.
 
+use std::sync::Arc;
+
+use gilk_engine::Image;
 use gilk_samples::histogram::Histogram;
 use gilk_samples::level::Average;
 
 use super::heat::Heats;
-use super::order::Stack;
+use super::list::{LaneList, LaneView};
+use super::order::{Axis, Stack};
+use super::totals::{self, Symbols};
 use super::{Range, Record};
 use crate::document::Note;
+use crate::recent::Recent;
+
+/// Lanes by index, with their numbers of samples.
+pub(super) type LaneCounts = Arc<Vec<(usize, u64)>>;
 
 /// State of the pane.
 #[derive(Debug)]
@@ -31,6 +40,8 @@ pub struct Timeline {
     pub chosen: Option<u64>,
     /// Requests a scroll to the lanes of the selected block.
     pub(crate) reveal: bool,
+    /// Requests a scroll to the lane selected last.
+    pub(crate) reveal_chosen: bool,
     /// Time at the pointer, while it is over the lanes.
     pub(super) pointer: Option<f64>,
     pub(super) histogram: Option<CachedHistogram>,
@@ -38,9 +49,19 @@ pub struct Timeline {
     pub(super) averages: Vec<CachedAverage>,
     /// True while a range is being dragged.
     pub(super) ranging: bool,
-    /// Order of the lanes.
-    pub stack: Stack,
+    /// The choice of lanes.
+    pub(crate) view: LaneView,
+    /// The lanes, by recording and choice.
+    pub(super) list: Recent<(u64, u64), Arc<LaneList>>,
+    /// The hits of all lanes, by recording.
+    pub(crate) hits: Recent<u64, u64>,
+    /// Lanes with samples between the markers, by recording, first and last tick.
+    pub(super) between: Recent<(u64, u64, u64), LaneCounts>,
     pub(super) heats: Heats,
+    /// Names of addresses among the values of totals.
+    pub(crate) symbols: Symbols,
+    /// The recording, the kernel, and the number of totals that `symbols` names.
+    named: (u64, u64, usize),
     /// True if the user hid the totals.
     pub(super) totals_hidden: bool,
 }
@@ -58,12 +79,18 @@ impl Default for Timeline {
             hovered_note: None,
             chosen: None,
             reveal: false,
+            reveal_chosen: false,
             pointer: None,
             histogram: None,
             averages: Vec::new(),
             ranging: false,
-            stack: Stack::default(),
+            view: LaneView::default(),
+            list: Recent::default(),
+            hits: Recent::default(),
+            between: Recent::default(),
             heats: Heats::default(),
+            symbols: Symbols::default(),
+            named: (0, 0, 0),
             totals_hidden: false,
         }
     }
@@ -101,16 +128,61 @@ impl Timeline {
         (self.markers, self.chosen) = ([None; 2], None);
         self.heats.clear();
         self.averages.clear();
+        self.view.change(|view| {
+            view.pinned.clear();
+            view.folded.clear();
+        });
         self.totals_hidden = false;
         self.record = Some(record);
     }
 
-    /// Changes the order of the lanes.
-    pub(crate) fn stack_by(&mut self, stack: Stack) {
-        self.stack = stack;
+    /// Changes the groups of the lanes.
+    pub fn stack_by(&mut self, stack: Stack) {
+        self.view.change(|view| view.stack = stack);
         // The key of a thread may be the key of a CPU.
         self.heats.clear();
         self.scroll = 0.0;
+    }
+
+    /// Changes the axis of the lanes' values.
+    pub(crate) fn draw_on(&mut self, axis: Axis) {
+        self.view.change(|view| view.axis = axis);
+        self.heats.clear();
+    }
+
+    /// Pins the lanes of the instrument selected last, or releases them.
+    pub(crate) fn pin_chosen(&mut self) {
+        let (Some(id), Some(record)) = (self.chosen, &self.record) else {
+            return;
+        };
+        let is_chosen = |index: usize| {
+            let info = record.lanes().get(index);
+            info.is_some_and(|info| info.id == id)
+        };
+        let owners = self.list.last().map(|list| list.owners(is_chosen));
+        for owner in owners.into_iter().flatten() {
+            self.view.pin((id, owner));
+        }
+    }
+
+    /// Names the addresses among the totals' values after a change of them or of the kernel.
+    pub(crate) fn name_addresses(&mut self, kernel: u64, image: &Image) {
+        let Some(record) = &self.record else { return };
+        let key = (self.openings, kernel, record.totals.len());
+        if self.named != key {
+            self.named = key;
+            self.symbols = totals::symbols(&record.totals, image);
+        }
+    }
+
+    /// Updates the hits of all lanes.
+    pub(crate) fn count_hits(&mut self) {
+        let Some(record) = &self.record else { return };
+        let samples = record.index.look().samples();
+        self.hits
+            .of(self.openings, samples, record.now.is_some(), || {
+                record.lanes().iter().map(|info| record.hits(info)).sum()
+            });
     }
 
     /// Shows the recorded range, or the whole session if the recorded range is in view already.

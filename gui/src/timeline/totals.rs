@@ -1,7 +1,10 @@
 //! Totals of the aggregates at the end of a run: numbers, means, histograms, frequent values.
 
+use std::collections::BTreeMap;
+
 use egui::accesskit::Role;
 use egui::{Align2, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
+use gilk_engine::{Addr, Image};
 use gilk_instruments::program::{Bucket, Summary};
 use gilk_samples::metadata::Clock;
 use ilk_driver::client::AggregateSummary;
@@ -18,8 +21,29 @@ const LABELS: f32 = 150.0;
 /// The unit of durations.
 const TICKS: &str = "ticks";
 
+/// Names of values that are addresses of the kernel: `vfs_read+0x1c`.
+pub(crate) type Symbols = BTreeMap<i128, String>;
+
+/// Returns the names of all values of totals that are addresses in functions of the kernel.
+pub(crate) fn symbols(totals: &[AggregateSummary], image: &Image) -> Symbols {
+    let values = totals.iter().flat_map(|total| match &total.value {
+        Summary::Values(values, _) => values.as_slice(),
+        _ => &[],
+    });
+    let named = values.filter_map(|&(value, _)| {
+        let at = Addr(u64::try_from(value).ok()?);
+        let function = image.function_at(at)?;
+        let name = match function.span.start.to(at) {
+            0 => function.name.clone(),
+            offset => format!("{}+{offset:#x}", function.name),
+        };
+        Some((value, name))
+    });
+    named.collect()
+}
+
 /// Draws the totals. Returns whether they were closed.
-pub(super) fn show(ui: &mut Ui, record: &Record) -> bool {
+pub(super) fn show(ui: &mut Ui, record: &Record, symbols: &Symbols) -> bool {
     let tokens = Tokens::of(ui);
     let mut hidden = false;
     widgets::inset(ui, |ui| {
@@ -32,7 +56,7 @@ pub(super) fn show(ui: &mut Ui, record: &Record) -> bool {
             .auto_shrink(false)
             .show(ui, |ui| {
                 for (place, total) in record.totals.iter().enumerate() {
-                    ui.push_id(place, |ui| one(ui, total, record.metadata.clock));
+                    ui.push_id(place, |ui| one(ui, total, record.metadata.clock, symbols));
                     ui.add_space(space::SMALL);
                 }
             });
@@ -87,7 +111,7 @@ pub(super) fn short(total: &AggregateSummary, clock: Clock) -> String {
     format!("@{}: {words}", total.name)
 }
 
-fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock) {
+fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock, symbols: &Symbols) {
     let tokens = Tokens::of(ui);
     let unit = total.unit.as_str();
     let name = format!("@{} of {}", total.name, total.instrument);
@@ -114,9 +138,10 @@ fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock) {
             bars(ui, &name, &rows.collect::<Vec<_>>());
         }
         Summary::Values(values, others) => {
-            let rows = values
-                .iter()
-                .map(|&(value, count)| (number(value, unit, clock), count));
+            let rows = values.iter().map(|&(value, count)| {
+                let symbol = symbols.get(&value).cloned();
+                (symbol.unwrap_or_else(|| number(value, unit, clock)), count)
+            });
             let others = (*others > 0).then(|| ("other values".to_owned(), *others));
             bars(ui, &name, &rows.chain(others).collect::<Vec<_>>());
         }
@@ -127,6 +152,10 @@ fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock) {
 fn bars(ui: &mut Ui, name: &str, rows: &[(String, u64)]) {
     let tokens = Tokens::of(ui);
     let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0);
+    let digits = most.to_string().len() as f32;
+    let numbers = 16.0 + 8.5 * digits;
+    let has_names = rows.iter().any(|(label, _)| label.contains('+'));
+    let labels_width = if has_names { 1.4 * LABELS } else { LABELS };
     if most == 0 {
         ui.label(RichText::new("no values").small().color(tokens.weak));
     }
@@ -137,17 +166,19 @@ fn bars(ui: &mut Ui, name: &str, rows: &[(String, u64)]) {
         widgets::named(response, Role::Label, &words).on_hover_text(&words);
         let painter = ui.painter().with_clip_rect(ui.clip_rect().intersect(rect));
         let middle = rect.center().y;
-        let labels = pos2(rect.left() + LABELS, middle);
+        let labels = pos2(rect.left() + labels_width, middle);
         let font = code(text::SMALL - 1.0);
-        painter.text(
-            labels,
-            Align2::RIGHT_CENTER,
-            label,
+        let label = widgets::truncated(
+            &painter,
+            label.clone(),
             font.clone(),
             tokens.text,
+            labels_width,
         );
+        let at = pos2(labels.x - label.size().x, middle - label.size().y / 2.0);
+        painter.galley(at, label, tokens.text);
         let left = labels.x + space::SMALL;
-        let room = (rect.right() - left - 56.0).max(8.0);
+        let room = (rect.right() - left - numbers).max(8.0);
         let length = room * (*count as f32 / most as f32);
         let bar = Rect::from_min_max(
             pos2(left, rect.top() + 2.0),

@@ -1,28 +1,35 @@
 //! The timeline pane: ruler, lanes, zoom, pan and hover.
 
+use std::sync::Arc;
+
 use egui::accesskit::Role;
-use egui::{Id, Painter, Rangef, Rect, RichText, Sense, Stroke, Ui, pos2};
+use egui::{
+    Align2, Id, Margin, Painter, Rangef, Rect, RichText, Sense, Stroke, TextEdit, Ui, pos2, vec2,
+};
 use gilk_engine::InstrumentId;
 use gilk_engine::cfg::BlockIndex;
 use gilk_samples::metadata::InstrumentInfo;
 
 use super::input;
+use super::list::{self, HEADING, LaneList, ListRow};
 use super::losses;
 use super::notes;
-use super::order::Stack;
+use super::order::{Axis, LaneSort, Stack};
 use super::range_stats;
-use super::rows::{NAMES, lane, name, now_line, ruler, scroll_bar};
+use super::rows::{GUTTER, NAMES, NameClick, heading, lane, name, now_line, ruler, scroll_bar};
 use super::scale::{Scale, length, moment};
 use super::stack::{self, LaneRow};
 use super::state::Timeline;
 use super::{Record, hover, totals};
 use crate::command::Command;
 use crate::document::Note;
-use crate::theme::{Tokens, code, space, text};
+use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
 
 /// Width of the totals to the right of the lanes.
 const TOTALS: f32 = 380.0;
+/// Minimum width of the header for the choice of groups; the menu of lanes has it in any case.
+const GROUPS: f32 = 380.0;
 /// Height of the ruler.
 const RULER: f32 = 24.0;
 /// Minimum and maximum height of a lane.
@@ -71,109 +78,239 @@ pub fn show(
             .max_rect(totals_rect)
             .id_salt("totals");
         timeline.totals_hidden = ui
-            .scope_builder(inside, |ui| totals::show(ui, &record))
+            .scope_builder(inside, |ui| totals::show(ui, &record, &timeline.symbols))
             .inner;
     }
-    if timeline.stack == Stack::Thread && index.look().threads().is_none() {
+    if timeline.view.stack == Stack::Thread && index.look().threads().is_none() {
         rect = stack::offer_recording_threads(ui, rect, commands);
     }
     ui.painter().rect_filled(rect, 0.0, tokens.canvas);
-    let plot = Rect::from_min_max(pos2(rect.left() + NAMES, rect.top() + RULER), rect.max);
+    let plot = Rect::from_min_max(
+        pos2(rect.left() + NAMES, rect.top() + RULER),
+        pos2(rect.right() - GUTTER, rect.bottom()),
+    );
     let response = ui.interact(rect, Id::unique("timeline"), Sense::click_and_drag());
     let response = widgets::named(response, Role::Canvas, "Timeline");
-    let lanes = stack::rows(&record, timeline.stack);
-    let height = (plot.height() / lanes.len().max(1) as f32).clamp(LANE.0, LANE.1);
-    let deepest = (height * lanes.len() as f32 - plot.height()).max(0.0);
+    let samples = index.look().samples();
+    let key = (timeline.opened(), timeline.view.changes);
+    let list = timeline.list.of(key, samples, record.now.is_some(), || {
+        Arc::new(LaneList::of(&record, &timeline.view))
+    });
+    let list = Arc::clone(list);
+    let (headings, lanes) = list.counts();
+    let free = plot.height() - headings as f32 * HEADING;
+    let height = (free / lanes.max(1) as f32).clamp(LANE.0, LANE.1);
+    // Pinned lanes do not scroll; lanes below keep at least half of the pane.
+    let most_pinned = (plot.height() / 2.0 / height) as usize;
+    let pinned = list.pinned.min(most_pinned);
+    let still = list.top(pinned, height);
+    let moving = plot.with_min_y(plot.top() + still);
+    let deepest = (list.top(list.len(), height) - still - moving.height()).max(0.0);
     input::take(ui, timeline, &record, plot, &response);
-    if std::mem::take(&mut timeline.reveal)
-        && let Some(here) = here
-        && let Some(first) = lanes.iter().position(|of| is_at(&record, of.info, here))
-    {
+    let at_block = |index: usize| {
+        let info = record.lanes().get(index);
+        here.is_some_and(|here| info.is_some_and(|info| is_at(&record, info, here)))
+    };
+    let is_chosen = |index: usize| {
+        let info = record.lanes().get(index);
+        info.is_some_and(|info| Some(info.id) == timeline.chosen)
+    };
+    let to_block = std::mem::take(&mut timeline.reveal);
+    let to_chosen = std::mem::take(&mut timeline.reveal_chosen);
+    let wanted = match (to_chosen, to_block) {
+        (true, _) => list.position(|index, _| is_chosen(index)),
+        (false, true) => list.position(|index, _| at_block(index)),
+        (false, false) => None,
+    };
+    if let Some(first) = wanted.filter(|first| *first >= pinned) {
         // The minimum scroll that makes the lane visible.
-        let top = height * first as f32;
-        let least = top + height - plot.height();
+        let top = list.top(first, height) - still;
+        let least = top + height - moving.height();
         timeline.scroll = timeline.scroll.clamp(least.min(top), top);
     }
     timeline.scroll = timeline.scroll.clamp(0.0, deepest);
+    let (scrolled, clip) = (timeline.scroll, ui.clip_rect());
 
     let scale = Scale {
         range: timeline.range,
         x: Rangef::new(plot.left(), plot.right()),
     };
-    let painter = ui.painter().with_clip_rect(rect.intersect(ui.clip_rect()));
-    let rows = |index: usize| {
-        let top = plot.top() + index as f32 * height - timeline.scroll;
-        Rect::from_min_max(pos2(plot.left(), top), pos2(plot.right(), top + height))
+    let painter = ui.painter().with_clip_rect(rect.intersect(clip));
+    let row_at = |place: usize| {
+        let scroll = if place < pinned { 0.0 } else { scrolled };
+        let top = plot.top() + list.top(place, height) - scroll;
+        let next = plot.top() + list.top(place + 1, height) - scroll;
+        Rect::from_min_max(pos2(plot.left(), top), pos2(plot.right(), next))
+    };
+    let place_at = |y: f32| {
+        let within = y - plot.top();
+        let scroll = if within < still { 0.0 } else { scrolled };
+        list.at(within + scroll, height)
+    };
+    let lane_at = |place: usize| match list.row(place) {
+        Some(&ListRow::Lane(index, owner)) => {
+            let info = record.lanes().get(index)?;
+            Some(LaneRow { index, info, owner })
+        }
+        _ => None,
     };
     ruler(&painter, rect, plot, &scale, record.duration, tokens);
-    let below = painter.with_clip_rect(
-        Rect::from_min_max(pos2(rect.left(), plot.top()), rect.max).intersect(ui.clip_rect()),
-    );
+    let area = |part: Rect| {
+        let all = Rect::from_x_y_ranges(rect.x_range(), part.y_range());
+        painter.with_clip_rect(all.intersect(clip))
+    };
+    let (upper, lower) = (area(plot.with_max_y(moving.top())), area(moving));
     timeline.heats.begin();
-    for (index, &of) in lanes.iter().enumerate() {
-        let row = rows(index);
-        if row.bottom() < plot.top() || row.top() > plot.bottom() {
+    let mut clicked = None;
+    let mut folded = None;
+    let last = place_at(plot.bottom());
+    let first = place_at(moving.top() + 0.5).max(pinned);
+    for place in (0..pinned).chain(first..=last.max(first)) {
+        let below = if place < pinned { &upper } else { &lower };
+        let row = row_at(place);
+        if let Some(ListRow::Group {
+            title,
+            lanes,
+            hits,
+            folded: is_folded,
+        }) = list.row(place)
+        {
+            let heading_at = Rect::from_x_y_ranges(rect.x_range(), row.y_range());
+            let words = (title.as_str(), *lanes, *hits, *is_folded);
+            if heading(ui, below, words, heading_at) {
+                folded = Some(title.clone());
+            }
             continue;
         }
-        if here.is_some_and(|here| is_at(&record, of.info, here)) {
-            let names = Rect::from_min_max(pos2(rect.left(), row.top()), row.left_bottom());
+        let Some(of) = lane_at(place) else { continue };
+        let names = Rect::from_min_max(pos2(rect.left(), row.top()), row.left_bottom());
+        if at_block(of.index) {
             below.rect_filled(names, 0.0, tokens.accent_fill);
         }
+        if timeline.chosen == Some(of.info.id) {
+            below.rect_filled(names.with_max_x(names.left() + 3.0), 0.0, tokens.accent);
+        }
         let heats = &mut timeline.heats;
-        let hottest = lane(&below, &record, of, row, &scale, tokens, heats);
+        let look = (tokens, timeline.view.axis);
+        let hottest = lane(below, &record, of, row, &scale, look, heats);
         losses::show(
             ui,
-            &below,
+            &below.with_clip_rect(below.clip_rect().intersect(plot)),
             &record.losses,
             &record.metadata,
             &of,
             row,
             &scale,
         );
-        name(ui, &below, &record, of, row, rect, hottest);
+        let is_pinned = timeline.view.pinned.contains(&(of.info.id, of.owner));
+        let click = name(ui, below, &record, of, row, (rect, is_pinned), hottest);
+        clicked = clicked.or(click.map(|click| (of, click)));
+    }
+    if pinned > 0 {
+        let line = Stroke::new(1.5, tokens.outline);
+        painter.hline(rect.x_range(), moving.top(), line);
     }
     if timeline.heats.waits() {
         ui.ctx().request_repaint();
     }
-    now_line(&below, &record, plot, &scale, tokens);
+    now_line(&area(plot), &record, plot, &scale, tokens);
     notes::show(ui, timeline, notes, &painter, plot, &scale, commands);
-    scroll_bar(&painter, plot, timeline.scroll, deepest, tokens);
+    scroll_bar(&painter, moving, timeline.scroll, deepest, tokens);
+    let corner = Rect::from_min_max(rect.min, pos2(plot.left(), plot.top()));
+    filter(ui, timeline, &list, corner);
+    if list.shown == 0 && list.all > 0 {
+        let words = format!(
+            "No lane to show: {} hidden by the filter or without samples.",
+            widgets::counted(list.all, "lane")
+        );
+        painter.text(
+            plot.center(),
+            Align2::CENTER_CENTER,
+            words,
+            prose(text::BODY),
+            tokens.weak,
+        );
+    }
     timeline.pointer = None;
     if response.clicked()
         && let Some(at) = response
             .interact_pointer_pos()
             .filter(|at| at.y > plot.top())
     {
-        let index = ((at.y - plot.top() + timeline.scroll) / height).max(0.0) as usize;
-        if let Some(info) = lanes.get(index).map(|of| of.info) {
-            timeline.chosen = Some(info.id);
+        clicked = clicked.or(lane_at(place_at(at.y)).map(|of| (of, NameClick::Go)));
+    }
+    match clicked {
+        Some((of, NameClick::Go)) => {
+            timeline.chosen = Some(of.info.id);
             commands.extend(
-                place(&record, info).map(|(name, block)| Command::OpenNamed(name, Some(block))),
+                place(&record, of.info).map(|(name, block)| Command::OpenNamed(name, Some(block))),
             );
         }
+        Some((of, NameClick::Pin)) => timeline.view.pin((of.info.id, of.owner)),
+        None => {}
+    }
+    if let Some(title) = folded {
+        timeline.view.fold(&title);
     }
     if let Some(pointer) = response
         .hover_pos()
         .filter(|pointer| plot.contains(*pointer))
     {
         timeline.pointer = Some(scale.seconds(pointer.x));
-        let index = ((pointer.y - plot.top() + timeline.scroll) / height)
-            .floor()
-            .max(0.0) as usize;
-        let of = lanes.get(index).copied();
+        let of = lane_at(place_at(pointer.y));
         pointed(
-            &below, &response, &record, of, pointer, plot, &scale, tokens,
+            &area(plot),
+            &response,
+            &record,
+            of,
+            pointer,
+            plot,
+            &scale,
+            tokens,
         );
     }
     timeline.record = Some(record);
 }
 
+/// Draws the filter of lanes, above their names.
+fn filter(ui: &mut Ui, timeline: &mut Timeline, list: &LaneList, corner: Rect) {
+    let tokens = Tokens::of(ui);
+    let hidden = list.shown < list.all;
+    let words = if hidden {
+        format!("{} of {}", list.shown, widgets::counted(list.all, "lane"))
+    } else {
+        widgets::counted(list.all, "lane")
+    };
+    let area = corner.shrink2(vec2(space::SMALL, 1.0));
+    let count = ui
+        .painter()
+        .layout_no_wrap(words.clone(), prose(text::SMALL), tokens.weak);
+    let at = pos2(
+        area.right() - count.size().x,
+        area.center().y - count.size().y / 2.0,
+    );
+    let field = area.with_max_x((at.x - space::SMALL).max(area.left() + 40.0));
+    let counted = Rect::from_min_max(pos2(at.x, area.top()), area.max);
+    let counted = ui.interact(counted, Id::unique("lanes shown"), Sense::hover());
+    widgets::named(counted, Role::Label, &format!("shown: {words}"));
+    ui.painter().galley(at, count, tokens.weak);
+    let mut letters = timeline.view.filter.clone();
+    let edit = TextEdit::singleline(&mut letters)
+        .id(Id::unique("lane filter"))
+        .font(prose(text::SMALL))
+        .hint_text("Filter lanes")
+        .margin(Margin::symmetric(6, 2));
+    let response = widgets::named(ui.put(field, edit), Role::TextInput, "Filter lanes");
+    if response.changed() {
+        timeline.view.change(|view| view.filter = letters);
+    }
+}
+
 /// Returns the function and block of an instrument.
 fn place(record: &Record, info: &InstrumentInfo) -> Option<(String, BlockIndex)> {
     let id = InstrumentId::unpack(info.id)?;
-    let mut functions = record.metadata.functions.iter();
-    let function = functions.find(|function| function.major == id.major)?;
-    Some((function.name.clone(), BlockIndex(id.block)))
+    let function = list::function(&record.metadata, id.major)?;
+    Some((function.to_owned(), BlockIndex(id.block)))
 }
 
 /// Returns whether a recording has an instrument at a block.
@@ -183,7 +320,9 @@ pub(crate) fn measured(record: &Record, here: (&str, BlockIndex)) -> bool {
 }
 
 fn is_at(record: &Record, info: &InstrumentInfo, here: (&str, BlockIndex)) -> bool {
-    place(record, info).is_some_and(|(name, block)| (name.as_str(), block) == here)
+    InstrumentId::unpack(info.id).is_some_and(|id| {
+        id.block == here.1.0 && list::function(&record.metadata, id.major) == Some(here.0)
+    })
 }
 
 /// Draws the pane's header, next to its tab: the recording, and the range in view.
@@ -196,17 +335,20 @@ pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, commands: &mut Vec<Comman
     if timeline.markers.iter().any(Option::is_some) {
         widgets::button(ui, "Clear A B", Command::ClearMarkers, true, commands);
     }
-    ui.spacing_mut().item_spacing.x = 2.0;
-    for (stack, label) in Stack::ALL.into_iter().rev() {
-        let chosen = timeline.stack == stack;
-        let response = ui.selectable_label(chosen, RichText::new(label).small());
-        let name = format!("lanes by {label}");
-        if widgets::chosen(response, Role::RadioButton, chosen, &name).clicked() {
-            commands.push(Command::Stack(stack));
+    options(ui, timeline, commands);
+    if ui.available_width() > GROUPS {
+        ui.spacing_mut().item_spacing.x = 2.0;
+        for (stack, label) in Stack::ALL.into_iter().rev() {
+            let chosen = timeline.view.stack == stack;
+            let response = ui.selectable_label(chosen, RichText::new(label).small());
+            let name = format!("lanes by {label}");
+            if widgets::chosen(response, Role::RadioButton, chosen, &name).clicked() {
+                commands.push(Command::Stack(stack));
+            }
         }
+        ui.add_space(space::TIGHT);
+        widgets::caption(ui, "lanes by");
     }
-    ui.add_space(space::TIGHT);
-    widgets::caption(ui, "lanes by");
     ui.spacing_mut().item_spacing.x = space::SMALL;
     ui.add_space(space::SMALL);
     if record.now.is_some() {
@@ -225,6 +367,45 @@ pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, commands: &mut Vec<Comman
         let name = RichText::new(name.to_string_lossy()).font(code(text::CODE));
         ui.add(egui::Label::new(name.color(tokens.weak)).truncate());
     }
+}
+
+/// Draws the menu of the lanes' order and axis.
+fn options(ui: &mut Ui, timeline: &Timeline, commands: &mut Vec<Command>) {
+    let menu = ui.menu_button("Lanes…", |ui| {
+        let mut entry = |ui: &mut Ui, command: Command, ticked: bool| {
+            if widgets::menu_entry(ui, &command, Some(ticked)).clicked() {
+                commands.push(command);
+                ui.close();
+            }
+        };
+        for (stack, _) in Stack::ALL {
+            let ticked = timeline.view.stack == stack;
+            entry(ui, Command::Stack(stack), ticked);
+        }
+        ui.separator();
+        for sort in LaneSort::ALL {
+            let ticked = timeline.view.sort == sort;
+            entry(ui, Command::SortLanes(sort), ticked);
+        }
+        ui.separator();
+        for axis in Axis::ALL {
+            entry(ui, Command::LaneAxis(axis), timeline.view.axis == axis);
+        }
+        ui.separator();
+        entry(ui, Command::HideEmptyLanes, timeline.view.hide_empty);
+        let pinned = timeline.chosen.is_some_and(|id| {
+            let mut lanes = timeline.view.pinned.iter();
+            lanes.any(|(lane, _)| *lane == id)
+        });
+        ui.add_enabled_ui(timeline.chosen.is_some(), |ui| {
+            entry(ui, Command::PinLane, pinned);
+        });
+    });
+    widgets::named(
+        menu.response,
+        Role::Button,
+        "Groups, order and axis of lanes",
+    );
 }
 
 #[expect(

@@ -16,6 +16,7 @@ use super::mail::{Mail, Message, spawn};
 use crate::document::Edited;
 use crate::purpose::{Purpose, exports};
 use crate::sidecar::{Sidecar, sidecar_path};
+use crate::statistics::comparison::ComparedRuns;
 use crate::timeline::{Losses, Opened};
 use crate::{Error, Result};
 
@@ -202,6 +203,15 @@ pub(crate) fn read_losses(mail: &Mail, path: PathBuf) {
             Ok(Losses::of(&recording.losses()?, clock))
         });
         mail.send(Message::Losses(path, losses.map_err(Error::from)));
+    });
+}
+
+/// Compares two recordings.
+pub(crate) fn compare_recordings(mail: &Mail, before: PathBuf, after: PathBuf) {
+    let mail = mail.clone();
+    spawn("compare recordings", move || {
+        let compared = ComparedRuns::of(before, after).map(Box::new);
+        mail.send(Message::Compared(compared));
     });
 }
 

@@ -20,8 +20,10 @@ use crate::call_graph::CallGraph;
 use crate::catalogue::Catalogue;
 use crate::document::Edited;
 use crate::graph::Scene;
+use crate::questions::{Made, Question};
 use crate::sidecar::Sidecar;
 use crate::statistics::StatisticsKey;
+use crate::statistics::comparison::ComparedRuns;
 use crate::statistics::rows::StatisticsRow;
 use crate::timeline::{Losses, Opened};
 
@@ -75,6 +77,8 @@ pub enum Message {
     SourceFiles(u64, Option<Arc<Vec<Arc<str>>>>),
     /// The plan of a counting session, or its errors.
     Counting(Session, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// The session of a question on the target with that number, or the reason why there is none.
+    Question(u64, Question, Result<Box<Made>, String>),
     /// A failure to write persistent state.
     NotSaved(Error),
     /// Result of writing a session file, with the contents written.
@@ -83,6 +87,8 @@ pub enum Message {
     RecordingProgress(u64, u64),
     /// The rows of the table of statistics, with the contents that they answer.
     Statistics(StatisticsKey, Vec<StatisticsRow>),
+    /// Two recordings, compared.
+    Compared(Result<Box<ComparedRuns>, Error>),
     /// The losses of the recording of a run that has ended, with their times.
     Losses(PathBuf, Result<Losses, Error>),
     /// A recording that was read.

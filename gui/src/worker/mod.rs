@@ -30,6 +30,7 @@ pub use analyst::Analysis;
 pub(crate) use mail::spawn;
 pub use mail::{Mail, Message, Progress, TargetNews};
 pub use planner::Planning;
+pub(crate) use planner::SUPPOSED_ARENA;
 pub use searcher::Search;
 
 /// Threads that run as long as the window. A request to a thread that could not be started is

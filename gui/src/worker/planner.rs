@@ -18,6 +18,9 @@ use ilk_driver::memory;
 use super::mail::{Mail, Message};
 use crate::catalogue::Catalogue;
 
+/// Address of the arena on a saved image: within reach of the kernel's text.
+pub(crate) const SUPPOSED_ARENA: Addr = Addr(0xffff_ffff_c100_0000);
+
 /// A request for a plan.
 pub struct Planning {
     /// The revision of the session.
@@ -118,5 +121,5 @@ pub(super) fn count(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail
 
 /// Returns a layout to plan with on a saved image: an arena within reach of the kernel's text.
 fn nominal() -> RuntimeLayout {
-    RuntimeLayout::supposed(Addr(0xffff_ffff_c100_0000))
+    RuntimeLayout::supposed(SUPPOSED_ARENA)
 }

@@ -1,0 +1,59 @@
+//! Keyboard focus of panes: F6 moves it from pane to pane, and Tab continues inside.
+
+use egui::accesskit::Role;
+use egui::{Id, Sense, Stroke, StrokeKind, Ui};
+
+use super::{Desk, Pane};
+use crate::theme::Tokens;
+use crate::widgets;
+
+/// The pane that F6 focused last.
+#[derive(Debug, Default)]
+pub(crate) struct PaneFocus {
+    at: Option<Pane>,
+    /// True until the pane has taken the focus.
+    wanted: bool,
+}
+
+impl PaneFocus {
+    /// Moves the focus by a number of visible panes.
+    pub(crate) fn step(&mut self, desk: &Desk, by: isize) {
+        let visible: Vec<Pane> = Pane::ALL
+            .into_iter()
+            .filter(|pane| desk.sees(*pane))
+            .collect();
+        let at = visible.iter().position(|pane| Some(*pane) == self.at);
+        let count = visible.len().cast_signed();
+        let next = match at {
+            Some(at) => at.cast_signed() + by,
+            None if by > 0 => 0,
+            None => count - 1,
+        };
+        let next = next.checked_rem_euclid(count).map(isize::cast_unsigned);
+        self.at = next.and_then(|next| visible.get(next)).copied();
+        self.wanted = self.at.is_some();
+    }
+
+    /// Adds a widget that can be focused before all others of a pane, and marks the pane while it
+    /// has the focus.
+    pub(crate) fn stop(&mut self, ui: &Ui, pane: Pane) {
+        let rect = ui.max_rect();
+        let id = Id::unique("pane focus").with(pane.name());
+        let response = ui.interact(rect, id, Sense::focusable_noninteractive());
+        let response = widgets::named(response, Role::Pane, &format!("{} region", pane.name()));
+        if self.at == Some(pane) && std::mem::take(&mut self.wanted) {
+            response.request_focus();
+        }
+        if response.has_focus() {
+            if !self.wanted {
+                self.at = Some(pane);
+            }
+            let line = Stroke::new(2.0, Tokens::of(ui).accent);
+            // Above the contents, which are drawn later.
+            let layer = egui::LayerId::new(egui::Order::Middle, id);
+            ui.ctx()
+                .layer_painter(layer)
+                .rect_stroke(rect, 0.0, line, StrokeKind::Inside);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! From a question to its session and view.
+
+use std::sync::Arc;
+
+use gilk_engine::layout::RuntimeLayout;
+
+use super::session::{Inquiry, make};
+use super::{Made, Question};
+use crate::app::App;
+use crate::args::Source;
+use crate::desk::Pane;
+use crate::document::Document;
+use crate::session_panel::pulsar;
+use crate::state::{NoticeKind, TargetState};
+use crate::statistics::Column;
+use crate::timeline::{LaneSort, Stack};
+use crate::widgets;
+use crate::worker::{Message, spawn};
+
+impl App {
+    /// Makes the session of a question. Without a kernel, the lab is started first.
+    pub(crate) fn pose(&mut self, question: Question) {
+        if let Some(why) = question.hindrance(&self.state) {
+            self.state.notify(NoticeKind::Warning, why);
+            return;
+        }
+        // The tour goes another way.
+        self.state.tour = None;
+        let Some(catalogue) = self.state.catalogue.clone() else {
+            self.state.question = Some(question);
+            self.connect(Source::Lab);
+            return;
+        };
+        self.state.question = None;
+        let layout = match &self.state.target {
+            TargetState::Ready(info) => info.layout.clone(),
+            _ => RuntimeLayout::supposed(crate::worker::SUPPOSED_ARENA),
+        };
+        let scene = self.state.graph.scene.as_ref();
+        let function = scene.map(|scene| (scene.function(), scene.name.clone()));
+        // Programs run in the lab only.
+        let own = self.state.document.session().workload.clone();
+        let in_lab = matches!(self.state.source, Some(Source::Lab | Source::LabOf(_)));
+        let workload = own.or_else(|| in_lab.then(pulsar));
+        let library = Arc::clone(&self.state.library);
+        let mail = self.workers.mail().clone();
+        let target = self.targets;
+        spawn("question", move || {
+            let made = make(&Inquiry {
+                question,
+                image: catalogue.image(),
+                library: &library,
+                layout: &layout,
+                function,
+                workload,
+            });
+            mail.send(Message::Question(target, question, made.map(Box::new)));
+        });
+    }
+
+    /// Poses the question that waits for a target.
+    pub(crate) fn pose_waiting(&mut self) {
+        if let Some(question) = self.state.question.take() {
+            self.pose(question);
+        }
+    }
+
+    /// Opens the session of a question, with its view.
+    pub(crate) fn posed(&mut self, question: Question, made: Result<Box<Made>, String>) {
+        let made = match made {
+            Ok(made) => made,
+            Err(why) => {
+                let words = format!(
+                    "\u{201c}{}\u{201d} cannot be answered. {why}",
+                    question.text()
+                );
+                self.state.notify(NoticeKind::Warning, words);
+                return;
+            }
+        };
+        let placed = made.session.placements.len();
+        self.replace_document(Document::of(made.session, Vec::new(), None));
+        let workload = self.state.document.session().workload.is_some();
+        let work = if workload {
+            ""
+        } else {
+            " Give the kernel work meanwhile."
+        };
+        let mut words = format!(
+            "{} placed for \u{201c}{}\u{201d} Run the session with F5.{work}",
+            widgets::counted(placed, "instrument"),
+            question.text()
+        );
+        if let Some((count, example)) = made.left_out {
+            words += &format!(
+                " {} left out, for example {example}.",
+                widgets::grouped(count as u64)
+            );
+        }
+        self.state.notify(NoticeKind::Good, words);
+        self.view_answer(question);
+    }
+
+    /// Shows the panes that answer a question.
+    fn view_answer(&mut self, question: Question) {
+        let state = &mut self.state;
+        let (pane, column) = match question {
+            Question::SlowCalls | Question::Locks => (Pane::Statistics, Column::Max),
+            Question::FrequentCalls => (Pane::Statistics, Column::Count),
+            Question::TimeInside => (Pane::Statistics, Column::Sum),
+            Question::Callers | Question::Branches => (Pane::Timeline, Column::Count),
+        };
+        state.desk.show(pane);
+        (state.statistics.column, state.statistics.ascending) = (column, false);
+        state.statistics.filter.clear();
+        state.timeline.stack_by(Stack::Function);
+        state.timeline.view.change(|view| {
+            view.hide_empty = question != Question::Callers;
+            view.filter.clear();
+            view.sort = match column {
+                Column::Count => LaneSort::Count,
+                _ => LaneSort::Largest,
+            };
+        });
+    }
+}

@@ -1,0 +1,277 @@
+//! Makes the session of a question, on a thread of its own: it is planned, because what a rule
+//! refuses is left out and named.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use gilk_engine::cfg::{BlockEnd, Cfg};
+use gilk_engine::code::FunctionId;
+use gilk_engine::layout::RuntimeLayout;
+use gilk_engine::plan::plan_possible;
+use gilk_engine::session::{Placement, Workload};
+use gilk_engine::{HookType, Image, Session};
+use gilk_instruments::Library;
+
+use super::Question;
+
+/// Duration of a question's session in seconds.
+const DURATION: f64 = 5.0;
+/// Maximum number of callees that are timed: each is planned and has lanes.
+const MAX_CALLEES: usize = 64;
+/// Where threads wait for locks: spinlocks, read-write locks, mutexes, semaphores, futexes.
+const SLOW_PATHS: [&str; 9] = [
+    "native_queued_spin_lock_slowpath",
+    "queued_spin_lock_slowpath",
+    "queued_read_lock_slowpath",
+    "queued_write_lock_slowpath",
+    "__mutex_lock_slowpath",
+    "rwsem_down_read_slowpath",
+    "rwsem_down_write_slowpath",
+    "__down",
+    "futex_wait",
+];
+/// Name and source of the instrument that counts return addresses.
+const RETURN_ADDRESSES: (&str, &str) = (
+    "return-addresses",
+    "instrument return-addresses \"Counts from where the function is called.\" unit \"address\" count;\n\nentry { @callers = values(*(u64 *)reg(\"sp\"), 1024) }\n",
+);
+
+/// The session of a question.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Made {
+    /// The session.
+    pub session: Session,
+    /// The number of left out functions or hooks, and an example of the reason.
+    pub left_out: Option<(usize, String)>,
+}
+
+/// A question with what its session depends on.
+pub(super) struct Inquiry<'a> {
+    pub(super) question: Question,
+    pub(super) image: &'a Image,
+    pub(super) library: &'a Library,
+    pub(super) layout: &'a RuntimeLayout,
+    /// The open function, by number and session name.
+    pub(super) function: Option<(FunctionId, String)>,
+    pub(super) workload: Option<Workload>,
+}
+
+/// Makes the session.
+///
+/// # Errors
+/// A whole sentence, if nothing can be placed.
+pub(super) fn make(inquiry: &Inquiry<'_>) -> Result<Made, String> {
+    let mut session = Session::empty();
+    session.name = name(inquiry.question).to_owned();
+    session.duration = DURATION;
+    session.workload.clone_from(&inquiry.workload);
+    place(inquiry, &mut session)?;
+    let mut watch = |_| ControlFlow::Continue(());
+    let possible = plan_possible(
+        inquiry.image,
+        &session,
+        inquiry.library,
+        inquiry.layout,
+        &mut watch,
+    );
+    let possible = possible.map_err(|error| error.to_string())?;
+    let left_out = possible.left_out.first().map(|first| {
+        let refused = session.placements.get(first.placement);
+        let function = refused.map_or("", |placement| &*placement.function);
+        let refusal = &first.refusal;
+        let example = format!("{function} (rule {}): {}", refusal.rule.name(), refusal.why);
+        (possible.left_out.len(), example)
+    });
+    if possible.session.placements.is_empty() {
+        return Err(left_out.map_or_else(
+            || "This kernel has no function for this question.".to_owned(),
+            |(_, example)| format!("Every place is refused, for example {example}."),
+        ));
+    }
+    Ok(Made {
+        session: possible.session,
+        left_out,
+    })
+}
+
+const fn name(question: Question) -> &'static str {
+    match question {
+        Question::SlowCalls => "slow-system-calls",
+        Question::FrequentCalls => "frequent-system-calls",
+        Question::Locks => "lock-waits",
+        Question::Callers => "callers",
+        Question::TimeInside => "time-inside",
+        Question::Branches => "branches",
+    }
+}
+
+fn place(inquiry: &Inquiry<'_>, session: &mut Session) -> Result<(), String> {
+    let image = inquiry.image;
+    let mut put = |function: &str, block: u32, hook, instrument: &str| {
+        let placement = Placement {
+            function: function.into(),
+            block,
+            hook,
+            instrument: instrument.into(),
+            launch: 0.0,
+            splash: DURATION,
+        };
+        session.placements.push(placement);
+    };
+    let open = || {
+        let function = inquiry.function.as_ref();
+        function.ok_or_else(|| "Open a function first.".to_owned())
+    };
+    match inquiry.question {
+        Question::SlowCalls => {
+            let calls = system_calls(image);
+            calls.for_each(|name| put(name, 0, HookType::Pre, "elapsed"));
+        }
+        Question::FrequentCalls => {
+            let calls = system_calls(image);
+            calls.for_each(|name| put(name, 0, HookType::Pre, "counter"));
+        }
+        Question::Locks => {
+            let paths = SLOW_PATHS.into_iter();
+            let paths = paths.filter(|name| image.function_named(name).is_ok());
+            paths.for_each(|name| put(name, 0, HookType::Pre, "lock-wait"));
+        }
+        Question::Callers => {
+            let (_, name) = open()?;
+            put(name, 0, HookType::Pre, RETURN_ADDRESSES.0);
+            let (instrument, source) = RETURN_ADDRESSES;
+            session
+                .sources
+                .insert(instrument.to_owned(), source.to_owned());
+        }
+        Question::TimeInside => {
+            let (function, name) = open()?;
+            put(name, 0, HookType::Pre, "elapsed");
+            put(name, 0, HookType::Pre, "caller");
+            let cfg = Cfg::of(image, *function);
+            for callee in callees(image, &cfg) {
+                put(&callee, 0, HookType::Pre, "elapsed-when-called");
+            }
+            for block in &cfg.blocks {
+                put(name, block.index.0, HookType::Pre, "counter");
+            }
+        }
+        Question::Branches => {
+            let (function, name) = open()?;
+            let cfg = Cfg::of(image, *function);
+            let branches = cfg.blocks.iter();
+            let branches = branches.filter(|block| block.end == BlockEnd::Conditional);
+            for block in branches {
+                put(name, block.index.0, HookType::Pre, "counter");
+                put(name, block.index.0, HookType::Taken, "counter");
+                put(name, block.index.0, HookType::Untaken, "counter");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the names of the functions of system calls. A name that several functions have does not
+/// name one.
+fn system_calls(image: &Image) -> impl Iterator<Item = &str> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let names = image.functions().iter().map(|one| one.name.as_str());
+    for name in names.filter(|name| is_system_call(name)) {
+        *counts.entry(name).or_insert(0) += 1;
+    }
+    counts
+        .into_iter()
+        .filter(|(_, count)| *count == 1)
+        .map(|(name, _)| name)
+}
+
+/// Returns whether a name is that of a system call's function, as in
+/// arch/x86/include/asm/syscall_wrapper.h, and not a part of one that the compiler has split off.
+fn is_system_call(name: &str) -> bool {
+    name.strip_prefix("__x64_sys_")
+        .is_some_and(|rest| !rest.contains('.'))
+}
+
+/// Returns the session names of the functions that a function calls directly.
+fn callees(image: &Image, cfg: &Cfg) -> BTreeSet<String> {
+    let instructions = cfg
+        .blocks
+        .iter()
+        .flat_map(|block| block.instructions.iter());
+    let targets = instructions
+        .filter(|instruction| instruction.is_call_near())
+        .map(|instruction| gilk_engine::Addr(instruction.near_branch_target()));
+    let functions = targets.filter_map(|target| {
+        let function = image.function_at(target)?;
+        let starts = function.span.start == target && function.name != cfg.name;
+        // A name that several functions have does not name one.
+        let named = image.function_named(&function.name).is_ok();
+        (starts && named).then(|| function.name.clone())
+    });
+    let all: BTreeSet<String> = functions.collect();
+    all.into_iter().take(MAX_CALLEES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gilk_engine::Addr;
+    use gilk_engine::placement::Style;
+
+    fn made(question: Question, function: &str) -> Result<Made, String> {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../engine/tests/data/fork.image"
+        );
+        let parts = postcard::from_bytes(&std::fs::read(path).unwrap()).unwrap();
+        let image = Image::from_live(&parts).unwrap();
+        let id = image.function_named(function).unwrap().id;
+        make(&Inquiry {
+            question,
+            image: &image,
+            library: &Library::builtin().unwrap(),
+            layout: &RuntimeLayout::supposed(Addr(0xffff_ffff_c100_0000)),
+            function: Some((id, function.to_owned())),
+            workload: None,
+        })
+    }
+
+    #[test]
+    fn every_question_has_a_session_that_can_be_planned() {
+        for question in Question::ALL {
+            let made = made(question, "kernel_clone");
+            if question == Question::Locks {
+                // The image has functions of kernel/fork.c only.
+                assert_eq!(
+                    made.unwrap_err(),
+                    "This kernel has no function for this question."
+                );
+                continue;
+            }
+            let session = made.unwrap().session;
+            session.check().unwrap();
+            assert_eq!(session.style("kernel_clone"), Style::default());
+            let of = |name: &str| {
+                let mut all = session.placements.iter();
+                all.any(|one| &*one.function == name)
+            };
+            assert_eq!(
+                of("kernel_clone"),
+                question.is_about_function(),
+                "{question:?}"
+            );
+            assert_eq!(
+                of("__x64_sys_clone"),
+                matches!(question, Question::SlowCalls | Question::FrequentCalls)
+            );
+        }
+    }
+
+    #[test]
+    fn functions_that_the_compiler_split_off_are_no_system_calls() {
+        assert!(is_system_call("__x64_sys_read"));
+        assert!(!is_system_call("__x64_sys_read.cold"));
+        assert!(!is_system_call("__ia32_sys_read"));
+        assert!(!is_system_call("ksys_read"));
+    }
+}

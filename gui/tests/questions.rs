@@ -1,0 +1,120 @@
+//! Questions: each makes a session in one step, with its view; and the keyboard's way from pane to
+//! pane.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first failure"
+)]
+
+mod support;
+
+use egui::{Key, Modifiers};
+use egui_kittest::kittest::{NodeT, Queryable};
+use gilk_gui::args::Start;
+use gilk_gui::desk::Pane;
+use gilk_gui::questions::Question;
+use gilk_gui::statistics::Column;
+use gilk_samples::HookType;
+use support::{Window, browsing, click, placements, press, run_command, settle, until, window};
+
+/// Runs frames until a session of this name is there.
+fn until_made(harness: &mut Window, name: &str) {
+    until(harness, &format!("the session {name}"), |state| {
+        state.document.session().name == name
+    });
+    settle(harness);
+}
+
+#[test]
+fn a_question_on_the_start_page_makes_a_session_with_its_view() {
+    let start = Start {
+        image: Some(support::image_path()),
+        ..Start::default()
+    };
+    let mut harness = window(start, [1500.0, 950.0]);
+    until(&mut harness, "the image is loaded", |state| {
+        state.functions.answered.is_some()
+    });
+    harness.run_steps(3);
+    // Questions about a function need one.
+    assert!(harness.query_by_label(Question::Branches.text()).is_none());
+    harness.get_by_label(Question::SlowCalls.text()).click();
+    harness.run_steps(3);
+    until_made(&mut harness, "slow-system-calls");
+    let state = harness.state().state();
+    assert!(state.desk.sees(Pane::Statistics));
+    assert_eq!(state.statistics.column, Column::Max);
+    assert!(!state.document.unsaved());
+    let placed = placements(&harness);
+    assert!(placed.len() > 2);
+    assert!(
+        placed
+            .iter()
+            .all(|one| &*one.instrument == "elapsed" && one.function.starts_with("__x64_sys_"))
+    );
+    harness.get_by_label_contains("plan verified");
+}
+
+#[test]
+fn a_question_about_the_open_function_hooks_its_branches() {
+    let mut harness = browsing("kernel_clone");
+    run_command(&mut harness, "which branches");
+    until_made(&mut harness, "branches");
+    let hooks = |hook| {
+        let all = placements(&harness).iter();
+        all.filter(|one| one.hook == hook).count()
+    };
+    assert!(hooks(HookType::Taken) > 3);
+    assert!(hooks(HookType::Untaken) > 3);
+}
+
+#[test]
+fn unsaved_changes_are_kept_until_the_user_decides() {
+    let mut harness = browsing("kernel_clone");
+    click(&mut harness, "block 0 of kernel_clone");
+    click(&mut harness, "Add instrument");
+    run_command(&mut harness, "who calls");
+    harness.get_by_label_contains("has unsaved changes");
+    assert_eq!(placements(&harness).len(), 1);
+    click(&mut harness, "Discard");
+    until_made(&mut harness, "callers");
+    assert_eq!(&*placements(&harness)[0].instrument, "return-addresses");
+}
+
+#[test]
+fn f6_moves_the_focus_from_pane_to_pane_and_tab_continues_inside() {
+    let mut harness = browsing("kernel_clone");
+    let region =
+        |harness: &Window, pane: &str| harness.get_by_label(&format!("{pane} region")).is_focused();
+    press(&mut harness, Modifiers::NONE, Key::F6);
+    assert!(region(&harness, "Functions"));
+    press(&mut harness, Modifiers::NONE, Key::F6);
+    assert!(region(&harness, "Graph"));
+    press(&mut harness, Modifiers::SHIFT, Key::F6);
+    assert!(region(&harness, "Functions"));
+    press(&mut harness, Modifiers::NONE, Key::Tab);
+    assert!(harness.get_by_label("Filter functions").is_focused());
+    // From a text field, too.
+    press(&mut harness, Modifiers::SHIFT, Key::F6);
+    assert!(region(&harness, "Timeline"));
+}
+
+#[test]
+fn menus_tick_the_choices_in_effect() {
+    let mut harness = browsing("kernel_clone");
+    let toggled = |harness: &mut Window, entry: &str| {
+        harness.get_all_by_label("Panes").next().unwrap().click();
+        harness.run_steps(4);
+        let entry = harness.get_by_label(entry);
+        let toggled = entry.accesskit_node().toggled();
+        harness.key_press(Key::Escape);
+        harness.run_steps(4);
+        toggled
+    };
+    let on = Some(egui::accesskit::Toggled::True);
+    assert_eq!(toggled(&mut harness, "Timeline pane"), on);
+    assert_ne!(toggled(&mut harness, "Schedule pane"), on);
+}
