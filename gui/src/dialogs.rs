@@ -10,7 +10,8 @@ use egui::{
 use crate::command::Command;
 use crate::menus::MENUS;
 use crate::natives;
-use crate::state::{PathQuestion, State};
+use crate::recent_paths::RecentPaths;
+use crate::state::{PathDialog, PathQuestion, State};
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets::{self, modal, primary, title};
 use crate::worker::{Mail, files};
@@ -101,6 +102,7 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Comman
                 files::pick(mail, dialog.purpose, PathBuf::from(&dialog.text));
             }
         });
+        done |= recent(ui, &state.recent_paths, dialog);
         if let Some(note) = dialog.purpose.note() {
             widgets::caption(ui, &note);
         }
@@ -136,6 +138,30 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Comman
     } else if shown.inner || shown.should_close() {
         state.dialog = None;
     }
+}
+
+/// Draws the paths used last. Returns whether the clicked one can be used at once: one to write to
+/// is only filled in.
+fn recent(ui: &mut Ui, paths: &RecentPaths, dialog: &mut PathDialog) -> bool {
+    let mut used = false;
+    let mut paths = paths.of(dialog.purpose).peekable();
+    if paths.peek().is_some() {
+        ui.add_space(space::TIGHT);
+        widgets::caption(ui, "recent");
+    }
+    ui.spacing_mut().item_spacing.y = 0.0;
+    for path in paths {
+        let text = path.display().to_string();
+        let words = RichText::new(&text).font(code(text::SMALL));
+        let button = Button::new(words).frame(false).truncate();
+        let response = widgets::named(ui.add(button), Role::Button, &format!("recent: {text}"));
+        if response.clicked() {
+            dialog.text = text;
+            dialog.question = None;
+            used = !dialog.purpose.saves();
+        }
+    }
+    used
 }
 
 fn shortcuts(ctx: &Context, state: &mut State) {

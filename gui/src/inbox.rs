@@ -18,6 +18,7 @@ use crate::console_pane;
 use crate::desk::Pane;
 use crate::document::{Document, Edited, Note};
 use crate::graph::Scene;
+use crate::purpose::Purpose;
 use crate::state::{Natives, NoticeKind, TargetState};
 use crate::timeline::Record;
 use crate::worker::{Analysis, Message, TargetNews, files};
@@ -352,16 +353,21 @@ impl App {
                 } else {
                     "finished"
                 };
-                let path = summary.recording.path.display();
+                let recording = &summary.recording.path;
+                self.state
+                    .recent_paths
+                    .add(Purpose::OpenRecording, recording);
+                let path = recording.display();
                 if summary.missing > 0 {
                     let words = format!(
                         "The session {how}, but {} samples did not arrive; the rest are in {path}.",
-                        summary.missing
+                        crate::widgets::grouped(summary.missing)
                     );
                     self.state.notify(NoticeKind::Bad, words);
                 } else if lost > 0 {
                     let words = format!(
-                        "The session {how}. {lost} hits were lost because the CPU's ring was full."
+                        "The session {how}. {} hits were lost because the CPU's ring was full.",
+                        crate::widgets::grouped(lost)
                     );
                     self.state.notify(NoticeKind::Warning, words);
                 } else if summary.gone() > 0 {
@@ -404,10 +410,15 @@ impl App {
             Ok(session) => self.replace_document(Document::of(session, notes, Some(path))),
             Err(error) => {
                 self.fail_shot(&error);
-                self.state.notify(
-                    NoticeKind::Bad,
-                    format!("{} could not be opened. {error}", path.display()),
-                );
+                let (path, why) = (path.display().to_string(), error.to_string());
+                // Most errors name the file.
+                let name = if why.contains(&path) {
+                    "The session"
+                } else {
+                    &path
+                };
+                let words = format!("{name} could not be opened. {why}");
+                self.state.notify(NoticeKind::Bad, words);
             }
         }
     }

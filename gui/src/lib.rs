@@ -49,6 +49,7 @@ mod placing;
 pub mod purpose;
 pub mod questions;
 mod recent;
+mod recent_paths;
 mod recording_reader;
 pub mod run;
 pub mod schedule;

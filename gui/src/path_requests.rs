@@ -73,6 +73,7 @@ impl App {
 
     /// Executes the action for which the path was requested.
     pub(crate) fn use_path(&mut self, purpose: Purpose, path: PathBuf, then: Option<Command>) {
+        self.state.recent_paths.add(purpose, &path);
         let mail = self.workers.mail();
         match purpose {
             Purpose::OpenSession => files::read_session(mail, path),

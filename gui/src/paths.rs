@@ -39,10 +39,7 @@ pub(crate) fn show(
     let totals = totals.into_iter().flatten();
     let profile = paths.read(totals.map(|one| (one.instrument.as_str(), &one.value)));
     if profile.paths.is_empty() {
-        let words = format!(
-            "Count which of {} are taken",
-            widgets::counted(paths.count() as usize, "path")
-        );
+        let words = format!("Count paths ({})", widgets::grouped(paths.count()));
         let button = widgets::named(ui.button(words), Role::Button, Command::CountPaths.name());
         let hint = "Places counters on the fewest edges that identify the paths. After the run the paths are listed here.";
         if button.on_hover_text(hint).clicked() {

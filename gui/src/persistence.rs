@@ -3,7 +3,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `desk.ron` in the state folder | the last layout and colours |
+//! | `desk.ron` in the state folder | the last layout, colours, and recent paths |
 //! | `session-PID.ron` in the state folder | the unsaved session and notes of a window that runs or crashed |
 //! | `NAME.desk.ron` next to a session's file | the sidecar: its layout and the notes on its timeline |
 
@@ -56,6 +56,7 @@ impl App {
                 self.state.desk = desk;
             }
             self.state.look = preferences.look;
+            self.state.recent_paths = preferences.recent;
         }
         if !session_requested && let Some((path, unsaved)) = crashed_session(&folder) {
             let words = format!(
@@ -86,6 +87,7 @@ impl App {
         let preferences = Preferences {
             look: self.state.look,
             layout: Shelf::of(&self.state.desk),
+            recent: self.state.recent_paths.clone(),
         };
         let unsaved = self.state.document.unsaved();
         let session = unsaved.then(|| (self.documents, self.state.document.changes()));

@@ -1,9 +1,10 @@
 //! Purposes of a requested path, with the texts of their dialogs.
 
 use gilk_samples::export::Format;
+use serde::{Deserialize, Serialize};
 
 /// Purpose of a requested path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// A session file to read.
     OpenSession,
@@ -132,6 +133,17 @@ impl Purpose {
             Self::OpenRecording | Self::CompareRecording | Self::SaveRecording => {
                 ("Recordings", vec!["arrow", "gilk"])
             }
+        }
+    }
+
+    /// Returns the purpose for which recent paths are listed: what was saved can be opened.
+    #[must_use]
+    pub const fn of_recent(self) -> Self {
+        match self {
+            Self::SaveSession => Self::OpenSession,
+            Self::CompareRecording => Self::OpenRecording,
+            Self::SaveInstrument => Self::OpenInstrument,
+            other => other,
         }
     }
 

@@ -29,6 +29,7 @@ use crate::history::History;
 use crate::machines::Machines;
 use crate::palette::CommandPalette;
 use crate::questions::Question;
+use crate::recent_paths::RecentPaths;
 use crate::run::Run;
 use crate::schedule::Schedule;
 use crate::source_lines::Lines;
@@ -106,6 +107,8 @@ pub struct State {
     pub(crate) log: Vec<Notice>,
     /// The open path dialog.
     pub dialog: Option<PathDialog>,
+    /// The paths used last.
+    pub(crate) recent_paths: RecentPaths,
     /// Count of path dialogs so far.
     pub(crate) dialogs: u64,
     /// The command that waits for the user's decision on unsaved changes.
@@ -171,6 +174,7 @@ impl State {
             notices: Vec::new(),
             log: Vec::new(),
             dialog: None,
+            recent_paths: RecentPaths::default(),
             dialogs: 0,
             guard: None,
             natives: None,

@@ -6,14 +6,16 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::desk::Shelf;
+use crate::recent_paths::RecentPaths;
 use crate::theme::Colours;
 
-/// Layout and colours.
+/// Layout, colours, and recent paths.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Preferences {
     pub(crate) look: Colours,
     pub(crate) layout: Option<Shelf>,
+    pub(crate) recent: RecentPaths,
 }
 
 /// Writes the persistent state when it has changed.

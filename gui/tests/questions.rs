@@ -1,5 +1,4 @@
-//! Questions: each makes a session in one step, with its view; and the keyboard's way from pane to
-//! pane.
+//! Questions: each makes a session in one step, with its view.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,14 +10,13 @@
 
 mod support;
 
-use egui::{Key, Modifiers};
-use egui_kittest::kittest::{NodeT, Queryable};
+use egui_kittest::kittest::Queryable;
 use gilk_gui::args::Start;
 use gilk_gui::desk::Pane;
 use gilk_gui::questions::Question;
 use gilk_gui::statistics::Column;
 use gilk_samples::HookType;
-use support::{Window, browsing, click, placements, press, run_command, settle, until, window};
+use support::{Window, browsing, click, placements, run_command, settle, until, window};
 
 /// Runs frames until a session of this name is there.
 fn until_made(harness: &mut Window, name: &str) {
@@ -82,39 +80,4 @@ fn unsaved_changes_are_kept_until_the_user_decides() {
     click(&mut harness, "Discard");
     until_made(&mut harness, "callers");
     assert_eq!(&*placements(&harness)[0].instrument, "return-addresses");
-}
-
-#[test]
-fn f6_moves_the_focus_from_pane_to_pane_and_tab_continues_inside() {
-    let mut harness = browsing("kernel_clone");
-    let region =
-        |harness: &Window, pane: &str| harness.get_by_label(&format!("{pane} region")).is_focused();
-    press(&mut harness, Modifiers::NONE, Key::F6);
-    assert!(region(&harness, "Functions"));
-    press(&mut harness, Modifiers::NONE, Key::F6);
-    assert!(region(&harness, "Graph"));
-    press(&mut harness, Modifiers::SHIFT, Key::F6);
-    assert!(region(&harness, "Functions"));
-    press(&mut harness, Modifiers::NONE, Key::Tab);
-    assert!(harness.get_by_label("Filter functions").is_focused());
-    // From a text field, too.
-    press(&mut harness, Modifiers::SHIFT, Key::F6);
-    assert!(region(&harness, "Timeline"));
-}
-
-#[test]
-fn menus_tick_the_choices_in_effect() {
-    let mut harness = browsing("kernel_clone");
-    let toggled = |harness: &mut Window, entry: &str| {
-        harness.get_all_by_label("Panes").next().unwrap().click();
-        harness.run_steps(4);
-        let entry = harness.get_by_label(entry);
-        let toggled = entry.accesskit_node().toggled();
-        harness.key_press(Key::Escape);
-        harness.run_steps(4);
-        toggled
-    };
-    let on = Some(egui::accesskit::Toggled::True);
-    assert_eq!(toggled(&mut harness, "Timeline pane"), on);
-    assert_ne!(toggled(&mut harness, "Schedule pane"), on);
 }

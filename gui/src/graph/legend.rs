@@ -4,8 +4,13 @@ use egui::{Rect, Ui, pos2, vec2};
 
 use crate::theme::{Tokens, text};
 
-/// Draws the legend, if the canvas is large enough.
-pub(crate) fn show(ui: &Ui, rect: Rect) {
+/// Height of the strip below the canvas in points.
+const HEIGHT: f32 = 26.0;
+/// Minimum height of the canvas with a legend in points.
+const CANVAS: f32 = 120.0;
+
+/// Draws the legend in a strip below the canvas, if there is enough space, and returns the canvas.
+pub(crate) fn show(ui: &Ui, rect: Rect) -> Rect {
     let tokens = Tokens::of(ui);
     let edges = [
         ("taken", tokens.edge_true),
@@ -29,7 +34,6 @@ pub(crate) fn show(ui: &Ui, rect: Rect) {
             tokens.weak,
         )
     };
-    let height = 24.0;
     let entry = |label: &str| 16.0 + galley(label).size().x + 14.0;
     let width: f32 = edges
         .iter()
@@ -37,19 +41,15 @@ pub(crate) fn show(ui: &Ui, rect: Rect) {
         .map(|(label, _)| entry(label))
         .sum::<f32>()
         + 22.0;
-    if width + 24.0 > rect.width() || rect.height() < 120.0 {
-        return;
+    if width > rect.width() || rect.height() < CANVAS + HEIGHT {
+        return rect;
     }
-    let frame = Rect::from_min_size(
-        rect.left_bottom() + vec2(10.0, -height - 10.0),
-        vec2(width, height),
-    );
-    painter.rect_filled(frame, 5.0, tokens.panel.gamma_multiply(0.92));
-    painter.rect_stroke(
-        frame,
-        5.0,
+    let frame = rect.with_min_y(rect.bottom() - HEIGHT);
+    painter.rect_filled(frame, 0.0, tokens.panel);
+    painter.hline(
+        frame.x_range(),
+        frame.top() + 0.5,
         egui::Stroke::new(1.0, tokens.line),
-        egui::StrokeKind::Inside,
     );
     let mut x = frame.left() + 12.0;
     for (kind, (label, color)) in edges
@@ -77,4 +77,5 @@ pub(crate) fn show(ui: &Ui, rect: Rect) {
         );
         x += 18.0 + text.size().x + 12.0;
     }
+    rect.with_max_y(frame.top())
 }

@@ -1,7 +1,7 @@
-//! Minimap: the whole graph in a corner of the canvas, with the visible part, which can be dragged.
+//! Minimap: the whole graph next to the canvas, with the visible part, which can be dragged.
 
 use egui::accesskit::Role;
-use egui::{Id, Rect, Sense, Stroke, StrokeKind, Ui, Vec2, vec2};
+use egui::{Id, Rect, Sense, Stroke, StrokeKind, Ui, Vec2, pos2, vec2};
 use gilk_engine::HookType;
 
 use super::camera::Camera;
@@ -10,28 +10,52 @@ use super::scene::Scene;
 use crate::theme::Tokens;
 use crate::widgets;
 
-/// Maximum size of the minimap.
-const LARGEST: Vec2 = vec2(190.0, 280.0);
+/// Maximum height of the minimap.
+const HIGHEST: f32 = 420.0;
+/// Width of the column next to the canvas.
+const COLUMN: f32 = 124.0;
+/// Distance of the minimap from the column's edges.
+const MARGIN: f32 = 8.0;
+/// Minimum size of the canvas next to a minimap.
+const CANVAS: Vec2 = vec2(420.0, 200.0);
 
-/// Height reserved for the legend below it.
-const LEGEND: f32 = 32.0;
+/// Splits a pane into the canvas and the column of the minimap, if there is enough space.
+pub(super) fn split(rect: Rect) -> (Rect, Option<Rect>) {
+    if rect.width() < CANVAS.x + COLUMN || rect.height() < CANVAS.y {
+        return (rect, None);
+    }
+    let at = rect.right() - COLUMN;
+    (rect.with_max_x(at), Some(rect.with_min_x(at)))
+}
 
-/// Draws the minimap if the graph is larger than the canvas, and moves the camera.
-pub(super) fn show(ui: &Ui, camera: &mut Camera, scene: &Scene, hooked: &Hooked, canvas: Rect) {
+/// Draws the minimap in its column, and moves the camera.
+pub(super) fn show(
+    ui: &Ui,
+    camera: &mut Camera,
+    scene: &Scene,
+    hooked: &Hooked,
+    (canvas, column): (Rect, Rect),
+) {
     let tokens = Tokens::of(ui);
     let size = scene.layout.size;
-    let whole = Rect::from_min_size(egui::Pos2::ZERO, size);
     let seen = Rect::from_min_max(
         camera.to_graph(canvas.min, canvas.min),
         camera.to_graph(canvas.min, canvas.max),
     );
-    if seen.expand(4.0 / camera.zoom).contains_rect(whole)
-        || canvas.width() < 420.0
-        || canvas.height() < 260.0
-    {
+    ui.painter().rect_filled(column, 0.0, tokens.panel);
+    ui.painter().vline(
+        column.left() + 0.5,
+        column.y_range(),
+        Stroke::new(1.0, tokens.line),
+    );
+    let whole = Rect::from_min_size(egui::Pos2::ZERO, size);
+    if seen.expand(4.0 / camera.zoom).contains_rect(whole) {
         return;
     }
-    let largest = LARGEST.min(canvas.size() * vec2(0.3, 0.55));
+    let largest = column
+        .shrink(MARGIN + 6.0)
+        .size()
+        .min(vec2(COLUMN, HIGHEST));
     let scale = (largest.x / size.x.max(1.0)).min(largest.y / size.y.max(1.0));
     // A very narrow or flat graph is stretched, so that it can be clicked.
     let scale = vec2(
@@ -39,10 +63,9 @@ pub(super) fn show(ui: &Ui, camera: &mut Camera, scene: &Scene, hooked: &Hooked,
         (largest.y / size.y.max(1.0)).min(2.0 * scale),
     );
     let inner = (size * scale).max(vec2(24.0, 24.0));
-    let frame = Rect::from_min_size(
-        canvas.right_bottom() - inner - vec2(22.0, 22.0 + LEGEND),
-        inner + vec2(12.0, 12.0),
-    );
+    let outer = inner + vec2(12.0, 12.0);
+    let left = column.center().x - outer.x / 2.0;
+    let frame = Rect::from_min_size(pos2(left, column.top() + MARGIN), outer);
     let response = ui.interact(frame, Id::unique("minimap"), Sense::click_and_drag());
     let response = widgets::named(response, Role::Canvas, "Minimap");
     let painter = ui.painter().with_clip_rect(frame.intersect(ui.clip_rect()));

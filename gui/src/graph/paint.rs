@@ -129,7 +129,8 @@ impl Canvas<'_> {
             let hits = self
                 .heat
                 .and_then(|heat| Some((heat, heat.edge(&scene.cfg, edge)?)));
-            let heat = hits.map_or(0.0, |(heat, hits)| 4.0 * heat.share(hits));
+            let share = hits.map_or(0.0, |(heat, hits)| heat.share(hits));
+            let heat = 4.0 * share;
             let passed = path.is_some_and(|path| {
                 path.blocks
                     .windows(2)
@@ -140,18 +141,20 @@ impl Canvas<'_> {
             } else if Some(edge.from) == focus || Some(edge.to) == focus {
                 strong.push((route, *look, 2.4 + heat));
             } else {
-                self.edge(route, *look, 1.3 + heat);
+                // From afar, edges are fainter than blocks; those that were taken often are not.
+                let near = (2.0 * self.camera.zoom).clamp(0.3, 1.0);
+                self.edge(route, *look, 1.3 * near + heat, near.max(share));
             }
         }
         for (route, look, width) in strong {
-            self.edge(route, look, width);
+            self.edge(route, look, width, 1.0);
         }
         for route in way {
             self.line(route, self.tokens.accent, 3.4, false);
         }
     }
 
-    fn edge(&self, route: &Route, look: EdgeLook, width: f32) {
+    fn edge(&self, route: &Route, look: EdgeLook, width: f32, strength: f32) {
         let color = match look {
             _ if route.back => self.tokens.edge_back,
             EdgeLook::True => self.tokens.edge_true,
@@ -159,13 +162,14 @@ impl Canvas<'_> {
             EdgeLook::Jump => self.tokens.edge_jump,
             EdgeLook::Rare => self.tokens.edge_rare,
         };
+        let color = color.gamma_multiply(strength);
         self.line(route, color, width, look == EdgeLook::Rare);
     }
 
     /// Draws an edge with its arrow.
     fn line(&self, route: &Route, color: Color32, width: f32, dashed: bool) {
         let zoom = self.camera.zoom;
-        let stroke = Stroke::new((width * zoom.sqrt()).clamp(0.7, 6.0), color);
+        let stroke = Stroke::new((width * zoom.sqrt()).clamp(0.5, 6.0), color);
         let points: Vec<Pos2> = route
             .points
             .iter()

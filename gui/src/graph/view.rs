@@ -139,6 +139,7 @@ pub fn show(
     let Some(scene) = graph.scene.clone() else {
         return;
     };
+    let (rect, column) = minimap::split(legend::show(ui, rect));
     if graph.canvas != rect.size() && graph.canvas != Vec2::ZERO {
         // The centre of the view stays fixed when the pane is resized.
         graph.camera.origin += (rect.size() - graph.canvas) / 2.0;
@@ -230,8 +231,9 @@ pub fn show(
     drop::show(ui, &canvas, &scene, &blocks, commands);
     // The inspector, which is drawn later, uses the hit counts.
     graph.heat = heat;
-    legend::show(ui, rect);
-    minimap::show(ui, &mut graph.camera, &scene, hooked, rect);
+    if let Some(column) = column {
+        minimap::show(ui, &mut graph.camera, &scene, hooked, (rect, column));
+    }
     find::show(ui, &mut graph.find, graph.selected, &scene, rect, commands);
 }
 
