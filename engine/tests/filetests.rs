@@ -409,6 +409,7 @@ fn described(image: &Image, plan: &Plan) -> String {
             Splice::Short(bounce) => format!("short jump to bounce {}", bounce.0),
             Splice::Tracer => "call by the function tracer".to_owned(),
             Splice::Trap => "int3".to_owned(),
+            Splice::Call => "call".to_owned(),
             other => format!("{other:?}"),
         };
         let at = symbol(image, site.displaced.start);

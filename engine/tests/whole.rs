@@ -14,7 +14,7 @@ mod kernel;
 use std::collections::BTreeMap;
 
 use gilk_engine::cfg::Cfg;
-use gilk_engine::placement::{Comparison, Site, Style, coverage, place};
+use gilk_engine::placement::{Comparison, Site, Splice, Style, coverage, place};
 use gilk_engine::plan::{Plan, plan, report::report};
 use gilk_engine::session::{Placement, Session};
 use gilk_engine::verify::verify;
@@ -114,7 +114,8 @@ fn moved_calls(cfg: &Cfg, plan: &Plan) -> Vec<Addr> {
     let copied = plan.sites.iter().flat_map(|site| {
         let continuations = site.continuations.iter();
         let mut spans: Vec<Span> = continuations.map(|one| one.copied).collect();
-        spans.push(site.displaced);
+        // A call of the patch over a call is no moved one: its return address is the processor's.
+        spans.extend((site.splice != Splice::Call).then_some(site.displaced));
         spans.sort_unstable();
         spans.dedup();
         spans

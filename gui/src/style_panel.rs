@@ -72,9 +72,12 @@ fn taken(state: &State, scene: &Scene) -> &'static str {
         .map_or("not planned", |one| one.style.name())
 }
 
+/// Calls that patches execute, each some 55 jumps; a line only where there are any.
+const MOVED_CALLS: &str = "moved calls";
+
 fn costs(ui: &mut Ui, compared: &Comparison) {
     type Line = (&'static str, fn(&StyleCost) -> String);
-    const LINES: [Line; 7] = [
+    const LINES: [Line; 8] = [
         ("jumps per call", |cost| format!("{:.1}", cost.jumps)),
         ("splices", |cost| cost.sites.to_string()),
         ("bounces", |cost| cost.bounces.to_string()),
@@ -82,6 +85,7 @@ fn costs(ui: &mut Ui, compared: &Comparison) {
         ("bytes copied", |cost| widgets::grouped(cost.copied)),
         ("points", |cost| cost.points.to_string()),
         ("waits", |cost| cost.waits.to_string()),
+        (MOVED_CALLS, |cost| cost.moved_calls.to_string()),
     ];
     let tokens = Tokens::of(ui);
     Grid::new("styles")
@@ -93,7 +97,10 @@ fn costs(ui: &mut Ui, compared: &Comparison) {
                 ui.label(RichText::new(words).small().color(tokens.weak));
             }
             ui.end_row();
-            for (name, value) in LINES {
+            let whole = compared.whole.as_ref();
+            let moves = compared.in_place.moved_calls + whole.map_or(0, |whole| whole.moved_calls);
+            let lines = LINES.into_iter();
+            for (name, value) in lines.filter(|line| line.0 != MOVED_CALLS || moves > 0) {
                 widgets::caption(ui, name);
                 let in_place = value(&compared.in_place);
                 let whole = compared

@@ -135,7 +135,8 @@ static enum ilk_reason ilk_connect(struct ilk_job *jobs, u32 count, u32 *at)
 		if (jobs[*at].action == ILK_REMOVE && site->on)
 			site->on->leaving++;
 		if (jobs[*at].action != ILK_INSTALL || poke->kind == ILK_TRAP ||
-		    poke->kind == ILK_TRACER || poke->kind == ILK_JUMP || !on)
+		    poke->kind == ILK_TRACER || poke->kind == ILK_JUMP ||
+		    poke->kind == ILK_CALL || !on)
 			continue;
 		site->on = ilk_site_find(on, on);
 		if (!site->on || site->on->addr != on || site->on->kind == ILK_TRACER ||

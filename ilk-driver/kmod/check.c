@@ -104,7 +104,8 @@ void ilk_check_exit(void)
  */
 static u8 ilk_branch_span(const struct ilk_poke *poke)
 {
-	u8 opcode = poke->kind == ILK_SHORT ? JMP8_INSN_OPCODE : JMP32_INSN_OPCODE;
+	u8 opcode = poke->kind == ILK_SHORT ? JMP8_INSN_OPCODE :
+		    poke->kind == ILK_CALL ? CALL_INSN_OPCODE : JMP32_INSN_OPCODE;
 	u32 readable = ilk_readable(poke->addr);
 	u8 bytes[MAX_INSN_SIZE];
 	struct insn insn;
@@ -155,6 +156,7 @@ enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span)
 		[ILK_BOUNCE] = { ILK_JMP, ILK_JMP, false },
 		[ILK_TRAP] = { 1, 1, false },
 		[ILK_TRACER] = { 0, 0, false },
+		[ILK_CALL] = { CALL_INSN_SIZE, CALL_INSN_SIZE, false },
 	};
 	const struct ilk_poke *poke = job->poke;
 	struct ilk_site *site;
@@ -164,6 +166,9 @@ enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span)
 	    poke->len > kinds[poke->kind].most || poke->reserved ||
 	    poke->flags & ~(ILK_POKE_MULTI | ILK_POKE_REMOVE) ||
 	    (poke->flags & ILK_POKE_MULTI && !kinds[poke->kind].multi))
+		return ILK_BAD_REQUEST;
+	/* Only over another call is the return address that it pushes the original one. */
+	if (poke->kind == ILK_CALL && poke->expect[0] != CALL_INSN_OPCODE)
 		return ILK_BAD_REQUEST;
 	if (poke->addr >= (unsigned long)ilk_sym.etext - 2 * MAX_INSN_SIZE && ilk_is_core(poke->addr))
 		return ILK_NOT_TEXT;

@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 8u
+#define ILK_ABI_VERSION 9u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
 #define ILK_MAX_PUSHED 4096u
 #define ILK_MAX_FAULTS 65536u	/* instructions of the arena that may fault, including the module's own */
@@ -146,6 +146,7 @@ enum ilk_kind {
 	ILK_BOUNCE,	/* jmp rel32 in bytes that no thread executes */
 	ILK_TRAP,	/* a permanent int3 */
 	ILK_TRACER,	/* no write: the kernel's function tracer, called at `addr`, branches to the patch */
+	ILK_CALL,	/* call rel32 over a call rel32: the patch has the return address on the stack */
 	ILK_KINDS
 };
 
@@ -163,7 +164,7 @@ enum ilk_kind {
  *             install expected. `detour`, `target` and `host` are ignored.
  *
  * `len` is 5 for ILK_JUMP (3 or 4 where the text completes it), 2 for ILK_SHORT, 5 for ILK_BOUNCE,
- * 1 for ILK_TRAP, 0 for ILK_TRACER. The `target` of an ILK_SHORT is its bounce, that of every other
+ * 1 for ILK_TRAP, 0 for ILK_TRACER, 5 for ILK_CALL, which never has ILK_POKE_MULTI. The `target` of an ILK_SHORT is its bounce, that of every other
  * kind is code in the arena. The `host` of an ILK_BOUNCE is the splice that keeps threads out of
  * its bytes, 0 if they are padding. A bounce must be installed before its users and removed after
  * them, and a host before and after its bounces: by other batches, or in the same batch by a lower

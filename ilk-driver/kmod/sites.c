@@ -85,6 +85,9 @@ static notrace int ilk_die(struct notifier_block *block, unsigned long event, vo
 	site = ilk_site_find(regs->ip - 1, regs->ip - 1);
 	if (!site || site->addr != regs->ip - 1)
 		return NOTIFY_DONE;
+	/* The int3 of another one than text_poke(): the thread executes the call all the same. */
+	if (site->kind == ILK_CALL)
+		int3_emulate_push(regs, site->addr + CALL_INSN_SIZE);
 	regs->ip = READ_ONCE(site->detour);
 	return NOTIFY_STOP;
 }
@@ -113,14 +116,17 @@ void ilk_text_unlock(void)
 }
 
 /*
- * Queues a write. A thread that reaches the bytes during the write continues at the detour. Fast
- * when called in order of addresses.
+ * Queues a write. A thread that reaches the bytes during the write continues at the detour, as by
+ * the instruction of the splice: poke_int3_handler() emulates a call with its push. Fast when
+ * called in order of addresses.
  */
 void ilk_site_poke(const struct ilk_site *site, const u8 *bytes, u32 len)
 {
-	/* The kernel computes the target of an emulated jmp from the end of the write. */
+	/* The kernel computes the target of an emulated branch from the end of the write. */
 	s32 displacement = (s32)(site->detour - site->addr - len);
-	u8 emulate[MAX_INSN_SIZE] = { JMP32_INSN_OPCODE };
+	u8 emulate[MAX_INSN_SIZE] = {
+		site->kind == ILK_CALL ? CALL_INSN_OPCODE : JMP32_INSN_OPCODE
+	};
 
 	memcpy(emulate + 1, &displacement, sizeof(displacement));
 	ilk_call(ilk_sym.text_poke_queue, site->addr, (unsigned long)bytes, len,
@@ -209,7 +215,7 @@ static void ilk_clear_all(const struct module *going)
 	if (ilk_clear_kinds(BIT(ILK_SHORT), going))
 		ilk_wait_for_tasks();
 	ilk_clear_kinds(BIT(ILK_BOUNCE), going);
-	ilk_clear_kinds(BIT(ILK_JUMP) | BIT(ILK_TRAP) | BIT(ILK_TRACER), going);
+	ilk_clear_kinds(BIT(ILK_JUMP) | BIT(ILK_TRAP) | BIT(ILK_TRACER) | BIT(ILK_CALL), going);
 }
 
 /* Removes every splice in the text of an unloading module. */

@@ -7,6 +7,9 @@ use crate::Addr;
 /// `int3`: stops a processor that speculates past the end of a path.
 pub(crate) const INT3: u8 = 0xcc;
 
+/// Opcode of `call rel32`.
+pub(crate) const CALL: u8 = 0xe8;
+
 /// The recommended nops of one to nine bytes (Intel SDM 2B, NOP).
 pub(crate) const NOPS: [&[u8]; 9] = [
     &[0x90],
@@ -29,6 +32,12 @@ pub(crate) fn rel32(end: Addr, target: Addr) -> Option<[u8; 4]> {
 pub(crate) fn jump(at: Addr, target: Addr) -> Option<[u8; 5]> {
     let [a, b, c, d] = rel32(at.add(5), target)?;
     Some([0xe9, a, b, c, d])
+}
+
+/// `call rel32` at `at`.
+pub(crate) fn call(at: Addr, target: Addr) -> Option<[u8; 5]> {
+    let [a, b, c, d] = rel32(at.add(5), target)?;
+    Some([CALL, a, b, c, d])
 }
 
 /// `[base + displacement]`.

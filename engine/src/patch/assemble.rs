@@ -7,7 +7,7 @@ use super::instrument::{Lost, emit, emit_lost};
 use super::registers::Registers;
 use super::{Code, Hooked, PieceKind};
 use crate::code::{Decided, Decision, Transfer, Why};
-use crate::isa::relocate::{emulate, relocate};
+use crate::isa::relocate::{called, emulate, relocate};
 use crate::layout::RuntimeLayout;
 use crate::liveness::Live;
 use crate::placement::{InsnEdge, Point, Site};
@@ -83,7 +83,7 @@ impl<'a> Assembler<'a> {
         hooks: &Hooks<'_>,
         live: &dyn Fn(Point) -> Live,
     ) -> Result<Code, Refusal> {
-        self.emitter.begin(at);
+        self.emitter.begin(at, site.splice.pushes());
         let work = Work {
             originals: self.originals,
             layout: self.layout,
@@ -146,6 +146,11 @@ impl Work<'_> {
                 from: displaced.start,
                 to: displaced.end,
             })
+        } else if self.site.splice.pushes() > 0 {
+            let call = self.originals.bytes(displaced).unwrap_or_default();
+            let jump = called(call, displaced.start, self.e.here())?;
+            self.e.relocated(&jump, |_| false);
+            None
         } else {
             self.copy(displaced, true)?
         };
@@ -230,7 +235,8 @@ impl Work<'_> {
         } else {
             (self.live)(point)
         };
-        let registers = Registers::choose(instruments, live, self.layout);
+        let entered = self.e.frame().1;
+        let registers = Registers::choose(instruments, live, self.layout, entered);
         for &register in &registers.saved {
             self.e.push(Instruction::with1(Op::Push_r64, register));
         }

@@ -60,14 +60,14 @@ impl Emitter {
         }
     }
 
-    /// Begins a patch at `at`, whatever became of the one before.
-    pub(super) fn begin(&mut self, at: Addr) {
+    /// Begins a patch at `at`, which is entered with so many bytes pushed, whatever became of the one before.
+    pub(super) fn begin(&mut self, at: Addr, pushed: u32) {
         self.at = at;
         self.bytes.clear();
         self.pieces.clear();
         self.rows.clear();
         self.faults.clear();
-        self.pushed = 0;
+        self.pushed = pushed;
         self.started = 0;
         self.executed = 0;
         self.usual = true;

@@ -37,14 +37,21 @@ pub(super) struct Registers {
     pub(super) saved: Vec<Register>,
     /// True if the flags are pushed, after the registers.
     pub(super) flags: bool,
+    /// Bytes that are pushed before all saves.
+    entered: u32,
 }
 
 impl Registers {
     /// The most registers to work in.
     pub(super) const MOST_WORK: usize = PREFERRED.len() - 3;
 
-    /// Chooses for `hooked`, all at one hook where `live` is live.
-    pub(super) fn choose(hooked: &[Hooked<'_>], live: Live, layout: &RuntimeLayout) -> Self {
+    /// Chooses for `hooked`, all at one hook where `live` is live and `entered` bytes are pushed.
+    pub(super) fn choose(
+        hooked: &[Hooked<'_>],
+        live: Live,
+        layout: &RuntimeLayout,
+        entered: u32,
+    ) -> Self {
         let needs = hooked.iter().map(|hooked| needs(hooked, layout));
         let needs = needs.fold(Demand::default(), Demand::with);
         let read = hooked.iter().fold(RegisterSet::EMPTY, |read, hooked| {
@@ -89,6 +96,7 @@ impl Registers {
             work,
             saved,
             flags: live.flags && !hooked.is_empty(),
+            entered,
         }
     }
 
@@ -97,9 +105,10 @@ impl Registers {
         self.work.get(number).copied().unwrap_or(Register::None)
     }
 
-    /// Returns the bytes pushed after all saves.
+    /// Returns the bytes pushed after all saves, from the stack pointer of the code at the hook.
     pub(super) fn pushed(&self) -> i64 {
-        i64::try_from((self.saved.len() + usize::from(self.flags)) * 8).unwrap_or(0)
+        let saved = (self.saved.len() + usize::from(self.flags)) * 8;
+        i64::from(self.entered) + i64::try_from(saved).unwrap_or(0)
     }
 
     /// Returns the offset of the saved value of `register` from the stack pointer after all saves.

@@ -6,6 +6,7 @@ use super::body::Body;
 use super::cover::Requirements;
 use super::draft::Draft;
 use super::ids::{DraftId, InsnId, InsnRange};
+use super::splice::SpliceForm;
 use crate::ids::{Id, Ids};
 
 /// An edge, and the instructions that are copied after it.
@@ -47,8 +48,9 @@ impl Continuations {
     /// Follows every patch as far as `requirements` demand, and after `ends`: edges, each with the end of the
     /// row that is copied after it. Drafts are in order of address.
     ///
-    /// A call that no site displaces is not copied: the patch branches to it, and its execution keeps the
-    /// processor's stack of return addresses balanced.
+    /// A call that no site displaces, or whose site is a call again, is not copied: the patch branches to it, and its
+    /// execution keeps the processor's stack of return addresses balanced. Only control that is diverted around
+    /// such a site executes a copy.
     pub(super) fn of(
         body: &Body<'_>,
         requirements: &Requirements,
@@ -162,11 +164,18 @@ fn edges(
         position.and_then(|position| rows.get(position)).copied()
     };
     let mut edges: BTreeMap<InsnId, Vec<CopyRun>> = BTreeMap::new();
-    let mut add = |from: InsnId, mut copied: InsnRange| {
-        let (to, last) = (copied.first, copied.last());
-        if body.is_call(last) && displacing(drafts, last).is_none() {
-            copied.end = last;
+    let is_called = |at: InsnId| {
+        let site = displacing(drafts, at);
+        body.is_call(at) && site.is_none_or(|site| drafts[site].form == SpliceForm::Call)
+    };
+    let up_to_call = |mut copied: InsnRange| {
+        if is_called(copied.last()) {
+            copied.end = copied.last();
         }
+        copied
+    };
+    let mut add = |from: InsnId, copied: InsnRange| {
+        let to = copied.first;
         if copied.is_empty() {
             return;
         }
@@ -177,14 +186,14 @@ fn edges(
         }
     };
     for &(from, to) in &requirements.continued {
-        add(from, row(to).unwrap_or(InsnRange::one(to)));
+        add(from, up_to_call(row(to).unwrap_or(InsnRange::one(to))));
     }
     for &(from, copied) in ends {
-        add(from, copied);
+        add(from, up_to_call(copied));
     }
     for &(from, to) in &requirements.diverted {
         let site = beginning_at(drafts, to).map(|site| drafts[site].range);
-        add(from, site.unwrap_or(InsnRange::one(to)));
+        add(from, site.unwrap_or_else(|| up_to_call(InsnRange::one(to))));
     }
     edges
 }

@@ -4,6 +4,8 @@ use super::body::{Body, Segment};
 use super::ids::{InsnId, InsnRange};
 use super::splice::SPLICE_BYTES;
 use super::splice::SpliceForm;
+use super::tactic::{Tactic, Tactics};
+use super::tactics::call_splice;
 use crate::{Addr, Span};
 
 /// Instructions that one splice displaces.
@@ -69,15 +71,38 @@ pub(super) fn form_of(body: &Body<'_>, segment: Segment) -> Option<SpliceForm> {
         .find(|form| form.bytes() <= capacity)
 }
 
-/// The sites of a segment that copy `points`, sorted instructions of it: each begins at a point where it
-/// can, and one serves several points where sites would overlap.
-pub(super) fn sites(body: &Body<'_>, segment: Segment, points: &[InsnId]) -> Vec<Draft> {
-    if let Some((before, last)) = before_call(body, segment) {
+/// The sites of a segment for `points`, sorted instructions of it: each begins at a point where it can, and one
+/// serves several points where sites would overlap. The call that ends a segment has a site of its own, unless
+/// the site before it extends to the call, so that the patch branches there.
+pub(super) fn sites(
+    body: &Body<'_>,
+    segment: Segment,
+    points: &[InsnId],
+    tactics: Tactics,
+) -> Vec<Draft> {
+    let call = points.last().filter(|&&last| last == segment.range.last());
+    let call = call.filter(|_| tactics.has(Tactic::CallSplice));
+    let call = call.and_then(|&last| call_splice::site(body, last));
+    if let (Some(call), [_]) = (call, points) {
+        return vec![call];
+    }
+    let Some((before, last)) = before_call(body, segment) else {
+        return sites_in(body, segment, points);
+    };
+    let Some(call) = call else {
         let mut points: Vec<InsnId> = points.iter().map(|&at| at.min(last)).collect();
         points.dedup();
         return sites_in(body, before, &points);
+    };
+    let inside = points.partition_point(|&at| at < before.range.end);
+    let mut sites = sites_in(body, before, points.get(..inside).unwrap_or_default());
+    if sites
+        .last()
+        .is_none_or(|site| site.range.end < before.range.end)
+    {
+        sites.push(call);
     }
-    sites_in(body, segment, points)
+    sites
 }
 
 /// The instructions of a segment before the call that ends it, and the last of them, if a splice fits there: then

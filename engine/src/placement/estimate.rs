@@ -16,6 +16,9 @@ pub(super) const LOOP: f64 = 8.0;
 pub(super) const TRACER: f64 = 20.0;
 /// Jumps that take as long as an `int3`.
 pub(super) const TRAP: f64 = 200.0;
+/// Jumps that take as long as a moved call: a push and a jump leave the processor's stack of return addresses one
+/// short, so that every outer return mispredicts.
+pub(super) const MOVED: f64 = 55.0;
 
 /// Expected jumps on one pass between the original code and the patches of a function's sites.
 pub(super) fn jumps(part: &ProblemPart<'_>) -> f64 {
@@ -30,7 +33,7 @@ pub(super) fn jumps(part: &ProblemPart<'_>) -> f64 {
     };
     let into = part.drafts.values().iter().map(|draft| {
         let jumps = match draft.form {
-            SpliceForm::Jump => 1.0,
+            SpliceForm::Jump | SpliceForm::Call => 1.0,
             SpliceForm::Short => 2.0,
             SpliceForm::Tracer => TRACER,
             SpliceForm::Trap => TRAP,
@@ -38,8 +41,21 @@ pub(super) fn jumps(part: &ProblemPart<'_>) -> f64 {
         jumps * estimate.arrivals(draft)
     });
     let insns = part.body.insns().iter();
-    let out = insns.filter_map(|at| estimate.leaves(at));
-    into.sum::<f64>() + out.sum::<f64>()
+    let out = insns.clone().filter_map(|at| estimate.leaves(at));
+    let calls = insns.filter(|&at| part.body.is_call(at));
+    let moved = calls.map(|at| MOVED * estimate.moved(at));
+    into.sum::<f64>() + out.sum::<f64>() + moved.sum::<f64>()
+}
+
+/// Number of calls in patches, each as often as it is copied.
+pub(super) fn moved_calls(part: &ProblemPart<'_>) -> usize {
+    let drafts = part.drafts.values().iter();
+    let drafts = drafts.filter(|draft| draft.form != SpliceForm::Call);
+    let displaced = drafts.filter(|draft| part.body.is_call(draft.range.last()));
+    let insns = part.body.insns().iter();
+    let calls = insns.filter(|&at| part.body.is_call(at));
+    let copied = calls.map(|at| part.continuations.copying(at).count());
+    displaced.count() + copied.sum::<usize>()
 }
 
 /// State of a block in Tarjan's algorithm.
@@ -160,6 +176,27 @@ impl Estimate<'_, '_> {
         let sources = sources.iter().filter(|&&from| !self.continues(from, at));
         let edges = sources.map(|&from| self.edge(body.block_of(from), block));
         f64::from(u8::from(from_elsewhere)) + edges.sum::<f64>()
+    }
+
+    /// Expected executions of a call by patches that push its return address.
+    fn moved(&self, at: InsnId) -> f64 {
+        let (body, drafts) = (self.body, &self.part.drafts);
+        let block = body.block_of(at);
+        let site = displacing(drafts, at);
+        if site.is_some_and(|site| drafts[site].form != SpliceForm::Call) {
+            return self.weights[block];
+        }
+        if self.part.continuations.copying(at).next().is_none() {
+            return 0.0;
+        }
+        if !body.begins_block(at) {
+            return self.weights[block];
+        }
+        let sources = body.sources(block);
+        let sources = sources.iter().filter(|&&from| self.continues(from, at));
+        sources
+            .map(|&from| self.edge(body.block_of(from), block))
+            .sum()
     }
 
     /// Expected exits of patches by a jump after the instruction; `None` if none has a copy of it.

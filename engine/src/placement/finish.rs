@@ -278,10 +278,17 @@ fn reached(
     points.dedup();
     needs.sort_unstable();
     needs.dedup();
-    for &site in points.iter().map(|(site, _)| site).chain(&needs) {
+    let form = |site: SiteIndex| {
         let (_, _, draft) = numbers.order[site];
-        let required = match part.drafts[draft].form {
-            SpliceForm::Jump => None,
+        part.drafts[draft].form
+    };
+    let mut sites = points.iter().map(|&(site, _)| site);
+    if tactic == Tactic::DirectSplice && sites.all(|site| form(site) == SpliceForm::Call) {
+        tactic = Tactic::CallSplice;
+    }
+    for &site in points.iter().map(|(site, _)| site).chain(&needs) {
+        let required = match form(site) {
+            SpliceForm::Jump | SpliceForm::Call => None,
             SpliceForm::Short => bounces[site].map(|(_, tactic)| tactic),
             SpliceForm::Tracer => Some(Tactic::Tracer),
             SpliceForm::Trap => Some(Tactic::Trap),

@@ -199,7 +199,8 @@ impl<'a> ProblemPart<'a> {
             if self.available.closed[index] {
                 drafts.extend(trap::site(inside));
             } else {
-                let mut sites = draft::sites(body, segment, inside);
+                let tactics = self.available.tactics;
+                let mut sites = draft::sites(body, segment, inside, tactics);
                 if self.available.merged.binary_search(&index).is_ok() {
                     merge(segment, &mut sites);
                 }
@@ -267,13 +268,17 @@ impl<'a> ProblemPart<'a> {
     }
 }
 
-/// One site instead of those of a segment, whose splice leaves bytes for slots.
+/// One site instead of those of a segment, whose splice leaves bytes for slots. A call at its end stays.
 fn merge(segment: Segment, sites: &mut Vec<Draft>) {
     if let (Some(first), Some(last)) = (sites.first(), sites.last())
         && first.form == SpliceForm::Jump
     {
+        let end = match last.form {
+            SpliceForm::Call => last.range.first,
+            _ => last.range.end,
+        };
         let range = InsnRange {
-            end: last.range.end,
+            end,
             ..segment.range
         };
         *sites = vec![Draft::new(SpliceForm::Jump, range)];

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bytes::PokeBytes;
 use super::ids::BounceIndex;
-use crate::isa::encode::{INT3, jump};
+use crate::isa::encode::{INT3, call, jump};
 use crate::{Addr, Span};
 
 /// Bytes of a splice that reaches any patch: `jmp rel32`. A bounce is one too.
@@ -31,6 +31,9 @@ pub enum Splice {
     Tracer,
     /// `int3`; the driver's handler branches to the patch.
     Trap,
+    /// `call rel32` to the patch, over a `call rel32`: the patch has the original return address on the stack, and
+    /// ends with a jump to the callee.
+    Call,
 }
 
 /// A splice before its bounce is assigned.
@@ -44,13 +47,15 @@ pub(super) enum SpliceForm {
     Tracer,
     /// As [`Splice::Trap`].
     Trap,
+    /// As [`Splice::Call`].
+    Call,
 }
 
 impl SpliceForm {
     /// Returns how many bytes are written at the site.
     pub(super) const fn bytes(self) -> u64 {
         match self {
-            Self::Jump => SPLICE_BYTES,
+            Self::Jump | Self::Call => SPLICE_BYTES,
             Self::Short => SHORT_SPLICE_BYTES,
             Self::Tracer => 0,
             Self::Trap => 1,
@@ -64,6 +69,7 @@ impl SpliceForm {
             Self::Short => Splice::Short(bounce?),
             Self::Tracer => Splice::Tracer,
             Self::Trap => Splice::Trap,
+            Self::Call => Splice::Call,
         })
     }
 }
@@ -75,6 +81,7 @@ impl Splice {
             Self::Short(_) => SpliceForm::Short,
             Self::Tracer => SpliceForm::Tracer,
             Self::Trap => SpliceForm::Trap,
+            Self::Call => SpliceForm::Call,
         }
     }
 
@@ -89,7 +96,7 @@ impl Splice {
     pub const fn bounce(self) -> Option<BounceIndex> {
         match self {
             Self::Short(bounce) => Some(bounce),
-            Self::Jump | Self::Tracer | Self::Trap => None,
+            Self::Jump | Self::Tracer | Self::Trap | Self::Call => None,
         }
     }
 
@@ -105,6 +112,7 @@ impl Splice {
             }
             Self::Tracer => Some(PokeBytes::default()),
             Self::Trap => PokeBytes::new(&[INT3]),
+            Self::Call => PokeBytes::new(&call(at, to)?),
         }
     }
 
@@ -132,6 +140,11 @@ impl Splice {
         !matches!(self, Self::Tracer)
     }
 
+    /// Bytes that the splice itself has pushed when control enters the patch.
+    pub(crate) const fn pushes(self) -> u32 {
+        if matches!(self, Self::Call) { 8 } else { 0 }
+    }
+
     /// The address of the original code for which control enters the patch.
     pub(crate) const fn entered(self, displaced: Span) -> Addr {
         if self.displaces() {
@@ -149,6 +162,7 @@ impl Splice {
             Self::Short(_) => "short jump",
             Self::Tracer => "call by the function tracer",
             Self::Trap => "int3",
+            Self::Call => "call",
         }
     }
 }
@@ -182,10 +196,13 @@ mod tests {
             Splice::Short(BounceIndex(0)),
             Splice::Tracer,
             Splice::Trap,
+            Splice::Call,
         ] {
             let bytes = splice.encode(at, to).unwrap();
             assert_eq!(bytes.len() as u64, splice.bytes(), "{splice:?}");
         }
-        assert_eq!(Splice::Jump.encode(at, Addr(1 << 40)), None);
+        for far in [Splice::Jump, Splice::Call] {
+            assert_eq!(far.encode(at, Addr(1 << 40)), None);
+        }
     }
 }

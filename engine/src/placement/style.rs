@@ -6,7 +6,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use super::body::Body;
-use super::estimate::{self, jumps};
+use super::estimate::{self, jumps, moved_calls};
 use super::finish::finish;
 use super::ids::PartId;
 use super::options::{bodies, goal};
@@ -73,10 +73,13 @@ pub struct StyleCost {
     pub points: u32,
     /// Number of splices over more than one instruction, which require quiescence.
     pub waits: u32,
+    /// Number of calls in patches, each as often as it is copied: there it is a push of the return address and a jump,
+    /// and every outer return mispredicts.
+    pub moved_calls: u32,
     /// Jumps between the original code and patches, beyond the program's own, expected on one pass through the
     /// function. A static estimate: a block executes once, or [`StyleCost::LOOP`] times in a loop, and takes
     /// its edges equally often. A splice with a bounce is two jumps, the function tracer's call is
-    /// [`StyleCost::TRACER`], and an `int3` [`StyleCost::TRAP`].
+    /// [`StyleCost::TRACER`], an `int3` [`StyleCost::TRAP`], and a moved call [`StyleCost::MOVED`].
     pub jumps: f64,
 }
 
@@ -87,6 +90,8 @@ impl StyleCost {
     pub const TRACER: f64 = estimate::TRACER;
     /// Jumps that take as long as an `int3`.
     pub const TRAP: f64 = estimate::TRAP;
+    /// Jumps that take as long as a call that a patch executes.
+    pub const MOVED: f64 = estimate::MOVED;
 
     const NOTHING: Self = Self {
         reached: 0,
@@ -97,6 +102,7 @@ impl StyleCost {
         copied: 0,
         points: 0,
         waits: 0,
+        moved_calls: 0,
         jumps: 0.0,
     };
 
@@ -125,6 +131,7 @@ impl StyleCost {
             copied: copied.sum(),
             points: count(reached().map(|hook| hook.points.len()).sum()),
             waits: count(sites.iter().filter(|site| site.overwritten > 1).count()),
+            moved_calls: count(problem.parts.values().iter().map(moved_calls).sum()),
             jumps: problem.parts.values().iter().map(jumps).sum(),
         }
     }
@@ -154,6 +161,10 @@ impl fmt::Display for StyleCost {
             self.waits,
             plural(self.waits)
         )?;
+        if self.moved_calls > 0 {
+            let moved = self.moved_calls;
+            write!(f, ", {moved} moved call{}", plural(moved))?;
+        }
         if self.traps > 0 {
             write!(f, ", {} hook{} by int3", self.traps, plural(self.traps))?;
         }

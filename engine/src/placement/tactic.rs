@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Tactic {
+    /// A call of the patch over the hook's own call: one instruction over one, and no jump back.
+    CallSplice,
     /// A splice over the hook's own instructions.
     DirectSplice,
     /// A splice before them, in the same segment: the instructions between are relocated too, or one patch
@@ -39,7 +41,8 @@ pub enum Tactic {
 
 impl Tactic {
     /// All tactics, in order of cost.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
+        Self::CallSplice,
         Self::DirectSplice,
         Self::BlockRelocation,
         Self::Padding,
@@ -57,6 +60,7 @@ impl Tactic {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::CallSplice => "call splice",
             Self::DirectSplice => "direct splice",
             Self::BlockRelocation => "block relocation",
             Self::Padding => "padding",

@@ -121,7 +121,7 @@ pub(crate) fn cost_steps(
         return (0, "");
     };
     let steps = match choice.tactic {
-        Tactic::DirectSplice | Tactic::BlockRelocation => 0,
+        Tactic::CallSplice | Tactic::DirectSplice | Tactic::BlockRelocation => 0,
         Tactic::Trap => 3,
         tactic if tactic < Tactic::WholeFunction => 1,
         _ => 2,

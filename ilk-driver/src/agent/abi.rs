@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 /// Version of the mirrored header.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;
 /// Limit on the pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
 /// Limit on the bytes of one poke.
@@ -25,6 +25,8 @@ pub const KIND_BOUNCE: u8 = 2;
 pub const KIND_TRAP: u8 = 3;
 /// A call by the function tracer.
 pub const KIND_TRACER: u8 = 4;
+/// `call rel32` over a `call rel32`: the patch has the return address on the stack.
+pub const KIND_CALL: u8 = 5;
 
 /// `struct ilk_info`.
 #[repr(C)]
@@ -441,7 +443,7 @@ mod tests {
         value!(
             ABI_VERSION "ILK_ABI_VERSION", MAX_POKES "ILK_MAX_POKES", POKE_MAX "ILK_POKE_MAX",
             KIND_JUMP "ILK_JUMP", KIND_SHORT "ILK_SHORT", KIND_BOUNCE "ILK_BOUNCE", KIND_TRAP "ILK_TRAP",
-            KIND_TRACER "ILK_TRACER", IOC_BANK "ILK_IOC_BANK", POKE_MULTI "ILK_POKE_MULTI", POKE_REMOVE "ILK_POKE_REMOVE",
+            KIND_TRACER "ILK_TRACER", KIND_CALL "ILK_CALL", IOC_BANK "ILK_IOC_BANK", POKE_MULTI "ILK_POKE_MULTI", POKE_REMOVE "ILK_POKE_REMOVE",
             IOC_INFO "ILK_IOC_INFO", IOC_ARENA "ILK_IOC_ARENA", IOC_BATCH "ILK_IOC_BATCH", IOC_COUNTERS "ILK_IOC_COUNTERS",
             IOC_LOSSES "ILK_IOC_LOSSES", IOC_CONSUME "ILK_IOC_CONSUME", IOC_RESET "ILK_IOC_RESET",
             IOC_RINGS "ILK_IOC_RINGS", RINGS_OVERWRITE "ILK_RINGS_OVERWRITE", RINGS_OFF "ILK_RINGS_OFF"

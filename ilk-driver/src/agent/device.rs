@@ -410,6 +410,7 @@ fn raw_poke(poke: &Poke) -> abi::IlkPoke {
         SpliceKind::Bounce => abi::KIND_BOUNCE,
         SpliceKind::Trap => abi::KIND_TRAP,
         SpliceKind::Tracer => abi::KIND_TRACER,
+        SpliceKind::Call => abi::KIND_CALL,
     };
     abi::IlkPoke {
         addr: poke.address,

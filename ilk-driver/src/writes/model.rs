@@ -97,6 +97,8 @@ pub enum SpliceKind {
     Trap,
     /// No write: the kernel's function tracer calls the patch.
     Tracer,
+    /// `call rel32` over a `call rel32`: the patch has the return address on the stack.
+    Call,
 }
 
 /// A per-CPU word that is read periodically.

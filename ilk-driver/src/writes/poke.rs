@@ -59,6 +59,7 @@ fn branch(plan: &Plan, part: Part) -> Option<Branch> {
             Splice::Short(over) => (SpliceKind::Short, Some(bounce(plan, over)?.at), None),
             Splice::Trap => (SpliceKind::Trap, None, None),
             Splice::Tracer => (SpliceKind::Tracer, None, None),
+            Splice::Call => (SpliceKind::Call, None, None),
             _ => return None,
         },
         Part::Bounce(index) => match bounce(plan, index)?.slot {

@@ -92,9 +92,11 @@ struct site {
 	u8 length;	/* of the whole instructions that a jmp covers */
 	bool multi;
 	bool call;	/* the instruction is a call, which is emulated */
+	bool called;	/* and its splice is a call again */
 };
 bool site_at_entry(u64 function, struct site *site);
 size_t calls(struct site *sites, size_t most);
+u64 function_end(u64 address);
 size_t entries(struct site *sites, size_t most);
 /* Builds a site's code for the arena at `at`, which counts in counter `slot` of bank 0, or not if that is negative. */
 u32 patch(u8 *code, u64 at, const struct site *site, int slot);

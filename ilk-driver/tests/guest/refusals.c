@@ -122,6 +122,10 @@ static void fields(void)
 	REFUSED(poke = poke_of(ILK_SHORT, hot.address, 2, hot.address + 64, ILK_POKE_MULTI),
 		ILK_BAD_DETOUR);
 	REFUSED(poke = poke_of(ILK_TRACER, hot.address, 0, good.target, 0), ILK_TRACER_REFUSED);
+	/* A call over what is none, and one that would get an int3. */
+	REFUSED(poke = poke_of(ILK_CALL, hot.address, 5, good.target, 0), ILK_BAD_REQUEST);
+	REFUSED(poke = poke_of(ILK_CALL, hot.address, 5, good.target, ILK_POKE_MULTI),
+		ILK_BAD_REQUEST);
 	/* A bounce without its host. */
 	REFUSED(poke = poke_of(ILK_BOUNCE, hot.address + 64, 5, good.target, 0);
 		poke.host = hot.address, ILK_UNSUPPORTED);

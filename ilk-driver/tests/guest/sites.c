@@ -53,7 +53,7 @@ static u8 movable(const u8 *at)
 }
 
 /* Returns the end of the function that an address is in: the start of the next one. */
-static u64 function_end(u64 address)
+u64 function_end(u64 address)
 {
 	size_t low = 0, high = function_count;
 
@@ -193,8 +193,10 @@ u32 patch(u8 *code, u64 at, const struct site *site, int slot)
 		int32_t distance;
 
 		memcpy(&distance, original + 1, sizeof(distance));
-		*end++ = 0x68;	/* push */
-		end = put32(end, next);
+		if (!site->called) {
+			*end++ = 0x68;	/* push */
+			end = put32(end, next);
+		}
 		next += (u64)(int64_t)distance;
 	} else {
 		memcpy(end, original, site->length);
@@ -218,7 +220,7 @@ struct ilk_poke poke_of(u8 kind, u64 address, u8 length, u64 target, u8 flags)
 		poke.write[0] = 0xeb;
 		poke.write[1] = (u8)(target - (address + 2));
 	} else if (length) {
-		poke.write[0] = 0xe9;
+		poke.write[0] = kind == ILK_CALL ? 0xe8 : 0xe9;
 		put32(poke.write + 1, target - (address + 5));
 	}
 	return poke;
@@ -226,7 +228,8 @@ struct ilk_poke poke_of(u8 kind, u64 address, u8 length, u64 target, u8 flags)
 
 struct ilk_poke jump_to(const struct site *site, u64 target)
 {
-	return poke_of(ILK_JUMP, site->address, 5, target, site->multi ? ILK_POKE_MULTI : 0);
+	return poke_of(site->called ? ILK_CALL : ILK_JUMP, site->address, 5, target,
+		       site->multi ? ILK_POKE_MULTI : 0);
 }
 
 struct ilk_poke removal_of(const struct ilk_poke *poke)
@@ -275,7 +278,7 @@ size_t admitted(struct site *sites, size_t count)
 		if (kept && sites[kept - 1].address + 5 > sites[i].address)
 			continue;
 		/* With a wrong expectation, which is checked last. */
-		trial.expect[0] ^= 0xff;
+		trial.expect[1] ^= 0xff;
 		if (do_batch(&trial, 1) == ILK_MISMATCH)
 			sites[kept++] = sites[i];
 	}

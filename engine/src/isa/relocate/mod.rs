@@ -11,7 +11,7 @@ mod emulate;
 mod faulting;
 mod movable;
 
-use iced_x86::{ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction};
 
 use crate::isa::encode::{INT3, NOPS, rel32};
 use crate::unwind::Row;
@@ -92,6 +92,29 @@ pub fn relocate(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal>
         let mut writer = Writer { to, out: &mut done };
         writer.instruction(&instruction, original, &offsets)?;
     }
+    Ok(done)
+}
+
+/// The remainder at `to` of the call at `from`, once a call in its place has pushed its return address: a jump to the
+/// callee.
+///
+/// # Errors
+/// [`Rule::Unrelocatable`] if `code` is no direct call, [`Rule::OutOfReach`] as [`relocate`].
+pub fn called(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal> {
+    let instruction = Decoder::with_ip(64, code, from.0, DecoderOptions::NONE).decode();
+    if instruction.code() != Code::Call_rel32_64 || instruction.len() != code.len() {
+        let why = "its splice is a call, and it is not one";
+        return Err(Refusal::new(Rule::Unrelocatable, from, why));
+    }
+    let mut done = Relocated {
+        executed: 1,
+        ..Relocated::default()
+    };
+    done.row(from, 8);
+    let mut writer = Writer { to, out: &mut done };
+    let target = Addr(instruction.near_branch_target());
+    writer.near(&[0xe9], from, target)?;
+    writer.ends();
     Ok(done)
 }
 

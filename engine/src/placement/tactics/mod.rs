@@ -7,6 +7,7 @@
 
 pub(super) mod arrivals;
 pub(super) mod block_relocation;
+pub(super) mod call_splice;
 pub(super) mod direct_splice;
 pub(super) mod donor;
 pub(super) mod edges;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use iced_x86::Instruction;
+use iced_x86::{Code, Instruction};
 
 use super::choices::Choices;
 use crate::cfg::{Block, Cfg};
@@ -112,7 +112,10 @@ impl Builder<'_> {
                 start: at(&rest[0]),
                 end: next(&rest[count - 1]),
             };
+            let only = &rest[0];
+            let called = count == 1 && only.code() == Code::Call_rel32_64;
             let splice = match displaced.len() {
+                SPLICE_BYTES if called && self.random.once_in(2) => Some(Splice::Call),
                 _ if self.random.once_in(9) => Some(Splice::Trap),
                 SPLICE_BYTES.. if !self.random.once_in(4) => Some(Splice::Jump),
                 _ => None,

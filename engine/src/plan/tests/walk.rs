@@ -110,6 +110,8 @@ pub(super) struct Thread {
     last: Option<Addr>,
     /// Instruments run since.
     ids: Vec<InstrumentId>,
+    /// The return address that a splice has pushed.
+    pushed: Option<Addr>,
 }
 
 /// One instruction that both have run: before it, `ids` have.
@@ -128,6 +130,7 @@ impl Thread {
             now: start,
             last: None,
             ids: Vec::new(),
+            pushed: None,
         }
     }
 
@@ -166,9 +169,11 @@ impl Thread {
             let span = Span::new(self.now, is.len() as u64);
             let changed = world.text.range(span.start..span.end).next().is_some();
             if changed {
-                if is.mnemonic() != Mnemonic::Jmp || is.op0_kind() != OpKind::NearBranch64 {
+                let branches = matches!(is.mnemonic(), Mnemonic::Jmp | Mnemonic::Call);
+                if !branches || is.op0_kind() != OpKind::NearBranch64 {
                     return Err(format!("{self:?} runs {is} in broken text"));
                 }
+                self.pushed = (is.mnemonic() == Mnemonic::Call).then_some(next);
                 self.now = Addr(is.near_branch_target());
                 return Ok(None);
             }
@@ -239,6 +244,22 @@ impl Thread {
             // A return keeps its half of a cache line.
             self.now = next;
             return Ok(None);
+        }
+        if let Some(pushed) = self.pushed.take() {
+            let goes = is.mnemonic() == Mnemonic::Jmp
+                && is.near_branch_target() == original.near_branch_target();
+            if original.flow_control() != FlowControl::Call || pushed != following || !goes {
+                return Err(format!(
+                    "{self:?}: {is} with {pushed} pushed is not {original}"
+                ));
+            }
+            self.now = following;
+            return Ok(Some(self.ran(
+                world,
+                (false, following),
+                following,
+                original,
+            )));
         }
         if original.flow_control() == FlowControl::Call && is.mnemonic() == Mnemonic::Push {
             if is.immediate(0) != following.0 {

@@ -32,7 +32,8 @@ impl InstrumentMachine<'_> {
         self.program()?;
         let plain = instruction.memory_base() == Register::RSP
             && instruction.memory_index() == Register::None;
-        let pushed = u64::try_from(state.stack.len()).ok()?.checked_mul(8)?;
+        let words = u64::try_from(state.stack.len()).ok()?;
+        let pushed = words.checked_mul(8)?.checked_add(self.entered)?;
         let offset = instruction.memory_displacement64().wrapping_sub(pushed);
         let stack = self.values.atom(Atom::Stack);
         let offset = self.values.constant(offset);

@@ -36,6 +36,8 @@ pub(crate) struct BranchWay {
 /// Executes instrument code on symbolic values.
 pub(crate) struct InstrumentMachine<'a> {
     pub(crate) layout: &'a RuntimeLayout,
+    /// Bytes on the stack that the splice has pushed. They are not the patch's to read, write or pop.
+    pub(crate) entered: u64,
     pub(crate) values: SymValues,
     /// Keys of the table of storage, and the addresses of their entries.
     pub(crate) entries: Vec<(Key, SymValue)>,

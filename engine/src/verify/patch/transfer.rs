@@ -10,6 +10,7 @@ use super::state::AbstractState;
 use super::walk::Walk;
 use crate::Addr;
 use crate::code::{Decision, Transfer, Why};
+use crate::placement::Splice;
 use crate::verify::text::decoded::DecodedInsn;
 use crate::verify::text::effects::{Mask, names};
 use crate::verify::text::routine::Routine;
@@ -36,6 +37,15 @@ impl Walk<'_> {
         }
         if let Some(decision) = decision(self, routine, original)? {
             return self.emulated(instruction, state, original, copy, decision);
+        }
+        if original.is_call() && self.site.splice == Splice::Call {
+            // The splice has pushed the return address.
+            if !instruction.is_jmp_short_or_near() {
+                return Ok(false);
+            }
+            self.facts.calls.push(original.at());
+            self.called(instruction, original.instruction.near_branch_target())?;
+            return Ok(true);
         }
         if original.is_call() {
             if Some(original.end()) != pushed(instruction) {

@@ -13,6 +13,12 @@ use crate::verify::text::originals::OriginalCode;
 /// Number of rbp.
 const RBP: u8 = 5;
 
+/// Returns the bytes that the splice of a site pushes: a call pushes the original return address, since it is as long
+/// as the original (Intel SDM 2A, CALL).
+pub(crate) fn pushed_by(site: &Site) -> u64 {
+    if site.splice == Splice::Call { 8 } else { 0 }
+}
+
 /// Checks that the rows are in order, and that they exist only if the target uses them.
 pub(crate) fn order(layout: &RuntimeLayout, rows: &[Row]) -> Result<(), Reason> {
     if !rows.is_sorted_by(|one, next| one.at < next.at) {
@@ -48,7 +54,7 @@ pub(crate) fn check(
     let after = rows.partition_point(|row| u64::from(row.at) <= at.wrapping_sub(start.0));
     let row = after.checked_sub(1).and_then(|index| rows.get(index));
     let row = row.ok_or(Reason::NoRow)?;
-    let pushed = 8 * (state.stack.len() as u64 + on_top);
+    let pushed = pushed_by(site) + 8 * (state.stack.len() as u64 + on_top);
     let stands = row.original == Addr(original) || leads(originals, row.original.0, original);
     if !stands || u64::from(row.pushed) != pushed {
         return Err(Reason::OtherRow {

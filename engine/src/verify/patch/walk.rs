@@ -90,6 +90,7 @@ impl<'a> Walk<'a> {
         Self {
             machine: InstrumentMachine {
                 layout,
+                entered: unwind::pushed_by(site),
                 values,
                 entries: Vec::new(),
                 expected: None,

@@ -7,6 +7,8 @@ use crate::verify::reason::Reason;
 
 /// Opcode of `int3`.
 const INT3: u8 = 0xcc;
+/// Opcode of `call rel32`.
+const CALL: u8 = 0xe8;
 
 /// Returns whether a part is rewritten when its patch gets another version. A short splice is not:
 /// its bounce is.
@@ -38,6 +40,14 @@ pub(crate) fn leads(plan: &Plan, part: Part, bytes: &[u8], patch: usize) -> Resu
     let at = site.displaced.start;
     match site.splice {
         Splice::Jump => is_jump(bytes, at, to.address, patch),
+        Splice::Call => match *bytes {
+            [CALL, a, b, c, d] if branches(at, [a, b, c, d]) == to.address => Ok(()),
+            _ => Err(Reason::NotCall {
+                bytes: bytes.to_vec(),
+                patch,
+                at: to.address,
+            }),
+        },
         Splice::Short(number) => {
             let bounce = plan.bounces.get(number.0 as usize);
             let bounce = bounce.ok_or(Reason::NoBounce)?;
@@ -63,16 +73,17 @@ pub(crate) fn leads(plan: &Plan, part: Part, bytes: &[u8], patch: usize) -> Resu
     }
 }
 
+/// Returns the target of a branch of five bytes at `at`.
+fn branches(at: Addr, displacement: [u8; 4]) -> Addr {
+    let displacement = i64::from(i32::from_le_bytes(displacement));
+    let next = at.0.wrapping_add(SPLICE_BYTES);
+    Addr(next.wrapping_add_signed(displacement))
+}
+
 /// Checks that the bytes are a `jmp rel32` to the patch.
 fn is_jump(bytes: &[u8], at: Addr, to: Addr, patch: usize) -> Result<(), Reason> {
     let leads_to = match *bytes {
-        [0xe9, a, b, c, d] => {
-            let displacement = i64::from(i32::from_le_bytes([a, b, c, d]));
-            Some(Addr(
-                at.0.wrapping_add(SPLICE_BYTES)
-                    .wrapping_add_signed(displacement),
-            ))
-        }
+        [0xe9, a, b, c, d] => Some(branches(at, [a, b, c, d])),
         _ => None,
     };
     if leads_to == Some(to) {

@@ -1,6 +1,7 @@
 //! Plans for each tactic: they pass, and broken on purpose they do not.
 
 mod bounces;
+mod call_splices;
 mod last_resorts;
 mod ways;
 
@@ -106,6 +107,20 @@ pub(super) fn fixture() -> Fixture {
             a.lea(rax, qword_ptr(rcx + 9))?;
             a.pop(rbx)?;
             a.ret()
+        })
+        .compiled("called", |a| {
+            // A block that begins with a call, and is branched to.
+            let mut call = a.create_label();
+            a.push(rbx)?;
+            a.mov(rbx, rdi)?;
+            a.test(rdi, rdi)?;
+            a.je(call)?;
+            a.lea(rbx, qword_ptr(rdi + 3))?;
+            a.set_label(&mut call)?;
+            a.call(Fixture::address(0))?;
+            a.add(rax, rbx)?;
+            a.pop(rbx)?;
+            a.ret()
         });
     let keyed = Fixture::address(2) + 5 + 8;
     let image = fixture.image();
@@ -185,6 +200,7 @@ fn good_ones() {
     passes(&image, &real(&image, all));
     println!("{tactics:?}");
     for tactic in [
+        Tactic::CallSplice,
         Tactic::DirectSplice,
         Tactic::BlockRelocation,
         Tactic::Edges,

@@ -2,7 +2,7 @@
 //! overwritten.
 
 use crate::verify::reason::Reason;
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::decoded::DecodedInsn;
 use super::exception::may_be_moved;
@@ -113,6 +113,9 @@ pub(crate) fn judge(
     } else {
         kernel_sites(routine, touched, "displaced", &mut faults);
     }
+    if site.splice == Splice::Call && !is_over_call(site, displaced) {
+        faults.push((span.start, Reason::NotOverCall));
+    }
     landings(routine, touched, &mut faults);
     for (index, decoded) in displaced.iter().enumerate() {
         if index + 1 != displaced.len() && (decoded.is_call() || !decoded.runs_on) {
@@ -138,6 +141,17 @@ pub(crate) fn judge(
     } else {
         Err(faults)
     }
+}
+
+/// Returns whether a site displaces one `call rel32` without prefixes, so that the return address of a call in its
+/// place is the original one, and has no continuation, since control returns to the text.
+fn is_over_call(site: &Site, displaced: &[DecodedInsn]) -> bool {
+    let is_plain = |decoded: &DecodedInsn| {
+        decoded.instruction.code() == Code::Call_rel32_64
+            && decoded.span().len() == SPLICE_BYTES
+            && decoded.span() == site.displaced
+    };
+    matches!(displaced, [call] if is_plain(call)) && site.continuations.is_empty()
 }
 
 /// Checks a continuation. Its original stays in the text, so that only the copy must be right.
