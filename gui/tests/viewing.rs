@@ -20,6 +20,9 @@ use gilk_samples::Batch;
 use gilk_samples::recording::Writer;
 use support::{Window, browsing, browsing_in, click, record, until, window};
 
+/// Width of the lanes' scales in points, to the right of their samples.
+const SCALE: f32 = 76.0;
+
 fn timeline(harness: &mut Window) -> &mut Timeline {
     &mut harness.state_mut().state_mut().timeline
 }
@@ -39,7 +42,10 @@ fn over() -> (Window, Pos2) {
     let names = harness
         .get_by_label_contains("lane timestamp pre kernel_clone block 0")
         .rect();
-    let middle = egui::pos2((names.right() + canvas.right()) / 2.0, names.center().y);
+    let middle = egui::pos2(
+        (names.right() + canvas.right() - SCALE) / 2.0,
+        names.center().y,
+    );
     harness.hover_at(middle);
     harness.run_steps(2);
     (harness, middle)
@@ -86,8 +92,9 @@ fn keys_pan_and_zoom_the_timeline() {
 fn the_wheel_zooms_at_the_pointer_down_to_nanoseconds_and_back() {
     let (mut harness, middle) = over();
     let canvas = harness.get_by_label("Timeline").rect();
-    let left = 2.0 * middle.x - canvas.right();
-    let share = f64::from((middle.x - left) / (canvas.right() - left));
+    let right = canvas.right() - SCALE;
+    let left = 2.0 * middle.x - right;
+    let share = f64::from((middle.x - left) / (right - left));
     let at = |range: Range| range.start + share * range.width();
     let seconds = at(range(&harness));
     wheel(&mut harness, 400.0, 40);
@@ -155,7 +162,7 @@ fn the_tooltip_describes_the_sample_under_the_pointer() {
         .get_by_label_contains("lane timestamp pre kernel_clone block 2")
         .rect();
     // Its third sample is three milliseconds and two microseconds after the start.
-    let x = lane.right() + 0.3002 * (canvas.right() - lane.right());
+    let x = lane.right() + 0.3002 * (canvas.right() - SCALE - lane.right());
     harness.hover_at(egui::pos2(x, lane.center().y));
     harness.run_steps(6);
     harness.get_by_label("at 0.003002 s");
