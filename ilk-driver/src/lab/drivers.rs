@@ -31,20 +31,26 @@ pub(super) fn needed(
         )));
     };
     let builtin = builtin(&modules.join("modules.builtin"))?;
+    let home = modules.join("kernel");
     let mut loading = Loading {
-        files: files(&modules.join("kernel"))?,
+        files: files(&home)?,
+        home,
         builtin,
         visited: BTreeSet::new(),
         drivers: Vec::new(),
     };
-    let further = further.iter().map(String::as_str);
-    for name in WANTED.into_iter().chain(further) {
-        loading.add(name)?;
+    for name in WANTED {
+        loading.add(name, "the lab needs it")?;
+    }
+    for name in further {
+        loading.add(&name.replace('-', "_"), "--load names it")?;
     }
     Ok(loading.drivers)
 }
 
 struct Loading {
+    /// The folder of the kernel's modules.
+    home: PathBuf,
     files: Vec<PathBuf>,
     builtin: BTreeSet<String>,
     visited: BTreeSet<String>,
@@ -52,7 +58,8 @@ struct Loading {
 }
 
 impl Loading {
-    fn add(&mut self, name: &str) -> StepResult<()> {
+    /// Adds a module and its dependencies; `needed_by` ends the sentence that it does not exist.
+    fn add(&mut self, name: &str, needed_by: &str) -> StepResult<()> {
         if self.builtin.contains(name) || !self.visited.insert(name.to_owned()) {
             return Ok(());
         }
@@ -61,10 +68,15 @@ impl Loading {
             .iter()
             .find(|path| module_name(path).as_deref() == Some(name))
             .cloned();
-        let file = file.ok_or_else(|| failed(format!("the kernel has no driver {name}, neither built in nor as a module, and the lab needs it")))?;
+        let file = file.ok_or_else(|| {
+            failed(format!(
+                "the kernel has no module {name}, neither built in nor under {}, and {needed_by}",
+                self.home.display()
+            ))
+        })?;
         let bytes = decompressed(&file)?;
         for dependency in dependencies(&bytes) {
-            self.add(&dependency)?;
+            self.add(&dependency, &format!("{name} needs it"))?;
         }
         self.drivers.push(Driver {
             file: format!("{name}.ko"),
@@ -83,10 +95,10 @@ fn builtin(list: &Path) -> StepResult<BTreeSet<String>> {
         .collect())
 }
 
-/// Returns all driver modules under a directory: their subfolders differ between versions.
+/// Returns all modules under a directory: their subfolders differ between versions.
 fn files(directory: &Path) -> StepResult<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut worklist = vec![directory.join("drivers")];
+    let mut worklist = vec![directory.to_path_buf()];
     while let Some(directory) = worklist.pop() {
         // A kernel may have no such folder; the list must not be empty in the end.
         let Ok(entries) = fs::read_dir(&directory) else {
@@ -168,18 +180,22 @@ mod tests {
         module(&home, "virtio-pci", "virtio_ring,virtio");
         module(&home, "virtio", "virtio_ring");
         module(&home, "unrelated", "");
+        let systems = root.path().join("kernel/fs/xfs");
+        fs::create_dir_all(&systems).unwrap();
+        module(&systems, "xfs", "");
         fs::write(
             root.path().join("modules.builtin"),
             "kernel/drivers/virtio/virtio_ring.ko\n",
         )
         .unwrap();
-        let files: Vec<_> = needed(Some(root.path()), "test", &[])
+        let files: Vec<_> = needed(Some(root.path()), "test", &[String::from("xfs")])
             .map_err(|failure| failure.to_string())
             .unwrap()
             .into_iter()
             .map(|driver| driver.file)
             .collect();
-        assert_eq!(files, ["virtio.ko", "virtio_pci.ko", "virtio_console.ko"]);
+        let expected = ["virtio.ko", "virtio_pci.ko", "virtio_console.ko", "xfs.ko"];
+        assert_eq!(files, expected);
     }
 
     #[test]
@@ -193,6 +209,18 @@ mod tests {
             .err()
             .unwrap()
             .to_string();
-        assert!(failure.contains("virtio_pci"), "{failure}");
+        assert!(
+            failure.contains("virtio_pci") && failure.contains("the lab needs it"),
+            "{failure}"
+        );
+        for name in WANTED {
+            module(&home, name, "");
+        }
+        let failure = needed(Some(root.path()), "test", &[String::from("null-blk")]);
+        let failure = failure.err().unwrap().to_string();
+        assert!(
+            failure.contains("null_blk") && failure.contains("--load names it"),
+            "{failure}"
+        );
     }
 }

@@ -75,7 +75,17 @@ impl LabCommand {
         let lab = boot(&options)?;
         let link = Link::create(&options.cache, lab.socket())?;
         println!("{}", lab.socket().display());
-        eprintln!("The lab runs; other commands find it automatically. Ctrl-C ends it.");
+        match &link {
+            Some(_) => {
+                eprintln!("The lab runs; other commands find it automatically. Ctrl-C ends it.");
+            }
+            None => eprintln!(
+                "The lab runs. Another one runs from {}, which other commands find; select this \
+                 one with --socket {}. Ctrl-C ends it.",
+                options.cache.display(),
+                lab.socket().display()
+            ),
+        }
         while !interrupt::arrived() {
             if let Some(end) = lab.end() {
                 let console = lab.console().unwrap_or_default();
@@ -94,15 +104,11 @@ impl LabCommand {
 }
 
 impl Link {
-    fn create(cache: &Path, socket: &Path) -> anyhow::Result<Self> {
+    /// Returns `None` if the link is another lab's.
+    fn create(cache: &Path, socket: &Path) -> anyhow::Result<Option<Self>> {
         let link = lab_link(cache);
         if link.exists() {
-            eprintln!(
-                "Another lab runs from {}; select this one with --socket {}.",
-                cache.display(),
-                socket.display()
-            );
-            return Ok(Self(PathBuf::new()));
+            return Ok(None);
         }
         if link.is_symlink() {
             std::fs::remove_file(&link)
@@ -114,15 +120,13 @@ impl Link {
                 link.display()
             )
         })?;
-        Ok(Self(link))
+        Ok(Some(Self(link)))
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if !self.0.as_os_str().is_empty() {
-            // The next lab replaces a dangling link.
-            let _best_effort = std::fs::remove_file(&self.0);
-        }
+        // The next lab replaces a dangling link.
+        let _best_effort = std::fs::remove_file(&self.0);
     }
 }
