@@ -1,12 +1,12 @@
 //! Pictures of the window: the screenshot that the arguments request, pictures requested by the
 //! user, and the PNG writer.
 
-use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use egui::ColorImage;
+use gilk_samples::output;
 
 use crate::args::{Source, Start};
 use crate::state::{State, TargetState};
@@ -85,11 +85,11 @@ pub fn write(path: &Path, picture: &Arc<ColorImage>) -> Result<()> {
     {
         std::fs::create_dir_all(folder).map_err(|error| failed(error.to_string()))?;
     }
-    let file = std::fs::File::create(path).map_err(|error| failed(error.to_string()))?;
     let side = |side: usize| u32::try_from(side).map_err(|error| failed(error.to_string()));
     let [width, height] = picture.size;
     let (width, height) = (side(width)?, side(height)?);
-    let mut encoder = png::Encoder::new(BufWriter::new(file), width, height);
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, width, height);
     // The window is opaque; the file is smaller without the alpha channel.
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
@@ -105,7 +105,8 @@ pub fn write(path: &Path, picture: &Arc<ColorImage>) -> Result<()> {
     writer
         .write_image_data(&bytes)
         .map_err(|error| failed(error.to_string()))?;
-    writer.finish().map_err(|error| failed(error.to_string()))
+    writer.finish().map_err(|error| failed(error.to_string()))?;
+    Ok(output::write(path, &file)?)
 }
 
 #[cfg(test)]

@@ -4,24 +4,21 @@ use std::path::Path;
 
 use gilk_engine::Image;
 use gilk_engine::kernel::{FileParts, LiveParts, ModuleParts};
+use gilk_samples::{input, output};
 
 use crate::{Error, Result};
 
-/// Writes the parts of a running kernel to a file for [`open`].
+/// Writes the parts of a running kernel to a file for [`open`]: whole, or not at all.
 ///
 /// # Errors
-/// [`Error::Io`].
+/// [`Error::Samples`] if the file cannot be written.
 pub fn save(parts: &LiveParts, modules: &ModuleParts, path: &Path) -> Result<()> {
     // Modules follow the kernel: older versions ignore trailing bytes.
     let bytes = postcard::to_allocvec(&(parts, modules)).map_err(|error| Error::Saved {
         path: path.to_path_buf(),
         reason: format!("The kernel cannot be saved: {error}."),
     })?;
-    std::fs::write(path, bytes).map_err(|source| Error::Io {
-        path: path.to_path_buf(),
-        source,
-        hint: "Choose another place.",
-    })
+    Ok(output::write(path, &bytes)?)
 }
 
 /// Reads a kernel from a file of any supported kind, recognised by its first bytes, not by its
@@ -30,6 +27,7 @@ pub fn save(parts: &LiveParts, modules: &ModuleParts, path: &Path) -> Result<()>
 /// # Errors
 /// [`Error::Io`], or [`Error::Saved`] if the file is of no such kind, damaged, or truncated.
 pub fn open(path: &Path) -> Result<Image> {
+    input::check(path)?;
     let bytes = std::fs::read(path).map_err(|source| Error::Io {
         path: path.to_path_buf(),
         source,

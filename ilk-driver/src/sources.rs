@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use addr2line::Context;
 use gilk_engine::code::FunctionId;
 use gilk_engine::{Addr, Image};
+use gilk_samples::input;
 use gimli::{EndianArcSlice, Reader as _, RunTimeEndian, SectionId};
 use object::read::ReadCache;
 use object::{CompressionFormat, Object, ObjectSection, ObjectSymbol};
@@ -148,6 +149,7 @@ impl Sources {
             path: path.to_path_buf(),
             reason,
         };
+        input::check(path)?;
         let file = File::open(path).map_err(Error::io(
             path,
             "Name a vmlinux with debug information, as the kernel's debug package has it.",

@@ -59,10 +59,26 @@ pub enum Error {
         /// Error of the renderer, or the size that was requested.
         reason: String,
     },
-    /// The user stopped an export; everything written before is intact.
-    #[error("The export was stopped after {samples} samples.")]
+    /// A file that a person named cannot be an input.
+    #[error("{path} cannot be read: {reason}.")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The obstacle, as part of a sentence.
+        reason: String,
+    },
+    /// An output would replace something that is not to be replaced.
+    #[error("{path} is not written: {reason}.")]
+    Occupied {
+        /// The output.
+        path: PathBuf,
+        /// The obstacle, and what to do next.
+        reason: String,
+    },
+    /// The user stopped an export.
+    #[error("The export was stopped after {samples} samples; nothing unfinished was kept.")]
     Cancelled {
-        /// Samples written.
+        /// Samples read.
         samples: u64,
     },
     /// No export format has this name.
@@ -106,9 +122,7 @@ impl Error {
             }
             io::ErrorKind::StorageFull
             | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => {
-                "Free some space, or choose another disk; what was written before is whole."
-            }
+            | io::ErrorKind::FileTooLarge => "Free some space, or choose another disk.",
             io::ErrorKind::IsADirectory => "Name a file in it.",
             _ => "Check the disk and try again.",
         };

@@ -2,7 +2,7 @@
 //!
 //! Every format is written item by item in order of time over all CPUs, in memory that does not
 //! grow with the recording. The recording itself is an Arrow file, so readers of Arrow need no
-//! export. An export that is stopped is closed properly: everything written before can be read.
+//! export. An export that is stopped or fails leaves its goal as it was.
 
 use std::fmt;
 use std::fs::File;
@@ -12,6 +12,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::clocks::Alignment;
+use crate::output::{self, Output};
 use crate::recording::Recording;
 use crate::{Error, Result};
 
@@ -33,7 +34,8 @@ mod tracks;
 
 pub use folder::export_into;
 pub use sink::{Exported, Progress};
-use sink::{Sink, pour};
+use sink::{Poured, Sink, pour};
+use stacks::{StackFormat, Stacks};
 use text::{LineFormat, Lines};
 
 /// Output format of an export. Its name ([`Display`](std::fmt::Display),
@@ -185,13 +187,13 @@ impl FromStr for Format {
     }
 }
 
-/// Writes `recording` to a new file at `path`, or for [`Format::Ctf`] to files in a directory
-/// there; replaces existing ones. `progress` is called at intervals and stops the export by
+/// Writes `recording` to the file at `path`, or for [`Format::Ctf`] to a directory there, which it
+/// replaces when the export is whole. `progress` is called at intervals and stops the export by
 /// breaking.
 ///
 /// # Errors
-/// [`Error::Io`], for example when the disk is full; [`Error::Cancelled`] if `progress` breaks:
-/// everything written before is intact.
+/// [`Error::Io`], for example when the disk is full; [`Error::Cancelled`] if `progress` breaks;
+/// [`Error::Occupied`] if the directory is no trace: `path` is then as it was before.
 ///
 /// # Examples
 /// ```
@@ -233,34 +235,42 @@ pub fn export_to(
         let path = recording.path().to_path_buf();
         return Err(Error::NoCalls { path });
     }
-    let alignment = Alignment::of(recording)?;
-    let mut sink =
-        sink(recording, alignment, format, path).map_err(|error| Error::io(path, error))?;
-    pour(recording, sink.as_mut(), progress).map_err(|poured| poured.at(path))
+    if format == Format::Ctf {
+        ctf::may_be_replaced(path)?;
+        return output::folder_of(path, |new| {
+            let mut trace = ctf::Ctf::new(new, recording.metadata());
+            pour(recording, &mut trace, progress).map_err(|poured| poured.at(path))
+        });
+    }
+    let output = Output::create(path)?;
+    let exported = sink(recording, format, output.file()?)
+        .map_err(Poured::Io)
+        .and_then(|mut sink| pour(recording, sink.as_mut(), progress))
+        .map_err(|poured| poured.at(path))?;
+    output.finish()?;
+    Ok(exported)
 }
 
 fn sink<'a>(
     recording: &'a Recording,
-    alignment: Alignment,
     format: Format,
-    path: &Path,
+    file: File,
 ) -> io::Result<Box<dyn Sink + 'a>> {
     let metadata = recording.metadata();
-    let file = || Ok::<_, io::Error>(BufWriter::with_capacity(1 << 16, File::create(path)?));
-    let lines = |style| Ok::<_, io::Error>(Box::new(Lines::new(file()?, style, metadata)));
-    let stacks =
-        |style| Ok::<_, io::Error>(Box::new(stacks::Stacks::new(file()?, style, metadata)));
+    let file = BufWriter::with_capacity(1 << 16, file);
     Ok(match format {
-        Format::Csv => lines(LineFormat::Csv)?,
-        Format::Report => lines(LineFormat::Report)?,
-        Format::JsonLines => lines(LineFormat::JsonLines)?,
-        Format::Parquet => Box::new(parquet::Parquet::new(file()?, recording, alignment)?),
-        Format::Perfetto => Box::new(perfetto::Perfetto::new(file()?, metadata)),
-        Format::Chrome => Box::new(chrome::Chrome::new(file()?, metadata)),
-        Format::Ctf => Box::new(ctf::Ctf::new(path, metadata)?),
-        Format::Folded => stacks(stacks::StackFormat::Folded)?,
-        Format::Flame => stacks(stacks::StackFormat::Flame)?,
-        Format::Svg | Format::Png => return Err(io::ErrorKind::Unsupported.into()),
+        Format::Csv => Box::new(Lines::new(file, LineFormat::Csv, metadata)),
+        Format::Report => Box::new(Lines::new(file, LineFormat::Report, metadata)),
+        Format::JsonLines => Box::new(Lines::new(file, LineFormat::JsonLines, metadata)),
+        Format::Parquet => {
+            let alignment = Alignment::of(recording).map_err(io::Error::other)?;
+            Box::new(parquet::Parquet::new(file, recording, alignment)?)
+        }
+        Format::Perfetto => Box::new(perfetto::Perfetto::new(file, metadata)),
+        Format::Chrome => Box::new(chrome::Chrome::new(file, metadata)),
+        Format::Folded => Box::new(Stacks::new(file, StackFormat::Folded, metadata)),
+        Format::Flame => Box::new(Stacks::new(file, StackFormat::Flame, metadata)),
+        Format::Ctf | Format::Svg | Format::Png => return Err(io::ErrorKind::Unsupported.into()),
     })
 }
 

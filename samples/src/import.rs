@@ -20,6 +20,7 @@ use std::io::BufRead;
 use std::path::Path;
 
 use crate::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata};
+use crate::output;
 use crate::recording::{Summary, Writer};
 use crate::{Batch, Error, HookType, InstrumentId, Meaning, Result, Sample};
 
@@ -161,8 +162,8 @@ impl Times {
     }
 }
 
-/// Reads the events of `text`, called `name` in messages, and writes them as a recording at `path`;
-/// replaces an existing one. `open` opens the text, which is read twice.
+/// Reads the events of `text`, called `name` in messages, and writes them as a recording, which
+/// replaces `path` when it is whole. `open` opens the text, which is read twice.
 ///
 /// # Errors
 /// [`Error::Io`] if the text cannot be read or the recording not be written, [`Error::Import`] if
@@ -252,40 +253,46 @@ pub fn import<R: BufRead>(
         instruments: instruments.collect(),
         ..Metadata::default()
     };
-    let mut writer = Writer::create(path, &metadata)?;
-    let mut waiting: HashMap<u16, Vec<Sample>> = HashMap::new();
-    each_line(
-        open().map_err(io)?,
-        |line| {
-            let found = event(line).and_then(|event| {
-                let id = *ids.get(event.name)?;
-                Some((
-                    event.cpu,
-                    Sample {
-                        id,
-                        value: 1,
-                        tsc: times.tsc(&event)?,
-                    },
-                ))
-            });
-            let Some((cpu, sample)) = found else {
-                return Ok(());
-            };
-            let samples = waiting.entry(cpu).or_default();
-            samples.push(sample);
-            if samples.len() >= TOGETHER {
-                let samples = std::mem::take(samples);
-                writer.write(&Batch { cpu, samples })?;
-            }
-            Ok(())
-        },
-        name,
-    )?;
-    for (cpu, samples) in waiting {
-        writer.write(&Batch { cpu, samples })?;
-    }
+    let summary = output::recording(path, |new| {
+        let mut writer = Writer::create(new, &metadata)?;
+        let mut waiting: HashMap<u16, Vec<Sample>> = HashMap::new();
+        each_line(
+            open().map_err(io)?,
+            |line| {
+                let found = event(line).and_then(|event| {
+                    let id = *ids.get(event.name)?;
+                    Some((
+                        event.cpu,
+                        Sample {
+                            id,
+                            value: 1,
+                            tsc: times.tsc(&event)?,
+                        },
+                    ))
+                });
+                let Some((cpu, sample)) = found else {
+                    return Ok(());
+                };
+                let samples = waiting.entry(cpu).or_default();
+                samples.push(sample);
+                if samples.len() >= TOGETHER {
+                    let samples = std::mem::take(samples);
+                    writer.write(&Batch { cpu, samples })?;
+                }
+                Ok(())
+            },
+            name,
+        )?;
+        for (cpu, samples) in waiting {
+            writer.write(&Batch { cpu, samples })?;
+        }
+        writer.finish()
+    })?;
     Ok(Imported {
-        summary: writer.finish()?,
+        summary: Summary {
+            path: path.to_path_buf(),
+            ..summary
+        },
         skipped,
         first_skipped,
     })

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::clocks::Alignment;
 use crate::index::{Index, KEPT};
 use crate::metadata::Metadata;
+use crate::output;
 use crate::record::ALL_CPUS;
 use crate::recording::{Loss, Mark, MarkKind, Recording, Summary, Writer};
 use crate::{Batch, Error, Result};
@@ -159,12 +160,20 @@ impl Joined {
         Ok(all)
     }
 
-    /// Writes everything as one recording, for everything that reads one. `progress` receives the
-    /// number of samples after every batch.
+    /// Writes everything as one recording, for everything that reads one; it replaces `path` when it
+    /// is whole. `progress` receives the number of samples after every batch.
     ///
     /// # Errors
     /// As for [`Writer`]; [`Error::DamagedBatch`] if a batch cannot be read.
     pub fn write(&self, path: &Path, mut progress: impl FnMut(u64)) -> Result<Summary> {
+        let written = output::recording(path, |new| self.write_to(new, &mut progress))?;
+        Ok(Summary {
+            path: path.to_path_buf(),
+            ..written
+        })
+    }
+
+    fn write_to(&self, path: &Path, progress: &mut dyn FnMut(u64)) -> Result<Summary> {
         let mut writer = Writer::create(path, &self.metadata)?;
         let mut samples = 0;
         for batch in self.batches() {

@@ -9,6 +9,7 @@
 //! | the file | `metadata`, `totals`, `recording`, `collector` | an Arrow IPC file that is self-describing and survives a crash, and the thread that writes it |
 //! | time | `clocks`, `joined` | the clocks of several machines aligned, and their recordings read as one |
 //! | queries | `index`, `level`, `stats`, `histogram`, `profile`, `compare`, `graph` | columns of a lane at any zoom, averages over time, statistics, tests for differences, counts per block |
+//! | files | `input`, `output` | what people name: bounded reading, whole writing |
 //! | output | `chart`, `export`, `import` | pictures, other programs' formats, and other programs' recordings |
 //!
 //! Everything but the first layer needs the feature `recording`, which is enabled by default.
@@ -75,11 +76,15 @@ pub mod import;
 #[cfg(feature = "recording")]
 pub mod index;
 #[cfg(feature = "recording")]
+pub mod input;
+#[cfg(feature = "recording")]
 pub mod joined;
 #[cfg(feature = "recording")]
 pub mod level;
 #[cfg(feature = "recording")]
 pub mod metadata;
+#[cfg(feature = "recording")]
+pub mod output;
 #[cfg(feature = "recording")]
 pub mod profile;
 #[cfg(feature = "recording")]

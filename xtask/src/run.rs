@@ -146,6 +146,7 @@ fn demonstrate(kernel: &[(&'static str, PathBuf)]) -> Result<()> {
         RECORDING,
         "--png",
         TIMELINE,
+        "--force",
     ]);
     tool::run(ilk.envs(kernel.iter().cloned()))
 }

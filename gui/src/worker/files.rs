@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use gilk_engine::Session;
 use gilk_samples::export::{Format, Progress, export_to};
 use gilk_samples::index::Index;
+use gilk_samples::input;
 use gilk_samples::joined::{self, Joined};
 use gilk_samples::metadata::MachineInfo;
+use gilk_samples::output::{self, Contents, Existing, Goals};
 use gilk_samples::recording::Recording;
 
 use ilk_driver::client::StopFlag;
@@ -45,11 +47,7 @@ pub(crate) fn pick(mail: &Mail, purpose: Purpose, near: PathBuf) {
 }
 
 fn read_text(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|source| Error::Io {
-        path: path.to_path_buf(),
-        source,
-        hint: "Check the path, or choose another file.",
-    })
+    Ok(input::text(path)?)
 }
 
 /// Reads a session file and its sidecar.
@@ -80,7 +78,7 @@ pub(crate) fn write_source(mail: &Mail, path: PathBuf, text: String) {
     });
 }
 
-/// Writes a session file: to a temporary file first, so that a full disk loses nothing.
+/// Writes a session file.
 pub(crate) fn write_session(mail: &Mail, path: PathBuf, edited: Edited, desk: Option<String>) {
     let mail = mail.clone();
     spawn("write session", move || {
@@ -119,6 +117,9 @@ fn write_export(from: &Path, to: &Path, stop: &StopFlag, report: &dyn Fn(Progres
         path: to.to_path_buf(),
         endings: exports().join(", "),
     })?;
+    // The dialog has confirmed that an existing file is replaced.
+    let mut goals = Goals::new(Existing::Confirmed).reads(from);
+    goals.goal(to, Contents::Other)?;
     let recording = Recording::open(from)?;
     let exported = export_to(&recording, format, to, &mut |progress| {
         report(progress);
@@ -188,10 +189,7 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
-    std::fs::write(&temporary, text).map_err(failed)?;
-    std::fs::rename(&temporary, path).map_err(failed)
+    Ok(output::write(path, text.as_bytes())?)
 }
 
 /// Reads the losses of a recording.

@@ -63,13 +63,11 @@ impl Connection {
         self.load(plan, session, stop)?;
         let plan = plan.plan();
         // An error in creating the file must show before the first splice.
-        drop(
-            Writer::create(
-                recording,
-                &describe::metadata(plan, session, &self.info, Clock::default())?,
-            )
-            .map_err(|source| Error::Recording { source })?,
-        );
+        Writer::check(
+            recording,
+            &describe::metadata(plan, session, &self.info, Clock::default())?,
+        )
+        .map_err(|source| Error::Recording { source })?;
         let mut lease = Lease::new(session.collection.grace);
         let reading = clock::read(&mut self.wire)?;
         let schedule = upload::schedule(session, when(&reading)?, lease.token);

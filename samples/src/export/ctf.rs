@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use super::items::{Item, loss_name, mark_name};
 use super::sink::Sink;
 use super::tracks::{self, Name};
-use crate::Meaning;
 use crate::metadata::Metadata;
 use crate::record::ALL_CPUS;
 use crate::recording::RowKind;
+use crate::{Error, Meaning, Result};
 
 /// Magic number of a packet (CTF 1.8.3, 5.1).
 const MAGIC: u32 = 0xc1fc_1fc1;
@@ -38,6 +38,28 @@ pub(super) struct Ctf<'a> {
     streams: BTreeMap<u16, Stream>,
 }
 
+/// Refuses a directory that contains anything but a trace of this module.
+pub(super) fn may_be_replaced(directory: &Path) -> Result<()> {
+    let io = |error| Error::io(directory, error);
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(io)?,
+    };
+    for entry in entries {
+        let name = entry.map_err(io)?.file_name();
+        let name = name.to_string_lossy();
+        if name != "metadata" && !name.starts_with("cpu_") {
+            return Err(Error::Occupied {
+                path: directory.to_path_buf(),
+                reason: format!(
+                    "it is a folder with {name}, which is no part of a trace; name a new folder"
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Events of one CPU.
 struct Stream {
     file: File,
@@ -49,26 +71,16 @@ struct Stream {
 }
 
 impl<'a> Ctf<'a> {
-    /// Creates a trace in `directory`, which is created if it does not exist.
-    pub(super) fn new(directory: &Path, metadata: &'a Metadata) -> io::Result<Self> {
-        fs::create_dir_all(directory)?;
-        let new = Self {
+    /// Creates a trace in `directory`, which is empty.
+    pub(super) fn new(directory: &Path, metadata: &'a Metadata) -> Self {
+        Self {
             directory: directory.to_path_buf(),
             metadata,
             names: tracks::names(metadata),
             classes: HashMap::new(),
             described: String::new(),
             streams: BTreeMap::new(),
-        };
-        // Streams of an older trace would be read as parts of this one.
-        for entry in fs::read_dir(directory)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with("cpu_") {
-                fs::remove_file(entry.path())?;
-            }
         }
-        fs::write(directory.join("metadata"), new.tsdl())?;
-        Ok(new)
     }
 
     /// Returns the number of an event class, which is described at its first use.

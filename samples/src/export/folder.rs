@@ -13,6 +13,7 @@ use super::parquet::Parquet;
 use super::sink::{Exported, Poured, Progress, Sink, pour};
 use crate::clocks::Alignment;
 use crate::joined;
+use crate::output::Output;
 use crate::recording::Recording;
 use crate::{Error, Result};
 
@@ -58,7 +59,7 @@ struct Folder<'a> {
 /// The current file.
 struct OpenFile {
     file: Parquet<BufWriter<File>>,
-    path: PathBuf,
+    output: Output,
     day: u64,
     rows: u64,
 }
@@ -72,10 +73,12 @@ impl Folder<'_> {
         fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{}-{}.parquet", self.start, self.part));
         self.part += 1;
-        let file = BufWriter::with_capacity(1 << 16, File::create(unfinished(&path))?);
+        let output = Output::create(&path).map_err(io::Error::other)?;
+        let file = output.file().map_err(io::Error::other)?;
+        let file = BufWriter::with_capacity(1 << 16, file);
         Ok(OpenFile {
             file: Parquet::new(file, self.recording, self.alignment.clone())?,
-            path,
+            output,
             day,
             rows: 0,
         })
@@ -84,7 +87,7 @@ impl Folder<'_> {
     fn end(&mut self) -> io::Result<()> {
         if let Some(mut open) = self.open.take() {
             open.file.finish()?;
-            fs::rename(unfinished(&open.path), &open.path)?;
+            open.output.finish().map_err(io::Error::other)?;
         }
         Ok(())
     }
@@ -112,10 +115,6 @@ impl Sink for Folder<'_> {
     fn finish(&mut self) -> io::Result<()> {
         self.end()
     }
-}
-
-fn unfinished(path: &Path) -> PathBuf {
-    path.with_extension("unfinished")
 }
 
 /// Escapes a name for a path segment that every reader splits in the same way: characters other

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::sink::{Exported, Progress};
 use crate::chart::{Chart, png, svg};
 use crate::index::Index;
+use crate::output;
 use crate::recording::Recording;
 use crate::{Error, Result};
 
@@ -48,6 +49,6 @@ pub(super) fn export(
     } else {
         picture.into_bytes()
     };
-    std::fs::write(path, bytes).map_err(|error| Error::io(path, error))?;
+    output::write(path, &bytes)?;
     Ok(exported)
 }

@@ -72,11 +72,11 @@ pub(super) fn pour(
             break;
         }
     }
-    sink.finish()?;
     let samples = exported.samples;
     if flow.is_break() {
         return Err(Poured::Cancelled { samples });
     }
+    sink.finish()?;
     // The last report: all samples are written, so the answer no longer matters.
     let _ = progress(Progress { samples, of });
     Ok(exported)

@@ -140,8 +140,7 @@ fn an_export_can_be_stopped_and_reports_a_full_disk() {
             samples: PROGRESS_EVERY
         }
     ));
-    let written = fs::read_to_string(&out).unwrap();
-    assert_eq!(written.lines().count() as u64, PROGRESS_EVERY + 1);
+    assert!(!out.exists());
     let full = Path::new("/dev/full");
     for format in Format::ALL {
         if format == Format::Ctf {

@@ -72,6 +72,17 @@ impl Recording {
         })
     }
 
+    /// Returns whether the file at `path` begins as a recording does; its batches are not read.
+    #[must_use]
+    pub fn is_at(path: &Path) -> bool {
+        let is_recording = || {
+            let kind = fs::metadata(path).ok()?;
+            let file = kind.is_file().then(|| File::open(path).ok())??;
+            head::read(&file, path, kind.len()).ok()
+        };
+        is_recording().is_some()
+    }
+
     /// Returns the file's path.
     #[must_use]
     pub fn path(&self) -> &Path {

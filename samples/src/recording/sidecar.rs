@@ -26,6 +26,7 @@ use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::output::Output;
 use crate::{Error, Result};
 
 const MAGIC: [u8; 8] = *b"GILKIDX1";
@@ -141,7 +142,7 @@ impl Sidecar {
     /// Creates the sidecar of the recording at `path`, whose head has the checksum `head_crc`.
     pub(crate) fn create(path: &Path, head_crc: u32) -> Result<Self> {
         let path = sidecar_path(path);
-        let file = File::create(&path).map_err(|error| Error::io(&path, error))?;
+        let file = Output::create(&path)?.named()?;
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&head_crc.to_le_bytes());
         bytes.extend_from_slice(&(ENTRY as u32).to_le_bytes());

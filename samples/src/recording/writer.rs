@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{Schema, SchemaRef};
 
 use super::format::{self, MAX_ROWS};
 use super::head;
@@ -15,6 +15,7 @@ use super::reader::Recording;
 use super::rows::{Loss, LossCause, Mark, Row};
 use super::sidecar::{Block, Sidecar};
 use crate::metadata::Metadata;
+use crate::output::Output;
 use crate::totals::Totals;
 use crate::{Batch, Error, Result, Sample};
 
@@ -82,22 +83,16 @@ impl Summary {
 }
 
 impl Writer {
-    /// Creates a recording at `path`, and its sidecar next to it; replaces an existing file.
+    /// Creates a recording at `path`, and its sidecar next to it. It replaces an existing file when
+    /// its head is written; readers of the replaced file keep their bytes.
     ///
     /// # Errors
     /// [`Error::Io`] if a file cannot be created or written, [`Error::Metadata`] if the metadata
     /// cannot be serialized.
     pub fn create(path: impl AsRef<Path>, metadata: &Metadata) -> Result<Self> {
         let path = path.as_ref().to_path_buf();
-        let refuse = |reason| Error::Metadata {
-            path: path.clone(),
-            reason,
-        };
-        let schema = format::schema(metadata).map_err(refuse)?;
-        let bytes = head::encode(&schema).map_err(refuse)?;
-        let file = File::create(&path).map_err(|error| Error::io(&path, error))?;
-        file.write_all_at(&bytes, 0)
-            .map_err(|error| Error::io(&path, error))?;
+        let (output, schema, bytes) = Self::begin(&path, metadata)?;
+        let file = output.named()?;
         let sidecar = Sidecar::create(&path, crc32fast::hash(&bytes))?;
         Ok(Self {
             summary: Summary {
@@ -117,6 +112,29 @@ impl Writer {
             totals: Totals::default(),
             finished: false,
         })
+    }
+
+    /// Returns an error if a recording could not be [created](Self::create) at `path`, where
+    /// nothing is changed.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn check(path: impl AsRef<Path>, metadata: &Metadata) -> Result<()> {
+        Self::begin(path.as_ref(), metadata).map(drop)
+    }
+
+    /// Writes the head of a recording that has no name yet.
+    fn begin(path: &Path, metadata: &Metadata) -> Result<(Output, Schema, Vec<u8>)> {
+        let refuse = |reason| Error::Metadata {
+            path: path.to_path_buf(),
+            reason,
+        };
+        let schema = format::schema(metadata).map_err(refuse)?;
+        let bytes = head::encode(&schema).map_err(refuse)?;
+        let output = Output::create(path)?;
+        let written = output.file()?.write_all_at(&bytes, 0);
+        written.map_err(|error| Error::io(path, error))?;
+        Ok((output, schema, bytes))
     }
 
     /// Continues the recording at `path`, which no other process may be writing, at a length of

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use gilk_samples::output::Contents;
 use ilk_driver::saved::save;
 
+use crate::output::Force;
 use crate::target::{TargetArgs, read};
 
 /// Save the running kernel's symbols, text and tables for --image.
@@ -14,11 +16,14 @@ pub(crate) struct Dump {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
     target: TargetArgs,
 }
 
 impl Dump {
     pub(crate) fn run(self) -> anyhow::Result<()> {
+        self.force.goals().goal(&self.output, Contents::Other)?;
         let mut connected = self.target.connect()?;
         let (parts, modules) = read(&mut connected.connection)?;
         save(&parts, &modules, &self.output)?;

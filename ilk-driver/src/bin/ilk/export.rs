@@ -7,9 +7,11 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gilk_samples::export::{Format, export_into, export_to};
+use gilk_samples::output::Contents;
 use gilk_samples::recording::Recording;
 use ilk_driver::interrupt;
 
+use crate::output::Force;
 use crate::progress::Progress;
 
 /// Export a recording to the format of another program, in order of time.
@@ -24,6 +26,8 @@ pub(crate) struct Export {
     /// The output file; for ctf and folder, the directory.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// A destination of `--to`.
@@ -64,6 +68,14 @@ impl Export {
                  `ilk join`."
             );
         }
+        let goals = self.force.goals();
+        let recordings = self.recordings.iter();
+        let mut goals = recordings.fold(goals, |goals, path| goals.reads(path));
+        let contents = match format {
+            Some(_) => Contents::Other,
+            None => Contents::Folder,
+        };
+        goals.goal(&self.output, contents)?;
         let mut samples = 0;
         for path in &self.recordings {
             let recording = Recording::open(path)?;

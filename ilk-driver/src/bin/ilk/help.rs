@@ -70,12 +70,15 @@ Each takes the switches of -e: -c COMMAND, -p PID, --for 10s, --save FILE.ron, -
 ";
 
 const EXIT: &str = "\
-The exit status of a script or a recipe:
+The exit status of every command:
 
-  0    done; with -c, the program ended with status 0
-  1    an error, which is printed after `ilk:`; with -c, also a program that could not start or was killed by a signal
+  0    done; what a run, a script or a recipe starts ended with status 0, or was ended with it
+  1    an error, which is printed after `ilk:`; also a program that could not start or was killed by a signal
   2    the command line is wrong
-  n    with -c, the status of the program
+  n    the status of the program that a run, a script (-c) or a recipe (-c) starts
+
+What is lost or left out is counted in the output and is no error. A command that fails has changed none of its
+outputs, but for a recording, which ends before the failure.
 ";
 
 impl Help {

@@ -4,10 +4,15 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
+use anyhow::ensure;
 use clap::Args;
 use gilk_samples::chart::scale;
 use gilk_samples::import::{Aligned, import};
+use gilk_samples::input;
+use gilk_samples::output::Contents;
 use gilk_samples::recording::Recording;
+
+use crate::output::Force;
 
 /// Import the text of ftrace (`trace`, `trace_pipe`, `trace-cmd report`) or of `perf script`.
 ///
@@ -30,10 +35,17 @@ pub(crate) struct Import {
     /// The time of the text's clock at second 0 of the other recording, in seconds.
     #[arg(long, value_name = "SECONDS", requires = "beside")]
     at: Option<f64>,
+    #[command(flatten)]
+    force: Force,
 }
 
 impl Import {
     pub(crate) fn run(self) -> anyhow::Result<()> {
+        let mut goals = self.force.goals().reads(&self.text);
+        if let Some(beside) = &self.beside {
+            goals = goals.reads(beside);
+        }
+        goals.goal(&self.output, Contents::Recording)?;
         let clock = match &self.beside {
             Some(path) => Some(Recording::open(path)?.metadata().clock),
             None => None,
@@ -46,6 +58,13 @@ impl Import {
             ),
             (None, ..) => Aligned::Alone,
         };
+        // It is read twice, which a pipe cannot be.
+        input::check(&self.text)?;
+        ensure!(
+            self.text.is_file(),
+            "{} is not a regular file; save the text in one.",
+            self.text.display()
+        );
         let open = || File::open(&self.text).map(BufReader::new);
         let done = import(open, &self.text, aligned, &self.output)?;
         if let Some(first) = &done.first_skipped {

@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use gilk_instruments::program::Checked;
 use gilk_instruments::{Context, Library, Source};
+use gilk_samples::{input, output};
 
 use crate::target::ImageArgs;
 
@@ -75,8 +76,7 @@ impl Instrument {
             InstrumentCommand::Format { file, write } => {
                 let text = parse(&file)?.formatted();
                 if write {
-                    std::fs::write(&file, text)
-                        .with_context(|| format!("{} cannot be written", file.display()))?;
+                    output::write(&file, text.as_bytes())?;
                 } else {
                     write!(out, "{text}")?;
                 }
@@ -87,8 +87,7 @@ impl Instrument {
 }
 
 fn parse(file: &Path) -> anyhow::Result<Source> {
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("{} cannot be read", file.display()))?;
+    let text = input::text(file)?;
     Source::parse(&text)
         .map_err(|faults| anyhow::anyhow!("{} has errors.\n{faults}", file.display()))
 }

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::bail;
 use clap::Args;
 use gilk_samples::chart::scale;
 use gilk_samples::joined::Joined;
 use gilk_samples::metadata::Metadata;
+use gilk_samples::output::Contents;
 
+use crate::output::Force;
 use crate::progress::Progress;
 
 /// Join recordings of several machines into one, on one timeline.
@@ -21,17 +22,16 @@ pub(crate) struct Join {
     /// The recording to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    #[command(flatten)]
+    force: Force,
 }
 
 impl Join {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let same = |path: &PathBuf| path.canonicalize().ok() == self.output.canonicalize().ok();
-        if self.output.exists() && self.recordings.iter().any(same) {
-            bail!(
-                "{} is one of the inputs; write to another file.",
-                self.output.display()
-            );
-        }
+        let goals = self.force.goals();
+        let recordings = self.recordings.iter();
+        let mut goals = recordings.fold(goals, |goals, path| goals.reads(path));
+        goals.goal(&self.output, Contents::Recording)?;
         let joined = Joined::open(&self.recordings)?;
         let mut progress = Progress::new();
         let of = joined.samples().max(1);

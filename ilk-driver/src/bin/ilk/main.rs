@@ -27,11 +27,15 @@ mod join;
 #[cfg(feature = "client")]
 mod lab;
 #[cfg(feature = "client")]
+mod output;
+#[cfg(feature = "client")]
 mod pager;
 #[cfg(feature = "client")]
 mod picture;
 #[cfg(feature = "client")]
 mod plan;
+#[cfg(feature = "client")]
+mod program;
 #[cfg(feature = "client")]
 mod progress;
 #[cfg(feature = "client")]
@@ -171,9 +175,9 @@ impl Command {
             #[cfg(feature = "client")]
             Self::Plan(plan) => plan.run(),
             #[cfg(feature = "client")]
-            Self::Run(run) => run.run(),
+            Self::Run(run) => return run.run(),
             #[cfg(feature = "client")]
-            Self::Resume(resume) => resume.run(),
+            Self::Resume(resume) => return resume.run(),
             #[cfg(feature = "client")]
             Self::Status(status) => status.run(),
             #[cfg(feature = "client")]

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::Context as _;
 use gilk_samples::chart::png;
+use gilk_samples::output;
 
 /// Writes an SVG picture in the format of the file's extension.
 pub(crate) fn write(path: &Path, svg: String) -> anyhow::Result<()> {
@@ -15,6 +15,5 @@ pub(crate) fn write(path: &Path, svg: String) -> anyhow::Result<()> {
     } else {
         png(&svg, 1.0)?
     };
-    std::fs::write(path, bytes)
-        .with_context(|| format!("{} cannot be written; choose another path", path.display()))
+    Ok(output::write(path, &bytes)?)
 }

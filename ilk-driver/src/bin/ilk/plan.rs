@@ -12,9 +12,13 @@ use gilk_engine::plan::LeftOut;
 use gilk_engine::verify::verify;
 use gilk_engine::{Image, Plan, Session, VerifiedPlan, plan};
 use gilk_instruments::{Definition, Library};
+use gilk_samples::input;
 use ilk_driver::memory;
 
 use crate::target::ImageArgs;
+
+/// Largest object file of native instruments, in bytes.
+const LARGEST_OBJECT: u64 = 64 << 20;
 
 /// Show the writes of a session: every site, every patch, every batch.
 #[derive(Args)]
@@ -39,14 +43,17 @@ pub(crate) struct Natives {
 }
 
 impl Natives {
+    /// Returns the object files.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
     /// Returns the library with these instruments.
     pub(crate) fn library(&self) -> anyhow::Result<Library> {
         let mut library = Library::builtin()?;
         for file in &self.files {
             let name = file.display().to_string();
-            let bytes = std::fs::read(file).with_context(|| {
-                format!("The object file {name} cannot be read; check the path")
-            })?;
+            let bytes = input::read(file, LARGEST_OBJECT)?;
             for definition in Definition::natives(&name, &bytes)? {
                 library.add(definition)?;
             }
@@ -74,13 +81,7 @@ impl PlanCommand {
 
 /// Reads a session's file.
 pub(crate) fn open(file: &Path) -> anyhow::Result<Session> {
-    let text = std::fs::read_to_string(file).with_context(|| {
-        format!(
-            "The session {} cannot be read; check the path",
-            file.display()
-        )
-    })?;
-    Session::from_ron(&text).with_context(|| file.display().to_string())
+    Session::from_ron(&input::text(file)?).with_context(|| file.display().to_string())
 }
 
 /// The switch for sessions that must be placed completely.

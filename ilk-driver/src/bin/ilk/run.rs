@@ -1,6 +1,7 @@
 //! `ilk run`: the execution of a session.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, ensure};
@@ -8,13 +9,15 @@ use clap::Args;
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, unbounded};
 use gilk_engine::{Image, Session};
 use gilk_instruments::Library;
+use gilk_samples::output::{Contents, Goals};
 use gilk_samples::totals::Totals;
 use ilk_driver::client::{Connection, CpuLosses, Event, Participant, StopFlag, Summary, together};
 use ilk_driver::interrupt;
 
+use crate::output::Force;
 use crate::plan::{Planned, Strict};
 use crate::progress::Progress;
-use crate::{plan, show, target, totals};
+use crate::{plan, program, show, target, totals};
 
 /// Interval at which Ctrl-C is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -34,6 +37,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
     #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
     natives: plan::Natives,
     #[command(flatten)]
     strict: plan::Strict,
@@ -42,28 +47,42 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn run(self) -> anyhow::Result<()> {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let session = plan::open(&self.session)?;
         let library = self.natives.library()?;
+        let mut goals = self.force.goals().reads(&self.session);
+        for native in self.natives.files() {
+            goals = goals.reads(native);
+        }
+        if let Some(png) = &self.png {
+            goals.goal(png, Contents::Other)?;
+        }
         interrupt::watch();
         if self.target.is_several() {
-            return self.run_together(&session, &library);
+            goals.goal(&self.output, Contents::Folder)?;
+            return self.run_together(&session, &library, goals);
         }
+        goals.goal(&self.output, Contents::Recording)?;
         let mut connected = self.target.connect()?;
         let connection = &mut connected.connection;
         let planned = prepare(connection, &session, &library, self.strict)?;
         let (plan, session) = (&planned.plan, &planned.session);
-        let summary = run_watched(session, &self.output, |events, stop| {
+        let (summary, status) = run_watched(session, &self.output, |events, stop| {
             connection.run(plan, session, &self.output, events, stop)
         })?;
         show::draw(std::slice::from_ref(&self.output), self.png.as_deref())?;
         print(&summary);
         print!("{}", planned.left_out);
-        Ok(())
+        Ok(status)
     }
 
     /// Runs the session on several machines, each with a recording of its name.
-    fn run_together(&self, session: &Session, library: &Library) -> anyhow::Result<()> {
+    fn run_together(
+        &self,
+        session: &Session,
+        library: &Library,
+        mut goals: Goals,
+    ) -> anyhow::Result<ExitCode> {
         std::fs::create_dir_all(&self.output).with_context(|| {
             format!(
                 "{} cannot be created as the folder of the machines' recordings; choose another with -o",
@@ -84,6 +103,7 @@ impl Run {
             events.push(received);
             let name = machine.connection.info().host.clone();
             let recording = self.output.join(format!("{name}.arrow"));
+            goals.goal(&recording, Contents::Recording)?;
             names.push((name, recording.clone()));
             machines.push(Participant {
                 connection: &mut machine.connection,
@@ -93,11 +113,12 @@ impl Run {
             });
         }
         let stop = StopFlag::new();
-        let outcomes = std::thread::scope(|scope| {
+        let (outcomes, status) = std::thread::scope(|scope| {
             let runner = scope.spawn(|| together(machines, session, &stop));
-            watch(events, session, &stop);
-            runner
-                .join()
+            let status = watch(events, session, &stop);
+            let outcomes = runner.join();
+            outcomes
+                .map(|outcomes| (outcomes, status))
                 .map_err(|_| anyhow!("The run ended by a bug in gilk."))
         })?;
         let recorded = names.iter().zip(&outcomes);
@@ -118,7 +139,7 @@ impl Run {
             }
         }
         ensure!(failed == 0, "{failed} of {} machines failed.", names.len());
-        Ok(())
+        Ok(status)
     }
 }
 
@@ -142,32 +163,35 @@ fn prepare(
     Ok(planned)
 }
 
-/// Runs a session while showing its events.
+/// Runs a session while showing its events, and returns the exit status that its program gives to
+/// the command.
 pub(crate) fn run_watched(
     session: &Session,
     recording: &Path,
     run: impl FnOnce(&Sender<Event>, &StopFlag) -> ilk_driver::Result<Summary> + Send,
-) -> anyhow::Result<Summary> {
+) -> anyhow::Result<(Summary, ExitCode)> {
     let stop = StopFlag::new();
     let (sender, events) = unbounded();
-    let summary = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let runner = scope.spawn(|| {
             let sender = sender;
             run(&sender, &stop)
         });
-        watch(vec![events], session, &stop);
-        runner.join().map_err(|_| {
+        let status = watch(vec![events], session, &stop);
+        let summary = runner.join().map_err(|_| {
             anyhow!(
                 "The run ended by a bug in gilk; the samples up to then are in {}.",
                 recording.display()
             )
-        })
-    })??;
-    Ok(summary)
+        })??;
+        Ok((summary, status))
+    })
 }
 
-/// Shows the events of all machines until their runs have ended.
-fn watch(mut events: Vec<Receiver<Event>>, session: &Session, stop: &StopFlag) {
+/// Shows the events of all machines until their runs have ended. Returns the exit status that the
+/// session's program gives to the command: that of the first machine whose program failed.
+fn watch(mut events: Vec<Receiver<Event>>, session: &Session, stop: &StopFlag) -> ExitCode {
+    let mut failed = None;
     let mut progress = Progress::new();
     let mut begun: Option<Instant> = None;
     let mut samples = 0;
@@ -195,6 +219,9 @@ fn watch(mut events: Vec<Receiver<Event>>, session: &Session, stop: &StopFlag) {
                 }
             }
             Some((_, Ok(Event::Workload(line)))) => progress.print(&format!("workload: {line}")),
+            Some((_, Ok(Event::WorkloadEnded { success, status }))) if !success => {
+                failed.get_or_insert_with(|| program::exit(&status));
+            }
             Some((at, Err(TryRecvError::Disconnected))) => {
                 events.swap_remove(at);
                 lost.swap(at, events.len());
@@ -214,6 +241,7 @@ fn watch(mut events: Vec<Receiver<Event>>, session: &Session, stop: &StopFlag) {
             );
         }
     }
+    failed.unwrap_or(ExitCode::SUCCESS)
 }
 
 pub(crate) fn print(summary: &Summary) {

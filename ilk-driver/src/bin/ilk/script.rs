@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use gilk_engine::session::Workload;
@@ -14,6 +14,7 @@ use gilk_engine::{Image, VerifiedPlan, plan};
 use gilk_instruments::Library;
 use gilk_samples::Batch;
 use gilk_samples::metadata::Clock;
+use gilk_samples::output::{self, Contents};
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::totals::{Total, TotalBucket, TotalValue};
 use ilk_driver::client::{Event, StopFlag, Summary};
@@ -22,9 +23,10 @@ use ilk_driver::script::{Filter, Place, Query, Script, Terminal, TerminalAction,
 use ilk_driver::sources::Sources;
 
 use crate::answer::{Answer, Printer, Row};
+use crate::output::Force;
 use crate::plan::{Planned, Strict, grouped};
 use crate::progress::Progress;
-use crate::target;
+use crate::{program, target};
 
 /// Interval at which Ctrl-C is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -57,12 +59,14 @@ pub(crate) struct ScriptOptions {
     /// End after this time: 10s, 2m. Default: at Ctrl-C.
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     length: Option<f64>,
-    /// Save the session to this new file, for `ilk run` and the window.
+    /// Save the session to this file, for `ilk run` and the window.
     #[arg(long, value_name = "FILE.ron")]
     save: Option<PathBuf>,
-    /// Keep the recording in this new file.
+    /// Keep the recording in this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
     /// Show the plan before the answer.
     #[arg(short, long)]
     verbose: bool,
@@ -210,12 +214,6 @@ struct RecordingFile {
 impl RecordingFile {
     fn new(requested: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(path) = requested {
-            if path.exists() {
-                bail!(
-                    "{} exists and is not replaced; name a new file with -o.",
-                    path.display()
-                );
-            }
             return Ok(Self {
                 path,
                 temporary: None,
@@ -248,6 +246,13 @@ impl ScriptOptions {
     fn run(self, text: &str, form: Form) -> anyhow::Result<ExitCode> {
         let script = Script::parse(text).map_err(|faults| anyhow!("{faults}"))?;
         let workload = self.command.as_deref().map(workload).transpose()?;
+        let mut goals = self.force.goals();
+        if let Some(file) = &self.save {
+            goals.goal(file, Contents::Other)?;
+        }
+        if let Some(file) = &self.output {
+            goals.goal(file, Contents::Recording)?;
+        }
         let recording = RecordingFile::new(self.output.clone())?;
         interrupt::watch();
         let mut connected = self.target.connect()?;
@@ -280,7 +285,7 @@ impl ScriptOptions {
             eprint!("{}", plan::report::report(&image, planned.plan.plan()));
         }
         if let Some(file) = &self.save {
-            save(&planned, file)?;
+            output::write(file, planned.session.to_ron()?.as_bytes())?;
         }
         for note in &planned.plan.plan().notes {
             eprintln!("Note: {note}.");
@@ -312,26 +317,6 @@ impl ScriptOptions {
         eprint!("{}{}", planned.left_out, grouped(absent, "Left out", NAMED));
         screen.status(&summary, &recording.path, self.output.is_some())
     }
-}
-
-/// Writes the session to a new file.
-fn save(planned: &Planned, file: &Path) -> anyhow::Result<()> {
-    let text = planned.session.to_ron()?;
-    let mut options = std::fs::OpenOptions::new();
-    let saved = options
-        .write(true)
-        .create_new(true)
-        .open(file)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        });
-    saved.with_context(|| {
-        format!(
-            "The session cannot be saved as {}; name a new file with --save",
-            file.display()
-        )
-    })
 }
 
 /// Splits a command into words, or passes it to the shell if it uses more of the shell than words.
@@ -686,9 +671,7 @@ impl<'a> Screen<'a> {
             (Some((true, _)), _) | (None, None) => Ok(ExitCode::SUCCESS),
             (Some((false, status)), _) => {
                 eprintln!("The program ended: {status}.");
-                let code = status.strip_prefix("exit status: ");
-                let code = code.and_then(|code| code.parse::<u8>().ok());
-                Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+                Ok(program::exit(status))
             }
             (None, Some(state)) => {
                 eprintln!("The program: {state}.");

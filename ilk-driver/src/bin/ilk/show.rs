@@ -9,9 +9,11 @@ use gilk_samples::chart::{Chart, svg, terminal};
 use gilk_samples::index::{By, Index};
 use gilk_samples::joined::{self, Joined};
 use gilk_samples::metadata::Metadata;
+use gilk_samples::output::Contents;
 use gilk_samples::recording::{Loss, Mark, Recording};
 use gilk_samples::totals::Totals;
 
+use crate::output::Force;
 use crate::progress::{Progress, columns};
 use crate::span::Span;
 use crate::{join, pager, picture, totals};
@@ -40,6 +42,8 @@ pub(crate) struct Show {
     /// Write a picture to this file: PNG, or SVG by the extension.
     #[arg(long, alias = "svg", value_name = "FILE")]
     png: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// The key that lanes are split by.
@@ -60,11 +64,21 @@ impl Show {
             }),
             lanes: self.lanes,
         };
-        show(
-            Shown::open(&self.recordings)?,
-            &selection,
-            self.png.as_deref(),
-        )
+        let paths = files(&self.recordings)?;
+        if let Some(png) = &self.png {
+            let goals = self.force.goals();
+            let mut goals = paths.iter().fold(goals, |goals, path| goals.reads(path));
+            goals.goal(png, Contents::Other)?;
+        }
+        show(Shown::open(&paths)?, &selection, self.png.as_deref())
+    }
+}
+
+/// Returns the recordings that the arguments name: those of a folder, or the files.
+fn files(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    match arguments {
+        [folder] if folder.is_dir() => Ok(joined::files(folder)?),
+        files => Ok(files.to_vec()),
     }
 }
 
@@ -107,11 +121,6 @@ impl Shown {
     fn open(paths: &[PathBuf]) -> anyhow::Result<Self> {
         let mut progress = Progress::new();
         let share = |samples: u64, of: u64| samples as f32 / of.max(1) as f32;
-        let within = match paths {
-            [folder] if folder.is_dir() => joined::files(folder)?,
-            paths => paths.to_vec(),
-        };
-        let paths = within.as_slice();
         if let [path] = paths {
             let recording = Recording::open(path)?;
             recovered(&recording);

@@ -7,12 +7,14 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use gilk_samples::chart::scale;
 use gilk_samples::metadata::{Clock, Metadata};
+use gilk_samples::output::Contents;
 use gilk_samples::profile::{Distribution, LevelProfile, Profile, Profiles, profiles};
 use gilk_samples::recording::{Loss, Recording, RowKind};
 use gilk_samples::totals::Totals;
 use gilk_samples::{graph, histogram::Histogram};
 use ilk_driver::interrupt;
 
+use crate::output::Force;
 use crate::progress::Progress;
 use crate::span::Span;
 use crate::{pager, picture, totals};
@@ -41,6 +43,8 @@ pub(crate) struct Stats {
     /// Write that graph to this file: PNG, or SVG by the extension.
     #[arg(long, value_name = "FILE", requires = "graph")]
     picture: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// Number of most frequent values shown.
@@ -48,6 +52,10 @@ const TOP: usize = 8;
 
 impl Stats {
     pub(crate) fn run(self) -> anyhow::Result<()> {
+        if let Some(picture) = &self.picture {
+            let mut goals = self.force.goals().reads(&self.recording);
+            goals.goal(picture, Contents::Other)?;
+        }
         let recording = Recording::open(&self.recording)?;
         if let Some(why) = recording.recovered() {
             eprintln!("{}: {why}", self.recording.display());
