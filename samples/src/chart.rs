@@ -11,6 +11,7 @@ use crate::id::InstrumentId;
 use crate::index::{By, Column, Index, Owner, Part};
 use crate::metadata::{Clock, InstrumentInfo, Metadata};
 use crate::recording::{Loss, Mark, RowKind};
+use crate::statistics::{self, Rate};
 
 mod canvas;
 mod lane;
@@ -26,7 +27,7 @@ pub use terminal::terminal;
 /// A timeline to draw.
 #[derive(Clone, Debug)]
 pub struct Chart<'a> {
-    /// Metadata of the recording.
+    /// Metadata of the recording, with [measured](crate::statistics::measured) times.
     pub metadata: &'a Metadata,
     /// Its samples.
     pub index: &'a Index,
@@ -42,6 +43,8 @@ pub struct Chart<'a> {
     pub width: u32,
     /// Maximum number of lanes; the others are counted in a line below.
     pub max_lanes: usize,
+    /// Draws the lanes of instruments without hits, too, which otherwise are counted in a line.
+    pub all: bool,
     /// Leaves out samples owner instrument is not in the metadata.
     pub only_known: bool,
     /// Splits the lanes of an instrument by CPU or thread; `None` draws one lane per instrument.
@@ -61,6 +64,7 @@ impl<'a> Chart<'a> {
             range: None,
             width: 1280,
             max_lanes: 40,
+            all: false,
             only_known: false,
             by: None,
         }
@@ -106,9 +110,9 @@ impl<'a> Chart<'a> {
         &self.metadata.clock
     }
 
-    /// Returns the lanes to draw and the number of those omitted: instruments in the order of the
-    /// session, whole or split, then samples of unknown instruments.
-    fn lanes(&self) -> (Vec<LaneView<'_>>, usize) {
+    /// Returns the lanes to draw: those of instruments with the most hits first, or, if they are
+    /// split, in the order of the session; then samples of unknown instruments.
+    fn lanes(&self) -> Lanes<'_> {
         let instruments = &self.metadata.instruments;
         let ids: Vec<u64> = instruments.iter().map(|instrument| instrument.id).collect();
         let wanted = match self.by {
@@ -129,14 +133,25 @@ impl<'a> Chart<'a> {
                 .filter(|lane| !self.only_known && !known.contains(&lane.id))
                 .map(|lane| self.unknown(lane.id)),
         );
-        let left_out = lanes.len().saturating_sub(self.max_lanes);
+        let every = lanes.len();
+        lanes.retain(|lane| self.all || lane.is_active(self.span()));
+        let idle = every - lanes.len();
+        if self.by.is_none() {
+            lanes.sort_by_key(|lane| std::cmp::Reverse(lane.hits));
+        }
+        let beyond = lanes.len().saturating_sub(self.max_lanes);
         lanes.truncate(self.max_lanes);
-        (lanes, left_out)
+        Lanes {
+            drawn: lanes,
+            left_out: self.left_out(beyond, idle),
+        }
     }
 
     fn lane(&self, instrument: &'a InstrumentInfo, owner: Owner) -> LaneView<'a> {
         let (t0, t1) = self.span();
         let part = owner.part(self.index);
+        let hits = statistics::hits(part, instrument.id, instrument.meaning, (t0, t1));
+        let seconds = statistics::seconds_in_place(instrument, self.clock(), (t0, t1));
         let label = owner.label(instrument);
         let place = { label.strip_prefix(&instrument.instrument) }
             .unwrap_or(&label)
@@ -157,12 +172,16 @@ impl<'a> Chart<'a> {
             times: Some((instrument.launch, instrument.splash)),
             part,
             total: part.total(instrument.id, t0, t1),
+            hits,
+            rate: Rate::of(hits, seconds, self.has_losses()),
         }
     }
 
     fn unknown(&self, id: u64) -> LaneView<'a> {
         let (t0, t1) = self.span();
         let part = self.index.part(None);
+        let hits = statistics::hits(part, id, Meaning::Value, (t0, t1));
+        let seconds = (t1 - t0) as f64 / self.clock().hz.max(1) as f64;
         LaneView {
             id,
             owner: String::new(),
@@ -173,29 +192,30 @@ impl<'a> Chart<'a> {
             times: None,
             part,
             total: part.total(id, t0, t1),
+            hits,
+            rate: Rate::of(hits, seconds, self.has_losses()),
         }
     }
 
-    /// Returns the sentence about the lanes of `count` that are not drawn.
-    fn left_out(&self, count: usize) -> String {
+    /// Returns the line about lanes that are not drawn: those beyond the limit, and those without
+    /// hits. Empty if all are drawn.
+    fn left_out(&self, beyond: usize, idle: usize) -> String {
         let what = match self.by {
             Some(_) => "lanes",
             None => "instruments",
         };
-        format!("and {count} more {what}")
+        let beyond =
+            (beyond > 0).then(|| format!("and {} more {what}", scale::grouped(beyond as u64)));
+        let idle = (idle > 0).then(|| scale::idle(idle));
+        let parts: Vec<String> = beyond.into_iter().chain(idle).collect();
+        parts.join("; ")
     }
 
-    /// Returns samples per second over the part of the range in which the instrument was in place.
-    fn rate(&self, lane: &LaneView<'_>) -> f64 {
+    /// Returns whether samples were lost in the range.
+    fn has_losses(&self) -> bool {
         let (t0, t1) = self.span();
-        let (from, to) = (self.clock().seconds(t0), self.clock().seconds(t1));
-        let (launch, splash) = lane.times.unwrap_or((from, to));
-        let seconds = splash.min(to) - launch.max(from);
-        if seconds > 0.0 {
-            lane.total.count as f64 / seconds
-        } else {
-            0.0
-        }
+        let mut losses = self.losses.iter();
+        losses.any(|loss| loss.count > 0 && (t0..t1).contains(&loss.tsc))
     }
 
     /// Returns the losses in words; `None` without losses.
@@ -220,6 +240,13 @@ impl<'a> Chart<'a> {
     }
 }
 
+/// The lanes of a chart.
+struct Lanes<'a> {
+    drawn: Vec<LaneView<'a>>,
+    /// A line about the others; empty if there are none.
+    left_out: String,
+}
+
 /// A lane ready to be drawn.
 struct LaneView<'a> {
     id: u64,
@@ -237,9 +264,18 @@ struct LaneView<'a> {
     part: Part<'a>,
     /// Totals over the range that is drawn.
     total: Column,
+    /// Hits in the range that is drawn.
+    hits: u64,
+    rate: Rate,
 }
 
 impl LaneView<'_> {
+    /// Returns whether there is anything to see in a range; a level holds without samples.
+    fn is_active(&self, (t0, _): (u64, u64)) -> bool {
+        let holds = || { self.part }.last_before(self.id, t0).is_some();
+        self.hits > 0 || self.meaning == Meaning::Level && holds()
+    }
+
     /// Returns the last value before the end of one of a range's equal columns.
     fn held_after(&self, (t0, t1): (u64, u64), (number, columns): (usize, usize)) -> Option<u64> {
         let ticks = u128::from(t1 - t0) * (number as u128 + 1) / columns as u128;

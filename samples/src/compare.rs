@@ -115,12 +115,7 @@ pub struct Compared {
 /// Compares the samples of instruments with the same label.
 #[must_use]
 pub fn compare(a: Side<'_>, b: Side<'_>) -> Compared {
-    let sliced = |side: Side<'_>| {
-        slice(
-            side.recording,
-            side.span.unwrap_or_else(|| whole(side.recording)),
-        )
-    };
+    let sliced = |side: Side<'_>| slice(side.recording, side.span);
     let ((of_a, mut damaged), (mut of_b, more)) = (sliced(a), sliced(b));
     damaged.extend(more);
     let (mut of_a, mut only_a) = (of_a, Vec::new());
@@ -176,13 +171,6 @@ pub fn compare(a: Side<'_>, b: Side<'_>) -> Compared {
         tests: chances.len(),
         damaged,
     }
-}
-
-/// Returns the span from the start of the instrumentation to the last event.
-fn whole(recording: &Recording) -> (u64, u64) {
-    let start = recording.metadata().clock.start;
-    let last = recording.blocks().iter().map(|block| block.last).max();
-    (start, last.unwrap_or(start).saturating_add(1))
 }
 
 fn stats(sliced: &Sliced) -> SideStats {

@@ -46,15 +46,16 @@ pub fn blocks(
             continue;
         }
         let hits = match known.meaning {
-            Meaning::Count => profile.values.max,
             Meaning::Duration => {
-                let [_, _, _, median, ..] = profile.values.percentiles;
-                block.median_ticks = Some(median);
+                if let Some(values) = &profile.values {
+                    let [_, _, _, median, ..] = values.percentiles;
+                    block.median_ticks = Some(median);
+                }
                 // A stop without a start is not a hit.
                 continue;
             }
-            Meaning::Event | Meaning::Value | Meaning::Block | Meaning::Level => {
-                profile.values.count
+            Meaning::Count | Meaning::Event | Meaning::Value | Meaning::Block | Meaning::Level => {
+                profile.hits
             }
         };
         if id.hook == HookType::Pre {

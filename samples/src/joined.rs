@@ -77,6 +77,33 @@ impl Joined {
         &self.metadata
     }
 
+    /// Returns the joint metadata with the [measured](statistics::measured) times of each
+    /// instrument, on the joint clock.
+    ///
+    /// # Errors
+    /// As for [`marks`](Self::marks).
+    pub fn measured(&self) -> Result<Metadata> {
+        let mut metadata = self.metadata.clone();
+        let mut infos = metadata.instruments.iter_mut();
+        for member in &self.members {
+            let measured = member.recording.measured()?;
+            let clock = &measured.clock;
+            for (of, info) in measured.instruments.iter().zip(&mut infos) {
+                debug_assert_eq!(
+                    member.turn.id(of.id),
+                    info.id,
+                    "instruments keep their order"
+                );
+                let joint = |seconds| {
+                    let unix_ns = member.turn.unix_ns(clock.tsc(seconds));
+                    self.metadata.clock.seconds(unix_ns)
+                };
+                (info.launch, info.splash) = (joint(of.launch), joint(of.splash));
+            }
+        }
+        Ok(metadata)
+    }
+
     /// Returns the recordings, in the order of `machines`.
     pub fn recordings(&self) -> impl Iterator<Item = &Recording> {
         self.members.iter().map(|member| &member.recording)

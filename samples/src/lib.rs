@@ -8,7 +8,7 @@
 //! | formats in memory | [`id`], [`record`], [`meaning`], [`ring`] | a sample's 24 bytes, its identifier, and the per-CPU ring that patches write; all that the agent links |
 //! | the file | `metadata`, `totals`, `recording`, `collector` | an Arrow IPC file that is self-describing and survives a crash, and the thread that writes it |
 //! | time | `clocks`, `joined` | the clocks of several machines aligned, and their recordings read as one |
-//! | queries | `index`, `level`, `stats`, `histogram`, `profile`, `compare`, `graph` | columns of a lane at any zoom, averages over time, statistics, tests for differences, counts per block |
+//! | queries | `statistics`, `index`, `level`, `stats`, `histogram`, `profile`, `compare`, `graph` | columns of a lane at any zoom, averages over time, the definition of every number, tests for differences, counts per block |
 //! | files | `input`, `output` | what people name: bounded reading, whole writing |
 //! | output | `chart`, `export`, `import` | pictures, other programs' formats, and other programs' recordings |
 //!
@@ -89,6 +89,8 @@ pub mod output;
 pub mod profile;
 #[cfg(feature = "recording")]
 pub mod recording;
+#[cfg(feature = "recording")]
+pub mod statistics;
 #[cfg(feature = "recording")]
 pub mod stats;
 pub mod totals;

@@ -48,6 +48,22 @@ impl Metadata {
         all.filter(has_lane).map(|(place, _)| place).collect()
     }
 
+    /// Returns instrument, hook and function of a placement: `sizes pre vfs_read block 0`, or, if it
+    /// has several hooks, `sizes of vfs_read`. `None` for an unknown placement.
+    #[must_use]
+    pub fn placement(&self, placement: usize) -> Option<String> {
+        let is_part = |info: &&InstrumentInfo| {
+            let placed = info.placed.as_ref();
+            placed.is_some_and(|placed| placed.placement as usize == placement)
+        };
+        let mut parts = self.instruments.iter().filter(is_part);
+        let first = parts.next()?;
+        Some(match parts.next() {
+            Some(_) => first.whole(),
+            None => first.label.clone(),
+        })
+    }
+
     /// Returns the name of a CPU: `CPU 3`; of a joined recording, `CPU 1 of web2`.
     #[must_use]
     pub fn cpu_name(&self, cpu: u16) -> String {

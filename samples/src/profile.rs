@@ -1,4 +1,5 @@
-//! Statistics of each instrument of a recording, read once, in memory that does not grow with it.
+//! Statistics of each instrument of a recording, as [`statistics`](crate::statistics) defines them,
+//! read once, in memory that does not grow with it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -6,8 +7,10 @@ use serde::Serialize;
 
 use crate::histogram::{Histogram, rank};
 use crate::level::{self, Average, LevelAverage};
+use crate::metadata::Metadata;
 use crate::recording::Recording;
-use crate::{Error, Sample};
+use crate::statistics::{self, Rate};
+use crate::{Error, Meaning, Sample};
 
 /// Number of values up to which percentiles are found by sorting; above it, they are read from a
 /// histogram.
@@ -44,21 +47,28 @@ pub struct Profile {
     pub id: u64,
     /// Label for people; the identifier if the recording has no label for it.
     pub label: String,
+    /// Meaning of its values.
+    pub meaning: Meaning,
     /// The unit of its values.
     pub unit: String,
-    /// Samples per second over the span.
-    pub rate: f64,
-    /// Distribution of its values.
-    pub values: Distribution,
-    /// Times between consecutive samples over all CPUs, in TSC ticks.
-    pub gaps: Distribution,
-    /// Most frequent values and their counts, in descending order.
+    /// Hits in the span.
+    pub hits: u64,
+    /// Seconds of the span in which it was in place.
+    pub seconds: f64,
+    /// Hits per second of that time.
+    pub rate: Rate,
+    /// Distribution of its values; `None` without samples, or if they are no quantities.
+    pub values: Option<Distribution>,
+    /// Times between consecutive samples over all CPUs, in TSC ticks; `None` of a counter, and with
+    /// fewer than two samples.
+    pub gaps: Option<Distribution>,
+    /// Most frequent values and their counts, in descending order; none of counters and events.
     pub top: Vec<(u64, u64)>,
     /// The counts of `top` are exact; otherwise each may be too small by [`Profile::top_error`].
     pub top_exact: bool,
     /// Maximum error of a count of `top`.
     pub top_error: u64,
-    /// Number of samples by CPU.
+    /// Number of samples by CPU; none of a counter.
     pub cpus: Vec<(u16, u64)>,
     /// Distribution of the values in detail.
     #[serde(skip)]
@@ -70,7 +80,8 @@ pub struct Profile {
 pub struct Profiles {
     /// Half-open span in TSC ticks.
     pub span: (u64, u64),
-    /// One for each instrument that delivered samples, in the order of the session.
+    /// One for each instrument that can have samples, in the order of the session, and then for each
+    /// unknown one that has some.
     pub instruments: Vec<Profile>,
     /// One for each level that was known for a tick of the span, in the order of the session.
     pub levels: Vec<LevelProfile>,
@@ -182,8 +193,11 @@ impl Frequent {
     }
 }
 
-#[derive(Default)]
 struct InstrumentSamples {
+    meaning: Meaning,
+    /// Readings of a counter: the last one before the span, and in it.
+    readings: (u64, u64),
+    samples: u64,
     values: Numbers,
     gaps: Numbers,
     frequent: Frequent,
@@ -192,12 +206,41 @@ struct InstrumentSamples {
 }
 
 impl InstrumentSamples {
+    fn new(meaning: Meaning) -> Self {
+        Self {
+            meaning,
+            readings: (0, 0),
+            samples: 0,
+            values: Numbers::default(),
+            gaps: Numbers::default(),
+            frequent: Frequent::default(),
+            cpus: BTreeMap::new(),
+            last: None,
+        }
+    }
+
     fn add(&mut self, cpu: u16, sample: &Sample) {
-        self.values.add(sample.value);
-        self.frequent.add(sample.value);
+        if self.meaning == Meaning::Count {
+            self.readings.1 = self.readings.1.max(sample.value);
+            return;
+        }
+        self.samples += 1;
+        if statistics::has_values(self.meaning) {
+            self.values.add(sample.value);
+        }
+        if self.meaning != Meaning::Event {
+            self.frequent.add(sample.value);
+        }
         *self.cpus.entry(cpu).or_default() += 1;
         if let Some(last) = self.last.replace(sample.tsc) {
             self.gaps.add(sample.tsc.saturating_sub(last));
+        }
+    }
+
+    fn hits(&self) -> u64 {
+        match self.meaning {
+            Meaning::Count => statistics::counted(self.readings.0, self.readings.1),
+            _ => self.samples,
         }
     }
 }
@@ -211,16 +254,46 @@ pub fn profiles(
     most: usize,
     mut progress: impl FnMut(u64) -> bool,
 ) -> Profiles {
-    let whole = recording.span().unwrap_or_default();
-    let (t0, t1) = span.unwrap_or((whole.0, whole.1.saturating_add(1)));
-    let mut gathered: HashMap<u64, InstrumentSamples> = HashMap::new();
     let (mut damaged, mut seen) = (Vec::new(), 0u64);
-    let heads = level::heads(recording.metadata());
+    let whole = recording.whole().unwrap_or_else(|error| {
+        damaged.push(error);
+        recording.span().unwrap_or_default()
+    });
+    let (t0, t1) = span.unwrap_or(whole);
+    let metadata = recording.measured().unwrap_or_else(|error| {
+        damaged.push(error);
+        recording.metadata().clone()
+    });
+    let sampling = || {
+        metadata
+            .instruments
+            .iter()
+            .filter(|known| known.delivers.is_samples())
+    };
+    let mut gathered: HashMap<u64, InstrumentSamples> = sampling()
+        .map(|known| (known.id, InstrumentSamples::new(known.meaning)))
+        .collect();
+    for (id, (_, reading)) in readings_before(recording, t0, &metadata, &mut damaged) {
+        if let Some(of) = gathered.get_mut(&id) {
+            of.readings = (reading, reading);
+        }
+    }
+    let lost = recording.losses().unwrap_or_else(|error| {
+        damaged.push(error);
+        Vec::new()
+    });
+    let at_least = lost
+        .iter()
+        .any(|loss| loss.count > 0 && (t0..t1).contains(&loss.tsc));
+    let heads = level::heads(&metadata);
     let mut held = begun(recording, t0, &heads, &mut damaged);
     for sample in recording.merged_between(t0, t1) {
         match sample {
             Ok((cpu, sample)) => {
-                gathered.entry(sample.id).or_default().add(cpu, &sample);
+                let of = gathered.entry(sample.id);
+                // A sample of an unknown instrument is shown as a value.
+                let of = of.or_insert_with(|| InstrumentSamples::new(Meaning::Value));
+                of.add(cpu, &sample);
                 if let Some(head) = heads.get(&sample.id) {
                     let held = held.entry(*head).or_insert(LevelAverage::since(t0));
                     held.sample(sample.tsc, sample.value);
@@ -233,45 +306,47 @@ pub fn profiles(
             break;
         }
     }
-    let metadata = recording.metadata();
-    let seconds = t1.saturating_sub(t0) as f64 / metadata.clock.hz.max(1) as f64;
     let mut instruments = Vec::new();
-    let mut sum_up = |id: u64, gathered: InstrumentSamples, label: &str, unit: &str| {
-        let (values, histogram) = gathered.values.summed_up();
-        let top_error = gathered.frequent.forgotten;
-        instruments.push(Profile {
-            id,
-            label: label.to_owned(),
-            unit: unit.to_owned(),
-            rate: if seconds > 0.0 {
-                values.count as f64 / seconds
-            } else {
-                0.0
-            },
-            values,
-            gaps: gathered.gaps.summed_up().0,
-            top: gathered.frequent.top(most),
-            top_exact: top_error == 0,
-            top_error,
-            cpus: gathered.cpus.into_iter().collect(),
-            histogram,
-        });
-    };
-    for known in &metadata.instruments {
+    let mut sum_up =
+        |id: u64, gathered: InstrumentSamples, label: &str, unit: &str, seconds: f64| {
+            let hits = gathered.hits();
+            let (values, histogram) = gathered.values.summed_up();
+            let some = |of: Distribution| (of.count > 0).then_some(of);
+            let top_error = gathered.frequent.forgotten;
+            instruments.push(Profile {
+                id,
+                label: label.to_owned(),
+                meaning: gathered.meaning,
+                unit: unit.to_owned(),
+                hits,
+                seconds,
+                rate: Rate::of(hits, seconds, at_least),
+                values: some(values),
+                gaps: some(gathered.gaps.summed_up().0),
+                top: gathered.frequent.top(most),
+                top_exact: top_error == 0,
+                top_error,
+                cpus: gathered.cpus.into_iter().collect(),
+                histogram,
+            });
+        };
+    for known in sampling() {
         if let Some(of) = gathered.remove(&known.id) {
-            sum_up(known.id, of, &known.label, &known.unit);
+            let seconds = statistics::seconds_in_place(known, &metadata.clock, (t0, t1));
+            sum_up(known.id, of, &known.label, &known.unit, seconds);
         }
     }
+    let seconds = t1.saturating_sub(t0) as f64 / metadata.clock.hz.max(1) as f64;
     let mut others: Vec<(u64, InstrumentSamples)> = gathered.into_iter().collect();
     others.sort_unstable_by_key(|(id, _)| *id);
     for (id, of) in others {
         let label =
             crate::InstrumentId::unpack(id).map_or_else(|| id.to_string(), |id| id.to_string());
-        sum_up(id, of, &label, "");
+        sum_up(id, of, &label, "", seconds);
     }
     let levels = metadata.instruments.iter().filter_map(|info| {
         let held = held.remove(&info.id)?;
-        let end = level::end(metadata, info, held.last(), t1);
+        let end = level::end(&metadata, info, held.last(), t1);
         Some(LevelProfile {
             id: info.id,
             label: info.whole(),
@@ -285,6 +360,28 @@ pub fn profiles(
         levels: levels.collect(),
         damaged,
     }
+}
+
+/// Returns time and value of the last reading of each counter before a span.
+pub(crate) fn readings_before(
+    recording: &Recording,
+    t0: u64,
+    metadata: &Metadata,
+    damaged: &mut Vec<Error>,
+) -> HashMap<u64, (u64, u64)> {
+    let counters = metadata.instruments.iter();
+    let counters = counters.filter(|info| info.meaning == Meaning::Count);
+    let counters: HashSet<u64> = counters.map(|info| info.id).collect();
+    if counters.is_empty() {
+        return HashMap::new();
+    }
+    let before = recording.last_before(t0, counters.len(), |id| {
+        counters.contains(&id).then_some(id)
+    });
+    before.unwrap_or_else(|error| {
+        damaged.push(error);
+        HashMap::new()
+    })
 }
 
 /// Returns accumulators of the levels, by first instrument, with their values at the start of a

@@ -1,8 +1,7 @@
-//! Statistics of an instrument over a span of time, and events split into bursts.
+//! Values of an instrument over a span of time, and events split into bursts.
 
 use crate::histogram::{Histogram, rank};
 use crate::index::Part;
-use crate::metadata::Clock;
 
 /// Number of values up to which percentiles are found by sorting; above it, they are estimated.
 const EXACT_VALUES: u64 = 1 << 22;
@@ -12,8 +11,6 @@ const EXACT_VALUES: u64 = 1 << 22;
 pub struct Stats {
     /// Number of samples.
     pub count: u64,
-    /// Samples per second over the whole requested span.
-    pub rate: f64,
     /// Minimum of the values.
     pub min: u64,
     /// Arithmetic mean of the values.
@@ -33,24 +30,16 @@ pub struct Stats {
 ///
 /// Beyond four million samples the percentiles are taken from a histogram instead of the values.
 #[must_use]
-pub fn stats(index: Part<'_>, id: u64, t0: u64, t1: u64, clock: &Clock) -> Option<Stats> {
-    stats_up_to(index, id, t0, t1, clock, EXACT_VALUES)
+pub fn stats(index: Part<'_>, id: u64, t0: u64, t1: u64) -> Option<Stats> {
+    stats_up_to(index, id, t0, t1, EXACT_VALUES)
 }
 
-fn stats_up_to(
-    index: Part<'_>,
-    id: u64,
-    t0: u64,
-    t1: u64,
-    clock: &Clock,
-    exact_values: u64,
-) -> Option<Stats> {
+fn stats_up_to(index: Part<'_>, id: u64, t0: u64, t1: u64, exact_values: u64) -> Option<Stats> {
     if index.is_coarse(id) {
         return None;
     }
     let total = index.total(id, t0, t1);
     let mean = total.mean()?;
-    let seconds = t1.saturating_sub(t0) as f64 / clock.hz.max(1) as f64;
     let exact = total.count <= exact_values;
     let [p50, p99] = if exact {
         let mut values = Vec::with_capacity(usize::try_from(total.count).unwrap_or_default());
@@ -65,14 +54,8 @@ fn stats_up_to(
                 .clamp(total.min, total.max)
         })
     };
-    let rate = if seconds > 0.0 {
-        total.count as f64 / seconds
-    } else {
-        0.0
-    };
     Some(Stats {
         count: total.count,
-        rate,
         min: total.min,
         mean,
         max: total.max,
@@ -130,12 +113,6 @@ mod tests {
     use crate::index::Index;
     use crate::{Batch, Sample};
 
-    const CLOCK: Clock = Clock {
-        hz: 1000,
-        start: 0,
-        start_unix_ns: 0,
-    };
-
     fn index(values: &[u64]) -> Index {
         let samples = values
             .iter()
@@ -172,14 +149,14 @@ mod tests {
     #[test]
     fn known_numbers() {
         let values: Vec<u64> = (1..=100).collect();
-        let found = stats(index(&values).part(None), 1, 0, 500, &CLOCK).unwrap();
+        let found = stats(index(&values).part(None), 1, 0, 500).unwrap();
         assert_eq!(
             (found.count, found.min, found.max, found.p50, found.p99),
             (100, 1, 100, 50, 99)
         );
-        assert_eq!((found.mean, found.rate, found.exact), (50.5, 200.0, true));
-        assert_eq!(stats(index(&values).part(None), 1, 100, 200, &CLOCK), None);
-        assert_eq!(stats(index(&values).part(None), 2, 0, 200, &CLOCK), None);
+        assert_eq!((found.mean, found.exact), (50.5, true));
+        assert_eq!(stats(index(&values).part(None), 1, 100, 200), None);
+        assert_eq!(stats(index(&values).part(None), 2, 0, 200), None);
     }
 
     proptest! {
@@ -191,9 +168,9 @@ mod tests {
             let mut sorted = values.clone();
             sorted.sort_unstable();
             let expected = [50, 99].map(|percent| sorted[(values.len() * percent).div_ceil(100) - 1]);
-            let exact = stats(index.part(None), 1, 0, 500, &CLOCK).unwrap();
+            let exact = stats(index.part(None), 1, 0, 500).unwrap();
             prop_assert_eq!([exact.p50, exact.p99], expected);
-            let rough = stats_up_to(index.part(None), 1, 0, 500, &CLOCK, 0).unwrap();
+            let rough = stats_up_to(index.part(None), 1, 0, 500, 0).unwrap();
             prop_assert!(!rough.exact);
             for (rough, exact) in [rough.p50, rough.p99].into_iter().zip(expected) {
                 prop_assert!(rough >= exact && rough - exact <= exact / 64, "{} for {}", rough, exact);

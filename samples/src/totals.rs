@@ -75,6 +75,26 @@ pub enum TotalValue {
     Values(Vec<(i128, u64)>, u64),
 }
 
+impl TotalValue {
+    /// Returns the weight by which totals are sorted: the number of values of a histogram or table,
+    /// the magnitude of a number; 0 if no value has arrived.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        match self {
+            Self::Number(number) => u64::try_from(number.unsigned_abs()).unwrap_or(u64::MAX),
+            Self::Nothing => 0,
+            // A mean has values, even if they cancel out.
+            Self::Mean(mean) => (mean.abs() as u64).max(1),
+            Self::Buckets(buckets) => buckets
+                .iter()
+                .fold(0, |sum, bucket| sum.saturating_add(bucket.count)),
+            Self::Values(values, others) => values
+                .iter()
+                .fold(*others, |sum, (_, count)| sum.saturating_add(*count)),
+        }
+    }
+}
+
 /// One bucket of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TotalBucket {

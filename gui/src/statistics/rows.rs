@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use gilk_samples::Meaning;
 use gilk_samples::histogram::Histogram;
 use gilk_samples::index::Shared;
-use gilk_samples::metadata::{InstrumentInfo, Metadata};
+use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
+use gilk_samples::statistics::{self, Rate};
 
 /// A row of the table. Values are in the unit of the instrument.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,9 +21,9 @@ pub struct StatisticsRow {
     pub meaning: Meaning,
     /// Unit of its values.
     pub unit: String,
-    /// Number of samples, or of hits of a counter.
+    /// Number of hits.
     pub count: u64,
-    /// Samples per second of the selected time.
+    /// Hits per second of the selected time in which it was in place, over all its lanes.
     pub rate: f64,
     /// Statistics of the values; `None` for events and counters, which have none.
     pub values: Option<ValueStatistics>,
@@ -82,9 +83,9 @@ pub(crate) fn rows(
         let function = function(info).unwrap_or_else(|| info.label.clone());
         groups.entry((instrument, function)).or_default().push(info);
     }
-    let seconds = to.saturating_sub(from) as f64 / metadata.clock.hz.max(1) as f64;
+    let clock = metadata.clock;
     let row = |((instrument, function), infos): ((String, String), Vec<&InstrumentInfo>)| {
-        row(instrument, function, &infos, index, (from, to), seconds)
+        row(instrument, function, &infos, index, (from, to), clock)
     };
     let mut rows: Vec<StatisticsRow> = groups.into_iter().filter_map(row).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.count));
@@ -97,25 +98,20 @@ fn row(
     infos: &[&InstrumentInfo],
     index: &Shared,
     (from, to): (u64, u64),
-    seconds: f64,
+    clock: Clock,
 ) -> Option<StatisticsRow> {
     let first = infos.first()?;
-    let has_values = matches!(
-        first.meaning,
-        Meaning::Duration | Meaning::Value | Meaning::Level
-    );
-    let (mut count, mut sum, mut max) = (0, 0.0, 0);
+    let has_values = statistics::has_values(first.meaning);
+    let (mut count, mut rate, mut sum, mut max) = (0, 0.0, 0.0, 0);
     let mut histogram = Histogram::new();
     for info in infos {
         // One lane at a time, so that arriving samples wait for one lane at most.
         let index = index.look();
+        let hits = statistics::hits(index.part(None), info.id, info.meaning, (from, to));
+        let seconds = statistics::seconds_in_place(info, &clock, (from, to));
+        count += hits;
+        rate += Rate::of(hits, seconds, false).per_second.unwrap_or(0.0);
         let total = index.total(info.id, from, to);
-        if info.meaning == Meaning::Count {
-            let before = index.total(info.id, 0, from).max;
-            count += total.max.saturating_sub(before);
-            continue;
-        }
-        count += total.count;
         if has_values && total.count > 0 {
             sum += total.mean().unwrap_or(0.0) * total.count as f64;
             max = max.max(total.max);
@@ -137,7 +133,7 @@ fn row(
         meaning: first.meaning,
         unit: first.unit.clone(),
         count,
-        rate: count as f64 / seconds.max(1e-9),
+        rate,
         values,
         histogram,
     })

@@ -249,7 +249,7 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -
         let mut notes: Vec<String> = joined.recordings().filter_map(note).collect();
         notes.extend(joined.metadata().machines.iter().map(exactness));
         (
-            joined.metadata().clone(),
+            joined.measured()?,
             joined.index(|done| report(done, all)),
             joined.losses()?,
             joined.totals(),
@@ -260,7 +260,7 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -
         let recording = Recording::open(path)?;
         let all = recording.samples();
         (
-            recording.metadata().clone(),
+            recording.measured()?,
             Index::of(&recording, |done| report(done, all)),
             recording.losses()?,
             recording.totals().clone(),

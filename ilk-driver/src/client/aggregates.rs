@@ -31,7 +31,11 @@ pub(super) fn aggregate_words(plan: &Plan) -> Vec<AggregateWords> {
             all.push(AggregateWords {
                 placement: owner.placement,
                 instrument: owner.definition.name.clone(),
-                unit: owner.definition.unit.clone(),
+                unit: match aggregate.kind {
+                    // A unit belongs to values, and not to their number.
+                    AggregateKind::Count => String::new(),
+                    _ => owner.definition.unit.clone(),
+                },
                 aggregate: aggregate.clone(),
                 words: words.into_iter().map(|(id, _)| id).collect(),
             });

@@ -111,6 +111,15 @@ pub fn value(value: u64, unit: &str, clock: &Clock) -> String {
     }
 }
 
+/// Formats a total with its unit: every digit of a number, a duration for ticks.
+#[must_use]
+pub fn amount(number: i128, unit: &str, clock: &Clock) -> String {
+    match unit {
+        "ticks" if clock.hz > 0 => duration(number as f64 / clock.hz as f64),
+        _ => format!("{} {unit}", grouped(number)).trim_end().to_owned(),
+    }
+}
+
 /// Formats a mean with its unit: `1.23 threads`.
 #[must_use]
 pub fn mean(mean: f64, unit: &str, clock: &Clock) -> String {
@@ -124,6 +133,13 @@ pub fn mean(mean: f64, unit: &str, clock: &Clock) -> String {
 #[must_use]
 pub fn rate(rate: f64) -> String {
     format!("{}/s", short(rate))
+}
+
+/// Returns the line for instruments without hits: `444 others: 0 hits`.
+#[must_use]
+pub fn idle(count: usize) -> String {
+    let others = if count == 1 { "other" } else { "others" };
+    format!("{} {others}: 0 hits", grouped(count as u64))
 }
 
 /// Formats three digits and a letter for the thousands: `1.23 M`.

@@ -3,7 +3,7 @@
 use super::canvas::Canvas;
 use super::lane;
 use super::scale::{self, shortened};
-use super::{Chart, LaneView};
+use super::{Chart, LaneView, Lanes};
 use crate::Meaning;
 use crate::recording::MarkKind;
 
@@ -35,12 +35,15 @@ const COLOURS: [&str; 8] = [
 #[must_use]
 pub fn svg(chart: &Chart<'_>) -> String {
     let (t0, t1) = chart.span();
-    let (lanes, left_out) = chart.lanes();
+    let Lanes {
+        drawn: lanes,
+        left_out,
+    } = chart.lanes();
     let tall = if lanes.len() > 16 { 40.0 } else { 62.0 };
     let width = f64::from(chart.width.clamp(480, 16_000));
     let lost = chart.lost();
     let bottom = HEADING + tall * lanes.len() as f64 + if lost.is_some() { LOSSES } else { 0.0 };
-    let height = bottom + AXIS + if left_out > 0 { 18.0 } else { 0.0 };
+    let height = bottom + AXIS + if left_out.is_empty() { 0.0 } else { 18.0 };
     let has_values = lanes
         .iter()
         .any(|lane| lane.meaning != Meaning::Event && lane.total.count > 0);
@@ -74,15 +77,8 @@ pub fn svg(chart: &Chart<'_>) -> String {
         canvas.losses(&lost, bottom - LOSSES);
     }
     canvas.users_marks(HEADING, bottom);
-    if left_out > 0 {
-        canvas.text(
-            24.0,
-            bottom + AXIS,
-            11.0,
-            QUIET,
-            "start",
-            &chart.left_out(left_out),
-        );
+    if !left_out.is_empty() {
+        canvas.text(24.0, bottom + AXIS, 11.0, QUIET, "start", &left_out);
     }
     canvas.out.push_str("</svg>\n");
     canvas.out
@@ -93,7 +89,12 @@ impl Canvas<'_> {
         let title = self.chart.title.clone();
         self.text(24.0, 33.0, 20.0, INK, "start", &title);
         let metadata = self.chart.metadata;
-        let samples: u64 = lanes.iter().map(|lane| lane.total.count).sum();
+        let hits = |counted: bool| -> u64 {
+            let lanes = lanes.iter();
+            let lanes = lanes.filter(|lane| (lane.meaning == Meaning::Count) == counted);
+            lanes.map(|lane| lane.hits).sum()
+        };
+        let (samples, counted) = (hits(false), hits(true));
         let cpus = format!(
             "{} CPU{}",
             metadata.cpus,
@@ -110,7 +111,16 @@ impl Canvas<'_> {
             } else {
                 cpus
             },
-            format!("{} samples", scale::grouped(samples)),
+            if samples == 0 && counted > 0 {
+                String::new()
+            } else {
+                format!("{} samples", scale::grouped(samples))
+            },
+            if counted == 0 {
+                String::new()
+            } else {
+                format!("{} counted hits", scale::grouped(counted))
+            },
             scale::date(metadata.clock.start_unix_ns),
         ];
         let parts: Vec<&str> = parts
@@ -166,7 +176,6 @@ impl Canvas<'_> {
     /// Draws a lane: label, launch to splash, samples.
     fn lane(&mut self, view: &LaneView<'_>, top: f64, tall: f64, colour: &str) {
         let (left, right) = (self.left, self.left + self.width);
-        let chart = self.chart;
         self.line((24.0, top), (right, top), format_args!("stroke=\"{GRID}\""));
         self.rect(
             24.0,
@@ -175,14 +184,10 @@ impl Canvas<'_> {
             tall - 18.0,
             format_args!("rx=\"2\" fill=\"{colour}\""),
         );
-        let count = match view.total.count {
-            0 => "no samples".to_owned(),
-            1 => "1 sample".to_owned(),
-            count => format!(
-                "{} samples  ·  {}",
-                scale::grouped(count),
-                scale::rate(chart.rate(view))
-            ),
+        let count = match view.hits {
+            0 => "no hits".to_owned(),
+            1 => "1 hit".to_owned(),
+            hits => format!("{} hits  ·  {}", scale::grouped(hits), view.rate),
         };
         if tall > 50.0 {
             self.text(38.0, top + 21.0, 13.0, INK, "start", view.name);

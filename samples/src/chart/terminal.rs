@@ -1,7 +1,7 @@
 //! The lanes in a terminal: a row of block characters each, with count and rate.
 
 use super::scale::shortened;
-use super::{Chart, LaneView, scale};
+use super::{Chart, LaneView, Lanes, scale};
 use crate::index::{Column, threads};
 use crate::recording::Loss;
 use crate::stats::stats;
@@ -15,25 +15,22 @@ const LEAST_LANE: usize = 36;
 
 /// Draws the chart for a terminal of `columns` characters per line, at least 60.
 ///
-/// To the right of each lane: the number of samples, their rate, and for measured values the median
+/// To the right of each lane: its hits, their rate, and for measured values the median
 /// and the 99th percentile. A character shows the number of events, or the value of totals and
 /// other values. A dot is a time at which the instrument was not in place.
 #[must_use]
 pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
     let columns = columns.max(60);
-    let (lanes, left_out) = chart.lanes();
+    let Lanes {
+        drawn: lanes,
+        left_out,
+    } = chart.lanes();
     let labels: Vec<String> = lanes
         .iter()
         .map(|lane| format!("{}{} {}", lane.owner, lane.name, lane.place))
         .collect();
-    let counts: Vec<String> = lanes
-        .iter()
-        .map(|lane| scale::grouped(lane.total.count))
-        .collect();
-    let rates: Vec<String> = lanes
-        .iter()
-        .map(|lane| scale::rate(chart.rate(lane)))
-        .collect();
+    let counts: Vec<String> = lanes.iter().map(|lane| scale::grouped(lane.hits)).collect();
+    let rates: Vec<String> = lanes.iter().map(|lane| lane.rate.to_string()).collect();
     let values: Vec<String> = lanes.iter().map(|lane| middle(chart, lane)).collect();
     let widest = |texts: &[String]| {
         texts
@@ -69,8 +66,8 @@ pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
             Loss::by_cpu(chart.losses, chart.metadata)
         ));
     }
-    if left_out > 0 {
-        out.push_str(&chart.left_out(left_out));
+    if !left_out.is_empty() {
+        out.push_str(&left_out);
         out.push('\n');
     }
     out
@@ -89,7 +86,7 @@ fn middle(chart: &Chart<'_>, lane: &LaneView<'_>) -> String {
         return String::new();
     }
     let (t0, t1) = chart.span();
-    let Some(of) = stats(lane.part, lane.id, t0, t1, chart.clock()) else {
+    let Some(of) = stats(lane.part, lane.id, t0, t1) else {
         return String::new();
     };
     let words = |value| scale::value(value, lane.unit, chart.clock());

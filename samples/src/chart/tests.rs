@@ -225,13 +225,16 @@ fn the_picture_has_every_lane_and_is_well_formed() {
     let mut chart = Chart::new(&metadata, &index);
     chart.title = "Pulsar <demonstration>".to_owned();
     (chart.losses, chart.marks) = (&losses, &marks);
+    assert!(svg(&chart).contains("1 other: 0 hits"));
+    chart.all = true;
     let text = svg(&chart);
     for wanted in [
         "Pulsar &lt;demonstration&gt;",
         "Linux 6.1.0-40-cloud-amd64  ·  2 CPUs",
         "pre kernel_clone block 0",
-        "160 samples  ·  16/s",
-        "no samples",
+        "160 hits  ·  ≥ 16/s",
+        "·  160 counted hits",
+        "no hits",
         "1,239 samples lost",
         "1,234 (ring full), 5 (timer stop without a start)",
         ">32</text>",
@@ -266,7 +269,8 @@ fn nothing_to_draw_is_drawn() {
             tsc: u64::MAX,
         }],
     });
-    let chart = Chart::new(&metadata, &index);
+    let mut chart = Chart::new(&metadata, &index);
+    chart.all = true;
     png(&svg(&chart), 1.0).unwrap();
     assert!(terminal(&chart, 80).contains("unknown"));
 }
@@ -293,7 +297,9 @@ fn lanes_beyond_the_maximum_are_counted() {
         ..Metadata::default()
     };
     let index = Index::new();
-    let chart = Chart::new(&metadata, &index);
+    let mut chart = Chart::new(&metadata, &index);
+    assert!(terminal(&chart, 100).contains("200 others: 0 hits"));
+    chart.all = true;
     assert!(svg(&chart).contains("and 160 more instruments"));
     assert!(terminal(&chart, 100).contains("and 160 more instruments"));
     png(&svg(&chart), 1.0).unwrap();
@@ -312,12 +318,16 @@ fn the_terminal_shows_five_groups() {
     chart.losses = &losses;
     let text = terminal(&chart, 120);
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 9 + 3);
+    assert_eq!(lines.len(), 8 + 4);
     assert!(
-        lines[..9].iter().all(|line| line.chars().count() <= 120),
+        lines[..8].iter().all(|line| line.chars().count() <= 120),
         "{text}"
     );
-    let row = lines[0].split('│').nth(1).unwrap();
+    let hits = ["60,000", "160", "160", "160", "160"];
+    for (line, hits) in lines.iter().zip(hits) {
+        assert!(line.contains(&format!("{hits} ")), "{line}");
+    }
+    let row = lines[1].split('│').nth(1).unwrap();
     assert_eq!(
         row.split(' ')
             .filter(|group| group.contains(&LEVELS_SEEN[..]))
@@ -325,16 +335,20 @@ fn the_terminal_shows_five_groups() {
         5,
         "{row}"
     );
-    assert!(lines[0].ends_with("160    16/s"), "{}", lines[0]);
-    // After its splash the second lane has no sample.
-    let row = lines[1].split('│').nth(1).unwrap();
+    assert!(lines[1].ends_with("160    ≥ 16/s"), "{}", lines[1]);
+    // After its splash a lane has no sample.
+    let line = lines.iter().find(|line| line.contains("pre kernel_clone"));
+    let row = line.unwrap().split('│').nth(1).unwrap();
     assert!(row.ends_with("····"), "{row}");
     assert!(text.contains("lost: 1,234 (ring full)"));
     let of_cpu = "lost on CPU 0: 1,234 (ring full), 5 (timer stop without a start)";
-    assert_eq!(lines.last(), Some(&of_cpu));
+    assert_eq!(lines[10..], [of_cpu, "1 other: 0 hits"]);
     // A wide terminal shows numbers to the right of the lanes.
     let wide = terminal(&chart, 160);
-    let line = wide.lines().nth(3).unwrap();
+    let line = wide
+        .lines()
+        .find(|line| line.starts_with("elapsed-stop post kernel"));
+    let line = line.unwrap();
     assert!(line.ends_with("1.55 ms, 99 % 2.39 ms"), "{line}");
     if std::env::var_os("GILK_CHART_OUT").is_some() {
         println!("{text}");
@@ -422,14 +436,14 @@ fn lanes_are_split_by_cpu_and_by_thread() {
     let (teller, hits, total) = (
         "running-thread pre finish_task_switch block 0",
         "timestamp pre f block 0",
-        "counter pre g block 0: 1",
+        "counter pre g block 0: 9",
     );
     assert_eq!(
         lanes(None),
         [
-            format!("{teller}: 3"),
             format!("{hits}: 2,000"),
-            total.to_owned()
+            total.to_owned(),
+            format!("{teller}: 3"),
         ]
     );
     let cpus = [(0, 2), (1, 1)].map(|(cpu, reported)| {
@@ -456,6 +470,7 @@ fn lanes_are_split_by_cpu_and_by_thread() {
     // A thread's lane has its own times only, and the picture names the thread.
     let mut chart = Chart::new(&metadata, &index);
     chart.by = Some(By::Thread);
+    chart.all = true;
     chart.range = Some((tsc(0), tsc(500)));
     let text = terminal(&chart, 170);
     let line = text

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use crate::histogram::Histogram;
-use crate::metadata::{Clock, InstrumentInfo};
+use crate::metadata::Clock;
+use crate::profile::readings_before;
 use crate::recording::Recording;
+use crate::statistics::{counted, in_place};
 use crate::{Error, Meaning};
 
 /// Number of slices of a span.
@@ -36,43 +38,37 @@ struct Slice {
 struct SliceSamples {
     slices: Vec<Slice>,
     values: Histogram,
-    /// Times and values of a running total.
+    /// Times and values of a running total, from the last one before the span, or 0 at the launch.
     totals: Vec<(u64, u64)>,
     from: u64,
     to: u64,
     meaning: Meaning,
 }
 
-/// Returns the part of `span` in which an instrument was in place.
-fn in_place(instrument: &InstrumentInfo, clock: &Clock, span: (u64, u64)) -> (u64, u64) {
-    // An imported instrument has been in place forever.
-    let launch = if instrument.launch > -1e6 {
-        clock.tsc(instrument.launch).max(span.0)
-    } else {
-        span.0
-    };
-    // The splash of a session that runs until it is stopped is infinite.
-    let splash = if instrument.splash.is_finite() && instrument.splash < 1e6 {
-        clock.tsc(instrument.splash).min(span.1)
-    } else {
-        span.1
-    };
-    (launch, splash)
-}
-
-/// Slices `span` of a recording for every instrument of its session, by label.
+/// Slices `span` of a recording, or all of it, for every instrument of its session, by label.
 pub(super) fn slice(
     recording: &Recording,
-    span: (u64, u64),
+    span: Option<(u64, u64)>,
 ) -> (HashMap<String, Sliced>, Vec<Error>) {
-    let metadata = recording.metadata();
+    let mut damaged = Vec::new();
+    let metadata = recording.measured().unwrap_or_else(|error| {
+        damaged.push(error);
+        recording.metadata().clone()
+    });
     let clock = &metadata.clock;
+    let span = span.unwrap_or_else(|| {
+        recording.whole().unwrap_or_else(|error| {
+            damaged.push(error);
+            recording.span().unwrap_or_default()
+        })
+    });
     let mut by_id: HashMap<u64, SliceSamples> = HashMap::new();
     // Instruments that deliver no samples have none to compare.
     let sampling = || {
         let all = metadata.instruments.iter();
         all.filter(|instrument| instrument.delivers.is_samples())
     };
+    let before = readings_before(recording, span.0, &metadata, &mut damaged);
     for instrument in sampling() {
         let (from, to) = in_place(instrument, clock, span);
         let slices = (0..SLICES).map(|_| Slice {
@@ -82,14 +78,17 @@ pub(super) fn slice(
         let gathered = SliceSamples {
             slices: slices.collect(),
             values: Histogram::new(),
-            totals: Vec::new(),
+            totals: match instrument.meaning {
+                Meaning::Count => vec![before.get(&instrument.id).copied().unwrap_or((from, 0))],
+                _ => Vec::new(),
+            },
             from,
             to,
             meaning: instrument.meaning,
         };
         by_id.insert(instrument.id, gathered);
     }
-    let (mut damaged, mut dice) = (Vec::new(), 0x9e37_79b9_7f4a_7c15_u64);
+    let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
     for sample in recording.merged_between(span.0, span.1) {
         match sample {
             Ok((_, sample)) => {
@@ -172,9 +171,13 @@ impl SliceSamples {
             let (low, high) = (slice.picked.get(low)?, slice.picked.get(high)?);
             Some((*low as f64 + *high as f64) / 2.0)
         });
+        let ends = self.totals.first().zip(self.totals.last());
         Some(Sliced {
             seconds,
-            count: counts.iter().sum::<f64>().round() as u64,
+            count: match ends {
+                Some(((_, before), (_, last))) => counted(*before, *last),
+                None => counts.iter().sum::<f64>() as u64,
+            },
             rates: counts.iter().map(|count| count / a_slice).collect(),
             medians: medians.collect(),
             values: self.values,

@@ -37,7 +37,7 @@ pub(super) fn export(
         }
     }
     let (losses, marks) = (recording.losses()?, recording.marks()?);
-    let metadata = recording.metadata();
+    let metadata = &recording.measured()?;
     let mut chart = Chart::new(metadata, &index);
     chart.losses = &losses;
     chart.marks = &marks;

@@ -43,6 +43,12 @@ pub(crate) const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
 /// Returns the schema with the recording's metadata.
 pub(crate) fn schema(metadata: &Metadata) -> Result<Schema, String> {
+    // JSON has no infinity: a reader would refuse the null in its place.
+    let instruments = metadata.instruments.iter();
+    let times = instruments.flat_map(|info| [info.launch, info.splash]);
+    if let Some(time) = times.into_iter().find(|time| !time.is_finite()) {
+        return Err(format!("a launch or splash is {time} s"));
+    }
     let json = serde_json::to_string(metadata).map_err(|error| error.to_string())?;
     let fields: Vec<Field> = COLUMNS
         .iter()

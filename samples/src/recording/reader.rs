@@ -13,6 +13,7 @@ use super::merge::Merged;
 use super::rows::{Loss, Mark, Row};
 use super::sidecar::Block;
 use crate::metadata::Metadata;
+use crate::statistics;
 use crate::totals::Totals;
 use crate::{Batch, Error, Result, Sample};
 
@@ -223,6 +224,35 @@ impl Recording {
     /// As for a batch of [`batches`](Self::batches).
     pub fn marks(&self) -> Result<Vec<Mark>> {
         self.notes(|row| row.mark())
+    }
+
+    /// Returns the metadata with the [measured](statistics::measured) times of each instrument.
+    ///
+    /// # Errors
+    /// As for [`marks`](Self::marks).
+    pub fn measured(&self) -> Result<Metadata> {
+        Ok(statistics::measured(
+            &self.metadata,
+            &self.marks()?,
+            self.rows(),
+        ))
+    }
+
+    /// Returns the [whole](statistics::whole) span of the recording, in TSC ticks, never empty.
+    ///
+    /// # Errors
+    /// As for [`marks`](Self::marks).
+    pub fn whole(&self) -> Result<(u64, u64)> {
+        Ok(statistics::whole(&self.measured()?, self.rows()))
+    }
+
+    /// Returns the times of the first and last row of any kind; the start of the instrumentation
+    /// without rows.
+    fn rows(&self) -> (u64, u64) {
+        let first = self.blocks.iter().map(|block| block.first).min();
+        let last = self.blocks.iter().map(|block| block.last).max();
+        let start = self.metadata.clock.start;
+        (first.unwrap_or(start), last.unwrap_or(start))
     }
 
     /// Merges the batches that have samples between both times, inclusive.

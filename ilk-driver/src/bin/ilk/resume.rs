@@ -24,6 +24,9 @@ pub(crate) struct Resume {
     /// Write a picture of the recording to this file.
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
+    /// Show instruments without hits, too.
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     force: Force,
 }
@@ -41,8 +44,9 @@ impl Resume {
         let (resumed, status) = run::run_watched(&session, &self.recording, |events, stop| {
             client::resume(&self.recording, self.socket.as_deref(), events, stop)
         })?;
-        show::draw(std::slice::from_ref(&self.recording), self.png.as_deref())?;
-        run::print(&resumed);
+        let paths = std::slice::from_ref(&self.recording);
+        let metadata = show::draw(paths, self.png.as_deref(), self.all)?;
+        run::print(&resumed, &metadata, self.all);
         Ok(status)
     }
 }

@@ -9,7 +9,10 @@ use clap::Args;
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, unbounded};
 use gilk_engine::{Image, Session};
 use gilk_instruments::Library;
+use gilk_samples::chart::scale;
+use gilk_samples::metadata::Metadata;
 use gilk_samples::output::{Contents, Goals};
+use gilk_samples::recording::Recording;
 use gilk_samples::totals::Totals;
 use ilk_driver::client::{Connection, CpuLosses, Event, Participant, StopFlag, Summary, together};
 use ilk_driver::interrupt;
@@ -36,6 +39,9 @@ pub(crate) struct Run {
     /// Write a picture of the recording to this file.
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
+    /// Show instruments without hits, too.
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     force: Force,
     #[command(flatten)]
@@ -70,8 +76,9 @@ impl Run {
         let (summary, status) = run_watched(session, &self.output, |events, stop| {
             connection.run(plan, session, &self.output, events, stop)
         })?;
-        show::draw(std::slice::from_ref(&self.output), self.png.as_deref())?;
-        print(&summary);
+        let paths = std::slice::from_ref(&self.output);
+        let metadata = show::draw(paths, self.png.as_deref(), self.all)?;
+        print(&summary, &metadata, self.all);
         print!("{}", planned.left_out);
         Ok(status)
     }
@@ -125,13 +132,16 @@ impl Run {
         let recorded = recorded.filter(|((_, path), _)| path.exists());
         let paths: Vec<PathBuf> = recorded.map(|((_, path), _)| path.clone()).collect();
         if !paths.is_empty() {
-            show::draw(&paths, self.png.as_deref())?;
+            show::draw(&paths, self.png.as_deref(), self.all)?;
         }
         let mut failed = 0;
-        for ((name, _), outcome) in names.iter().zip(outcomes) {
+        for ((name, path), outcome) in names.iter().zip(outcomes) {
             println!("\n{name}:");
             match outcome {
-                Ok(summary) => print(&summary),
+                Ok(summary) => {
+                    let metadata = Recording::open(path)?.metadata().clone();
+                    print(&summary, &metadata, self.all);
+                }
                 Err(error) => {
                     failed += 1;
                     println!("{error}");
@@ -244,20 +254,15 @@ fn watch(mut events: Vec<Receiver<Event>>, session: &Session, stop: &StopFlag) -
     failed.unwrap_or(ExitCode::SUCCESS)
 }
 
-pub(crate) fn print(summary: &Summary) {
+/// Prints the totals of a run, whose chart has the hits of its instruments, and its losses.
+pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) {
     println!();
-    for instrument in &summary.instruments {
-        match instrument.total {
-            Some(total) => println!("{:>12} hits     {}", total, instrument.label),
-            None => println!("{:>12} samples  {}", instrument.samples, instrument.label),
-        }
-    }
     let totals = Totals {
         added_up: summary.aggregates.clone(),
         failed_reads: summary.failed_reads.clone(),
         no_room: summary.no_room.clone(),
     };
-    print!("{}", totals::text(&totals));
+    print!("{}", totals::text(&totals, metadata, all));
     let lost = summary.lost_by_cause();
     let stopped = if summary.stopped {
         " It was stopped before its end."
@@ -265,11 +270,11 @@ pub(crate) fn print(summary: &Summary) {
         ""
     };
     println!(
-        "{} samples taken, {} lost to full rings; batches were up to {:.1} ms late and took up to {:.1} ms.{stopped}",
-        summary.taken,
-        lost.full,
-        summary.lateness() * 1e3,
-        summary.longest_switch() * 1e3
+        "{} samples taken, {} lost to full rings; batches were up to {} late and took up to {}.{stopped}",
+        scale::grouped(summary.taken),
+        scale::grouped(lost.full),
+        scale::duration(summary.lateness()),
+        scale::duration(summary.longest_switch())
     );
     for (count, what) in [
         (lost.disabled, "hits while the ring was off"),
@@ -285,13 +290,13 @@ pub(crate) fn print(summary: &Summary) {
         ),
     ] {
         if count > 0 {
-            println!("{count} {what}.");
+            println!("{} {what}.", scale::grouped(count));
         }
     }
     if summary.missing > 0 {
         println!(
             "{} samples were taken but did not arrive, which is a bug in gilk.",
-            summary.missing
+            scale::grouped(summary.missing)
         );
     }
     if let Some(workload) = &summary.workload {
@@ -299,7 +304,7 @@ pub(crate) fn print(summary: &Summary) {
     }
     println!(
         "{} bytes in {}.",
-        summary.recording.bytes,
+        scale::grouped(summary.recording.bytes),
         summary.recording.path.display()
     );
 }

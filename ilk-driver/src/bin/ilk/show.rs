@@ -42,6 +42,9 @@ pub(crate) struct Show {
     /// Write a picture to this file: PNG, or SVG by the extension.
     #[arg(long, alias = "svg", value_name = "FILE")]
     png: Option<PathBuf>,
+    /// Show instruments without hits, too.
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     force: Force,
 }
@@ -63,6 +66,7 @@ impl Show {
                 LaneKey::Thread => By::Thread,
             }),
             lanes: self.lanes,
+            all: self.all,
         };
         let paths = files(&self.recordings)?;
         if let Some(png) = &self.png {
@@ -90,20 +94,29 @@ struct Selection<'a> {
     by: Option<By>,
     /// Limit on the lanes of a picture.
     lanes: usize,
+    /// Shows instruments without hits, too.
+    all: bool,
 }
 
-/// Prints the chart of recordings, and writes its picture if requested.
-pub(crate) fn draw(paths: &[PathBuf], picture: Option<&Path>) -> anyhow::Result<()> {
+/// Prints the chart of recordings, writes its picture if requested, and returns their metadata.
+pub(crate) fn draw(
+    paths: &[PathBuf],
+    picture: Option<&Path>,
+    all: bool,
+) -> anyhow::Result<Metadata> {
     let selection = Selection {
         span: None,
         instrument: None,
         by: None,
         lanes: 40,
+        all,
     };
     let mut shown = Shown::open(paths)?;
     // The command that ran the session prints the totals itself.
     shown.totals = Totals::default();
-    show(shown, &selection, picture)
+    let metadata = shown.metadata.clone();
+    show(shown, &selection, picture)?;
+    Ok(metadata)
 }
 
 /// The contents of a recording, or of several joined ones.
@@ -130,7 +143,7 @@ impl Shown {
                 ControlFlow::Continue(())
             });
             return Ok(Self {
-                metadata: recording.metadata().clone(),
+                metadata: recording.measured()?,
                 index: whole(read),
                 losses: recording.losses()?,
                 marks: recording.marks()?,
@@ -148,7 +161,7 @@ impl Shown {
         progress.clear();
         join::print_clocks(joined.metadata());
         Ok(Self {
-            metadata: joined.metadata().clone(),
+            metadata: joined.measured()?,
             index: whole(read),
             losses: joined.losses()?,
             marks: joined.marks()?,
@@ -206,8 +219,13 @@ fn show(shown: Shown, selection: &Selection<'_>, picture: Option<&Path>) -> anyh
     // With a selection of instruments, the others are not unknown ones.
     chart.only_known = selection.instrument.is_some();
     chart.max_lanes = usize::MAX;
+    chart.all = selection.all;
     let lanes = terminal(&chart, columns());
-    pager::print(&format!("{}\n{}", lanes.trim_end(), totals::text(&totals)))?;
+    pager::print(&format!(
+        "{}\n{}",
+        lanes.trim_end(),
+        totals::text(&totals, &metadata, selection.all)
+    ))?;
     let Some(to) = picture else {
         return Ok(());
     };

@@ -34,6 +34,9 @@ pub(crate) struct Stats {
     /// Print everything: every percentile, the most frequent values, CPUs, a histogram.
     #[arg(long)]
     long: bool,
+    /// Print instruments without hits, too.
+    #[arg(long)]
+    all: bool,
     /// Print JSON; times are in TSC ticks.
     #[arg(long, conflicts_with = "long")]
     json: bool,
@@ -61,8 +64,7 @@ impl Stats {
             eprintln!("{}: {why}", self.recording.display());
         }
         let metadata = recording.metadata();
-        let (first, last) = recording.span().unwrap_or_default();
-        let whole = (first, last.saturating_add(1));
+        let whole = recording.whole()?;
         let span = self
             .span
             .map_or(whole, |span| span.ticks(&metadata.clock, whole));
@@ -114,19 +116,28 @@ impl Stats {
             });
             return pager::print(&format!("{about:#}\n"));
         }
-        let text = if self.long {
-            let each = found
-                .instruments
-                .iter()
-                .map(|profile| long(profile, metadata));
+        found
+            .instruments
+            .sort_by_key(|of| std::cmp::Reverse(of.hits));
+        let shown: Vec<&Profile> = { found.instruments.iter() }
+            .filter(|of| self.all || of.hits > 0)
+            .collect();
+        let idle = match found.instruments.len() - shown.len() {
+            0 => String::new(),
+            idle => format!("{}\n", scale::idle(idle)),
+        };
+        let text = if found.instruments.is_empty() {
+            String::new()
+        } else if self.long {
+            let each = shown.into_iter().map(|profile| long(profile, metadata));
             each.collect::<Vec<_>>().join("\n")
         } else {
-            table(&found, metadata)
+            table(&found, &shown, metadata)
         };
         pager::print(&format!(
-            "{text}{}{}{}",
+            "{text}{idle}{}{}{}",
             levels(&found.levels, &metadata.clock, lost.is_empty()),
-            totals::text(&totals),
+            totals::text(&totals, metadata, self.all),
             Loss::by_cpu(&lost, metadata)
         ))
     }
@@ -157,19 +168,9 @@ fn read(recording: &Recording, span: (u64, u64)) -> anyhow::Result<Profiles> {
 }
 
 /// Returns a table with a line per instrument.
-fn table(found: &Profiles, metadata: &Metadata) -> String {
-    let head = [
-        "samples",
-        "rate",
-        "min",
-        "median",
-        "99 %",
-        "max",
-        "gap median",
-    ];
-    let rows: Vec<[String; 7]> = found
-        .instruments
-        .iter()
+fn table(found: &Profiles, shown: &[&Profile], metadata: &Metadata) -> String {
+    let head = ["hits", "rate", "min", "median", "99 %", "max", "gap median"];
+    let rows: Vec<[String; 7]> = { shown.iter() }
         .map(|of| row(of, &metadata.clock))
         .collect();
     let mut widths = head.map(|text| text.chars().count());
@@ -186,19 +187,19 @@ fn table(found: &Profiles, metadata: &Metadata) -> String {
         format!("{}  {label}\n", cells.collect::<Vec<_>>().join("  "))
     };
     let mut out = line(&head.map(str::to_owned), "instrument");
-    for (row, profile) in rows.iter().zip(&found.instruments) {
+    for (row, profile) in rows.iter().zip(shown) {
         out.push_str(&line(row, &profile.label));
     }
     let seconds = |tsc| metadata.clock.seconds(tsc);
     // Writing to a String cannot fail.
     let _infallible = writeln!(
         out,
-        "{} samples from {:.3} s to {:.3} s. Values marked ~ are up to 1.6 % too large.",
+        "{} hits from {:.3} s to {:.3} s. Values marked ~ are up to 1.6 % too large.",
         scale::grouped(
             found
                 .instruments
                 .iter()
-                .map(|profile| profile.values.count)
+                .map(|profile| profile.hits)
                 .sum::<u64>()
         ),
         seconds(found.span.0),
@@ -209,25 +210,29 @@ fn table(found: &Profiles, metadata: &Metadata) -> String {
 
 fn row(profile: &Profile, clock: &Clock) -> [String; 7] {
     let words = |value| scale::value(value, &profile.unit, clock);
-    let [_, _, _, median, _, _, _, p99, _] = profile.values.percentiles;
-    let [_, _, _, gap, ..] = profile.gaps.percentiles;
     let about = |of: &Distribution| if of.exact { "" } else { "~" };
-    let gap = match profile.gaps.count {
-        0 => String::new(),
-        _ => format!(
-            "{}{}",
-            about(&profile.gaps),
-            scale::value(gap, "ticks", clock)
-        ),
-    };
+    let gap = profile.gaps.as_ref().map(|gaps| {
+        let [_, _, _, median, ..] = gaps.percentiles;
+        format!("{}{}", about(gaps), scale::value(median, "ticks", clock))
+    });
+    let values = profile.values.as_ref().map(|values| {
+        let [_, _, _, median, _, _, _, p99, _] = values.percentiles;
+        [
+            words(values.min),
+            format!("{}{}", about(values), words(median)),
+            format!("{}{}", about(values), words(p99)),
+            words(values.max),
+        ]
+    });
+    let [min, median, p99, max] = values.unwrap_or_default();
     [
-        scale::grouped(profile.values.count),
-        scale::rate(profile.rate),
-        words(profile.values.min),
-        format!("{}{}", about(&profile.values), words(median)),
-        format!("{}{}", about(&profile.values), words(p99)),
-        words(profile.values.max),
-        gap,
+        scale::grouped(profile.hits),
+        profile.rate.to_string(),
+        min,
+        median,
+        p99,
+        max,
+        gap.unwrap_or_default(),
     ]
 }
 
@@ -262,10 +267,11 @@ fn levels(levels: &[LevelProfile], clock: &Clock, is_whole: bool) -> String {
 fn long(profile: &Profile, metadata: &Metadata) -> String {
     let clock = &metadata.clock;
     let mut out = format!(
-        "{}\n  {} samples, {}\n",
+        "{}\n  {} hits in {} in place: {}\n",
         profile.label,
-        scale::grouped(profile.values.count),
-        scale::rate(profile.rate)
+        scale::grouped(profile.hits),
+        scale::duration(profile.seconds),
+        profile.rate
     );
     let cpus = profile.cpus.iter().map(|&(cpu, count)| {
         let count = scale::grouped(count);
@@ -276,14 +282,14 @@ fn long(profile: &Profile, metadata: &Metadata) -> String {
         }
     });
     // Writing to a String cannot fail.
-    let _infallible = writeln!(out, "  by CPU   {}", cpus.collect::<Vec<_>>().join("  "));
+    if !profile.cpus.is_empty() {
+        let _infallible = writeln!(out, "  by CPU   {}", cpus.collect::<Vec<_>>().join("  "));
+    }
     for (name, of, unit) in [
         ("values ", &profile.values, profile.unit.as_str()),
         ("between", &profile.gaps, "ticks"),
     ] {
-        if of.count == 0 {
-            continue;
-        }
+        let Some(of) = of else { continue };
         let words = |value| scale::value(value, unit, clock);
         let about = if of.exact { "" } else { "~" };
         let percentiles = gilk_samples::profile::PERCENTS.iter().zip(of.percentiles);
@@ -299,7 +305,10 @@ fn long(profile: &Profile, metadata: &Metadata) -> String {
             scale::mean(of.deviation, unit, clock),
         );
     }
-    let share = |count: u64| 100.0 * count as f64 / profile.values.count.max(1) as f64;
+    if profile.top.is_empty() {
+        return out;
+    }
+    let share = |count: u64| 100.0 * count as f64 / profile.hits.max(1) as f64;
     let top = profile.top.iter().map(|&(value, count)| {
         format!(
             "{} × {} ({:.1} %)",

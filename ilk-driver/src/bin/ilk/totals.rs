@@ -1,55 +1,90 @@
 //! The text of instruments' totals, at the end of a run and of a recording.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use gilk_samples::totals::{Total, TotalBucket, TotalValue, Totals};
+use gilk_samples::chart::scale;
+use gilk_samples::metadata::{Clock, Metadata};
+use gilk_samples::totals::{Counted, Total, TotalBucket, TotalValue, Totals};
 
 /// Length of the longest bar.
 const BAR: u64 = 40;
 
-/// Returns a line per number, and a line per bucket and per value.
-pub(crate) fn text(totals: &Totals) -> String {
+/// Returns a line per number, and a line per bucket and per value; the greatest first, and those
+/// without hits in one line unless `all` are requested.
+pub(crate) fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
+    let clock = &metadata.clock;
+    let mut sorted: Vec<&Total> = totals.added_up.iter().collect();
+    sorted.sort_by_key(|total| Reverse(total.value.hits()));
+    let shown = |total: &&Total| all || total.value.hits() > 0;
     let mut out = String::new();
-    for total in &totals.added_up {
+    for total in sorted.iter().copied().filter(shown) {
+        let place = place(metadata, total.placement, &total.instrument);
         // Writing to a String cannot fail.
-        let _infallible = put(&mut out, total);
-    }
-    for failed in totals.failed_reads.iter().filter(|failed| failed.count > 0) {
-        let _infallible = writeln!(
-            out,
-            "{:>12} reads by {} failed and yielded 0",
-            failed.count, failed.instrument
+        let _infallible = put(
+            &mut out,
+            total,
+            &format!("@{} of {place}", total.name),
+            clock,
         );
     }
-    for lost in totals.no_room.iter().filter(|lost| lost.count > 0) {
-        let _infallible = writeln!(
-            out,
-            "{:>12} values of {} were lost for want of storage",
-            lost.count, lost.instrument
-        );
+    match sorted.iter().filter(|total| !shown(total)).count() {
+        0 => {}
+        idle => {
+            let _infallible = writeln!(out, "{}", scale::idle(idle));
+        }
+    }
+    let failures = [
+        (&totals.failed_reads, "reads by", "failed and yielded 0"),
+        (
+            &totals.no_room,
+            "values of",
+            "were lost for want of storage",
+        ),
+    ];
+    for (counts, what, end) in failures {
+        let mut counts: Vec<&Counted> = counts.iter().filter(|of| of.count > 0).collect();
+        counts.sort_by_key(|of| Reverse(of.count));
+        for of in counts {
+            let place = place(metadata, of.placement, &of.instrument);
+            let count = scale::grouped(of.count);
+            let _infallible = writeln!(out, "{count:>14}  {what} {place} {end}");
+        }
     }
     out
 }
 
-fn put(out: &mut String, total: &Total) -> std::fmt::Result {
-    let named = format!("@{} of {}", total.name, total.instrument);
-    let unit = &total.unit;
+/// Returns instrument, hook and function of a placement.
+fn place(metadata: &Metadata, placement: usize, instrument: &str) -> String {
+    let place = metadata.placement(placement);
+    place.unwrap_or_else(|| instrument.to_owned())
+}
+
+fn put(out: &mut String, total: &Total, named: &str, clock: &Clock) -> std::fmt::Result {
+    let words = |number: i128| scale::amount(number, &total.unit, clock);
     match &total.value {
-        TotalValue::Number(number) => writeln!(out, "{number:>12} {unit:<8} {named}"),
-        TotalValue::Mean(mean) => writeln!(out, "{mean:>12.1} {unit:<8} {named}"),
-        TotalValue::Nothing => writeln!(out, "{:>12} {:<8} {named}", "none", ""),
+        TotalValue::Number(number) => writeln!(out, "{:>14}  {named}", words(*number)),
+        TotalValue::Mean(mean) => {
+            writeln!(
+                out,
+                "{:>14}  {named}",
+                scale::mean(*mean, &total.unit, clock)
+            )
+        }
+        TotalValue::Nothing => writeln!(out, "{:>14}  {named}", "none"),
         TotalValue::Values(values, others) => {
-            writeln!(out, "{:>12} {unit:<8} {named}", "")?;
+            writeln!(out, "{:>14}  {named}:", values.len())?;
             for (value, count) in values {
-                writeln!(out, "{count:>12}   {value}")?;
+                writeln!(out, "{:>14}  × {}", scale::grouped(*count), words(*value))?;
             }
             if *others > 0 {
-                writeln!(out, "{others:>12}   of other values")?;
+                writeln!(out, "{:>14}  × other values", scale::grouped(*others))?;
             }
             Ok(())
         }
         TotalValue::Buckets(buckets) => {
-            writeln!(out, "{:>12} {unit:<8} {named}", "")?;
+            let count = scale::grouped(total.value.hits());
+            writeln!(out, "{count:>14}  {named}:")?;
             let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
             let is_empty = |bucket: &&TotalBucket| bucket.count == 0;
             let from = buckets.iter().take_while(is_empty).count();
@@ -59,14 +94,16 @@ fn put(out: &mut String, total: &Total) -> std::fmt::Result {
                 let length =
                     (u128::from(bucket.count) * u128::from(BAR)).div_ceil(most.max(1).into());
                 let bar = "#".repeat(usize::try_from(length).unwrap_or(0));
-                let end = |end: Option<i128>| end.map_or(String::new(), |end| end.to_string());
-                writeln!(
-                    out,
-                    "{:>12}   {:>20} to {:<20} {bar}",
-                    bucket.count,
-                    end(bucket.from),
-                    end(bucket.to)
-                )?;
+                let range = match (bucket.from, bucket.to) {
+                    (Some(from), Some(to)) if from == to => words(from),
+                    (Some(from), Some(to)) => format!("{} to {}", words(from), words(to)),
+                    (Some(from), None) => format!("{} and more", words(from)),
+                    (None, Some(to)) => format!("up to {}", words(to)),
+                    (None, None) => "all".to_owned(),
+                };
+                let count = scale::grouped(bucket.count);
+                let line = format!("{count:>14}  {range:<32} {bar}");
+                writeln!(out, "{}", line.trim_end())?;
             }
             Ok(())
         }
@@ -75,18 +112,77 @@ fn put(out: &mut String, total: &Total) -> std::fmt::Result {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use gilk_samples::totals::Counted;
+    use gilk_samples::Meaning;
+    use gilk_samples::metadata::{Delivers, InstrumentInfo, Placed};
 
-    #[test]
-    fn totals_are_printed_line_by_line() {
-        let total = |name: &str, value| Total {
-            placement: 0,
+    use super::*;
+
+    fn total(placement: usize, name: &str, unit: &str, value: TotalValue) -> Total {
+        Total {
+            placement,
             instrument: "sizes".to_owned(),
             name: name.to_owned(),
-            unit: "bytes".to_owned(),
+            unit: unit.to_owned(),
             value,
+        }
+    }
+
+    /// Returns metadata of three placements, the second of two hooks.
+    fn metadata() -> Metadata {
+        let info = |placement, hook: &str| InstrumentInfo {
+            id: 0,
+            label: format!("sizes {hook}"),
+            instrument: "sizes".to_owned(),
+            meaning: Meaning::Value,
+            unit: "bytes".to_owned(),
+            launch: 0.0,
+            splash: 1.0,
+            placed: Some(Placed {
+                placement,
+                function: "vfs_read".to_owned(),
+                major: 0,
+            }),
+            delivers: Delivers::Totals,
         };
+        Metadata {
+            clock: Clock {
+                hz: 1_000_000,
+                ..Clock::default()
+            },
+            instruments: vec![
+                info(0, "pre vfs_read block 0"),
+                info(1, "pre vfs_read block 0"),
+                info(1, "post vfs_read block 9"),
+                info(2, "pre vfs_write block 0"),
+            ],
+            ..Metadata::default()
+        }
+    }
+
+    #[test]
+    fn totals_are_sorted_and_name_function_and_hook() {
+        let totals = Totals {
+            added_up: vec![
+                total(0, "n", "", TotalValue::Number(0)),
+                total(0, "sum", "bytes", TotalValue::Number(-7)),
+                total(1, "waits", "ticks", TotalValue::Number(1_234)),
+                total(2, "mean", "ticks", TotalValue::Mean(1.5)),
+                total(2, "never", "bytes", TotalValue::Nothing),
+            ],
+            ..Totals::default()
+        };
+        let lines = "\
+       1.23 ms  @waits of sizes of vfs_read
+      -7 bytes  @sum of sizes pre vfs_read block 0
+       1.50 µs  @mean of sizes pre vfs_write block 0
+2 others: 0 hits
+";
+        assert_eq!(text(&totals, &metadata(), false), lines);
+        assert_eq!(text(&totals, &metadata(), true).lines().count(), 5);
+    }
+
+    #[test]
+    fn histograms_and_values_are_printed_line_by_line() {
         let bucket = |from: i128, count| TotalBucket {
             from: Some(from),
             to: Some(2 * from - 1),
@@ -94,44 +190,39 @@ mod tests {
         };
         let buckets = [
             bucket(1, 0),
-            bucket(2, u64::MAX),
+            bucket(2, u64::MAX - 1),
             bucket(4, 0),
             bucket(8, 1),
             bucket(16, 0),
         ];
+        let counted = |count| {
+            vec![Counted {
+                placement: 0,
+                instrument: "sizes".to_owned(),
+                count,
+            }]
+        };
         let totals = Totals {
             added_up: vec![
-                total("sum", TotalValue::Number(-7)),
-                total("lengths", TotalValue::Buckets(buckets.to_vec())),
-                total("seen", TotalValue::Values(vec![(7, 41)], 5)),
+                total(0, "lengths", "bytes", TotalValue::Buckets(buckets.to_vec())),
+                total(0, "seen", "", TotalValue::Values(vec![(7, 41)], 5)),
             ],
-            failed_reads: vec![Counted {
-                placement: 0,
-                instrument: "sizes".to_owned(),
-                count: 3,
-            }],
-            no_room: vec![Counted {
-                placement: 0,
-                instrument: "sizes".to_owned(),
-                count: 2,
-            }],
+            failed_reads: counted(3),
+            no_room: counted(2),
         };
-        let text = text(&totals);
+        let text = text(&totals, &metadata(), false);
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        assert_eq!(lines.first(), Some(&"-7 bytes    @sum of sizes"));
         let bars: Vec<usize> = lines.iter().map(|line| line.matches('#').count()).collect();
-        assert_eq!(bars, [0, 0, 40, 0, 1, 0, 0, 0, 0, 0], "{text}");
-        let end = lines.get(6..);
+        assert_eq!(bars, [0, 40, 0, 1, 0, 0, 0, 0, 0], "{text}");
+        assert!(lines[1].contains("2 bytes to 3 bytes"), "{text}");
         assert_eq!(
-            end,
-            Some(
-                &[
-                    "41   7",
-                    "5   of other values",
-                    "3 reads by sizes failed and yielded 0",
-                    "2 values of sizes were lost for want of storage"
-                ][..]
-            )
+            lines[5..],
+            [
+                "41  × 7",
+                "5  × other values",
+                "3  reads by sizes pre vfs_read block 0 failed and yielded 0",
+                "2  values of sizes pre vfs_read block 0 were lost for want of storage"
+            ]
         );
     }
 }
