@@ -113,7 +113,7 @@ pub fn whole(metadata: &Metadata, (first, last): (u64, u64)) -> (u64, u64) {
     let clock = &metadata.clock;
     let splashes = metadata.instruments.iter().map(|info| info.splash);
     let splashes = splashes.filter(|splash| *splash < FOREVER);
-    let ends = splashes.map(|splash| clock.tsc(splash));
+    let ends = splashes.map(|splash| tick(clock, splash));
     let end = ends.fold(last.saturating_add(1), u64::max);
     (first.min(clock.start), end)
 }
@@ -122,12 +122,18 @@ pub fn whole(metadata: &Metadata, (first, last): (u64, u64)) -> (u64, u64) {
 /// [measured].
 #[must_use]
 pub fn in_place(info: &InstrumentInfo, clock: &Clock, (from, to): (u64, u64)) -> (u64, u64) {
-    let tick = |seconds: f64, limit: u64| match seconds {
+    let limited = |seconds: f64, limit: u64| match seconds {
         seconds if seconds.abs() > FOREVER * 100.0 => limit,
-        seconds => clock.tsc(seconds),
+        seconds => tick(clock, seconds),
     };
-    let from = tick(info.launch, from).max(from);
-    (from, tick(info.splash, to).min(to).max(from))
+    let from = limited(info.launch, from).max(from);
+    (from, limited(info.splash, to).min(to).max(from))
+}
+
+/// Returns the tick nearest to a time, so that a measured tick survives as seconds.
+fn tick(clock: &Clock, seconds: f64) -> u64 {
+    let ticks = (seconds * clock.hz as f64).round();
+    clock.start.wrapping_add_signed(ticks as i64)
 }
 
 /// Returns the seconds of a span in which an instrument was in place; its times are [measured].

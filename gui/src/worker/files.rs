@@ -295,3 +295,30 @@ fn exactness(machine: &MachineInfo) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gilk_samples::metadata::Metadata;
+    use gilk_samples::recording::Writer;
+
+    use super::*;
+
+    #[test]
+    fn an_export_never_replaces_its_own_recording() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("recording.csv");
+        Writer::create(&path, &Metadata::default())
+            .and_then(Writer::finish)
+            .unwrap();
+        let before = std::fs::read(&path).unwrap();
+        let refused = write_export(&path, &path, &StopFlag::new(), &|_| ());
+        let reason = refused.unwrap_err().to_string();
+        assert!(reason.contains("which is read for it"), "{reason}");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        // Another file is replaced: the dialog has confirmed it.
+        let other = folder.path().join("other.csv");
+        std::fs::write(&other, "an older export").unwrap();
+        write_export(&path, &other, &StopFlag::new(), &|_| ()).unwrap();
+        assert_eq!(std::fs::read_to_string(&other).unwrap().lines().count(), 1);
+    }
+}

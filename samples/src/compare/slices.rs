@@ -171,11 +171,13 @@ impl SliceSamples {
             let (low, high) = (slice.picked.get(low)?, slice.picked.get(high)?);
             Some((*low as f64 + *high as f64) / 2.0)
         });
-        let ends = self.totals.first().zip(self.totals.last());
+        let before = self.totals.first().map(|(_, before)| *before);
+        // Of readings at one tick the greatest is the last.
+        let last = self.totals.iter().map(|(_, total)| *total).max();
         Some(Sliced {
             seconds,
-            count: match ends {
-                Some(((_, before), (_, last))) => counted(*before, *last),
+            count: match before.zip(last) {
+                Some((before, last)) => counted(before, last),
                 None => counts.iter().sum::<f64>() as u64,
             },
             rates: counts.iter().map(|count| count / a_slice).collect(),

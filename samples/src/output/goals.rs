@@ -118,8 +118,12 @@ impl Goals {
         }
         if let Some(input) = self.input_at(&resolved) {
             return refuse(format!(
-                "it is the same file as {}, which this command reads; name another file, or replace it with --force",
-                input.display()
+                "it is the same file as {}, which is read for it; name another file{}",
+                input.display(),
+                match self.existing {
+                    Existing::Confirmed => "",
+                    Existing::Kept | Existing::Replaced => ", or replace it with --force",
+                }
             ));
         }
         if self.existing == Existing::Confirmed {
@@ -225,7 +229,7 @@ mod tests {
             {
                 let mut goals = Goals::new(existing).reads(&at("input"));
                 let reason = refused(&mut goals, &at(name), contents);
-                assert!(reason.contains("which this command reads"), "{reason}");
+                assert!(reason.contains("which is read for it"), "{reason}");
             }
             let forced = Goals::new(Existing::Replaced)
                 .reads(&at("input"))

@@ -54,8 +54,6 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let session = plan::open(&self.session)?;
-        let library = self.natives.library()?;
         let mut goals = self.force.goals().reads(&self.session);
         for native in self.natives.files() {
             goals = goals.reads(native);
@@ -64,11 +62,17 @@ impl Run {
             goals.goal(png, Contents::Other)?;
         }
         interrupt::watch();
-        if self.target.is_several() {
-            goals.goal(&self.output, Contents::Folder)?;
+        let several = self.target.is_several();
+        let contents = match several {
+            true => Contents::Folder,
+            false => Contents::Recording,
+        };
+        goals.goal(&self.output, contents)?;
+        let session = plan::open(&self.session)?;
+        let library = self.natives.library()?;
+        if several {
             return self.run_together(&session, &library, goals);
         }
-        goals.goal(&self.output, Contents::Recording)?;
         let mut connected = self.target.connect()?;
         let connection = &mut connected.connection;
         let planned = prepare(connection, &session, &library, self.strict)?;
