@@ -6,7 +6,7 @@ use gilk_engine::Plan;
 use gilk_engine::layout::CounterSlot;
 use gilk_engine::patch::Probed;
 use gilk_engine::plan::PlannedInstrument;
-use gilk_instruments::program::Aggregate;
+use gilk_instruments::program::{Aggregate, AggregateKind};
 use serde::{Deserialize, Serialize};
 
 use super::event::{AggregateSummary, Counted};
