@@ -312,3 +312,26 @@ pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) {
         summary.recording.path.display()
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_of_a_session_decides_the_exit_status() {
+        for (success, status, expected) in [
+            (true, "exit status: 0", ExitCode::SUCCESS),
+            (false, "exit status: 3", ExitCode::from(3)),
+            (false, "/no/such could not be started", ExitCode::FAILURE),
+        ] {
+            let (sender, events) = unbounded();
+            let status = status.to_owned();
+            sender
+                .send(Event::WorkloadEnded { success, status })
+                .unwrap();
+            drop(sender);
+            let found = watch(vec![events], &Session::empty(), &StopFlag::new());
+            assert_eq!(found, expected);
+        }
+    }
+}
