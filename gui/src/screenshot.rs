@@ -73,7 +73,7 @@ impl Shot {
 /// Writes a picture as PNG.
 ///
 /// # Errors
-/// [`Error::Picture`] if the file cannot be written.
+/// [`Error::Samples`] if the file cannot be written, [`Error::Picture`] if there is no folder for it.
 pub fn write(path: &Path, picture: &Arc<ColorImage>) -> Result<()> {
     let failed = |reason: String| Error::Picture {
         path: path.to_path_buf(),
