@@ -95,6 +95,8 @@ const PATHS: &[(&str, &str, Role)] = &[
     ),
     ("callers", "socket", Other),
     ("doctor", "root", Input),
+    ("status", "socket", Other),
+    ("stop", "socket", Other),
     ("lab", "kernel", Input),
     ("lab", "headers", Input),
     ("functions", "socket", Other),
