@@ -196,10 +196,17 @@ fn temporary_folder(goal: &Path) -> io::Result<TempDir> {
     builder.tempdir_in(folder(goal))
 }
 
-/// Returns the path that a goal stands for: the end of links, if it is one.
+/// Returns the path that a goal stands for: the end of links to a file or folder.
 fn resolved(goal: &Path) -> io::Result<PathBuf> {
     match fs::symlink_metadata(goal) {
-        Ok(metadata) if metadata.is_symlink() => fs::canonicalize(goal),
+        Ok(metadata) if metadata.is_symlink() => {
+            let end = fs::metadata(goal)?;
+            // The link of `/dev/stdout` to a pipe has no path at its end.
+            match end.is_file() || end.is_dir() {
+                true => fs::canonicalize(goal),
+                false => Ok(goal.to_path_buf()),
+            }
+        }
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(goal.to_path_buf()),
     }
@@ -275,6 +282,19 @@ mod tests {
         assert!(error.to_string().contains("Free some space"), "{error}");
         let error = write(Path::new("/"), b"").unwrap_err().to_string();
         assert!(error.contains("Name a file in it"), "{error}");
+    }
+
+    #[test]
+    fn a_pipe_is_written_through_its_link() {
+        use std::io::Read as _;
+        use std::os::fd::AsRawFd as _;
+        let (mut reader, writer) = io::pipe().unwrap();
+        let link = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        write(Path::new(&link), b"text").unwrap();
+        drop(writer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "text");
     }
 
     #[test]
