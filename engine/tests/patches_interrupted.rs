@@ -142,6 +142,7 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
         splice: Splice::Jump,
         displaced,
         overwritten: 1,
+        filled: 0,
         continuations: Box::default(),
     };
     let nop_and_return = [0x0f, 0x1f, 0x44, 0, 0, 0xc3];

@@ -74,10 +74,12 @@ static u32 ilk_stage_end(const struct ilk_job *jobs, u32 first, u32 count)
 /* Creates a site for an install and inserts it in the tree; it is not connected yet. */
 static struct ilk_site *ilk_site_new(const struct ilk_job *job, u8 span)
 {
-	struct ilk_site *site = ILK_TRY(kzalloc(sizeof(*site), GFP_KERNEL));
+	struct ilk_site *site = ILK_TRY(kzalloc(
+		struct_size(site, under, ilk_fill_len(job->poke->filled)), GFP_KERNEL));
 
 	if (!site)
 		return NULL;
+	site->filled = job->poke->filled;
 	site->addr = job->poke->addr;
 	site->detour = job->poke->detour;
 	site->target = job->poke->target;
@@ -183,13 +185,17 @@ static bool ilk_write_installs(struct ilk_job *jobs, u32 count)
 {
 	bool retargeted = false;
 
-	for (u32 i = 0; i < count; i++) {
-		if (i && ilk_stage(&jobs[i]) != ilk_stage(&jobs[i - 1]))
-			ilk_poke_finish();
-		ilk_write_install(&jobs[i]);
-		retargeted |= jobs[i].action == ILK_RETARGET;
+	for (u32 first = 0, end; first < count; first = end) {
+		end = ilk_stage_end(jobs, first, count);
+		for (u32 i = first; i < end; i++) {
+			ilk_write_install(&jobs[i]);
+			retargeted |= jobs[i].action == ILK_RETARGET;
+		}
+		ilk_poke_finish();
+		for (u32 i = first; i < end; i++)
+			if (jobs[i].action == ILK_INSTALL)
+				ilk_fill_write(jobs[i].site, true);
 	}
-	ilk_poke_finish();
 	return retargeted;
 }
 

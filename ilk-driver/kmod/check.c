@@ -144,6 +144,22 @@ static enum ilk_reason ilk_check_target(struct ilk_job *job, u8 *span)
 	return *span ? ILK_OK : ILK_BAD_DETOUR;
 }
 
+/* Checks that the bytes to fill are of the same text, and in no splice. `first` is the first of them. */
+static enum ilk_reason ilk_check_filled(const struct ilk_poke *poke, unsigned long first)
+{
+	unsigned long last = first + ilk_fill_len(poke->filled) - 1;
+
+	if (!poke->filled)
+		return ILK_OK;
+	if (ilk_is_core(poke->addr) ? !ilk_is_core(last + MAX_INSN_SIZE) :
+				      !ilk_module_of(poke->addr, last))
+		return ILK_NOT_TEXT;
+	for (unsigned long at = first; at <= last; at++)
+		if (poke->filled >> (at - first) & 1 && ilk_site_find(at, at))
+			return ILK_OVERLAP;
+	return ILK_OK;
+}
+
 /* Determines the action of a poke from the installed sites, and checks everything but the text. */
 enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span)
 {
@@ -165,7 +181,8 @@ enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span)
 	if (poke->kind >= ILK_KINDS || poke->len < kinds[poke->kind].least ||
 	    poke->len > kinds[poke->kind].most || poke->reserved ||
 	    poke->flags & ~(ILK_POKE_MULTI | ILK_POKE_REMOVE) ||
-	    (poke->flags & ILK_POKE_MULTI && !kinds[poke->kind].multi))
+	    (poke->flags & ILK_POKE_MULTI && !kinds[poke->kind].multi) ||
+	    (poke->filled && (poke->kind == ILK_BOUNCE || poke->kind == ILK_TRACER)))
 		return ILK_BAD_REQUEST;
 	/* Only over another call is the return address that it pushes the original one. */
 	if (poke->kind == ILK_CALL && poke->expect[0] != CALL_INSN_OPCODE)
@@ -182,6 +199,8 @@ enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span)
 			return ILK_UNKNOWN_SPLICE;
 		job->action = ILK_REMOVE;
 		job->site = site;
+		if (poke->filled != site->filled)
+			return ILK_BAD_REQUEST;
 		return poke->len != site->len || memcmp(poke->write, site->original, site->len) ?
 		       ILK_MISMATCH : ILK_OK;
 	}
@@ -190,12 +209,13 @@ enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span)
 		return reason;
 	site = ilk_site_find(poke->addr, poke->addr + *span - 1);
 	if (!site)
-		return ILK_OK;
+		return ilk_check_filled(poke, poke->addr + *span);
 	if (site->addr != poke->addr || site->kind != poke->kind || poke->flags)
 		return ILK_OVERLAP;
 	job->action = ILK_RETARGET;
 	job->site = site;
-	return poke->kind == ILK_SHORT || poke->len != site->len ? ILK_BAD_REQUEST : ILK_OK;
+	return poke->kind == ILK_SHORT || poke->len != site->len || poke->filled != site->filled ?
+	       ILK_BAD_REQUEST : ILK_OK;
 }
 
 /* Checks that a bounce or host is installed before its users and removed after them. */
@@ -375,6 +395,18 @@ static bool ilk_one_instruction(unsigned long addr, u32 len)
 	return true;
 }
 
+/* Returns whether the bytes to fill end with an instruction that begins in or after the first one. */
+static bool ilk_fills_whole(const struct ilk_site *site)
+{
+	unsigned long at = site->addr, end = at + site->span + ilk_fill_len(site->filled);
+	struct insn insn;
+
+	for (; at < end; at += insn.length)
+		if (!ilk_decode(at, &insn))
+			return false;
+	return at == end;
+}
+
 /* Checks against text that the kernel itself writes or that must not be changed. */
 static enum ilk_reason ilk_check_place(const struct ilk_poke *poke, unsigned long last)
 {
@@ -412,6 +444,9 @@ enum ilk_reason ilk_check_text(const struct ilk_job *job)
 	const struct ilk_poke *poke = job->poke;
 	unsigned long addr = poke->addr, last = addr + job->site->span - 1;
 
+	/* A retarget leaves the no-ops as they are. */
+	if (job->action != ILK_RETARGET)
+		last += ilk_fill_len(job->site->filled);
 	if (job->action == ILK_INSTALL) {
 		enum ilk_reason reason = ilk_check_place(poke, last);
 
@@ -424,12 +459,19 @@ enum ilk_reason ilk_check_text(const struct ilk_job *job)
 		return ILK_KPROBE;
 	if (memcmp((void *)addr, poke->expect, poke->len))
 		return ILK_MISMATCH;
-	if (job->action != ILK_INSTALL || poke->kind == ILK_TRAP)
+	if (job->action == ILK_REMOVE)
+		return ilk_fill_is(job->site, true) ? ILK_OK : ILK_MISMATCH;
+	if (job->action == ILK_RETARGET)
+		return ILK_OK;
+	ilk_fill_keep(job->site);
+	if (job->site->filled && !ilk_fills_whole(job->site))
+		return ILK_BAD_REQUEST;
+	if (poke->kind == ILK_TRAP)
 		return ILK_OK;
 	if (ilk_branch_span(poke) != job->site->span)
 		return ILK_MISMATCH;
 	if (poke->kind != ILK_BOUNCE && !(poke->flags & ILK_POKE_MULTI) &&
-	    !ilk_one_instruction(addr, poke->len))
+	    !ilk_one_instruction(addr, poke->len + ilk_fill_len(poke->filled)))
 		return ILK_BAD_REQUEST;
 	return ILK_OK;
 }

@@ -34,6 +34,7 @@ extern struct mutex ilk_mutex;	/* serializes the device's requests */
 
 /* symbols.c: functions and data of the kernel that are not exported. */
 struct ilk_symbols {
+	void *text_poke;
 	void *text_poke_copy;
 	void *text_poke_set;
 	void *text_poke_queue;
@@ -124,6 +125,8 @@ struct ilk_site {
 	bool out;			/* the original bytes are restored */
 	u8 original[ILK_JMP];
 	u8 written[ILK_JMP];
+	u64 filled;			/* bytes after the span that are int3 while it is installed */
+	u8 under[];			/* the original text there, ilk_fill_len(filled) bytes */
 };
 struct ilk_site *ilk_site_find(unsigned long first, unsigned long last);
 void ilk_site_enter(struct ilk_site *site);
@@ -138,6 +141,16 @@ void ilk_text_unlock(void);
 void ilk_poke_finish(void);
 void ilk_wait_for_tasks(void);
 extern u32 ilk_waits;		/* number of calls; protected by ilk_mutex */
+
+/* fill.c: int3 over the rest of displaced instructions. */
+#define ILK_FILL_MAX 64u	/* bits of `filled` */
+static inline u32 ilk_fill_len(u64 filled)
+{
+	return fls64(filled);
+}
+void ilk_fill_keep(struct ilk_site *site);
+bool ilk_fill_is(const struct ilk_site *site, bool filled);
+void ilk_fill_write(const struct ilk_site *site, bool fill);
 
 /* modules.c: text of modules. Results are valid until ilk_mutex is released. */
 extern u32 ilk_modules_gone;	/* number of unloaded modules */

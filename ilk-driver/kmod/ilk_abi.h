@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 9u
+#define ILK_ABI_VERSION 10u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
 #define ILK_MAX_PUSHED 4096u
 #define ILK_MAX_FAULTS 65536u	/* instructions of the arena that may fault, including the module's own */
@@ -169,12 +169,19 @@ enum ilk_kind {
  * its bytes, 0 if they are padding. A bounce must be installed before its users and removed after
  * them, and a host before and after its bounces: by other batches, or in the same batch by a lower
  * `rank`.
+ *
+ * `filled` are bytes of the displaced instructions: bit n stands for byte n after the branch (after
+ * all of it, if the text completes it). They are int3 while the splice is installed, and then again
+ * what they were. The last one ends an instruction: the first, without ILK_POKE_MULTI, unless the
+ * splice is an ILK_TRAP. 0 for ILK_BOUNCE and ILK_TRACER; of a retarget and a removal as of the
+ * install.
  */
 struct ilk_poke {
 	__u64 addr;
 	__u64 detour;		/* in the arena: patch for threads that reach the splice while bytes change */
 	__u64 target;
 	__u64 host;
+	__u64 filled;
 	__u8 kind;
 	__u8 len;
 	__u8 flags;

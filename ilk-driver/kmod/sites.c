@@ -167,6 +167,8 @@ static bool ilk_site_ours(const struct ilk_site *site)
 {
 	const u8 *text = (const u8 *)site->addr;
 
+	if (!ilk_fill_is(site, true) && !ilk_fill_is(site, false))
+		return false;
 	return !memcmp(text, site->written, site->len) ||
 	       ((text[0] == ILK_INT3 || text[0] == site->original[0]) &&
 		!memcmp(text + 1, site->original + 1, site->len - 1));
@@ -199,8 +201,10 @@ static bool ilk_clear_kinds(unsigned int kinds, const struct module *going)
 			continue;
 		if (going ? !within_module_core(site->addr, going) : !ours)
 			continue;
-		if (site->kind != ILK_TRACER && ours)
+		if (site->kind != ILK_TRACER && ours) {
+			ilk_fill_write(site, false);
 			ilk_site_poke(site, site->original, site->len);
+		}
 		ilk_site_leave(site);
 		any = true;
 	}

@@ -60,6 +60,8 @@ bool ilk_text_is_unchanged(const struct ilk_job *job)
 
 	if (poke->kind == ILK_TRACER)
 		return true;
+	if (job->action != ILK_RETARGET && !ilk_fill_is(job->site, job->action == ILK_REMOVE))
+		return false;
 	if (!ilk_uses_int3(job))
 		return !memcmp(text, poke->expect, poke->len);
 	return text[0] == ILK_INT3 && !memcmp(text + 1, poke->expect + 1, poke->len - 1);
@@ -121,8 +123,10 @@ enum ilk_reason ilk_write_removals(struct ilk_job *jobs, u32 first, u32 end, uns
 			*at = i;
 			continue;
 		}
-		if (site->kind != ILK_TRACER)
+		if (site->kind != ILK_TRACER) {
+			ilk_fill_write(site, false);
 			ilk_site_poke(site, site->original, site->len);
+		}
 		if (site->on)
 			site->on->leaving--;
 		ilk_site_leave(site);

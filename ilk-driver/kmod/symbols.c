@@ -18,6 +18,7 @@ static const struct {
 	bool required;
 	const char *former;	/* its name in older kernels */
 } ilk_wanted[] = {
+	{ "text_poke", &ilk_sym.text_poke, true },
 	{ "text_poke_copy", &ilk_sym.text_poke_copy, true },
 	{ "text_poke_set", &ilk_sym.text_poke_set, true },
 	{ "smp_text_poke_batch_add", &ilk_sym.text_poke_queue, true, "text_poke_queue" },

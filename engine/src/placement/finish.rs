@@ -3,6 +3,7 @@
 use super::body::Body;
 use super::continuations::{beginning_at, displacing};
 use super::draft::Draft;
+use super::fill::fill;
 use super::ids::{BounceIndex, DraftId, InsnId, InsnRange, PartId, SiteIndex};
 use super::slots::{Host, SlotOffer};
 use super::solution::{Bounce, Continuation, InsnEdge, Point, Reached, Site, Slot, Solution};
@@ -151,17 +152,23 @@ fn site(
     let splice = draft.form.with(bounce);
     debug_assert!(splice.is_some(), "a short splice has no bounce");
     let written = draft.splice(body);
+    let hosted = hosted.iter().map(|&(_, at)| Span::new(at, SPLICE_BYTES));
+    let hosted: Vec<Span> = hosted.collect();
+    let (filled, end) = match draft.form {
+        SpliceForm::Tracer => (0, draft.range.first),
+        _ => fill(body, draft.range, written, &hosted),
+    };
     let is_overwritten = |at: &InsnId| {
         let bytes = body.span(InsnRange::one(*at));
         let mut hosted = hosted.iter();
-        bytes.overlaps(written)
-            || hosted.any(|&(_, bounce)| bytes.overlaps(Span::new(bounce, SPLICE_BYTES)))
+        *at < end || bytes.overlaps(written) || hosted.any(|bounce| bytes.overlaps(*bounce))
     };
     let overwritten = draft.range.iter().filter(is_overwritten).count();
     Some(Site {
         splice: splice?,
         displaced: body.span(draft.range),
         overwritten: u32::try_from(overwritten).unwrap_or(u32::MAX),
+        filled,
         continuations: continuations
             .map(|run| Continuation {
                 edge: InsnEdge {

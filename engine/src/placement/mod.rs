@@ -25,6 +25,7 @@ pub mod coverage;
 mod draft;
 mod estimate;
 mod family;
+mod fill;
 mod finish;
 mod flow;
 mod ids;

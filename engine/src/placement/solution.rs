@@ -21,9 +21,27 @@ pub struct Site {
     /// bounces in it included; all of them if a hook requires the site to be in place first, so that no
     /// thread among them continues in the original code. More than one requires quiescence.
     pub overwritten: u32,
+    /// Displaced bytes that the driver fills with `int3` while the splice is in place: bit `n` stands for
+    /// byte `n` after the splice. So code that is decoded from the start of its function, as kprobes
+    /// decode it, stays on the boundaries of instructions. Bytes of bounces are not filled.
+    pub filled: u64,
     /// Original code that the patch continues with, after `displaced` or after another continuation,
     /// instead of an exit to the original code: sorted, no two for one edge. The originals stay in place.
     pub continuations: Box<[Continuation]>,
+}
+
+impl Site {
+    /// The bytes that are filled with `int3`, by address.
+    pub fn filled_bytes(&self) -> impl Iterator<Item = Addr> + use<> {
+        let (filled, first) = (self.filled, self.after_splice());
+        let bits = (0..u64::from(u64::BITS)).filter(move |bit| filled >> bit & 1 == 1);
+        bits.map(move |bit| first.add(bit))
+    }
+
+    /// The first byte after the splice.
+    pub(super) const fn after_splice(&self) -> Addr {
+        self.displaced.start.add(self.splice.bytes())
+    }
 }
 
 /// A copy that a patch continues with when control takes an edge.

@@ -10,7 +10,7 @@ use super::estimate::{self, jumps, moved_calls};
 use super::finish::finish;
 use super::ids::PartId;
 use super::options::{bodies, goal};
-use super::solution::{Reached, Solution, Wanted};
+use super::solution::{Reached, Site, Solution, Wanted};
 use super::solve::{Goal, Neighbours, Problem};
 use super::splice::SPLICE_BYTES;
 use super::tactic::{Tactic, Tactics};
@@ -121,7 +121,8 @@ impl StyleCost {
             let rows: u64 = rows.iter().map(|row| row.len()).sum();
             site.displaced.len() + rows
         });
-        let splices: u64 = sites.iter().map(|site| site.splice.bytes()).sum();
+        let written = |site: &Site| site.splice.bytes() + u64::from(site.filled.count_ones());
+        let splices: u64 = sites.iter().map(written).sum();
         Self {
             reached: count(reached().count()),
             traps: count(reached().filter(|hook| hook.tactic == Tactic::Trap).count()),

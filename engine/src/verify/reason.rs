@@ -64,6 +64,7 @@ reasons! {
     OutsideFunction { start: Addr, end: Addr, name: String } = "the bytes {start} to {end} are not inside {name}",
     NotWhole = "it does not begin and end at instruction boundaries",
     OverwrittenCount { stated: u32, counted: usize } = "it states that {stated} instructions are overwritten, and {counted} are",
+    FilledByte = "it is filled with int3, and the site does not displace it or a bounce needs it",
     SpliceTooLong { displaced: u64, written: u64, why: Box<Reason> } = "it displaces {displaced} bytes, and its splice needs {written}: {why}",
     NotTracers = "it is not a site of the function tracer",
     EndsEarly = "an instruction that does not fall through is displaced and is not the last one",

@@ -68,6 +68,7 @@ proptest! {
             splice: Splice::Jump,
             displaced: Span::new(base, 5),
             overwritten: 2,
+            filled: 0,
             continuations: continuations.into(),
         };
         // A point, continuations without which it is not passed, and how often it is.

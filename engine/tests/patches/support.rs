@@ -89,6 +89,7 @@ pub(crate) fn patch(
         splice: Splice::Jump,
         displaced: Span::new(at, original.len() as u64),
         overwritten: 1,
+        filled: 0,
         continuations: Box::default(),
     };
     let text = Text {

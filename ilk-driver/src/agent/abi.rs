@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 /// Version of the mirrored header.
-pub const ABI_VERSION: u32 = 9;
+pub const ABI_VERSION: u32 = 10;
 /// Limit on the pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
 /// Limit on the bytes of one poke.
@@ -140,6 +140,8 @@ pub struct IlkPoke {
     pub target: u64,
     /// The splice that keeps threads out of the bytes of a bounce, or 0.
     pub host: u64,
+    /// Displaced bytes that are `int3` while the splice is installed: bit `n` for byte `n` after it.
+    pub filled: u64,
     /// One of the `KIND_`s.
     pub kind: u8,
     /// Number of bytes used in `expect` and `write`.
@@ -405,8 +407,8 @@ mod tests {
         layout!(IlkFault, "ilk_fault", offset, fixup, original);
         layout!(IlkRow, "ilk_row", original, offset, pushed);
         layout!(
-            IlkPoke, "ilk_poke", addr, detour, target, host, kind, len, flags, rank, reserved,
-            expect, write
+            IlkPoke, "ilk_poke", addr, detour, target, host, filled, kind, len, flags, rank,
+            reserved, expect, write
         );
         layout!(IlkBank, "ilk_bank", bank, slots, gs, shared);
         layout!(

@@ -417,6 +417,7 @@ fn raw_poke(poke: &Poke) -> abi::IlkPoke {
         detour: poke.detour,
         target: poke.target,
         host: poke.host,
+        filled: poke.filled,
         kind,
         len: poke.length,
         flags: multi | remove,

@@ -353,6 +353,7 @@ mod tests {
             detour: 0x10,
             target: 0x10,
             host: 0x4f0,
+            filled: 0,
             kind: SpliceKind::Bounce,
             rank: 1,
             length: 5,

@@ -68,6 +68,8 @@ pub struct Poke {
     /// The splice that keeps threads out of the bytes of a [`SpliceKind::Bounce`]; 0 if they are
     /// padding.
     pub host: u64,
+    /// Displaced bytes that are `int3` while the splice is installed: bit `n` for byte `n` after it.
+    pub filled: u64,
     /// The kind of branch.
     pub kind: SpliceKind,
     /// Topological rank: lower ranks are installed first and removed last.

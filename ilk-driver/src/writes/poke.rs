@@ -13,6 +13,8 @@ struct Branch {
     /// Its target, if that is not the patch.
     bounce: Option<Addr>,
     host: Option<Addr>,
+    /// As [`Site::filled`]; 0 for a bounce.
+    filled: u64,
 }
 
 /// Converts a poke of the plan.
@@ -42,6 +44,7 @@ pub(super) fn poke(plan: &Plan, poke: &gilk_engine::plan::Poke) -> Result<Poke> 
         detour: code(poke.detour)?,
         target: branch.bounce.map_or(patch, |bounce| bounce.0),
         host: branch.host.map_or(0, |host| host.0),
+        filled: branch.filled,
         kind: branch.kind,
         rank: poke.rank,
         length,
@@ -53,15 +56,20 @@ pub(super) fn poke(plan: &Plan, poke: &gilk_engine::plan::Poke) -> Result<Poke> 
 }
 
 fn branch(plan: &Plan, part: Part) -> Option<Branch> {
+    let mut filled = 0;
     let (kind, bounce, host) = match part {
-        Part::Site(index) => match site(plan, index)?.splice {
-            Splice::Jump => (SpliceKind::Jump, None, None),
-            Splice::Short(over) => (SpliceKind::Short, Some(bounce(plan, over)?.at), None),
-            Splice::Trap => (SpliceKind::Trap, None, None),
-            Splice::Tracer => (SpliceKind::Tracer, None, None),
-            Splice::Call => (SpliceKind::Call, None, None),
-            _ => return None,
-        },
+        Part::Site(index) => {
+            let site = site(plan, index)?;
+            filled = site.filled;
+            match site.splice {
+                Splice::Jump => (SpliceKind::Jump, None, None),
+                Splice::Short(over) => (SpliceKind::Short, Some(bounce(plan, over)?.at), None),
+                Splice::Trap => (SpliceKind::Trap, None, None),
+                Splice::Tracer => (SpliceKind::Tracer, None, None),
+                Splice::Call => (SpliceKind::Call, None, None),
+                _ => return None,
+            }
+        }
         Part::Bounce(index) => match bounce(plan, index)?.slot {
             Slot::Padding => (SpliceKind::Bounce, None, None),
             Slot::Exposed(host) => {
@@ -70,7 +78,12 @@ fn branch(plan: &Plan, part: Part) -> Option<Branch> {
             }
         },
     };
-    Some(Branch { kind, bounce, host })
+    Some(Branch {
+        kind,
+        bounce,
+        host,
+        filled,
+    })
 }
 
 fn site(plan: &Plan, index: SiteIndex) -> Option<&Site> {

@@ -45,6 +45,7 @@ fn plan() -> Plan {
         splice,
         displaced: Span::new(Addr(start), bytes),
         overwritten: 2,
+        filled: if bytes == 12 { 0b100_0001 } else { 0 },
         continuations: Box::default(),
     };
     let poke = |part, at, kind, rank, patch, bytes, overwritten| PlannedPoke {
@@ -168,8 +169,15 @@ fn patches_and_batches_are_converted() {
         panic!("{batches:?}")
     };
     assert_eq!(
-        (host.kind, host.target, host.host, host.multi, host.rank),
-        (SpliceKind::Jump, 0x1040, 0, true, 0)
+        (
+            host.kind,
+            host.target,
+            host.host,
+            host.filled,
+            host.multi,
+            host.rank
+        ),
+        (SpliceKind::Jump, 0x1040, 0, 0b100_0001, true, 0)
     );
     assert_eq!(
         (

@@ -102,7 +102,10 @@ static bool is_cold(u64 address)
 /* Returns whether this poke would change text that is or may be executed. */
 static bool is_dangerous(const struct ilk_poke *poke)
 {
-	if (is_cold(poke->addr) || poke->flags & ILK_POKE_REMOVE || !text_at(poke->addr))
+	/* With the longest splice, and all that it may fill. */
+	bool cold = is_cold(poke->addr) && is_cold(poke->addr + ILK_POKE_MAX + 64);
+
+	if (cold || poke->flags & ILK_POKE_REMOVE || !text_at(poke->addr))
 		return false;
 	if (poke->kind == ILK_TRACER)
 		return true;
@@ -111,7 +114,7 @@ static bool is_dangerous(const struct ilk_poke *poke)
 
 static void change(struct ilk_poke *poke)
 {
-	switch (below(&dice, 16)) {
+	switch (below(&dice, 17)) {
 	case 0:
 		poke->addr = odd_number();
 		break;
@@ -156,6 +159,9 @@ static void change(struct ilk_poke *poke)
 		poke->reserved = (u32)roll(&dice);
 		break;
 	case 14:
+		poke->filled = one_in(&dice, 2) ? roll(&dice) : (1ull << below(&dice, 12)) - 1;
+		break;
+	case 15:
 		poke->expect[below(&dice, 8)] ^= (u8)(1u << below(&dice, 8));
 		break;
 	default:

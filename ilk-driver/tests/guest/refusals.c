@@ -129,6 +129,13 @@ static void fields(void)
 	/* A bounce without its host. */
 	REFUSED(poke = poke_of(ILK_BOUNCE, hot.address + 64, 5, good.target, 0);
 		poke.host = hot.address, ILK_UNSUPPORTED);
+	/* Half an instruction, a second one without a wait, and what is no part of the site. */
+	REFUSED(poke.filled = 1ull << (hot.length - 5), ILK_BAD_REQUEST);
+	REFUSED(poke.filled = 1ull << 63, ILK_BAD_REQUEST);
+	REFUSED(poke = poke_of(ILK_BOUNCE, hot.address + 64, 5, good.target, 0); poke.filled = 1,
+		ILK_BAD_REQUEST);
+	REFUSED(poke = poke_of(ILK_TRACER, hot.address, 0, good.target, 0); poke.filled = 1,
+		ILK_BAD_REQUEST);
 	two[0] = two[1] = good;
 	EXPECT(do_batch(two, 2), ILK_OVERLAP);
 	CHECK(do_batch(two, ILK_MAX_POKES + 1) == -EINVAL, "a batch over the limit is not refused");
@@ -154,6 +161,9 @@ static void in_place(void)
 	out = removal_of(&good);
 	out.expect[1] ^= 1;
 	EXPECT(do_batch(&out, 1), ILK_MISMATCH);
+	out = removal_of(&good);
+	out.filled ^= 1;
+	EXPECT(do_batch(&out, 1), ILK_BAD_REQUEST);
 	out = removal_of(&good);
 	EXPECT(do_batch(&out, 1), ILK_OK);
 	CHECK(answer.waits == 1, "%u waits for one removal", answer.waits);

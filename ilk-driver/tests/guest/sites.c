@@ -228,8 +228,11 @@ struct ilk_poke poke_of(u8 kind, u64 address, u8 length, u64 target, u8 flags)
 
 struct ilk_poke jump_to(const struct site *site, u64 target)
 {
-	return poke_of(site->called ? ILK_CALL : ILK_JUMP, site->address, 5, target,
-		       site->multi ? ILK_POKE_MULTI : 0);
+	struct ilk_poke poke = poke_of(site->called ? ILK_CALL : ILK_JUMP, site->address, 5, target,
+				       site->multi ? ILK_POKE_MULTI : 0);
+
+	poke.filled = (1ull << (site->length - 5)) - 1;
+	return poke;
 }
 
 struct ilk_poke removal_of(const struct ilk_poke *poke)

@@ -120,7 +120,7 @@ static void load_starved(void)
 static void symbols_missing(void)
 {
 	static const char *const names[] = {
-		"kallsyms_lookup_name", "text_poke_copy", "text_poke_set", "text_mutex", "_stext", "_etext", "insn_decode",
+		"kallsyms_lookup_name", "text_poke", "text_poke_copy", "text_poke_set", "text_mutex", "_stext", "_etext", "insn_decode",
 		"ftrace_text_reserved", "ftrace_location",
 		"set_memory_ro", "set_memory_rw", "set_memory_x", "set_memory_nx", "get_kprobe",
 		"kprobe_mutex", "kprobe_blacklist", "__start___jump_table", "__stop___jump_table",

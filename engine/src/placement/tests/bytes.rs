@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use iced_x86::{FlowControl, Instruction};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 
 use super::super::*;
 use super::{Wrong, check};
@@ -76,6 +76,7 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Res
         let awaited = site.splice != Splice::Tracer && needed.contains(&number);
         let mut at = site.displaced.start.0;
         let mut count = 0;
+        let mut filled: Vec<Addr> = Vec::new();
         let hosted = hosted.get(&number).map(Vec::as_slice).unwrap_or_default();
         while at < site.displaced.end.0 {
             let instruction = instructions
@@ -104,13 +105,25 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Res
                     "{site:?} displaces instructions after a call"
                 );
             }
+            let is_near = span.end.0.saturating_sub(splice(site).end.0) <= 64;
+            let is_filled = is_near && site.splice != Splice::Tracer;
+            if is_filled {
+                let rest = (at..span.end.0).filter(|&at| at >= splice(site).end.0);
+                filled.extend(rest.map(Addr));
+            }
             count += u32::from(
                 awaited
+                    || is_filled
                     || span.overlaps(splice(site))
                     || hosted.iter().any(|bounce| bounce.overlaps(span)),
             );
             at = instruction.next_ip();
         }
+        filled.retain(|&at| !hosted.iter().any(|bounce| bounce.contains(at)));
+        check!(
+            site.filled_bytes().eq(filled.iter().copied()),
+            "{site:?} does not fill what its splice leaves"
+        );
         check!(
             at == site.displaced.end.0,
             "{site:?} displaces half an instruction"
@@ -188,6 +201,57 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Res
         }
     }
     Ok(())
+}
+
+/// Returns the instructions that stay where they are and that decoding from the start of their function
+/// does not find while every splice is in place, of how many.
+pub(super) fn hidden(image: &Image, graphs: &[&Cfg], placement: &Solution) -> (Vec<Addr>, usize) {
+    let (mut hidden, mut remaining) = (Vec::new(), 0);
+    for cfg in graphs.iter().filter(|cfg| cfg.refusal.is_none()) {
+        let sites = &placement.sites;
+        let first = sites.partition_point(|site| site.displaced.end <= cfg.span.start);
+        let end = sites.partition_point(|site| site.displaced.start < cfg.span.end);
+        let own = &sites[first..end];
+        let bounces = &placement.bounces;
+        let first = bounces.partition_point(|bounce| bounce.at.add(SPLICE_BYTES) <= cfg.span.start);
+        let end = bounces.partition_point(|bounce| bounce.at < cfg.span.end);
+        let mut text = image.bytes(cfg.span).unwrap().to_vec();
+        let mut write = |at: Addr, byte: u8| {
+            if cfg.span.contains(at) {
+                text[(at.0 - cfg.span.start.0) as usize] = byte;
+            }
+        };
+        for site in own {
+            let opcode = match site.splice {
+                Splice::Jump => 0xe9,
+                Splice::Short(_) => 0xeb,
+                Splice::Tracer => continue,
+                Splice::Trap => 0xcc,
+                Splice::Call => 0xe8,
+            };
+            write(site.displaced.start, opcode);
+            site.filled_bytes().for_each(|at| write(at, 0xcc));
+        }
+        for bounce in &bounces[first..end] {
+            write(bounce.at, 0xe9);
+        }
+        let start = cfg.span.start.0;
+        let decoder = Decoder::with_ip(64, &text, start, DecoderOptions::NONE);
+        let starts: BTreeSet<u64> = decoder.into_iter().map(|one| one.ip()).collect();
+        let displaced = |at: u64| {
+            let next = own.partition_point(|site| site.displaced.start.0 <= at);
+            next > 0 && own[next - 1].displaced.contains(Addr(at))
+        };
+        for block in &cfg.blocks {
+            for instruction in block.instructions.iter().filter(|one| !displaced(one.ip())) {
+                remaining += 1;
+                if !starts.contains(&instruction.ip()) {
+                    hidden.push(Addr(instruction.ip()));
+                }
+            }
+        }
+    }
+    (hidden, remaining)
 }
 
 /// Checks that the dependency graph is acyclic: a short splice depends on its bounce, that on the site that

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::family::families;
 use super::super::*;
-use super::bytes::{bytes, order};
+use super::bytes::{bytes, hidden, order};
 use super::walk::{Double, Walks, all_ways};
 use crate::cfg::Cfg;
 use crate::{Addr, Image, Rule};
@@ -33,6 +33,15 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
     let placement = place(&image, &graphs, &wanted);
     bytes(&image, &graphs, &placement).unwrap();
     order(&placement).unwrap();
+    let (hidden, remaining) = hidden(&image, &graphs, &placement);
+    println!(
+        "{} of {remaining} remaining instructions are on no boundary",
+        hidden.len()
+    );
+    for at in hidden.iter().take(5) {
+        println!("  {:?}", image.symbol_at(*at));
+    }
+    assert!(hidden.len() * 1000 < remaining);
     // A function's and its parts' share of it at a time.
     for family in families(&image, &graphs) {
         let own: BTreeMap<usize, &Cfg> = (family.given.iter())

@@ -127,6 +127,7 @@ impl Builder<'_> {
                     splice,
                     displaced,
                     overwritten: 0,
+                    filled: 0,
                     continuations: Box::default(),
                 });
                 first += count;
@@ -178,6 +179,7 @@ impl Builder<'_> {
             splice: Splice::Short(BounceIndex(self.bounces.len() as u32 - 1)),
             displaced,
             overwritten: 0,
+            filled: 0,
             continuations: Box::default(),
         });
     }
@@ -196,6 +198,7 @@ impl Builder<'_> {
                     splice: Splice::Tracer,
                     displaced: site.span,
                     overwritten: 0,
+                    filled: 0,
                     continuations: Box::default(),
                 });
             }

@@ -116,6 +116,7 @@ pub(crate) const SITES: &[&str] = &[
     "OutsideFunction",
     "NotWhole",
     "OverwrittenCount",
+    "FilledByte",
     "SpliceTooLong",
     "NotTracers",
     "NotOverCall",

@@ -69,6 +69,7 @@ pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bo
                     end: Addr(segment.last().unwrap().next_ip()),
                 },
                 overwritten: segment.iter().filter(overlapped).count() as u32,
+                filled: 0,
                 continuations: Box::default(),
             }
         })

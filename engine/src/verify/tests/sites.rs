@@ -52,6 +52,7 @@ fn site(displaced: Span, overwritten: u32) -> Site {
         splice: Splice::Jump,
         displaced,
         overwritten,
+        filled: 0,
         continuations: Box::default(),
     }
 }
@@ -225,6 +226,13 @@ fn sites_that_are_not_what_they_say() {
                 plan.sites[own].overwritten = overwritten;
             },
         );
+    }
+    // The splice leaves the last two bytes of `lea rax, [rax+9]`, and `mov rdx, rax` follows.
+    assert_eq!(good.sites[own].filled, 0b11);
+    for filled in [0b111, 0b100, 1 << 63] {
+        refused(&image, &good, "FilledByte", |plan| {
+            plan.sites[own].filled = filled;
+        });
     }
     refused(&image, &good, "NotWhole", |plan| {
         plan.sites[own].displaced.end = Addr(FIRST + 6);

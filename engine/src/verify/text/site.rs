@@ -67,9 +67,12 @@ pub(crate) fn judge(
     let mut faults = Faults::new();
     let mut fault = |at: Addr, why: Reason| faults.push((at, why));
     let written = written(site);
+    let filled: Vec<Addr> = site.filled_bytes().collect();
     let overlapped = |decoded: &&DecodedInsn| {
         let bounce = |bounce: &Bounce| decoded.span().overlaps(Span::new(bounce.at, SPLICE_BYTES));
-        decoded.span().overlaps(written) || hosted.iter().any(bounce)
+        decoded.span().overlaps(written)
+            || hosted.iter().any(bounce)
+            || filled.iter().any(|&at| decoded.span().contains(at))
     };
     // If another site depends on it for its meaning, no thread may be inside any displaced
     // instruction.
@@ -84,6 +87,14 @@ pub(crate) fn judge(
             counted,
         };
         fault(span.start, why);
+    }
+    // No thread executes displaced bytes, whatever they hold, and the driver restores what it fills.
+    let is_free = |at: Addr| {
+        let bounce = |bounce: &Bounce| Span::new(bounce.at, SPLICE_BYTES).contains(at);
+        span.contains(at) && site.splice != Splice::Tracer && !hosted.iter().any(bounce)
+    };
+    if let Some(&at) = filled.iter().find(|at| !is_free(**at)) {
+        fault(at, Reason::FilledByte);
     }
     if span.end < written.end {
         let rest = Span {

@@ -19,6 +19,7 @@ fn bounced(image: &Image) -> Plan {
         splice,
         displaced,
         overwritten,
+        filled: 0,
         continuations: Box::default(),
     };
     let sites = vec![

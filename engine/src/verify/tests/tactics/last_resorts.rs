@@ -9,6 +9,7 @@ fn traced(image: &Image) -> Plan {
         splice: Splice::Tracer,
         displaced: Span::new(start, 5),
         overwritten: 0,
+        filled: 0,
         continuations: [Continuation {
             edge: InsnEdge {
                 from: start,
@@ -92,6 +93,7 @@ fn traps() {
         splice: Splice::Trap,
         displaced: Span::new(Addr(Fixture::address(7) + 5), 4),
         overwritten: 1,
+        filled: 0,
         continuations: Box::default(),
     };
     let placements = vec![placement("trapped", 0, HookType::Pre, "counter")];
