@@ -141,16 +141,17 @@ static bool ilk_arena_pinned(unsigned long first, unsigned long last)
 	return false;
 }
 
-int ilk_arena_write(const struct ilk_arena_write *request)
+/* The arrays were copied from user memory, with as many elements as the request says. */
+int ilk_arena_write(const struct ilk_arena_write *request, const void *code,
+		    const struct ilk_row *rows, struct ilk_fault **faults)
 {
 	struct interval_tree_node *node;
 	unsigned long first, last;
 	struct ilk_block *block;
-	void *code;
 	int err;
 
-	if (!request->len || request->len > ilk_arena_size ||
-	    request->offset > ilk_arena_size - request->len)
+	lockdep_assert_held(&ilk_mutex);
+	if (request->offset > ilk_arena_size - request->len)
 		return -EINVAL;
 	first = ilk_arena + request->offset;
 	last = first + request->len - 1;
@@ -162,13 +163,10 @@ int ilk_arena_write(const struct ilk_arena_write *request)
 		return -ENOMEM;
 	block->node.start = first;
 	block->node.last = last;
-	code = ILK_TRY_USER(vmemdup_user(u64_to_user_ptr(request->data), request->len));
-	err = IS_ERR(code) ? PTR_ERR(code) : ilk_unwind_read(block, request);
+	err = ilk_unwind_read(block, request, rows);
 	if (!err)
-		err = ilk_faults_read(block, request);
+		err = ilk_faults_read(block, request, faults);
 	if (err) {
-		if (!IS_ERR(code))
-			kvfree(code);
 		kvfree(block->rows);
 		kfree(block);
 		return err;
@@ -177,7 +175,6 @@ int ilk_arena_write(const struct ilk_arena_write *request)
 	while ((node = interval_tree_iter_first(&ilk_blocks, first, last)))
 		ilk_block_free(node);
 	ilk_call(ilk_sym.text_poke_copy, first, (unsigned long)code, request->len, 0, 0);
-	kvfree(code);
 	interval_tree_insert(&block->node, &ilk_blocks);
 	return 0;
 }

@@ -151,21 +151,28 @@ static enum ilk_reason ilk_connect(struct ilk_job *jobs, u32 count, u32 *at)
 	return ILK_OK;
 }
 
+/* What is checked may change between chunks, and is compared again before it is overwritten. */
 static enum ilk_reason ilk_check_all(const struct ilk_job *jobs, u32 count, u32 *at)
 {
-	enum ilk_reason reason;
+	enum ilk_reason reason = ILK_OK;
 
-	for (*at = 0; *at < count; ++*at) {
-		reason = ilk_check_chain(&jobs[*at]);
-		if (!reason)
-			reason = ilk_check_text(&jobs[*at]);
-		if (!reason && ilk_failing(ILK_FAIL_CHECK) && *at == count / 2)
-			reason = ILK_INJECTED;
-		if (reason)
-			return reason;
-		cond_resched();
+	*at = 0;
+	for (u32 end; *at < count && !reason;) {
+		end = ilk_chunk_end(*at, count);
+		ilk_text_lock();
+		for (; *at < end; ++*at) {
+			reason = ilk_check_chain(&jobs[*at]);
+			if (!reason)
+				reason = ilk_check_text(&jobs[*at]);
+			if (!reason && ilk_failing(ILK_FAIL_CHECK) && *at == count / 2)
+				reason = ILK_INJECTED;
+			if (reason)
+				break;
+			cond_resched();
+		}
+		ilk_text_unlock();
 	}
-	return ILK_OK;
+	return reason;
 }
 
 static enum ilk_reason ilk_check_again(const struct ilk_job *jobs, u32 count, u32 *at)
@@ -230,20 +237,20 @@ static enum ilk_reason ilk_begin(struct ilk_job *jobs, u32 count, u32 installs, 
 				 struct ilk_batch *batch, u32 *at, bool *must_wait)
 {
 	enum ilk_reason reason;
-	bool int3s;
+	bool int3s = false;
 
-	ilk_text_lock();
 	reason = ilk_check_all(jobs, count, at);
-	if (reason) {
-		ilk_text_unlock();
+	if (reason)
 		return reason;
-	}
 	*at = 0;
+	if (installs)
+		ilk_seen_install();
 	batch->tsc_begin = rdtsc_ordered();
-	int3s = ilk_write_int3s(jobs, ilk_failing(ILK_FAIL_INT3S) ? installs / 2 : installs);
-	ilk_text_unlock();
-
-	reason = ilk_failing(ILK_FAIL_INT3S) ? ILK_INJECTED : ilk_trace_all(jobs, installs, sites, at);
+	reason = ilk_write_int3s(jobs, ilk_failing(ILK_FAIL_INT3S) ? installs / 2 : installs, &int3s, at);
+	if (!reason && ilk_failing(ILK_FAIL_INT3S))
+		reason = ILK_INJECTED;
+	if (!reason)
+		reason = ilk_trace_all(jobs, installs, sites, at);
 	if (!reason && ilk_failing(ILK_FAIL_TRACER))
 		reason = ILK_INJECTED;
 	if (!reason && int3s)
@@ -331,37 +338,33 @@ static bool ilk_is_gone(const struct ilk_poke *poke, u32 modules)
 }
 
 /*
- * Returns 0 if the batch was applied or refused: batch->reason is the result. Returns an error if
- * the request itself is invalid.
+ * `pokes` are a copy of the owner's. Returns 0 if the batch was applied or refused: batch->reason is
+ * the result. Returns an error if the request itself is invalid.
  */
-int ilk_batch_run(struct ilk_batch *batch)
+int ilk_batch_run(struct ilk_batch *batch, const struct ilk_poke *pokes)
 {
-	struct ilk_poke *pokes;
 	struct ilk_job *jobs;
 	u32 at = 0, count = 0, waits = ilk_waits;
 	int err;
 
 	batch->failed = batch->reason = ILK_OK;
 	batch->tsc_begin = batch->tsc_end = 0;
-	if (batch->waits || batch->gone || batch->count > ILK_MAX_POKES)
-		return -EINVAL;
+	lockdep_assert_held(&ilk_mutex);
 	if (!batch->count)
 		return 0;
+	if (ilk_ended) {
+		batch->reason = ILK_OVER;
+		return 0;
+	}
 	err = ilk_unwind_publish();
 	if (!err)
 		err = ilk_faults_publish();
 	if (err)
 		return err;
 
-	pokes = ILK_TRY_USER(vmemdup_user(u64_to_user_ptr(batch->pokes),
-					  batch->count * sizeof(*pokes)));
-	if (IS_ERR(pokes))
-		return PTR_ERR(pokes);
 	jobs = ILK_TRY(kvcalloc(batch->count, sizeof(*jobs), GFP_KERNEL));
-	if (!jobs) {
-		kvfree(pokes);
+	if (!jobs)
 		return -ENOMEM;
-	}
 	for (u32 i = 0; i < batch->count; i++)
 		if (!ilk_is_gone(&pokes[i], batch->modules))
 			jobs[count++].poke = &pokes[i];
@@ -380,6 +383,5 @@ int ilk_batch_run(struct ilk_batch *batch)
 	ilk_settle(jobs, count);
 	batch->waits = ilk_waits - waits;
 	kvfree(jobs);
-	kvfree(pokes);
 	return 0;
 }

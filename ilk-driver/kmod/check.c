@@ -236,6 +236,7 @@ static bool ilk_on_blacklist(unsigned long first, unsigned long last)
 {
 	const struct kprobe_blacklist_entry *entry;
 
+	lockdep_assert_held(ilk_sym.kprobe_mutex);
 	list_for_each_entry(entry, ilk_sym.kprobe_blacklist, list)
 		if (first < entry->end_addr && last >= entry->start_addr)
 			return true;
@@ -444,7 +445,8 @@ enum ilk_reason ilk_check_text(const struct ilk_job *job)
 	const struct ilk_poke *poke = job->poke;
 	unsigned long addr = poke->addr, last = addr + job->site->span - 1;
 
-	/* A retarget leaves the no-ops as they are. */
+	lockdep_assert_held(ilk_sym.text_mutex);
+	/* A retarget leaves what is filled. */
 	if (job->action != ILK_RETARGET)
 		last += ilk_fill_len(job->site->filled);
 	if (job->action == ILK_INSTALL) {

@@ -99,28 +99,24 @@ static void ilk_entry_make(ilk_entry *entry, unsigned long block, const struct i
 		ilk_entry_set(entry, block + fault->offset, block + fault->fixup, EX_TYPE_DEFAULT);
 }
 
-/* Reads the faults of a block. */
-int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *request)
+/* Takes the faults of a block, which become its own. */
+int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *request,
+		    struct ilk_fault **array)
 {
-	struct ilk_fault *faults;
+	struct ilk_fault *faults = *array;
 
 	if (request->reserved)
 		return -EINVAL;
 	if (!request->fault_count)
 		return 0;
-	if (request->fault_count > request->len || request->fault_count > ilk_faults_most())
+	if (request->fault_count > ilk_faults_most())
 		return -EINVAL;
-	faults = ILK_TRY_USER(vmemdup_user(u64_to_user_ptr(request->faults),
-					   (size_t)request->fault_count * sizeof(*faults)));
-	if (IS_ERR(faults))
-		return PTR_ERR(faults);
 	for (u32 i = 0; i < request->fault_count; i++)
 		if (!ilk_fault_is_valid(&faults[i], request->len) ||
-		    (i && faults[i].offset <= faults[i - 1].offset)) {
-			kvfree(faults);
+		    (i && faults[i].offset <= faults[i - 1].offset))
 			return -EINVAL;
-		}
 	block->faults = faults;
+	*array = NULL;
 	block->fault_count = request->fault_count;
 	ilk_faults_changed = true;
 	return 0;

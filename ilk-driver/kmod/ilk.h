@@ -81,7 +81,8 @@ extern unsigned long ilk_arena, ilk_arena_size;
 extern struct rb_root_cached ilk_blocks;
 int ilk_arena_init(void);
 void ilk_arena_exit(void);
-int ilk_arena_write(const struct ilk_arena_write *request);
+int ilk_arena_write(const struct ilk_arena_write *request, const void *code,
+		    const struct ilk_row *rows, struct ilk_fault **faults);
 struct ilk_block *ilk_arena_block(unsigned long address);
 struct ilk_block *ilk_next_block(struct ilk_block *block);	/* in order of address; the first after NULL */
 bool ilk_arena_is_text(void);
@@ -93,14 +94,16 @@ void ilk_near_free(void *memory);
 extern bool ilk_unwinds;
 void ilk_unwind_init(void);
 void ilk_unwind_exit(void);
-int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request);
+int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request,
+		    const struct ilk_row *rows);
 int ilk_unwind_publish(void);
 
 /* faults.c: exception table entries of the arena. */
 void ilk_faults_init(void);
 void ilk_faults_exit(void);
 u32 ilk_faults_most(void);
-int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *request);
+int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *request,
+		    struct ilk_fault **array);
 int ilk_faults_publish(void);
 
 /*
@@ -129,6 +132,7 @@ struct ilk_site {
 	u8 under[];			/* the original text there, ilk_fill_len(filled) bytes */
 };
 struct ilk_site *ilk_site_find(unsigned long first, unsigned long last);
+struct ilk_site *ilk_site_from(unsigned long address);	/* the first at or after it; with ilk_mutex */
 void ilk_site_enter(struct ilk_site *site);
 void ilk_site_leave(struct ilk_site *site);
 void ilk_site_drop(struct ilk_site *site);
@@ -138,6 +142,12 @@ void ilk_sites_leave(const struct module *going);
 extern struct notifier_block ilk_die_block;
 void ilk_text_lock(void);
 void ilk_text_unlock(void);
+/* Most splices that are checked or written before ilk_text_unlock() lets others write text. */
+#define ILK_CHUNK 512u
+static inline u32 ilk_chunk_end(u32 first, u32 count)
+{
+	return min(first + ILK_CHUNK, count);
+}
 void ilk_poke_finish(void);
 void ilk_wait_for_tasks(void);
 extern u32 ilk_waits;		/* number of calls; protected by ilk_mutex */
@@ -151,6 +161,18 @@ static inline u32 ilk_fill_len(u64 filled)
 void ilk_fill_keep(struct ilk_site *site);
 bool ilk_fill_is(const struct ilk_site *site, bool filled);
 void ilk_fill_write(const struct ilk_site *site, bool fill);
+
+/* seen.c: what others can see of a session. */
+void ilk_seen_init(void);
+void ilk_seen_exit(void);
+void ilk_seen_install(void);
+void ilk_seen_end(void);
+
+/* end.c: events that end every session. */
+extern u32 ilk_ended;
+void ilk_end(enum ilk_end why);
+int ilk_end_init(void);
+void ilk_end_exit(void);
 
 /* modules.c: text of modules. Results are valid until ilk_mutex is released. */
 extern u32 ilk_modules_gone;	/* number of unloaded modules */
@@ -175,13 +197,13 @@ struct ilk_job {
 	bool begun;			/* an int3 or the tracer branches to the detour */
 	bool done;			/* written */
 };
-int ilk_batch_run(struct ilk_batch *batch);
+int ilk_batch_run(struct ilk_batch *batch, const struct ilk_poke *pokes);
 
 /*
- * steps.c: the writes of a batch; with ilk_text_lock() held, except for those that take it
- * themselves: ilk_trace_all(), ilk_roll_back(), ilk_write_removals().
+ * steps.c: the writes of a batch, with kprobe_mutex held. ilk_text_is_unchanged() and
+ * ilk_write_install() are called with ilk_text_lock() held; the others take it, in chunks.
  */
-bool ilk_write_int3s(struct ilk_job *jobs, u32 count);
+enum ilk_reason ilk_write_int3s(struct ilk_job *jobs, u32 count, bool *any, u32 *at);
 enum ilk_reason ilk_trace_all(struct ilk_job *jobs, u32 count, unsigned long *sites, u32 *at);
 bool ilk_text_is_unchanged(const struct ilk_job *job);
 void ilk_roll_back(struct ilk_job *jobs, u32 count);
@@ -199,6 +221,7 @@ enum ilk_reason ilk_check_text(const struct ilk_job *job);
 /* ring.c: all data written by generated code. */
 int ilk_ring_init(void);
 void ilk_ring_exit(void);
+int ilk_ring_alloc(void);
 void ilk_ring_open(void);
 void ilk_ring_zero_tables(void);
 void ilk_ring_describe(struct ilk_info *info);
@@ -207,7 +230,8 @@ __poll_t ilk_ring_poll(struct file *file, poll_table *wait);
 int ilk_ring_rings(const struct ilk_rings *request);
 int ilk_ring_consume(const struct ilk_consume *request);
 int ilk_ring_bank(struct ilk_bank *request);
-int ilk_ring_counters(const struct ilk_counters *request);
-int ilk_ring_losses(const struct ilk_losses *request);
+int ilk_ring_counters_check(const struct ilk_counters *request);
+void ilk_ring_counters(const struct ilk_counters *request, u64 *out);
+void ilk_ring_losses(struct ilk_cpu_state *out);
 
 #endif

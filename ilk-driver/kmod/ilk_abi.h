@@ -211,6 +211,7 @@ enum ilk_reason {
 	ILK_NEEDED,		/* an installed splice depends on the removed one */
 	ILK_TRACER_REFUSED,	/* no call of the function tracer, or another user redirects it */
 	ILK_INJECTED,		/* no error: requested by the module's parameter fail_step */
+	ILK_OVER,		/* the session is over: see struct ilk_state */
 };
 
 /*
@@ -308,6 +309,22 @@ struct ilk_rings {
 	__u64 reserved;
 };
 
+/* Events at which the module removes every splice by itself. */
+enum ilk_end {
+	ILK_END_NONE = 0,
+	ILK_END_LIVE_PATCH,	/* a live patch was loaded */
+	ILK_END_SLEEP,		/* the machine went to sleep, or hibernated */
+	ILK_END_RESTART,	/* the machine restarts */
+};
+
+/* The state of a session. After an end every batch is refused until the owner begins the next one. */
+struct ilk_state {
+	__u32 begin;		/* in: 1 begins a session, 0 does not */
+	__u32 ended;		/* out: enum ilk_end, of the session before if one begins */
+	__u32 tsc_unstable;	/* out: 1 if the kernel does not trust the TSC */
+	__u32 reserved;
+};
+
 #define ILK_IOC_INFO	_IOWR('i', 0, struct ilk_info)
 #define ILK_IOC_ARENA	_IOW('i', 1, struct ilk_arena_write)
 #define ILK_IOC_BATCH	_IOWR('i', 2, struct ilk_batch)
@@ -322,5 +339,6 @@ struct ilk_rings {
 #define ILK_IOC_RESET	_IO('i', 6)
 #define ILK_IOC_BANK	_IOWR('i', 7, struct ilk_bank)
 #define ILK_IOC_RINGS	_IOW('i', 8, struct ilk_rings)
+#define ILK_IOC_STATE	_IOWR('i', 9, struct ilk_state)
 
 #endif

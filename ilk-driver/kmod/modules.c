@@ -18,6 +18,7 @@ struct module *ilk_module_of(unsigned long first, unsigned long last)
 {
 	struct module *found, *other;
 
+	lockdep_assert_held(&ilk_mutex);
 	preempt_disable();
 	found = (struct module *)ilk_call(ilk_sym.module_text, first, 0, 0, 0, 0);
 	other = (struct module *)ilk_call(ilk_sym.module_text, last, 0, 0, 0, 0);
@@ -40,6 +41,8 @@ u32 ilk_readable(unsigned long address)
 
 static int ilk_module_notify(struct notifier_block *block, unsigned long state, void *data)
 {
+	if (state == MODULE_STATE_COMING && is_livepatch_module(data))
+		ilk_end(ILK_END_LIVE_PATCH);
 	if (state != MODULE_STATE_GOING)
 		return NOTIFY_DONE;
 	mutex_lock(&ilk_mutex);

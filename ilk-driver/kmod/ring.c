@@ -27,6 +27,7 @@
 #endif
 
 #define ILK_SLOT_LOG2 5u
+#define ILK_SLOTS_LOG2_LEAST 7u	/* a page */
 #define ILK_NEAR_COUNTERS 512u	/* number that fits the modules' share of static per-CPU memory */
 #define ILK_BANK_COUNTERS 4096u	/* the largest dynamic per-CPU allocation */
 #define ILK_TIMERS_LOG2 16u
@@ -51,7 +52,8 @@ static DEFINE_PER_CPU(u64[ILK_NEAR_COUNTERS], ilk_near_counters);
 static u64 __percpu *ilk_banks[1 + (1 << 20) / ILK_BANK_COUNTERS];
 static u32 ilk_bank_count = 1;
 static struct ilk_timer ilk_timers[1 << ILK_TIMERS_LOG2] __aligned(64);
-static void *ilk_rings;
+static void *ilk_rings;			/* of all CPUs, from the first open on */
+static struct page **ilk_ring_pages;
 
 static void ilk_poll_tick(struct timer_list *timer);
 static DECLARE_WAIT_QUEUE_HEAD(ilk_readers);
@@ -92,7 +94,7 @@ int ilk_ring_init(void)
 		pr_err("counters_log2=%u is not within 12 to 20\n", counters_log2);
 		return -EINVAL;
 	}
-	if (slots_log2 < 7 || slots_log2 > 20) {
+	if (slots_log2 < ILK_SLOTS_LOG2_LEAST || slots_log2 > 20) {
 		pr_err("slots_log2=%u is not within 7 to 20\n", slots_log2);
 		return -EINVAL;
 	}
@@ -104,12 +106,52 @@ int ilk_ring_init(void)
 	ilk_slots = 1ull << slots_log2;
 	ilk_stride_log2 = slots_log2 + ILK_SLOT_LOG2;
 	ilk_rings_size = (size_t)nr_cpu_ids << ilk_stride_log2;
-	ilk_rings = ILK_TRY(vmalloc_user(ilk_rings_size));
-	if (ilk_rings && ilk_banks_alloc())
+	if (ilk_banks_alloc())
 		return 0;
-	pr_err("no memory for rings of %zu bytes in total and 2^%u counters of each CPU: lower slots_log2 or counters_log2\n",
-	       ilk_rings_size, counters_log2);
+	pr_err("no memory for 2^%u counters of each CPU: lower counters_log2\n", counters_log2);
 	ilk_ring_exit();
+	return -ENOMEM;
+}
+
+static void ilk_ring_free(void)
+{
+	vunmap(ilk_rings);
+	ilk_rings = NULL;
+	for (size_t i = 0; ilk_ring_pages && i < ilk_rings_size >> PAGE_SHIFT; i++)
+		if (ilk_ring_pages[i])
+			__free_page(ilk_ring_pages[i]);
+	kvfree(ilk_ring_pages);
+	ilk_ring_pages = NULL;
+}
+
+/*
+ * Allocates the rings, each on its CPU's node, for the first owner. They stay for the others: a plan that
+ * was made for an earlier owner has their address.
+ */
+int ilk_ring_alloc(void)
+{
+	size_t count = ilk_rings_size >> PAGE_SHIFT, of_cpu = ilk_stride_log2 - PAGE_SHIFT;
+
+	lockdep_assert_held(&ilk_mutex);
+	BUILD_BUG_ON(ILK_SLOTS_LOG2_LEAST + ILK_SLOT_LOG2 < PAGE_SHIFT);
+	if (ilk_rings)
+		return 0;
+	ilk_ring_pages = ILK_TRY(kvcalloc(count, sizeof(*ilk_ring_pages), GFP_KERNEL));
+	for (size_t i = 0; ilk_ring_pages && i < count; i++) {
+		int cpu = i >> of_cpu, node = cpu_possible(cpu) ? cpu_to_node(cpu) : NUMA_NO_NODE;
+
+		ilk_ring_pages[i] = alloc_pages_node(node, GFP_KERNEL | __GFP_ZERO | __GFP_RETRY_MAYFAIL, 0);
+		if (!ilk_ring_pages[i])
+			goto failed;
+		cond_resched();
+	}
+	if (ilk_ring_pages)
+		ilk_rings = ILK_TRY(vmap(ilk_ring_pages, count, VM_MAP, PAGE_KERNEL));
+	if (ilk_rings)
+		return 0;
+failed:
+	pr_err("no memory for rings of %zu bytes in total: lower slots_log2\n", ilk_rings_size);
+	ilk_ring_free();
 	return -ENOMEM;
 }
 
@@ -120,7 +162,7 @@ void ilk_ring_exit(void)
 #else
 	del_timer_sync(&ilk_poll_timer);
 #endif
-	vfree(ilk_rings);
+	ilk_ring_free();
 	for (u32 bank = 1; bank < ilk_bank_count; bank++)
 		free_percpu(ilk_banks[bank]);
 }
@@ -203,7 +245,7 @@ int ilk_ring_mmap(struct vm_area_struct *vma)
 #else
 	vma->vm_flags = (vma->vm_flags | VM_DONTCOPY) & ~(VM_MAYWRITE | VM_MAYEXEC);
 #endif
-	return remap_vmalloc_range(vma, ilk_rings, 0);
+	return vm_map_pages(vma, ilk_ring_pages, ilk_rings_size >> PAGE_SHIFT);
 }
 
 /* Returns a value that is no CPU's number: a patch with a word of it in a register reserves no slot. */
@@ -347,54 +389,43 @@ int ilk_ring_bank(struct ilk_bank *request)
 	return 0;
 }
 
-int ilk_ring_counters(const struct ilk_counters *request)
+int ilk_ring_counters_check(const struct ilk_counters *request)
 {
-	u64 __user *out = u64_to_user_ptr(request->out);
 	u32 bank = request->bank;
-	int err = 0;
-	u64 *row;
 
 	if (request->reserved || bank >= ilk_bank_count || !request->count ||
 	    request->count > ilk_bank_slots(bank) ||
 	    request->first > ilk_bank_slots(bank) - request->count)
 		return -EINVAL;
-	row = ILK_TRY(kvcalloc(request->count, sizeof(*row), GFP_KERNEL));
-	if (!row)
-		return -ENOMEM;
-
-	for (unsigned int cpu = 0; cpu < nr_cpu_ids && !err; cpu++) {
-		const u64 *from = cpu_possible(cpu) ? per_cpu_ptr(ilk_banks[bank], cpu) : NULL;
-
-		for (u32 i = 0; i < request->count; i++)
-			row[i] = from ? READ_ONCE(from[request->first + i]) : 0;
-		if (copy_to_user(out, row, request->count * sizeof(*row)))
-			err = -EFAULT;
-		out += request->count;
-	}
-	kvfree(row);
-	return err;
+	return 0;
 }
 
-int ilk_ring_losses(const struct ilk_losses *request)
+/* Reads counters into u64[cpus][count]; zeroes are left for CPUs that are not possible. */
+void ilk_ring_counters(const struct ilk_counters *request, u64 *out)
 {
-	struct ilk_cpu_state __user *out = u64_to_user_ptr(request->out);
+	unsigned int cpu;
 
-	if (request->reserved || request->cpus != nr_cpu_ids)
-		return -EINVAL;
-	for (unsigned int cpu = 0; cpu < nr_cpu_ids; cpu++) {
-		struct ilk_cpu_state state = {};
+	for_each_possible_cpu(cpu) {
+		const u64 *from = per_cpu_ptr(ilk_banks[request->bank], cpu);
 
-		if (cpu_possible(cpu)) {
-			u64 lost = READ_ONCE(per_cpu(ilk_lost_full, cpu));
-
-			state.head = ilk_next(cpu);
-			state.lost_off = per_cpu(ilk_lost_off, cpu);
-			if (ilk_off)
-				state.lost_off += lost - per_cpu(ilk_lost_before, cpu);
-			state.lost_full = lost - state.lost_off;
-		}
-		if (copy_to_user(out + cpu, &state, sizeof(state)))
-			return -EFAULT;
+		for (u32 i = 0; i < request->count; i++)
+			out[(size_t)cpu * request->count + i] = READ_ONCE(from[request->first + i]);
 	}
-	return 0;
+}
+
+/* Reads the state of each possible CPU; zeroes are left for the others. */
+void ilk_ring_losses(struct ilk_cpu_state *out)
+{
+	unsigned int cpu;
+
+	lockdep_assert_held(&ilk_mutex);
+	for_each_possible_cpu(cpu) {
+		u64 lost = READ_ONCE(per_cpu(ilk_lost_full, cpu));
+
+		out[cpu].head = ilk_next(cpu);
+		out[cpu].lost_off = per_cpu(ilk_lost_off, cpu);
+		if (ilk_off)
+			out[cpu].lost_off += lost - per_cpu(ilk_lost_before, cpu);
+		out[cpu].lost_full = lost - out[cpu].lost_off;
+	}
 }

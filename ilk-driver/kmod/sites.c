@@ -49,6 +49,7 @@ NOKPROBE_SYMBOL(ilk_site_find);
 
 void ilk_site_enter(struct ilk_site *site)
 {
+	lockdep_assert_held(&ilk_mutex);
 	for (int i = 0; i < ARRAY_SIZE(site->blocks); i++)
 		if (site->blocks[i])
 			site->blocks[i]->pins++;
@@ -58,6 +59,8 @@ void ilk_site_enter(struct ilk_site *site)
 /* Called when its original bytes are restored: its bounce or host has one user less. */
 void ilk_site_leave(struct ilk_site *site)
 {
+	lockdep_assert_held(&ilk_mutex);
+	WARN_ON_ONCE(site->out);
 	site->out = true;
 	if (site->on)
 		site->on->users--;
@@ -67,6 +70,8 @@ void ilk_site_leave(struct ilk_site *site)
 /* Called when no thread can be in the patch any more. */
 void ilk_site_drop(struct ilk_site *site)
 {
+	lockdep_assert_held(&ilk_mutex);
+	WARN_ON_ONCE(!site->out || site->users);
 	for (int i = 0; i < ARRAY_SIZE(site->blocks); i++)
 		if (site->blocks[i])
 			site->blocks[i]->pins--;
@@ -128,6 +133,7 @@ void ilk_site_poke(const struct ilk_site *site, const u8 *bytes, u32 len)
 		site->kind == ILK_CALL ? CALL_INSN_OPCODE : JMP32_INSN_OPCODE
 	};
 
+	lockdep_assert_held(ilk_sym.text_mutex);
 	memcpy(emulate + 1, &displacement, sizeof(displacement));
 	ilk_call(ilk_sym.text_poke_queue, site->addr, (unsigned long)bytes, len,
 		 (unsigned long)emulate, 0);
@@ -137,6 +143,7 @@ void ilk_site_poke(const struct ilk_site *site, const u8 *bytes, u32 len)
 /* Applies queued writes; every CPU sees them when this returns. */
 void ilk_poke_finish(void)
 {
+	lockdep_assert_held(ilk_sym.text_mutex);
 	ilk_call(ilk_sym.text_poke_finish, 0, 0, 0, 0, 0);
 }
 
@@ -152,6 +159,8 @@ u32 ilk_waits;
  */
 void ilk_wait_for_tasks(void)
 {
+	lockdep_assert_held(&ilk_mutex);
+	lockdep_assert_not_held(ilk_sym.text_mutex);
 	ilk_waits++;
 	synchronize_rcu_tasks_rude();
 	cpus_read_lock();
@@ -184,6 +193,22 @@ static struct ilk_site *ilk_site_next(struct ilk_site *site)
 	return ilk_site_of(site ? rb_next(&site->node.node[0]) : rb_first(&ilk_sites.tree[0]));
 }
 
+struct ilk_site *ilk_site_from(unsigned long address)
+{
+	struct rb_node *node = ilk_sites.tree[0].rb_node;
+	struct ilk_site *first = NULL;
+
+	lockdep_assert_held(&ilk_mutex);
+	while (node) {
+		struct ilk_site *site = ilk_site_of(node);
+
+		if (site->addr >= address)
+			first = site;
+		node = site->addr >= address ? node->rb_left : node->rb_right;
+	}
+	return first;
+}
+
 /*
  * Removes the unmodified sites of these kinds that have no users; for an unloading module only its
  * own, including overwritten ones. Returns whether there was any.
@@ -191,7 +216,7 @@ static struct ilk_site *ilk_site_next(struct ilk_site *site)
 static bool ilk_clear_kinds(unsigned int kinds, const struct module *going)
 {
 	struct ilk_site *site = NULL;
-	bool any = false;
+	u32 done = 0;
 
 	ilk_text_lock();
 	while ((site = ilk_site_next(site))) {
@@ -206,16 +231,21 @@ static bool ilk_clear_kinds(unsigned int kinds, const struct module *going)
 			ilk_site_poke(site, site->original, site->len);
 		}
 		ilk_site_leave(site);
-		any = true;
+		if (++done % ILK_CHUNK)
+			continue;
+		ilk_poke_finish();
+		ilk_text_unlock();
+		ilk_text_lock();
 	}
 	ilk_poke_finish();
 	ilk_text_unlock();
-	return any;
+	return done;
 }
 
 /* Bounces are removed after their users: no thread may be in a bounce when its bytes change. */
 static void ilk_clear_all(const struct module *going)
 {
+	lockdep_assert_held(ilk_sym.kprobe_mutex);
 	if (ilk_clear_kinds(BIT(ILK_SHORT), going))
 		ilk_wait_for_tasks();
 	ilk_clear_kinds(BIT(ILK_BOUNCE), going);
@@ -258,6 +288,7 @@ int ilk_sites_clear(void)
 	struct ilk_site *site = ilk_site_next(NULL), *next;
 	u32 stuck = 0;
 
+	lockdep_assert_held(&ilk_mutex);
 	if (!site)
 		return 0;
 

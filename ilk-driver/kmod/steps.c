@@ -10,20 +10,45 @@ static bool ilk_uses_int3(const struct ilk_job *job)
 	       (job->poke->flags & ILK_POKE_MULTI || job->poke->kind == ILK_TRAP);
 }
 
-/* Writes the int3s of step 2. Returns whether there are any. */
-bool ilk_write_int3s(struct ilk_job *jobs, u32 count)
+/* Returns whether the text of a job is as the earlier steps left it. */
+bool ilk_text_is_unchanged(const struct ilk_job *job)
 {
-	bool int3s = false;
+	const struct ilk_poke *poke = job->poke;
+	const u8 *text = (const u8 *)poke->addr;
 
-	for (u32 i = 0; i < count; i++) {
-		if (!ilk_uses_int3(&jobs[i]))
-			continue;
-		ilk_site_poke(jobs[i].site, &ilk_int3, sizeof(ilk_int3));
-		jobs[i].begun = true;
-		int3s = true;
+	if (poke->kind == ILK_TRACER)
+		return true;
+	if (job->action != ILK_RETARGET && !ilk_fill_is(job->site, job->action == ILK_REMOVE))
+		return false;
+	if (!job->begun)
+		return !memcmp(text, poke->expect, poke->len);
+	return text[0] == ILK_INT3 && !memcmp(text + 1, poke->expect + 1, poke->len - 1);
+}
+
+/* Writes the int3s of step 2; *any becomes whether there is one. */
+enum ilk_reason ilk_write_int3s(struct ilk_job *jobs, u32 count, bool *any, u32 *at)
+{
+	enum ilk_reason reason = ILK_OK;
+
+	for (u32 i = 0, end; i < count && !reason; i = end) {
+		end = ilk_chunk_end(i, count);
+		ilk_text_lock();
+		for (; i < end && !reason; i++) {
+			if (!ilk_uses_int3(&jobs[i]))
+				continue;
+			if (!ilk_text_is_unchanged(&jobs[i])) {
+				*at = i;
+				reason = ILK_MISMATCH;
+				break;
+			}
+			ilk_site_poke(jobs[i].site, &ilk_int3, sizeof(ilk_int3));
+			jobs[i].begun = true;
+			*any = true;
+		}
+		ilk_poke_finish();
+		ilk_text_unlock();
 	}
-	ilk_poke_finish();
-	return int3s;
+	return reason;
 }
 
 /* Collects the tracer's sites of some jobs; stores the index of the last in *at. */
@@ -52,21 +77,6 @@ enum ilk_reason ilk_trace_all(struct ilk_job *jobs, u32 count, unsigned long *si
 	return err ? err == -ENOMEM ? ILK_NO_MEMORY : ILK_TRACER_REFUSED : ILK_OK;
 }
 
-/* Returns whether the text of a job is as the earlier steps left it. */
-bool ilk_text_is_unchanged(const struct ilk_job *job)
-{
-	const struct ilk_poke *poke = job->poke;
-	const u8 *text = (const u8 *)poke->addr;
-
-	if (poke->kind == ILK_TRACER)
-		return true;
-	if (job->action != ILK_RETARGET && !ilk_fill_is(job->site, job->action == ILK_REMOVE))
-		return false;
-	if (!ilk_uses_int3(job))
-		return !memcmp(text, poke->expect, poke->len);
-	return text[0] == ILK_INT3 && !memcmp(text + 1, poke->expect + 1, poke->len - 1);
-}
-
 /* Rolls back step 2: the tracer's sites, and every int3 that was not overwritten. */
 void ilk_roll_back(struct ilk_job *jobs, u32 count)
 {
@@ -75,14 +85,17 @@ void ilk_roll_back(struct ilk_job *jobs, u32 count)
 			ilk_tracer_remove(&jobs[i].site->addr, 1);
 			jobs[i].begun = false;
 		}
-	ilk_text_lock();
-	for (u32 i = 0; i < count; i++)
-		if (jobs[i].begun && ilk_text_is_unchanged(&jobs[i])) {
-			ilk_site_poke(jobs[i].site, jobs[i].poke->expect, 1);
-			jobs[i].begun = false;
-		}
-	ilk_poke_finish();
-	ilk_text_unlock();
+	for (u32 i = 0, end; i < count; i = end) {
+		end = ilk_chunk_end(i, count);
+		ilk_text_lock();
+		for (; i < end; i++)
+			if (jobs[i].begun && ilk_text_is_unchanged(&jobs[i])) {
+				ilk_site_poke(jobs[i].site, jobs[i].poke->expect, 1);
+				jobs[i].begun = false;
+			}
+		ilk_poke_finish();
+		ilk_text_unlock();
+	}
 }
 
 /* Makes a site branch to its target, also for threads that still execute an int3. */
@@ -114,24 +127,27 @@ enum ilk_reason ilk_write_removals(struct ilk_job *jobs, u32 first, u32 end, uns
 	if (traced)
 		ilk_tracer_remove(sites, traced);
 
-	ilk_text_lock();
-	for (u32 i = first; i < end; i++) {
-		struct ilk_site *site = jobs[i].site;
+	for (u32 i = first, next; i < end; i = next) {
+		next = ilk_chunk_end(i, end);
+		ilk_text_lock();
+		for (; i < next; i++) {
+			struct ilk_site *site = jobs[i].site;
 
-		if (!ilk_text_is_unchanged(&jobs[i]) || site->users) {
-			reason = ILK_MISMATCH;
-			*at = i;
-			continue;
+			if (!ilk_text_is_unchanged(&jobs[i]) || site->users) {
+				reason = ILK_MISMATCH;
+				*at = i;
+				continue;
+			}
+			if (site->kind != ILK_TRACER) {
+				ilk_fill_write(site, false);
+				ilk_site_poke(site, site->original, site->len);
+			}
+			if (site->on)
+				site->on->leaving--;
+			ilk_site_leave(site);
 		}
-		if (site->kind != ILK_TRACER) {
-			ilk_fill_write(site, false);
-			ilk_site_poke(site, site->original, site->len);
-		}
-		if (site->on)
-			site->on->leaving--;
-		ilk_site_leave(site);
+		ilk_poke_finish();
+		ilk_text_unlock();
 	}
-	ilk_poke_finish();
-	ilk_text_unlock();
 	return reason;
 }

@@ -35,8 +35,11 @@ static u32 ilk_traced;
 /* Adds all of them or, with an error, none. */
 int ilk_tracer_add(unsigned long *sites, u32 count)
 {
-	int err = ftrace_set_filter_ips(&ilk_ops, sites, count, 0, 0);
+	int err;
 
+	lockdep_assert_held(&ilk_mutex);
+	lockdep_assert_not_held(ilk_sym.text_mutex);
+	err = ftrace_set_filter_ips(&ilk_ops, sites, count, 0, 0);
 	if (!err && !ilk_traced) {
 		err = register_ftrace_function(&ilk_ops);
 		if (err)
@@ -50,6 +53,8 @@ int ilk_tracer_add(unsigned long *sites, u32 count)
 /* An ops without a filter would trace all functions, so it is unregistered before the last site is removed. */
 void ilk_tracer_remove(unsigned long *sites, u32 count)
 {
+	lockdep_assert_held(&ilk_mutex);
+	WARN_ON_ONCE(count > ilk_traced);
 	if (count == ilk_traced) {
 		ilk_tracer_clear();
 		return;

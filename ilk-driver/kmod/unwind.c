@@ -131,27 +131,19 @@ static struct orc_entry ilk_orc_below(struct orc_entry orc, u32 pushed)
 	return orc;
 }
 
-/* Reads the rows of a block; the caller frees them with the block, also after an error. */
-int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request)
+/* Takes the rows of a block; the caller frees them with the block, also after an error. */
+int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request,
+		    const struct ilk_row *rows)
 {
-	struct ilk_row *rows;
-	int err = -EINVAL;
-
 	if (!request->row_count) {
 		ilk_rows_changed = true;
 		return 0;
 	}
-	if (!ilk_unwinds || request->row_count > request->len)
+	if (!ilk_unwinds)
 		return -EINVAL;
-	rows = ILK_TRY_USER(vmemdup_user(u64_to_user_ptr(request->rows),
-					 (size_t)request->row_count * sizeof(*rows)));
-	if (IS_ERR(rows))
-		return PTR_ERR(rows);
 	block->rows = ILK_TRY(kvmalloc_array(request->row_count, sizeof(*block->rows), GFP_KERNEL));
-	if (!block->rows) {
-		kvfree(rows);
+	if (!block->rows)
 		return -ENOMEM;
-	}
 	for (u32 i = 0; i < request->row_count; i++) {
 		const struct ilk_row *row = &rows[i];
 		struct orc_entry orc;
@@ -159,16 +151,13 @@ int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *reque
 		if (row->offset >= request->len || (i && row->offset <= rows[i - 1].offset) ||
 		    row->pushed >= ILK_MAX_PUSHED || row->pushed % 8 ||
 		    !ilk_orc_of(row->original, &orc))
-			goto out;
+			return -EINVAL;
 		block->rows[i].offset = row->offset;
 		block->rows[i].orc = ilk_orc_below(orc, row->pushed);
 	}
 	block->row_count = request->row_count;
 	ilk_rows_changed = true;
-	err = 0;
-out:
-	kvfree(rows);
-	return err;
+	return 0;
 }
 
 /* Adds the rows of every block, without repetitions; there are no rows between blocks. */
@@ -229,7 +218,8 @@ void ilk_unwind_exit(void)
 {
 }
 
-int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request)
+int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request,
+		    const struct ilk_row *rows)
 {
 	return request->row_count ? -EINVAL : 0;
 }

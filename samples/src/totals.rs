@@ -16,13 +16,19 @@ pub struct Totals {
     /// their entries in the shared table were occupied. The variables then yielded 0.
     #[serde(default)]
     pub no_room: Vec<Counted>,
+    /// Why the session ended before its time, as a sentence; empty if it did not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ended: String,
 }
 
 impl Totals {
     /// Returns whether there is nothing to report.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.added_up.is_empty() && self.failed_reads.is_empty() && self.no_room.is_empty()
+        self.added_up.is_empty()
+            && self.failed_reads.is_empty()
+            && self.no_room.is_empty()
+            && self.ended.is_empty()
     }
 
     /// Keeps the entries of instruments whose name is `wanted`.

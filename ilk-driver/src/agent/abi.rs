@@ -265,6 +265,27 @@ pub struct IlkRings {
     pub reserved: u64,
 }
 
+/// Why the module removed every splice by itself: a live patch was loaded.
+pub const END_LIVE_PATCH: u32 = 1;
+/// The machine went to sleep, or hibernated.
+pub const END_SLEEP: u32 = 2;
+/// The machine restarts.
+pub const END_RESTART: u32 = 3;
+
+/// `struct ilk_state`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IlkState {
+    /// In: 1 begins a session, 0 does not.
+    pub begin: u32,
+    /// Out: one of the `END_`s, or 0.
+    pub ended: u32,
+    /// Out: 1 if the kernel does not trust the TSC.
+    pub tsc_unstable: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
 /// Second byte of all request numbers.
 pub const IOC_TYPE: u8 = b'i';
 
@@ -295,6 +316,8 @@ pub const IOC_RESET: u32 = number(false, false, 6, 0);
 pub const IOC_BANK: u32 = number(true, true, 7, size_of::<IlkBank>());
 /// Configures the rings.
 pub const IOC_RINGS: u32 = number(false, true, 8, size_of::<IlkRings>());
+/// Begins a session, or reports whether the module has ended it.
+pub const IOC_STATE: u32 = number(true, true, 9, size_of::<IlkState>());
 
 /// Returns the reason of a batch's refusal (`enum ilk_reason`), as the end of a sentence.
 #[must_use]
@@ -324,6 +347,7 @@ pub fn reason(code: u32) -> &'static str {
              patch or another program already changes that function"
         }
         17 => "the module was configured to fail there (its parameter fail_step, for tests)",
+        18 => "the session is over, and the module has removed every splice",
         _ => "the module returned a reason that this agent does not know",
     }
 }
@@ -435,6 +459,7 @@ mod tests {
         );
         layout!(IlkCpuState, "ilk_cpu_state", head, lost_full, lost_off);
         layout!(IlkRings, "ilk_rings", flags, watermark, reserved);
+        layout!(IlkState, "ilk_state", begin, ended, tsc_unstable, reserved);
         layout!(IlkLosses, "ilk_losses", out, cpus, reserved);
         layout!(IlkConsume, "ilk_consume", tail, cpu, reserved);
         same(
@@ -448,9 +473,10 @@ mod tests {
             KIND_TRACER "ILK_TRACER", KIND_CALL "ILK_CALL", IOC_BANK "ILK_IOC_BANK", POKE_MULTI "ILK_POKE_MULTI", POKE_REMOVE "ILK_POKE_REMOVE",
             IOC_INFO "ILK_IOC_INFO", IOC_ARENA "ILK_IOC_ARENA", IOC_BATCH "ILK_IOC_BATCH", IOC_COUNTERS "ILK_IOC_COUNTERS",
             IOC_LOSSES "ILK_IOC_LOSSES", IOC_CONSUME "ILK_IOC_CONSUME", IOC_RESET "ILK_IOC_RESET",
-            IOC_RINGS "ILK_IOC_RINGS", RINGS_OVERWRITE "ILK_RINGS_OVERWRITE", RINGS_OFF "ILK_RINGS_OFF"
+            IOC_RINGS "ILK_IOC_RINGS", IOC_STATE "ILK_IOC_STATE", END_LIVE_PATCH "ILK_END_LIVE_PATCH",
+            END_SLEEP "ILK_END_SLEEP", END_RESTART "ILK_END_RESTART", RINGS_OVERWRITE "ILK_RINGS_OVERWRITE", RINGS_OFF "ILK_RINGS_OFF"
         );
-        same("last reason", "ILK_INJECTED", 17);
+        same("last reason", "ILK_OVER", 18);
         c.push_str("return 0; }\n");
 
         let folder = tempfile::tempdir().unwrap();
@@ -475,7 +501,7 @@ mod tests {
     #[test]
     fn every_reason_of_the_header_has_a_text() {
         let unknown = reason(u32::MAX);
-        assert!((0..=17).all(|code| reason(code) != unknown));
-        assert_eq!(reason(18), unknown);
+        assert!((0..=18).all(|code| reason(code) != unknown));
+        assert_eq!(reason(19), unknown);
     }
 }

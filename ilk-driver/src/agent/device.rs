@@ -341,6 +341,18 @@ impl Device {
         }
     }
 
+    /// Begins a session, or looks at its state.
+    pub(super) fn state(&self, begin: bool) -> io::Result<abi::IlkState> {
+        let mut state = abi::IlkState {
+            begin: u32::from(begin),
+            ..abi::IlkState::default()
+        };
+        // SAFETY: the request reads and writes `state`, and its number states the size.
+        #[allow(unsafe_code, reason = "ioctl(2)")]
+        unsafe { ioctl(&self.file, abi::IOC_STATE, &raw mut state) }?;
+        Ok(state)
+    }
+
     /// Removes every splice at once, without checking the bytes at its place.
     pub(super) fn reset(&self) -> io::Result<()> {
         // SAFETY: the request has no argument.

@@ -34,6 +34,7 @@ mod stream;
 mod sys;
 mod ticker;
 mod trust;
+mod watch;
 mod workload;
 
 use std::path::PathBuf;

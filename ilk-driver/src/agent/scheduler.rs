@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::board::View;
 use super::clock::Clock;
@@ -17,6 +17,7 @@ use super::retire::Retiring;
 use super::rings::Rings;
 use super::signal::{End, Signal};
 use super::sys;
+use super::watch::{self, Watch};
 use super::workload::RunningWorkload;
 use crate::protocol::{Finished, Message, Refusal, RefusalKind, Switched, Workload};
 use crate::writes::{Batch, Poke};
@@ -34,6 +35,7 @@ pub(super) struct Scheduler {
     installed: InstalledSplices,
     retiring: Retiring,
     view: Arc<View>,
+    watch: Watch,
 }
 
 impl Scheduler {
@@ -44,6 +46,7 @@ impl Scheduler {
         signal: Arc<Signal>,
         clock: Clock,
         (retiring, view): (Retiring, Arc<View>),
+        watch: Watch,
     ) -> Self {
         Self {
             device,
@@ -54,6 +57,7 @@ impl Scheduler {
             installed: InstalledSplices::default(),
             retiring,
             view,
+            watch,
         }
     }
 
@@ -153,7 +157,11 @@ impl Scheduler {
                 .map(|workload| workload.at)
                 .or(batch_at)
                 .unwrap_or(duration);
-            match self.wait(at) {
+            let waited = self.wait(at).and_then(|end| match end {
+                End::Never => self.check().map(|()| end),
+                end => Ok(end),
+            });
+            match waited {
                 Ok(End::Never) => {}
                 Ok(_) => return (running, None),
                 Err(refusal) => return (running, Some(refusal)),
@@ -170,21 +178,42 @@ impl Scheduler {
         }
     }
 
-    /// Waits for second `at`, or for an end; retires splices while waiting.
+    /// Waits for second `at`, or for an end; retires splices and watches the session while waiting.
     fn wait(&mut self, at: f64) -> Result<End, Refusal> {
+        let mut due = Instant::now() + watch::INTERVAL;
         loop {
-            let until = match (self.clock.until(at), self.retiring.until_poll()) {
-                // Retiring must not delay the next batch.
-                (Some(remaining), Some(poll)) if poll + BATCH_TIME < remaining => {
-                    self.clock.now() + poll.as_secs_f64()
-                }
-                _ => return Ok(self.signal.wait(&self.clock, at)),
+            let remaining = self.clock.until(at);
+            let poll = self.retiring.until_poll();
+            // Retiring must not delay the next batch.
+            let poll = poll.filter(|poll| remaining.is_some_and(|left| *poll + BATCH_TIME < left));
+            let check = due.saturating_duration_since(Instant::now());
+            let pause = poll.map_or(check, |poll| poll.min(check));
+            let until = match remaining {
+                Some(remaining) if pause < remaining => self.clock.now() + pause.as_secs_f64(),
+                _ => at,
             };
             match self.signal.wait(&self.clock, until) {
-                End::Never => self.retire()?,
+                End::Never if remaining.is_some_and(|left| pause < left) => {}
                 end => return Ok(end),
             }
+            if poll.is_some_and(|poll| poll <= check) {
+                self.retire()?;
+            }
+            if due <= Instant::now() {
+                self.check()?;
+                due = Instant::now() + watch::INTERVAL;
+            }
         }
+    }
+
+    /// Checks that the session may continue.
+    fn check(&mut self) -> Result<(), Refusal> {
+        self.watch.check(&self.device).map_err(|ended| {
+            if ended.removed {
+                self.installed = InstalledSplices::default();
+            }
+            ended.why
+        })
     }
 
     /// Removes the splices whose instruments have all been hit.

@@ -2,8 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::clock::Clock;
+
+/// Time by which a wait may take longer than the TSC says, before the TSC is not believed.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// The requested end of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,13 +58,19 @@ impl Signal {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Waits for second `at`, or for an end.
+    /// Waits for second `at`, or for an end. If the TSC is reset meanwhile, the wait ends soon after the
+    /// time that it should have taken.
     pub(super) fn wait(&self, clock: &Clock, at: f64) -> End {
         let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = clock.until(at).map(|time| Instant::now() + time + SLACK);
         while *end == End::Never
-            && let Some(remaining) = clock.until(at)
+            && let (Some(remaining), Some(latest)) = (clock.until(at), latest)
         {
-            let waited = self.changed.wait_timeout(end, remaining);
+            let longest = latest.saturating_duration_since(Instant::now());
+            if longest.is_zero() {
+                break;
+            }
+            let waited = self.changed.wait_timeout(end, remaining.min(longest));
             end = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         *end

@@ -32,6 +32,22 @@ pub(super) fn poll(file: BorrowedFd<'_>, events: i16, wait: Duration) -> io::Res
     }
 }
 
+/// Returns the time since the machine started, that of its sleep included.
+pub(super) fn boot_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is one timespec, which the call writes.
+    #[allow(unsafe_code, reason = "clock_gettime(2)")]
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    debug_assert_eq!(result, 0, "every Linux since 2.6.39 has this clock");
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
+}
+
 /// Returns the processor's time-stamp counter.
 pub(super) fn tsc() -> u64 {
     // SAFETY: every x86-64 processor has rdtsc, and Linux permits it in user mode.

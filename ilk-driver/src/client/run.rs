@@ -362,6 +362,10 @@ impl SessionRun<'_> {
             added_up: self.tally.aggregates(&self.outline),
             failed_reads: self.tally.failed_reads(&self.outline),
             no_room: self.tally.no_room(&self.outline),
+            ended: finished
+                .failed
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string),
         };
         self.record(|collector| collector.totals(totals.clone()));
         let recording = match (self.failure.take(), self.collector.take()) {

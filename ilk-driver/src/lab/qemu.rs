@@ -66,9 +66,11 @@ impl QemuMachine<'_> {
     fn command(&self) -> Result<Command> {
         let log = self.complaints();
         let complaints = fs::File::create(&log).map_err(on("create", &log))?;
-        // On a busy host a timer may be so late that the kernel concludes that there is none.
-        let mut append =
-            String::from("console=ttyS0 loglevel=5 oops=panic panic=-1 no_timer_check");
+        // On a busy host a timer may be so late that the kernel concludes that there is none. All processors
+        // have the same TSC, and the emulated ones no flag that says so.
+        let mut append = String::from(
+            "console=ttyS0 loglevel=5 oops=panic panic=-1 no_timer_check tsc=reliable",
+        );
         let cpus = match self.accelerator {
             Accelerator::CountInstructions => {
                 append.push_str(" nokaslr");

@@ -80,6 +80,7 @@ void device_close(void);
 int write_arena(u64 offset, const void *code, u32 length);	/* 0 or an errno */
 extern struct ilk_batch answer;					/* of the last batch */
 int do_batch(const struct ilk_poke *pokes, u32 count);		/* a reason, or a negative errno */
+u32 begin_session(void);					/* returns how the last one ended: enum ilk_end */
 u64 counted(u32 slot);						/* counter of bank 0, all CPUs */
 const char *reason_name(int reason);
 void expect_reason(const char *file, int line, int is, int wanted);

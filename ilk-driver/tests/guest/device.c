@@ -53,6 +53,14 @@ int do_batch(const struct ilk_poke *pokes, u32 count)
 	return (int)answer.reason;
 }
 
+u32 begin_session(void)
+{
+	struct ilk_state state = { .begin = 1 };
+
+	CHECK(!ioctl(device, ILK_IOC_STATE, &state), "the state: errno %d", errno);
+	return state.ended;
+}
+
 u64 counted(u32 slot)
 {
 	u64 values[256] = { 0 }, sum = 0;
@@ -71,7 +79,7 @@ const char *reason_name(int reason)
 		"OK",	     "BAD_REQUEST",  "NOT_TEXT",   "BLACKLISTED",    "JUMP_LABEL",
 		"STATIC_CALL", "ALTERNATIVE", "FTRACE",	   "KPROBE",	     "MISMATCH",
 		"OVERLAP",   "NO_MEMORY",    "UNKNOWN_SPLICE", "BAD_DETOUR", "UNSUPPORTED",
-		"NEEDED",    "TRACER_REFUSED", "INJECTED",
+		"NEEDED",    "TRACER_REFUSED", "INJECTED",   "OVER",
 	};
 
 	if (reason < 0)

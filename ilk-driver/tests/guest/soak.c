@@ -28,6 +28,7 @@ static struct ilk_poke pokes[MOST_SITES], out[MOST_SITES];
 static u32 count;
 static volatile bool stop;
 static useconds_t rest;
+static u64 ended;	/* sessions, by live patches */
 static u64 rounds[2];
 static u64 hits[MOST_SITES];
 
@@ -93,6 +94,13 @@ static bool carried_out(const struct ilk_poke *batch, u64 *refused)
 
 		if (reason == ILK_OK)
 			return true;
+		/* A live patch was loaded, which removes everything. */
+		if (reason == ILK_OVER) {
+			ended += begin_session() == ILK_END_LIVE_PATCH;
+			if (batch == out)
+				return true;
+			continue;
+		}
 		if (reason != ILK_KPROBE) {
 			CHECK(false, "a batch is refused: %s, poke %u", reason_name(reason), answer.failed);
 			return false;
@@ -213,8 +221,9 @@ void soak(void)
 	CHECK(hit > (count - called) / 2, "only %u of %u entries were hit", hit, count - called);
 	/* Many calls are on paths that a working kernel does not take. */
 	CHECK(hit_calls > called / 4, "only %u of %u calls were hit", hit_calls, called);
-	printf("assay: %llu cycles in %.0f s, %llu owners killed, %llu+%llu rounds, %u entries and %u calls hit, %llu batches delayed by a kprobe\n",
+	printf("assay: %llu cycles in %.0f s, %llu owners killed, %llu ended by live patches, %llu+%llu rounds, %u entries and %u calls hit, %llu batches delayed by a kprobe\n",
 	       (unsigned long long)done, now() - begin, (unsigned long long)kills,
+	       (unsigned long long)ended,
 	       (unsigned long long)rounds[0], (unsigned long long)rounds[1], hit, hit_calls,
 	       (unsigned long long)refused);
 }

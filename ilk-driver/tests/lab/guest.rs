@@ -72,6 +72,15 @@ impl Guest {
         self.home.path().join("modules").join(format!("{name}.ko"))
     }
 
+    /// Returns a module by its file's name, or the script `unhush`.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        if name.ends_with(".ko") {
+            self.home.path().join("modules").join(name)
+        } else {
+            self.home.path().join(name)
+        }
+    }
+
     /// Runs a script in a lab of its own and returns its console output, which must contain no
     /// kernel bug.
     pub(crate) fn run(

@@ -1,5 +1,6 @@
 //! Tests that need the lab; `cargo xtask test` selects them by this module's name.
 
+mod beside;
 mod clients;
 mod conservation;
 mod contended;

@@ -233,8 +233,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Fails unless the kernel's text is the same as at the start, and the kernel has printed nothing.
-    pub(crate) fn assert_untouched(&self) {
+    /// Fails unless the kernel's text is the same as at the start.
+    pub(crate) fn assert_same_text(&self) {
         let now = self
             .connect()
             .live_parts(&mut |_, _| ())
@@ -257,6 +257,11 @@ impl Turn<'_> {
             "{} bytes of text changed: {changed:#?}",
             changed.len()
         );
+    }
+
+    /// Fails unless the kernel's text is the same as at the start, and the kernel has printed nothing.
+    pub(crate) fn assert_untouched(&self) {
+        self.assert_same_text();
         let console = self.shared.console();
         let words: Vec<&str> = console
             .strip_prefix(&self.console)

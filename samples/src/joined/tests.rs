@@ -291,6 +291,7 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
                 instrument: "latency".into(),
                 count: 2,
             }],
+            ended: String::new(),
         });
         writer.finish().unwrap();
     }

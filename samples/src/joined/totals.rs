@@ -18,6 +18,9 @@ impl Joined {
                 .added_up
                 .iter_mut()
                 .for_each(|one| name(&mut one.instrument));
+            if !totals.ended.is_empty() {
+                all.ended += &format!("{}: {} ", machine.name, totals.ended);
+            }
             let counted = totals.failed_reads.iter_mut().chain(&mut totals.no_room);
             counted.for_each(|one| name(&mut one.instrument));
             for one in totals.added_up.iter_mut().filter(|one| one.unit == TICKS) {

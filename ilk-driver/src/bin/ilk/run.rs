@@ -265,6 +265,7 @@ pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) {
         added_up: summary.aggregates.clone(),
         failed_reads: summary.failed_reads.clone(),
         no_room: summary.no_room.clone(),
+        ended: String::new(),
     };
     print!("{}", totals::text(&totals, metadata, all));
     let lost = summary.lost_by_cause();

@@ -18,6 +18,10 @@ pub(crate) fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
     sorted.sort_by_key(|total| Reverse(total.value.hits()));
     let shown = |total: &&Total| all || total.value.hits() > 0;
     let mut out = String::new();
+    if !totals.ended.is_empty() {
+        // Writing to a String cannot fail.
+        let _infallible = writeln!(out, "{}", totals.ended);
+    }
     for total in sorted.iter().copied().filter(shown) {
         let place = place(metadata, total.placement, &total.instrument);
         // Writing to a String cannot fail.
@@ -210,6 +214,7 @@ mod tests {
             ],
             failed_reads: counted(3),
             no_room: counted(2),
+            ended: String::new(),
         };
         let text = text(&totals, &metadata(), false);
         let lines: Vec<&str> = text.lines().map(str::trim).collect();

@@ -110,6 +110,9 @@ fn bounces() {
     refused(&image, &good, "NoPart", |plan| {
         plan.bounces[0].at.0 += 1;
     });
+    refused(&image, &good, "FilledByte", |plan| {
+        plan.sites[1].filled = 1;
+    });
     refused(&image, &good, "NoPart: Poke", |plan| {
         for poke in plan.batches.iter_mut().flat_map(|batch| &mut batch.pokes) {
             poke.at.0 += u64::from(poke.part == own);

@@ -28,12 +28,23 @@ impl Monitor {
 
     /// Executes a command without output.
     pub(super) fn command(&mut self, command: &str) {
-        self.0.write_all(format!("{command}\n").as_bytes()).unwrap();
-        let said = self.answer();
-        // The terminal emulation echoes the command as it is typed; an answer has a line of its
-        // own.
-        let lines = said.lines().filter(|line| !line.trim().is_empty()).count();
-        assert!(lines <= 2, "QEMU answered {command:?}: {said}");
+        self.one_of(&[command]);
+    }
+
+    /// Executes the first command without output: commands are renamed from version to version.
+    pub(super) fn one_of(&mut self, commands: &[&str]) {
+        let mut answers = String::new();
+        for command in commands {
+            self.0.write_all(format!("{command}\n").as_bytes()).unwrap();
+            let said = self.answer();
+            // The terminal emulation echoes the command as it is typed; an answer has a line of its
+            // own.
+            if said.lines().filter(|line| !line.trim().is_empty()).count() <= 2 {
+                return;
+            }
+            answers += &said;
+        }
+        panic!("QEMU answered {commands:?}: {answers}");
     }
 
     fn answer(&mut self) -> String {

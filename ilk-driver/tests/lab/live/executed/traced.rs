@@ -68,7 +68,8 @@ impl Traced {
     /// Switches the processor to single instructions.
     pub(super) fn windows(&self) -> Windows<'_> {
         let mut monitor = Monitor::connect(&self.directory.path().join("monitor"));
-        monitor.command("singlestep on");
+        // The second name is that of QEMU before 8.1.
+        monitor.one_of(&["one-insn-per-tb on", "singlestep on"]);
         Windows {
             traced: self,
             monitor,
