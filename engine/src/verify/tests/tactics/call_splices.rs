@@ -13,6 +13,7 @@ fn site(image: &Image) -> Site {
         splice: Splice::Call,
         displaced: Span::new(Addr(call.ip()), call.len() as u64),
         overwritten: 1,
+        filled: 0,
         continuations: Box::default(),
     }
 }
