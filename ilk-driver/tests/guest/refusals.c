@@ -9,6 +9,7 @@
 
 static struct site hot;			/* an entry with several overwritten instructions */
 static struct ilk_poke good;		/* a jump there, with a patch in the arena */
+static struct site cut;			/* an entry whose splice leaves two bytes or more of an instruction */
 
 /* Returns the reason to refuse a jump at an address, given the right expectation. */
 static int trial(u64 address, u8 flags)
@@ -34,6 +35,11 @@ static void prepare(void)
 	length = patch(code, info.arena, &hot, 0);
 	CHECK(!write_arena(0, code, length), "the arena cannot be written");
 	good = jump_to(&hot, info.arena);
+	for (i = 0; i < function_count; i++)
+		if (site_at_entry(functions[i].address, &cut) && cut.multi && cut.length > 6 &&
+		    trial(cut.address, ILK_POKE_MULTI) == ILK_MISMATCH)
+			return;
+	CHECK(false, "no splice leaves two bytes of an instruction");
 }
 
 static bool refused_somewhere(const char *table, u64 entry_size, int wanted)
@@ -129,9 +135,8 @@ static void fields(void)
 	/* A bounce without its host. */
 	REFUSED(poke = poke_of(ILK_BOUNCE, hot.address + 64, 5, good.target, 0);
 		poke.host = hot.address, ILK_UNSUPPORTED);
-	/* Half an instruction, a second one without a wait, and what is no part of the site. */
-	REFUSED(poke.filled = 1ull << (hot.length - 5), ILK_BAD_REQUEST);
-	REFUSED(poke.filled = 1ull << 63, ILK_BAD_REQUEST);
+	/* Half an instruction, and what is in no instruction of the site. */
+	REFUSED(poke = jump_to(&cut, good.target); poke.filled = 1, ILK_BAD_REQUEST);
 	REFUSED(poke = poke_of(ILK_BOUNCE, hot.address + 64, 5, good.target, 0); poke.filled = 1,
 		ILK_BAD_REQUEST);
 	REFUSED(poke = poke_of(ILK_TRACER, hot.address, 0, good.target, 0); poke.filled = 1,
