@@ -234,6 +234,32 @@ static void kprobes(void)
 	CHECK(!ioctl(device, ILK_IOC_RESET), "a reset without the kprobe: errno %d", errno);
 }
 
+/* Returns whether a kprobe is accepted at an address. */
+static bool probed(u64 address)
+{
+	const char *events = "/sys/kernel/debug/tracing/kprobe_events";
+	int failed = shell("echo 'p:assay 0x%llx' > %s 2>/dev/null", (unsigned long long)address, events);
+
+	shell("echo > %s", events);
+	return !failed;
+}
+
+/* Kprobes decode past a splice, and are refused in what it leaves of an instruction. */
+static void filled(void)
+{
+	u64 at = info.arena + 12288;
+	struct ilk_poke poke = jump_to(&cut, at), out = removal_of(&poke);
+	u8 code[PATCH_ROOM];
+
+	CHECK(!write_arena(12288, code, patch(code, at, &cut, 2)), "the arena cannot be written");
+	CHECK(probed(cut.address + cut.length), "no kprobe is accepted there at all");
+	EXPECT(do_batch(&poke, 1), ILK_OK);
+	CHECK(probed(cut.address + cut.length), "a splice hides the instructions after it");
+	CHECK(!probed(cut.address + 5), "a kprobe is accepted where it never fires");
+	EXPECT(do_batch(&out, 1), ILK_OK);
+	CHECK(text_is_whole(), "the text is not restored");
+}
+
 /* A live patch keeps splices by the tracer out of its functions, and removes all splices when it is loaded. */
 static void live_patch(void)
 {
@@ -325,6 +351,7 @@ void refusals(void)
 	in_place();
 	chain();
 	kprobes();
+	filled();
 	live_patch();
 	owners();
 	locked_down();
