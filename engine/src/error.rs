@@ -12,6 +12,20 @@ pub enum Error {
         /// The part that is missing or wrong.
         reason: String,
     },
+    /// The file of a program or a shared library is not what an image needs.
+    #[error("The ELF file cannot be used: {reason}.")]
+    Elf {
+        /// The part that is missing or wrong.
+        reason: String,
+    },
+    /// The target has no runtime that generated code could use.
+    #[error("Nothing can be placed in {target}: {refusal}.")]
+    Unplanned {
+        /// Name of the target.
+        target: String,
+        /// The rule and its reason.
+        refusal: Refusal,
+    },
     /// An invariant of the engine is violated.
     #[error("Internal error: {what}. This is a defect; please report it with the session.")]
     Internal {
@@ -19,7 +33,7 @@ pub enum Error {
         what: String,
     },
     /// No function of that name.
-    #[error("The kernel has no function named {name:?}{hint}.")]
+    #[error("There is no function named {name:?}{hint}.")]
     NoFunction {
         /// The requested name.
         name: String,

@@ -10,7 +10,7 @@
 //! | layer | modules | contents |
 //! |---|---|---|
 //! | vocabulary | [`addr`], [`ids`], [`rule`], [`layout`], [`session`], [`collection`], [`unwind`] | addresses, typed ids, named refusals, the run-time layout of a target, the session file |
-//! | target | [`code`], [`kernel`] | the neutral [`Image`]: functions, bytes, fixed sites, entries; its reader for Linux kernels, running or from a file |
+//! | target | [`code`], [`kernel`], [`elf`] | the neutral [`Image`]: functions, bytes, fixed sites, entries; its readers for Linux kernels, running or from a file, and for programs and libraries |
 //! | machine | [`isa`], [`listing`] | decoding, effects, encoding and relocation of instructions; disassembly |
 //! | analysis | [`cfg`](mod@cfg), [`liveness`], [`native`], [`paths`], [`remarks`] | control-flow graphs, dead registers and flags, object files, path numbers, fields and texts that instructions refer to |
 //! | decisions | [`placement`] | the cheapest tactic that reaches each hook, or the rule that refuses it |
@@ -60,6 +60,7 @@ pub mod addr;
 pub mod cfg;
 pub mod code;
 pub mod collection;
+pub mod elf;
 mod error;
 mod few;
 pub mod ids;

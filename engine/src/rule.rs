@@ -76,6 +76,12 @@ pub enum Rule {
     /// The instrument reads memory, and the functions that this kernel executes at a failed read were not
     /// compared with the lists of them.
     UnknownKernel,
+    /// The function jumps to computed addresses that are not proven to be entries of a jump table.
+    JumpUnknown,
+    /// The code is a restartable sequence: the kernel restarts it by the address of its instructions.
+    Restartable,
+    /// The target has no runtime for generated code: rings, counters, and an agent that writes the splices.
+    NoRuntime,
 }
 
 impl Rule {
@@ -114,6 +120,9 @@ impl Rule {
             Self::NoSlot => "no-slot",
             Self::TooFar => "too-far",
             Self::UnknownKernel => "unknown-kernel",
+            Self::JumpUnknown => "jump-unknown",
+            Self::Restartable => "restartable",
+            Self::NoRuntime => "no-runtime",
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Kernels in files: the output of `ilk dump`, a `vmlinux`, a `vmlinuz`.
+//! Targets in files: the output of `ilk dump`, a `vmlinux`, a `vmlinuz`; a program or a shared library.
 
 use std::path::Path;
 
 use gilk_engine::Image;
+use gilk_engine::elf::{ElfParts, is_program};
 use gilk_engine::kernel::{FileParts, LiveParts, ModuleParts};
 use gilk_samples::{input, output};
 
@@ -21,8 +22,8 @@ pub fn save(parts: &LiveParts, modules: &ModuleParts, path: &Path) -> Result<()>
     Ok(output::write(path, &bytes)?)
 }
 
-/// Reads a kernel from a file of any supported kind, recognised by its first bytes, not by its
-/// name.
+/// Reads a kernel, a program or a library from a file of any supported kind, recognised by its first
+/// bytes, not by its name.
 ///
 /// # Errors
 /// [`Error::Io`], or [`Error::Saved`] if the file is of no such kind, damaged, or truncated.
@@ -34,12 +35,16 @@ pub fn open(path: &Path) -> Result<Image> {
     let bytes = std::fs::read(path).map_err(|source| Error::Io {
         path: path.to_path_buf(),
         source,
-        hint: "Name a vmlinuz, a vmlinux, or what `ilk dump -o FILE` saved.",
+        hint: "Name a vmlinuz, a vmlinux, what `ilk dump -o FILE` saved, or a program or library.",
     })?;
     let wrong = |reason: String| Error::Saved {
         path: path.to_path_buf(),
         reason,
     };
+    if is_program(&bytes) {
+        let parts = ElfParts::of_file(path.display().to_string(), &bytes);
+        return Image::from_elf(&parts).map_err(|error| wrong(error.to_string()));
+    }
     if FileParts::knows(&bytes) {
         return Image::from_file(&bytes).map_err(|error| wrong(error.to_string()));
     }
@@ -80,6 +85,14 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn a_program_is_read_as_one() {
+        let own = std::env::current_exe().unwrap();
+        let image = open(&own).unwrap();
+        assert_eq!(image.title(), own.display().to_string());
+        assert!(!image.is_live() && image.function_named("main").is_ok());
     }
 
     #[test]

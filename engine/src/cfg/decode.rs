@@ -91,6 +91,9 @@ impl Offsets {
 /// hides some of them.
 pub(super) fn decode(image: &Image, function: &Function) -> Result<DecodedFunction, Refusal> {
     let span = function.span;
+    if let Some(refusal) = image.refused(function.id) {
+        return Err(refusal.clone());
+    }
     let bytes = image
         .bytes(span)
         .ok_or_else(|| Refusal::new(Rule::NotText, span.start, "its bytes were not read"))?;

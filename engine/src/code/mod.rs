@@ -2,8 +2,10 @@
 //!
 //! A reader fills it: [`kernel`](crate::kernel) for Linux kernels. Every analysis starts from it.
 
+use std::collections::HashMap;
+
 use crate::layout::RuntimeLayout;
-use crate::{Addr, Result, Span};
+use crate::{Addr, Refusal, Result, Span};
 
 mod entries;
 mod fixed;
@@ -11,6 +13,8 @@ mod function;
 mod known;
 mod lookup;
 mod memory;
+mod origin;
+mod plausible;
 mod symbols;
 mod text;
 mod types;
@@ -19,6 +23,7 @@ pub use entries::Branch;
 pub use fixed::{Decided, Decision, Fixed, FixedSites, Transfer, Why};
 pub use function::{Contract, Function, FunctionId};
 pub use lookup::name_and_address;
+pub use origin::Origin;
 pub use text::Text;
 
 pub(crate) use entries::Entries;
@@ -26,6 +31,7 @@ pub(crate) use fixed::LONGEST;
 pub(crate) use known::KnownFunctions;
 pub(crate) use lookup::FunctionNames;
 pub(crate) use memory::Memory;
+pub(crate) use plausible::plausible;
 pub(crate) use symbols::{Symbol, Symbols};
 pub(crate) use text::Texts;
 pub(crate) use types::LazyTypes;
@@ -34,6 +40,9 @@ pub(crate) use types::LazyTypes;
 #[derive(Clone, Debug)]
 pub struct Image {
     pub(crate) release: String,
+    pub(crate) origin: Origin,
+    /// Functions that the reader refuses whole.
+    pub(crate) refused: HashMap<FunctionId, Refusal>,
     pub(crate) faults_are_known: bool,
     pub(crate) live: bool,
     pub(crate) texts: Texts,
@@ -77,7 +86,28 @@ impl Image {
         self.faults_are_known
     }
 
-    /// The target's release, as `uname -r` prints it.
+    /// The kind of the target.
+    #[must_use]
+    pub const fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The target as a heading has it: `Linux 6.1.0`, or the name of a file.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match self.origin {
+            Origin::Kernel => format!("Linux {}", self.release),
+            Origin::Object => self.release.clone(),
+        }
+    }
+
+    /// The refusal of a function of which not all ways of control are known, or that the target may
+    /// change.
+    pub(crate) fn refused(&self, function: FunctionId) -> Option<&Refusal> {
+        self.refused.get(&function)
+    }
+
+    /// The target's release, as `uname -r` prints it; of a program or library, its name.
     #[must_use]
     pub fn release(&self) -> &str {
         &self.release

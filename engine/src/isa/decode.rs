@@ -1,7 +1,7 @@
 //! Facts about single instructions that decoding needs: targets of branches, padding, and bytes that are
 //! no instructions.
 
-use iced_x86::{Code, FlowControl, Instruction, OpKind};
+use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 
 use crate::Addr;
 
@@ -48,4 +48,19 @@ pub(crate) fn branch_target(instruction: &Instruction) -> Option<Addr> {
 /// Returns whether the instruction is a direct call.
 pub(crate) fn is_direct_call(instruction: &Instruction) -> bool {
     instruction.flow_control() == FlowControl::Call
+}
+
+/// Returns an address of code that an instruction may compute: `lea`, `push imm32` and `mov`, as in
+/// `push 1f; iretq; 1:` of sync_core(). An indirect branch may target it.
+pub(crate) fn computed_address(instruction: &Instruction) -> Option<Addr> {
+    match instruction.code() {
+        Code::Lea_r64_m => match (instruction.memory_base(), instruction.memory_index()) {
+            (Register::RIP, _) => Some(Addr(instruction.ip_rel_memory_address())),
+            (Register::None, Register::None) => Some(Addr(instruction.memory_displacement64())),
+            _ => None,
+        },
+        Code::Pushq_imm32 => Some(Addr(instruction.immediate(0))),
+        Code::Mov_rm64_imm32 | Code::Mov_r64_imm64 => Some(Addr(instruction.immediate(1))),
+        _ => None,
+    }
 }

@@ -1,5 +1,7 @@
 //! Builds an image from its parts.
 
+use std::collections::HashMap;
+
 use super::bounds::Bounds;
 use super::faulting::{faults_were_compared, handles_faults};
 use super::file::Boot;
@@ -8,7 +10,7 @@ use super::tables::BugLayout;
 use super::{LiveParts, collect, decisions, functions, kallsyms, names, notes, sweep};
 use crate::code::{
     Branch, Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions,
-    LazyTypes, Memory, Symbols, Texts,
+    LazyTypes, Memory, Origin, Symbols, Texts, plausible,
 };
 use crate::{Addr, Error, Image, Result, Span};
 
@@ -122,7 +124,7 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
             &texts,
         ));
     }
-    let mut pointed = sweep::plausible(values, &functions, &memory);
+    let mut pointed = plausible(values, &functions, &memory);
     pointed.extend(tables.exceptions.iter().map(|entry| entry.fixup));
     let owner =
         |at: Addr| functions.partition_point(|function: &Function| function.span.start <= at);
@@ -148,6 +150,8 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     let build_id = build_id.and_then(notes::build_id).map(<[u8]>::to_vec);
     Ok(Image {
         release: parts.release.clone(),
+        origin: Origin::Kernel,
+        refused: HashMap::new(),
         faults_are_known: faults_were_compared(&parts.release),
         live,
         texts,

@@ -1,11 +1,11 @@
 //! One pass over all of the text: the ends of functions, and entries into them other than their start.
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
 use super::functions::Extent;
-use crate::code::{Branch, Fixed, Function, Memory, Texts, Why};
+use crate::code::{Branch, Fixed, Memory, Texts, Why};
 use crate::isa::decode::{
-    EMULATION, branch_target, is_direct_call, is_emulation_prefix, is_padding,
+    EMULATION, branch_target, computed_address, is_direct_call, is_emulation_prefix, is_padding,
 };
 use crate::{Addr, Span};
 
@@ -48,7 +48,7 @@ pub(crate) fn sweep(extents: &[Extent], texts: &Texts, memory: &Memory) -> Swept
             if instruction.flow_control() == FlowControl::Next {
                 swept
                     .values
-                    .extend(taken(&instruction).filter(|&to| texts.contains(to)));
+                    .extend(computed_address(&instruction).filter(|&to| texts.contains(to)));
             } else {
                 let from_outside = |&to: &Addr| {
                     texts.contains(to)
@@ -95,21 +95,6 @@ fn is_zero(bytes: &[u8], start: Addr, instruction: &Instruction) -> bool {
     instruction.code() == Code::Add_rm8_r8 && bytes_of(bytes, start, instruction) == [0, 0]
 }
 
-/// Returns an address in the text that an instruction computes: `lea`, `push imm32` and `mov`, as in
-/// `push 1f; iretq; 1:` of sync_core(). An indirect branch may target it.
-fn taken(instruction: &Instruction) -> Option<Addr> {
-    match instruction.code() {
-        Code::Lea_r64_m => match (instruction.memory_base(), instruction.memory_index()) {
-            (Register::RIP, _) => Some(Addr(instruction.ip_rel_memory_address())),
-            (Register::None, Register::None) => Some(Addr(instruction.memory_displacement64())),
-            _ => None,
-        },
-        Code::Pushq_imm32 => Some(Addr(instruction.immediate(0))),
-        Code::Mov_rm64_imm32 | Code::Mov_r64_imm64 => Some(Addr(instruction.immediate(1))),
-        _ => None,
-    }
-}
-
 /// On one CPU the kernel turns `lock` prefixes (f0) into `ds` (3e), and back when another CPU comes
 /// (`alternatives_smp_lock` of arch/x86/kernel/alternative.c); never the other way after boot. Its
 /// list of them may be freed, but compilers write no `ds` before an instruction that could be locked.
@@ -128,40 +113,4 @@ pub(crate) fn pointers(span: Span, bytes: &[u8], texts: &Texts) -> impl Iterator
         .iter()
         .map(|word| Addr(u64::from_le_bytes(*word)))
         .filter(move |&at| texts.contains(at))
-}
-
-/// Returns the values at which an instruction begins that may execute, of those that look like addresses
-/// inside functions: identifiers of devices, masks and the like do by chance. Pointers to functions are
-/// left out, those to parts of them are not.
-pub(crate) fn plausible(
-    mut values: Vec<Addr>,
-    functions: &[Function],
-    memory: &Memory,
-) -> Vec<Addr> {
-    values.sort_unstable();
-    values.dedup();
-    let mut kept = Vec::new();
-    let mut values = values.into_iter().peekable();
-    let mut instruction = Instruction::default();
-    for function in functions {
-        let first = function.span.start.add(u64::from(!function.is_part()));
-        while values.next_if(|&value| value < first).is_some() {}
-        if values
-            .peek()
-            .is_none_or(|&value| value >= function.span.end)
-        {
-            continue;
-        }
-        let bytes = memory.bytes(function.span).unwrap_or_default();
-        let mut decoder = Decoder::with_ip(64, bytes, function.span.start.0, DecoderOptions::NONE);
-        while decoder.can_decode() {
-            decoder.decode_out(&mut instruction);
-            let at = Addr(instruction.ip());
-            while values.next_if(|&value| value < at).is_some() {}
-            if values.next_if_eq(&at).is_some() && instruction.code() != Code::Int3 {
-                kept.push(at);
-            }
-        }
-    }
-    kept
 }

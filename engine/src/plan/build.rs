@@ -16,10 +16,11 @@ use super::schedule::{Schedule, schedule};
 use super::stage::{self, Stage, Watch};
 use super::{arguments, batches, natives, patches};
 use crate::cfg::{BlockIndex, Cfg};
+use crate::code::Origin;
 use crate::layout::RuntimeLayout;
 use crate::placement::{Comparison, Reached, Solution, Style, Styled, Wanted, place_in_styles};
 use crate::session::Session;
-use crate::{Image, InstrumentId, Refusal, Result};
+use crate::{Error, Image, InstrumentId, Refusal, Result, Rule};
 
 /// Plans a session. Deterministic: the same input gives the same plan.
 ///
@@ -97,6 +98,20 @@ pub(crate) fn plan_placed(
     plan_styled(image, session, library, layout, (watch, refusals), place)
 }
 
+/// Refuses a target that has no runtime for generated code.
+fn runtime(image: &Image) -> Result<()> {
+    match image.origin() {
+        Origin::Kernel => Ok(()),
+        Origin::Object => {
+            let why = "instruments can be placed in kernels only; no runtime for processes exists";
+            Err(Error::Unplanned {
+                target: image.title(),
+                refusal: Refusal::new(Rule::NoRuntime, image.text().start, why),
+            })
+        }
+    }
+}
+
 fn plan_styled(
     image: &Image,
     session: &Session,
@@ -107,6 +122,7 @@ fn plan_styled(
 ) -> Result<Plan> {
     session.check()?;
     layout.check()?;
+    runtime(image)?;
     let mut planner = Planner {
         image,
         session,

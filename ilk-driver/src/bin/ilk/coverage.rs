@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use gilk_engine::Image;
 use gilk_engine::cfg::Cfg;
-use gilk_engine::code::FunctionId;
+use gilk_engine::code::{FunctionId, Origin};
 use gilk_engine::placement::coverage::{self, Coverage};
 use gilk_engine::placement::{Tactic, Tactics, Wanted, options_with, place_with};
 use ilk_driver::spread::{spread, threads};
@@ -21,7 +21,7 @@ use table::Table;
 /// Count the blocks of a kernel that can be hooked, by tactic, and those that are refused, by rule.
 #[derive(Args)]
 pub(crate) struct CoverageCommand {
-    /// A kernel that `ilk dump` saved, a vmlinux or a vmlinuz. Left out: the running kernel of --socket or --lab.
+    /// A kernel that `ilk dump` saved, a vmlinux or a vmlinuz; a program or a library. Left out: the running kernel of --socket or --lab.
     #[arg(conflicts_with_all = ["socket", "lab"])]
     image: Option<PathBuf>,
     /// Print JSON.
@@ -93,6 +93,8 @@ fn table(image: &Image, tactics: Tactics, without: Vec<Tactic>) -> Table {
     let solution = place_with(image, tactics, &graphs, &wanted);
     let (pre, post) = coverage::of_solution(&wanted, &solution);
     Table {
+        title: image.title(),
+        boots: image.origin() == Origin::Kernel,
         release: image.release().to_owned(),
         live: image.is_live(),
         without,

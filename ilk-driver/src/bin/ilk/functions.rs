@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::target::ImageArgs;
 
-/// List the kernel's functions: address, bytes, name.
+/// List the functions of a kernel, a program or a library: address, bytes, name.
 #[derive(Args)]
 pub(crate) struct Functions {
     /// Only functions whose name contains this, ignoring case.
@@ -40,8 +40,8 @@ impl Functions {
         out.flush()?;
         if found == 0 {
             bail!(
-                "No function of Linux {} has {filter:?} in its name; try a shorter filter.",
-                image.release()
+                "No function of {} has {filter:?} in its name; try a shorter filter.",
+                image.title()
             );
         }
         Ok(())

@@ -61,7 +61,8 @@ fn connect(address: &TargetAddress) -> anyhow::Result<Connected> {
 pub(crate) struct ImageArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// A kernel in a file: saved by `ilk dump`, a vmlinuz, or a vmlinux.
+    /// A kernel in a file: saved by `ilk dump`, a vmlinuz, or a vmlinux. Or a program or a library, to
+    /// look at.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "lab", "target"])]
     image: Option<PathBuf>,
 }

@@ -9,7 +9,11 @@ use serde_json::{Value, json};
 
 /// Counts of one kernel.
 pub(super) struct Table {
-    /// `uname -r`.
+    /// The target: `Linux 6.1.0`, or a file.
+    pub(super) title: String,
+    /// True of a kernel.
+    pub(super) boots: bool,
+    /// `uname -r`; of a program or library, its file.
     pub(super) release: String,
     /// True if the kernel ran when it was read.
     pub(super) live: bool,
@@ -56,13 +60,13 @@ impl Table {
         let alone = &self.alone;
         writeln!(
             out,
-            "Linux {}: {} functions, {} reachable blocks, {} instructions in them.",
-            self.release,
+            "{}: {} functions, {} reachable blocks, {} instructions in them.",
+            self.title,
             grouped(alone.functions),
             grouped(alone.pre.all()),
             grouped(alone.instructions.all())
         )?;
-        if !self.live {
+        if !self.live && self.boots {
             writeln!(
                 out,
                 "This is a file, not a running kernel: code that boot would rewrite, returns for example, \
@@ -225,6 +229,8 @@ mod tests {
             by_rule: BTreeMap::from([(Rule::MayFault, 499)]),
         };
         Table {
+            title: "Linux 6.1.0".into(),
+            boots: true,
             release: "6.1.0".into(),
             live: true,
             without: vec![Tactic::Edges],

@@ -1,0 +1,319 @@
+//! Builds an image from an ELF object.
+
+use std::collections::{HashMap, HashSet};
+
+use super::file::{CodeSymbol, Contents, bad};
+use super::frames::{self, Frame};
+use super::plt::{self, Stub};
+use super::sweep::{self, Swept};
+use super::{ElfParts, names, sites, tables};
+use crate::code::{
+    Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions, LazyTypes,
+    Memory, Origin, Symbols, Text, Texts, plausible,
+};
+use crate::{Addr, Image, Refusal, Result, Rule, Span};
+
+impl Image {
+    /// Builds the image of a program or a shared library.
+    ///
+    /// # Errors
+    /// [`Error::Elf`](crate::Error::Elf) if the file is neither, for another processor, or damaged.
+    pub fn from_elf(parts: &ElfParts<'_>) -> Result<Self> {
+        build(parts)
+    }
+}
+
+fn build(parts: &ElfParts<'_>) -> Result<Image> {
+    let contents = Contents::read(parts.file, parts.slide)?;
+    let of_file = contents.memory.iter().map(|&(at, bytes)| (at, bytes));
+    let of_file = Memory::new(of_file);
+    let memory = match parts.live.as_slice() {
+        [] => of_file.clone(),
+        live => sites::overlaid(&contents, &of_file, live)?,
+    };
+    let stubs = plt::stubs(&contents, &memory);
+    let frames = match contents.section(".eh_frame") {
+        Some(section) => frames::frames(section.span, &memory, parts.slide)?,
+        None => Vec::new(),
+    };
+    let pointers = pointers(&contents, &of_file, parts.slide);
+    let swept = sweep::sweep(&contents, &memory, &frames, &stubs, &pointers);
+    let symbols = symbols(&contents, &stubs, &swept.functions)?;
+    let known = known(&symbols);
+    let (functions, mut refused) = functions(&contents, &swept, &symbols, &pointers);
+    let names = FunctionNames::new(named(&symbols, &functions));
+    let fixed = FixedSites::new(sites::small(&contents, &memory), Vec::new());
+    refused.extend(sites::restartable(&contents, &memory, &functions));
+    refused.extend(sites::changed(&contents, &of_file, &memory, &functions));
+    let mut pointed = plausible(swept.values.clone(), &functions, &memory);
+    pointed.extend(
+        pointers
+            .iter()
+            .filter(|_| !contents.fixed_addresses)
+            .copied(),
+    );
+    if contents.fixed_addresses {
+        pointed.extend(plausible(pointers.clone(), &functions, &memory));
+    }
+    for frame in &frames {
+        match frames::landing_pads(frame, &memory) {
+            Some(pads) => pointed.extend(pads),
+            None => refuse_pads(frame, &functions, &mut refused),
+        }
+    }
+    let entries = Entries::new(swept.branches.clone(), pointed.clone(), &functions);
+    let code = tables::Code {
+        memory: &memory,
+        read_only: read_only(&contents),
+        functions: &functions,
+        entries: &entries,
+        known: &known,
+    };
+    for function in &functions {
+        if !swept.jumping.contains(&function.span.start) {
+            continue;
+        }
+        match code.targets(function) {
+            Ok(targets) => pointed.extend(targets),
+            Err(refusal) => {
+                refused.entry(function.id).or_insert(refusal);
+            }
+        }
+    }
+    let entries = Entries::new(swept.branches, pointed, &functions);
+    Ok(Image {
+        release: parts.name.clone(),
+        origin: Origin::Object,
+        refused,
+        faults_are_known: true,
+        live: !parts.live.is_empty(),
+        texts: texts(&contents)?,
+        extent: contents.extent,
+        symbols,
+        memory,
+        functions,
+        names,
+        known,
+        fixed,
+        entries,
+        types: LazyTypes::new(None),
+        read_only: read_only(&contents),
+        build_id: contents.build_id.clone(),
+    })
+}
+
+fn refuse_pads(frame: &Frame, functions: &[Function], refused: &mut HashMap<FunctionId, Refusal>) {
+    let inside = functions
+        .iter()
+        .filter(|function| function.span.overlaps(frame.span));
+    for function in inside {
+        let why = "the table of its landing pads is damaged, or of a form that is not known";
+        let refusal = Refusal::new(Rule::JumpUnknown, function.span.start, why);
+        refused.entry(function.id).or_insert(refusal);
+    }
+}
+
+/// The sections of code; the longest is the core's.
+fn texts(contents: &Contents<'_>) -> Result<Texts> {
+    let longest = contents.code().max_by_key(|section| section.span.len());
+    let core = longest
+        .ok_or_else(|| bad("it has no section of code"))?
+        .span;
+    let mut texts = Texts::new(core);
+    texts.add(
+        contents
+            .code()
+            .filter(|section| section.span != core)
+            .map(|section| Text {
+                span: section.span,
+                module: None,
+                own: false,
+            }),
+    );
+    Ok(texts)
+}
+
+/// Data that nothing writes once the object is loaded.
+fn read_only(contents: &Contents<'_>) -> Vec<Span> {
+    let relocated = |span: Span| {
+        let first = contents.words.partition_point(|word| word.at < span.start);
+        contents
+            .words
+            .get(first)
+            .is_some_and(|word| word.at < span.end)
+    };
+    contents
+        .sections
+        .iter()
+        .filter(|section| !section.writable && !relocated(section.span))
+        .map(|section| section.span)
+        .collect()
+}
+
+/// Addresses of code in data: what the dynamic linker writes, and, where addresses are fixed, every
+/// aligned word that may be one.
+fn pointers(contents: &Contents<'_>, memory: &Memory, slide: u64) -> Vec<Addr> {
+    let words = contents.words.iter().filter_map(|word| word.value);
+    let mut pointers: Vec<Addr> = words.chain(contents.roots.iter().copied()).collect();
+    // Until a function is first called, its stub jumps to its own next instruction.
+    let looked_up = contents.words.iter().filter(|word| word.symbol.is_some());
+    pointers.extend(looked_up.filter_map(|word| {
+        let bytes = memory.bytes_from(word.at, 8)?;
+        Some(Addr(u64::from_le_bytes(*bytes.first_chunk()?)).add(slide))
+    }));
+    if contents.fixed_addresses {
+        let data = contents
+            .sections
+            .iter()
+            .filter(|section| !section.executable);
+        for section in data {
+            let bytes = memory.bytes(section.span).unwrap_or_default();
+            let skipped = section.span.start.0.next_multiple_of(8) - section.span.start.0;
+            let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+            let (words, _) = bytes.get(skipped..).unwrap_or_default().as_chunks::<8>();
+            pointers.extend(words.iter().map(|word| Addr(u64::from_le_bytes(*word))));
+        }
+    }
+    pointers.retain(|&at| contents.code_at(at).is_some());
+    pointers.sort_unstable();
+    pointers.dedup();
+    pointers
+}
+
+/// The symbols, with names for stubs, and for functions that have none.
+fn symbols(contents: &Contents<'_>, stubs: &[Stub], functions: &[Span]) -> Result<Symbols> {
+    let mut symbols = Symbols::with_capacity(64 * contents.symbols.len());
+    let mut named: HashSet<Addr> = HashSet::new();
+    let mut push = |at: Addr, kind: u8, name: &str| {
+        named.insert(at);
+        symbols
+            .push(at, kind, false, name)
+            .ok_or_else(|| bad("its names take up more than 4 GiB"))
+    };
+    let mut all: Vec<&CodeSymbol> = contents.symbols.iter().collect();
+    // The dynamic symbols are symbols of the whole table, too.
+    all.sort_by_key(|symbol| (symbol.at, symbol.name.as_str(), symbol.local));
+    all.dedup_by_key(|symbol| (symbol.at, symbol.name.as_str()));
+    for symbol in all {
+        let kind = match (symbol.weak, symbol.local) {
+            (true, _) => b'W',
+            (_, true) => b't',
+            _ => b'T',
+        };
+        // A name's version is not part of it: the name@address of sessions is another.
+        let name = symbol.name.split('@').next().unwrap_or(&symbol.name);
+        if symbol.resolver {
+            push(symbol.at, kind, &format!("{name}.resolver"))?;
+        } else {
+            push(symbol.at, kind, name)?;
+        }
+    }
+    for stub in stubs {
+        if let Some(name) = &stub.symbol {
+            push(stub.span.start, b't', &format!("{name}.plt"))?;
+        }
+    }
+    let unnamed: Vec<Addr> = functions
+        .iter()
+        .map(|span| span.start)
+        .filter(|start| !named.contains(start))
+        .collect();
+    for start in unnamed {
+        let name = format!("sub_{:x}", start.0);
+        symbols
+            .push(start, b't', false, &name)
+            .ok_or_else(|| bad("its names take up more than 4 GiB"))?;
+    }
+    symbols.sort(|name, symbol| names::strangeness(name, symbol.is_weak()));
+    Ok(symbols)
+}
+
+fn known(symbols: &Symbols) -> KnownFunctions {
+    let mut known = KnownFunctions::default();
+    for symbol in symbols.entries() {
+        let name = symbols.name(symbol);
+        for (list, is_listed) in [
+            (&mut known.return_thunks, names::is_return_thunk(name)),
+            (&mut known.indirect_thunks, names::is_indirect_thunk(name)),
+            (&mut known.never_return, names::never_returns(name)),
+        ] {
+            if is_listed {
+                list.push(symbol.at);
+            }
+        }
+    }
+    known
+}
+
+fn named<'a>(
+    symbols: &'a Symbols,
+    functions: &'a [Function],
+) -> impl Iterator<Item = (String, FunctionId)> + 'a {
+    functions.iter().flat_map(move |function| {
+        let there = symbols.at(function.span.start);
+        there.map(move |symbol| (symbols.name(symbol).to_owned(), function.id))
+    })
+}
+
+/// The functions, and those that are refused whatever their code is.
+fn functions(
+    contents: &Contents<'_>,
+    swept: &Swept,
+    symbols: &Symbols,
+    pointers: &[Addr],
+) -> (Vec<Function>, HashMap<FunctionId, Refusal>) {
+    let exported: HashSet<Addr> = contents
+        .symbols
+        .iter()
+        .filter(|symbol| symbol.exported)
+        .map(|symbol| symbol.at)
+        .collect();
+    let with_symbol: HashSet<Addr> = contents.symbols.iter().map(|symbol| symbol.at).collect();
+    let calls: HashSet<Addr> = swept.branches.iter().map(|branch| branch.target).collect();
+    let values: HashSet<Addr> = swept.values.iter().chain(pointers).copied().collect();
+    let foreign =
+        names::keeps_own_conventions(symbols) || contents.section(".go.buildinfo").is_some();
+    let mut functions = Vec::with_capacity(swept.functions.len());
+    for (&span, number) in swept.functions.iter().zip(0_u32..) {
+        let preferred = symbols.preferred(span.start);
+        let name = preferred.map_or_else(String::new, |symbol| symbols.name(symbol).to_owned());
+        debug_assert!(
+            preferred.is_some_and(|symbol| symbol.at == span.start),
+            "a function without a name"
+        );
+        let is_stub = contents
+            .code_at(span.start)
+            .is_some_and(|section| plt::is_table(&section.name));
+        // Without symbols, parts are known by that nothing calls or points to them; functions that end
+        // others by jumps may be like that, too: nothing is believed of either.
+        let has_entry = with_symbol.contains(&span.start)
+            || values.contains(&span.start)
+            || swept.called.contains(&span.start);
+        let part = names::is_part(&name) || !has_entry && !is_stub;
+        let contract = match (part, is_stub) {
+            (true, _) => Contract::Unknown,
+            // A caller cannot know what a stub jumps to, so it relies on the convention alone.
+            (_, true) if !foreign && names::is_plain_import(&name) => Contract::Believed,
+            (_, true) => Contract::Unknown,
+            // GCC's -fipa-ra lets callers in the same file rely on the registers that a function leaves
+            // alone. A function that nothing in its object calls or jumps to has no such callers.
+            _ if !foreign
+                && exported.contains(&span.start)
+                && !calls.contains(&span.start)
+                && names::is_plain_export(&name) =>
+            {
+                Contract::Believed
+            }
+            _ => Contract::Read,
+        };
+        functions.push(Function {
+            id: FunctionId(number),
+            name,
+            span,
+            contract,
+            part,
+            handles_faults: false,
+        });
+    }
+    (functions, HashMap::new())
+}

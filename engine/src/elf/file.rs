@@ -1,0 +1,449 @@
+//! Sections, symbols and relocations of an ELF file (System V ABI, chapters 4 and 5, and its AMD64
+//! supplement).
+
+use object::LittleEndian;
+use object::elf::{
+    DT_FINI, DT_INIT, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_LOAD, R_X86_64_64,
+    R_X86_64_GLOB_DAT, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE,
+    R_X86_64_RELATIVE64, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHN_ABS, SHN_UNDEF, SHT_DYNSYM,
+    SHT_NOBITS, SHT_SYMTAB, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STV_DEFAULT,
+    STV_PROTECTED,
+};
+use object::read::elf::{
+    Dyn, FileHeader, ProgramHeader, Rela, SectionHeader, SectionTable, Sym, SymbolTable,
+};
+
+use crate::{Addr, Error, Result, Span};
+
+const ENDIAN: LittleEndian = LittleEndian;
+
+/// The first bytes of ELF files.
+const MAGIC: &[u8] = b"\x7fELF";
+
+/// The error of a file that cannot be used.
+pub(super) fn bad(reason: impl Into<String>) -> Error {
+    Error::Elf {
+        reason: reason.into(),
+    }
+}
+
+/// A section that is loaded.
+#[derive(Clone, Debug)]
+pub(super) struct Section {
+    pub(super) name: String,
+    pub(super) span: Span,
+    pub(super) executable: bool,
+    pub(super) writable: bool,
+    /// True if the file has its bytes; not of `.bss`.
+    pub(super) held: bool,
+}
+
+/// A symbol of code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CodeSymbol {
+    pub(super) at: Addr,
+    /// Bytes; 0 if the file does not say.
+    pub(super) size: u64,
+    pub(super) name: String,
+    /// True if other objects may call it by its name.
+    pub(super) exported: bool,
+    pub(super) local: bool,
+    pub(super) weak: bool,
+    /// True if it chooses an implementation when the object is loaded (`STT_GNU_IFUNC`).
+    pub(super) resolver: bool,
+}
+
+/// A word that the dynamic linker fills in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) at: Addr,
+    /// The address that it receives, if it is in this object.
+    pub(super) value: Option<Addr>,
+    /// The symbol that it is looked up by.
+    pub(super) symbol: Option<String>,
+    /// True if the value is the function that returns the word (`R_X86_64_IRELATIVE`).
+    pub(super) resolver: bool,
+}
+
+/// The contents of a program or shared library, all addresses where it is loaded.
+#[derive(Debug)]
+pub(super) struct Contents<'f> {
+    /// True if its addresses are fixed (`ET_EXEC`), so that any word of its data may be one of them.
+    pub(super) fixed_addresses: bool,
+    /// Bytes of the file by the address at which they are loaded.
+    pub(super) memory: Vec<(Addr, &'f [u8])>,
+    pub(super) extent: Span,
+    /// By address.
+    pub(super) sections: Vec<Section>,
+    pub(super) symbols: Vec<CodeSymbol>,
+    /// By address.
+    pub(super) words: Vec<Word>,
+    /// Functions that are called without a symbol: the entry point, initialisers.
+    pub(super) roots: Vec<Addr>,
+    pub(super) build_id: Option<Vec<u8>>,
+    /// Nops of static probes.
+    pub(super) probes: Vec<Addr>,
+}
+
+/// Returns whether the bytes are a program or a shared library in the lower half of memory; kernels are
+/// in the upper half.
+pub fn is_program(file: &[u8]) -> bool {
+    let Ok(header) = FileHeader64::<LittleEndian>::parse(file) else {
+        return false;
+    };
+    let loaded = header
+        .program_headers(ENDIAN, file)
+        .unwrap_or_default()
+        .iter()
+        .filter(|program| program.p_type(ENDIAN) == PT_LOAD);
+    file.starts_with(MAGIC)
+        && header.e_machine(ENDIAN) == EM_X86_64
+        && matches!(header.e_type(ENDIAN), ET_EXEC | ET_DYN)
+        && loaded.clone().count() > 0
+        && loaded
+            .filter(|program| program.p_flags(ENDIAN).contains(PF_X))
+            .all(|program| program.p_vaddr(ENDIAN) < 1 << 63)
+}
+
+type Sections<'f> = SectionTable<'f, FileHeader64<LittleEndian>>;
+type ElfSymbols<'f> = SymbolTable<'f, FileHeader64<LittleEndian>>;
+
+impl<'f> Contents<'f> {
+    /// Reads the file of an object that is loaded `slide` bytes above the addresses in it.
+    ///
+    /// # Errors
+    /// [`Error::Elf`] if it is not a program or a library for x86-64, damaged, or without section
+    /// headers.
+    pub(super) fn read(file: &'f [u8], slide: u64) -> Result<Self> {
+        if !file.starts_with(MAGIC) || !matches!(file.get(4..6), Some([2, 1])) {
+            return Err(bad("it is not an ELF file of 64 bits, little-endian"));
+        }
+        let header = FileHeader64::<LittleEndian>::parse(file)
+            .map_err(|error| bad(format!("its header is damaged: {error}")))?;
+        if header.e_machine(ENDIAN) != EM_X86_64 {
+            return Err(bad("it is for another processor than x86-64"));
+        }
+        let fixed_addresses = match header.e_type(ENDIAN) {
+            ET_EXEC => true,
+            ET_DYN => false,
+            _ => {
+                return Err(bad(
+                    "it is neither a program nor a shared library; link object files first",
+                ));
+            }
+        };
+        let (memory, extent) = segments(header, file, slide)?;
+        let damaged = |what: &str, error: object::read::Error| {
+            bad(format!("its {what} are damaged: {error}"))
+        };
+        let table: Sections<'f> = header
+            .sections(ENDIAN, file)
+            .map_err(|error| damaged("section headers", error))?;
+        let sections = sections(&table, slide, extent)?;
+        if !sections.iter().any(|section| section.executable) {
+            return Err(bad(
+                "it has no section of code; without section headers an object cannot be read",
+            ));
+        }
+        let symbols_of = |kind| {
+            table
+                .symbols(ENDIAN, file, kind)
+                .map_err(|error| damaged("symbols", error))
+        };
+        let (all, dynamic) = (symbols_of(SHT_SYMTAB)?, symbols_of(SHT_DYNSYM)?);
+        let mut symbols = code_symbols(&dynamic, slide, true);
+        symbols.extend(code_symbols(&all, slide, false));
+        symbols.retain(|symbol| {
+            sections
+                .iter()
+                .any(|section| section.executable && section.span.contains(symbol.at))
+        });
+        let words = words(&table, file, &dynamic, slide)?;
+        let mut roots = dynamic_entries(&table, file, slide)?;
+        if header.e_entry(ENDIAN) != 0 {
+            roots.push(Addr(header.e_entry(ENDIAN)).add(slide));
+        }
+        let build_id = build_id(&table, file);
+        let probes = probes(&table, file, slide);
+        Ok(Self {
+            fixed_addresses,
+            memory,
+            extent,
+            sections,
+            symbols,
+            words,
+            roots,
+            build_id,
+            probes,
+        })
+    }
+
+    /// The loaded section of a name.
+    pub(super) fn section(&self, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.name == name)
+    }
+
+    /// The sections of code, by address.
+    pub(super) fn code(&self) -> impl Iterator<Item = &Section> {
+        self.sections.iter().filter(|section| section.executable)
+    }
+
+    /// The section of code that `at` lies in.
+    pub(super) fn code_at(&self, at: Addr) -> Option<&Section> {
+        let after = self
+            .sections
+            .partition_point(|section| section.span.start <= at);
+        let section = self.sections.get(after.checked_sub(1)?)?;
+        (section.executable && section.span.contains(at)).then_some(section)
+    }
+}
+
+/// Bytes of a file at the address at which they are loaded.
+type Loaded<'f> = (Addr, &'f [u8]);
+
+/// The loaded bytes, and the addresses from the first to the last.
+fn segments<'f>(
+    header: &FileHeader64<LittleEndian>,
+    file: &'f [u8],
+    slide: u64,
+) -> Result<(Vec<Loaded<'f>>, Span)> {
+    let programs = header
+        .program_headers(ENDIAN, file)
+        .map_err(|error| bad(format!("its program headers are damaged: {error}")))?;
+    let mut memory = Vec::new();
+    let mut extent: Option<Span> = None;
+    let mut held = 0_usize;
+    for program in programs {
+        if program.p_type(ENDIAN) != PT_LOAD {
+            continue;
+        }
+        let bytes = program.data(ENDIAN, file).map_err(|()| {
+            bad(format!(
+                "it is cut off: its memory at {:#x} lies after its {} bytes",
+                program.p_vaddr(ENDIAN),
+                file.len()
+            ))
+        })?;
+        held = held.saturating_add(bytes.len());
+        let len = program.p_memsz(ENDIAN).max(bytes.len() as u64);
+        let at = program.p_vaddr(ENDIAN);
+        let end = at.checked_add(len).and_then(|end| end.checked_add(slide));
+        // Pages at the ends of segments may be loaded twice.
+        if held > file.len().saturating_mul(2) || end.is_none() {
+            return Err(bad("its program headers are damaged: they overlap"));
+        }
+        let span = Span::new(Addr(at).add(slide), len);
+        memory.push((span.start, bytes));
+        let joined = extent.unwrap_or(span);
+        extent = Some(Span {
+            start: joined.start.min(span.start),
+            end: joined.end.max(span.end),
+        });
+    }
+    let extent = extent.ok_or_else(|| bad("no part of it is loaded"))?;
+    Ok((memory, extent))
+}
+
+fn sections(table: &Sections<'_>, slide: u64, extent: Span) -> Result<Vec<Section>> {
+    let mut sections = Vec::new();
+    for header in table.iter() {
+        let flags = header.sh_flags(ENDIAN);
+        let size = header.sh_size(ENDIAN);
+        if !flags.contains(SHF_ALLOC) || size == 0 {
+            continue;
+        }
+        let name = table
+            .section_name(ENDIAN, header)
+            .map_err(|error| bad(format!("its section names are damaged: {error}")))?;
+        let name = String::from_utf8_lossy(name).into_owned();
+        let held = header.sh_type(ENDIAN) != SHT_NOBITS;
+        let at = Addr(header.sh_addr(ENDIAN)).add(slide);
+        let end = at.0.checked_add(size);
+        // `.tbss` is at addresses of others.
+        if held && end.is_none_or(|end| at < extent.start || end > extent.end.0) {
+            return Err(bad(format!(
+                "its section headers are damaged: {name} is not loaded"
+            )));
+        }
+        sections.push(Section {
+            name,
+            span: Span::new(at, size),
+            executable: held && flags.contains(SHF_EXECINSTR),
+            writable: flags.contains(SHF_WRITE),
+            held,
+        });
+    }
+    sections.retain(|section| section.held);
+    sections.sort_by_key(|section| section.span);
+    let overlap = sections
+        .iter()
+        .zip(sections.iter().skip(1))
+        .find(|(section, next)| section.span.overlaps(next.span));
+    if let Some((section, next)) = overlap {
+        return Err(bad(format!(
+            "its section headers are damaged: {} and {} overlap",
+            section.name, next.name
+        )));
+    }
+    Ok(sections)
+}
+
+fn code_symbols(table: &ElfSymbols<'_>, slide: u64, dynamic: bool) -> Vec<CodeSymbol> {
+    let code = table.iter().filter(|symbol| {
+        matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC)
+            && !matches!(symbol.st_shndx(ENDIAN), SHN_UNDEF | SHN_ABS)
+    });
+    code.filter_map(|symbol| {
+        // A name that cannot be read names nothing; the function keeps its frame entry.
+        let name = table.symbol_name(ENDIAN, symbol).ok()?;
+        let visible = matches!(symbol.st_visibility(), STV_DEFAULT | STV_PROTECTED);
+        let local = symbol.st_bind() == STB_LOCAL;
+        Some(CodeSymbol {
+            at: Addr(symbol.st_value(ENDIAN)).add(slide),
+            size: symbol.st_size(ENDIAN),
+            name: String::from_utf8_lossy(name).into_owned(),
+            exported: dynamic && visible && !local,
+            local,
+            weak: symbol.st_bind() == STB_WEAK,
+            resolver: symbol.st_type() == STT_GNU_IFUNC,
+        })
+    })
+    .filter(|symbol| !symbol.name.is_empty())
+    .collect()
+}
+
+fn words(
+    table: &Sections<'_>,
+    file: &[u8],
+    dynamic: &ElfSymbols<'_>,
+    slide: u64,
+) -> Result<Vec<Word>> {
+    let damaged = |error: object::read::Error| bad(format!("its relocations are damaged: {error}"));
+    let mut words = Vec::new();
+    let symbol_of = |rela: &object::elf::Rela64<LittleEndian>| {
+        let index = rela.symbol(ENDIAN, false)?;
+        dynamic.symbol(index).ok()
+    };
+    for section in table.iter() {
+        // Those of object files that a linker kept (`--emit-relocs`) are about sections.
+        if !section.sh_flags(ENDIAN).contains(SHF_ALLOC) {
+            continue;
+        }
+        if let Some((entries, _)) = section.rela(ENDIAN, file).map_err(damaged)? {
+            for rela in entries {
+                let addend = rela.r_addend(ENDIAN).cast_unsigned();
+                let mut word = Word {
+                    at: Addr(rela.r_offset(ENDIAN)).add(slide),
+                    value: None,
+                    symbol: None,
+                    resolver: false,
+                };
+                match rela.r_type(ENDIAN, false) {
+                    R_X86_64_RELATIVE | R_X86_64_RELATIVE64 => {
+                        word.value = Some(Addr(addend).add(slide));
+                    }
+                    R_X86_64_IRELATIVE => {
+                        word.value = Some(Addr(addend).add(slide));
+                        word.resolver = true;
+                    }
+                    R_X86_64_64 | R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT => {
+                        let Some(symbol) = symbol_of(rela) else {
+                            continue;
+                        };
+                        let name = dynamic.symbol_name(ENDIAN, symbol).unwrap_or_default();
+                        word.symbol = Some(String::from_utf8_lossy(name).into_owned());
+                        let addend = match rela.r_type(ENDIAN, false) {
+                            R_X86_64_64 => addend,
+                            _ => 0,
+                        };
+                        let value = Addr(symbol.st_value(ENDIAN)).add(addend).add(slide);
+                        word.value = (symbol.st_shndx(ENDIAN) != SHN_UNDEF).then_some(value);
+                        word.resolver = symbol.st_type() == STT_GNU_IFUNC;
+                    }
+                    _ => continue,
+                }
+                words.push(word);
+            }
+        }
+        if let Some(entries) = section.relr(ENDIAN, file).map_err(damaged)? {
+            // The addend is what the file has at the place.
+            let place = |at: u64| {
+                let holder = table.iter().find(|holder| {
+                    let offset = at.checked_sub(holder.sh_addr(ENDIAN));
+                    holder.sh_flags(ENDIAN).contains(SHF_ALLOC)
+                        && offset.is_some_and(|offset| offset < holder.sh_size(ENDIAN))
+                })?;
+                let bytes = holder.data(ENDIAN, file).ok()?;
+                let offset = usize::try_from(at - holder.sh_addr(ENDIAN)).ok()?;
+                Some(u64::from_le_bytes(*bytes.get(offset..)?.first_chunk()?))
+            };
+            words.extend(entries.map(|at| Word {
+                at: Addr(at).add(slide),
+                value: place(at).map(|value| Addr(value).add(slide)),
+                symbol: None,
+                resolver: false,
+            }));
+        }
+    }
+    words.sort_by_key(|word| word.at);
+    Ok(words)
+}
+
+/// The functions that the dynamic section names.
+fn dynamic_entries(table: &Sections<'_>, file: &[u8], slide: u64) -> Result<Vec<Addr>> {
+    let damaged =
+        |error: object::read::Error| bad(format!("its dynamic section is damaged: {error}"));
+    let mut roots = Vec::new();
+    for section in table.iter() {
+        let Some((entries, _)) = section.dynamic(ENDIAN, file).map_err(damaged)? else {
+            continue;
+        };
+        let functions = entries
+            .iter()
+            .filter(|entry| matches!(entry.d_tag(ENDIAN), DT_INIT | DT_FINI));
+        roots.extend(functions.map(|entry| Addr(entry.d_val(ENDIAN)).add(slide)));
+    }
+    Ok(roots)
+}
+
+/// The identifier in the note of GNU ld's `--build-id`; a file may do without.
+fn build_id(table: &Sections<'_>, file: &[u8]) -> Option<Vec<u8>> {
+    table.iter().find_map(|section| {
+        let mut notes = section.notes(ENDIAN, file).ok()??;
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"GNU" && note.n_type(ENDIAN) == object::elf::NT_GNU_BUILD_ID {
+                return Some(note.desc().to_vec());
+            }
+        }
+        None
+    })
+}
+
+/// The nops of static probes, by their notes (`.note.stapsdt`; sys/sdt.h of SystemTap): the address, that of
+/// `.stapsdt.base` when the note was written, and a semaphore. Objects are read as well without them.
+fn probes(table: &Sections<'_>, file: &[u8], slide: u64) -> Vec<Addr> {
+    const PROBE: u32 = 3;
+    let named = |name: &[u8]| {
+        table
+            .section_by_name(ENDIAN, name)
+            .map(|(_, header)| header)
+    };
+    let base = named(b".stapsdt.base").map_or(0, |header| header.sh_addr(ENDIAN));
+    let mut probes = Vec::new();
+    let notes = named(b".note.stapsdt").and_then(|header| header.notes(ENDIAN, file).ok()?);
+    let Some(mut notes) = notes else {
+        return probes;
+    };
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() != b"stapsdt" || note.n_type(ENDIAN).0 != PROBE {
+            continue;
+        }
+        let word = |at: usize| Some(u64::from_le_bytes(*note.desc().get(at..)?.first_chunk()?));
+        let at = word(0).zip(word(8));
+        probes.extend(at.map(|(at, linked)| {
+            let moved = base.wrapping_sub(linked);
+            Addr(at).add(moved).add(slide)
+        }));
+    }
+    probes
+}

@@ -1,0 +1,370 @@
+//! Jump tables: the targets of indirect jumps within a function, proven by data flow.
+//!
+//! Compilers translate a `switch` of position-independent code into `lea base, [rip + table]; movsxd
+//! entry, [base + 4 * index]; add entry, base; jmp entry`. Abstract interpretation over the function
+//! finds the numbers that the jump's operand may have: conditional branches bound the index, the entries are read
+//! from data that nothing writes. A jump through a value that was read or passed whole needs no proof: all
+//! pointers to code are known to the reader. Any other jump is refused.
+//!
+//! What is believed of the code: callees keep the registers that the convention names, and an object on
+//! the stack is written at or above the lowest address of the stack that the function computes.
+
+mod state;
+mod step;
+mod value;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use iced_x86::{Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction};
+
+use crate::code::{Entries, Function, KnownFunctions, Memory};
+use crate::isa::decode::branch_target;
+use crate::{Addr, Refusal, Rule, Span};
+
+use state::{Apart, State};
+use step::Machine;
+use value::{Expressions, MOST};
+
+/// The code of an object.
+pub(super) struct Code<'c> {
+    pub(super) memory: &'c Memory,
+    /// Data that nothing writes, by address.
+    pub(super) read_only: Vec<Span>,
+    pub(super) functions: &'c [Function],
+    pub(super) entries: &'c Entries,
+    pub(super) known: &'c KnownFunctions,
+}
+
+/// Instructions that are interpreted for one function at most.
+const LONGEST: usize = 4_000_000;
+
+/// Changes of the state at an instruction until numbers that grow are given up.
+const PATIENCE: u32 = 12;
+
+/// Rounds, of which each finds new targets, or stack that pointers reach.
+const ROUNDS: usize = 64;
+
+impl Code<'_> {
+    /// Finds all targets of the jumps through registers in a function, sorted.
+    ///
+    /// # Errors
+    /// The refusal of the function, if one of the jumps has unknown targets.
+    pub(super) fn targets(&self, function: &Function) -> Result<Vec<Addr>, Refusal> {
+        let Some(mut flow) = Flow::new(self, function) else {
+            // The graph refuses it: its bytes are no instructions.
+            return Ok(Vec::new());
+        };
+        for _ in 0..ROUNDS {
+            match flow.round(self)? {
+                Progress::More => {}
+                Progress::Done => return flow.result(self),
+            }
+        }
+        let why = "the targets of its jump tables lead to more tables than can be followed";
+        Err(Refusal::new(Rule::JumpUnknown, function.span.start, why))
+    }
+
+    /// Returns whether a jump table of `function` may target `at`: in the function, or a part of one.
+    fn may_target(&self, function: &Function, at: Addr) -> bool {
+        let after = self
+            .functions
+            .partition_point(|other| other.span.start <= at);
+        let owner = after
+            .checked_sub(1)
+            .and_then(|last| self.functions.get(last));
+        owner.is_some_and(|owner| {
+            owner.span.contains(at) && (owner.id == function.id || owner.is_part())
+        })
+    }
+}
+
+/// The outcome of a round.
+enum Progress {
+    /// Something was found that earlier results do not know of.
+    More,
+    Done,
+}
+
+/// The knowledge about a jump through a register.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Jump {
+    /// Through a pointer that is known whole.
+    Pointer,
+    /// To one of these.
+    Table(Vec<Addr>),
+    Unknown,
+}
+
+/// A way to an instruction: the leader that it comes from, and its number among the ways from there; `None`
+/// from unknown code.
+type Way = Option<(usize, usize)>;
+
+/// An instruction at which control arrives.
+#[derive(Default)]
+struct Leader {
+    arrived: BTreeMap<Way, State>,
+    state: Option<State>,
+    apart: Apart,
+    changes: u32,
+}
+
+impl Leader {
+    /// Notes the state of a way; returns whether the state at the instruction changes.
+    fn arrive(&mut self, way: Way, mut state: State, all: &mut Expressions, at: u64) -> bool {
+        state.tidy(all);
+        if self.arrived.get(&way) == Some(&state) {
+            return false;
+        }
+        self.arrived.insert(way, state);
+        let ways: Vec<&State> = self.arrived.values().collect();
+        let widen = self.changes > PATIENCE;
+        let before = self.state.as_ref();
+        let joined = State::joined(&ways, before, &mut self.apart, all, at, widen);
+        let changed = joined != self.state;
+        self.changes += u32::from(changed);
+        self.state = joined;
+        changed
+    }
+}
+
+/// A function under analysis.
+struct Flow<'c> {
+    span: Span,
+    instructions: Vec<Instruction>,
+    /// Index of each instruction by its address.
+    at: HashMap<u64, usize>,
+    /// Instructions at which states are joined.
+    leaders: BTreeSet<usize>,
+    /// Those that control reaches from unknown code.
+    entered: BTreeSet<usize>,
+    machine: Machine<'c>,
+    jumps: BTreeMap<usize, Jump>,
+    function: &'c Function,
+}
+
+impl<'c> Flow<'c> {
+    fn new(code: &'c Code<'c>, function: &'c Function) -> Option<Self> {
+        let span = function.span;
+        let bytes = code.memory.bytes(span)?;
+        let decoder = Decoder::with_ip(64, bytes, span.start.0, DecoderOptions::NONE);
+        let instructions: Vec<Instruction> = decoder.into_iter().collect();
+        if instructions.iter().any(Instruction::is_invalid) {
+            return None;
+        }
+        let at: HashMap<u64, usize> = (0..)
+            .zip(&instructions)
+            .map(|(index, instruction)| (instruction.ip(), index))
+            .collect();
+        let index = |address: &Addr| at.get(&address.0).copied();
+        let endbr = (0..)
+            .zip(&instructions)
+            .filter(|(_, instruction)| instruction.code() == Opcode::Endbr64)
+            .map(|(index, _)| index);
+        let mut entered: BTreeSet<usize> = endbr.collect();
+        entered.insert(0);
+        entered.extend(code.entries.entered(span).iter().filter_map(index));
+        let branched = instructions.iter().filter_map(branch_target);
+        let mut leaders = entered.clone();
+        let branches = (1..).zip(&instructions).filter(|(_, instruction)| {
+            instruction.flow_control() != FlowControl::Next && branch_target(instruction).is_some()
+        });
+        leaders.extend(branches.map(|(next, _)| next));
+        leaders.extend(branched.filter_map(|to| index(&to)));
+        Some(Self {
+            span,
+            instructions,
+            at,
+            leaders,
+            entered,
+            machine: Machine::new(code.memory, &code.read_only),
+            jumps: BTreeMap::new(),
+            function,
+        })
+    }
+
+    /// Interprets the function to a fixpoint, with the targets known from earlier rounds.
+    fn round(&mut self, code: &Code<'_>) -> Result<Progress, Refusal> {
+        let known = |flow: &Self| {
+            let (leaders, entered) = (flow.leaders.clone(), flow.entered.clone());
+            (leaders, entered, flow.machine.taken.clone())
+        };
+        let before = known(self);
+        self.jumps.clear();
+        let mut leaders: BTreeMap<usize, Leader> = BTreeMap::new();
+        let mut worklist: BTreeSet<usize> = BTreeSet::new();
+        for &index in &self.entered {
+            let at = self.ip(index);
+            let state = State::entered(&mut self.machine.all, at);
+            let leader = leaders.entry(index).or_default();
+            leader.arrive(None, state, &mut self.machine.all, at);
+            worklist.insert(index);
+        }
+        let mut steps = 0_usize;
+        while let Some(index) = worklist.pop_first() {
+            let state = leaders.get(&index).and_then(|leader| leader.state.clone());
+            let Some(state) = state else {
+                debug_assert!(false, "a block without a state");
+                continue;
+            };
+            let mut ways = Vec::new();
+            steps += self.run(code, index, state, &mut ways);
+            if steps > LONGEST {
+                let why = "the flow of data to its jump tables takes too long to follow";
+                return Err(Refusal::new(Rule::JumpUnknown, self.span.start, why));
+            }
+            for (number, (to, state)) in ways.into_iter().enumerate() {
+                let at = self.ip(to);
+                let leader = leaders.entry(to).or_default();
+                let way = Some((index, number));
+                if leader.arrive(way, state, &mut self.machine.all, at) {
+                    worklist.insert(to);
+                }
+            }
+        }
+        if before == known(self) {
+            self.enter_unreached();
+        }
+        Ok(match before == known(self) {
+            true => Progress::Done,
+            false => Progress::More,
+        })
+    }
+
+    fn ip(&self, index: usize) -> u64 {
+        self.instructions
+            .get(index)
+            .map_or(self.span.end.0, Instruction::ip)
+    }
+
+    /// Jumps that nothing is known to reach are interpreted from unknown states.
+    fn enter_unreached(&mut self) {
+        let registers = (0..).zip(&self.instructions).filter(|(_, instruction)| {
+            instruction.flow_control() == FlowControl::IndirectBranch
+                && instruction.op0_register() != iced_x86::Register::None
+        });
+        let unreached: Vec<usize> = registers
+            .map(|(index, _)| index)
+            .filter(|index| !self.jumps.contains_key(index))
+            .collect();
+        for index in unreached {
+            let leader = self.leaders.range(..=index).next_back().copied();
+            let leader = leader.filter(|leader| !self.entered.contains(leader));
+            let first = leader.unwrap_or(index);
+            self.entered.insert(first);
+            self.leaders.insert(first);
+            // As it is, unless the next round, which the new entry causes, finds more.
+            self.jumps.insert(index, Jump::Unknown);
+        }
+    }
+
+    /// Interprets from a leader to the next branch or leader; returns the number of instructions.
+    fn run(
+        &mut self,
+        code: &Code<'_>,
+        leader: usize,
+        mut state: State,
+        ways: &mut Vec<(usize, State)>,
+    ) -> usize {
+        let mut index = leader;
+        loop {
+            let Some(instruction) = self.instructions.get(index).copied() else {
+                return index - leader;
+            };
+            let next = index + 1;
+            let inside = |to: Addr| self.at.get(&to.0).copied();
+            let target = branch_target(&instruction).and_then(inside);
+            match instruction.flow_control() {
+                FlowControl::UnconditionalBranch => {
+                    ways.extend(target.map(|to| (to, state)));
+                    return next - leader;
+                }
+                FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend
+                    if branch_target(&instruction).is_some() =>
+                {
+                    let condition = instruction.condition_code();
+                    for (to, holds) in [(target, true), (Some(next), false)] {
+                        let mut state = state.clone();
+                        let possible = self.machine.assume(&mut state, condition, holds);
+                        ways.extend(to.filter(|_| possible).map(|to| (to, state)));
+                    }
+                    return next - leader;
+                }
+                FlowControl::IndirectBranch => {
+                    self.jump(code, index, &instruction, &state, ways);
+                    return next - leader;
+                }
+                FlowControl::Return | FlowControl::Exception => return next - leader,
+                FlowControl::Call
+                    if branch_target(&instruction)
+                        .is_some_and(|to| code.known.never_returns(to)) =>
+                {
+                    return next - leader;
+                }
+                _ => self.machine.execute(&mut state, &instruction),
+            }
+            if self.leaders.contains(&next) {
+                ways.push((next, state));
+                return next - leader;
+            }
+            index = next;
+        }
+    }
+
+    fn jump(
+        &mut self,
+        code: &Code<'_>,
+        index: usize,
+        instruction: &Instruction,
+        state: &State,
+        ways: &mut Vec<(usize, State)>,
+    ) {
+        let Some(fact) = self.machine.branch(state, instruction) else {
+            return;
+        };
+        let listed = fact.numbers.listed(MOST);
+        let targets: Option<Vec<Addr>> = listed.map(|all| all.into_iter().map(Addr).collect());
+        let valid = |targets: &Vec<Addr>| {
+            targets.iter().all(|&to| match self.span.contains(to) {
+                true => self.at.contains_key(&to.0),
+                false => code.may_target(self.function, to),
+            })
+        };
+        let jump = match targets.filter(valid) {
+            Some(targets) => {
+                for to in &targets {
+                    if let Some(&to) = self.at.get(&to.0) {
+                        self.leaders.insert(to);
+                        ways.push((to, state.clone()));
+                    }
+                }
+                Jump::Table(targets)
+            }
+            None if fact.whole => Jump::Pointer,
+            None => Jump::Unknown,
+        };
+        self.jumps.insert(index, jump);
+    }
+
+    fn result(&self, code: &Code<'_>) -> Result<Vec<Addr>, Refusal> {
+        debug_assert_eq!(
+            code.functions.get(self.function.id.0 as usize),
+            Some(self.function)
+        );
+        let mut targets = Vec::new();
+        for (&index, jump) in &self.jumps {
+            match jump {
+                Jump::Pointer => {}
+                Jump::Table(all) => targets.extend(all),
+                Jump::Unknown => {
+                    let why = "it jumps to a computed address, and the table of its targets, if \
+                               there is one, is not proven";
+                    let at = Addr(self.ip(index));
+                    return Err(Refusal::new(Rule::JumpUnknown, at, why));
+                }
+            }
+        }
+        targets.sort_unstable();
+        targets.dedup();
+        Ok(targets)
+    }
+}

@@ -1,0 +1,313 @@
+//! The state of a function at one of its instructions: an expression for each register and stack slot, and
+//! what is known of the expressions.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::value::{Expression, Expressions, Id, Numbers, Which, mask};
+
+/// Number of the stack pointer.
+pub(super) const STACK: usize = 4;
+/// Number of the frame pointer.
+pub(super) const FRAME: usize = 5;
+
+/// What is known of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fact {
+    pub(super) numbers: Numbers,
+    /// True if the value was read or passed whole, so that as an address of code it is one that a pointer
+    /// has, and not the result of a computation.
+    pub(super) whole: bool,
+}
+
+impl Fact {
+    pub(super) const UNKNOWN: Self = Self {
+        numbers: Numbers::Any,
+        whole: false,
+    };
+    pub(super) const WHOLE: Self = Self {
+        numbers: Numbers::Any,
+        whole: true,
+    };
+
+    /// What is known of a value that is one or the other.
+    pub(super) fn union(&self, other: &Self) -> Self {
+        Self {
+            numbers: self.numbers.union(&other.numbers),
+            whole: self.whole && other.whole,
+        }
+    }
+}
+
+/// The place of a slot: a distance from a stack pointer.
+pub(super) type Place = (Id, i64);
+
+/// The operands of the comparison that the flags are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Compared {
+    pub(super) value: Id,
+    pub(super) with: Id,
+    pub(super) bits: u32,
+    /// True of `test`: the flags are of the value itself.
+    pub(super) tests: bool,
+}
+
+/// A state.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct State {
+    pub(super) registers: [Id; 16],
+    /// Eight bytes each.
+    pub(super) slots: BTreeMap<Place, Id>,
+    facts: HashMap<Id, Fact>,
+    pub(super) memory: Id,
+    pub(super) compared: Option<Compared>,
+}
+
+impl State {
+    /// The state where control enters from unknown code: registers hold what that passes.
+    pub(super) fn entered(all: &mut Expressions, at: u64) -> Self {
+        let registers = std::array::from_fn(|number| all.produced(at, Which::Joined(number)));
+        let facts = registers.iter().map(|&id| (id, Fact::WHOLE)).collect();
+        Self {
+            registers,
+            slots: BTreeMap::new(),
+            facts,
+            memory: all.produced(at, Which::Memory),
+            compared: None,
+        }
+    }
+
+    pub(super) fn register(&self, number: usize) -> Option<Id> {
+        self.registers.get(number).copied()
+    }
+
+    pub(super) fn set(&mut self, number: usize, value: Id) {
+        if let Some(register) = self.registers.get_mut(number) {
+            *register = value;
+        }
+    }
+
+    /// What is known of a value by itself, or by its parts.
+    pub(super) fn fact(&self, all: &Expressions, id: Id) -> Fact {
+        if let Some(fact) = self.facts.get(&id) {
+            return fact.clone();
+        }
+        match all.form(id) {
+            Expression::Constant(number) => Fact {
+                numbers: Numbers::one(number),
+                whole: true,
+            },
+            Expression::Low { of, bits } => {
+                let low = |of: Id| low_numbers(&self.fact(all, of).numbers, bits);
+                let mut numbers = low(of);
+                // The bits of a sum follow from the bits of its parts, of which more may be known.
+                if let Expression::Plus { of, constant } = all.form(of) {
+                    let part = all.known_low(of, bits).map_or_else(
+                        || low(of),
+                        |part| low_numbers(&self.fact(all, part).numbers, bits),
+                    );
+                    let sum = part.mapped(|number| number.wrapping_add(constant) & mask(bits));
+                    if sum != Numbers::Any {
+                        numbers = sum;
+                    }
+                }
+                Fact {
+                    numbers,
+                    whole: false,
+                }
+            }
+            Expression::Loaded { bytes, .. } => Fact {
+                numbers: match bytes {
+                    8 => Numbers::Any,
+                    bytes => Numbers::Range(0, mask(bytes * 8)),
+                },
+                whole: bytes == 8,
+            },
+            Expression::Plus { of, constant } => Fact {
+                numbers: self
+                    .fact(all, of)
+                    .numbers
+                    .mapped(|number| number.wrapping_add(constant)),
+                whole: false,
+            },
+            Expression::Times { of, factor } => Fact {
+                numbers: self.fact(all, of).numbers.times(factor),
+                whole: false,
+            },
+            Expression::Sum(one, other) => {
+                let numbers = self.fact(all, one).numbers;
+                Fact {
+                    numbers: numbers.sum(&self.fact(all, other).numbers),
+                    whole: false,
+                }
+            }
+            Expression::Signed { .. } | Expression::Produced { .. } => Fact::UNKNOWN,
+        }
+    }
+
+    /// Records what is known of a value.
+    pub(super) fn learn(&mut self, id: Id, fact: Fact) {
+        self.facts.insert(id, fact);
+    }
+
+    /// Narrows the numbers of a value to a range; returns whether any are left.
+    pub(super) fn narrow(&mut self, all: &Expressions, id: Id, first: u64, last: u64) -> bool {
+        let fact = self.fact(all, id);
+        match fact.numbers.within(first, last) {
+            Some(numbers) => {
+                self.learn(id, Fact { numbers, ..fact });
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Keeps what is known of values that the state still has.
+    pub(super) fn tidy(&mut self, all: &Expressions) {
+        let mut kept: BTreeSet<Id> = BTreeSet::new();
+        let mut worklist: Vec<Id> = self.registers.to_vec();
+        worklist.extend(self.slots.values());
+        if let Some(compared) = self.compared {
+            worklist.extend([compared.value, compared.with]);
+        }
+        while let Some(id) = worklist.pop() {
+            if !kept.insert(id) {
+                continue;
+            }
+            match all.form(id) {
+                Expression::Low { of, .. }
+                | Expression::Signed { of, .. }
+                | Expression::Plus { of, .. }
+                | Expression::Times { of, .. } => worklist.push(of),
+                Expression::Sum(one, other) => worklist.extend([one, other]),
+                Expression::Loaded { address, .. } => worklist.push(address),
+                Expression::Constant(_) | Expression::Produced { .. } => {}
+            }
+        }
+        // What is known of an expression holds where its parts are combined again.
+        let memory = self.memory;
+        self.facts.retain(|&id, _| lives(all, &kept, memory, id));
+    }
+
+    /// The state at an instruction that several ways reach: a value that differs between them is a value
+    /// of its own from then on, as `apart` records. `before` is the state at the instruction until now; with
+    /// `widen`, numbers that grow beyond its are any.
+    pub(super) fn joined(
+        ways: &[&Self],
+        before: Option<&Self>,
+        apart: &mut Apart,
+        all: &mut Expressions,
+        at: u64,
+        widen: bool,
+    ) -> Option<Self> {
+        let (first, others) = ways.split_first()?;
+        let mut joined = (*first).clone();
+        let mut renamed: Vec<(Id, Fact)> = Vec::new();
+        let fact_of = |all: &Expressions, id: Id, of: &dyn Fn(&Self) -> Option<Id>| {
+            let facts = ways
+                .iter()
+                .map(|way| of(way).map_or(Fact::UNKNOWN, |id| way.fact(all, id)));
+            let fact = facts.reduce(|fact, more| fact.union(&more));
+            let fact = fact.unwrap_or(Fact::UNKNOWN);
+            match before {
+                Some(before) if before.facts.contains_key(&id) => {
+                    let known = before.fact(all, id);
+                    let mut fact = known.union(&fact);
+                    if widen && fact.numbers != known.numbers {
+                        fact.numbers = fact.numbers.widened();
+                    }
+                    fact
+                }
+                _ => fact,
+            }
+        };
+        for number in 0..joined.registers.len() {
+            let own = first.register(number);
+            if others.iter().any(|way| way.register(number) != own) {
+                apart.registers.insert(number);
+            }
+            if apart.registers.contains(&number) {
+                let id = all.produced(at, Which::Joined(number));
+                renamed.push((id, fact_of(all, id, &|way| way.register(number))));
+                joined.set(number, id);
+            }
+        }
+        joined.slots.clear();
+        for (&place, &own) in &first.slots {
+            if !others.iter().all(|way| way.slots.contains_key(&place)) {
+                continue;
+            }
+            if others.iter().any(|way| way.slots.get(&place) != Some(&own)) {
+                apart.slots.insert(place);
+            }
+            let mut id = own;
+            if apart.slots.contains(&place) {
+                let (base, offset) = place;
+                id = all.produced(at, Which::Slot { base, offset });
+                let fact = fact_of(all, id, &|way| way.slots.get(&place).copied());
+                renamed.push((id, fact));
+            }
+            joined.slots.insert(place, id);
+        }
+        apart.memory |= others.iter().any(|way| way.memory != first.memory);
+        if apart.memory {
+            joined.memory = all.produced(at, Which::Memory);
+        }
+        if others.iter().any(|way| way.compared != first.compared) {
+            joined.compared = None;
+        }
+        for (&id, fact) in &mut joined.facts {
+            for way in others {
+                *fact = fact.union(&way.fact(all, id));
+            }
+        }
+        joined.facts.extend(renamed);
+        joined.tidy(all);
+        Some(joined)
+    }
+}
+
+/// Values that differed between the ways to an instruction.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Apart {
+    registers: BTreeSet<usize>,
+    slots: BTreeSet<Place>,
+    memory: bool,
+}
+
+/// Returns whether an expression can be combined from values that a state has.
+fn lives(all: &Expressions, kept: &BTreeSet<Id>, memory: Id, id: Id) -> bool {
+    kept.contains(&id)
+        || match all.form(id) {
+            Expression::Constant(_) => true,
+            Expression::Produced { .. } => false,
+            Expression::Low { of, .. }
+            | Expression::Signed { of, .. }
+            | Expression::Plus { of, .. }
+            | Expression::Times { of, .. } => lives(all, kept, memory, of),
+            Expression::Sum(one, other) => {
+                lives(all, kept, memory, one) && lives(all, kept, memory, other)
+            }
+            Expression::Loaded {
+                address,
+                memory: loaded,
+                ..
+            } => loaded == memory && lives(all, kept, memory, address),
+        }
+}
+
+/// The numbers of the low bits of a value.
+fn low_numbers(numbers: &Numbers, bits: u32) -> Numbers {
+    let most = mask(bits);
+    match numbers {
+        Numbers::Set(all) => Numbers::set(all.iter().map(|number| number & most).collect()),
+        numbers if numbers.bounds().1 <= most => numbers.clone(),
+        numbers => {
+            let (first, last) = numbers.bounds();
+            // One turn of the higher bits.
+            match first & !most == last & !most && *numbers != Numbers::Any {
+                true => Numbers::Range(first & most, last & most),
+                false => Numbers::Range(0, most),
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! What compilers write: jump tables, landing pads, conventions and sequences of programs that are compiled here.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use gilk_engine::cfg::{BlockEnd, Cfg};
+use gilk_engine::code::Contract;
+use gilk_engine::layout::RuntimeLayout;
+use gilk_engine::session::Placement;
+use gilk_engine::{Addr, HookType, Image, Rule, Session};
+use gilk_instruments::Library;
+use tempfile::TempDir;
+
+use crate::image;
+
+/// Compiles a library.
+fn library(folder: &TempDir, compiler: &str, source: &str, options: &[&str]) -> PathBuf {
+    let (from, to) = (
+        folder.path().join("source.c"),
+        folder.path().join("library.so"),
+    );
+    std::fs::write(&from, source).unwrap();
+    let done = Command::new(compiler)
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&to)
+        .args(options)
+        .arg(&from)
+        .output()
+        .unwrap_or_else(|error| panic!("{compiler}: {error}"));
+    let text = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{text}");
+    to
+}
+
+fn compiled(source: &str, options: &[&str]) -> Image {
+    let folder = tempfile::tempdir().unwrap();
+    image(&library(&folder, "cc", source, options))
+}
+
+fn graph(image: &Image, name: &str) -> Cfg {
+    Cfg::of(image, image.function_named(name).unwrap().id)
+}
+
+const SWITCH: &str = "
+int f0(int), f1(int), f2(int), f3(int), f4(int), f5(int), f6(int), f7(int);
+int chosen(unsigned which, int value) {
+    switch (which) {
+    case 3: return f0(value) + 1; case 4: return f1(value) - 2; case 5: return f2(value) * 3;
+    case 6: return f3(value) ^ 4; case 7: return f4(value) | 5; case 8: return f5(value) & 6;
+    case 9: return f6(value) + 7; case 10: return f7(value) - 8;
+    }
+    return 0;
+}
+int letter(const char *text) {
+    int sum = 0;
+    for (; *text; text++)
+        switch (*text) {
+        case 'a': sum = f0(sum) + 1; break; case 'b': sum = f1(sum) - 1; break;
+        case 'c': sum = f2(sum) * 3; break; case 'd': sum = f3(sum) ^ 9; break;
+        case 'e': sum = f4(sum) | 5; break; case 'f': sum = f5(sum) & 7; break;
+        case 'g': sum = f6(sum) + 8; break;
+        }
+    return sum;
+}
+int masked(unsigned which, int value) {
+    switch (which & 7) {
+    case 0: return f0(value) + 1; case 1: return f1(value) - 2; case 2: return f2(value) * 3;
+    case 3: return f3(value) ^ 4; case 4: return f4(value) | 5; case 5: return f5(value) & 6;
+    case 6: return f6(value) + 7; case 7: return f7(value) - 8;
+    }
+    return 0;
+}
+";
+
+/// Every entry of the table begins a block that is entered, and there are as many as there are cases.
+#[test]
+fn jump_tables_are_proven_at_each_optimisation() {
+    for options in [
+        &["-O2"][..],
+        &["-O1"],
+        &["-O0"],
+        &["-Os"],
+        &["-O3", "-fcf-protection=full"],
+        &["-O2", "-fcf-protection=none"],
+    ] {
+        let image = compiled(SWITCH, &[options, &["-fno-jump-tables"]].concat());
+        assert!(
+            entered(&graph(&image, "chosen")).is_empty(),
+            "no table, no entry"
+        );
+        let image = compiled(SWITCH, options);
+        for (name, cases) in [("chosen", 8), ("letter", 7), ("masked", 8)] {
+            let cfg = graph(&image, name);
+            assert_eq!(cfg.refusal, None, "{name} {options:?}");
+            let jumps = cfg
+                .blocks
+                .iter()
+                .filter(|block| block.end == BlockEnd::Indirect);
+            if jumps.count() == 0 {
+                // A compiler may find comparisons shorter.
+                assert_ne!(options, ["-O2"], "{name}");
+                continue;
+            }
+            let entered = entered(&cfg).len();
+            assert!(
+                (cases - 1..=cases + 1).contains(&entered),
+                "{name} {options:?}: {entered}"
+            );
+        }
+    }
+}
+
+/// The blocks that are entered, without the first.
+fn entered(cfg: &Cfg) -> Vec<Addr> {
+    let blocks = cfg.blocks.iter().skip(1).filter(|block| block.entered);
+    blocks.map(|block| block.span.start).collect()
+}
+
+/// A table whose index nothing bounds, written as compilers write it for a `switch` that cannot leave its cases.
+#[test]
+fn a_table_without_a_bound_refuses_its_function() {
+    let table = |bound: &str| {
+        format!(
+            "int chosen(unsigned which); int chosen_(void);
+__asm__(\".text; .globl chosen; .type chosen, @function; chosen: .cfi_startproc;\"
+    \"{bound} mov %edi, %eax; lea 5f(%rip), %rcx; movslq (%rcx,%rax,4), %rax;\"
+    \"add %rcx, %rax; jmp *%rax; 2: mov $1, %eax; ret; 3: mov $2, %eax; ret; 4: xor %eax, %eax; ret;\"
+    \".cfi_endproc; .size chosen, . - chosen;\"
+    \".section .rodata; .balign 4; 5: .long 2b - 5b, 3b - 5b, 4b - 5b; .long 0x7fffffff; .text\");
+int beside(int value) {{ return value + 1; }}"
+        )
+    };
+    for (bound, refused) in [
+        ("cmp $2, %edi; ja 4f;", None),
+        ("cmp $1, %edi; ja 4f;", None),
+        ("and $1, %edi;", None),
+        // One more than there are.
+        ("cmp $3, %edi; ja 4f;", Some(Rule::JumpUnknown)),
+        // Not a bound: of another register, of fewer bits, of the other way, signed, and then changed.
+        ("cmp $2, %esi; ja 4f;", Some(Rule::JumpUnknown)),
+        ("cmp $2, %dil; ja 4f;", Some(Rule::JumpUnknown)),
+        ("cmp $2, %edi; jb 4f;", Some(Rule::JumpUnknown)),
+        ("cmp $2, %edi; jg 4f;", Some(Rule::JumpUnknown)),
+        (
+            "cmp $2, %edi; ja 4f; add $1, %edi;",
+            Some(Rule::JumpUnknown),
+        ),
+        ("", Some(Rule::JumpUnknown)),
+    ] {
+        let image = compiled(&table(bound), &["-O2"]);
+        let cfg = graph(&image, "chosen");
+        assert_eq!(
+            cfg.refusal.as_ref().map(|refusal| refusal.rule),
+            refused,
+            "{bound}"
+        );
+        assert_eq!(cfg.blocks.is_empty(), refused.is_some(), "{bound}");
+        assert_eq!(graph(&image, "beside").refusal, None);
+    }
+}
+
+#[test]
+fn landing_pads_are_entered() {
+    let source = "
+struct Held { ~Held(); };
+void called(int);
+extern \"C\" int guarded(int value) {
+    try { Held held; called(value); } catch (int thrown) { return thrown; }
+    return 0;
+}";
+    let folder = tempfile::tempdir().unwrap();
+    let path = library(&folder, "c++", source, &["-O2", "-x", "c++"]);
+    let image = image(&path);
+    let parts = image
+        .functions()
+        .iter()
+        .filter(|function| function.name.starts_with("guarded"));
+    let pads: usize = parts
+        .map(|function| entered(&Cfg::of(&image, function.id)).len())
+        .sum();
+    assert!(pads >= 1, "the call's pad");
+}
+
+/// With -fipa-ra a caller in the same file relies on registers that the convention lets a callee change.
+#[test]
+fn conventions_are_believed_of_functions_without_callers_of_their_own_only() {
+    let source = "
+__attribute__((noinline)) static long local(long value) { return value * 3; }
+__attribute__((noinline, visibility(\"protected\"))) long shared(long value) { return value * 5; }
+long outside(long value);
+long alone(long value) { return local(value) + shared(value) + outside(value); }
+";
+    let image = compiled(source, &["-O2"]);
+    let contract = |name: &str| image.function_named(name).unwrap().contract;
+    assert_eq!(contract("alone"), Contract::Believed);
+    assert_eq!(contract("shared"), Contract::Read);
+    assert_eq!(contract("local"), Contract::Read);
+    assert_eq!(contract("outside.plt"), Contract::Believed);
+}
+
+#[test]
+fn restartable_sequences_are_refused_by_name() {
+    let source = "
+__asm__(\".pushsection __rseq_cs, \\\"aw\\\"; .balign 32; .long 0, 0;\"
+        \".quad 1f, 2f - 1f, 3f; .popsection\");
+void counted(void) {
+    __asm__ volatile(\"1: nop; nop; movl $1, %%eax; 2: jmp 4f; 3: jmp 1b; 4:\" ::: \"eax\");
+}
+void plain(void) { __asm__ volatile(\"movl $1, %%eax\" ::: \"eax\"); }
+";
+    let image = compiled(source, &["-O1"]);
+    let rule = |name: &str| graph(&image, name).refusal.map(|refusal| refusal.rule);
+    assert_eq!(rule("counted"), Some(Rule::Restartable));
+    assert_eq!(rule("plain"), None);
+}
+
+/// Until there is a runtime for processes.
+#[test]
+fn planning_for_a_program_is_refused_by_name() {
+    let image = compiled("int f(int x) { return x * x + 1; }", &["-O2"]);
+    let mut session = Session::empty();
+    session.placements.push(Placement {
+        function: "f".into(),
+        block: 0,
+        hook: HookType::Pre,
+        instrument: "counter".into(),
+        launch: 0.0,
+        splash: 1.0,
+    });
+    let layout = RuntimeLayout::supposed(Addr(0x10_0000));
+    let refused = gilk_engine::plan::plan(&image, &session, &Library::builtin().unwrap(), &layout);
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("no-runtime"), "{error}");
+}
+
+/// A byte that differs from the file is another tool's.
+#[test]
+fn a_probe_in_a_process_refuses_its_function() {
+    use gilk_engine::elf::ElfParts;
+    let folder = tempfile::tempdir().unwrap();
+    let path = library(&folder, "cc", SWITCH, &["-O2"]);
+    let file = std::fs::read(&path).unwrap();
+    let slide = 0x7f00_0000_0000;
+    let of_file = image(&path);
+    let chosen = of_file.function_named("chosen").unwrap().span;
+    for probed in [false, true] {
+        let mut live: Vec<(Addr, Vec<u8>)> = Vec::new();
+        let texts = of_file
+            .functions()
+            .iter()
+            .filter_map(|function| of_file.text_at(function.span.start));
+        for text in texts {
+            let mut bytes = of_file.bytes(text.span).unwrap().to_vec();
+            if probed && text.span.contains(chosen.start) {
+                let offset = (chosen.start.0 - text.span.start.0) as usize;
+                bytes[offset] = 0xcc;
+            }
+            live.push((text.span.start.add(slide), bytes));
+        }
+        live.sort();
+        live.dedup();
+        let parts = ElfParts {
+            slide,
+            live,
+            ..ElfParts::of_file("process", &file)
+        };
+        let image = Image::from_elf(&parts).unwrap();
+        assert!(image.is_live());
+        let cfg = graph(&image, "chosen");
+        assert_eq!(cfg.span.start, chosen.start.add(slide));
+        let rule = cfg.refusal.map(|refusal| refusal.rule);
+        assert_eq!(rule, probed.then_some(Rule::Probed));
+        assert_eq!(graph(&image, "letter").refusal, None);
+    }
+}

@@ -1,0 +1,85 @@
+//! Damaged files: an error that names the damage, or an image, and never a panic.
+
+use gilk_engine::Image;
+use gilk_engine::cfg::Cfg;
+use gilk_engine::elf::ElfParts;
+
+use crate::random::Random;
+use crate::set;
+
+fn read(file: &[u8]) -> bool {
+    match Image::from_elf(&ElfParts::of_file("damaged", file)) {
+        Ok(image) => {
+            for function in image.functions().iter().take(40) {
+                let cfg = Cfg::of(&image, function.id);
+                assert!(cfg.refusal.is_some() || !cfg.blocks.is_empty());
+            }
+            true
+        }
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.starts_with("The ELF file cannot be used: "), "{text}");
+            false
+        }
+    }
+}
+
+/// `GILK_DAMAGED` files, 300 otherwise, by the seed `GILK_SEED`: cut off, or with words overwritten, most of
+/// them in headers and tables.
+#[test]
+fn damaged_files_are_refused_or_read() {
+    let whole = std::fs::read("/usr/bin/true").unwrap();
+    let mut random = Random(set("GILK_SEED", 1));
+    let (mut read_all, mut refused) = (0, 0);
+    for _ in 0..set("GILK_DAMAGED", 300) {
+        let mut file = whole.clone();
+        if random.below(4) == 0 {
+            file.truncate(random.below(whole.len() as u64) as usize);
+        }
+        for _ in 0..=random.below(6) {
+            let len = file.len() as u64;
+            let at = match random.below(4) {
+                0 => random.below(len.max(1)),
+                1 => random.below(1024.min(len.max(1))),
+                // Section headers are at the end.
+                2 => len.saturating_sub(1 + random.below(2048)),
+                _ => random.below(0x3000.min(len.max(1))),
+            };
+            let word = match random.below(4) {
+                0 => random.next(),
+                1 => u64::MAX,
+                2 => random.below(0x1_0000),
+                _ => 0,
+            };
+            let bytes = 1 << random.below(4);
+            for (byte, new) in file
+                .iter_mut()
+                .skip(at as usize)
+                .zip(&word.to_le_bytes()[..bytes])
+            {
+                *byte = *new;
+            }
+        }
+        match read(&file) {
+            true => read_all += 1,
+            false => refused += 1,
+        }
+    }
+    println!("{read_all} read, {refused} refused");
+    assert!(
+        read_all > 10 && refused > 10,
+        "{read_all} read, {refused} refused"
+    );
+}
+
+#[test]
+fn other_files_are_refused_by_name() {
+    for (file, reason) in [
+        (&b"hello"[..], "not an ELF file"),
+        (b"\x7fELF\x01\x01", "not an ELF file of 64 bits"),
+        (b"\x7fELF\x02\x01", "header is damaged"),
+    ] {
+        let error = Image::from_elf(&ElfParts::of_file("other", file)).unwrap_err();
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+}

@@ -1,0 +1,253 @@
+//! Programs executed one instruction at a time: every address is that of an instruction of a block, and
+//! every way that control takes is in the graph.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gilk_engine::cfg::{BlockIndex, Cfg};
+use gilk_engine::code::FunctionId;
+use gilk_engine::elf::ElfParts;
+use gilk_engine::{Addr, Image};
+use iced_x86::{FlowControl, Instruction};
+use object::read::elf::{FileHeader, ProgramHeader};
+
+use crate::set;
+use crate::tracee::{Mapping, Tracee};
+
+/// An object of the program.
+struct Loaded {
+    mapping: Mapping,
+    image: Image,
+    graphs: HashMap<FunctionId, Walked>,
+}
+
+/// A graph, with its instructions.
+struct Walked {
+    cfg: Cfg,
+    instructions: HashMap<u64, (Instruction, BlockIndex)>,
+}
+
+/// The place of an executed instruction.
+#[derive(Clone, Copy)]
+struct Visit {
+    function: FunctionId,
+    block: BlockIndex,
+    instruction: Instruction,
+    /// The object's number.
+    object: usize,
+}
+
+#[derive(Default)]
+struct Judge {
+    objects: Vec<Loaded>,
+    steps: u64,
+    branches: u64,
+    /// Through registers and memory, within a function.
+    tables: u64,
+    /// In code that no function has, and in refused functions.
+    outside: BTreeMap<String, u64>,
+    refused: u64,
+    wrong: Vec<String>,
+}
+
+/// The distance from the addresses in a file to those in a process.
+fn slide(file: &[u8], mapping: &Mapping) -> u64 {
+    use object::LittleEndian as Endian;
+    let header = object::elf::FileHeader64::<Endian>::parse(file).unwrap();
+    let all = header.program_headers(Endian, file).unwrap();
+    let page = |number: u64| number & !0xfff;
+    let code = all.iter().find(|program| {
+        program.p_type(Endian) == object::elf::PT_LOAD
+            && program.p_flags(Endian).contains(object::elf::PF_X)
+            && page(program.p_offset(Endian)) == mapping.offset
+    });
+    let code = code.unwrap_or_else(|| panic!("{} has no such segment", mapping.name));
+    mapping.start.wrapping_sub(page(code.p_vaddr(Endian)))
+}
+
+impl Judge {
+    /// Reads the object that `ip` lies in, as it is in the process.
+    fn object(&mut self, tracee: &Tracee, ip: u64) -> Option<usize> {
+        let within = |loaded: &Loaded| (loaded.mapping.start..loaded.mapping.end).contains(&ip);
+        if let Some(known) = self.objects.iter().position(within) {
+            return Some(known);
+        }
+        let mut all = tracee.mappings().into_iter();
+        let mapping = all.find(|mapping| (mapping.start..mapping.end).contains(&ip))?;
+        let len = usize::try_from(mapping.end - mapping.start).unwrap();
+        let bytes = tracee.read(mapping.start, len);
+        let image = if mapping.name == "[vdso]" {
+            let parts = ElfParts {
+                slide: mapping.start,
+                ..ElfParts::of_file("vdso", &bytes)
+            };
+            Image::from_elf(&parts).unwrap()
+        } else {
+            let file = std::fs::read(&mapping.name).unwrap();
+            let parts = ElfParts {
+                slide: slide(&file, &mapping),
+                live: vec![(Addr(mapping.start), bytes)],
+                ..ElfParts::of_file(&mapping.name, &file)
+            };
+            Image::from_elf(&parts).unwrap()
+        };
+        let graphs = HashMap::new();
+        self.objects.push(Loaded {
+            mapping,
+            image,
+            graphs,
+        });
+        Some(self.objects.len() - 1)
+    }
+
+    fn visit(&mut self, tracee: &Tracee, ip: u64) -> Option<Visit> {
+        self.steps += 1;
+        let Some(object) = self.object(tracee, ip) else {
+            self.wrong.push(format!("{ip:#x} is in no object"));
+            return None;
+        };
+        let loaded = &mut self.objects[object];
+        let Some(function) = loaded.image.function_at(Addr(ip)) else {
+            *self.outside.entry(loaded.mapping.name.clone()).or_default() += 1;
+            self.wrong.push(format!(
+                "{ip:#x} of {} is in no function",
+                loaded.mapping.name
+            ));
+            return None;
+        };
+        let walked = loaded.graphs.entry(function.id).or_insert_with(|| {
+            let cfg = Cfg::of(&loaded.image, function.id);
+            let blocks = cfg.blocks.iter();
+            let instructions = blocks
+                .flat_map(|block| block.instructions.iter().map(|each| (each, block.index)))
+                .map(|(each, block)| (each.ip(), (each, block)))
+                .collect();
+            Walked { cfg, instructions }
+        });
+        if walked.cfg.refusal.is_some() {
+            self.refused += 1;
+            return None;
+        }
+        let Some(&(instruction, block)) = walked.instructions.get(&ip) else {
+            self.wrong.push(format!(
+                "{ip:#x} of {} in {} is no instruction",
+                loaded.mapping.name, walked.cfg.name
+            ));
+            return None;
+        };
+        Some(Visit {
+            function: function.id,
+            block,
+            instruction,
+            object,
+        })
+    }
+
+    /// Judges the way from one instruction to the next.
+    fn way(&mut self, from: Visit, to: Visit) {
+        let cfg = |visit: Visit| &self.objects[visit.object].graphs[&visit.function].cfg;
+        let (source, target) = (from.instruction, to.instruction);
+        let here = Addr(target.ip());
+        let block = cfg(to).block(to.block).unwrap();
+        let starts = block.span.start == here;
+        let same = from.object == to.object && from.function == to.function;
+        let edge = || {
+            let mut edges = cfg(from).successors(from.block);
+            starts && edges.any(|edge| edge.to == to.block)
+        };
+        let last = cfg(from).block(from.block).unwrap().span.end.0 == source.next_ip();
+        // A jump to itself counts as a branch.
+        let next = source.next_ip() == target.ip();
+        let right = match source.flow_control() {
+            FlowControl::Next if source.ip() == target.ip() => {
+                source.has_rep_prefix() || source.has_repne_prefix()
+            }
+            FlowControl::Next if same => next && (edge() || !last && from.block == to.block),
+            // Assembly falls through into the next symbol.
+            FlowControl::Next => next && last && starts,
+            FlowControl::Call | FlowControl::IndirectCall if next => true,
+            FlowControl::Call | FlowControl::IndirectCall => starts && block.entered,
+            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+                self.branches += 1;
+                if same {
+                    edge()
+                } else {
+                    starts && block.entered
+                }
+            }
+            FlowControl::IndirectBranch => {
+                self.tables += u64::from(same);
+                starts && block.entered && block.open
+            }
+            // After a call, of any block; or a pushed address.
+            FlowControl::Return => true,
+            _ => next,
+        };
+        if !right {
+            self.wrong.push(format!(
+                "{}: {:#x} {source} in {} to {:#x} in {} {:?}",
+                self.objects[to.object].mapping.name,
+                source.ip(),
+                cfg(from).name,
+                target.ip(),
+                cfg(to).name,
+                (starts, block.entered, block.open, last)
+            ));
+        }
+    }
+}
+
+/// Up to `GILK_STEPS` instructions of each, 150,000 otherwise.
+#[test]
+fn every_step_of_real_programs_is_in_their_graphs() {
+    let most = set("GILK_STEPS", 150_000);
+    let mut judge = Judge::default();
+    for (program, arguments) in [
+        ("/usr/bin/gzip", &["-c", "/etc/passwd"][..]),
+        (
+            "/usr/bin/perl",
+            &[
+                "-e",
+                "my %h; $h{$_ % 7} .= $_ for 1..99; print sort values %h",
+            ],
+        ),
+        (
+            "/usr/bin/bash",
+            &[
+                "-c",
+                "for i in 1 2 3; do x=$((i * 2)); [[ $x == *4 ]] && echo $x; done",
+            ],
+        ),
+        (
+            "/usr/bin/sqlite3",
+            &[
+                ":memory:",
+                "create table t(a); insert into t values(3),(1); select sum(a) from t order by a",
+            ],
+        ),
+    ] {
+        if !std::path::Path::new(program).exists() {
+            println!("{program} is not installed");
+            continue;
+        }
+        judge.objects.clear();
+        let tracee = Tracee::start(program, arguments);
+        let mut last = judge.visit(&tracee, tracee.ip());
+        for _ in 0..most {
+            let Some(ip) = tracee.step() else { break };
+            let next = judge.visit(&tracee, ip);
+            if let (Some(from), Some(to)) = (last, next) {
+                judge.way(from, to);
+            }
+            last = next;
+            assert!(judge.wrong.len() < 50, "{:#?}", judge.wrong);
+        }
+    }
+    println!(
+        "{} steps, {} branches, {} jumps by tables; {} in refused functions, outside: {:?}",
+        judge.steps, judge.branches, judge.tables, judge.refused, judge.outside
+    );
+    assert!(judge.wrong.is_empty(), "{:#?}", judge.wrong);
+    assert!(judge.steps > 100_000 && judge.tables > 0);
+    // The C library's string functions, written by hand, have tables that are not proven.
+    assert!(judge.refused * 4 < judge.steps, "most is not refused");
+}
