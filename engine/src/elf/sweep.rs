@@ -127,9 +127,13 @@ pub(super) fn sweep(
     let mut read: BTreeSet<Addr> = BTreeSet::new();
     loop {
         let spans = starts.spans();
-        for span in &spans {
+        for (index, span) in spans.iter().enumerate() {
+            let section = contents.code_at(span.start);
+            let last = section.map_or(span.end, |section| section.span.end);
+            let next = spans.get(index + 1).map_or(last, |next| next.start);
+            let limit = next.min(last).max(span.end);
             if read.insert(span.start) {
-                swept.read(*span, contents, memory);
+                swept.read(*span, limit, contents, memory);
             }
         }
         let in_gap = |at: &Addr| {
@@ -168,7 +172,8 @@ fn begins_with_padding(memory: &Memory, at: Addr) -> bool {
 }
 
 impl Swept {
-    fn read(&mut self, span: Span, contents: &Contents<'_>, memory: &Memory) {
+    /// Reads a function; `limit` is the start of the next one.
+    fn read(&mut self, span: Span, limit: Addr, contents: &Contents<'_>, memory: &Memory) {
         let bytes = memory.bytes(span).unwrap_or_default();
         let mut end = span.start;
         let mut falls_through = false;
@@ -181,7 +186,6 @@ impl Swept {
                 .get(position..)
                 .is_some_and(|rest| rest.starts_with(&[0, 0]));
             if is_padding(&instruction) || zero {
-                // Into the next symbol, as assembly does.
                 if falls_through && instruction.code() != Code::Int3 && !zero {
                     end = Addr(instruction.next_ip());
                 }
@@ -199,10 +203,24 @@ impl Swept {
                 self.jumping.insert(span.start);
             }
         }
+        if falls_through && end == span.end {
+            // Into the next symbol, as assembly does, through the padding before it.
+            let rest = Span {
+                start: end,
+                end: limit,
+            };
+            let bytes = memory.bytes(rest).unwrap_or_default();
+            for instruction in Decoder::with_ip(64, bytes, rest.start.0, DecoderOptions::NONE) {
+                if !is_padding(&instruction) || instruction.code() == Code::Int3 {
+                    break;
+                }
+                end = Addr(instruction.next_ip());
+            }
+        }
         if end > span.start {
             self.functions.push(Span {
                 start: span.start,
-                end: end.min(span.end),
+                end: end.min(limit),
             });
         }
     }
