@@ -1,34 +1,23 @@
 //! The run-time layout: addresses of the words and tables of generated code in a target, as `ilk.ko` reports them
 //! (`struct ilk_info` in `ilk-driver/kmod/ilk_abi.h`, which explains each).
 
+mod abi;
+mod guard;
+mod inputs;
+mod rings;
+
 use gilk_instruments::program::Event;
 use serde::{Deserialize, Serialize};
 
 use crate::{Addr, Error, Result, Span};
 
-/// A per-CPU offset, used as `gs:[offset]`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Gs(pub u64);
+pub use abi::{Abi, ReturnPush, SegmentOffset, WordSegment};
+pub use guard::Guard;
+pub use inputs::{InputLocation, Inputs, KernelInputs, Owner};
+pub use rings::{RingOwner, Rings, SLOT_LOG2};
 
-impl Gs {
-    /// The offset as a sign-extended 32-bit displacement, if it is one.
-    #[must_use]
-    pub fn near(self) -> Option<i32> {
-        i32::try_from(self.0.cast_signed()).ok()
-    }
-}
-
-/// Bytes of a slot, as a power of two (`struct ilk_slot`).
-pub const SLOT_LOG2: u32 = 5;
-
-/// The upper bound of addresses that programs read; the lower one is the upper half of the address space.
-/// Between them are the kernel's own memory and unmapped addresses. Above is the page that processes may
-/// call into (`VSYSCALL_ADDR` of arch/x86/include/uapi/asm/vsyscall.h): a fault of the kernel there, or in
-/// memory of a process, does not reach a fixup (`copy_from_kernel_nofault_allowed` of arch/x86/mm/maccess.c).
-pub const READABLE_BELOW: Addr = Addr(0xffff_ffff_ff60_0000 - 8);
-
-/// The run-time layout of a target, which generated code depends on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The run-time layout of a target, which generated code depends on: addresses, and conventions as data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeLayout {
     /// Executable memory for patches.
     pub arena: Span,
@@ -37,30 +26,28 @@ pub struct RuntimeLayout {
     /// The most instructions of the arena that may fault (loads from the target's memory), in all patches
     /// together. 0 if none may.
     pub faults: u32,
-    /// The first byte of the ring of CPU 0.
-    pub ring_base: Addr,
-    /// The ring of CPU `n` begins at `ring_base + (n << stride_log2)`: slots of 32 bytes, one ring
-    /// after the other.
-    pub stride_log2: u32,
-    /// Slots of a ring, as a power of two.
-    pub slots_log2: u32,
-    /// `serial number of the next sample << (32 - slots_log2) | cpu`.
-    pub head: Gs,
-    /// The value of `head` at which the ring is full.
-    pub limit: Gs,
-    /// Counts hits not sampled because the ring was full.
-    pub lost_full: Gs,
-    /// Pointer to the running task.
-    pub current: Gs,
-    /// Arrays of per-CPU counters, `u64` each.
+    /// Conventions of the target.
+    pub abi: Abi,
+    /// Rings of samples.
+    pub rings: Rings,
+    /// Arrays of counters at the segment, `u64` each.
     pub counters: Vec<CounterBank>,
+    /// Addresses of the first counter of each bank on CPU 0: the counters of CPU 0, addressed as
+    /// memory, are the words that all CPUs share.
+    pub shared: Vec<Addr>,
     /// Storage of threads and calls: entries of two words, the key of the owner, or 0, and a value that is
-    /// not 0. A thread's key is its task | number.
+    /// not 0. A thread's key is its owner's address | number.
     pub timers: Addr,
     /// Entries of that table, as a power of two.
     pub timers_log2: u32,
-    /// Inputs of programs: the CPU, the thread and the clock.
-    pub surroundings: Surroundings,
+    /// The owner of the thread's entries.
+    pub owner: Owner,
+    /// Inputs of programs that are words of the target.
+    pub inputs: Inputs,
+    /// Memory that programs may read.
+    pub guard: Guard,
+    /// TSC ticks a millisecond; 0 if the target does not know.
+    pub tsc_khz: u32,
     /// The processor's counters of events.
     pub events: Events,
 }
@@ -100,85 +87,69 @@ impl Events {
     }
 }
 
-/// Inputs of programs: the CPU, the thread and the clock; and the words that all CPUs share.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Surroundings {
-    /// The number of the CPU: 32 bits.
-    pub cpu: Gs,
-    /// Offset of the thread's number in a task, in bytes: 32 bits.
-    pub thread: u32,
-    /// Offset of the process's number in a task, in bytes: 32 bits.
-    pub process: u32,
-    /// Offset of the name in a task, in bytes: 16 bytes.
-    pub comm: u32,
-    /// TSC ticks a millisecond; 0 if the kernel does not know.
-    pub tsc_khz: u32,
-    /// Addresses of the first counter of each bank on CPU 0: the counters of CPU 0, addressed as
-    /// memory, are the words that all CPUs share.
-    pub shared: Vec<Addr>,
-}
-
-impl Surroundings {
-    /// Values as of a stock kernel, for plans that are never sent to one.
-    #[must_use]
-    pub fn supposed(banks: u64) -> Self {
-        let first = Addr(0xffff_8880_7dc0_0000);
-        Self {
-            cpu: Gs(0x1_fb8c),
-            thread: 0x990,
-            process: 0x994,
-            comm: 0xbb8,
-            tsc_khz: 2_400_000,
-            shared: (0..banks).map(|bank| first.add(bank << 20)).collect(),
-        }
-    }
-}
-
 impl RuntimeLayout {
     /// The layout of an imaginary target with this arena: the default number of counters of `ilk.ko`, and
     /// addresses as of a stock kernel. A plan made with it is never sent to a target.
     #[must_use]
     pub fn supposed(arena: Addr) -> Self {
         let near = CounterBank {
-            base: Gs(0x3_1000),
+            base: SegmentOffset(0x3_1000),
             slots: 512,
         };
         let far = (0..16).map(|bank| CounterBank {
-            base: Gs(0xffff_8880_0010_0000 + (bank << 16)),
+            base: SegmentOffset(0xffff_8880_0010_0000 + (bank << 16)),
             slots: 4096,
         });
         let counters: Vec<CounterBank> = std::iter::once(near).chain(far).collect();
+        let current = SegmentOffset(0x3_0020);
         Self {
             arena: Span::new(arena, 1 << 20),
             unwinds: true,
             faults: 1 << 16,
-            ring_base: Addr(0xffff_c900_1000_0000),
-            stride_log2: 21,
-            slots_log2: 16,
-            head: Gs(0x3_0000),
-            limit: Gs(0x3_0008),
-            lost_full: Gs(0x3_0010),
-            current: Gs(0x3_0020),
+            abi: Abi::KERNEL,
+            rings: Rings {
+                per: RingOwner::Cpu,
+                base: Addr(0xffff_c900_1000_0000),
+                stride_log2: 21,
+                slots_log2: 16,
+                head: SegmentOffset(0x3_0000),
+                limit: SegmentOffset(0x3_0008),
+                lost_full: SegmentOffset(0x3_0010),
+            },
+            shared: Self::supposed_shared(counters.len()),
+            counters,
             timers: Addr(0xffff_c900_2000_0000),
             timers_log2: 12,
-            surroundings: Surroundings::supposed(counters.len() as u64),
+            owner: Owner::kernel(current),
+            inputs: Inputs::supposed(current),
+            guard: Guard::KERNEL,
+            tsc_khz: 2_400_000,
             events: Events::default(),
-            counters,
         }
+    }
+
+    /// Addresses as of a stock kernel for the shared words of so many banks, for plans that are never sent to one.
+    #[must_use]
+    pub fn supposed_shared(banks: usize) -> Vec<Addr> {
+        let first = Addr(0xffff_8880_7dc0_0000);
+        (0..banks as u64)
+            .map(|bank| first.add(bank << 20))
+            .collect()
     }
 
     /// The offset of a counter, if its bank has it.
     #[must_use]
-    pub fn counter(&self, slot: CounterSlot) -> Option<Gs> {
+    pub fn counter(&self, slot: CounterSlot) -> Option<SegmentOffset> {
         let bank = self.counters.get(slot.bank as usize)?;
-        (slot.slot < bank.slots).then(|| Gs(bank.base.0.wrapping_add(u64::from(slot.slot) * 8)))
+        (slot.slot < bank.slots)
+            .then(|| SegmentOffset(bank.base.0.wrapping_add(u64::from(slot.slot) * 8)))
     }
 
     /// The address of a word that all CPUs share: the counter of CPU 0.
     #[must_use]
     pub fn shared(&self, slot: CounterSlot) -> Option<Addr> {
         self.counter(slot)?;
-        let first = self.surroundings.shared.get(slot.bank as usize)?;
+        let first = self.shared.get(slot.bank as usize)?;
         Some(first.add(u64::from(slot.slot) * 8))
     }
 
@@ -186,7 +157,7 @@ impl RuntimeLayout {
     /// nanoseconds.
     #[must_use]
     pub fn nsecs_factor(&self) -> Option<u64> {
-        (1_000_000_u64 << 32).checked_div(self.surroundings.tsc_khz.into())
+        (1_000_000_u64 << 32).checked_div(self.tsc_khz.into())
     }
 
     /// The number of counters in all banks.
@@ -217,31 +188,64 @@ impl RuntimeLayout {
     /// [`Error::Layout`], naming the field.
     pub fn check(&self) -> Result<()> {
         let wrong = |reason: String| Err(Error::Layout { reason });
-        for (name, gs) in [
-            ("head", self.head),
-            ("limit", self.limit),
-            ("lost_full", self.lost_full),
-            ("current", self.current),
-            ("cpu", self.surroundings.cpu),
+        let near = |name: &str, word: SegmentOffset| match word.near() {
+            Some(_) => Ok(()),
+            None => wrong(format!(
+                "the word {name} is at offset {:#x} of its segment, out of reach of a displacement",
+                word.0
+            )),
+        };
+        for (name, word) in [
+            ("head", self.rings.head),
+            ("limit", self.rings.limit),
+            ("lost_full", self.rings.lost_full),
+            ("owner", self.owner.word),
         ] {
-            if gs.near().is_none() {
-                return wrong(format!(
-                    "the per-CPU word {name} is at gs:{:#x}, out of reach of a displacement",
-                    gs.0
-                ));
+            near(name, word)?;
+        }
+        for (input, location) in self.inputs.iter() {
+            match location {
+                InputLocation::Segment(word) => near(&format!("{input:?}"), word)?,
+                InputLocation::Owner(offset) if i32::try_from(offset).is_err() => {
+                    return wrong(format!("{input:?} is {offset:#x} bytes into a task"));
+                }
+                InputLocation::Owner(_) => {}
             }
         }
-        // Slot and CPU share the lower half of a head; one more slot is added as an immediate.
-        if !(2..=24).contains(&self.slots_log2) {
+        let Owner {
+            free_bits,
+            busy_bit,
+            ..
+        } = self.owner;
+        if free_bits > 7 || !(48..64).contains(&busy_bit) {
             return wrong(format!(
-                "a ring has 2^{} slots, and must have 2^2 to 2^24",
-                self.slots_log2
+                "keys of storage have {free_bits} free low bits and are busy by bit {busy_bit}"
             ));
         }
-        if self.stride_log2 != self.slots_log2 + SLOT_LOG2 {
+        if let Guard::Below(bound) = self.guard
+            && i32::try_from(bound.0.cast_signed()).is_err()
+        {
             return wrong(format!(
-                "rings of 2^{} slots of 32 bytes are 2^{} bytes apart",
-                self.slots_log2, self.stride_log2
+                "{bound}, the bound of memory that may be read, is not a sign-extended 32-bit number"
+            ));
+        }
+        if self.abi.red_zone > 128 || !self.abi.red_zone.is_multiple_of(8) {
+            return wrong(format!("the red zone has {} bytes", self.abi.red_zone));
+        }
+        let Rings {
+            slots_log2,
+            stride_log2,
+            ..
+        } = self.rings;
+        // Slot and CPU share the lower half of a head; one more slot is added as an immediate.
+        if !(2..=24).contains(&slots_log2) {
+            return wrong(format!(
+                "a ring has 2^{slots_log2} slots, and must have 2^2 to 2^24"
+            ));
+        }
+        if stride_log2 != slots_log2 + SLOT_LOG2 {
+            return wrong(format!(
+                "rings of 2^{slots_log2} slots of 32 bytes are 2^{stride_log2} bytes apart"
             ));
         }
         if !(1..=31).contains(&self.timers_log2) {
@@ -271,7 +275,7 @@ impl RuntimeLayout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterBank {
     /// Offset of its first counter.
-    pub base: Gs,
+    pub base: SegmentOffset,
     /// Counters in it.
     pub slots: u32,
 }
@@ -287,6 +291,8 @@ pub struct CounterSlot {
 
 #[cfg(test)]
 mod tests {
+    use gilk_instruments::program::Input;
+
     use super::*;
 
     fn counter(event: Event, index: u32, width: u8) -> EventCounter {
@@ -303,24 +309,22 @@ mod tests {
                 counters: [counter(Event::Cycles, 1 << 30, 48)].into(),
                 refused: [(Event::Branches, "none is free".to_owned())].into(),
             },
-            slots_log2: 16,
-            stride_log2: 21,
             timers_log2: 10,
             counters: vec![
                 CounterBank {
-                    base: Gs(0x1000),
+                    base: SegmentOffset(0x1000),
                     slots: 2,
                 },
                 CounterBank {
-                    base: Gs(0),
+                    base: SegmentOffset(0),
                     slots: 0,
                 },
                 CounterBank {
-                    base: Gs(1 << 40),
+                    base: SegmentOffset(1 << 40),
                     slots: 3,
                 },
             ],
-            ..RuntimeLayout::default()
+            ..RuntimeLayout::supposed(Addr(0xffff_ffff_c000_0000))
         }
     }
 
@@ -331,12 +335,12 @@ mod tests {
         let offsets: Vec<_> = (0..6)
             .map(|n| layout.nth_counter(n).and_then(|slot| layout.counter(slot)))
             .collect();
-        let far = |n: u64| Some(Gs((1 << 40) + n));
+        let far = |n: u64| Some(SegmentOffset((1 << 40) + n));
         assert_eq!(
             offsets,
             [
-                Some(Gs(0x1000)),
-                Some(Gs(0x1008)),
+                Some(SegmentOffset(0x1000)),
+                Some(SegmentOffset(0x1008)),
                 far(0),
                 far(8),
                 far(16),
@@ -366,13 +370,6 @@ mod tests {
     }
 
     #[test]
-    fn displacements_are_sign_extended() {
-        assert_eq!(Gs(0x7fff_ffff).near(), Some(0x7fff_ffff));
-        assert_eq!(Gs(0x8000_0000).near(), None);
-        assert_eq!(Gs(0xffff_ffff_ffff_ff00).near(), Some(-0x100));
-    }
-
-    #[test]
     fn a_layout_that_code_cannot_work_with_is_named() {
         assert_eq!(good().check(), Ok(()));
         let supposed = RuntimeLayout::supposed(Addr(0xffff_ffff_c000_0000));
@@ -383,7 +380,7 @@ mod tests {
             assert!(supposed.shared(CounterSlot { bank, slot }).is_some());
         }
         type Change = fn(&mut RuntimeLayout);
-        let changes: [(&str, Change); 12] = [
+        let changes: [(&str, Change); 18] = [
             ("of cycles has 0 bits", |l| {
                 l.events.counters[0].width = 0;
             }),
@@ -395,14 +392,26 @@ mod tests {
                 let same = [1 << 30, 1].map(|index| counter(Event::Cycles, index, 48));
                 l.events.counters = same.into();
             }),
-            ("head", |l| l.head = Gs(1 << 31)),
-            ("limit", |l| l.limit = Gs(1 << 31)),
-            ("lost_full", |l| l.lost_full = Gs(1 << 31)),
-            ("current", |l| l.current = Gs(1 << 31)),
-            ("cpu", |l| l.surroundings.cpu = Gs(1 << 31)),
-            ("slots", |l| l.slots_log2 = 1),
-            ("2^25 slots", |l| l.slots_log2 = 25),
-            ("32 bytes", |l| l.stride_log2 = 22),
+            ("head", |l| l.rings.head = SegmentOffset(1 << 31)),
+            ("limit", |l| l.rings.limit = SegmentOffset(1 << 31)),
+            ("lost_full", |l| l.rings.lost_full = SegmentOffset(1 << 31)),
+            ("owner", |l| l.owner.word = SegmentOffset(1 << 31)),
+            ("Cpu", |l| {
+                let far = InputLocation::Segment(SegmentOffset(1 << 31));
+                l.inputs.set(Input::Cpu, Some(far));
+            }),
+            ("Pid is 0x80000000", |l| {
+                l.inputs
+                    .set(Input::Pid, Some(InputLocation::Owner(1 << 31)));
+            }),
+            ("8 free low bits", |l| l.owner.free_bits = 8),
+            ("busy by bit 47", |l| l.owner.busy_bit = 47),
+            ("bound of memory", |l| l.guard = Guard::Below(Addr(1 << 31))),
+            ("red zone has 136", |l| l.abi.red_zone = 136),
+            ("red zone has 12", |l| l.abi.red_zone = 12),
+            ("slots", |l| l.rings.slots_log2 = 1),
+            ("2^25 slots", |l| l.rings.slots_log2 = 25),
+            ("32 bytes", |l| l.rings.stride_log2 = 22),
             ("entries", |l| l.timers_log2 = 0),
         ];
         for (named, change) in changes {

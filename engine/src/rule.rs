@@ -82,6 +82,13 @@ pub enum Rule {
     Restartable,
     /// The target has no runtime for generated code: rings, counters, and an agent that writes the splices.
     NoRuntime,
+    /// A call would be moved, and the target's processor compares return addresses with a shadow stack.
+    ShadowStack,
+    /// The target's rings belong to threads, or are reached by restartable sequences, for which no code is
+    /// generated.
+    RingOwner,
+    /// The instrument reads memory, and the target does not state which addresses may be read.
+    Unguarded,
 }
 
 impl Rule {
@@ -123,6 +130,9 @@ impl Rule {
             Self::JumpUnknown => "jump-unknown",
             Self::Restartable => "restartable",
             Self::NoRuntime => "no-runtime",
+            Self::ShadowStack => "shadow-stack",
+            Self::RingOwner => "ring-owner",
+            Self::Unguarded => "unguarded",
         }
     }
 }

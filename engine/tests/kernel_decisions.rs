@@ -118,7 +118,8 @@ fn keys_and_trampolines_decide_as_the_kernel_did() {
             }
         }
         let patch = image.extent().end.add(0x100_0000);
-        let done = emulate(&decided, patch).expect("all of the kernel is within reach");
+        let done = emulate(&decided, patch, &gilk_engine::layout::Abi::KERNEL)
+            .expect("all of the kernel is within reach");
         assert!(done.bytes.len() <= 13);
     }
     println!(

@@ -23,6 +23,7 @@ mod text;
 
 use gilk_engine::Addr;
 use gilk_engine::HookType;
+use gilk_engine::layout::{Abi, WordSegment};
 use gilk_engine::liveness::{Live, RegisterSet};
 use gilk_engine::patch::{Hooked, PieceKind, TIMER_BYTES, TIMER_FACTOR};
 use gilk_engine::placement::{InsnEdge, Point};
@@ -61,9 +62,17 @@ proptest! {
         room in 0u64..4,
         seed: u64,
         owner in 0u64..4,
+        user: bool,
     ) {
         let mut machine = ready(serial, room);
-        let layout = layout(&machine, 0);
+        let mut layout = layout(&machine, 0);
+        // In user space words are reached by fs, and 128 bytes below the stack pointer are the code's own.
+        machine.by_fs = user;
+        let mut red_zone = 0;
+        if user {
+            red_zone = 128;
+            layout.abi = Abi { segment: WordSegment::Fs, red_zone: 128, ..Abi::KERNEL };
+        }
         let live = Live { registers: RegisterSet(live), flags };
         let hook = if post { HookType::Post } else { HookType::Pre };
         let instruments: Vec<Hooked<'_>> =
@@ -85,11 +94,13 @@ proptest! {
             running = (owner == key).then_some(1000);
         }
         let before = random_state(&machine, &mut Random(seed));
-        let stack = machine.memory()[STACK as usize..][..4096].to_vec();
+        let kept = STACK as usize - red_zone..STACK as usize + 4096;
+        machine.memory()[kept.clone()][..red_zone].fill(0xa5);
+        let stack = machine.memory()[kept.clone()].to_vec();
         let after = machine.run(PATCH, &before);
         prop_assert_eq!(after.exit, 0);
         untouched(live, &before, &after);
-        prop_assert_eq!(&stack[..], &machine.memory()[STACK as usize..][..4096]);
+        prop_assert_eq!(&stack[..], &machine.memory()[kept]);
 
         let mut taken = 0;
         let (mut lost_full, mut no_room) = (0, 0);

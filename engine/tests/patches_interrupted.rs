@@ -19,7 +19,9 @@ mod text;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use gilk_engine::layout::{CounterBank, CounterSlot, Events, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{
+    CounterBank, CounterSlot, Inputs, Owner, RingOwner, Rings, RuntimeLayout, SegmentOffset,
+};
 use gilk_engine::liveness::Live;
 use gilk_engine::patch::{Assembler, Hooked};
 use gilk_engine::placement::{Point, Site, Splice};
@@ -111,21 +113,24 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
         arena: Span::new(Addr(machine.address(PATCH)), 0x1000),
         unwinds: true,
         faults: 1 << 16,
-        ring_base: Addr(machine.address(TABLES)),
-        stride_log2: STRIDE_LOG2,
-        slots_log2: SLOTS_LOG2,
-        head: Gs(HEAD),
-        limit: Gs(LIMIT),
-        lost_full: Gs(LOST_FULL),
-        current: Gs(0x120),
+        rings: Rings {
+            per: RingOwner::Cpu,
+            base: Addr(machine.address(TABLES)),
+            stride_log2: STRIDE_LOG2,
+            slots_log2: SLOTS_LOG2,
+            head: SegmentOffset(HEAD),
+            limit: SegmentOffset(LIMIT),
+            lost_full: SegmentOffset(LOST_FULL),
+        },
+        owner: Owner::kernel(SegmentOffset(0x120)),
+        inputs: Inputs::supposed(SegmentOffset(0x120)),
         counters: vec![CounterBank {
-            base: Gs(COUNTER),
+            base: SegmentOffset(COUNTER),
             slots: 1,
         }],
         timers: Addr(machine.address(TABLES + 0x8000)),
         timers_log2: 4,
-        surroundings: Surroundings::default(),
-        events: Events::default(),
+        ..RuntimeLayout::supposed(Addr(machine.address(PATCH)))
     };
     layout.check().unwrap();
     let hooked = |order, kind: Kind| {

@@ -27,11 +27,11 @@ mod text;
 use std::sync::Arc;
 
 use faulting::take_faults;
-use gilk_engine::HookType;
-use gilk_engine::layout::READABLE_BELOW;
+use gilk_engine::layout::Guard;
 use gilk_engine::liveness::{Live, RegisterSet};
 use gilk_engine::patch::{Code, Fault, Home, HookProgram, Hooked, Probed, Recovery};
 use gilk_engine::placement::Point;
+use gilk_engine::{Addr, HookType};
 use gilk_instruments::interpret;
 use gilk_instruments::program::{
     Action, ActionKind, AggregateId, BinaryOp, Checked, Expr, ExprKind, Input, Span, Type,
@@ -61,7 +61,7 @@ fn in_a_process(machine: &mut Machine, code: &Code) {
             machine.memory()[(PATCH + one.ip()) as usize + 1] ^= 1;
         }
         compared = one.code() == iced_x86::Code::Cmp_rm64_imm32
-            && one.immediate32to64() as u64 == READABLE_BELOW.0;
+            && Guard::KERNEL == Guard::Below(Addr(one.immediate32to64() as u64));
     }
     let at = |offset: u32| machine.address(PATCH + u64::from(offset));
     let entry = |fault: &Fault| match fault.recovery {
@@ -88,10 +88,18 @@ proptest! {
         room in 0u64..6,
         crowd in prop_oneof![Just(0), any::<u64>()],
         seed: u64,
+        everywhere: bool,
+        red_zone: bool,
     ) {
         let probed = probed(program);
         let mut machine = ready(SERIAL, room);
-        let layout = model::layout(&mut machine, seed);
+        let mut layout = model::layout(&mut machine, seed);
+        if everywhere {
+            layout.guard = Guard::Everywhere;
+        }
+        let zone = if red_zone { 128 } else { 0 };
+        layout.abi.red_zone = zone;
+        let kept = STACK as usize - usize::from(zone)..STACK as usize + 4096;
         prop_assume!(probed.refusal(&layout).is_none());
         let live = Live { registers: RegisterSet(live), flags };
         // A counter before and one after it: they share one save with it.
@@ -110,11 +118,11 @@ proptest! {
             for (place, &word) in (0..).zip(&model.stack) {
                 machine.set_word(STACK + 8 * place, word);
             }
-            let stack = machine.memory()[STACK as usize..][..4096].to_vec();
+            let stack = machine.memory()[kept.clone()].to_vec();
             let after = machine.run(PATCH, &before);
             prop_assert_eq!(after.exit, 0);
             untouched(live, &before, &after);
-            prop_assert_eq!(&stack[..], &machine.memory()[STACK as usize..][..4096]);
+            prop_assert_eq!(&stack[..], &machine.memory()[kept.clone()]);
             model.registers = before.registers;
             let probe = probed.probe().unwrap().clone();
             interpret::run(&probed.checked, &probe, &mut model);

@@ -25,9 +25,12 @@ use std::collections::BTreeMap;
 use case::{Case, STEPPING_STONE, form, windows};
 use gilk_engine::isa::relocate::relocate;
 use gilk_engine::kernel::LiveParts;
+use gilk_engine::layout::{Abi, ReturnPush, WordSegment};
 use gilk_engine::{Addr, Refusal, Rule};
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
-use native::{Machine, ORIGINAL, PATCH, Random};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
+use native::{Machine, ORIGINAL, PATCH, Random, STACK, STATUS, State};
 use runnable::system;
 
 /// Instructions of every form that Debian's cloud kernels 6.1.0-56 and 6.12.117 have, one a line in
@@ -37,8 +40,8 @@ const FORMS: &str = include_str!("relocation/forms.txt");
 /// Runs the code of a case where it stands and relocated, and compares all there is to compare.
 fn agree(machine: &mut Machine, case: &Case, seed: u64) -> Result<(), String> {
     let (from, to) = (machine.address(ORIGINAL), machine.address(PATCH));
-    let moved =
-        relocate(&case.code, Addr(from), Addr(to)).map_err(|refusal| refusal.to_string())?;
+    let moved = relocate(&case.code, Addr(from), Addr(to), &Abi::KERNEL)
+        .map_err(|refusal| refusal.to_string())?;
     machine.write(ORIGINAL, &case.code);
     machine.write_exit_jump(ORIGINAL + case.code.len() as u64, 0);
     machine.write_exit_jump(STEPPING_STONE, 1);
@@ -239,7 +242,7 @@ fn corpus_has_the_forms_of_the_image() {
 /// written from.
 fn refers_alike(instruction: &Instruction, bytes: &[u8]) -> Result<(), Refusal> {
     let to = Addr(0xffff_ffff_c012_3457);
-    let done = relocate(bytes, Addr(instruction.ip()), to)?;
+    let done = relocate(bytes, Addr(instruction.ip()), to, &Abi::KERNEL)?;
     let again: Vec<Instruction> = Decoder::with_ip(64, &done.bytes, to.0, DecoderOptions::NONE)
         .into_iter()
         .collect();
@@ -311,7 +314,7 @@ fn every_instruction_of_the_image_refers_to_the_same_place_from_a_patch() {
 fn what_cannot_be_moved_is_refused_by_name() {
     let far = Addr(0xffff_ffff_8100_0000);
     let rule = |code: &[u8], to: Addr| {
-        relocate(code, far, to).map_err(|refusal| (refusal.rule, refusal.at))
+        relocate(code, far, to, &Abi::KERNEL).map_err(|refusal| (refusal.rule, refusal.at))
     };
     let near = Addr(0xffff_ffff_c000_0000);
     for (code, expected) in [
@@ -364,11 +367,88 @@ fn what_cannot_be_moved_is_refused_by_name() {
     }
     let user = Addr(0x7fff_1234_5678);
     assert_eq!(
-        relocate(&[0xe8, 0, 0, 0, 0], user, user.add(64))
+        relocate(&[0xe8, 0, 0, 0, 0], user, user.add(64), &Abi::KERNEL)
             .unwrap_err()
             .rule,
         Rule::OutOfReach
     );
+}
+
+/// Pushes return addresses by the lower half, and writes the upper half after it: run for
+/// addresses that a push of 32 bits would extend by ones, and decoded for others.
+#[test]
+fn a_return_address_is_pushed_by_halves() {
+    let halves = Abi {
+        return_push: ReturnPush::Halves,
+        ..Abi::KERNEL
+    };
+    let mut machine = Machine::new();
+    let to = Addr(machine.address(PATCH));
+    let (base, target) = (machine.address(0), machine.exit(2));
+    for distance in [0x1000_0000_u64, 0x3fff_fff1, 0x7000_0003] {
+        let from = Addr(base + distance);
+        let displacement = target.wrapping_sub(from.0 + 5) as i32;
+        let call = [&[0xe8][..], &displacement.to_le_bytes()].concat();
+        let moved = relocate(&call, from, to, &halves).unwrap();
+        machine.write(PATCH, &moved.bytes);
+        machine.set_word(STACK - 8, 0x5555_5555_5555_5555);
+        let before = State {
+            flags: STATUS,
+            registers: [machine.address(STACK); 16],
+            ..State::default()
+        };
+        let after = machine.run(PATCH, &before);
+        assert_eq!(after.exit, 2);
+        assert_eq!(after.registers[4], before.registers[4] - 8);
+        assert_eq!(after.flags & STATUS, STATUS);
+        assert_eq!(machine.word(STACK - 8), from.0 + 5);
+    }
+    for from in [0x7fff_1234_5678, 0xffff_ffff_8100_0000].map(Addr) {
+        let moved = relocate(&[0xe8, 0, 1, 0, 0], from, from.add(0x4000), &halves).unwrap();
+        let decoded = Decoder::with_ip(64, &moved.bytes, from.0 + 0x4000, DecoderOptions::NONE);
+        let all: Vec<Instruction> = decoded.into_iter().collect();
+        let end = from.0 + 5;
+        assert_eq!(all[0].immediate(0) as u32, end as u32);
+        assert_eq!(u64::from(all[1].immediate32()), end >> 32);
+        assert_eq!(
+            (all[1].memory_base(), all[1].memory_displacement64()),
+            (Register::RSP, 4)
+        );
+        assert_eq!(all[2].near_branch_target(), end + 0x100);
+        // The push moves the stack; so the rows of what follows say.
+        assert_eq!(
+            moved.rows.last().map(|row| (row.at, row.pushed)),
+            Some((5, 8))
+        );
+    }
+}
+
+/// Refusals by the target's conventions.
+#[test]
+fn no_call_is_moved_under_a_shadow_stack_and_no_base_is_loaded_that_words_are_reached_by() {
+    let from = Addr(0xffff_ffff_8100_0000);
+    let rule =
+        |code: &[u8], abi: &Abi| relocate(code, from, from.add(64), abi).map_err(|one| one.rule);
+    let call = &[0xe8, 0, 0, 0, 0];
+    let shadow = Abi {
+        shadow_stack: true,
+        ..Abi::KERNEL
+    };
+    assert_eq!(rule(call, &shadow), Err(Rule::ShadowStack));
+    assert!(rule(call, &Abi::KERNEL).is_ok());
+    let by_fs = Abi {
+        segment: WordSegment::Fs,
+        ..Abi::KERNEL
+    };
+    // mov fs, eax; pop fs; wrfsbase rax.
+    for code in [
+        &[0x8e, 0xe0][..],
+        &[0x0f, 0xa1],
+        &[0xf3, 0x48, 0x0f, 0xae, 0xd0],
+    ] {
+        assert_eq!(rule(code, &by_fs), Err(Rule::System), "{code:x?}");
+        assert!(rule(code, &Abi::KERNEL).is_ok(), "{code:x?}");
+    }
 }
 
 /// A return that ends in the upper half of a cache line does so at every address, after nothing but
@@ -381,7 +461,7 @@ fn returns_keep_the_upper_half_of_a_cache_line() {
             let upper = |end: u64| (end - 1) & 0x20 != 0;
             let mut lengths = Vec::new();
             for to in (0..64).map(|offset| Addr(base + 0x1000 + offset)) {
-                let done = relocate(original, from, to).unwrap();
+                let done = relocate(original, from, to, &Abi::KERNEL).unwrap();
                 lengths.push(done.bytes.len());
                 let mut moved = Decoder::with_ip(64, &done.bytes, to.0, DecoderOptions::NONE)
                     .into_iter()

@@ -16,7 +16,7 @@ use std::time::Instant;
 use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::code::Function;
 use gilk_engine::kernel::LiveParts;
-use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{CounterBank, RuntimeLayout, SegmentOffset};
 use gilk_engine::placement::{Wanted, place};
 use gilk_engine::plan::{Plan, plan};
 use gilk_engine::session::Placement;
@@ -38,15 +38,15 @@ fn layout() -> RuntimeLayout {
         arena: Span::new(arena, 512 << 20),
         counters: vec![
             CounterBank {
-                base: Gs(0x3_1000),
+                base: SegmentOffset(0x3_1000),
                 slots: 1024,
             },
             CounterBank {
-                base: Gs(0x1000_0000),
+                base: SegmentOffset(0x1000_0000),
                 slots: 1 << 24,
             },
         ],
-        surroundings: Surroundings::supposed(2),
+        shared: RuntimeLayout::supposed_shared(2),
         ..RuntimeLayout::supposed(arena)
     }
 }

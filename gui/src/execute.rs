@@ -337,7 +337,7 @@ impl App {
         else {
             return;
         };
-        let info = info.clone();
+        let info = info.as_ref().clone();
         let (stop, index) = (StopFlag::new(), Shared::default());
         let status = SharedStatus::default();
         self.state.machines.together = None;

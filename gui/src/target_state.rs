@@ -12,7 +12,7 @@ pub enum TargetState {
     /// A saved image, on which sessions cannot run.
     Offline,
     /// Ready to run sessions.
-    Ready(TargetInfo),
+    Ready(Box<TargetInfo>),
     /// Failed or lost, with the reason.
     Lost(String),
 }

@@ -13,7 +13,9 @@ use anyhow::{Context as _, bail};
 use gilk_engine::cfg::Cfg;
 use gilk_engine::code::FunctionId;
 use gilk_engine::kernel::LiveParts;
-use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{
+    CounterBank, Inputs, Owner, RingOwner, Rings, RuntimeLayout, SegmentOffset,
+};
 use gilk_engine::liveness::{Analysis, Liveness};
 use gilk_engine::placement::options;
 use gilk_engine::session::{Placement, Session};
@@ -243,25 +245,30 @@ fn row(what: &str, time: Duration) {
 
 /// Returns a layout with an arena large enough for everything, in the modules' range.
 fn layout() -> RuntimeLayout {
+    let arena = Addr(0xffff_ffff_c000_0000);
     RuntimeLayout {
-        arena: Span::new(Addr(0xffff_ffff_c000_0000), 512 << 20),
+        arena: Span::new(arena, 512 << 20),
         // The module allocates an arena of that size.
         unwinds: true,
         faults: 1 << 16,
-        ring_base: Addr(0xffff_c900_1234_0000),
-        stride_log2: 21,
-        slots_log2: 16,
-        head: Gs(0x3_1000),
-        limit: Gs(0x3_1008),
-        lost_full: Gs(0x3_1010),
-        current: Gs(0x1_fb80),
+        rings: Rings {
+            per: RingOwner::Cpu,
+            base: Addr(0xffff_c900_1234_0000),
+            stride_log2: 21,
+            slots_log2: 16,
+            head: SegmentOffset(0x3_1000),
+            limit: SegmentOffset(0x3_1008),
+            lost_full: SegmentOffset(0x3_1010),
+        },
+        owner: Owner::kernel(SegmentOffset(0x1_fb80)),
+        inputs: Inputs::supposed(SegmentOffset(0x1_fb80)),
         counters: vec![CounterBank {
-            base: Gs(0x4_0000),
+            base: SegmentOffset(0x4_0000),
             slots: 1 << 20,
         }],
         timers: Addr(0xffff_c900_5678_0000),
         timers_log2: 12,
-        surroundings: Surroundings::supposed(1),
-        events: Events::default(),
+        shared: RuntimeLayout::supposed_shared(1),
+        ..RuntimeLayout::supposed(arena)
     }
 }

@@ -6,7 +6,7 @@
     reason = "a panic is a test's failure"
 )]
 
-use gilk_engine::layout::{CounterBank, EventCounter, Events, Gs, RuntimeLayout};
+use gilk_engine::layout::{CounterBank, EventCounter, Events, RuntimeLayout, SegmentOffset};
 use gilk_engine::placement::Style;
 use gilk_engine::{Addr, HookType, Span};
 use gilk_instruments::program::Event;
@@ -182,7 +182,7 @@ fn message() -> impl Strategy<Value = Message> {
         .prop_map(
             |(host, release, (cpus, tsc_hz, runs_programs), counters, events)| {
                 let bank = |(base, slots)| CounterBank {
-                    base: Gs(base),
+                    base: SegmentOffset(base),
                     slots,
                 };
                 Message::Info(Target {
@@ -198,7 +198,7 @@ fn message() -> impl Strategy<Value = Message> {
                             counters: events.into(),
                             refused: [(Event::Cycles, "none is free".to_owned())].into(),
                         },
-                        ..RuntimeLayout::default()
+                        ..RuntimeLayout::supposed(Addr(0x1000))
                     },
                 })
             },

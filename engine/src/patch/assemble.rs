@@ -8,7 +8,7 @@ use super::registers::Registers;
 use super::{Code, Hooked, PieceKind};
 use crate::code::{Decided, Decision, Transfer, Why};
 use crate::isa::relocate::{called, emulate, relocate};
-use crate::layout::RuntimeLayout;
+use crate::layout::{Abi, RuntimeLayout};
 use crate::liveness::Live;
 use crate::placement::{InsnEdge, Point, Site};
 use crate::{Addr, Image, InstrumentId, Refusal, Rule, Span};
@@ -57,7 +57,7 @@ impl<'a> Assembler<'a> {
             originals,
             layout,
             save_all: false,
-            emitter: Emitter::new(layout.unwinds),
+            emitter: Emitter::new(layout),
         }
     }
 
@@ -148,7 +148,7 @@ impl Work<'_> {
             })
         } else if self.site.splice.pushes() > 0 {
             let call = self.originals.bytes(displaced).unwrap_or_default();
-            let jump = called(call, displaced.start, self.e.here())?;
+            let jump = called(call, displaced.start, self.e.here(), &self.layout.abi)?;
             self.e.relocated(&jump, |_| false);
             None
         } else {
@@ -237,6 +237,7 @@ impl Work<'_> {
         };
         let entered = self.e.frame().1;
         let registers = Registers::choose(instruments, live, self.layout, entered);
+        self.e.step_over(registers.red_zone, false);
         for &register in &registers.saved {
             self.e.push(Instruction::with1(Op::Push_r64, register));
         }
@@ -258,6 +259,7 @@ impl Work<'_> {
         for &register in registers.saved.iter().rev() {
             self.e.pop(Instruction::with1(Op::Pop_r64, register));
         }
+        self.e.step_over(registers.red_zone, true);
         self.e.piece(PieceKind::Restore);
     }
 
@@ -303,6 +305,7 @@ impl Work<'_> {
             span,
             next: span.start,
             originals,
+            abi: self.layout.abi,
         };
         let mut last = span.start;
         let mut at = span.start;
@@ -365,7 +368,7 @@ impl Work<'_> {
                 "the flags may be read after it, and testing the static key changes them",
             ));
         }
-        let done = emulate(site, self.e.here())?;
+        let done = emulate(site, self.e.here(), &self.layout.abi)?;
         self.e.relocated(&done, |_| false);
         Ok(())
     }
@@ -378,6 +381,7 @@ struct Copying<'i> {
     /// The first that is not copied yet.
     next: Addr,
     originals: &'i dyn Originals,
+    abi: Abi,
 }
 
 impl Copying<'_> {
@@ -419,7 +423,7 @@ impl Copying<'_> {
 
     fn copy_up_to(&mut self, end: Addr, e: &mut Emitter) -> Result<(), Refusal> {
         if self.next < end {
-            let moved = relocate(self.bytes(self.next, end), self.next, e.here())?;
+            let moved = relocate(self.bytes(self.next, end), self.next, e.here(), &self.abi)?;
             e.relocated(&moved, |at| self.originals.may_fault(at));
         }
         self.copied(end, e)

@@ -3,9 +3,9 @@
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
 use super::{Fault, Piece, PieceKind, Recovery};
-use crate::isa::encode::{INT3, jump, rel32};
+use crate::isa::encode::{INT3, at, jump, rel32};
 use crate::isa::relocate::Relocated;
-use crate::layout::Gs;
+use crate::layout::{RuntimeLayout, SegmentOffset};
 use crate::unwind::Row;
 use crate::{Addr, Refusal, Rule};
 
@@ -29,6 +29,8 @@ pub(super) struct Emitter {
     pieces: Vec<Piece>,
     /// True if rows are recorded.
     unwinds: bool,
+    /// The segment of the target's words.
+    segment: Register,
     rows: Vec<Row>,
     faults: Vec<Fault>,
     original: Addr,
@@ -41,13 +43,14 @@ pub(super) struct Emitter {
 }
 
 impl Emitter {
-    pub(super) fn new(unwinds: bool) -> Self {
+    pub(super) fn new(layout: &RuntimeLayout) -> Self {
         Self {
             at: Addr(0),
             encoder: Encoder::new(64),
             bytes: Vec::with_capacity(1024),
             pieces: Vec::with_capacity(64),
-            unwinds,
+            unwinds: layout.unwinds,
+            segment: layout.abi.segment.register(),
             rows: Vec::new(),
             faults: Vec::new(),
             original: Addr(0),
@@ -111,6 +114,48 @@ impl Emitter {
                 original,
             });
         }
+    }
+
+    /// The word at an offset of the segment. Layouts are checked: every offset used here fits a displacement.
+    pub(super) fn word(&self, offset: SegmentOffset) -> MemoryOperand {
+        MemoryOperand::new(
+            Register::None,
+            Register::None,
+            1,
+            offset.0.cast_signed(),
+            8,
+            false,
+            self.segment,
+        )
+    }
+
+    /// The word of the segment at the offset in a register.
+    pub(super) fn word_by(&self, offset: Register) -> MemoryOperand {
+        MemoryOperand::new(offset, Register::None, 1, 0, 0, false, self.segment)
+    }
+
+    /// The segment of the target's words.
+    pub(super) fn segment(&self) -> Register {
+        self.segment
+    }
+
+    /// Moves the stack pointer over so many bytes below it, or back, without a change of flags or memory.
+    pub(super) fn step_over(&mut self, bytes: u8, back: bool) {
+        if bytes == 0 {
+            return;
+        }
+        let offset = if back {
+            i64::from(bytes)
+        } else {
+            -i64::from(bytes)
+        };
+        let place = at(Register::RSP, offset);
+        self.op(Instruction::with2(Code::Lea_r64_m, Register::RSP, place));
+        self.pushed = if back {
+            self.pushed.saturating_sub(bytes.into())
+        } else {
+            self.pushed.saturating_add(bytes.into())
+        };
     }
 
     /// Emits a push and records its row.
@@ -288,17 +333,4 @@ impl Emitter {
 
 fn to_u32(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
-}
-
-/// `gs:[offset]`. Layouts are checked: every offset used here fits a displacement.
-pub(super) fn gs(offset: Gs) -> MemoryOperand {
-    MemoryOperand::new(
-        Register::None,
-        Register::None,
-        1,
-        offset.0.cast_signed(),
-        8,
-        false,
-        Register::GS,
-    )
 }

@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Instruction, Register};
 
-use super::emit::{Emitter, Forward, gs};
+use super::emit::{Emitter, Forward};
 use crate::isa::encode::at;
 use crate::layout::RuntimeLayout;
 
@@ -11,25 +11,17 @@ pub const TIMER_BYTES: u64 = 16;
 /// A key's entry is the top `timers_log2` bits of `key * TIMER_FACTOR`: 2^64 over the golden ratio,
 /// odd, so that neighbouring tasks do not share entries (Knuth, vol. 3, 6.4).
 pub const TIMER_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-/// While an entry is written to, this bit of its owner's key is the other way round. No two keys differ by it
-/// alone: of a task's or a stack's address it is always set, and no call has so high a number where that is
-/// another's.
-pub const TIMER_BUSY: u64 = 1 << 62;
 
-/// `key = current | number`, `entry` the address of the key's entry in the table.
+/// `key = address of the owner | number`, `entry` the address of the key's entry in the table.
 pub(super) fn find_entry(
     e: &mut Emitter,
     number: u8,
     layout: &RuntimeLayout,
     [key, entry, spare]: [Register; 3],
 ) {
-    e.op(Instruction::with2(
-        Code::Mov_r64_rm64,
-        key,
-        gs(layout.current),
-    ));
+    let owner = e.word(layout.owner.word);
+    e.op(Instruction::with2(Code::Mov_r64_rm64, key, owner));
     if number != 0 {
-        // Tasks are aligned to 64 bytes at least: the low six bits are free.
         e.op(Instruction::with2(
             Code::Or_rm64_imm8,
             key,
@@ -78,11 +70,12 @@ pub(super) enum Kept {
 /// entry of another key, or a busy one, where the value is unchanged.
 pub(super) fn keep_entry(
     e: &mut Emitter,
+    layout: &RuntimeLayout,
     kept: Kept,
     [value, key, entry]: [Register; 3],
 ) -> Forward {
     use Register::{EAX, RAX};
-    busy_key(e, key);
+    busy_key(e, layout, key);
     e.op(Instruction::with2(Code::Mov_r32_imm32, EAX, 0));
     exchange(e, entry);
     let free = e.branch_forward(Code::Je_rel32_64);
@@ -103,8 +96,12 @@ pub(super) fn keep_entry(
 }
 
 /// Makes the key's own entry busy, through rax and rdx. Returns the way on which it is another's, or busy.
-pub(super) fn own_entry(e: &mut Emitter, [key, entry]: [Register; 2]) -> Forward {
-    busy_key(e, key);
+pub(super) fn own_entry(
+    e: &mut Emitter,
+    layout: &RuntimeLayout,
+    [key, entry]: [Register; 2],
+) -> Forward {
+    busy_key(e, layout, key);
     e.op(Instruction::with2(Code::Mov_r64_rm64, Register::RAX, key));
     exchange(e, entry);
     e.branch_forward(Code::Jne_rel32_64)
@@ -117,9 +114,10 @@ pub(super) fn empty(e: &mut Emitter, entry: Register) {
     }
 }
 
-fn busy_key(e: &mut Emitter, key: Register) {
+fn busy_key(e: &mut Emitter, layout: &RuntimeLayout, key: Register) {
     let rdx = Register::RDX;
-    e.op(Instruction::with2(Code::Mov_r64_imm64, rdx, TIMER_BUSY));
+    let busy = layout.owner.busy();
+    e.op(Instruction::with2(Code::Mov_r64_imm64, rdx, busy));
     e.op(Instruction::with2(Code::Xor_r64_rm64, rdx, key));
 }
 

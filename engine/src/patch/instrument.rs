@@ -1,15 +1,15 @@
 //! The code of each instrument. The rings, counters and timers it works on are laid out in
 //! `ilk-driver/kmod/ilk_abi.h`.
 
-use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use iced_x86::{Code, Instruction, Register};
 
-use super::emit::{Emitter, Faulting, Forward, gs};
+use super::emit::{Emitter, Faulting, Forward};
 use super::registers::Registers;
 use super::{HookProgram, Hooked, compile, native};
 use crate::Addr;
 use crate::isa::abi::low_byte;
 use crate::isa::encode::{at, indexed};
-use crate::layout::{Gs, RuntimeLayout, SLOT_LOG2};
+use crate::layout::{RuntimeLayout, SLOT_LOG2, SegmentOffset};
 
 /// Offsets of the parts of a slot (`struct ilk_slot`).
 const SLOT_MARK: i64 = 0;
@@ -21,19 +21,22 @@ const SLOT_ID: i64 = 24;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lost {
     /// A sample is lost.
-    Sample { from: Forward, counter: Gs },
+    Sample {
+        from: Forward,
+        counter: SegmentOffset,
+    },
     /// A value is not stored: its entry in the table belongs to another key, or is busy. It is counted unless it
     /// is 0.
     Room {
         from: Forward,
-        counter: Gs,
+        counter: SegmentOffset,
         value: Register,
         through: Register,
     },
     /// A load fails: its value is 0.
     Read {
         by: Failing,
-        counter: Gs,
+        counter: SegmentOffset,
         into: Register,
     },
 }
@@ -82,11 +85,12 @@ pub(super) fn emit(
 }
 
 /// One instruction, so that an interrupt cannot come between reading and writing.
-fn count(e: &mut Emitter, counter: Gs, a: Register) {
+fn count(e: &mut Emitter, counter: SegmentOffset, a: Register) {
     if counter.near().is_some() {
-        e.op(Instruction::with1(Code::Inc_rm64, gs(counter)));
+        let word = e.word(counter);
+        e.op(Instruction::with1(Code::Inc_rm64, word));
     } else {
-        let word = MemoryOperand::new(a, Register::None, 1, 0, 0, false, Register::GS);
+        let word = e.word_by(a);
         e.op(Instruction::with2(Code::Mov_r64_imm64, a, counter.0));
         e.op(Instruction::with1(Code::Inc_rm64, word));
     }
@@ -121,21 +125,18 @@ pub(super) fn sample(
 ) -> Lost {
     use Register::{EAX, RAX, RDX};
     let a32 = a.full_register32();
-    let next = 1u32 << (32 - layout.slots_log2);
+    let next = 1u32 << (32 - layout.rings.slots_log2);
 
     let retry = e.here();
-    e.op(Instruction::with2(Code::Mov_r64_rm64, a, gs(layout.head)));
-    e.op(Instruction::with2(Code::Cmp_r64_rm64, a, gs(layout.limit)));
+    let (head, limit) = (e.word(layout.rings.head), e.word(layout.rings.limit));
+    e.op(Instruction::with2(Code::Mov_r64_rm64, a, head));
+    e.op(Instruction::with2(Code::Cmp_r64_rm64, a, limit));
     let full = e.branch_forward(Code::Je_rel32_64);
     read_tsc(e);
     e.op(Instruction::with2(Code::Mov_r64_rm64, RAX, a));
     e.op(Instruction::with2(Code::Add_rm64_imm32, a, next));
     // Local: another CPU never writes this CPU's head, so no lock prefix.
-    e.op(Instruction::with2(
-        Code::Cmpxchg_rm64_r64,
-        gs(layout.head),
-        a,
-    ));
+    e.op(Instruction::with2(Code::Cmpxchg_rm64_r64, head, a));
     e.branch_back(Code::Jne_rel8_64, retry);
 
     // The lower half of a head is slot, two zeroes, CPU: rotated by slot and zeroes it is CPU, slot,
@@ -144,12 +145,12 @@ pub(super) fn sample(
     e.op(Instruction::with2(
         Code::Rol_rm32_imm8,
         a32,
-        layout.slots_log2 + SLOT_LOG2 - 3,
+        layout.rings.slots_log2 + SLOT_LOG2 - 3,
     ));
     e.op(Instruction::with2(
         Code::Mov_r64_imm64,
         b,
-        layout.ring_base.0,
+        layout.rings.base.0,
     ));
     let part = |displacement| indexed(b, a, 8, displacement);
 
@@ -184,7 +185,7 @@ pub(super) fn sample(
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_MARK), RAX));
     Lost::Sample {
         from: full,
-        counter: layout.lost_full,
+        counter: layout.rings.lost_full,
     }
 }
 
@@ -193,7 +194,8 @@ pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
     match lost {
         Lost::Sample { from, counter } => {
             e.land(from);
-            e.op(Instruction::with1(Code::Inc_rm64, gs(counter)));
+            let word = e.word(counter);
+            e.op(Instruction::with1(Code::Inc_rm64, word));
         }
         Lost::Room {
             from,
@@ -207,11 +209,11 @@ pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
             e.op(Instruction::with2(Code::Test_rm64_r64, value, value));
             e.op(Instruction::with1(Code::Setne_rm8, low_byte(through)));
             let word = if counter.near().is_some() {
-                gs(counter)
+                e.word(counter)
             } else {
                 let rax = Register::RAX;
                 e.op(Instruction::with2(Code::Mov_r64_imm64, rax, counter.0));
-                MemoryOperand::new(rax, Register::None, 1, 0, 0, false, Register::GS)
+                e.word_by(rax)
             };
             e.op(Instruction::with2(Code::Add_rm64_r64, word, through));
         }
@@ -227,7 +229,7 @@ pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
 }
 
 /// Counts a failed load and yields 0.
-pub(super) fn count_failed(e: &mut Emitter, counter: Gs, into: Register) {
+pub(super) fn count_failed(e: &mut Emitter, counter: SegmentOffset, into: Register) {
     count(e, counter, into);
     let short = into.full_register32();
     e.op(Instruction::with2(Code::Mov_r32_imm32, short, 0));

@@ -14,8 +14,8 @@
 //! span: a continuation whose code has been copied jumps there, so a patch may contain a loop of the original. The
 //! end of a copy is an `Exit`: to the text, to another copy of the patch, or to a continuation that follows.
 //!
-//! Besides saved registers on the stack (pushes and pops balance, the kernel has no red zone), generated code
-//! accesses `gs:` words of the layout, the slot of the ring that it has just reserved, and entries of the table of
+//! Besides saved registers on the stack (pushes and pops balance, and step over the red zone if the target has one),
+//! generated code accesses words of the segment, the slot of the ring that it has just reserved, and entries of the table of
 //! storage. It takes no lock, and calls only native instruments. The instruments' only loop is the retry of a
 //! reservation, which fails only if an interrupt or a migration came between: the interrupting writer made
 //! progress (lock-free).
@@ -42,7 +42,7 @@ pub(crate) use registers::given;
 pub use assemble::{Assembler, Hooks, Originals};
 pub use compile::{Home, Homes, Probed};
 pub(crate) use compile::{is_stacked, may_fault};
-pub use entry::{TIMER_BUSY, TIMER_BYTES, TIMER_FACTOR};
+pub use entry::{TIMER_BYTES, TIMER_FACTOR};
 pub use pieces::{Packed, Pieces};
 
 /// One instrument at one hook, as the code generator needs it.

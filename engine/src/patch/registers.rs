@@ -39,6 +39,8 @@ pub(super) struct Registers {
     pub(super) flags: bool,
     /// Bytes that are pushed before all saves.
     entered: u32,
+    /// Bytes below the stack pointer to step over before all pushes: the red zone, if there are any pushes.
+    pub(super) red_zone: u8,
 }
 
 impl Registers {
@@ -81,21 +83,25 @@ impl Registers {
             .collect();
         used.extend(&work);
         let calls = |hooked: &Hooked<'_>| matches!(hooked.program, HookProgram::Native(_));
-        if hooked.iter().any(calls) {
+        let calls = hooked.iter().any(calls);
+        if calls {
             let changed = CALLER_SAVED.into_iter();
             let further: Vec<Register> = changed.filter(|one| !used.contains(one)).collect();
             used.extend(further);
         }
         // A sampled register is saved even if it is dead: the next instrument may sample it.
         let kept = live.registers.union(read);
-        let saved = used
+        let saved: Vec<Register> = used
             .into_iter()
             .filter(|&register| kept.contains(register))
             .collect();
+        let flags = live.flags && !hooked.is_empty();
+        let pushes = flags || calls || !saved.is_empty();
         Self {
             work,
+            red_zone: if pushes { layout.abi.red_zone } else { 0 },
             saved,
-            flags: live.flags && !hooked.is_empty(),
+            flags,
             entered,
         }
     }
@@ -105,9 +111,9 @@ impl Registers {
         self.work.get(number).copied().unwrap_or(Register::None)
     }
 
-    /// Returns the bytes pushed after all saves, from the stack pointer of the code at the hook.
+    /// Returns the bytes from the stack pointer after all saves to that of the code at the hook.
     pub(super) fn pushed(&self) -> i64 {
-        let saved = (self.saved.len() + usize::from(self.flags)) * 8;
+        let saved = (self.saved.len() + usize::from(self.flags)) * 8 + usize::from(self.red_zone);
         i64::from(self.entered) + i64::try_from(saved).unwrap_or(0)
     }
 

@@ -5,7 +5,7 @@ use gilk_instruments::Program;
 use super::error::{internal, refused};
 use super::functions::Functions;
 use super::model::{PATCH_ALIGN, PlannedInstrument};
-use crate::layout::RuntimeLayout;
+use crate::layout::{Abi, RuntimeLayout};
 use crate::native::{NativeCode, load};
 use crate::patch::{Called, HookProgram};
 use crate::session::Session;
@@ -41,6 +41,14 @@ impl Natives {
                 continue;
             }
             let address = layout.arena.start.add(natives.length);
+            if layout.abi != Abi::KERNEL {
+                let why = format!(
+                    "{} is compiled for the kernel's conventions, and the target has others",
+                    native.file
+                );
+                let refusal = Refusal::new(Rule::NativeUnsafe, address, why);
+                return Err(refused(session, one.placement, refusal));
+            }
             let code = load(native, image, address, &touched).map_err(|why| {
                 let refusal = Refusal::new(
                     Rule::NativeUnsafe,

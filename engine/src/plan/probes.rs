@@ -13,9 +13,6 @@ use crate::patch::{Home, Homes, Probed, may_fault};
 use crate::session::{Placement, Session};
 use crate::{Error, Image, Refusal, Result, Rule};
 
-/// Variables that a thread can have: their numbers fit into the low bits of a task's address.
-const THREAD_VARIABLES: u8 = 64;
-
 /// Allocator of per-CPU words and of numbers, each given once.
 pub(super) struct Words<'l> {
     layout: &'l RuntimeLayout,
@@ -125,24 +122,28 @@ impl<'l> Words<'l> {
                 Home::Shared(slot)
             }
             Scope::Thread => {
-                let number = self.threads;
-                if number >= THREAD_VARIABLES {
+                let (number, available) = (self.threads, self.layout.owner.thread_variables());
+                if number >= available {
                     return Err(Error::Full {
                         what: "variables of a thread",
-                        needed: u64::from(THREAD_VARIABLES) + 1,
-                        available: u64::from(THREAD_VARIABLES),
+                        needed: u64::from(available) + 1,
+                        available: available.into(),
                     });
                 }
                 self.threads += 1;
                 Home::Thread(number)
             }
             Scope::Call => {
-                self.calls = self.calls.checked_add(1).ok_or(Error::Full {
-                    what: "variables of a call",
-                    needed: 1 << 16,
-                    available: (1 << 16) - 1,
-                })?;
-                Home::Call(self.calls)
+                let (number, bound) = (self.calls + 1, self.layout.owner.call_numbers());
+                if number >= bound {
+                    return Err(Error::Full {
+                        what: "variables of a call",
+                        needed: number.into(),
+                        available: (bound - 1).into(),
+                    });
+                }
+                self.calls = number;
+                Home::Call(number)
             }
         })
     }

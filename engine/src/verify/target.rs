@@ -4,7 +4,7 @@ use super::patch::native;
 use super::reason::Reason;
 use super::text::site;
 use super::violation::Violation;
-use crate::layout::RuntimeLayout;
+use crate::layout::{Owner, RingOwner, RuntimeLayout};
 use crate::placement::SPLICE_BYTES;
 use crate::plan::Plan;
 use crate::{Addr, Image, Span};
@@ -25,11 +25,35 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
     }
     let layout = &plan.layout;
     // The lower half of a head has the slot, two zero bits, and the CPU.
-    if !(2..=24).contains(&layout.slots_log2) || layout.stride_log2 != layout.slots_log2 + 5 {
+    if !(2..=24).contains(&layout.rings.slots_log2)
+        || layout.rings.stride_log2 != layout.rings.slots_log2 + 5
+    {
         wrong(Reason::RingSize {
-            slots_log2: layout.slots_log2,
-            stride_log2: layout.stride_log2,
+            slots_log2: layout.rings.slots_log2,
+            stride_log2: layout.rings.stride_log2,
         });
+    }
+    if let Some(why) = match layout.rings.per {
+        RingOwner::Cpu => None,
+        RingOwner::Thread => Some("its rings belong to threads"),
+        RingOwner::Rseq => Some("its rings are reached by restartable sequences"),
+    } {
+        wrong(Reason::RingOwner { why });
+    }
+    let Owner {
+        free_bits,
+        busy_bit,
+        ..
+    } = layout.owner;
+    if free_bits > 7 || !(48..64).contains(&busy_bit) {
+        wrong(Reason::KeyBits {
+            free_bits,
+            busy_bit,
+        });
+    }
+    let red_zone = layout.abi.red_zone;
+    if !red_zone.is_multiple_of(8) || red_zone > 128 {
+        wrong(Reason::RedZoneSize { bytes: red_zone });
     }
     if !(1..=31).contains(&layout.timers_log2) {
         wrong(Reason::TableSize {
@@ -48,7 +72,12 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
 
 /// Checks that no per-CPU word has two uses.
 fn per_cpu(layout: &RuntimeLayout, wrong: &mut impl FnMut(Reason)) {
-    let words = [layout.head, layout.limit, layout.lost_full, layout.current];
+    let words = [
+        layout.rings.head,
+        layout.rings.limit,
+        layout.rings.lost_full,
+        layout.owner.word,
+    ];
     let banks = layout
         .counters
         .iter()

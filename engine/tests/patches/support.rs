@@ -1,6 +1,8 @@
 //! A CPU's words, ring and timers in the memory of a [`Machine`], and patches put there.
 
-use gilk_engine::layout::{CounterBank, CounterSlot, Events, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{
+    CounterBank, CounterSlot, Inputs, Owner, RingOwner, Rings, RuntimeLayout, SegmentOffset,
+};
 use gilk_engine::liveness::Live;
 use gilk_engine::patch::{Assembler, Code, HookProgram, Hooked, Hooks, PieceKind};
 use gilk_engine::placement::{Site, Splice};
@@ -27,31 +29,36 @@ pub(crate) const COUNTERS: u64 = 0x200;
 pub(crate) const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
 pub(crate) fn layout(machine: &Machine, far: u64) -> RuntimeLayout {
+    let arena = Addr(machine.address(PATCH));
     RuntimeLayout {
-        arena: Span::new(Addr(machine.address(PATCH)), 0x1_0000),
+        arena: Span::new(arena, 0x1_0000),
         unwinds: true,
         faults: 1 << 16,
-        ring_base: Addr(machine.address(TABLES)),
-        stride_log2: STRIDE_LOG2,
-        slots_log2: SLOTS_LOG2,
-        head: Gs(HEAD),
-        limit: Gs(LIMIT),
-        lost_full: Gs(LOST_FULL),
-        current: Gs(CURRENT),
+        rings: Rings {
+            per: RingOwner::Cpu,
+            base: Addr(machine.address(TABLES)),
+            stride_log2: STRIDE_LOG2,
+            slots_log2: SLOTS_LOG2,
+            head: SegmentOffset(HEAD),
+            limit: SegmentOffset(LIMIT),
+            lost_full: SegmentOffset(LOST_FULL),
+        },
+        owner: Owner::kernel(SegmentOffset(CURRENT)),
+        inputs: Inputs::supposed(SegmentOffset(CURRENT)),
         counters: vec![
             CounterBank {
-                base: Gs(COUNTERS),
+                base: SegmentOffset(COUNTERS),
                 slots: 5,
             },
             CounterBank {
-                base: Gs(far.wrapping_sub(machine.address(GS))),
+                base: SegmentOffset(far.wrapping_sub(machine.address(GS))),
                 slots: 4,
             },
         ],
         timers: Addr(machine.address(TIMER_TABLE)),
         timers_log2: TIMERS_LOG2,
-        surroundings: Surroundings::supposed(2),
-        events: Events::default(),
+        shared: RuntimeLayout::supposed_shared(2),
+        ..RuntimeLayout::supposed(arena)
     }
 }
 

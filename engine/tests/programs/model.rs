@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use gilk_engine::layout::{
-    CounterBank, CounterSlot, EventCounter, Events, Gs, RuntimeLayout, Surroundings,
+    CounterBank, CounterSlot, EventCounter, Events, Inputs, KernelInputs, RuntimeLayout,
+    SegmentOffset,
 };
 use gilk_engine::patch::{Home, Homes, Probed, TIMER_BYTES, TIMER_FACTOR};
 use gilk_engine::{Addr, InstrumentId};
@@ -68,17 +69,18 @@ pub(crate) fn layout(machine: &mut Machine, seed: u64) -> RuntimeLayout {
     machine.set_word(GS + CPU_WORD, random.next() << 32 | CPU);
     RuntimeLayout {
         counters: vec![CounterBank {
-            base: Gs(COUNTERS),
+            base: SegmentOffset(COUNTERS),
             slots: WORDS,
         }],
-        surroundings: Surroundings {
-            cpu: Gs(CPU_WORD),
+        shared: vec![Addr(machine.address(GS + COUNTERS))],
+        inputs: Inputs::kernel(KernelInputs {
+            current: SegmentOffset(CURRENT),
+            cpu: SegmentOffset(CPU_WORD),
             thread: THREAD,
             process: PROCESS,
             comm: COMM,
-            tsc_khz: 2_500_000,
-            shared: vec![Addr(machine.address(GS + COUNTERS))],
-        },
+        }),
+        tsc_khz: 2_500_000,
         // No processor has such a counter, and a process may read none.
         events: Events {
             counters: [

@@ -3,6 +3,7 @@
 
 use gilk_engine::code::{Decided, Decision, Transfer};
 use gilk_engine::isa::relocate::emulate;
+use gilk_engine::layout::Abi;
 use gilk_engine::{Addr, Rule, Span};
 use proptest::prelude::*;
 
@@ -37,7 +38,7 @@ fn both(
     written: &[u8],
     state: &State,
 ) -> [(State, Vec<u8>); 2] {
-    let moved = emulate(site, Addr(machine.address(PATCH))).unwrap();
+    let moved = emulate(site, Addr(machine.address(PATCH)), &Abi::KERNEL).unwrap();
     machine.write(ORIGINAL, written);
     machine.write_exit_jump(ORIGINAL + site.span.len(), 0);
     machine.write(PATCH, &moved.bytes);
@@ -182,7 +183,7 @@ fn a_key_or_trampoline_out_of_reach_is_refused() {
         call(Transfer::Jump),
         call(Transfer::Conditional(4)),
     ] {
-        let refusal = emulate(&Decided { span, by }, here.add(0x100)).unwrap_err();
+        let refusal = emulate(&Decided { span, by }, here.add(0x100), &Abi::KERNEL).unwrap_err();
         assert_eq!((refusal.rule, refusal.at), (Rule::OutOfReach, here));
     }
 }

@@ -64,6 +64,19 @@ pub(crate) fn set_gs(base: u64) {
     assert_eq!(set, 0);
 }
 
+/// Returns where thread-local words of this thread are.
+fn fs() -> u64 {
+    let mut base = 0u64;
+    #[allow(unsafe_code, reason = "reads the base of thread-local words")]
+    // SAFETY: the kernel writes eight bytes to the address of a local variable.
+    let read = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_FS, &raw mut base) };
+    assert_eq!(read, 0);
+    base
+}
+
+const ARCH_SET_FS: u64 = 0x1002;
+const ARCH_GET_FS: u64 = 0x1003;
+
 /// Machine state before or after a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
@@ -80,6 +93,9 @@ pub(crate) struct State {
 /// A mapping with code, data and stack.
 pub(crate) struct Machine {
     base: u64,
+    /// True if the words at [`GS`] are reached by fs, and gs has no base. No signal may be handled meanwhile:
+    /// a handler written in Rust has no thread-local data then.
+    pub(crate) by_fs: bool,
 }
 
 impl Machine {
@@ -108,6 +124,7 @@ impl Machine {
         );
         let mut machine = Self {
             base: memory as u64,
+            by_fs: false,
         };
         machine.write_stubs();
         machine
@@ -170,12 +187,16 @@ impl Machine {
         self.set_word(STATE + 128, state.flags & STATUS | 0x202);
         let entry = self.base + entry;
         self.set_word(STATE + 144, entry);
+        let words = self.base + GS;
+        self.set_word(STATE + 160, u64::from(self.by_fs));
+        self.set_word(STATE + 168, words);
+        self.set_word(STATE + 176, fs());
         #[allow(unsafe_code, reason = "runs the code under test")]
         // SAFETY: the stub at offset 0 follows the C calling convention: it saves what the code under
         // test may change and comes back by an exit with all of it restored. What the code itself may do
         // is the test's affair: it runs only instructions chosen for staying inside the mapping.
         unsafe {
-            set_gs(self.base + GS);
+            set_gs(if self.by_fs { 0 } else { words });
             let enter: extern "C" fn() = std::mem::transmute(self.base as *const ());
             enter();
         }
@@ -210,6 +231,20 @@ impl Machine {
         }
     }
 
+    /// Sets the base of fs to a word of the state, if code runs by fs; changes registers and flags.
+    fn switch_fs(&self, a: &mut CodeAssembler, word: u64) {
+        let at = |offset: u64| qword_ptr(self.base + STATE + offset);
+        let mut kept = a.create_label();
+        a.cmp(at(160), 0).unwrap();
+        a.je(kept).unwrap();
+        a.mov(eax, libc::SYS_arch_prctl as i32).unwrap();
+        a.mov(edi, ARCH_SET_FS as i32).unwrap();
+        a.mov(rsi, at(word)).unwrap();
+        a.syscall().unwrap();
+        a.set_label(&mut kept).unwrap();
+        a.nop().unwrap();
+    }
+
     fn write_stubs(&mut self) {
         let base = self.base;
         let at = |offset: u64| qword_ptr(base + STATE + offset);
@@ -222,6 +257,7 @@ impl Machine {
             enter.push(register).unwrap();
         }
         enter.mov(at(152), rsp).unwrap();
+        self.switch_fs(&mut enter, 168);
         self.move_vectors(&mut enter, false);
         enter.push(at(128)).unwrap();
         enter.popfq().unwrap();
@@ -251,6 +287,7 @@ impl Machine {
         leave.pushfq().unwrap();
         leave.pop(at(128)).unwrap();
         leave.cld().unwrap();
+        self.switch_fs(&mut leave, 176);
         for register in kept.into_iter().rev() {
             leave.pop(register).unwrap();
         }

@@ -2,6 +2,7 @@
 
 use gilk_engine::Addr;
 use gilk_engine::isa::relocate::relocate;
+use gilk_engine::layout::Abi;
 use iced_x86::code_asm::{CodeAssembler, qword_ptr, registers::*};
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 use proptest::prelude::*;
@@ -151,7 +152,7 @@ proptest! {
         let case = Case { top: machine.exit(3), code, state };
         prop_assert_eq!(agree(&mut machine, &case, seed), Ok(()));
         // Moved back, it is as long as near branches, and nops before a return, make it, and no longer.
-        let there = relocate(&case.code, Addr(machine.address(ORIGINAL)), Addr(machine.address(PATCH))).unwrap();
+        let there = relocate(&case.code, Addr(machine.address(ORIGINAL)), Addr(machine.address(PATCH)), &Abi::KERNEL).unwrap();
         prop_assert!(there.bytes.len() <= case.code.len() + 12 + 32);
     }
 }

@@ -30,7 +30,7 @@ impl App {
                 let machine = self.state.machines.of(number);
                 let given = machine.and_then(|machine| machine.place.name.clone());
                 info.host = self.name_for(number, &given.unwrap_or(info.host));
-                self.set_machine_target(number, TargetState::Ready(info));
+                self.set_machine_target(number, TargetState::Ready(Box::new(info)));
             }
             TargetNews::Failed(error) => {
                 let words = error.to_string();

@@ -40,12 +40,12 @@ impl App {
     fn parts(&self, plan: &Arc<VerifiedPlan>) -> Vec<Participant> {
         let mut parts = Vec::new();
         if let (TargetState::Ready(info), Some(target)) = (&self.state.target, &self.target) {
-            parts.push((target.number, info.clone(), Arc::clone(plan)));
+            parts.push((target.number, TargetInfo::clone(info), Arc::clone(plan)));
         }
         for machine in &self.state.machines.others {
             if let (TargetState::Ready(info), Some(Ok(plan))) = (&machine.target, &machine.outcome)
             {
-                parts.push((machine.number, info.clone(), Arc::clone(plan)));
+                parts.push((machine.number, TargetInfo::clone(info), Arc::clone(plan)));
             }
         }
         parts

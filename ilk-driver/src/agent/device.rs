@@ -6,7 +6,10 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
-use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{
+    Abi, CounterBank, Events, Guard, Inputs, KernelInputs, Owner, RingOwner, Rings, RuntimeLayout,
+    SegmentOffset,
+};
 use gilk_engine::{Addr, Span};
 
 use super::mapping::Mapping;
@@ -157,33 +160,40 @@ impl Device {
     pub(super) fn layout(&self, events: Events) -> RuntimeLayout {
         let info = &self.info;
         let banks = self.banks.iter();
+        let current = SegmentOffset(info.gs_current);
         RuntimeLayout {
             arena: Span::new(Addr(info.arena), info.arena_size),
             unwinds: info.unwinds != 0,
             faults: info.faults,
-            ring_base: Addr(info.ring_base),
-            stride_log2: info.stride_log2,
-            slots_log2: info.slots_log2,
-            head: Gs(info.gs_head),
-            limit: Gs(info.gs_limit),
-            lost_full: Gs(info.gs_lost_full),
-            current: Gs(info.gs_current),
+            abi: Abi::KERNEL,
+            rings: Rings {
+                per: RingOwner::Cpu,
+                base: Addr(info.ring_base),
+                stride_log2: info.stride_log2,
+                slots_log2: info.slots_log2,
+                head: SegmentOffset(info.gs_head),
+                limit: SegmentOffset(info.gs_limit),
+                lost_full: SegmentOffset(info.gs_lost_full),
+            },
             counters: banks
                 .map(|&(base, slots)| CounterBank {
-                    base: Gs(base),
+                    base: SegmentOffset(base),
                     slots,
                 })
                 .collect(),
             timers: Addr(info.timers),
             timers_log2: info.timers_log2,
-            surroundings: Surroundings {
-                cpu: Gs(info.gs_cpu),
+            owner: Owner::kernel(current),
+            inputs: Inputs::kernel(KernelInputs {
+                current,
+                cpu: SegmentOffset(info.gs_cpu),
                 thread: info.task_pid,
                 process: info.task_tgid,
                 comm: info.task_comm,
-                tsc_khz: info.tsc_khz,
-                shared: self.shared.iter().copied().map(Addr).collect(),
-            },
+            }),
+            guard: Guard::KERNEL,
+            tsc_khz: info.tsc_khz,
+            shared: self.shared.iter().copied().map(Addr).collect(),
             events,
         }
     }

@@ -219,7 +219,7 @@ impl Message {
 }
 
 /// The description of a target.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// `uname -n`.
     pub host: String,

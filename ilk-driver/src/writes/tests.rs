@@ -12,7 +12,7 @@ use super::*;
 fn layout() -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(0x1000), 0x10_0000),
-        ..RuntimeLayout::default()
+        ..RuntimeLayout::supposed(Addr(0x1000))
     }
 }
 

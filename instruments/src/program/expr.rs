@@ -82,7 +82,9 @@ impl Width {
 }
 
 /// A general register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[expect(missing_docs, reason = "they are the processor's names")]
 pub enum Gpr {
     Rax,
@@ -143,7 +145,9 @@ impl Gpr {
 }
 
 /// The first or the second eight bytes of the name of a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[expect(missing_docs, reason = "the type says it")]
 pub enum Half {
     First,
@@ -151,7 +155,9 @@ pub enum Half {
 }
 
 /// A value of the machine at the hook. All are `u64`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub enum Input {
     /// An integer argument as the function was called with it. 0 to 5 are rdi, rsi, rdx, rcx, r8, r9;
     /// from 6 on they are on the stack, eight bytes each, above the return address.

@@ -10,6 +10,7 @@
 use super::Relocated;
 use crate::code::{Decided, Decision, Transfer};
 use crate::isa::encode::{INT3, rel32};
+use crate::layout::Abi;
 use crate::{Addr, Refusal, Rule};
 
 /// Emulates at `to` the kernel's instruction at the site, in whichever state that is.
@@ -19,8 +20,9 @@ use crate::{Addr, Refusal, Rule};
 /// that: check the flags there before this is used. A call pushes the original return address.
 ///
 /// # Errors
-/// [`Rule::OutOfReach`] if the key, the trampoline or the target cannot be reached from `to`.
-pub fn emulate(site: &Decided, to: Addr) -> Result<Relocated, Refusal> {
+/// [`Rule::OutOfReach`] if the key, the trampoline or the target cannot be reached from `to`;
+/// [`Rule::ShadowStack`] for a call that a shadow stack would refuse.
+pub fn emulate(site: &Decided, to: Addr, abi: &Abi) -> Result<Relocated, Refusal> {
     let at = site.span.start;
     let mut done = Relocated {
         bytes: Vec::new(),
@@ -50,7 +52,7 @@ pub fn emulate(site: &Decided, to: Addr) -> Result<Relocated, Refusal> {
             }
             Transfer::Call | Transfer::Jump => {
                 if transfer == Transfer::Call {
-                    super::push_return_address(&mut done, site.span.end, at)?;
+                    super::push_return_address(&mut done, site.span.end, at, abi)?;
                 }
                 near(&mut done, to, at, &[0xe9], trampoline, &[])?;
                 done.bytes.push(INT3);

@@ -11,9 +11,13 @@ mod emulate;
 mod faulting;
 mod movable;
 
-use iced_x86::{Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{
+    Code, ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,
+    Register,
+};
 
 use crate::isa::encode::{INT3, NOPS, rel32};
+use crate::layout::{Abi, ReturnPush, WordSegment};
 use crate::unwind::Row;
 use crate::{Addr, Refusal, Rule};
 
@@ -53,13 +57,14 @@ impl Relocated {
     }
 }
 
-/// Makes the instructions `code`, which stand at `from`, work at `to`.
+/// Makes the instructions `code`, which stand at `from`, work at `to`, by the conventions of `abi`.
 ///
 /// # Errors
 /// [`Rule::Undecodable`] if `code` is not whole instructions, [`Rule::OutOfReach`] if an operand
 /// or a target cannot be reached from `to`, and what [`movable()`] refuses. A call or an unconditional
-/// branch before the last instruction is [`Rule::Unrelocatable`].
-pub fn relocate(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal> {
+/// branch before the last instruction is [`Rule::Unrelocatable`], a call under a shadow stack
+/// [`Rule::ShadowStack`], and a change of the base of the target's words [`Rule::System`].
+pub fn relocate(code: &[u8], from: Addr, to: Addr, abi: &Abi) -> Result<Relocated, Refusal> {
     let mut decoder = Decoder::with_ip(64, code, from.0, DecoderOptions::NONE);
     let mut done = Relocated {
         bytes: Vec::with_capacity(code.len() + 16),
@@ -86,10 +91,15 @@ pub fn relocate(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal>
             ));
         }
         movable(&instruction)?;
+        keeps_segment(&instruction, abi)?;
         let original = code.get(position..decoder.position()).unwrap_or_default();
         let offsets = decoder.get_constant_offsets(&instruction);
         done.row(at, 0);
-        let mut writer = Writer { to, out: &mut done };
+        let mut writer = Writer {
+            to,
+            out: &mut done,
+            abi,
+        };
         writer.instruction(&instruction, original, &offsets)?;
     }
     Ok(done)
@@ -100,7 +110,7 @@ pub fn relocate(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal>
 ///
 /// # Errors
 /// [`Rule::Unrelocatable`] if `code` is no direct call, [`Rule::OutOfReach`] as [`relocate`].
-pub fn called(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal> {
+pub fn called(code: &[u8], from: Addr, to: Addr, abi: &Abi) -> Result<Relocated, Refusal> {
     let instruction = Decoder::with_ip(64, code, from.0, DecoderOptions::NONE).decode();
     if instruction.code() != Code::Call_rel32_64 || instruction.len() != code.len() {
         let why = "its splice is a call, and it is not one";
@@ -111,32 +121,76 @@ pub fn called(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal> {
         ..Relocated::default()
     };
     done.row(from, 8);
-    let mut writer = Writer { to, out: &mut done };
+    let mut writer = Writer {
+        to,
+        out: &mut done,
+        abi,
+    };
     let target = Addr(instruction.near_branch_target());
     writer.near(&[0xe9], from, target)?;
     writer.ends();
     Ok(done)
 }
 
-/// `push imm32` sign-extends: right for addresses in the top (or bottom) 2 GiB, where the kernel's
-/// text is.
-fn push_return_address(out: &mut Relocated, address: Addr, at: Addr) -> Result<(), Refusal> {
-    let Ok(immediate) = i32::try_from(address.0.cast_signed()) else {
+/// Pushes the return address of a call. `push imm32` sign-extends: right for addresses in the top (or bottom) 2 GiB,
+/// where the kernel's text is; of others it pushes the lower half, and the upper half is written after it.
+fn push_return_address(
+    out: &mut Relocated,
+    address: Addr,
+    at: Addr,
+    abi: &Abi,
+) -> Result<(), Refusal> {
+    if abi.shadow_stack {
+        return Err(Refusal::new(
+            Rule::ShadowStack,
+            at,
+            "a return to a pushed address faults under the target's shadow stack",
+        ));
+    }
+    let whole = i32::try_from(address.0.cast_signed()).is_ok();
+    if !whole && abi.return_push == ReturnPush::Whole {
         return Err(Refusal::new(
             Rule::OutOfReach,
             at,
             format!("its return address {address} cannot be pushed in one instruction"),
         ));
-    };
-    out.bytes.push(0x68);
-    out.bytes.extend_from_slice(&immediate.to_le_bytes());
+    }
+    let [b0, b1, b2, b3, upper @ ..] = address.0.to_le_bytes();
+    out.bytes.extend_from_slice(&[0x68, b0, b1, b2, b3]);
     out.executed += 1;
     out.row(at, 8);
+    if abi.return_push == ReturnPush::Halves {
+        // mov dword ptr [rsp+4], imm32
+        out.bytes.extend_from_slice(&[0xc7, 0x44, 0x24, 4]);
+        out.bytes.extend_from_slice(&upper);
+        out.executed += 1;
+    }
+    Ok(())
+}
+
+/// Refuses an instruction that may move the words of `fs` under the patch. Of `gs`, [`movable()`] refuses it for
+/// every target.
+fn keeps_segment(instruction: &Instruction, abi: &Abi) -> Result<(), Refusal> {
+    let to = (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Register)
+        .then(|| instruction.op0_register());
+    let moves = match instruction.mnemonic() {
+        Mnemonic::Wrfsbase => true,
+        Mnemonic::Mov | Mnemonic::Pop => to == Some(Register::FS),
+        _ => false,
+    };
+    if abi.segment == WordSegment::Fs && moves {
+        return Err(Refusal::new(
+            Rule::System,
+            Addr(instruction.ip()),
+            "it loads the segment that the target's words are reached by",
+        ));
+    }
     Ok(())
 }
 
 struct Writer<'a> {
     to: Addr,
+    abi: &'a Abi,
     out: &'a mut Relocated,
 }
 
@@ -173,7 +227,7 @@ impl Writer<'_> {
             }
             FlowControl::ConditionalBranch => self.short_only(original, at, target)?,
             FlowControl::Call => {
-                push_return_address(self.out, Addr(instruction.next_ip()), at)?;
+                push_return_address(self.out, Addr(instruction.next_ip()), at, self.abi)?;
                 self.near(&[0xe9], at, target)?;
                 self.out.executed += 1;
                 self.ends();

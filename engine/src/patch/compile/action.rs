@@ -10,8 +10,7 @@ use super::demand::is_sampled_as_it_is;
 use super::expression::Operand;
 use super::{Compiler, Home, leaf};
 use crate::isa::encode::{at, indexed};
-use crate::layout::{CounterSlot, Gs};
-use crate::patch::emit::gs;
+use crate::layout::{CounterSlot, SegmentOffset};
 use crate::patch::entry::{Kept, empty, find_entry, keep_entry, own_entry, place_of};
 use crate::patch::instrument::{Lost, SampleValue, sample};
 
@@ -42,10 +41,10 @@ impl<'c> Compiler<'c> {
         };
         let word = self.layout.counter(slot).unwrap_or_default();
         if word.near().is_some() {
-            return gs(word);
+            return self.e.word(word);
         }
         self.constant(through, word.0);
-        MemoryOperand::new(through, Register::None, 1, 0, 0, false, Register::GS)
+        self.e.word_by(through)
     }
 
     /// A word that all CPUs share.
@@ -131,7 +130,7 @@ impl<'c> Compiler<'c> {
     fn keep(&mut self, home: Home, kept: Kept) {
         let [value, key, entry] = [0, 1, 2].map(|number| self.work(number));
         self.find(home, [key, entry, Register::RDX]);
-        let from = keep_entry(self.e, kept, [value, key, entry]);
+        let from = keep_entry(self.e, self.layout, kept, [value, key, entry]);
         let (end, counter) = (self.e.here(), self.no_room());
         // The key has been used.
         let through = key;
@@ -149,13 +148,13 @@ impl<'c> Compiler<'c> {
     fn forget(&mut self, home: Home) {
         let [key, entry] = [1, 2].map(|number| self.work(number));
         self.find(home, [key, entry, Register::RDX]);
-        let others = own_entry(self.e, [key, entry]);
+        let others = own_entry(self.e, self.layout, [key, entry]);
         empty(self.e, entry);
         self.e.land(others);
     }
 
     /// Returns the counter of values that were not stored because their entry was taken.
-    fn no_room(&self) -> Gs {
+    fn no_room(&self) -> SegmentOffset {
         let word = self.probed.homes.no_room;
         let word = word.and_then(|slot| self.layout.counter(slot));
         word.unwrap_or_default()
@@ -350,12 +349,12 @@ impl<'c> Compiler<'c> {
                 base.into(),
                 4,
                 false,
-                Register::GS,
+                self.e.segment(),
             ),
             Err(_) => {
                 self.constant(through, base);
                 MemoryOperand {
-                    segment_prefix: Register::GS,
+                    segment_prefix: self.e.segment(),
                     ..indexed(through, place, 8, 0)
                 }
             }

@@ -1,7 +1,7 @@
 //! Values: each into a register of its own, from left to right.
 
 use gilk_instruments::program::{
-    BinaryOp, Event, Expr, ExprKind, Gpr, Half, Input, UnaryOp, VariableId, Width,
+    BinaryOp, Event, Expr, ExprKind, Gpr, Input, UnaryOp, VariableId, Width,
 };
 use iced_x86::{Code, Instruction, Register};
 
@@ -9,8 +9,7 @@ use super::demand::is_truth;
 use super::{Compiler, Home, Leaf, leaf, ops};
 use crate::isa::abi::{input_register, low_byte, low_word};
 use crate::isa::encode::at;
-use crate::layout::{Gs, READABLE_BELOW};
-use crate::patch::emit::gs;
+use crate::layout::{Guard, InputLocation, SegmentOffset};
 use crate::patch::instrument::{Failing, Lost, count_failed, read_tsc, whole};
 
 /// The second operand of an instruction.
@@ -55,16 +54,8 @@ impl Compiler<'_> {
             self.copy(to, from);
             return;
         }
-        let surroundings = &self.layout.surroundings;
-        let (thread, process, comm) =
-            (surroundings.thread, surroundings.process, surroundings.comm);
         match leaf {
-            Leaf::Cpu => {
-                let cpu = gs(surroundings.cpu);
-                let short = to.full_register32();
-                self.e
-                    .op(Instruction::with2(Code::Mov_r32_rm32, short, cpu));
-            }
+            Leaf::Of(input) => self.of_target(input, to),
             Leaf::Clock => {
                 read_tsc(self.e);
                 self.copy(to, Register::RDX);
@@ -77,10 +68,6 @@ impl Compiler<'_> {
                 self.guarded(Width::B8, into, true);
             }
             Leaf::Event(event) => self.event(event, to),
-            Leaf::Thread => self.of_task(Code::Mov_r32_rm32, to, thread),
-            Leaf::Process => self.of_task(Code::Mov_r32_rm32, to, process),
-            Leaf::Comm(Half::First) => self.of_task(Code::Mov_r64_rm64, to, comm),
-            Leaf::Comm(Half::Second) => self.of_task(Code::Mov_r64_rm64, to, comm + 8),
         }
     }
 
@@ -90,16 +77,24 @@ impl Compiler<'_> {
         self.e.op(Instruction::with2(Code::Lea_r64_m, to, place));
     }
 
-    fn of_task(&mut self, code: Code, to: Register, offset: u32) {
-        let current = gs(self.layout.current);
-        self.e
-            .op(Instruction::with2(Code::Mov_r64_rm64, to, current));
-        let part = if code == Code::Mov_r32_rm32 {
-            to.full_register32()
-        } else {
-            to
+    /// A word of the target, where its layout says that it is.
+    fn of_target(&mut self, input: Input, to: Register) {
+        let (code, part) = match input {
+            Input::Cpu | Input::Tid | Input::Pid => (Code::Mov_r32_rm32, to.full_register32()),
+            _ => (Code::Mov_r64_rm64, to),
         };
-        let place = at(to, i64::from(offset));
+        let place = match self.layout.inputs.get(input) {
+            Some(InputLocation::Segment(word)) => self.e.word(word),
+            Some(InputLocation::Owner(offset)) => {
+                let owner = self.e.word(self.layout.owner.word);
+                self.e.op(Instruction::with2(Code::Mov_r64_rm64, to, owner));
+                at(to, i64::from(offset))
+            }
+            None => {
+                debug_assert!(false, "internal error: {input:?} is nowhere in the target");
+                return;
+            }
+        };
         self.e.op(Instruction::with2(code, part, place));
     }
 
@@ -186,13 +181,15 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reads memory, unless the address is a process's or the fault would be: see
-    /// [`READABLE_BELOW`]. What cannot be read is 0, and counted.
+    /// Reads memory, unless the [`Guard`] forbids it. What cannot be read is 0, and counted.
     fn load(&mut self, address: &Expr, width: Width, into: usize) {
-        let limit = READABLE_BELOW.0.cast_signed();
-        let known = match address.kind {
-            ExprKind::Constant(bits) => Some(bits.cast_signed() < limit),
-            _ => None,
+        let known = match (self.layout.guard, &address.kind) {
+            (Guard::Missing, _) => Some(false),
+            (Guard::Everywhere, _) => Some(true),
+            (Guard::Below(bound), ExprKind::Constant(bits)) => {
+                Some(bits.cast_signed() < bound.0.cast_signed())
+            }
+            (Guard::Below(_), _) => None,
         };
         if known == Some(false) {
             let to = self.work(into);
@@ -204,7 +201,7 @@ impl Compiler<'_> {
     }
 
     /// The word that reads are counted in that fail.
-    fn failures(&self) -> Gs {
+    fn failures(&self) -> SegmentOffset {
         let word = self.probed.homes.failed;
         let word = word.and_then(|slot| self.layout.counter(slot));
         word.unwrap_or_default()
@@ -213,11 +210,15 @@ impl Compiler<'_> {
     /// Loads from the address in a register into the register, after a test of the address if it must be `tested`.
     fn guarded(&mut self, width: Width, into: usize, tested: bool) {
         let (to, counter) = (self.work(into), self.failures());
-        let from = tested.then(|| {
-            let limit = i32::try_from(READABLE_BELOW.0.cast_signed()).unwrap_or(i32::MIN);
-            self.number(Code::Cmp_rm64_imm32, to, limit);
-            self.e.branch_forward(Code::Jge_rel32_64)
-        });
+        let from = match self.layout.guard {
+            Guard::Below(bound) if tested => {
+                // The layout is checked: the bound is a sign-extended number. No address is below this one.
+                let bound = i32::try_from(bound.0.cast_signed()).unwrap_or(i32::MIN);
+                self.number(Code::Cmp_rm64_imm32, to, bound);
+                Some(self.e.branch_forward(Code::Jge_rel32_64))
+            }
+            _ => None,
+        };
         let (code, part) = match width {
             Width::B1 => (Code::Movzx_r32_rm8, to.full_register32()),
             Width::B2 => (Code::Movzx_r32_rm16, to.full_register32()),
@@ -281,11 +282,7 @@ impl Compiler<'_> {
                 }
                 None => self.copy(to, register),
             },
-            (Input::Task, ..) => {
-                let current = gs(self.layout.current);
-                self.e
-                    .op(Instruction::with2(Code::Mov_r64_rm64, to, current));
-            }
+            (Input::Task, ..) => self.of_target(input, to),
             (Input::Register(Gpr::Rsp), ..) => self.stack_pointer(to, 0),
             (Input::Block, ..) => self.constant(to, self.hooked.id.block.into()),
             (Input::Identifier, ..) => self.constant(to, self.hooked.id.pack()),

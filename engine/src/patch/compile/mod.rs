@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use gilk_instruments::program::{
     Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Checked, Event, Expr,
-    ExprKind, Half, Input, Probe, Scope, VariableId, Width,
+    ExprKind, Input, Probe, Scope, VariableId, Width,
 };
 use iced_x86::Register;
 
@@ -28,7 +28,7 @@ use super::emit::Emitter;
 use super::instrument::Lost;
 use super::registers::Registers;
 use crate::isa::abi::{argument, input_register};
-use crate::layout::{CounterSlot, RuntimeLayout};
+use crate::layout::{CounterSlot, Guard, RuntimeLayout};
 use crate::liveness::RegisterSet;
 use crate::{Addr, Rule};
 
@@ -119,6 +119,13 @@ impl Probed {
     #[must_use]
     pub fn refusal(&self, layout: &RuntimeLayout) -> Option<(Rule, String)> {
         let probe = self.probe()?;
+        if let Some(why) = layout.rings.per.unserved() {
+            return Some((Rule::RingOwner, why.to_owned()));
+        }
+        if layout.guard == Guard::Missing && probe.expressions().any(|expr| expr.any(&mut loads)) {
+            let why = "it reads memory, and the target does not state which addresses may be read";
+            return Some((Rule::Unguarded, why.to_owned()));
+        }
         let may_fault = layout.faults == 0 && may_fault(probe);
         let no_room = || {
             let why = "it reads kernel memory or a counter, and this target takes no code that may fault there: load ilk.ko without arena_mib";
@@ -132,7 +139,15 @@ impl Probed {
             });
             refused.next()
         };
-        let why = no_counter().or_else(no_room).or_else(|| {
+        let nowhere = || {
+            let mut inputs = probe.expressions().flat_map(Expr::inputs);
+            let missing =
+                inputs.find(|&input| is_of_target(input) && layout.inputs.get(input).is_none());
+            missing.map(|input| {
+                format!("it reads {input:?}, and the target does not state where that is")
+            })
+        };
+        let why = no_counter().or_else(no_room).or_else(nowhere).or_else(|| {
             let deep = Demand::of_probe(self, None, layout).registers > Registers::MOST_WORK;
             deep.then(|| "its expressions need more registers than there are".to_owned())
         });
@@ -140,13 +155,26 @@ impl Probed {
     }
 }
 
-/// Returns whether a probe has loads that may fault: kernel memory, or an event counter.
-pub(crate) fn may_fault(probe: &Probe) -> bool {
-    let reads = |node: &Expr| match node.kind {
-        ExprKind::Input(Input::Event(_)) | ExprKind::Load { .. } => true,
+/// Returns whether a node reads memory at an address.
+fn loads(node: &Expr) -> bool {
+    match node.kind {
+        ExprKind::Load { .. } => true,
         ExprKind::Input(input) => is_stacked(input),
         _ => false,
-    };
+    }
+}
+
+/// Returns whether an input is a word of the target, with a location in the layout.
+const fn is_of_target(input: Input) -> bool {
+    matches!(
+        input,
+        Input::Task | Input::Tid | Input::Pid | Input::Comm(_) | Input::Cpu
+    )
+}
+
+/// Returns whether a probe has loads that may fault: kernel memory, or an event counter.
+pub(crate) fn may_fault(probe: &Probe) -> bool {
+    let reads = |node: &Expr| loads(node) || matches!(node.kind, ExprKind::Input(Input::Event(_)));
     let mut expressions = probe.expressions();
     expressions.any(|expr| expr.any(&mut |node| reads(node)))
 }
@@ -159,10 +187,8 @@ pub(crate) fn is_stacked(input: Input) -> bool {
 /// An operand that is read once in a predicate or action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaf<'e> {
-    Thread,
-    Process,
-    Comm(Half),
-    Cpu,
+    /// A word of the target other than the pointer to the task.
+    Of(Input),
     Clock,
     Variable(VariableId),
     /// Memory of the kernel's, without its sign.
@@ -178,10 +204,7 @@ fn leaf(expr: &Expr) -> Option<Leaf<'_>> {
         ExprKind::Variable(id) => Leaf::Variable(*id),
         ExprKind::Load { address, width, .. } => Leaf::Memory(Address(address), *width),
         ExprKind::Input(input) => match *input {
-            Input::Tid => Leaf::Thread,
-            Input::Pid => Leaf::Process,
-            Input::Comm(half) => Leaf::Comm(half),
-            Input::Cpu => Leaf::Cpu,
+            Input::Tid | Input::Pid | Input::Comm(_) | Input::Cpu => Leaf::Of(*input),
             Input::Tsc | Input::Nsecs => Leaf::Clock,
             Input::Argument(number) if is_stacked(*input) => Leaf::Stacked(number),
             Input::Event(event) => Leaf::Event(event),

@@ -5,7 +5,7 @@ use iced_x86::code_asm::registers::*;
 
 use super::layout;
 use crate::kernel::fixture::Fixture;
-use crate::layout::Gs;
+use crate::layout::SegmentOffset;
 use crate::plan::{Plan, PokeKind, plan};
 use crate::session::{Placement, Session};
 use crate::{Error, HookType, Image, Rule};
@@ -252,13 +252,13 @@ fn what_does_not_fit_says_how_much_there_is() {
     );
 
     let mut wrong = layout(0x1000);
-    wrong.head = Gs(1 << 40);
+    wrong.rings.head = SegmentOffset(1 << 40);
     let error = plan(&image, &many(1, "timestamp"), &library, &wrong)
         .unwrap_err()
         .to_string();
     assert!(error.contains("head"), "{error}");
     let mut wrong = layout(0x1000);
-    wrong.stride_log2 = 20;
+    wrong.rings.stride_log2 = 20;
     assert!(matches!(
         plan(&image, &many(1, "timestamp"), &library, &wrong),
         Err(Error::Layout { .. })

@@ -14,8 +14,8 @@ use crate::verify::symbolic::atom::{Atom, Key, SymValue};
 /// A write to a word of memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WordWrite {
-    /// True if the address is relative to gs.
-    pub(crate) gs: bool,
+    /// True if the address is an offset of the target's segment.
+    pub(crate) by_word: bool,
     pub(crate) address: SymValue,
     /// The value that is written, or added.
     pub(crate) value: SymValue,
@@ -201,7 +201,7 @@ impl<'a> HitRules<'a> {
         if progress.stage == HitStage::Full {
             let slot = place.probed.homes.no_room;
             let word = slot.and_then(|slot| self.word(slot, 0));
-            let right = write.gs
+            let right = write.by_word
                 && write.adds
                 && word.is_some()
                 && self.values.as_constant(write.address) == word
@@ -222,7 +222,7 @@ impl<'a> HitRules<'a> {
                     return Err(Reason::Undetermined);
                 }
                 if home.and_then(Key::of).is_some() {
-                    return if write.gs || write.adds {
+                    return if write.by_word || write.adds {
                         Err(Reason::OutsideTable)
                     } else {
                         self.keep(progress, write.address, write.value, state)
@@ -231,12 +231,14 @@ impl<'a> HitRules<'a> {
                 let right = match home {
                     Some(Home::Cpu(slot)) => {
                         let word = self.word(slot, 0);
-                        write.gs && word.is_some() && self.values.as_constant(write.address) == word
+                        write.by_word
+                            && word.is_some()
+                            && self.values.as_constant(write.address) == word
                     }
                     Some(Home::Shared(slot)) => {
                         let word = self.layout.shared(slot).map(|word| word.0);
                         let whole = write.locked || !adds;
-                        !write.gs
+                        !write.by_word
                             && whole
                             && word.is_some()
                             && self.values.as_constant(write.address) == word
@@ -259,7 +261,7 @@ impl<'a> HitRules<'a> {
         let Some((aggregate, first, value)) = self.aggregated(progress, state) else {
             return Err(Reason::NoAggregate);
         };
-        if !write.gs || !write.adds {
+        if !write.by_word || !write.adds {
             return Err(Reason::AggregateWrite);
         }
         let one = self.values.constant(1);

@@ -2,6 +2,7 @@
 //! memory.
 
 use crate::verify::reason::Reason;
+use gilk_instruments::program::Input;
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
 use super::action::{WordWrite, difference};
@@ -10,6 +11,7 @@ use super::location;
 use super::machine::InstrumentMachine;
 use super::operands::{is_wide, not_allowed};
 use super::state::{AbstractState, Compare, RAX, RDX};
+use crate::layout::InputLocation;
 use crate::patch::Home;
 use crate::verify::symbolic::atom::{Atom, Op, Source, SymValue};
 
@@ -19,7 +21,8 @@ impl InstrumentMachine<'_> {
     pub(crate) fn may_lock(&self, instruction: &Instruction) -> bool {
         let word = matches!(instruction.mnemonic(), Mnemonic::Add | Mnemonic::Inc);
         let entry = instruction.mnemonic() == Mnemonic::Cmpxchg;
-        (entry || word && self.program().is_some()) && instruction.memory_segment() != Register::GS
+        (entry || word && self.program().is_some())
+            && instruction.memory_segment() != self.layout.abi.segment.register()
     }
 
     /// Returns the address that `lea` computes from the stack pointer, relative to the one of the
@@ -32,8 +35,7 @@ impl InstrumentMachine<'_> {
         self.program()?;
         let plain = instruction.memory_base() == Register::RSP
             && instruction.memory_index() == Register::None;
-        let words = u64::try_from(state.stack.len()).ok()?;
-        let pushed = words.checked_mul(8)?.checked_add(self.entered)?;
+        let pushed = state.depth().checked_add(self.entered)?;
         let offset = instruction.memory_displacement64().wrapping_sub(pushed);
         let stack = self.values.atom(Atom::Stack);
         let offset = self.values.constant(offset);
@@ -242,15 +244,28 @@ impl InstrumentMachine<'_> {
         let size = instruction.memory_size().size();
         let address = location::address(&mut self.values, instruction, state)?;
         let layout = self.layout;
-        let around = &layout.surroundings;
         let homes = || probed.homes.variables.iter();
-        let source = match (instruction.memory_segment(), size) {
-            (Register::GS, 4) => {
-                let cpu = self.values.as_constant(address) == Some(around.cpu.0);
-                cpu.then_some(Source::Cpu)
-            }
-            (Register::GS, 8) => {
-                let word = self.values.as_constant(address);
+        let by_word = location::is_word(&layout.abi, instruction)?;
+        let word = self.values.as_constant(address);
+        let task = self.values.task(layout.owner);
+        let offset = self.values.sub(address, task);
+        let offset = self.values.as_constant(offset);
+        // A read of another size is of something else.
+        let of_input = layout.inputs.iter().find_map(|(input, location)| {
+            let right = match location {
+                InputLocation::Segment(at) => by_word && word == Some(at.0),
+                InputLocation::Owner(at) => !by_word && offset == Some(at.into()),
+            };
+            let bytes = match input {
+                Input::Tid | Input::Pid | Input::Cpu => 4,
+                Input::Comm(_) => 8,
+                _ => return None,
+            };
+            (right && size == bytes).then_some(Source::Input(input))
+        });
+        let source = match (by_word, size) {
+            _ if of_input.is_some() => of_input,
+            (true, 8) => {
                 if let Some(word) = word
                     && self.hit(one).largest(progress, state) == Some(word)
                 {
@@ -258,33 +273,17 @@ impl InstrumentMachine<'_> {
                     return self.read(atom, state, progress).map(Some);
                 }
                 let own = homes().any(|home| match home {
-                    Home::Cpu(slot) => layout.counter(*slot).map(|gs| gs.0) == word,
+                    Home::Cpu(slot) => layout.counter(*slot).map(|word| word.0) == word,
                     _ => false,
                 });
                 word.filter(|_| own).map(Source::Cpus)
             }
-            (Register::FS, _) => None,
-            (_, 4 | 8) => {
-                let task = self.values.task();
-                let offset = self.values.sub(address, task);
-                let offset = self.values.as_constant(offset);
-                let word = self.values.as_constant(address);
+            (false, 8) => {
                 let shared = homes().any(|home| match home {
                     Home::Shared(slot) => layout.shared(*slot).map(|at| at.0) == word,
                     _ => false,
                 });
-                match (size, offset) {
-                    (4, Some(offset)) if offset == u64::from(around.thread) => Some(Source::Thread),
-                    (4, Some(offset)) if offset == u64::from(around.process) => {
-                        Some(Source::Process)
-                    }
-                    (8, Some(offset)) if offset == u64::from(around.comm) => Some(Source::Comm(0)),
-                    (8, Some(offset)) if offset == u64::from(around.comm) + 8 => {
-                        Some(Source::Comm(8))
-                    }
-                    (8, _) if shared => word.map(Source::Shared),
-                    _ => None,
-                }
+                word.filter(|_| shared).map(Source::Shared)
             }
             _ => None,
         };
@@ -305,13 +304,12 @@ impl InstrumentMachine<'_> {
         value: SymValue,
         adds: bool,
     ) -> Result<WordWrite, Reason> {
-        let segment = instruction.memory_segment();
-        if instruction.memory_size().size() != 8 || segment == Register::FS {
+        if instruction.memory_size().size() != 8 {
             return Err(not_allowed(instruction));
         }
         let address = location::address(&mut self.values, instruction, state)?;
         Ok(WordWrite {
-            gs: segment == Register::GS,
+            by_word: location::is_word(&self.layout.abi, instruction)?,
             address,
             value,
             adds,
@@ -338,15 +336,15 @@ impl InstrumentMachine<'_> {
         };
         let write = self.word_written(instruction, state, amount, true)?;
         state.compare = Compare::Unknown;
-        let lost = self.layout.lost_full.0;
+        let lost = self.layout.rings.lost_full.0;
         let by_one = self.values.as_constant(amount) == Some(1);
         let word = self.values.as_constant(write.address);
-        if write.gs && by_one && word.is_some() && word == self.hit(one).failures() {
+        if write.by_word && by_one && word.is_some() && word == self.hit(one).failures() {
             self.failed(state, progress)?;
             return Ok(Some(progress));
         }
         let mut hit: HitRules<'_> = self.hit(one);
-        if write.gs
+        if write.by_word
             && hit.values.as_constant(write.address) == Some(lost)
             && hit.values.as_constant(amount) == Some(1)
         {

@@ -185,7 +185,7 @@ impl HitRules<'_> {
         let layout = self.layout;
         if progress.stage == HitStage::Nothing
             && self.samples(progress)
-            && word == layout.lost_full.0
+            && word == layout.rings.lost_full.0
         {
             let full = state.facts().any(|fact| matches!(fact, Fact::Full(_)));
             return if full {
@@ -326,7 +326,7 @@ impl HitRules<'_> {
 
     /// Returns the increment of a head from one sample to the next.
     fn one(&self) -> u64 {
-        1 << (32 - self.layout.slots_log2.min(31))
+        1 << (32 - self.layout.rings.slots_log2.min(31))
     }
 
     /// Returns `ring_base + (cpu << stride_log2) + slot * 32`. The slot is the bits of a head from
@@ -337,11 +337,11 @@ impl HitRules<'_> {
         let cpu = self.values.mask(head, one / 4 - 1);
         let cpu = self
             .values
-            .scale(cpu, 1u64 << self.layout.stride_log2.min(63));
+            .scale(cpu, 1u64 << self.layout.rings.stride_log2.min(63));
         let slot = self.values.mask(head, (1 << 32) - one / 4);
         let slot = self.values.shr(slot, (one / 4).trailing_zeros());
         let slot = self.values.scale(slot, 8);
-        let base = self.values.constant(self.layout.ring_base.0);
+        let base = self.values.constant(self.layout.rings.base.0);
         let ring = self.values.add(base, cpu);
         self.values.add(ring, slot)
     }

@@ -4,6 +4,7 @@ use crate::verify::reason::Reason;
 use iced_x86::{Instruction, Register};
 
 use super::state::AbstractState;
+use crate::layout::{Abi, WordSegment};
 use crate::verify::symbolic::atom::SymValue;
 use crate::verify::symbolic::value::SymValues;
 use crate::verify::text::effects::number;
@@ -13,8 +14,8 @@ use crate::verify::text::effects::number;
 pub(crate) enum Location {
     /// A word that the patch has pushed; index in the stack of the state.
     Stack(usize),
-    /// A per-CPU word.
-    Gs(u64),
+    /// A word of the target's segment.
+    Word(u64),
     /// Any other address.
     Memory(SymValue),
 }
@@ -26,20 +27,17 @@ pub(crate) enum Location {
 /// unknown segment.
 pub(crate) fn of(
     values: &mut SymValues,
+    abi: &Abi,
     instruction: &Instruction,
     state: &AbstractState,
 ) -> Result<Location, Reason> {
     if instruction.memory_size().size() != 8 {
         return Err(Reason::NarrowMemory);
     }
-    match instruction.memory_segment() {
-        Register::FS => return Err(Reason::FsSegment),
-        Register::GS => {
-            let address = address(values, instruction, state)?;
-            let word = values.as_constant(address);
-            return word.map(Location::Gs).ok_or(Reason::UnknownWord);
-        }
-        _ => {}
+    if is_word(abi, instruction)? {
+        let address = address(values, instruction, state)?;
+        let word = values.as_constant(address);
+        return word.map(Location::Word).ok_or(Reason::UnknownWord);
     }
     if instruction.memory_base() == Register::RSP {
         let (word, rest) = (
@@ -58,6 +56,18 @@ pub(crate) fn of(
         };
     }
     Ok(Location::Memory(address(values, instruction, state)?))
+}
+
+/// Returns whether the memory operand is relative to the target's segment.
+///
+/// # Errors
+/// It is relative to the other segment with a base.
+pub(crate) fn is_word(abi: &Abi, instruction: &Instruction) -> Result<bool, Reason> {
+    match (abi.segment, instruction.memory_segment()) {
+        (WordSegment::Gs, Register::GS) | (WordSegment::Fs, Register::FS) => Ok(true),
+        (_, Register::GS | Register::FS) => Err(Reason::OtherSegment),
+        _ => Ok(false),
+    }
 }
 
 /// Returns the address without its segment. The stack pointer is unknown.

@@ -15,7 +15,7 @@ use super::machine::{BranchWay, InstrumentMachine, MachineFlow};
 use super::operands::not_allowed;
 use super::program::{has_tests, known};
 use super::state::{AbstractState, Fact, RAX, RCX, RDX};
-use crate::layout::READABLE_BELOW;
+use crate::layout::Guard;
 use crate::patch::Recovery;
 use crate::plan::PatchFault;
 use crate::verify::symbolic::atom::{Atom, Source, SymValue};
@@ -23,9 +23,15 @@ use crate::verify::symbolic::value::SymValues;
 use crate::verify::text::effects::number;
 
 /// Returns the truth value of whether an address may be read.
-fn is_readable(values: &mut SymValues, address: SymValue) -> SymValue {
-    let below = values.constant(READABLE_BELOW.0);
-    values.less(true, address, below)
+fn is_readable(values: &mut SymValues, guard: Guard, address: SymValue) -> SymValue {
+    match guard {
+        Guard::Missing => values.constant(0),
+        Guard::Everywhere => values.constant(1),
+        Guard::Below(bound) => {
+            let below = values.constant(bound.0);
+            values.less(true, address, below)
+        }
+    }
 }
 
 impl InstrumentMachine<'_> {
@@ -62,7 +68,10 @@ impl InstrumentMachine<'_> {
         }
         let bytes = u8::try_from(instruction.memory_size().size()).unwrap_or(0);
         let address = location::address(&mut self.values, instruction, state)?;
-        let readable = is_readable(&mut self.values, address);
+        let readable = is_readable(&mut self.values, self.layout.guard, address);
+        if self.layout.guard == Guard::Missing {
+            return Err(Reason::Unguarded);
+        }
         if known(&mut self.values, readable, state) != Some(true) {
             return Err(Reason::UserMemory);
         }
@@ -180,7 +189,7 @@ impl InstrumentMachine<'_> {
                 let Source::Memory { address, bytes } = source else {
                     continue;
                 };
-                let readable = is_readable(&mut self.values, address);
+                let readable = is_readable(&mut self.values, self.layout.guard, address);
                 let unreadable = self.values.not(readable);
                 let known = if by_branch {
                     state.branch_fact == Some(unreadable) && state.knows(Fact::Holds(unreadable))

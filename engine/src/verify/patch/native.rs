@@ -14,6 +14,7 @@ use super::hit::{Expected, HitRules, HitStage, Progress};
 use super::machine::InstrumentMachine;
 use super::state::{AbstractState, Compare, RAX, Since};
 use crate::code::Why;
+use crate::layout::Abi;
 use crate::native::NativeCode;
 use crate::plan::Plan;
 use crate::verify::symbolic::atom::{Atom, SymValue};
@@ -120,7 +121,9 @@ pub(crate) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
             .map(|patch| Span::new(patch.address, patch.code.len() as u64));
         let arena = plan.layout.arena;
         let inside = arena.start <= span.start && span.start <= span.end && span.end <= arena.end;
-        let why = if !inside {
+        let why = if plan.layout.abi != Abi::KERNEL {
+            Some(Reason::NativeAbi)
+        } else if !inside {
             Some(Reason::NativeOutsideArena)
         } else if others.chain(patches).any(|other| other.overlaps(span)) {
             Some(Reason::NativeOverwritten)

@@ -76,23 +76,25 @@ impl<'a> InstrumentMachine<'a> {
         if let Some(value) = self.surrounding(instruction, state, progress)? {
             return Ok(value);
         }
-        let place = location::of(&mut self.values, instruction, state)?;
+        let place = location::of(&mut self.values, &self.layout.abi, instruction, state)?;
         match place {
             Location::Stack(slot) => {
                 Ok(state.stack.get(slot).copied().unwrap_or(SymValue::UNKNOWN))
             }
-            Location::Gs(word) if word == self.layout.current.0 => Ok(self.values.task()),
-            Location::Gs(word) if word == self.layout.limit.0 => {
+            Location::Word(word) if word == self.layout.owner.word.0 => {
+                Ok(self.values.task(self.layout.owner))
+            }
+            Location::Word(word) if word == self.layout.rings.limit.0 => {
                 let limit = self.read(Atom::Limit(at), state, progress)?;
                 state.since_head.limit = Some(limit);
                 Ok(limit)
             }
-            Location::Gs(word) if word == self.layout.head.0 => {
+            Location::Word(word) if word == self.layout.rings.head.0 => {
                 let head = self.read(Atom::Head(at), state, progress)?;
                 state.since_head = Since::default();
                 Ok(head)
             }
-            Location::Gs(word) => Err(Reason::ForeignWord { word }),
+            Location::Word(word) => Err(Reason::ForeignWord { word }),
             Location::Memory(address) => {
                 let Some((entry, word)) = timer_entry(&mut self.values, self.layout, address)
                 else {
@@ -242,10 +244,10 @@ impl<'a> InstrumentMachine<'a> {
             return self.hit(one).write(progress, write, state);
         }
         match (
-            location::of(&mut self.values, instruction, state)?,
+            location::of(&mut self.values, &self.layout.abi, instruction, state)?,
             expected,
         ) {
-            (Location::Gs(word), _) => Err(Reason::WritesWord { word }),
+            (Location::Word(word), _) => Err(Reason::WritesWord { word }),
             (Location::Stack(slot), _) => {
                 let missing = "a pushed word";
                 let word = state.stack.get_mut(slot);
@@ -269,8 +271,8 @@ impl<'a> InstrumentMachine<'a> {
     ) -> Result<Option<Progress>, Reason> {
         let by_one = instruction.mnemonic() == Mnemonic::Inc
             || instruction.try_immediate(1).is_ok_and(|by| by == 1);
-        let place = location::of(&mut self.values, instruction, state)?;
-        let (Location::Gs(word), true) = (place, by_one) else {
+        let place = location::of(&mut self.values, &self.layout.abi, instruction, state)?;
+        let (Location::Word(word), true) = (place, by_one) else {
             return Err(not_allowed(instruction));
         };
         let expected = expected.ok_or(Reason::UnhookedCount)?;
@@ -287,7 +289,7 @@ impl<'a> InstrumentMachine<'a> {
     ) -> Result<Option<Progress>, Reason> {
         let new = self.operand(instruction, 1, state, progress)?;
         let place = if instruction.op0_kind() == OpKind::Memory {
-            location::of(&mut self.values, instruction, state)?
+            location::of(&mut self.values, &self.layout.abi, instruction, state)?
         } else {
             return Err(not_allowed(instruction));
         };
@@ -302,14 +304,14 @@ impl<'a> InstrumentMachine<'a> {
             state.compare = Compare::Unknown;
             return self.hit(one).exchange(progress, entry, [old, new], state);
         }
-        if let (Some(one), Location::Gs(word)) = (self.program(), place)
-            && word != self.layout.head.0
+        if let (Some(one), Location::Word(word)) = (self.program(), place)
+            && word != self.layout.rings.head.0
         {
             let old = state.register(RAX);
             state.compare = Compare::Unknown;
             return self.hit(one).raise(progress, (word, old, new), state);
         }
-        if place != Location::Gs(self.layout.head.0) {
+        if place != Location::Word(self.layout.rings.head.0) {
             return Err(Reason::OtherExchange);
         }
         let expected = expected.ok_or(Reason::UnhookedReservation)?;

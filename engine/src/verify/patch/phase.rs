@@ -38,6 +38,8 @@ pub(crate) enum Phase {
     Straight(Aim),
     /// The count of the static key at the goal has been compared with zero.
     Keyed { at: u64, copy: usize },
+    /// The lower half of the return address of the call at `at` is pushed; the upper half follows.
+    HalfPushed { at: u64, target: u64 },
     /// The return address of the call at `at` is pushed; the jump to the callee follows.
     Called { at: u64, target: u64 },
 }

@@ -2,12 +2,12 @@
 //! independent of the compiler.
 
 use gilk_instruments::program::{
-    Aggregate, AggregateKind, BinaryOp, Expr, ExprKind, Gpr, Half, Input, Probe, UnaryOp,
+    Aggregate, AggregateKind, BinaryOp, Expr, ExprKind, Gpr, Input, Probe, UnaryOp,
 };
 
 use super::state::{AbstractState, Fact};
 use crate::InstrumentId;
-use crate::layout::RuntimeLayout;
+use crate::layout::{InputLocation, RuntimeLayout};
 use crate::patch::{Home, Probed};
 use crate::verify::symbolic::atom::{Atom, Key, Op, Source, SymValue};
 use crate::verify::symbolic::value::SymValues;
@@ -149,12 +149,16 @@ impl Context<'_> {
                 let number = number.and_then(|number| u8::try_from(number).ok());
                 number.map_or(SymValue::UNKNOWN, SymValue::original)
             }
-            Input::Task => values.task(),
-            Input::Tid => self.read(values, Source::Thread, 32),
-            Input::Pid => self.read(values, Source::Process, 32),
-            Input::Comm(Half::First) => self.read(values, Source::Comm(0), 64),
-            Input::Comm(Half::Second) => self.read(values, Source::Comm(8), 64),
-            Input::Cpu => self.read(values, Source::Cpu, 32),
+            Input::Task => {
+                let word = InputLocation::Segment(self.layout.owner.word);
+                if self.layout.inputs.get(input) == Some(word) {
+                    values.task(self.layout.owner)
+                } else {
+                    SymValue::UNKNOWN
+                }
+            }
+            Input::Tid | Input::Pid | Input::Cpu => self.read(values, Source::Input(input), 32),
+            Input::Comm(_) => self.read(values, Source::Input(input), 64),
             Input::Tsc => self.clock.unwrap_or(SymValue::UNKNOWN),
             Input::Nsecs => {
                 let (Some(tsc), Some(factor)) = (self.clock, self.layout.nsecs_factor()) else {

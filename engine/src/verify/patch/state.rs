@@ -73,6 +73,9 @@ pub(crate) struct AbstractState {
     /// Words that the patch has pushed, the top last. If empty, the stack is that of the original
     /// code.
     pub(crate) stack: Vec<SymValue>,
+    /// Bytes between the stack pointer of the original code and the first of those words: the red zone, after
+    /// a step over it.
+    pub(crate) red_zone: u8,
     /// Status flags with their value of the original code.
     pub(crate) flags: u32,
     pub(crate) compare: Compare,
@@ -102,6 +105,7 @@ impl AbstractState {
         Self {
             registers,
             stack: Vec::new(),
+            red_zone: 0,
             flags: STATUS & !spoilt.flags(),
             compare: Compare::Unknown,
             since_head: Since::default(),
@@ -112,6 +116,11 @@ impl AbstractState {
             facts: Vec::new(),
             read: Vec::new(),
         }
+    }
+
+    /// Returns the bytes from the stack pointer to that of the original code.
+    pub(crate) fn depth(&self) -> u64 {
+        8 * self.stack.len() as u64 + u64::from(self.red_zone)
     }
 
     /// Records that a step reads a source; returns whether it is the first time.
@@ -218,7 +227,7 @@ impl AbstractState {
 
     /// Joins two states that meet at `at`; `None` if their stacks differ in depth.
     pub(crate) fn join(&self, other: &Self, values: &mut SymValues, at: u64) -> Option<Self> {
-        if self.stack.len() != other.stack.len() {
+        if self.depth() != other.depth() || self.red_zone != other.red_zone {
             return None;
         }
         let same = |(&a, &b): (&SymValue, &SymValue)| if a == b { a } else { SymValue::UNKNOWN };
@@ -230,6 +239,7 @@ impl AbstractState {
         let mut joined = Self {
             registers,
             stack: self.stack.iter().zip(&other.stack).map(same).collect(),
+            red_zone: self.red_zone,
             flags: self.flags & other.flags,
             compare: if self.compare == other.compare {
                 self.compare

@@ -76,6 +76,9 @@ impl<'a> InstrumentMachine<'a> {
                 }
                 now = self.assign(instruction, value, state, expected, progress)?;
             }
+            Mnemonic::Lea if instruction.op0_register() == Register::RSP => {
+                self.steps_over(instruction, state)?;
+            }
             Mnemonic::Lea => {
                 let value = match self.stack_address(instruction, state) {
                     Some(value) => value,
@@ -128,6 +131,7 @@ impl<'a> InstrumentMachine<'a> {
                 self.set(instruction, result, state)?;
             }
             Mnemonic::Push => {
+                self.may_push(state)?;
                 let value = match instruction.op0_kind() {
                     OpKind::Register if instruction.op0_register().is_gpr64() => {
                         self.operand(instruction, 0, state, progress)?
@@ -144,6 +148,7 @@ impl<'a> InstrumentMachine<'a> {
                 self.set(instruction, value, state)?;
             }
             Mnemonic::Pushfq => {
+                self.may_push(state)?;
                 let flags = self.values.atom(Atom::Flags(state.flags));
                 push(state, flags)?;
             }
@@ -170,6 +175,7 @@ impl<'a> InstrumentMachine<'a> {
                 }
             }
             Mnemonic::Call => {
+                self.may_push(state)?;
                 now = self.call(instruction, state, expected, progress)?;
                 return Ok(MachineFlow::On(now));
             }
@@ -178,6 +184,39 @@ impl<'a> InstrumentMachine<'a> {
         }
         state.flags = kept;
         Ok(MachineFlow::On(now))
+    }
+
+    /// Executes `lea rsp, [rsp ± red zone]`: down before all pushes, up after all pops.
+    fn steps_over(
+        &self,
+        instruction: &Instruction,
+        state: &mut AbstractState,
+    ) -> Result<(), Reason> {
+        let zone = self.layout.abi.red_zone;
+        if zone == 0 {
+            return Err(Reason::MovesStack);
+        }
+        let by = instruction.memory_displacement64().cast_signed();
+        let (from, to) = if by < 0 { (0, zone) } else { (zone, 0) };
+        let right = instruction.memory_base() == Register::RSP
+            && instruction.memory_index() == Register::None
+            && by.unsigned_abs() == u64::from(zone)
+            && state.stack.is_empty()
+            && state.red_zone == from;
+        if !right {
+            return Err(Reason::SteppedOver);
+        }
+        state.red_zone = to;
+        Ok(())
+    }
+
+    /// Checks that a push overwrites no red zone.
+    fn may_push(&self, state: &AbstractState) -> Result<(), Reason> {
+        if state.red_zone == self.layout.abi.red_zone {
+            Ok(())
+        } else {
+            Err(Reason::RedZone)
+        }
     }
 
     /// Executes the branch on the result of a reservation.

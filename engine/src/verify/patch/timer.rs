@@ -10,7 +10,6 @@ use gilk_instruments::program::ActionKind;
 use super::hit::{HitResult, HitRules, HitStage, Progress};
 use super::state::{AbstractState, Fact};
 use crate::layout::RuntimeLayout;
-use crate::patch::TIMER_BUSY;
 use crate::verify::symbolic::atom::{Atom, Key, SymValue};
 use crate::verify::symbolic::value::SymValues;
 
@@ -26,11 +25,19 @@ impl HitRules<'_> {
     pub(crate) fn key_of(&mut self, key: Key) -> SymValue {
         match key {
             Key::Thread(number) => {
-                let task = self.values.task();
+                // A number that does not fit into the free bits is the key of another thread.
+                if number >= self.layout.owner.thread_variables() {
+                    return SymValue::UNKNOWN;
+                }
+                let task = self.values.task(self.layout.owner);
                 let number = self.values.constant(number.into());
                 self.values.add(task, number)
             }
             Key::Call(number) => {
+                // A higher number would reach the bit of busy entries.
+                if number >= self.layout.owner.call_numbers() {
+                    return SymValue::UNKNOWN;
+                }
                 let stack = self.values.atom(Atom::Stack);
                 let number = self.values.constant(u64::from(number) << 48);
                 self.values.xor(stack, number)
@@ -96,7 +103,7 @@ impl HitRules<'_> {
             return Err(Reason::KeepsNothing);
         };
         let key = self.key_of(owner);
-        let busy = self.values.constant(TIMER_BUSY);
+        let busy = self.values.constant(self.layout.owner.busy());
         if new.is_unknown() || new != self.values.xor(key, busy) {
             return Err(Reason::OtherKey);
         }

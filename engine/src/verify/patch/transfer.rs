@@ -10,6 +10,7 @@ use super::state::AbstractState;
 use super::walk::Walk;
 use crate::Addr;
 use crate::code::{Decision, Transfer, Why};
+use crate::layout::{ReturnPush, WordSegment};
 use crate::placement::Splice;
 use crate::verify::text::decoded::DecodedInsn;
 use crate::verify::text::effects::{Mask, names};
@@ -48,16 +49,12 @@ impl Walk<'_> {
             return Ok(true);
         }
         if original.is_call() {
-            if Some(original.end()) != pushed(instruction) {
-                return Ok(false);
-            }
-            self.facts.calls.push(original.at());
-            let called = Phase::Called {
-                at: original.at(),
-                target: original.instruction.near_branch_target(),
-            };
-            self.reach(instruction.next_ip(), called, state.clone())?;
-            return Ok(true);
+            return self.pushes_return(
+                instruction,
+                state,
+                original,
+                original.instruction.near_branch_target(),
+            );
         }
         match original.instruction.flow_control() {
             FlowControl::ConditionalBranch => {
@@ -80,6 +77,10 @@ impl Walk<'_> {
                 }
             }
             FlowControl::Next if same(&original.instruction, instruction) => {
+                if moves_segment(instruction, self.machine.layout.abi.segment) {
+                    let instruction = instruction.to_string();
+                    return Err(Reason::MovesSegment { instruction });
+                }
                 self.may_fault(instruction, (routine, original), state, (goal, copy))?;
                 let state = self.relocated(original, state)?;
                 let way = self.cross(goal.at, original.end(), copy, true);
@@ -92,6 +93,59 @@ impl Walk<'_> {
                 at: Addr(goal.at),
             }),
         }
+    }
+
+    /// Returns whether the instruction pushes the return address of a call, or its lower half; if so, control
+    /// continues after it.
+    fn pushes_return(
+        &mut self,
+        instruction: &Instruction,
+        state: &AbstractState,
+        original: &DecodedInsn,
+        target: u64,
+    ) -> Result<bool, Reason> {
+        let abi = &self.machine.layout.abi;
+        let Some(word) = pushed(instruction) else {
+            return Ok(false);
+        };
+        let (at, end) = (original.at(), original.end());
+        let halves = abi.return_push == ReturnPush::Halves;
+        let phase = if halves && word & 0xffff_ffff == end & 0xffff_ffff {
+            Phase::HalfPushed { at, target }
+        } else if !halves && word == end {
+            Phase::Called { at, target }
+        } else {
+            return Ok(false);
+        };
+        if abi.shadow_stack {
+            return Err(Reason::ShadowStack);
+        }
+        self.facts.calls.push(at);
+        self.reach(instruction.next_ip(), phase, state.clone())?;
+        Ok(true)
+    }
+
+    /// Checks the store of the upper half of a return address: `mov dword ptr [rsp+4], imm32`.
+    pub(crate) fn upper_half(
+        &mut self,
+        instruction: &Instruction,
+        state: AbstractState,
+        (at, target): (u64, u64),
+    ) -> Result<(), Reason> {
+        let original = self.originals.instruction(at);
+        let (_, original) = original.ok_or(Reason::NothingToCopy { at: Addr(at) })?;
+        let upper = original.end() >> 32;
+        let right = instruction.code() == Code::Mov_rm32_imm32
+            && instruction.op0_kind() == OpKind::Memory
+            && instruction.memory_base() == Register::RSP
+            && instruction.memory_index() == Register::None
+            && instruction.segment_prefix() == Register::None
+            && instruction.memory_displacement64() == 4
+            && u64::from(instruction.immediate32()) == upper;
+        if !right {
+            return Err(Reason::ReturnHalves);
+        }
+        self.reach(instruction.next_ip(), Phase::Called { at, target }, state)
     }
 
     /// Returns whether it is a nop before a return that must keep its half of a cache line.
@@ -172,18 +226,7 @@ impl Walk<'_> {
             Decision::StaticCall {
                 trampoline,
                 transfer: Transfer::Call,
-            } => {
-                if Some(original.end()) != pushed(instruction) {
-                    return Ok(false);
-                }
-                self.facts.calls.push(original.at());
-                let called = Phase::Called {
-                    at: original.at(),
-                    target: trampoline.0,
-                };
-                self.reach(instruction.next_ip(), called, state.clone())?;
-                Ok(true)
-            }
+            } => self.pushes_return(instruction, state, original, trampoline.0),
             Decision::StaticCall {
                 trampoline,
                 transfer: Transfer::Jump,
@@ -279,6 +322,15 @@ impl Walk<'_> {
             None => Err(Reason::SpeculatesPastEnd),
         }
     }
+}
+
+/// Returns whether the instruction may change the base of a segment. Of `gs`, no instruction that does may be
+/// displaced.
+fn moves_segment(instruction: &Instruction, segment: WordSegment) -> bool {
+    let loads = matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Pop)
+        && instruction.op0_kind() == OpKind::Register
+        && instruction.op0_register() == Register::FS;
+    segment == WordSegment::Fs && (loads || instruction.mnemonic() == Mnemonic::Wrfsbase)
 }
 
 /// Returns whether the last byte is in the second half of its cache line, where the kernel keeps

@@ -42,7 +42,7 @@ pub(crate) fn check(
     let (original, on_top) = match phase {
         Phase::Instruments { goal, .. } | Phase::Straight(goal) => (goal.at, 0),
         Phase::Keyed { at, .. } => (at, 0),
-        Phase::Called { at, .. } => (at, 1),
+        Phase::HalfPushed { at, .. } | Phase::Called { at, .. } => (at, 8),
     };
     // The tracer calls from its site, and has no other effect on the stack there.
     let traced = site.splice == Splice::Tracer && original == site.displaced.start.0;
@@ -54,7 +54,7 @@ pub(crate) fn check(
     let after = rows.partition_point(|row| u64::from(row.at) <= at.wrapping_sub(start.0));
     let row = after.checked_sub(1).and_then(|index| rows.get(index));
     let row = row.ok_or(Reason::NoRow)?;
-    let pushed = pushed_by(site) + 8 * (state.stack.len() as u64 + on_top);
+    let pushed = pushed_by(site) + state.depth() + on_top;
     let stands = row.original == Addr(original) || leads(originals, row.original.0, original);
     if !stands || u64::from(row.pushed) != pushed {
         return Err(Reason::OtherRow {

@@ -213,6 +213,7 @@ impl<'a> Walk<'a> {
         state: AbstractState,
     ) -> Result<(), Reason> {
         match phase {
+            Phase::HalfPushed { at, target } => self.upper_half(instruction, state, (at, target)),
             Phase::Called { target, .. } => self.called(instruction, target),
             Phase::Keyed { at, copy } => self.decide(instruction, state, at, copy),
             Phase::Straight(goal) => {
@@ -288,16 +289,17 @@ impl<'a> Walk<'a> {
     pub(crate) fn restored(&mut self, state: &AbstractState, live: Mask) -> bool {
         let wrong = Mask(state.spoilt().0 & live.0);
         self.not_yet = None;
-        if !state.stack.is_empty() {
-            self.not_yet = Some(Reason::WordsPushed {
-                words: state.stack.len(),
+        let balanced = state.depth() == 0;
+        if !balanced {
+            self.not_yet = Some(Reason::BytesPushed {
+                bytes: state.depth(),
             });
         } else if !wrong.is_empty() {
             self.not_yet = Some(Reason::NotRestored {
                 registers: names(wrong),
             });
         }
-        state.stack.is_empty() && wrong.is_empty()
+        balanced && wrong.is_empty()
     }
 
     fn instrument(

@@ -1,6 +1,6 @@
 //! Symbolic values and the atoms that they are made of.
 
-use gilk_instruments::program::Event;
+use gilk_instruments::program::{Event, Input};
 
 use crate::ids::{Id, id};
 use crate::patch::Home;
@@ -172,11 +172,8 @@ impl Op {
 /// one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Source {
-    Cpu,
-    Thread,
-    Process,
-    /// Eight bytes of the task's name, from this one on.
-    Comm(u8),
+    /// A word of the target, at its location in the layout.
+    Input(Input),
     /// A per-CPU word.
     Cpus(u64),
     /// A word that all CPUs share.
@@ -186,10 +183,7 @@ pub(crate) enum Source {
     /// A hardware event counter, or 0 where it is not available.
     Event(Event),
     /// Kernel memory, or 0 where it cannot be read.
-    Memory {
-        address: SymValue,
-        bytes: u8,
-    },
+    Memory { address: SymValue, bytes: u8 },
 }
 
 /// A key of the table of storage.

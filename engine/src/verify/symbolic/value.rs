@@ -12,6 +12,7 @@ use std::slice::from_ref;
 use super::atom::{Atom, AtomId, REGISTERS, Source, SymValue};
 use super::sum::{Sum, Term, normal};
 use crate::ids::{Id, Ids, Slices};
+use crate::layout::Owner;
 use crate::verify::hash::Map;
 
 /// Limit of terms of a value; beyond it the value is unknown.
@@ -225,11 +226,11 @@ impl SymValues {
         self.intern(0, terms)
     }
 
-    /// Returns the pointer to the running task. It is aligned to a cache line (`L1_CACHE_BYTES`,
-    /// kernel/fork.c and init/init_task.c), so that a number below 64 fits into its low bits.
-    pub(crate) fn task(&mut self) -> SymValue {
-        let upper = self.field(Atom::Task, 6, 58);
-        self.shl(upper, 6)
+    /// Returns the address of the running thread's owner, whose low bits are 0 as far as the layout states.
+    pub(crate) fn task(&mut self, owner: Owner) -> SymValue {
+        let low = owner.free_bits.min(63);
+        let upper = self.field(Atom::Task, low, 64 - low);
+        self.shl(upper, low.into())
     }
 
     /// Returns the constant, if it is one.

@@ -29,13 +29,13 @@ fn world(plan: &Plan, number: u64) -> PatchWorld {
         let serial = random() % (1 << 47) + 70_000;
         // A ring is full, nearly, or not.
         let room = [0, 1, 2, 60_000][(random() % 4) as usize];
-        let word = |serial: u64| serial << (32 - layout.slots_log2) | cpu;
-        words.insert(layout.head.0, word(serial));
-        words.insert(layout.limit.0, word(serial + room));
+        let word = |serial: u64| serial << (32 - layout.rings.slots_log2) | cpu;
+        words.insert(layout.rings.head.0, word(serial));
+        words.insert(layout.rings.limit.0, word(serial + room));
     }
     let task = 0xffff_8880_0000_0000 | (random() % (1 << 36)) & !63;
     for words in &mut words_of {
-        words.insert(layout.current.0, task);
+        words.insert(layout.owner.word.0, task);
     }
     let mut memory = HashMap::new();
     let probed = plan.instruments.iter().filter_map(|one| one.probe.as_ref());
@@ -419,7 +419,7 @@ fn operands_are_what_they_seem() {
     let head = decoded(patch.address, &patch.code)
         .into_iter()
         .filter(|one| (0..one.op_count()).any(|operand| one.op_kind(operand) == OpKind::Memory))
-        .filter(|one| one.memory_displacement64() == plan.layout.head.0)
+        .filter(|one| one.memory_displacement64() == plan.layout.rings.head.0)
         .count();
     assert!(head >= 2, "the head is read and moved");
 }

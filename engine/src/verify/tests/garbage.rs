@@ -146,11 +146,11 @@ proptest! {
             *block = displaced(numbers[7], numbers[8]);
         }
         plan.layout.arena = displaced(numbers[9], numbers[10]);
-        plan.layout.ring_base = Addr(numbers[11]);
-        plan.layout.slots_log2 = small[0].into();
-        plan.layout.stride_log2 = small[1].into();
+        plan.layout.rings.base = Addr(numbers[11]);
+        plan.layout.rings.slots_log2 = small[0].into();
+        plan.layout.rings.stride_log2 = small[1].into();
         plan.layout.timers_log2 = small[2].into();
-        plan.layout.head = Gs(numbers[0]);
+        plan.layout.rings.head = SegmentOffset(numbers[0]);
         plan.duration = f64::from_bits(numbers[1]);
         plan.batches[0].at = f64::from_bits(numbers[2]);
         plan.instruments[0].launch = f64::from_bits(numbers[3]);

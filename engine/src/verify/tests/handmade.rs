@@ -171,7 +171,7 @@ fn a_counter() {
         moved(a)?;
         leave(a)
     });
-    judged(Some("FsSegment"), &|a| {
+    judged(Some("OtherSegment"), &|a| {
         a.mov(rcx, qword_ptr(COUNTER).fs())?;
         count(a)?;
         moved(a)?;

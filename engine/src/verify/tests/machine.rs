@@ -60,11 +60,11 @@ impl<'a> Interpreter<'a> {
     /// An interrupt handler with a splice in it: it takes a slot, and the stack below the pointer.
     pub(super) fn interrupt(&mut self) {
         let (head, limit) = (
-            self.load(self.cpu, self.layout.head.0),
-            self.load(self.cpu, self.layout.limit.0),
+            self.load(self.cpu, self.layout.rings.head.0),
+            self.load(self.cpu, self.layout.rings.limit.0),
         );
         if head != limit {
-            self.store(self.cpu, self.layout.head.0, head + 1);
+            self.store(self.cpu, self.layout.rings.head.0, head + 1);
         }
         for word in 1..64 {
             self.store(2, self.registers[RSP] - 8 * word, 0xdead_dead_dead_dead);

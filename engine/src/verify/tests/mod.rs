@@ -1,6 +1,7 @@
 //! Good plans pass; a plan broken in any way that is thought of here does not.
 
 pub(crate) mod caught;
+mod conventions;
 mod endings;
 mod faults;
 mod flips;
@@ -34,7 +35,10 @@ use self::caught::Caught;
 use super::{Violation, verify};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::kernel::fixture::{DATA, Fixture};
-use crate::layout::{CounterBank, EventCounter, Events, Gs, RuntimeLayout, Surroundings};
+use crate::layout::{
+    CounterBank, EventCounter, Events, Inputs, Owner, RingOwner, Rings, RuntimeLayout,
+    SegmentOffset,
+};
 use crate::placement::Wanted;
 use crate::plan::{Plan, plan_placed};
 use crate::session::Placement;
@@ -48,26 +52,30 @@ fn layout() -> RuntimeLayout {
         arena: Span::new(Addr(ARENA), 4 << 20),
         unwinds: false,
         faults: 1 << 16,
-        ring_base: Addr(0xffff_c900_0400_0000),
-        stride_log2: 21,
-        slots_log2: 16,
-        head: Gs(0x3_0000),
-        limit: Gs(0x3_0008),
-        lost_full: Gs(0x3_0010),
-        current: Gs(0x1_fbc0),
+        rings: Rings {
+            per: RingOwner::Cpu,
+            base: Addr(0xffff_c900_0400_0000),
+            stride_log2: 21,
+            slots_log2: 16,
+            head: SegmentOffset(0x3_0000),
+            limit: SegmentOffset(0x3_0008),
+            lost_full: SegmentOffset(0x3_0010),
+        },
+        owner: Owner::kernel(SegmentOffset(0x1_fbc0)),
+        inputs: Inputs::supposed(SegmentOffset(0x1_fbc0)),
         counters: vec![
             CounterBank {
-                base: Gs(0x3_1000),
+                base: SegmentOffset(0x3_1000),
                 slots: 40,
             },
             CounterBank {
-                base: Gs(0x7_1234_5678),
+                base: SegmentOffset(0x7_1234_5678),
                 slots: 4096,
             },
         ],
         timers: Addr(0xffff_c900_0800_0000),
         timers_log2: 12,
-        surroundings: Surroundings::supposed(2),
+        shared: RuntimeLayout::supposed_shared(2),
         events: Events {
             counters: [(Event::Cycles, 1 << 30, 48), (Event::CacheMisses, 2, 40)]
                 .map(|(event, index, width)| EventCounter {
@@ -78,6 +86,7 @@ fn layout() -> RuntimeLayout {
                 .into(),
             refused: [(Event::Branches, "none is free".to_owned())].into(),
         },
+        ..RuntimeLayout::supposed(Addr(ARENA))
     }
 }
 

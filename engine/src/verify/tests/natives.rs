@@ -397,3 +397,20 @@ fn functions_of_a_real_kernel_that_may_be_called_are_left_alone() {
     }
     assert!(called > 1000, "{called}");
 }
+
+#[test]
+fn no_native_function_is_called_by_other_conventions_than_the_kernels() {
+    let (image, good) = mixed();
+    refused(&image, &good, "NativeAbi", |plan| {
+        plan.layout.abi.red_zone = 128;
+    });
+    let mut library = Library::builtin().unwrap();
+    for definition in definitions(SOURCE) {
+        library.add(definition).unwrap();
+    }
+    let mut layout = layout();
+    layout.abi.red_zone = 128;
+    let called = session(vec![placement("helper", 0, HookType::Pre, "mixed")]);
+    let said = plan(&image, &called, &library, &layout).unwrap_err();
+    assert!(said.to_string().contains("native-unsafe"), "{said}");
+}

@@ -144,7 +144,9 @@ fn one_number_made_in_several_ways_is_one_value() {
     let twice = values.add(eight, sixteen);
     assert_eq!(values.scale(slot, 24), twice);
 
-    let task = values.task();
+    let task = values.task(crate::layout::Owner::kernel(crate::layout::SegmentOffset(
+        0,
+    )));
     let five = values.constant(5);
     let key = values.or(task, five);
     assert_eq!(key, values.add(task, five));

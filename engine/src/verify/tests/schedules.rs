@@ -250,29 +250,32 @@ fn identifiers_counters_and_the_target() {
         plan.layout.counters[0].slots = 0;
     });
     refused(&image, &plan, "OverlappingWords", |plan| {
-        plan.layout.counters[0].base = Gs(plan.layout.limit.0 - 8);
+        plan.layout.counters[0].base = SegmentOffset(plan.layout.rings.limit.0 - 8);
     });
     refused(&image, &plan, "OverlappingWords", |plan| {
-        plan.layout.lost_full = plan.layout.current;
+        plan.layout.rings.lost_full = plan.layout.owner.word;
     });
     refused(&image, &plan, "RingSize", |plan| {
-        plan.layout.stride_log2 = 20;
+        plan.layout.rings.stride_log2 = 20;
     });
     // The code is for one layout; with any other it counts and writes elsewhere.
     refused(&image, &plan, "OtherAggregate: Patch 0", |plan| {
         plan.layout.counters[0].base.0 += 8;
     });
     refused(&image, &plan, "EarlyMark: Patch", |plan| {
-        plan.layout.ring_base.0 += 8;
+        plan.layout.rings.base.0 += 8;
     });
     refused(&image, &plan, "HeadStep: Patch", |plan| {
-        plan.layout.slots_log2 -= 1;
-        plan.layout.stride_log2 -= 1;
+        plan.layout.rings.slots_log2 -= 1;
+        plan.layout.rings.stride_log2 -= 1;
     });
     refused(&image, &plan, "OtherMaximum: Patch", |plan| {
-        std::mem::swap(&mut plan.layout.head, &mut plan.layout.limit);
+        std::mem::swap(&mut plan.layout.rings.head, &mut plan.layout.rings.limit);
     });
     refused(&image, &plan, "OutsideSample: Patch", |plan| {
-        std::mem::swap(&mut plan.layout.lost_full, &mut plan.layout.current);
+        std::mem::swap(
+            &mut plan.layout.rings.lost_full,
+            &mut plan.layout.owner.word,
+        );
     });
 }

@@ -106,7 +106,7 @@ fn the_patch_of_a_call_jumps_to_the_callee_with_the_stack_as_it_is() {
     refused(
         &image,
         &good,
-        "NarrowMemory|Instruction|WordsPushed",
+        "NarrowMemory|Instruction|BytesPushed",
         |plan| {
             let next = plan.sites[0].displaced.end;
             let patch = &mut plan.patches[0];
