@@ -42,6 +42,17 @@ macro_rules! id {
 }
 pub(crate) use id;
 
+/// The entry of a key in a slice that has one for each key, as public types keep them. A key that is in no
+/// entry is a defect, as it is in [`Ids`].
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a key that is in no entry is a defect"
+)]
+pub(crate) fn entry<K: Id, V>(values: &[V], key: K) -> &V {
+    debug_assert!(key.index() < values.len(), "{key:?} of {}", values.len());
+    &values[key.index()]
+}
+
 /// A dense map: entry `n` belongs to key `n`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ids<K, V> {
@@ -203,6 +214,16 @@ impl<K: Id, T: Clone> Slices<K, T> {
         Self {
             ends: Vec::new(),
             values: Vec::new(),
+            keys: PhantomData,
+        }
+    }
+
+    /// An empty map with memory for so many slices and so many values.
+    #[must_use]
+    pub fn with_capacity(slices: usize, values: usize) -> Self {
+        Self {
+            ends: Vec::with_capacity(slices),
+            values: Vec::with_capacity(values),
             keys: PhantomData,
         }
     }

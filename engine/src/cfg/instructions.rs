@@ -87,6 +87,11 @@ impl Instructions {
         (!self.is_empty()).then(|| self.decoder(self.last).decode())
     }
 
+    /// The address of the last instruction.
+    pub(super) fn last_at(&self) -> Addr {
+        self.text.start.add(self.last.into())
+    }
+
     /// Decodes the instruction at `at`, which must be the start of one of them.
     #[must_use]
     pub fn starting_at(&self, at: Addr) -> Option<Instruction> {

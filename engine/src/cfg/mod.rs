@@ -13,9 +13,13 @@ pub(crate) mod random;
 mod tests;
 pub mod text;
 
+use std::ops::Index;
+
+use iced_x86::Instruction;
 use serde::{Deserialize, Serialize};
 
 use crate::code::{Branch, FunctionId};
+use crate::ids::{self, Id};
 use crate::{Addr, Image, Refusal, Span};
 
 pub use instructions::{Instructions, Iter};
@@ -25,6 +29,17 @@ pub(crate) use padding::padding_after;
 /// Index of a block in its function's graph, in order of address: what sessions and identifiers name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BlockIndex(pub u32);
+
+impl Id for BlockIndex {
+    fn new(index: usize) -> Self {
+        debug_assert!(u32::try_from(index).is_ok(), "{index} blocks");
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// The end of a block. A call does not end a block, unless it never returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -133,10 +148,11 @@ impl Cfg {
         build::build(image, function)
     }
 
-    /// One block.
+    /// Returns a block, or `None` if the graph has no such index: for an index that a person or a file names. One
+    /// that is of this graph indexes it.
     #[must_use]
     pub fn block(&self, index: BlockIndex) -> Option<&Block> {
-        self.blocks.get(index.0 as usize)
+        self.blocks.get(index.index())
     }
 
     /// The block one of whose bytes is at `at`.
@@ -195,5 +211,28 @@ impl Cfg {
             BlockEnd::Conditional => ways < 2,
             BlockEnd::FallThrough | BlockEnd::Jump => ways < 1,
         })
+    }
+}
+
+impl Index<BlockIndex> for Cfg {
+    type Output = Block;
+
+    /// One block. Panics at an index of another graph; see [`Cfg::block`].
+    fn index(&self, index: BlockIndex) -> &Block {
+        ids::entry(&self.blocks, index)
+    }
+}
+
+impl Block {
+    /// Decodes the last instruction.
+    pub(crate) fn last(&self) -> Instruction {
+        let last = self.instructions.last();
+        debug_assert!(last.is_some(), "block {} has no instruction", self.index.0);
+        last.unwrap_or_default()
+    }
+
+    /// The address of the last instruction.
+    pub(crate) fn last_at(&self) -> Addr {
+        self.instructions.last_at()
     }
 }

@@ -1,8 +1,11 @@
 //! Blocks and edges of a graph without its instructions: a plan keeps the outline of each of its functions.
 
+use std::ops::Index;
+
 use super::{BlockIndex, Cfg};
 use crate::Span;
 use crate::code::FunctionId;
+use crate::ids::{self, Id};
 
 /// The outline of a graph.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,10 +21,19 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// The bytes of one block.
+    /// The bytes of one block, or `None` if the function has no such block.
     #[must_use]
     pub fn block(&self, index: BlockIndex) -> Option<Span> {
-        self.blocks.get(index.0 as usize).copied()
+        self.blocks.get(index.index()).copied()
+    }
+}
+
+impl Index<BlockIndex> for Outline {
+    type Output = Span;
+
+    /// The bytes of one block. Panics at an index of another function.
+    fn index(&self, index: BlockIndex) -> &Span {
+        ids::entry(&self.blocks, index)
     }
 }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use gilk_instruments::program::Input;
 
-use super::error::internal;
 use super::functions::Functions;
 use super::model::PlannedInstrument;
+use super::numbered::Major;
+use super::placed::Placed;
 use super::probes;
 use super::refusals::Refusals;
 use crate::cfg::{BlockEnd, BlockIndex, Cfg};
@@ -14,23 +15,22 @@ use crate::isa::abi::argument;
 use crate::liveness::{Arguments, RegisterSet};
 use crate::patch::is_stacked;
 use crate::placement::{Point, Site};
-use crate::{Addr, HookType, Image, Refusal, Result, Rule};
+use crate::{Addr, HookType, Image, Refusal, Rule};
 
 /// Collects the refusals of instruments that sample an argument at a point where its register may hold another value.
 pub(super) fn check(
     image: &Image,
     functions: &Functions<'_>,
     instruments: &[PlannedInstrument],
-    sites: &[crate::placement::Site],
+    placed: &Placed,
     refusals: &Refusals,
-) -> Result<()> {
+) {
     let mut known = BTreeMap::new();
     'instruments: for one in instruments {
         let probe = one.probe.as_ref().and_then(|probed| probed.probe());
         let read = || probe.into_iter().flat_map(probes::inputs);
         if read().any(is_stacked)
-            && let Some(analysed) = functions.analysed(one.id.major)
-            && let Some(refusal) = on_the_stack(&analysed.cfg, one)
+            && let Some(refusal) = on_the_stack(&functions.analysed(Major::of(one.id)).cfg, one)
         {
             refusals.add(one.placement, refusal);
             continue;
@@ -45,16 +45,12 @@ pub(super) fn check(
         if registers.is_empty() {
             continue;
         }
-        let Some(analysed) = functions.analysed(one.id.major) else {
-            continue;
-        };
+        let analysed = functions.analysed(Major::of(one.id));
         let arguments = known
             .entry(one.id.major)
             .or_insert_with(|| analysed.arguments(image));
         for &(site, point) in &one.points {
-            let site = sites
-                .get(site.0 as usize)
-                .ok_or_else(|| internal("a change or point names no site of the plan"))?;
+            let site = &placed.sites[site];
             let (at, intact) = intact(arguments, &analysed.cfg, site, point);
             if let Some(register) = registers.iter().find(|one| !intact.contains(**one)) {
                 let register = format!("{register:?}").to_lowercase();
@@ -68,7 +64,6 @@ pub(super) fn check(
             }
         }
     }
-    Ok(())
 }
 
 /// Refuses arguments on the stack everywhere but at the function's entry, where their addresses are known.
@@ -91,11 +86,9 @@ fn intact(arguments: &Arguments, cfg: &Cfg, site: &Site, point: Point) -> (Addr,
             let before = arguments.intact(edge.to);
             // Registers intact before a branch are intact after it; `loop` writes rcx.
             let branch = cfg.block_at(edge.from).is_some_and(|block| {
-                let last = block.instructions.last();
+                let last = block.last();
                 matches!(block.end, BlockEnd::Conditional | BlockEnd::Jump)
-                    && last.is_some_and(|last| {
-                        last.ip() == edge.from.0 && !last.is_loop() && !last.is_loopcc()
-                    })
+                    && (last.ip() == edge.from.0 && !last.is_loop() && !last.is_loopcc())
             });
             if branch {
                 (edge.from, before.union(arguments.intact(edge.from)))

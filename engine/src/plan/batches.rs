@@ -4,22 +4,30 @@ use std::collections::HashMap;
 
 use super::dependencies::Order;
 use super::error::internal;
-use super::model::{Batch, MAX_POKES, Part, Patch, PatchIndex, PlannedInstrument, Poke, PokeKind};
+use super::model::{Batch, MAX_POKES, Part, PatchIndex, PlannedInstrument, Poke, PokeKind};
 use super::patches::Made;
-use super::schedule::{Change, VersionIndex};
-use crate::placement::PokeBytes;
-use crate::placement::{Bounce, BounceIndex, SPLICE_BYTES, Site, Splice};
+use super::placed::Placed;
+use super::schedule::{Change, InstrumentIndex, TimeIndex, VersionIndex};
+use crate::ids::{Id, Ids};
+use crate::placement::{BounceIndex, PokeBytes, SPLICE_BYTES, Site, Splice};
 use crate::{Addr, Error, Image, Result, Span};
 
 /// Converts changes of sites to batches.
 pub(super) struct BatchWriter<'a> {
     pub(super) image: &'a Image,
-    pub(super) instruments: &'a [PlannedInstrument],
-    pub(super) sites: &'a [Site],
-    pub(super) bounces: &'a [Bounce],
+    pub(super) instruments: &'a Ids<InstrumentIndex, PlannedInstrument>,
+    pub(super) placed: &'a Placed,
     pub(super) order: &'a Order,
     pub(super) made: &'a Made,
     pub(super) detours: &'a HashMap<VersionIndex, VersionIndex>,
+}
+
+/// Entries of a batch.
+#[derive(Clone, Copy, Default)]
+struct BatchSize {
+    pokes: usize,
+    launched: usize,
+    splashed: usize,
 }
 
 /// A change of a site or its bounce, as indices of patches.
@@ -39,48 +47,42 @@ impl BatchWriter<'_> {
     /// # Errors
     /// [`Error::Encode`] if a patch or a bounce is out of a splice's reach; [`Error::Full`] if more splices
     /// change at one time than the driver writes in one batch.
-    pub(super) fn batches(&self, times: &[f64], mut changes: Vec<Change>) -> Result<Vec<Batch>> {
-        let index = |time: f64| times.partition_point(|known| known.total_cmp(&time).is_lt());
+    pub(super) fn batches(
+        &self,
+        times: &Ids<TimeIndex, f64>,
+        mut changes: Vec<Change>,
+    ) -> Result<Vec<Batch>> {
+        let before = |time: f64| move |known: &f64| known.total_cmp(&time).is_lt();
+        let index = |time: f64| TimeIndex::new(times.values().partition_point(before(time)));
         // There may be a million of each: exactly as much memory as they take.
-        let mut counts = vec![[0; 3]; times.len()];
-        for one in self.instruments {
-            for (which, time) in [one.launch, one.splash].into_iter().enumerate() {
-                let counts = counts.get_mut(index(time));
-                if let Some(count) = counts.and_then(|counts| counts.get_mut(which)) {
-                    *count += 1;
-                }
-            }
+        let mut counts = Ids::like(times, BatchSize::default());
+        for one in self.instruments.values() {
+            counts[index(one.launch)].launched += 1;
+            counts[index(one.splash)].splashed += 1;
         }
         for change in &changes {
-            if let Some([.., pokes]) = counts.get_mut(change.time as usize) {
-                *pokes += self.pokes(change);
-            }
+            counts[change.time].pokes += self.pokes(change);
         }
-        let batches = times.iter().zip(counts);
-        let batches = batches.map(|(&at, [launched, splashed, pokes])| Batch {
-            at,
-            pokes: Vec::with_capacity(pokes),
-            launched: Vec::with_capacity(launched),
-            splashed: Vec::with_capacity(splashed),
-        });
-        let mut batches: Vec<Batch> = batches.collect();
-        for one in self.instruments {
-            if let Some(batch) = batches.get_mut(index(one.launch)) {
-                batch.launched.push(one.id);
-            }
-            if let Some(batch) = batches.get_mut(index(one.splash)) {
-                batch.splashed.push(one.id);
-            }
+        let mut batches: Ids<TimeIndex, Batch> = (times.iter())
+            .map(|(time, &at)| Batch {
+                at,
+                pokes: Vec::with_capacity(counts[time].pokes),
+                launched: Vec::with_capacity(counts[time].launched),
+                splashed: Vec::with_capacity(counts[time].splashed),
+            })
+            .collect();
+        for one in self.instruments.values() {
+            batches[index(one.launch)].launched.push(one.id);
+            batches[index(one.splash)].splashed.push(one.id);
         }
         // Pokes take the memory that changes release.
         while let Some(change) = changes.pop() {
-            let batch = batches.get_mut(change.time as usize);
-            let batch = batch.ok_or_else(|| internal("a change has no time"))?;
-            self.change(&change, &mut batch.pokes)?;
+            self.change(&change, &mut batches[change.time].pokes)?;
             if changes.len().is_multiple_of(AT_ONCE) {
                 changes.shrink_to_fit();
             }
         }
+        let mut batches = batches.into_values();
         for batch in &mut batches {
             batch.pokes.sort_unstable_by_key(|poke| {
                 let removes = poke.kind == PokeKind::Remove;
@@ -106,27 +108,24 @@ impl BatchWriter<'_> {
 
     /// Number of pokes of a change.
     fn pokes(&self, change: &Change) -> usize {
-        let site = self.sites.get(change.site.0 as usize);
-        let is_short = site.is_some_and(|site| !site.splice.retargets());
+        let is_short = !self.placed.sites[change.site].splice.retargets();
         let is_retarget = change.from.is_some() && change.to.is_some();
         1 + usize::from(is_short && !is_retarget)
     }
 
     fn change(&self, change: &Change, pokes: &mut Vec<Poke>) -> Result<()> {
-        let site = self.sites.get(change.site.0 as usize);
-        let site = site.ok_or_else(|| internal("a change or point names no site of the plan"))?;
-        let patch = |version: VersionIndex| self.made.of_version.get(version.get()).copied();
+        let site = &self.placed.sites[change.site];
+        let patch = |version: VersionIndex| self.made.of_version[version];
         let first = change.to.filter(|_| change.from.is_none());
         let diverted = first.and_then(|first| self.detours.get(&first).copied());
         let step = PatchChange {
-            from: change.from.and_then(patch),
-            to: change.to.and_then(patch),
-            detour: diverted.and_then(patch),
+            from: change.from.map(patch),
+            to: change.to.map(patch),
+            detour: diverted.map(patch),
         };
         let is_retarget = step.from.is_some() && step.to.is_some();
         if let Some(index) = site.splice.bounce() {
-            let bounce = self.bounce_of(index)?;
-            pokes.push(self.bounce(index, bounce, step)?);
+            pokes.push(self.bounce(index, step)?);
         }
         if is_retarget && !site.splice.retargets() {
             return Ok(());
@@ -141,11 +140,11 @@ impl BatchWriter<'_> {
         Ok(())
     }
 
-    fn bounce(&self, index: BounceIndex, bounce: &Bounce, step: PatchChange) -> Result<Poke> {
-        let original = self.original(bounce.at, SPLICE_BYTES)?;
-        let target = |patch| self.jump(bounce.at, patch);
-        let part = Part::Bounce(index);
-        self.poke(part, bounce.at, original, target, step, 1)
+    fn bounce(&self, index: BounceIndex, step: PatchChange) -> Result<Poke> {
+        let at = self.placed.bounces[index].at;
+        let original = self.original(at, SPLICE_BYTES)?;
+        let target = |patch| self.jump(at, patch);
+        self.poke(Part::Bounce(index), at, original, target, step, 1)
     }
 
     fn original(&self, at: Addr, bytes: u64) -> Result<PokeBytes> {
@@ -188,14 +187,14 @@ impl BatchWriter<'_> {
         let at = site.displaced.start;
         let (to, reason) = match site.splice.bounce() {
             Some(bounce) => {
-                let to = self.bounce_of(bounce)?.at;
+                let to = self.placed.bounces[bounce].at;
                 (
                     to,
                     format!("the bounce at {to} is too far for a short jump"),
                 )
             }
             None => {
-                let to = self.patch(patch)?.address;
+                let to = self.made.patches[patch].address;
                 (to, too_far(to))
             }
         };
@@ -205,22 +204,12 @@ impl BatchWriter<'_> {
 
     /// The bytes of a bounce at `at` for a patch.
     fn jump(&self, at: Addr, patch: PatchIndex) -> Result<PokeBytes> {
-        let to = self.patch(patch)?.address;
+        let to = self.made.patches[patch].address;
         let bytes = Splice::Jump.encode(at, to);
         bytes.ok_or_else(|| Error::Encode {
             at,
             reason: too_far(to),
         })
-    }
-
-    fn patch(&self, patch: PatchIndex) -> Result<&Patch> {
-        let patch = self.made.patches.get(patch.0 as usize);
-        patch.ok_or_else(|| internal("a splice targets no patch"))
-    }
-
-    fn bounce_of(&self, bounce: BounceIndex) -> Result<&Bounce> {
-        let bounce = self.bounces.get(bounce.0 as usize);
-        bounce.ok_or_else(|| internal("a short splice has no bounce"))
     }
 }
 

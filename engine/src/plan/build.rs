@@ -8,15 +8,17 @@ use super::dependencies::Order;
 use super::error::internal;
 use super::model::{Plan, PlannedInstrument};
 use super::names::{HookKey, Named};
-use super::numbered::FunctionTable;
+use super::numbered::{FunctionTable, Major};
+use super::placed::Placed;
 use super::planner::Planner;
 use super::probes::Words;
 use super::refusals::Refusals;
-use super::schedule::{Schedule, schedule};
+use super::schedule::{InstrumentIndex, Schedule, schedule};
 use super::stage::{self, Stage, Watch};
 use super::{arguments, batches, natives, patches};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::code::Origin;
+use crate::ids::{Id, Ids, id};
 use crate::layout::RuntimeLayout;
 use crate::placement::{Comparison, Reached, Solution, Style, Styled, Wanted, place_in_styles};
 use crate::session::Session;
@@ -135,8 +137,8 @@ fn plan_styled(
     let named = planner.named(library, watch)?;
     let wanted = planner.wanted(&named)?;
     stage::report(watch, Stage::Sites)?;
-    let graphs = planner.functions.graphs();
-    let styles = planner.styles(&named, graphs.len());
+    let graphs: Vec<&Cfg> = planner.functions.graphs().values().iter().collect();
+    let styles = planner.styles(&named)?.into_values();
     let Styled {
         solution,
         styles,
@@ -149,23 +151,24 @@ fn plan_styled(
         hooks,
     } = solution;
     stage::report(watch, Stage::Patches)?;
+    let placed = Placed::new(sites, bounces, &hooks)?;
     let instruments = planner.instruments(named, &wanted, hooks)?;
     drop(wanted);
     let mut notes = planner.notes;
     notes.sort_unstable();
-    let functions = planner.functions.placed(styles, compared);
-    let natives = natives::Natives::of(image, session, &functions, &instruments, layout)?;
-    arguments::check(image, &functions, &instruments, &sites, refusals)?;
+    let functions = planner.functions.placed(styles, compared)?;
+    let natives = natives::Natives::of(image, session, &functions, instruments.values(), layout)?;
+    arguments::check(image, &functions, instruments.values(), &placed, refusals);
     refusals.check(session)?;
-    let mut order = Order::of(session, &instruments, &sites, &bounces)?;
-    let schedule = schedule(&functions, &instruments, &sites, &bounces, &order);
+    let mut order = Order::of(session, instruments.values(), &placed)?;
+    let schedule = schedule(&functions, &instruments, &placed, &order);
     let maker = patches::Maker {
         image,
         session,
         layout,
         functions: &functions,
         instruments: &instruments,
-        sites: &sites,
+        placed: &placed,
         blame: &order.blame,
         natives: &natives,
         refusals,
@@ -185,8 +188,7 @@ fn plan_styled(
     let writer = batches::BatchWriter {
         image,
         instruments: &instruments,
-        sites: &sites,
-        bounces: &bounces,
+        placed: &placed,
         order: &order,
         made: &made,
         detours: &detours,
@@ -197,11 +199,11 @@ fn plan_styled(
         duration: session.duration,
         layout: layout.clone(),
         functions,
-        instruments,
-        sites,
-        bounces,
+        instruments: instruments.into_values(),
+        sites: placed.sites.into_values(),
+        bounces: placed.bounces.into_values(),
         dependences: order.dependences,
-        patches: made.patches,
+        patches: made.patches.into_values(),
         faults: made.faults,
         natives: natives.codes,
         batches,
@@ -209,48 +211,47 @@ fn plan_styled(
     })
 }
 
-const fn hook(id: InstrumentId) -> HookKey {
-    (id.major, BlockIndex(id.block), id.hook)
+fn hook(id: InstrumentId) -> HookKey {
+    (Major::of(id), BlockIndex(id.block), id.hook)
 }
+
+id!(
+    /// A hook that is requested of placement.
+    WantedIndex
+);
 
 impl Planner<'_> {
     /// The styles that the session requests for each function. One whose instruments have many launch and
     /// splash times is not relocated whole unless the session requests it: each time takes new versions of all
     /// its patches.
-    fn styles(&self, named: &[Named], functions: usize) -> Vec<Style> {
-        let mut styles = vec![Style::default(); functions];
-        let mut times: Vec<(u32, u64)> = Vec::with_capacity(2 * named.len());
+    fn styles(&self, named: &[Named]) -> Result<Ids<Major, Style>> {
+        let mut styles = Ids::like(self.functions.graphs(), Style::default());
+        let mut times: Vec<(Major, u64)> = Vec::with_capacity(2 * named.len());
         for one in named {
-            let Some(placement) = self.session.placements.get(one.placement) else {
-                continue;
-            };
-            let requested = self.session.style(&placement.function);
-            if let Some(style) = styles.get_mut(one.id.major as usize) {
-                *style = requested;
-            }
+            let placement = self.placement(one.placement)?;
+            let major = Major::of(one.id);
+            styles[major] = self.session.style(&placement.function);
             for time in [placement.launch, placement.splash] {
-                times.push((one.id.major, (time + 0.0).to_bits()));
+                times.push((major, (time + 0.0).to_bits()));
             }
         }
         times.sort_unstable();
         times.dedup();
         for times in times.chunk_by(|one, other| one.0 == other.0) {
-            let style = times.first().map(|time| time.0 as usize);
-            if let Some(style) = style.and_then(|major| styles.get_mut(major))
+            if let [(major, _), ..] = *times
                 && times.len() > Comparison::MOST_TIMES
-                && *style == Style::Auto
+                && styles[major] == Style::Auto
             {
-                *style = Style::InPlace;
+                styles[major] = Style::InPlace;
             }
         }
-        styles
+        Ok(styles)
     }
 
     /// Every hook once, in order; functions that refuse all hooks are refused here.
     fn wanted(&self, named: &[Named]) -> Result<Vec<Wanted>> {
         for one in named {
-            let graph = self.functions.graph(one.id.major);
-            if let Some(refusal) = graph.and_then(|cfg| cfg.refusal.as_ref()) {
+            if let Some(refusal) = &self.functions.graph(Major::of(one.id)).refusal {
                 self.refusals.add(one.placement, refusal.clone());
             }
         }
@@ -259,7 +260,7 @@ impl Planner<'_> {
         hooks.sort_unstable();
         hooks.dedup();
         let wanted = hooks.into_iter().map(|(major, block, hook)| Wanted {
-            graph: major as usize,
+            graph: major.index(),
             block,
             hook,
         });
@@ -271,40 +272,35 @@ impl Planner<'_> {
         &mut self,
         named: Vec<Named>,
         wanted: &[Wanted],
-        mut reached: Vec<std::result::Result<Reached, Refusal>>,
-    ) -> Result<Vec<PlannedInstrument>> {
+        hooks: Vec<std::result::Result<Reached, Refusal>>,
+    ) -> Result<Ids<InstrumentIndex, PlannedInstrument>> {
         let counting = named.iter().filter(|one| one.definition.counts());
         self.words.check(counting.count() as u64)?;
-        let hooks: Vec<usize> = named
-            .iter()
-            .map(|one| {
-                let this = (one.id.major as usize, BlockIndex(one.id.block), one.id.hook);
-                wanted.partition_point(|known| (known.graph, known.block, known.hook) < this)
-            })
-            .collect();
-        let mut left = vec![0_u32; reached.len()];
-        for &hook in &hooks {
-            if let Some(left) = left.get_mut(hook) {
-                *left += 1;
-            }
+        if hooks.len() != wanted.len() {
+            return Err(internal("the solution does not answer for every hook"));
+        }
+        let mut hooks = Ids::<WantedIndex, _>::from(hooks);
+        let hook_of = |one: &Named| {
+            let this = (one.id.major as usize, BlockIndex(one.id.block), one.id.hook);
+            let before = |known: &Wanted| (known.graph, known.block, known.hook) < this;
+            WantedIndex::new(wanted.partition_point(before))
+        };
+        let numbers: Vec<WantedIndex> = named.iter().map(hook_of).collect();
+        // Instruments of each hook that have no points yet.
+        let mut remaining = Ids::like(&hooks, 0_u32);
+        for &number in &numbers {
+            remaining[number] += 1;
         }
         let mut instruments = Vec::with_capacity(named.len());
-        let named = named.into_iter().zip(hooks);
-        for (one, hook) in named {
-            let placement = self.session.placements.get(one.placement);
-            let placement = placement
-                .ok_or_else(|| internal("an instrument names no placement of the session"))?;
-            let (Some(found), Some(left)) = (reached.get_mut(hook), left.get_mut(hook)) else {
-                return Err(internal("an instrument has no hook"));
-            };
-            *left -= 1;
+        for (one, number) in named.into_iter().zip(numbers) {
+            remaining[number] -= 1;
             // There may be a million: the last instrument at a hook moves its points instead of copying them.
-            let reached = match found {
+            let reached = match &mut hooks[number] {
                 Err(refusal) => {
                     self.refusals.add(one.placement, refusal.clone());
                     continue;
                 }
-                Ok(reached) if *left > 0 => reached.clone(),
+                Ok(reached) if remaining[number] > 0 => reached.clone(),
                 Ok(reached) => Reached {
                     tactic: reached.tactic,
                     points: std::mem::take(&mut reached.points),
@@ -316,14 +312,16 @@ impl Planner<'_> {
             } else {
                 None
             };
+            let placement = self.placement(one.placement)?;
+            let (launch, splash) = (placement.launch, placement.splash);
             instruments.push(PlannedInstrument {
                 id: one.id,
                 placement: one.placement,
-                origin: one.origin,
+                origin: one.origin.number(),
                 definition: one.definition,
                 // Adding zero turns -0 into 0.
-                launch: placement.launch + 0.0,
-                splash: placement.splash + 0.0,
+                launch: launch + 0.0,
+                splash: splash + 0.0,
                 counter,
                 tactic: reached.tactic,
                 points: reached.points,
@@ -332,6 +330,6 @@ impl Planner<'_> {
             });
         }
         self.refusals.check(self.session)?;
-        Ok(instruments)
+        Ok(instruments.into())
     }
 }

@@ -5,8 +5,10 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::model::PlannedFunction;
+use super::numbered::Major;
 use crate::cfg::{BlockIndex, Cfg};
 use crate::code::FunctionId;
+use crate::ids::Ids;
 use crate::liveness::{Analysis, Arguments, Live, Liveness, RegisterSet};
 use crate::placement::{InsnEdge, Point, Site};
 use crate::{Addr, HookType, Image, InstrumentId};
@@ -21,11 +23,11 @@ pub(super) struct SessionFunction {
 /// Every function with instruments, by major number.
 pub(super) struct Functions<'a> {
     analysis: Analysis<'a>,
-    functions: Vec<SessionFunction>,
-    majors: HashMap<FunctionId, u32>,
+    functions: Ids<Major, SessionFunction>,
+    majors: HashMap<FunctionId, Major>,
     /// The functions that were used last: those of a whole kernel would take much memory, and patches are
     /// assembled function by function.
-    recent: RefCell<VecDeque<(u32, Rc<Analysed>)>>,
+    recent: RefCell<VecDeque<(Major, Rc<Analysed>)>>,
 }
 
 /// Capacity of the cache: a function, its parts, and the functions that they branch to.
@@ -51,8 +53,8 @@ impl Analysed {
 impl<'a> Functions<'a> {
     pub(super) fn new(
         image: &'a Image,
-        functions: Vec<SessionFunction>,
-        majors: HashMap<FunctionId, u32>,
+        functions: Ids<Major, SessionFunction>,
+        majors: HashMap<FunctionId, Major>,
     ) -> Self {
         Self {
             analysis: Analysis::new(image),
@@ -64,8 +66,11 @@ impl<'a> Functions<'a> {
 
     /// Converts the functions to those of the plan.
     pub(super) fn planned(self) -> Vec<PlannedFunction> {
-        let functions = self.functions.into_iter();
-        functions.map(|function| function.planned).collect()
+        let functions = self.functions.into_values();
+        functions
+            .into_iter()
+            .map(|function| function.planned)
+            .collect()
     }
 
     /// Returns whether a function has instruments.
@@ -73,33 +78,29 @@ impl<'a> Functions<'a> {
         self.majors.contains_key(&function)
     }
 
-    /// The function around an address; most are in the one around `guess`.
-    fn around(&self, at: Addr, guess: Option<&SessionFunction>) -> Option<&SessionFunction> {
-        if let Some(guess) = guess.filter(|function| function.planned.outline.span.contains(at)) {
-            // Spans of functions do not overlap.
-            return self.functions.get(guess.planned.major as usize);
-        }
-        let id = self.analysis.image().function_at(at)?.id;
-        self.functions.get(*self.majors.get(&id)? as usize)
+    /// The function around an address, if it has instruments; most are in `guess`.
+    fn around(&self, at: Addr, guess: Option<Major>) -> Option<Major> {
+        // Spans of functions do not overlap.
+        let has = |&major: &Major| self.functions[major].planned.outline.span.contains(at);
+        guess.filter(has).or_else(|| {
+            let id = self.analysis.image().function_at(at)?.id;
+            self.majors.get(&id).copied()
+        })
     }
 
     /// The function of a major number, decoded again if it is not in the cache.
-    pub(super) fn analysed(&self, major: u32) -> Option<Rc<Analysed>> {
-        let function = self.functions.get(major as usize)?;
-        Some(self.analyse(&function.planned))
-    }
-
-    fn analyse(&self, function: &PlannedFunction) -> Rc<Analysed> {
+    pub(super) fn analysed(&self, major: Major) -> Rc<Analysed> {
         let mut recent = self.recent.borrow_mut();
-        if let Some((_, cached)) = recent.iter().find(|(major, _)| *major == function.major) {
+        if let Some((_, cached)) = recent.iter().find(|(cached, _)| *cached == major) {
             return Rc::clone(cached);
         }
+        let function = self.functions[major].planned.outline.function;
         let new = Rc::new(Analysed {
-            cfg: Cfg::of(self.analysis.image(), function.outline.function),
+            cfg: Cfg::of(self.analysis.image(), function),
             liveness: OnceCell::new(),
         });
         recent.truncate(RECENT - 1);
-        recent.push_front((function.major, Rc::clone(&new)));
+        recent.push_front((major, Rc::clone(&new)));
         new
     }
 
@@ -114,39 +115,39 @@ impl<'a> Functions<'a> {
         }
     }
 
-    fn live_before(&self, at: Addr, own: Option<&SessionFunction>) -> Live {
-        self.around(at, own).map_or(Live::ALL, |function| {
-            let analysed = self.analyse(&function.planned);
-            function.kept(analysed.liveness(&self.analysis).before(at))
+    fn live_before(&self, at: Addr, own: Option<Major>) -> Live {
+        self.around(at, own).map_or(Live::ALL, |major| {
+            let analysed = self.analysed(major);
+            self.functions[major].kept(analysed.liveness(&self.analysis).before(at))
         })
     }
 
-    fn live_on(&self, edge: InsnEdge, own: Option<&SessionFunction>) -> Live {
+    fn live_on(&self, edge: InsnEdge, own: Option<Major>) -> Live {
         let Some(from) = self.around(edge.from, own) else {
             return Live::ALL;
         };
-        let analysed = self.analyse(&from.planned);
+        let analysed = self.analysed(from);
+        let from = &self.functions[from];
         if analysed.cfg.span.contains(edge.to) {
             return from.kept(analysed.liveness(&self.analysis).before(edge.to));
         }
         let Some(block) = analysed.cfg.block_at(edge.from) else {
+            debug_assert!(false, "{} is in no block of its function", edge.from);
             return Live::ALL;
         };
         let live = from.kept(analysed.liveness(&self.analysis).after_block(block.index));
         // Instruments at the target of the edge may read registers too.
         let to = self.around(edge.to, None);
-        to.map_or(live, |to| to.kept(live))
+        to.map_or(live, |to| self.functions[to].kept(live))
     }
 
     /// The group of a point's instruments that one belongs to, in order of execution: post-hooks of the block
     /// that ends there, hooks of its ways out, pre-hooks of the block that begins, and last post-hooks of that
     /// one, if its first instruction is also its last.
     pub(super) fn turn(&self, id: InstrumentId, site: &Site, point: Point) -> u8 {
-        let function = self.functions.get(id.major as usize);
-        let outline = function.map(|function| &function.planned.outline);
-        let Some(block) = outline.and_then(|outline| outline.block(BlockIndex(id.block))) else {
-            return 1;
-        };
+        let major = Major::of(id);
+        let index = BlockIndex(id.block);
+        let block = self.functions[major].planned.outline[index];
         let entered = site.splice.entered(site.displaced);
         if matches!(id.hook, HookType::Taken | HookType::Untaken) {
             return 2;
@@ -160,13 +161,7 @@ impl<'a> Functions<'a> {
             // An entry block that is only the tracer's site begins, and ends, after it.
             return if following == block.end { 0 } else { 3 };
         }
-        let last = self.analysed(id.major).and_then(|analysed| {
-            let block = analysed.cfg.block(BlockIndex(id.block))?;
-            Some(Addr(block.instructions.last()?.ip()))
-        });
-        let Some(last) = last else {
-            return 1;
-        };
+        let last = self.analysed(major).cfg[index].last_at();
         let at_its_start = match point {
             Point::On(edge) => edge.from != last,
             Point::Before(at) => at == last,

@@ -18,6 +18,7 @@ mod natives;
 mod notes;
 mod numbered;
 mod patches;
+mod placed;
 mod places;
 mod planner;
 mod possible;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use gilk_instruments::Definition;
 
 use crate::cfg::Outline;
+use crate::ids::Id;
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::native::NativeCode;
 use crate::patch::{Piece, Pieces, Probed, Recovery};
@@ -128,6 +129,17 @@ pub struct PatchFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PatchIndex(pub u32);
 
+impl Id for PatchIndex {
+    fn new(index: usize) -> Self {
+        debug_assert!(u32::try_from(index).is_ok(), "{index} patches");
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// A dependency: `what` may only be in place while `on` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dependence {
@@ -250,13 +262,25 @@ impl Plan {
             .find(|instrument| instrument.id == id)
     }
 
-    /// Returns the patch of an index.
+    /// Returns the site of an index, or `None` if the plan has none.
     #[must_use]
-    pub fn patch(&self, index: PatchIndex) -> Option<&Patch> {
-        self.patches.get(usize::try_from(index.0).ok()?)
+    pub fn site(&self, index: SiteIndex) -> Option<&Site> {
+        self.sites.get(index.index())
     }
 
-    /// Returns the function of a major number.
+    /// Returns the bounce of an index, or `None` if the plan has none.
+    #[must_use]
+    pub fn bounce(&self, index: BounceIndex) -> Option<&Bounce> {
+        self.bounces.get(index.index())
+    }
+
+    /// Returns the patch of an index, or `None` if the plan has none.
+    #[must_use]
+    pub fn patch(&self, index: PatchIndex) -> Option<&Patch> {
+        self.patches.get(index.index())
+    }
+
+    /// Returns the function of a major number, or `None` if the plan has none.
     #[must_use]
     pub fn function(&self, major: u32) -> Option<&PlannedFunction> {
         self.functions.get(usize::try_from(major).ok()?)

@@ -8,6 +8,7 @@ use gilk_instruments::{Definition, Library};
 
 use super::error::{internal, refused};
 use super::jumps::Jumps;
+use super::numbered::Major;
 use super::places::{Places, ProbePlace, returned, returned_is_known};
 use super::planner::Planner;
 use super::probes::{Instruments, faults_in_faults, is_idle};
@@ -24,12 +25,12 @@ pub(super) struct Named {
     /// Index in the session's placements.
     pub(super) placement: usize,
     /// Major number of the function where it was placed.
-    pub(super) origin: u32,
+    pub(super) origin: Major,
     pub(super) probe: Option<Arc<Probed>>,
 }
 
 /// Key of a hook: major number, block and event.
-pub(super) type HookKey = (u32, BlockIndex, HookType);
+pub(super) type HookKey = (Major, BlockIndex, HookType);
 
 impl Planner<'_> {
     /// Resolves functions, blocks and instruments and numbers them: one instrument for each placement, or for
@@ -37,7 +38,7 @@ impl Planner<'_> {
     pub(super) fn named(&mut self, library: &Library, watch: &mut Watch<'_>) -> Result<Vec<Named>> {
         let mut instruments = Instruments::new(self.image, self.session, library);
         let mut jumps = jumps(&mut instruments, (self.image, self.session), watch)?;
-        let mut majors: HashMap<&str, u32> = HashMap::new();
+        let mut majors: HashMap<&str, Major> = HashMap::new();
         let mut orders: HashMap<HookKey, u64> = HashMap::new();
         let mut named = Vec::with_capacity(self.session.placements.len());
         for (index, placement) in self.session.placements.iter().enumerate() {
@@ -85,17 +86,17 @@ impl Planner<'_> {
         Ok(named)
     }
 
-    fn check_block(&self, major: u32, function: &str, block: BlockIndex) -> Result<()> {
-        match self.functions.graph(major) {
-            Some(cfg) if cfg.block(block).is_none() && cfg.refusal.is_none() => {
-                Err(Error::NoBlock {
-                    function: function.to_owned(),
-                    block: block.0,
-                    blocks: cfg.blocks.len(),
-                })
-            }
-            _ => Ok(()),
+    /// Checks that a function has a block, unless it refuses all hooks.
+    fn check_block(&self, major: Major, function: &str, block: BlockIndex) -> Result<()> {
+        let cfg = self.functions.graph(major);
+        if cfg.block(block).is_some() || cfg.refusal.is_some() {
+            return Ok(());
         }
+        Err(Error::NoBlock {
+            function: function.to_owned(),
+            block: block.0,
+            blocks: cfg.blocks.len(),
+        })
     }
 
     /// The identifier of the next instrument at a hook.
@@ -110,20 +111,20 @@ impl Planner<'_> {
             });
         };
         *order += 1;
-        let id = InstrumentId::new(major, kind, block.0, eight_bits);
+        let id = InstrumentId::new(major.number(), kind, block.0, eight_bits);
         id.ok_or_else(|| Error::Full {
             what: "function and block numbers",
-            needed: u64::from(major.max(block.0)) + 1,
+            needed: u64::from(major.number().max(block.0)) + 1,
             available: u64::from(InstrumentId::MAJORS.min(InstrumentId::BLOCKS)),
         })
     }
 
     /// Number of placements that share a hook.
     fn at_same_hook(&self, (major, block, hook): HookKey) -> u64 {
-        let name = self.functions.graph(major).map(|cfg| &*cfg.name);
+        let name = &*self.functions.graph(major).name;
         let placements = self.session.placements.iter();
         let same = |p: &&crate::session::Placement| {
-            Some(&*p.function) == name && (p.block, p.hook) == (block.0, hook)
+            &*p.function == name && (p.block, p.hook) == (block.0, hook)
         };
         placements.filter(same).count() as u64
     }
@@ -132,7 +133,7 @@ impl Planner<'_> {
     fn probes(
         &mut self,
         (definition, checked, places): (&Arc<Definition>, &Arc<Checked>, &Places<'_>),
-        (index, origin): (usize, u32),
+        (index, origin): (usize, Major),
         orders: &mut HashMap<HookKey, u64>,
         named: &mut Vec<Named>,
     ) -> Result<()> {
@@ -162,26 +163,23 @@ impl Planner<'_> {
         &mut self,
         place: ProbePlace,
         (definition, probed): (&Arc<Definition>, Option<&Arc<Probed>>),
-        (placement, origin): (usize, u32),
+        (placement, origin): (usize, Major),
         orders: &mut HashMap<HookKey, u64>,
     ) -> Result<Named> {
-        let named = self.session.placements.get(placement);
-        let function = &named
-            .ok_or_else(|| internal("an instrument names no placement of the session"))?
-            .function;
+        let function = &self.placement(placement)?.function;
         self.check_block(place.major, function, place.block)?;
         if let Some(probed) = probed {
             let refuse = |refusal| refused(self.session, placement, refusal);
-            if let (Some(cfg), Some(probe)) = (self.functions.graph(place.major), probed.probe()) {
-                if let Some((rule, why)) = probed.refusal(self.layout) {
-                    let at = cfg.span.start;
-                    return Err(refuse(Refusal::new(rule, at, why)));
-                }
-                let refusal = returned_is_known(cfg, probe, place);
-                if let Some(refusal) = refusal.or_else(|| faults_in_faults(self.image, cfg, probe))
-                {
-                    return Err(refuse(refusal));
-                }
+            let cfg = self.functions.graph(place.major);
+            let probe = probed.probe();
+            let probe = probe.ok_or_else(|| internal("an instrument names no probe"))?;
+            if let Some((rule, why)) = probed.refusal(self.layout) {
+                let at = cfg.span.start;
+                return Err(refuse(Refusal::new(rule, at, why)));
+            }
+            let refusal = returned_is_known(cfg, probe, place);
+            if let Some(refusal) = refusal.or_else(|| faults_in_faults(self.image, cfg, probe)) {
+                return Err(refuse(refusal));
             }
             self.functions.sample_all(place.major, probed.reads());
         }

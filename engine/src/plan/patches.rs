@@ -4,14 +4,16 @@ use super::error::{internal, refused};
 use super::functions::Functions;
 use super::model::{PATCH_ALIGN, Patch, PatchFault, PatchIndex, PlannedInstrument};
 use super::natives::Natives;
+use super::placed::Placed;
 use super::refusals::Refusals;
-use super::schedule::{Schedule, Version};
+use super::schedule::{InstrumentAt, InstrumentIndex, Schedule, VersionIndex};
 use super::stage::{self, Stage, Watch};
+use crate::ids::{Id, Ids};
 use crate::layout::RuntimeLayout;
 use crate::patch::{Assembler, Code, Hooked, Packed, Pieces, Recovery};
-use crate::placement::{Point, Site};
+use crate::placement::{Point, SiteIndex};
 use crate::session::Session;
-use crate::{Addr, Error, Image, InstrumentId, Refusal, Result, Span};
+use crate::{Addr, Error, Image, InstrumentId, Result, Span};
 
 /// Assembles patches.
 pub(super) struct Maker<'a> {
@@ -19,9 +21,9 @@ pub(super) struct Maker<'a> {
     pub(super) session: &'a Session,
     pub(super) layout: &'a RuntimeLayout,
     pub(super) functions: &'a Functions<'a>,
-    pub(super) instruments: &'a [PlannedInstrument],
-    pub(super) sites: &'a [Site],
-    pub(super) blame: &'a [usize],
+    pub(super) instruments: &'a Ids<InstrumentIndex, PlannedInstrument>,
+    pub(super) placed: &'a Placed,
+    pub(super) blame: &'a Ids<SiteIndex, usize>,
     pub(super) natives: &'a Natives,
     pub(super) refusals: &'a Refusals,
 }
@@ -29,9 +31,9 @@ pub(super) struct Maker<'a> {
 /// Patches, and the index of each version's.
 pub(super) struct Made {
     /// By address.
-    pub(super) patches: Vec<Patch>,
+    pub(super) patches: Ids<PatchIndex, Patch>,
     /// The index of each version's patch.
-    pub(super) of_version: Vec<PatchIndex>,
+    pub(super) of_version: Ids<VersionIndex, PatchIndex>,
     /// Their instructions that may fault, by address.
     pub(super) faults: Vec<PatchFault>,
 }
@@ -61,18 +63,18 @@ impl Maker<'_> {
         };
         let mut cursor = Cursor::new(self.layout.arena, self.natives.length);
         let mut made = Vec::with_capacity(schedule.versions.len());
-        let mut numbers: Vec<(Addr, usize)> = Vec::with_capacity(schedule.versions.len());
-        for (number, version) in schedule.versions.iter().enumerate() {
-            if number.is_multiple_of(REPORTED) {
+        let mut numbers: Vec<(Addr, VersionIndex)> = Vec::with_capacity(schedule.versions.len());
+        for (version, &site) in schedule.versions.iter() {
+            if version.index().is_multiple_of(REPORTED) {
                 stage::report(watch, Stage::Patches)?;
             }
-            let patch = self.patch(&mut tools, schedule, version, cursor.next());
-            let blame = self.blame.get(version.site.0 as usize).copied();
-            let Some(patch) = self.refusals.collect(blame.unwrap_or(usize::MAX), patch)? else {
+            let listed = &schedule.listed[version];
+            let patch = self.patch(&mut tools, site, listed, cursor.next());
+            let Some(patch) = self.refusals.collect(self.blame[site], patch)? else {
                 continue;
             };
             cursor.take(patch.code.len() as u64);
-            numbers.push((patch.address, number));
+            numbers.push((patch.address, version));
             made.push(patch);
         }
         self.refusals.check(self.session)?;
@@ -96,47 +98,32 @@ impl Maker<'_> {
         // No two have the same address.
         made.sort_unstable_by_key(|patch: &Patch| patch.address);
         numbers.sort_unstable();
-        let mut of_version = vec![PatchIndex(u32::MAX); made.len()];
-        for (index, &(_, number)) in (0..).map(PatchIndex).zip(&numbers) {
-            if let Some(of_version) = of_version.get_mut(number) {
-                *of_version = index;
-            }
+        // Nothing was refused, so every version has its patch.
+        let mut of_version = Ids::like(&schedule.versions, PatchIndex(u32::MAX));
+        for (index, &(_, version)) in (0..).map(PatchIndex).zip(&numbers) {
+            of_version[version] = index;
         }
         Ok(Made {
-            patches: made,
+            patches: made.into(),
             of_version,
             faults,
         })
     }
 
-    fn site(&self, version: &Version) -> Result<&Site> {
-        let site = self.sites.get(version.site.0 as usize);
-        site.ok_or_else(|| internal("a change or point names no site of the plan"))
-    }
-
-    fn refused(&self, version: &Version, refusal: Refusal) -> Error {
-        let blame = self.blame.get(version.site.0 as usize).copied();
-        blame.map_or_else(
-            || internal("a version is of no site of the plan"),
-            |blame| refused(self.session, blame, refusal),
-        )
-    }
-
     fn patch(
         &self,
         tools: &mut Tools<'_>,
-        schedule: &Schedule,
-        version: &Version,
+        index: SiteIndex,
+        listed: &[InstrumentAt],
         address: Addr,
     ) -> Result<Patch> {
-        let listed = version.listed.start as usize..version.listed.end as usize;
-        let listed = schedule.listed.get(listed);
-        let listed = listed.unwrap_or_default().iter();
-        let listed = listed.filter_map(|&(index, nth)| {
-            let one = self.instruments.get(index as usize)?;
-            Some((one.points.get(nth as usize)?.1, one))
+        let listed = listed.iter().map(|&(instrument, nth)| {
+            let one = &self.instruments[instrument];
+            let point = one.points.get(nth as usize);
+            let point = point.ok_or_else(|| internal("a version lists no point of an instrument"));
+            Ok((point?.1, one))
         });
-        let listed: Vec<(Point, &PlannedInstrument)> = listed.collect();
+        let listed: Vec<(Point, &PlannedInstrument)> = listed.collect::<Result<_>>()?;
         let hooked: Vec<Hooked<'_>> = listed
             .iter()
             .map(|(_, one)| -> Result<Hooked<'_>> {
@@ -151,22 +138,22 @@ impl Maker<'_> {
         let hooks: Vec<(Point, &[Hooked<'_>])> = listed
             .chunk_by(|one, other| one.0 == other.0)
             .filter_map(|chunk| {
-                let (list, remaining) = rest.split_at_checked(chunk.len())?;
+                let (list, remaining) = rest.split_at(chunk.len());
                 rest = remaining;
-                Some((chunk.first()?.0, list))
+                chunk.first().map(|(point, _)| (*point, list))
             })
             .collect();
-        let site = self.site(version)?;
+        let site = &self.placed.sites[index];
         let live = self.functions.live(site);
         let code = tools
             .assembler
             .assemble(address, site, &hooks, &live)
-            .map_err(|refusal| self.refused(version, refusal))?;
+            .map_err(|refusal| refused(self.session, self.blame[index], refusal))?;
         tools.faults.extend(faults(&code, address));
         let ids = |list: &[Hooked<'_>]| list.iter().map(|one| one.id).collect();
         let all: Vec<InstrumentId> = hooked.iter().map(|one| one.id).collect();
         Ok(Patch {
-            site: version.site,
+            site: index,
             address,
             code: code.bytes.into(),
             rows: code.rows.into(),

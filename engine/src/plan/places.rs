@@ -7,7 +7,7 @@ use gilk_instruments::program::{Checked, Hook, Probe};
 use super::exits::{FunctionExit, Leaves, exits};
 use super::jumps::{Ends, Jumps};
 use super::notes::Note;
-use super::numbered::FunctionTable;
+use super::numbered::{FunctionTable, Major};
 use super::probes::is_idle;
 use crate::cfg::{BlockEnd, BlockIndex, Cfg};
 use crate::code::FunctionId;
@@ -17,7 +17,7 @@ use crate::{Addr, HookType, Image, Refusal, Result, Rule};
 /// A hook where a probe runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProbePlace {
-    pub(super) major: u32,
+    pub(super) major: Major,
     pub(super) block: BlockIndex,
     pub(super) hook: HookType,
 }
@@ -152,10 +152,7 @@ impl<'p> Places<'p> {
             Hook::Taken => return one(own.block, HookType::Taken),
             Hook::Untaken => return one(own.block, HookType::Untaken),
             Hook::Entry => return one(0, HookType::Pre),
-            Hook::Leave => match functions.graph(major) {
-                Some(cfg) => exits(self.image, cfg),
-                None => Ok(Vec::new()),
-            },
+            Hook::Leave => exits(self.image, functions.graph(major)),
             Hook::Return => ends().and_then(|ends| {
                 let by_return = |exit: &FunctionExit| exit.by == Leaves::Return;
                 if returns && !ends.own.iter().chain(&ends.callees).any(by_return) {

@@ -73,25 +73,19 @@ pub fn plan_possible(
             }
         }
         let mut kept = Vec::with_capacity(remaining.len() - refused.len());
-        let mut index = 0;
-        reduced.placements.retain(|_| {
-            let refusal = refused.remove(&index);
-            let original = remaining.get(index).copied().unwrap_or(usize::MAX);
-            index += 1;
-            match refusal {
-                Some(refusal) => {
-                    left_out.push(LeftOut {
-                        placement: original,
-                        refusal,
-                    });
-                    false
-                }
+        let placements = std::mem::take(&mut reduced.placements).into_iter();
+        for (index, (placement, original)) in placements.zip(remaining).enumerate() {
+            match refused.remove(&index) {
+                Some(refusal) => left_out.push(LeftOut {
+                    placement: original,
+                    refusal,
+                }),
                 None => {
                     kept.push(original);
-                    true
+                    reduced.placements.push(placement);
                 }
             }
-        });
+        }
         remaining = kept;
     }
 }

@@ -11,7 +11,7 @@ use crate::listing::disassemble;
 use crate::native::NativeCode;
 use crate::patch::PieceKind;
 use crate::placement::{Bounce, InsnEdge, Point, Site, SiteIndex, Slot, compare};
-use crate::{Addr, HookType, Image, InstrumentId};
+use crate::{Addr, HookType, Image, InstrumentId, Span};
 
 /// Formats a plan: notes, the cost of each function in place and whole, instruments in the session's order, sites
 /// with their bounces, dependencies and patches by address, then batches by time.
@@ -75,21 +75,17 @@ impl Report<'_> {
         for one in &plan.instruments {
             self.instrument(one)?;
         }
-        let mut by_site: Vec<(SiteIndex, usize)> = plan
-            .patches
-            .iter()
-            .enumerate()
-            .map(|(index, patch)| (patch.site, index))
+        let numbered = plan.patches.iter().enumerate();
+        let mut by_site: Vec<(SiteIndex, usize, &Patch)> = numbered
+            .map(|(number, patch)| (patch.site, number, patch))
             .collect();
-        by_site.sort_unstable();
+        by_site.sort_unstable_by_key(|&(site, number, _)| (site, number));
         for (index, site) in (0..).map(SiteIndex).zip(&plan.sites) {
             self.site(index, site)?;
-            let first = by_site.partition_point(|(known, _)| *known < index);
+            let first = by_site.partition_point(|(known, ..)| *known < index);
             let patches = by_site.iter().skip(first);
-            for &(_, patch) in patches.take_while(|(known, _)| *known == index) {
-                if let Some(made) = plan.patches.get(patch) {
-                    self.patch(patch, made)?;
-                }
+            for &(_, number, patch) in patches.take_while(|(known, ..)| *known == index) {
+                self.patch(number, patch)?;
             }
         }
         for code in &plan.natives {
@@ -109,6 +105,7 @@ impl Report<'_> {
             hooks.entry(one.id.major).or_default().insert(hook);
         }
         for function in &plan.functions {
+            // A probe may have named the function and have no place in it.
             let hooks = hooks.remove(&function.major).unwrap_or_default();
             self.style(function, &hooks.into_iter().collect::<Vec<_>>())?;
         }
@@ -150,7 +147,7 @@ impl Report<'_> {
 
     /// `splice 3 at 0x…`.
     fn name(&self, site: SiteIndex) -> String {
-        match self.plan.sites.get(site.0 as usize) {
+        match self.plan.site(site) {
             Some(known) => format!("splice {} at {}", site.0, known.displaced.start),
             None => format!("splice {}", site.0),
         }
@@ -159,7 +156,7 @@ impl Report<'_> {
     fn part(&self, part: Part) -> String {
         match part {
             Part::Site(site) => self.name(site),
-            Part::Bounce(bounce) => match self.plan.bounces.get(bounce.0 as usize) {
+            Part::Bounce(bounce) => match self.plan.bounce(bounce) {
                 Some(known) => format!("bounce {} at {}", bounce.0, known.at),
                 None => format!("bounce {}", bounce.0),
             },
@@ -180,10 +177,9 @@ impl Report<'_> {
             self.name(index),
             site.displaced.len(),
         )?;
-        let original = self.image.bytes(site.displaced).unwrap_or_default();
-        self.lines(site.displaced.start, original, "  ")?;
+        self.original(site.displaced, "  ")?;
         if let Some(bounce) = site.splice.bounce()
-            && let Some(bounce) = self.plan.bounces.get(bounce.0 as usize)
+            && let Some(bounce) = self.plan.bounce(bounce)
         {
             self.bounce(bounce)?;
         }
@@ -199,8 +195,7 @@ impl Report<'_> {
         for continuation in &site.continuations {
             let edge = on_edge(continuation.edge);
             writeln!(self.out, "  {edge} its patch continues with a copy of")?;
-            let copied = self.image.bytes(continuation.copied).unwrap_or_default();
-            self.lines(continuation.copied.start, copied, "    ")?;
+            self.original(continuation.copied, "    ")?;
         }
         Ok(())
     }
@@ -239,7 +234,9 @@ impl Report<'_> {
             };
             writeln!(self.out, "    ; {what}")?;
             let range = piece.range.start as usize..piece.range.end as usize;
-            let code = patch.code.get(range).unwrap_or_default();
+            let code = patch.code.get(range);
+            debug_assert!(code.is_some(), "a piece is not within its patch");
+            let code = code.unwrap_or_default();
             let at = patch.address.add(u64::from(piece.range.start));
             self.lines(at, code, "    ")?;
         }
@@ -313,6 +310,18 @@ impl Report<'_> {
             self.lines(*at, bytes, "    ")?;
         }
         Ok(())
+    }
+
+    /// Code of the target, unless the plan is for another one.
+    fn original(&mut self, span: Span, indent: &str) -> std::fmt::Result {
+        match self.image.bytes(span) {
+            Some(code) => self.lines(span.start, code, indent),
+            None => writeln!(
+                self.out,
+                "{indent}(the image has no bytes at {})",
+                span.start
+            ),
+        }
     }
 
     fn lines(&mut self, at: Addr, code: &[u8], indent: &str) -> std::fmt::Result {

@@ -16,38 +16,40 @@ impl Plan {
         let mut worklist: Vec<SiteIndex> = own.chain(instrument.needs.iter().copied()).collect();
         worklist.reverse();
         while let Some(index) = worklist.pop() {
-            let Some(site) = self.sites.get(index.0 as usize) else {
-                debug_assert!(false, "{index:?} is no site of the plan");
-                continue;
-            };
             if !visited.insert(index) {
                 continue;
             }
+            let Some(site) = self.site(index) else {
+                lines.push(format!("a splice that is not in the plan, {}", index.0));
+                continue;
+            };
             let at = site.displaced.start;
             let displaced = site.displaced.len();
             let words = site.splice.words();
-            let slot = site.splice.bounce().map(|bounce| {
-                let bounce = self.bounces.get(bounce.0 as usize);
-                debug_assert!(bounce.is_some(), "a short splice has no bounce");
-                bounce.map_or_else(String::new, |bounce| {
+            let slot = match site
+                .splice
+                .bounce()
+                .map(|index| (index, self.bounce(index)))
+            {
+                None => String::new(),
+                Some((index, None)) => format!(" to a bounce that is not in the plan, {}", index.0),
+                Some((_, Some(bounce))) => {
                     let bytes = match bounce.slot {
                         Slot::Padding => "in padding".to_owned(),
-                        Slot::Exposed(host) => {
-                            worklist.push(host);
-                            let host = self.sites.get(host.0 as usize);
-                            host.map_or_else(
-                                || "in bytes that a splice exposes".to_owned(),
-                                |host| {
+                        Slot::Exposed(index) => {
+                            worklist.push(index);
+                            match self.site(index) {
+                                Some(host) => {
                                     let at = host.displaced.start;
                                     format!("in bytes that the splice at {at} exposes")
-                                },
-                            )
+                                }
+                                None => "in bytes that a splice exposes".to_owned(),
+                            }
                         }
                     };
                     format!(" to a bounce at {} {bytes}", bounce.at)
-                })
-            });
-            let slot = slot.unwrap_or_default();
+                }
+            };
             lines.push(if site.splice.displaces() {
                 format!("{words} at {at}{slot}, {displaced} bytes displaced")
             } else {
