@@ -98,7 +98,7 @@ impl Paths {
     #[must_use]
     pub fn path(&self, number: u64) -> Option<Path> {
         let arcs = self.numbered.arcs(number)?;
-        let blocks = arcs.iter().filter_map(|arc| arc.to.map(BlockIndex));
+        let blocks = arcs.iter().filter_map(|arc| arc.to);
         Some(Path {
             number,
             blocks: blocks.collect(),

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::decode::{DecodedFunction, FlowAfter, Target, decode};
+use super::decode::{DecodedFunction, FlowAfter, InsnIndex, Target, decode};
 use super::instructions::{FunctionBytes, Instructions};
-use super::{Block, BlockEnd, BlockIndex, Cfg, Edge, EdgeKind};
+use super::{Block, BlockEnd, BlockIndex, Cfg, Edge, EdgeIndex, EdgeKind};
 use crate::code::{FunctionId, Why};
+use crate::ids::{Id, Ids};
 use crate::{Addr, Image, Refusal, Rule, Span};
 
 /// Analyses one function.
@@ -28,9 +29,15 @@ pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
     };
     let (blocks, edges, refusal) = match decode(image, function) {
         Ok(decoded) => {
+            let bytes = image.bytes(function.span);
+            debug_assert!(
+                bytes.is_some(),
+                "{} was decoded from no bytes",
+                function.name
+            );
             let text = FunctionBytes {
                 start: function.span.start,
-                bytes: image.bytes(function.span).unwrap_or_default().into(),
+                bytes: bytes.unwrap_or_default().into(),
             };
             let (blocks, edges) = graph(&decoded, &Arc::new(text));
             (blocks, edges, forbidden(image, function.span))
@@ -48,10 +55,11 @@ pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
     }
 }
 
-/// The numbers of the edges, sorted by target.
-fn by_target(edges: &[Edge]) -> Vec<u32> {
-    let mut numbered: Vec<(BlockIndex, u32)> =
-        edges.iter().map(|edge| edge.to).zip(0_u32..).collect();
+/// The edges, sorted by target.
+fn by_target(edges: &[Edge]) -> Vec<EdgeIndex> {
+    let numbers = (0..edges.len()).map(EdgeIndex::new);
+    let mut numbered: Vec<(BlockIndex, EdgeIndex)> =
+        edges.iter().map(|edge| edge.to).zip(numbers).collect();
     numbered.sort_unstable();
     numbered.into_iter().map(|(_, number)| number).collect()
 }
@@ -76,50 +84,46 @@ fn forbidden(image: &Image, span: Span) -> Option<Refusal> {
     ))
 }
 
-/// A block under construction: the indexes of its first and last instruction.
+/// A block under construction: its first and last instruction, and their number.
 #[derive(Clone, Copy)]
 struct BlockCut {
-    first: usize,
-    last: usize,
+    first: InsnIndex,
+    last: InsnIndex,
+    count: usize,
 }
 
-fn cuts(decoded: &DecodedFunction) -> Vec<BlockCut> {
+fn cuts(decoded: &DecodedFunction) -> Ids<BlockIndex, BlockCut> {
     let mut cuts: Vec<BlockCut> = Vec::new();
     // Whether the next instruction belongs to the last block.
     let mut open = false;
-    let marks = decoded
-        .padding
-        .iter()
-        .zip(&decoded.leaders)
-        .zip(&decoded.flows);
-    for (index, ((&padding, &leader), &flow)) in marks.enumerate() {
-        if padding {
+    for (index, insn) in decoded.insns.iter() {
+        if insn.padding {
             open = false;
             continue;
         }
         match cuts.last_mut() {
-            Some(cut) if open && !leader => cut.last = index,
+            Some(cut) if open && !insn.leader => {
+                cut.last = index;
+                cut.count += 1;
+            }
             _ => cuts.push(BlockCut {
                 first: index,
                 last: index,
+                count: 1,
             }),
         }
-        open = flow == FlowAfter::Next;
+        open = insn.flow == FlowAfter::Next;
     }
-    cuts
+    cuts.into()
 }
 
 fn graph(decoded: &DecodedFunction, text: &Arc<FunctionBytes>) -> (Vec<Block>, Vec<Edge>) {
     let cuts = cuts(decoded);
-    let number = |position: usize| BlockIndex(u32::try_from(position).unwrap_or(u32::MAX));
-    // The block that has an instruction; for leaders, the one that begins there.
-    let block_of = |index: usize| {
-        let position = cuts
-            .partition_point(|cut| cut.first <= index)
-            .checked_sub(1)?;
-        cuts.get(position)
-            .filter(|cut| index <= cut.last)
-            .map(|_| number(position))
+    // The block that has an instruction; for leaders, the one that begins there. Padding is in none.
+    let block_of = |index: InsnIndex| {
+        let until = cuts.values().partition_point(|cut| cut.first <= index);
+        let block = BlockIndex::new(until.checked_sub(1)?);
+        (index <= cuts[block].last).then_some(block)
     };
     let target = |target: Target| match target {
         Target::Inside(index) => block_of(index),
@@ -127,17 +131,11 @@ fn graph(decoded: &DecodedFunction, text: &Arc<FunctionBytes>) -> (Vec<Block>, V
     };
     let mut edges = Vec::new();
     let mut ends = Vec::with_capacity(cuts.len());
-    for (position, cut) in cuts.iter().enumerate() {
-        let from = number(position);
+    for (from, cut) in cuts.iter() {
         let mut edge =
             |to: Option<BlockIndex>, kind| edges.extend(to.map(|to| Edge { from, to, kind }));
-        let next = block_of(cut.last + 1);
-        let end = match decoded
-            .flows
-            .get(cut.last)
-            .copied()
-            .unwrap_or(FlowAfter::Indirect)
-        {
+        let next = block_of(cut.last.next());
+        let end = match decoded.insns[cut.last].flow {
             FlowAfter::Next => {
                 edge(next, EdgeKind::Fallthrough);
                 BlockEnd::FallThrough
@@ -194,23 +192,19 @@ fn graph(decoded: &DecodedFunction, text: &Arc<FunctionBytes>) -> (Vec<Block>, V
     edges.sort_unstable_by_key(|edge| (edge.from, edge.to, edge.kind as u8));
     edges.dedup();
 
-    let mut blocks = Vec::with_capacity(cuts.len());
-    for ((position, cut), end) in cuts.iter().enumerate().zip(ends) {
-        let own = decoded.instructions.get(cut.first..=cut.last);
-        let Some((first, last)) = own.and_then(|own| own.first().zip(own.last())) else {
-            continue;
-        };
-        blocks.push(Block {
-            index: number(position),
+    let block = |((index, cut), end): ((BlockIndex, &BlockCut), BlockEnd)| {
+        let (first, last) = (&decoded.insns[cut.first], &decoded.insns[cut.last]);
+        Block {
+            index,
             span: Span {
-                start: Addr(first.ip()),
-                end: Addr(last.next_ip()),
+                start: Addr(first.instruction.ip()),
+                end: Addr(last.instruction.next_ip()),
             },
-            instructions: Instructions::new(text, first, last, cut.last - cut.first + 1),
+            instructions: Instructions::new(text, &first.instruction, &last.instruction, cut.count),
             end,
-            entered: decoded.entered.get(cut.first).copied().unwrap_or(true),
-            open: decoded.open.get(cut.first).copied().unwrap_or(true),
-        });
-    }
-    (blocks, edges)
+            entered: first.entered,
+            open: first.open,
+        }
+    };
+    (cuts.iter().zip(ends).map(block).collect(), edges)
 }

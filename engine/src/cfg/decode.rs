@@ -3,14 +3,27 @@
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Register};
 
 use crate::code::{Contract, Function, Why};
+use crate::ids::{Id, Ids, id};
 use crate::isa::decode::{branch_target, is_emulation_prefix, is_padding};
 use crate::{Addr, Image, Refusal, Rule, Span};
+
+id!(
+    /// An instruction of a function, in order of address.
+    pub(super) InsnIndex
+);
+
+impl InsnIndex {
+    /// The instruction that follows, which the function may lack.
+    pub(super) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
 
 /// The target of a branch, seen from its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// To this instruction of the function.
-    Inside(usize),
+    Inside(InsnIndex),
     /// Somewhere else.
     Outside,
 }
@@ -36,38 +49,39 @@ impl FlowAfter {
     }
 }
 
-/// A function's instructions in order of address; they cover its bytes.
+/// A function's instructions; they cover its bytes.
 pub(super) struct DecodedFunction {
-    pub(super) instructions: Vec<Instruction>,
-    pub(super) flows: Vec<FlowAfter>,
-    /// Instructions reached by a branch, a fixup or from outside.
-    pub(super) leaders: Vec<bool>,
-    /// Those reached from outside, or by an instruction that is not a branch.
-    pub(super) entered: Vec<bool>,
-    /// Those with entries from unknown sources.
-    pub(super) open: Vec<bool>,
-    /// Padding, which never executes.
-    pub(super) padding: Vec<bool>,
+    pub(super) insns: Ids<InsnIndex, CfgInsn>,
     /// Instructions that may fault, and their fixups in the function.
-    pub(super) fixups: Vec<(usize, usize)>,
+    pub(super) fixups: Vec<(InsnIndex, InsnIndex)>,
 }
 
-/// The index of each instruction by its offset in the function.
+/// An instruction with the facts that divide the function into blocks.
+pub(super) struct CfgInsn {
+    pub(super) instruction: Instruction,
+    pub(super) flow: FlowAfter,
+    /// True if it is reached by a branch, a fixup or from outside.
+    pub(super) leader: bool,
+    /// True if it is reached from outside, or by an instruction that is not a branch.
+    pub(super) entered: bool,
+    /// True if it has entries from unknown sources.
+    pub(super) open: bool,
+    /// True of padding, which never executes.
+    pub(super) padding: bool,
+}
+
+/// The instruction at each offset in the function.
 pub(super) struct Offsets {
     pub(super) span: Span,
-    at: Vec<u32>,
+    /// By offset; `None` where no instruction begins.
+    at: Vec<Option<InsnIndex>>,
 }
 
-/// No instruction begins here.
-const NONE: u32 = u32::MAX;
-
 impl Offsets {
-    pub(super) fn index(&self, at: Addr) -> Option<usize> {
+    /// The instruction that begins at an address, if it is one of the function's.
+    pub(super) fn index(&self, at: Addr) -> Option<InsnIndex> {
         let offset = usize::try_from(at.0.checked_sub(self.span.start.0)?).ok()?;
-        self.at
-            .get(offset)
-            .filter(|&&index| index != NONE)
-            .map(|&index| index as usize)
+        self.at.get(offset).copied().flatten()
     }
 
     /// The target of a branch to `to`.
@@ -98,17 +112,13 @@ pub(super) fn decode(image: &Image, function: &Function) -> Result<DecodedFuncti
         .bytes(span)
         .ok_or_else(|| Refusal::new(Rule::NotText, span.start, "its bytes were not read"))?;
     let (instructions, offsets) = instructions(span, bytes)?;
-    let count = instructions.len();
     let mut decoded = DecodedFunction {
-        instructions,
-        flows: Vec::with_capacity(count),
-        leaders: vec![false; count],
-        entered: vec![false; count],
-        open: vec![false; count],
-        padding: vec![false; count],
+        insns: (instructions.into_iter())
+            .map(|instruction| CfgInsn::new(image, instruction, &offsets))
+            .collect::<Result<_, _>>()?,
         fixups: Vec::new(),
     };
-    decoded.find_flows(image, function, &offsets)?;
+    decoded.find_fixed_flows(image, function, &offsets)?;
     decoded.find_leaders(image, &offsets)?;
     decoded.find_open(image, function, &offsets);
     decoded.end_calls(image, function);
@@ -122,10 +132,9 @@ fn instructions(span: Span, bytes: &[u8]) -> Result<(Vec<Instruction>, Offsets),
     let mut instructions = Vec::with_capacity(bytes.len() / 4 + 1);
     let mut offsets = Offsets {
         span,
-        at: vec![NONE; bytes.len()],
+        at: Vec::with_capacity(bytes.len()),
     };
     while decoder.can_decode() {
-        let position = decoder.position();
         let instruction = decoder.decode();
         if instruction.is_invalid() {
             return Err(Refusal::new(
@@ -138,50 +147,51 @@ fn instructions(span: Span, bytes: &[u8]) -> Result<(Vec<Instruction>, Offsets),
             let why = "the letters after this ud2 are no instruction: a hypervisor emulates what follows them";
             return Err(Refusal::new(Rule::Undecodable, Addr(instruction.ip()), why));
         }
-        if let (Some(offset), Ok(index)) = (
-            offsets.at.get_mut(position),
-            u32::try_from(instructions.len()),
-        ) {
-            *offset = index;
-        }
+        offsets.at.push(Some(InsnIndex::new(instructions.len())));
+        offsets.at.resize(decoder.position(), None);
         instructions.push(instruction);
     }
     Ok((instructions, offsets))
 }
 
+impl CfgInsn {
+    /// An instruction with the flow of control after it, as the instruction alone has it.
+    fn new(image: &Image, instruction: Instruction, offsets: &Offsets) -> Result<Self, Refusal> {
+        Ok(Self {
+            flow: flow(image, &instruction, offsets)?,
+            instruction,
+            leader: false,
+            entered: false,
+            open: false,
+            padding: false,
+        })
+    }
+}
+
 impl DecodedFunction {
-    /// Finds the flow of control after each instruction.
-    fn find_flows(
+    /// Finds the flow of control after instructions that the kernel rewrites, or that may fault.
+    fn find_fixed_flows(
         &mut self,
         image: &Image,
         function: &Function,
         offsets: &Offsets,
     ) -> Result<(), Refusal> {
-        for instruction in &self.instructions {
-            let flow = flow(image, instruction, offsets)?;
-            self.flows.push(flow);
-        }
         for site in image.fixed().overlapping(function.span) {
             let index = offsets.index(site.span.start);
-            let flow = index.and_then(|index| {
-                Some((self.instructions.get(index)?, self.flows.get_mut(index)?))
-            });
-            match (site.why, flow) {
-                (Why::StaticKey, Some((instruction, flow))) => {
+            match (site.why, index.map(|index| &mut self.insns[index])) {
+                (Why::StaticKey, Some(insn)) => {
                     let to = site.target.map_or(Ok(Target::Outside), |to| {
                         offsets.target(site.span.start, to)
                     })?;
-                    *flow = FlowAfter::Key(
-                        to,
-                        instruction.flow_control() == FlowControl::UnconditionalBranch,
-                    );
+                    let flow = insn.instruction.flow_control();
+                    insn.flow = FlowAfter::Key(to, flow == FlowControl::UnconditionalBranch);
                 }
                 (Why::StaticKey | Why::StaticCall, None) => {
                     let why = "what the kernel rewrites there is not where an instruction begins";
                     return Err(Refusal::new(Rule::Undecodable, site.span.start, why));
                 }
-                (Why::Bug { warn: true }, Some((instruction, flow))) if is_trap(instruction) => {
-                    *flow = FlowAfter::Next;
+                (Why::Bug { warn: true }, Some(insn)) if is_trap(&insn.instruction) => {
+                    insn.flow = FlowAfter::Next;
                 }
                 // One that is not at an instruction was replaced at boot, with its instruction.
                 (Why::Exception { .. }, Some(_)) => {
@@ -199,66 +209,56 @@ impl DecodedFunction {
         // Assembly may fall through into the next symbol; compiled code never does.
         let adjacent = image.function_at(function.span.end).is_some();
         let compiled = function.contract == Contract::Believed || function.is_part();
-        for index in 0..self.flows.len() {
-            let Some(instruction) = self.instructions.get(index) else {
-                continue;
-            };
+        for index in self.insns.keys() {
+            let CfgInsn {
+                instruction, flow, ..
+            } = &self.insns[index];
             let call = matches!(
                 instruction.flow_control(),
                 FlowControl::Call | FlowControl::IndirectCall
             );
-            if !call || self.flows.get(index) != Some(&FlowAfter::Next) {
+            if !call || *flow != FlowAfter::Next {
                 continue;
             }
             let listed = branch_target(instruction).is_some_and(|to| image.never_returns(to));
-            let last = match self.instructions.get(index + 1) {
+            let last = match self.insns.find(index.next()) {
                 None => compiled || !adjacent,
-                Some(next) => next.code() == Code::Int3 && self.is_gap(index + 1),
+                Some(next) => next.instruction.code() == Code::Int3 && self.is_gap(index.next()),
             };
-            if let Some(flow) = self.flows.get_mut(index).filter(|_| listed || last) {
-                *flow = FlowAfter::NoReturn;
+            if listed || last {
+                self.insns[index].flow = FlowAfter::NoReturn;
             }
         }
     }
 
     /// Returns whether there is only `int3` from this instruction to the target of a branch, or to the end.
-    fn is_gap(&self, from: usize) -> bool {
-        let rest = self.instructions.iter().zip(&self.leaders).skip(from);
-        let after_gap =
-            rest.skip_while(|(instruction, leader)| instruction.code() == Code::Int3 && !**leader);
-        after_gap.map(|(_, leader)| *leader).next().unwrap_or(true)
+    fn is_gap(&self, from: InsnIndex) -> bool {
+        let mut rest = self.insns.values().iter().skip(from.index());
+        let after_gap = rest.find(|insn| insn.instruction.code() != Code::Int3 || insn.leader);
+        after_gap.is_none_or(|insn| insn.leader)
     }
 
     /// Marks padding after instructions that do not fall through, and refuses a reachable `int3`: it may
     /// be another probe's, and then the bytes after it are not instructions.
     fn find_padding(&mut self) -> Result<(), Refusal> {
         let mut falls_through = true;
-        for index in 0..self.instructions.len() {
-            let (Some(instruction), Some(&flow)) =
-                (self.instructions.get(index), self.flows.get(index))
-            else {
-                continue;
-            };
-            let is_leader = self.leaders.get(index).copied().unwrap_or(true);
+        for (_, insn) in self.insns.iter_mut() {
+            let instruction = &insn.instruction;
             // The mark after the trampoline of a static call (arch/x86/include/asm/static_call.h).
             let marks = instruction.code() == Code::Ud1_r32_rm32;
             if !falls_through
-                && !is_leader
-                && (marks || is_padding(instruction) && flow == FlowAfter::Next)
+                && !insn.leader
+                && (marks || is_padding(instruction) && insn.flow == FlowAfter::Next)
             {
-                if let Some(padding) = self.padding.get_mut(index) {
-                    *padding = true;
-                }
+                insn.padding = true;
                 continue;
             }
             if instruction.code() == Code::Int3 {
                 let why = "there is an int3, which may be another tool's probe";
                 return Err(Refusal::new(Rule::Probed, Addr(instruction.ip()), why));
             }
-            if !falls_through {
-                self.lead(index);
-            }
-            falls_through = flow.falls_through();
+            insn.leader |= !falls_through;
+            falls_through = insn.flow.falls_through();
         }
         Ok(())
     }

@@ -2,48 +2,32 @@
 
 use iced_x86::{Code, FlowControl};
 
-use super::decode::{DecodedFunction, FlowAfter, Offsets, Target};
+use super::decode::{DecodedFunction, FlowAfter, InsnIndex, Offsets, Target};
 use crate::code::{Function, Why};
 use crate::isa::decode::branch_target;
 use crate::{Image, Refusal, Rule};
 
 impl DecodedFunction {
-    pub(super) fn lead(&mut self, index: usize) {
-        if let Some(leader) = self.leaders.get_mut(index) {
-            *leader = true;
-        }
-    }
-
-    fn enter(&mut self, index: usize) {
-        self.lead(index);
-        if let Some(entered) = self.entered.get_mut(index) {
-            *entered = true;
-        }
+    fn enter(&mut self, index: InsnIndex) {
+        self.insns[index].leader = true;
+        self.insns[index].entered = true;
     }
 
     /// Finds the leaders: instructions reached other than by falling through.
     pub(super) fn find_leaders(&mut self, image: &Image, offsets: &Offsets) -> Result<(), Refusal> {
-        self.enter(0);
-        for index in 0..self.flows.len() {
-            match self.flows.get(index) {
-                Some(
-                    FlowAfter::Jump(Target::Inside(to))
-                    | FlowAfter::Conditional(Target::Inside(to))
-                    | FlowAfter::Key(Target::Inside(to), _),
-                ) => {
-                    let to = *to;
-                    self.lead(to);
-                }
-                Some(FlowAfter::Next) => {
-                    // A call into the function itself, as thunks do to push an address.
-                    let call = self
-                        .instructions
-                        .get(index)
-                        .filter(|instruction| instruction.flow_control() == FlowControl::Call);
-                    if let Some(to) = call
-                        .and_then(branch_target)
-                        .and_then(|to| offsets.index(to))
-                    {
+        if let Some(first) = self.insns.keys().next() {
+            self.enter(first);
+        }
+        for index in self.insns.keys() {
+            let insn = &self.insns[index];
+            match insn.flow {
+                FlowAfter::Jump(Target::Inside(to))
+                | FlowAfter::Conditional(Target::Inside(to))
+                | FlowAfter::Key(Target::Inside(to), _) => self.insns[to].leader = true,
+                // A call into the function itself, as thunks do to push an address.
+                FlowAfter::Next if insn.instruction.flow_control() == FlowControl::Call => {
+                    let to = branch_target(&insn.instruction);
+                    if let Some(to) = to.and_then(|to| offsets.index(to)) {
                         self.enter(to);
                     }
                 }
@@ -77,19 +61,16 @@ impl DecodedFunction {
             .map(|site| site.span.end);
         let pointed = image.pointed_at(function.span).iter().copied();
         let known = entry.into_iter().chain(traced).chain(pointed);
-        let mut open: Vec<usize> = known.filter_map(|at| offsets.index(at)).collect();
+        let mut open: Vec<InsnIndex> = known.filter_map(|at| offsets.index(at)).collect();
         open.extend(self.fixups.iter().map(|&(_, fixup)| fixup));
-        for index in 0..self.instructions.len() {
-            let instruction = self.instructions.get(index);
-            if instruction.is_some_and(|instruction| instruction.code() == Code::Endbr64) {
+        for index in self.insns.keys() {
+            if self.insns[index].instruction.code() == Code::Endbr64 {
                 open.push(index);
                 self.enter(index);
             }
         }
         for index in open {
-            if let Some(open) = self.open.get_mut(index) {
-                *open = true;
-            }
+            self.insns[index].open = true;
         }
     }
 }

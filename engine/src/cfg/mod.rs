@@ -19,7 +19,7 @@ use iced_x86::Instruction;
 use serde::{Deserialize, Serialize};
 
 use crate::code::{Branch, FunctionId};
-use crate::ids::{self, Id};
+use crate::ids::{self, Id, id};
 use crate::{Addr, Image, Refusal, Span};
 
 pub use instructions::{Instructions, Iter};
@@ -115,6 +115,11 @@ pub struct WaysIn<'a> {
     pub complete: bool,
 }
 
+id!(
+    /// Index of an edge in its graph.
+    EdgeIndex
+);
+
 /// The control-flow graph of one function.
 ///
 /// Padding (unreachable `int3` and nops after a jump or return) belongs to no block; all other bytes
@@ -134,8 +139,8 @@ pub struct Cfg {
     pub blocks: Vec<Block>,
     /// Its edges, sorted by (from, to).
     pub edges: Vec<Edge>,
-    /// Numbers of edges, sorted by target.
-    by_target: Vec<u32>,
+    /// The edges, sorted by target.
+    by_target: Vec<EdgeIndex>,
     /// The refusal of all its blocks, if none may be hooked.
     pub refusal: Option<Refusal>,
 }
@@ -175,14 +180,14 @@ impl Cfg {
 
     /// The edges into a block, sorted by source.
     pub fn predecessors(&self, index: BlockIndex) -> impl Iterator<Item = &Edge> {
-        let edge = |&number: &u32| self.edges.get(number as usize);
+        let edge = |&number: &EdgeIndex| ids::entry(&self.edges, number);
         let first = self
             .by_target
-            .partition_point(|number| edge(number).is_some_and(|edge| edge.to < index));
+            .partition_point(|number| edge(number).to < index);
         self.by_target
             .iter()
             .skip(first)
-            .filter_map(edge)
+            .map(edge)
             .take_while(move |edge| edge.to == index)
     }
 

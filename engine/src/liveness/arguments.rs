@@ -2,8 +2,9 @@
 
 use super::RegisterSet;
 use super::effect::Effects;
-use crate::cfg::Cfg;
+use crate::cfg::{BlockIndex, Cfg};
 use crate::code::Function;
+use crate::ids::Ids;
 use crate::isa::abi::ARGUMENTS;
 use crate::{Addr, Image};
 
@@ -21,7 +22,7 @@ impl Arguments {
     #[must_use]
     pub fn of(image: &Image, cfg: &Cfg) -> Self {
         let mut effects = Effects::new(image, cfg.span);
-        let steps: Vec<Vec<(Addr, RegisterSet)>> = cfg
+        let steps: Ids<BlockIndex, Vec<(Addr, RegisterSet)>> = cfg
             .blocks
             .iter()
             .map(|block| {
@@ -45,7 +46,7 @@ impl Arguments {
             all
         };
         // Known to be intact at the start of each block; `None` until a way to it has been found.
-        let mut starts: Vec<Option<RegisterSet>> = cfg
+        let mut starts: Ids<BlockIndex, Option<RegisterSet>> = cfg
             .blocks
             .iter()
             .map(|block| match block.index.0 {
@@ -56,18 +57,16 @@ impl Arguments {
         let mut changed = true;
         while changed {
             changed = false;
-            for (index, (block, steps)) in cfg.blocks.iter().zip(&steps).enumerate() {
-                let Some(start) = starts.get(index).copied().flatten() else {
+            for (block, steps) in steps.iter() {
+                let Some(start) = starts[block] else {
                     continue;
                 };
                 let end = steps
                     .iter()
                     .fold(start, |intact, (_, lost)| intact.difference(*lost));
                 // The start of a fixup's block is entered from elsewhere, so its edge changes nothing.
-                for edge in cfg.successors(block.index) {
-                    let Some(known) = starts.get_mut(edge.to.0 as usize) else {
-                        continue;
-                    };
+                for edge in cfg.successors(block) {
+                    let known = &mut starts[edge.to];
                     let met = known.map_or(end, |known| known.intersection(end));
                     if *known != Some(met) {
                         *known = Some(met);
@@ -78,8 +77,8 @@ impl Arguments {
         }
 
         let mut intact = Vec::new();
-        for (steps, start) in steps.iter().zip(starts) {
-            let mut now = start.unwrap_or(RegisterSet::EMPTY);
+        for (block, steps) in steps.iter() {
+            let mut now = starts[block].unwrap_or(RegisterSet::EMPTY);
             for (at, lost) in steps {
                 intact.push((*at, now));
                 now = now.difference(*lost);

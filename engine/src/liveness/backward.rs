@@ -4,8 +4,9 @@ use iced_x86::{Instruction, Mnemonic};
 
 use super::Live;
 use super::effect::{self, CalleeEffects, Effects};
-use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
+use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
 use crate::code::Why;
+use crate::ids::Ids;
 use crate::isa::decode::branch_target;
 use crate::isa::effect::{Effect, Values, is_return};
 use crate::{Addr, Image};
@@ -48,11 +49,11 @@ pub(super) fn analyse(
     image: &Image,
     callees: &dyn CalleeEffects,
     cfg: &Cfg,
-) -> (Vec<(Addr, Live)>, Vec<Live>) {
+) -> (Vec<(Addr, Live)>, Ids<BlockIndex, Live>) {
     let solved = Solved::of(image, callees, cfg, Returns::ToAnyone);
     let mut all = Vec::new();
-    let mut after_blocks = Vec::with_capacity(solved.steps.len());
-    for (index, steps) in solved.steps.iter().enumerate() {
+    let mut after_blocks = Ids::new();
+    for (index, steps) in solved.steps.iter() {
         let mut live = solved.after(index);
         after_blocks.push(Live::from(live));
         let first = all.len();
@@ -60,14 +61,12 @@ pub(super) fn analyse(
             live = Solved::before(step, live);
             all.push((step.at, Live::from(live)));
         }
-        if let Some(own) = all.get_mut(first..) {
-            own.reverse();
-        }
+        all.split_at_mut(first).1.reverse();
     }
     (all, after_blocks)
 }
 
-/// Live at the entry of a function.
+/// Live at the entry of a function, which must have blocks.
 pub(super) fn at_entry(
     image: &Image,
     callees: &dyn CalleeEffects,
@@ -75,18 +74,18 @@ pub(super) fn at_entry(
     returns: Returns,
 ) -> Values {
     let solved = Solved::of(image, callees, cfg, returns);
-    solved.starts.first().copied().unwrap_or(Values::ALL)
+    solved.starts[BlockIndex(0)]
 }
 
 /// The data-flow equations of a function, and their least fixpoint.
 struct Solved {
     /// The instructions of each block.
-    steps: Vec<Vec<Transferred>>,
+    steps: Ids<BlockIndex, Vec<Transferred>>,
     /// Live values on the exits of the function at the end of each block.
-    leaving: Vec<Values>,
-    successors: Vec<Vec<usize>>,
+    leaving: Ids<BlockIndex, Values>,
+    successors: Ids<BlockIndex, Vec<BlockIndex>>,
     /// Live at the start of each block.
-    starts: Vec<Values>,
+    starts: Ids<BlockIndex, Values>,
 }
 
 impl Solved {
@@ -102,7 +101,7 @@ impl Solved {
             .filter(|site| matches!(site.why, Why::Exception { .. }))
             .map(|site| site.span.start)
             .collect();
-        let steps: Vec<Vec<Transferred>> = cfg
+        let steps: Ids<BlockIndex, Vec<Transferred>> = cfg
             .blocks
             .iter()
             .map(|block| {
@@ -121,24 +120,24 @@ impl Solved {
                     .collect()
             })
             .collect();
-        let leaving: Vec<Values> = cfg
+        let leaving = cfg
             .blocks
             .iter()
             .map(|block| outside(image, cfg, block, &effects, returns))
             .collect();
-        let successors: Vec<Vec<usize>> = cfg
+        let successors = cfg
             .blocks
             .iter()
             .map(|block| {
                 let inside = cfg
                     .successors(block.index)
                     .filter(|edge| edge.kind != EdgeKind::Fixup);
-                inside.map(|edge| edge.to.0 as usize).collect()
+                inside.map(|edge| edge.to).collect()
             })
             .collect();
 
         let mut solved = Self {
-            starts: vec![Values::NONE; steps.len()],
+            starts: Ids::like(&steps, Values::NONE),
             steps,
             leaving,
             successors,
@@ -150,23 +149,19 @@ impl Solved {
     /// Visits all blocks once, and returns whether anything changed.
     fn improve(&mut self) -> bool {
         let mut changed = false;
-        for index in (0..self.steps.len()).rev() {
-            let steps = self.steps.get(index).into_iter().flatten().rev();
+        for index in self.steps.keys().rev() {
+            let steps = self.steps[index].iter().rev();
             let start = steps.fold(self.after(index), |after, step| Self::before(step, after));
-            if let Some(known) = self.starts.get_mut(index).filter(|known| **known != start) {
-                *known = start;
-                changed = true;
-            }
+            changed |= self.starts[index] != start;
+            self.starts[index] = start;
         }
         changed
     }
 
-    fn after(&self, index: usize) -> Values {
-        let next = self.successors.get(index).into_iter().flatten();
-        let inside = next
-            .filter_map(|&to| self.starts.get(to))
-            .fold(Values::NONE, |live, &start| live.union(start));
-        inside.union(self.leaving.get(index).copied().unwrap_or(Values::ALL))
+    /// Live values at the end of a block, on all its edges.
+    fn after(&self, index: BlockIndex) -> Values {
+        let next = self.successors[index].iter();
+        next.fold(self.leaving[index], |live, &to| live.union(self.starts[to]))
     }
 
     fn before(step: &Transferred, after: Values) -> Values {
@@ -188,7 +183,7 @@ fn outside(
     effects: &Effects<'_>,
     returns: Returns,
 ) -> Values {
-    let last = block.instructions.last();
+    let last = block.last();
     let after = match returns {
         Returns::ToAnyone if image.keeps_convention(cfg.span.start) => effect::returned(),
         Returns::ToAnyone => Values::ALL,
@@ -196,14 +191,13 @@ fn outside(
     };
     match block.end {
         BlockEnd::Return => {
-            let ordinary =
-                last.is_some_and(|last| is_return(&last) || last.mnemonic() == Mnemonic::Jmp);
+            let ordinary = is_return(&last) || last.mnemonic() == Mnemonic::Jmp;
             if ordinary { after } else { Values::ALL }
         }
         // A tail call, whose caller continues after it. Of a branch into the middle of another function, or into one of
         // its parts, nothing is known.
         BlockEnd::TailCall | BlockEnd::Conditional | BlockEnd::Jump if cfg.exits(block.index) => {
-            match last.as_ref().and_then(branch_target) {
+            match branch_target(&last) {
                 Some(to) => effects.callee(to).before(after),
                 None => Values::ALL,
             }

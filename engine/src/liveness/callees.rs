@@ -8,8 +8,9 @@ use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess, Register};
 use super::RegisterSet;
 use super::backward::{self, Returns};
 use super::effect::{CalleeEffects, passed};
-use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
+use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
 use crate::code::{Contract, Function, FunctionId};
+use crate::ids::Ids;
 use crate::isa::effect::{Effect, Values, is_call, is_return};
 use crate::{Addr, Image};
 
@@ -98,17 +99,15 @@ impl CalleeEffects for Analysis<'_> {
 fn returns_to_its_caller(cfg: &Cfg) -> bool {
     let mut factory = InstructionInfoFactory::new();
     // The stack pointer at the start of each block, as a distance from the return address.
-    let mut starts: Vec<Option<i64>> = vec![None; cfg.blocks.len()];
-    let mut worklist = vec![(0_usize, 0_i64)];
+    let mut starts = Ids::<BlockIndex, Option<i64>>::from(vec![None; cfg.blocks.len()]);
+    let mut worklist = vec![(BlockIndex(0), 0_i64)];
     while let Some((index, start)) = worklist.pop() {
-        let (Some(block), Some(known)) = (cfg.blocks.get(index), starts.get_mut(index)) else {
-            return false;
-        };
-        match *known {
+        match starts[index].replace(start) {
             Some(known) if known == start => continue,
             Some(_) => return false,
-            None => *known = Some(start),
+            None => {}
         }
+        let block = &cfg[index];
         let Some(end) = through(&mut factory, block, start) else {
             return false;
         };
@@ -121,7 +120,7 @@ fn returns_to_its_caller(cfg: &Cfg) -> bool {
             if edge.kind == EdgeKind::Fixup && start != end {
                 return false;
             }
-            worklist.push((edge.to.0 as usize, end));
+            worklist.push((edge.to, end));
         }
     }
     true

@@ -22,6 +22,7 @@
 
 use crate::Addr;
 use crate::cfg::{BlockIndex, Cfg};
+use crate::ids::Ids;
 
 mod arguments;
 mod backward;
@@ -60,8 +61,7 @@ impl Live {
 pub struct Liveness {
     /// By address.
     before: Vec<(Addr, Live)>,
-    /// By index of the block.
-    after: Vec<Live>,
+    after: Ids<BlockIndex, Live>,
 }
 
 impl Liveness {
@@ -84,12 +84,10 @@ impl Liveness {
         found.map_or(Live::ALL, |(_, live)| *live)
     }
 
-    /// Live values at the end of a block, after its last instruction, on all its edges.
+    /// Live values at the end of a block, after its last instruction, on all its edges. Panics at an index that is
+    /// not of the function's graph.
     #[must_use]
     pub fn after_block(&self, index: BlockIndex) -> Live {
-        self.after
-            .get(index.0 as usize)
-            .copied()
-            .unwrap_or(Live::ALL)
+        self.after[index]
     }
 }

@@ -1,19 +1,25 @@
 //! A function's graph made acyclic, with one start and one end.
 
 use crate::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
-use crate::{Addr, Refusal, Rule};
+use crate::ids::{Ids, id};
+use crate::{Refusal, Rule};
+
+id!(
+    /// An arc of a [`Graph`].
+    pub ArcIndex
+);
 
 /// An arc; `None` stands for the start, or the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Arc {
     /// Its source; `None` for the start.
-    pub from: Option<u32>,
+    pub from: Option<BlockIndex>,
     /// Its target; `None` for the end.
-    pub to: Option<u32>,
+    pub to: Option<BlockIndex>,
     /// True if it is an edge of the function. Otherwise it stands for one half of the back edge in `loops`.
     pub is_real: bool,
     /// The back edge of a loop, as its blocks.
-    pub loops: Option<(u32, u32)>,
+    pub loops: Option<(BlockIndex, BlockIndex)>,
     /// Its weight for the spanning tree: the heaviest arcs get no instrument.
     pub weight: u32,
 }
@@ -22,18 +28,22 @@ pub struct Arc {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
     /// The number of blocks.
-    pub blocks: u32,
+    pub blocks: usize,
     /// The arcs by source, those of the start first.
-    pub arcs: Vec<Arc>,
+    pub arcs: Ids<ArcIndex, Arc>,
     /// The reachable blocks in topological order.
-    pub order: Vec<u32>,
+    pub order: Vec<BlockIndex>,
 }
 
 impl Graph {
     /// Makes a graph of edges (from, to, weight), and of exit blocks. Each back edge becomes an arc from its
     /// source to the end, and one from the start to its target.
     #[must_use]
-    pub fn new(blocks: u32, edges: &[(u32, u32, u32)], exits: &[u32]) -> Self {
+    pub fn new(
+        blocks: usize,
+        edges: &[(BlockIndex, BlockIndex, u32)],
+        exits: &[BlockIndex],
+    ) -> Self {
         let arc = |from, to| Arc {
             from,
             to,
@@ -42,8 +52,8 @@ impl Graph {
             weight: 0,
         };
         let (order, closing) = search(blocks, edges);
-        let reached = |block: &u32| order.contains(block);
-        let mut arcs = vec![arc(None, Some(0))];
+        let reached = |block: &BlockIndex| order.contains(block);
+        let mut arcs = vec![arc(None, Some(BlockIndex(0)))];
         for &(from, to, weight) in edges.iter().filter(|(from, ..)| reached(from)) {
             if closing.contains(&(from, to)) {
                 let half = |from, to, loops| Arc {
@@ -67,54 +77,59 @@ impl Graph {
         arcs.dedup();
         Self {
             blocks,
-            arcs,
+            arcs: arcs.into(),
             order,
         }
     }
 
     /// The arcs that leave a block, or the start.
-    pub fn leaving(&self, from: Option<u32>) -> impl Iterator<Item = (usize, &Arc)> {
-        let first = self.arcs.partition_point(|arc| arc.from < from);
-        let arcs = self.arcs.iter().enumerate().skip(first);
+    pub fn leaving(&self, from: Option<BlockIndex>) -> impl Iterator<Item = (ArcIndex, &Arc)> {
+        let first = self.arcs.values().partition_point(|arc| arc.from < from);
+        let arcs = self.arcs.iter().skip(first);
         arcs.take_while(move |(_, arc)| arc.from == from)
     }
 }
 
+/// Progress of a depth-first search at a block.
+#[derive(Clone, Copy)]
+enum SearchState {
+    Never,
+    OnStack,
+    Done,
+}
+
 /// Depth-first search: the reachable blocks in topological order, back edges aside, and the back edges.
-fn search(blocks: u32, edges: &[(u32, u32, u32)]) -> (Vec<u32>, Vec<(u32, u32)>) {
-    let ways = |block: u32| -> Vec<u32> {
+fn search(
+    blocks: usize,
+    edges: &[(BlockIndex, BlockIndex, u32)],
+) -> (Vec<BlockIndex>, Vec<(BlockIndex, BlockIndex)>) {
+    let ways = |block: BlockIndex| -> Vec<BlockIndex> {
         let own = edges.iter().filter(|(from, ..)| *from == block);
         own.map(|(_, to, _)| *to).collect()
     };
-    let mut seen = vec![false; blocks as usize];
-    let mut open = vec![false; blocks as usize];
+    let mut visits = Ids::<BlockIndex, _>::from(vec![SearchState::Never; blocks]);
     let mut order = Vec::new();
     let mut closing = Vec::new();
-    let mut stack: Vec<(u32, Vec<u32>)> = Vec::new();
-    let mark = |all: &mut Vec<bool>, block: u32, value| {
-        if let Some(one) = all.get_mut(block as usize) {
-            *one = value;
-        }
-    };
-    if blocks > 0 {
-        mark(&mut seen, 0, true);
-        mark(&mut open, 0, true);
-        stack.push((0, ways(0)));
+    let mut stack: Vec<(BlockIndex, Vec<BlockIndex>)> = Vec::new();
+    if let Some(first) = visits.keys().next() {
+        visits[first] = SearchState::OnStack;
+        stack.push((first, ways(first)));
     }
-    while let Some((block, left)) = stack.last_mut() {
+    while let Some((block, successors)) = stack.last_mut() {
         let block = *block;
-        let Some(to) = left.pop() else {
-            mark(&mut open, block, false);
+        let Some(to) = successors.pop() else {
+            visits[block] = SearchState::Done;
             order.push(block);
             stack.pop();
             continue;
         };
-        if open.get(to as usize) == Some(&true) {
-            closing.push((block, to));
-        } else if seen.get(to as usize) == Some(&false) {
-            mark(&mut seen, to, true);
-            mark(&mut open, to, true);
-            stack.push((to, ways(to)));
+        match visits[to] {
+            SearchState::OnStack => closing.push((block, to)),
+            SearchState::Never => {
+                visits[to] = SearchState::OnStack;
+                stack.push((to, ways(to)));
+            }
+            SearchState::Done => {}
         }
     }
     order.reverse();
@@ -126,11 +141,16 @@ pub(super) fn of(cfg: &Cfg) -> Result<Graph, Refusal> {
     if let Some(refusal) = &cfg.refusal {
         return Err(refusal.clone());
     }
+    if cfg.blocks.is_empty() {
+        let why = "its paths cannot be numbered: it has no code";
+        return Err(Refusal::new(Rule::ExitUnknown, cfg.span.start, why));
+    }
     let mut exits = Vec::new();
     for block in &cfg.blocks {
         let index = block.index;
         let entered = index.0 > 0 && (block.open || block.entered);
-        let fixup = { cfg.predecessors(index) }.any(|edge| edge.kind == EdgeKind::Fixup);
+        let mut edges = cfg.predecessors(index);
+        let fixup = edges.any(|edge| edge.kind == EdgeKind::Fixup);
         if entered && !fixup {
             return Err(refusal(
                 cfg,
@@ -139,7 +159,7 @@ pub(super) fn of(cfg: &Cfg) -> Result<Graph, Refusal> {
             ));
         }
         match block.end {
-            BlockEnd::Return | BlockEnd::TailCall => exits.push(index.0),
+            BlockEnd::Return | BlockEnd::TailCall => exits.push(index),
             BlockEnd::Indirect => {
                 return Err(refusal(
                     cfg,
@@ -158,19 +178,18 @@ pub(super) fn of(cfg: &Cfg) -> Result<Graph, Refusal> {
         }
     }
     let real = cfg.edges.iter().filter(|edge| edge.kind != EdgeKind::Fixup);
-    let mut edges: Vec<(u32, u32, u32)> = real
+    let mut edges: Vec<(BlockIndex, BlockIndex, u32)> = real
         .map(|edge| {
             let weight = if hook(cfg, edge.from, edge.to).is_some() {
                 1
             } else {
                 2
             };
-            (edge.from.0, edge.to.0, weight)
+            (edge.from, edge.to, weight)
         })
         .collect();
     edges.dedup_by_key(|(from, to, _)| (*from, *to));
-    let blocks = u32::try_from(cfg.blocks.len()).unwrap_or(u32::MAX);
-    Ok(Graph::new(blocks, &edges, &exits))
+    Ok(Graph::new(cfg.blocks.len(), &edges, &exits))
 }
 
 /// Returns the hook of a block that is equivalent to an edge, if there is one.
@@ -180,13 +199,10 @@ pub(super) fn hook(
     to: BlockIndex,
 ) -> Option<(BlockIndex, &'static str)> {
     let ways = |block| {
-        { cfg.successors(block) }
-            .filter(|edge| edge.kind != EdgeKind::Fixup)
-            .count()
+        let edges = cfg.successors(block);
+        edges.filter(|edge| edge.kind != EdgeKind::Fixup).count()
     };
-    let entered = cfg
-        .block(to)
-        .is_none_or(|block| block.open || block.entered);
+    let entered = cfg[to].open || cfg[to].entered;
     if ways(from) == 1 {
         Some((from, "post"))
     } else if cfg.predecessors(to).count() == 1 && to.0 > 0 && !entered {
@@ -197,10 +213,9 @@ pub(super) fn hook(
 }
 
 pub(super) fn refusal(cfg: &Cfg, block: BlockIndex, why: &str) -> Refusal {
-    let at = cfg.block(block).map_or(Addr(0), |block| block.span.start);
     Refusal::new(
         Rule::ExitUnknown,
-        at,
+        cfg[block].span.start,
         format!("its paths cannot be numbered: {why} (block {})", block.0),
     )
 }

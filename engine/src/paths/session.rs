@@ -40,7 +40,8 @@ pub(super) fn marks(
     cfg: &Cfg,
     numbered: &Numbered,
 ) -> std::result::Result<Vec<EdgeAction>, Refusal> {
-    let begins: BTreeMap<Option<u32>, u64> = { numbered.increments() }
+    let begins: BTreeMap<Option<BlockIndex>, u64> = numbered
+        .increments()
         .filter(|(arc, _)| arc.from.is_none() && !arc.is_real)
         .map(|(arc, increment)| (arc.to, increment))
         .collect();
@@ -48,19 +49,24 @@ pub(super) fn marks(
     for (arc, increment) in numbered.increments() {
         let mark = match (arc.from, arc.to, arc.loops) {
             (Some(from), None, Some((_, to))) => {
-                let next = begins.get(&Some(to)).copied().unwrap_or(0);
+                let next = begins.get(&Some(to)).copied();
+                debug_assert!(
+                    next.is_some(),
+                    "no path begins at {to:?}, where a loop does"
+                );
+                let next = next.unwrap_or(0);
                 edge(cfg, from, to, Does::Turn(increment, next))?
             }
             (Some(from), None, None) => EdgeAction {
                 hook: "post",
-                block: BlockIndex(from),
+                block: from,
                 does: Does::End(increment),
             },
             (Some(_), Some(_), _) if increment == 0 => continue,
             (Some(from), Some(to), _) => edge(cfg, from, to, Does::Add(increment))?,
             (None, Some(to), _) if arc.is_real => EdgeAction {
                 hook: "entry",
-                block: BlockIndex(to),
+                block: to,
                 does: Does::Begin(increment),
             },
             (None, ..) => continue,
@@ -72,14 +78,17 @@ pub(super) fn marks(
 
 /// Places an action on an edge: at the end of its source or the start of its target where these have no other
 /// edge, else on the edge of a conditional branch.
-fn edge(cfg: &Cfg, from: u32, to: u32, does: Does) -> std::result::Result<EdgeAction, Refusal> {
-    let (from, to) = (BlockIndex(from), BlockIndex(to));
+fn edge(
+    cfg: &Cfg,
+    from: BlockIndex,
+    to: BlockIndex,
+    does: Does,
+) -> std::result::Result<EdgeAction, Refusal> {
     if let Some((block, hook)) = hook(cfg, from, to) {
         return Ok(EdgeAction { hook, block, does });
     }
-    let kind = { cfg.successors(from) }
-        .find(|edge| edge.to == to)
-        .map(|edge| edge.kind);
+    let edge = cfg.successors(from).find(|edge| edge.to == to);
+    let kind = edge.map(|edge| edge.kind);
     let hook = match kind {
         Some(EdgeKind::Taken) => "taken",
         Some(EdgeKind::Fallthrough) => "untaken",

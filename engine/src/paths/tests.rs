@@ -4,6 +4,12 @@ use proptest::prelude::*;
 
 use super::graph::{Arc, Graph};
 use super::{Numbered, Paths};
+use crate::cfg::BlockIndex;
+
+fn weighted(edges: Vec<(u32, u32, u32)>) -> Vec<(BlockIndex, BlockIndex, u32)> {
+    let weighted = |(from, to, weight)| (BlockIndex(from), BlockIndex(to), weight);
+    edges.into_iter().map(weighted).collect()
+}
 
 /// Edges with weights between few blocks, forward ones only if `acyclic`.
 fn graphs(acyclic: bool) -> impl Strategy<Value = Graph> {
@@ -18,14 +24,16 @@ fn graphs(acyclic: bool) -> impl Strategy<Value = Graph> {
             }
             edges.sort_unstable();
             edges.dedup_by_key(|(from, to, _)| (*from, *to));
-            Graph::new(blocks, &edges, &exits.into_iter().collect::<Vec<_>>())
+            let exits: Vec<BlockIndex> = exits.into_iter().map(BlockIndex).collect();
+            Graph::new(blocks as usize, &weighted(edges), &exits)
         })
     })
 }
 
 /// All paths from the start to the end.
 fn all(graph: &Graph) -> Vec<Vec<Arc>> {
-    let mut open: Vec<Vec<Arc>> = { graph.leaving(None) }.map(|(_, arc)| vec![*arc]).collect();
+    let starts = graph.leaving(None);
+    let mut open: Vec<Vec<Arc>> = starts.map(|(_, arc)| vec![*arc]).collect();
     let mut done = Vec::new();
     while let Some(path) = open.pop() {
         match path.last().and_then(|arc| arc.to) {
@@ -50,7 +58,8 @@ fn numbers_are_right(graph: &Graph) {
             let mut all = numbered.increments();
             all.find(|(known, _)| *known == arc).unwrap().1
         };
-        let number = { path.iter() }.fold(0_u64, |sum, arc| sum.wrapping_add(increment(arc)));
+        let add = |sum: u64, arc| sum.wrapping_add(increment(arc));
+        let number = path.iter().fold(0, add);
         assert!(numbers.insert(number), "two paths have number {number}");
         assert_eq!(numbered.arcs(number).as_ref(), Some(path));
     }
@@ -61,7 +70,7 @@ fn numbers_are_right(graph: &Graph) {
 proptest! {
     #[test]
     fn every_path_has_one_number_and_increments_add_up_to_it(graph in graphs(true)) {
-        prop_assert!(graph.arcs.iter().all(|arc| arc.is_real));
+        prop_assert!(graph.arcs.values().iter().all(|arc| arc.is_real));
         numbers_are_right(&graph);
     }
 
@@ -76,10 +85,10 @@ proptest! {
         let numbered = Numbered::of(graph).unwrap();
         let increments: Vec<(Arc, u64)> = numbered.increments().map(|(arc, n)| (*arc, n)).collect();
         let increment = |wanted: &dyn Fn(&Arc) -> bool| increments.iter().find(|(arc, _)| wanted(arc)).unwrap().1;
-        let begin = |block: u32, real: bool| increment(&|arc| arc.from.is_none() && arc.to == Some(block) && arc.is_real == real);
-        let mut at = 0;
-        let mut number = begin(0, true);
-        let (mut walked, mut numbers) = (vec![0], Vec::new());
+        let begin = |block: BlockIndex, real: bool| increment(&|arc| arc.from.is_none() && arc.to == Some(block) && arc.is_real == real);
+        let mut at = BlockIndex(0);
+        let mut number = begin(at, true);
+        let (mut walked, mut numbers) = (vec![at], Vec::new());
         for choice in choices {
             let ways: Vec<&(Arc, u64)> = increments.iter().filter(|(arc, _)| arc.from == Some(at)).collect();
             if ways.is_empty() {
@@ -96,7 +105,7 @@ proptest! {
                 (None, closes) => {
                     let path = numbered.arcs(number).unwrap();
                     numbers.extend(path.iter().filter_map(|arc| arc.to));
-                    let entered = closes.map_or(0, |(_, to)| to);
+                    let entered = closes.map_or(BlockIndex(0), |(_, to)| to);
                     number = begin(entered, closes.is_none());
                     prop_assert_eq!(&numbers, &walked);
                     walked.push(entered);
@@ -111,7 +120,7 @@ proptest! {
     fn only_chords_have_increments(graph in graphs(true)) {
         let numbered = Numbered::of(graph.clone()).unwrap();
         let needed = numbered.increments().filter(|(arc, add)| arc.weight > 0 && *add != 0).count();
-        let inner = graph.arcs.iter().filter(|arc| arc.weight > 0).count();
+        let inner = graph.arcs.values().iter().filter(|arc| arc.weight > 0).count();
         let reached = graph.order.len();
         // A spanning tree of the blocks has one arc less than there are blocks.
         prop_assert!(needed <= inner - (reached - 1));
@@ -131,8 +140,12 @@ fn too_many_paths_are_refused() {
             (top + 2, top + 3, 1),
         ]);
     }
-    assert_eq!(Numbered::of(Graph::new(181, &edges, &[180])), None);
-    let numbered = Numbered::of(Graph::new(91, &edges[..120], &[90])).unwrap();
+    let edges = weighted(edges);
+    assert_eq!(
+        Numbered::of(Graph::new(181, &edges, &[BlockIndex(180)])),
+        None
+    );
+    let numbered = Numbered::of(Graph::new(91, &edges[..120], &[BlockIndex(90)])).unwrap();
     assert_eq!(numbered.count(), 1 << 30);
     assert!(numbered.count() <= Paths::MOST);
 }

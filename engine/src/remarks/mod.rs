@@ -10,8 +10,9 @@
 use gilk_instruments::{Pointee, Types};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use crate::cfg::Cfg;
+use crate::cfg::{BlockIndex, Cfg};
 use crate::code::{FunctionId, Why};
+use crate::ids::Ids;
 use crate::isa::abi::ARGUMENTS;
 use crate::isa::decode::branch_target;
 use crate::liveness::{Effects, RegisterSet};
@@ -111,7 +112,7 @@ impl Fields<'_> {
     /// Adds the remarks on the instructions of one function.
     fn remark(&self, cfg: &Cfg, texts: &mut Vec<(Addr, String)>) {
         let mut effects = Effects::new(self.image, cfg.span);
-        let steps: Vec<Vec<Writing>> = cfg
+        let steps: Ids<BlockIndex, Vec<Writing>> = cfg
             .blocks
             .iter()
             .map(|block| {
@@ -120,7 +121,7 @@ impl Fields<'_> {
             })
             .collect();
         // Known at the start of each block; `None` until a way to it has been found.
-        let mut starts: Vec<Option<KnownPointers>> = cfg
+        let mut starts: Ids<BlockIndex, Option<KnownPointers>> = cfg
             .blocks
             .iter()
             .map(|block| match block.index.0 {
@@ -131,25 +132,26 @@ impl Fields<'_> {
         let mut changed = true;
         while changed {
             changed = false;
-            for (index, (block, steps)) in cfg.blocks.iter().zip(&steps).enumerate() {
-                let Some(mut known) = starts.get(index).copied().flatten() else {
+            for (block, steps) in steps.iter() {
+                let Some(mut known) = starts[block] else {
                     continue;
                 };
                 for step in steps {
                     known = self.after(step, &known);
                 }
-                for edge in cfg.successors(block.index) {
-                    let Some(start) = starts.get_mut(edge.to.0 as usize) else {
-                        continue;
-                    };
+                for edge in cfg.successors(block) {
+                    let start = &mut starts[edge.to];
                     let met = start.map_or(known, |start| both(&start, &known));
                     changed |= *start != Some(met);
                     *start = Some(met);
                 }
             }
         }
-        for (steps, start) in steps.iter().zip(starts) {
-            let Some(mut known) = start else { continue };
+        for (block, steps) in steps.iter() {
+            // No way to the block has been found.
+            let Some(mut known) = starts[block] else {
+                continue;
+            };
             for step in steps {
                 if let Some(text) = said(self.types, &step.0, &known) {
                     texts.push((Addr(step.0.ip()), text));
