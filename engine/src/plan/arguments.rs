@@ -7,7 +7,7 @@ use gilk_instruments::program::Input;
 use super::functions::Functions;
 use super::model::PlannedInstrument;
 use super::numbered::Major;
-use super::placed::Placed;
+use super::placed::PlacedParts;
 use super::probes;
 use super::refusals::Refusals;
 use crate::cfg::{BlockEnd, BlockIndex, Cfg};
@@ -22,7 +22,7 @@ pub(super) fn check(
     image: &Image,
     functions: &Functions<'_>,
     instruments: &[PlannedInstrument],
-    placed: &Placed,
+    placed: &PlacedParts,
     refusals: &Refusals,
 ) {
     let mut known = BTreeMap::new();

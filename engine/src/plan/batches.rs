@@ -6,7 +6,7 @@ use super::dependencies::Order;
 use super::error::internal;
 use super::model::{Batch, MAX_POKES, Part, PatchIndex, PlannedInstrument, Poke, PokeKind};
 use super::patches::Made;
-use super::placed::Placed;
+use super::placed::PlacedParts;
 use super::schedule::{Change, InstrumentIndex, TimeIndex, VersionIndex};
 use crate::ids::{Id, Ids};
 use crate::placement::{BounceIndex, PokeBytes, SPLICE_BYTES, Site, Splice};
@@ -16,7 +16,7 @@ use crate::{Addr, Error, Image, Result, Span};
 pub(super) struct BatchWriter<'a> {
     pub(super) image: &'a Image,
     pub(super) instruments: &'a Ids<InstrumentIndex, PlannedInstrument>,
-    pub(super) placed: &'a Placed,
+    pub(super) placed: &'a PlacedParts,
     pub(super) order: &'a Order,
     pub(super) made: &'a Made,
     pub(super) detours: &'a HashMap<VersionIndex, VersionIndex>,

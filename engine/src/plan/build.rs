@@ -9,7 +9,7 @@ use super::error::internal;
 use super::model::{Plan, PlannedInstrument};
 use super::names::{HookKey, Named};
 use super::numbered::{FunctionTable, Major};
-use super::placed::Placed;
+use super::placed::PlacedParts;
 use super::planner::Planner;
 use super::probes::Words;
 use super::refusals::Refusals;
@@ -151,7 +151,7 @@ fn plan_styled(
         hooks,
     } = solution;
     stage::report(watch, Stage::Patches)?;
-    let placed = Placed::new(sites, bounces, &hooks)?;
+    let placed = PlacedParts::new(sites, bounces, &hooks)?;
     let instruments = planner.instruments(named, &wanted, hooks)?;
     drop(wanted);
     let mut notes = planner.notes;

@@ -2,7 +2,7 @@
 
 use super::error::refused;
 use super::model::{Dependence, Part, PlannedInstrument};
-use super::placed::{PerPart, Placed};
+use super::placed::{PerPart, PlacedParts};
 use crate::ids::Ids;
 use crate::placement::{Site, SiteIndex, Slot};
 use crate::session::Session;
@@ -26,7 +26,7 @@ impl Order {
     pub(super) fn of(
         session: &Session,
         instruments: &[PlannedInstrument],
-        placed: &Placed,
+        placed: &PlacedParts,
     ) -> Result<Self> {
         let dependences = dependences(instruments, placed);
         // Prerequisites with their dependents, and the number of prerequisites of each part.
@@ -91,7 +91,7 @@ impl Order {
     }
 }
 
-fn dependences(instruments: &[PlannedInstrument], placed: &Placed) -> Vec<Dependence> {
+fn dependences(instruments: &[PlannedInstrument], placed: &PlacedParts) -> Vec<Dependence> {
     let mut all = Vec::new();
     for (what, site) in placed.sites.iter() {
         if let Some(bounce) = site.splice.bounce() {
@@ -154,7 +154,7 @@ fn waits(
 /// The first placement that requires each site; `usize::MAX`, which is none, for a site that nothing requires.
 fn blame(
     instruments: &[PlannedInstrument],
-    placed: &Placed,
+    placed: &PlacedParts,
     downward: &[SiteIndex],
 ) -> Ids<SiteIndex, usize> {
     let mut blame = Ids::like(&placed.sites, usize::MAX);

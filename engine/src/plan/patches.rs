@@ -4,7 +4,7 @@ use super::error::{internal, refused};
 use super::functions::Functions;
 use super::model::{PATCH_ALIGN, Patch, PatchFault, PatchIndex, PlannedInstrument};
 use super::natives::Natives;
-use super::placed::Placed;
+use super::placed::PlacedParts;
 use super::refusals::Refusals;
 use super::schedule::{InstrumentAt, InstrumentIndex, Schedule, VersionIndex};
 use super::stage::{self, Stage, Watch};
@@ -22,7 +22,7 @@ pub(super) struct Maker<'a> {
     pub(super) layout: &'a RuntimeLayout,
     pub(super) functions: &'a Functions<'a>,
     pub(super) instruments: &'a Ids<InstrumentIndex, PlannedInstrument>,
-    pub(super) placed: &'a Placed,
+    pub(super) placed: &'a PlacedParts,
     pub(super) blame: &'a Ids<SiteIndex, usize>,
     pub(super) natives: &'a Natives,
     pub(super) refusals: &'a Refusals,

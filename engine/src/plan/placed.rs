@@ -9,12 +9,12 @@ use crate::placement::{Bounce, BounceIndex, Reached, Site, SiteIndex, Slot};
 use crate::{Refusal, Result};
 
 /// Sites and bounces. Every index in them, and in the points that were checked with them, is in its table.
-pub(super) struct Placed {
+pub(super) struct PlacedParts {
     pub(super) sites: Ids<SiteIndex, Site>,
     pub(super) bounces: Ids<BounceIndex, Bounce>,
 }
 
-impl Placed {
+impl PlacedParts {
     /// # Errors
     /// [`Error::Internal`](crate::Error::Internal) if a splice, a bounce or a hook names a site or bounce that the
     /// solution lacks.
@@ -77,7 +77,7 @@ pub(super) struct PerPart<T> {
 
 impl<T: Clone> PerPart<T> {
     /// One clone of `value` for each part.
-    pub(super) fn new(placed: &Placed, value: T) -> Self {
+    pub(super) fn new(placed: &PlacedParts, value: T) -> Self {
         Self {
             sites: Ids::like(&placed.sites, value.clone()),
             bounces: Ids::like(&placed.bounces, value),
@@ -101,6 +101,63 @@ impl<T> IndexMut<Part> for PerPart<T> {
         match part {
             Part::Site(site) => &mut self.sites[site],
             Part::Bounce(bounce) => &mut self.bounces[bounce],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::{Point, Splice, Tactic};
+    use crate::{Addr, Error, Few, Span};
+
+    fn site(splice: Splice) -> Site {
+        Site {
+            splice,
+            displaced: Span::new(Addr(0x1000), 5),
+            overwritten: 1,
+            continuations: Box::default(),
+        }
+    }
+
+    fn bounce(slot: Slot, site: u32) -> Bounce {
+        Bounce {
+            at: Addr(0x1010),
+            slot,
+            site: SiteIndex(site),
+        }
+    }
+
+    fn reached(point: u32, need: u32) -> std::result::Result<Reached, Refusal> {
+        Ok(Reached {
+            tactic: Tactic::DirectSplice,
+            points: Few::from(vec![(SiteIndex(point), Point::Entry)]),
+            needs: Few::from(vec![SiteIndex(need)]),
+        })
+    }
+
+    #[test]
+    fn a_reference_to_nothing_is_an_internal_error() {
+        let short = || site(Splice::Short(BounceIndex(0)));
+        let good = PlacedParts::new(
+            vec![short()],
+            vec![bounce(Slot::Exposed(SiteIndex(0)), 0)],
+            &[reached(0, 0)],
+        );
+        assert!(good.is_ok());
+        let bad = [
+            PlacedParts::new(vec![short()], Vec::new(), &[]),
+            PlacedParts::new(vec![short()], vec![bounce(Slot::Padding, 1)], &[]),
+            PlacedParts::new(
+                vec![short()],
+                vec![bounce(Slot::Exposed(SiteIndex(1)), 0)],
+                &[],
+            ),
+            PlacedParts::new(vec![site(Splice::Jump)], Vec::new(), &[reached(1, 0)]),
+            PlacedParts::new(vec![site(Splice::Jump)], Vec::new(), &[reached(0, 1)]),
+        ];
+        for bad in bad {
+            assert!(matches!(bad.err(), Some(Error::Internal { .. })));
         }
     }
 }

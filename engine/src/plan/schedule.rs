@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use super::dependencies::Order;
 use super::functions::Functions;
 use super::model::PlannedInstrument;
-use super::placed::Placed;
+use super::placed::PlacedParts;
 use crate::ids::{Id, Ids, Slices, id};
 use crate::placement::{Point, SiteIndex};
 
@@ -82,7 +82,7 @@ type Active = (TimeIndex, TimeIndex);
 pub(super) fn schedule(
     functions: &Functions<'_>,
     instruments: &Ids<InstrumentIndex, PlannedInstrument>,
-    placed: &Placed,
+    placed: &PlacedParts,
     order: &Order,
 ) -> Schedule {
     let mut times: Vec<f64> = instruments
