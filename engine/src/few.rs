@@ -1,4 +1,8 @@
 //! Lists that mostly have one entry, which then takes no memory of its own: a plan may have millions of them.
+//!
+//! `SmallVec<[T; 1]>` keeps a capacity and is aligned for its length, so that it takes more: 48 bytes for the points
+//! of an instrument, not 32, 24 for its prerequisites, not 16, and 72 for the lists of a patch, not 48. A plan of
+//! 524,861 timestamps would be 25 MB larger.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
