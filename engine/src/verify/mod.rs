@@ -61,6 +61,7 @@ use self::text::liveness::{Changed, LiveSets};
 use self::text::originals::OriginalCode;
 use self::text::routine::Routine;
 use self::text::site;
+use crate::ids::{Id, Ids};
 use crate::placement::{Bounce, Point, SiteIndex, Slot};
 use crate::plan::{Patch, PatchFault, Plan, PlannedInstrument};
 use crate::{Addr, Image};
@@ -198,7 +199,7 @@ impl Reader<'_> {
             .flat_map(|one| one.needs.iter().copied())
             .collect();
         for (number, site) in self.plan.sites.iter().enumerate() {
-            let index = SiteIndex(u32::try_from(number).unwrap_or(u32::MAX));
+            let index = SiteIndex::new(number);
             let hosted = hosted.get(&index).map_or(&[][..], Vec::as_slice);
             let judged = site::judge(self.originals, site, needed.contains(&index), hosted);
             for (at, why) in judged.err().into_iter().flatten() {
@@ -221,26 +222,23 @@ impl Reader<'_> {
     }
 
     /// Proves every patch. Returns the edges and calls of the patches of each site.
-    fn patches(&mut self) -> Vec<Option<Facts>> {
-        let mut facts: Vec<Option<Facts>> = vec![None; self.plan.sites.len()];
+    fn patches(&mut self) -> Ids<SiteIndex, Option<Facts>> {
+        let mut facts = Ids::<SiteIndex, _>::from(vec![None; self.plan.sites.len()]);
         let mut tools = WalkBuffers::new();
         let mut faults = Vec::new();
         for (number, patch) in self.plan.patches.iter().enumerate() {
             let mut entries = Vec::new();
             let mut wrong = match self.patch(patch, &mut tools, (&mut entries, &mut faults)) {
-                Ok(found) => {
-                    let known = facts.get_mut(patch.site.0 as usize);
-                    known.and_then(|known| match known {
-                        Some(known) if *known != found => {
-                            let why = Reason::OtherEdges;
-                            Some((patch.address, why))
-                        }
-                        _ => {
-                            *known = Some(found);
-                            None
-                        }
-                    })
-                }
+                Ok(found) => match facts.find_mut(patch.site) {
+                    None => Some((patch.address, Reason::NoSite)),
+                    Some(Some(known)) if *known != found => {
+                        Some((patch.address, Reason::OtherEdges))
+                    }
+                    Some(known) => {
+                        *known = Some(found);
+                        None
+                    }
+                },
                 Err(fault) => Some(fault),
             };
             for (timer, entry) in entries {
@@ -270,7 +268,7 @@ impl Reader<'_> {
         (entries, faults): (&mut Vec<(Key, String)>, &mut Vec<PatchFault>),
     ) -> Result<Facts, (Addr, Reason)> {
         let whole = |why: Reason| (patch.address, why);
-        let site = self.plan.sites.get(patch.site.0 as usize);
+        let site = self.plan.site(patch.site);
         let site = site.ok_or_else(|| whole(Reason::NoSite))?;
         let lists = hooks::expected(self.plan, self.by_id, patch);
         let lists = lists.map_err(|why| (patch.address, why))?;
@@ -297,16 +295,18 @@ impl Reader<'_> {
     }
 
     /// Checks that no patch leaves to bytes that another site displaces.
-    fn exits(&mut self, facts: &[Option<Facts>]) {
-        let facts = facts.iter().enumerate();
-        for (number, facts) in facts.filter_map(|(number, facts)| Some((number, facts.as_ref()?))) {
+    fn exits(&mut self, facts: &Ids<SiteIndex, Option<Facts>>) {
+        let proven = facts
+            .iter()
+            .filter_map(|(site, facts)| Some((site, facts.as_ref()?)));
+        for (index, facts) in proven {
             for (edge, _) in facts.edges.iter().filter(|(_, leaves)| *leaves) {
                 let sites = &self.plan.sites;
                 let after = sites.partition_point(|site| site.displaced.start < edge.to);
                 let displacing = after.checked_sub(1).and_then(|before| sites.get(before));
                 if displacing.is_some_and(|site| edge.to < site.displaced.end) {
                     self.violations.push(Violation::Site {
-                        site: number,
+                        site: index.index(),
                         at: edge.to,
                         why: Reason::LeavesIntoSite,
                     });
@@ -338,8 +338,7 @@ impl Reader<'_> {
         one: &PlannedInstrument,
         changed: &mut Changed,
     ) -> Result<Vec<HitEvent>, (Addr, Reason)> {
-        let function = usize::try_from(one.id.major).unwrap_or(usize::MAX);
-        let function = self.plan.functions.get(function);
+        let function = self.plan.function(one.id.major);
         let start = function.map_or(Addr(0), |function| function.outline.span.start);
         let (routine, _) = self
             .originals

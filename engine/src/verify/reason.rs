@@ -254,6 +254,7 @@ reasons! {
     SameCounter = "another instrument has the same counter",
     CounterBank = "its counter is outside of the banks of counters",
     TwoPrograms = "it runs a probe and a native function, or neither",
+    NoProbe = "its program has no such probe",
     InstrumentOrder = "its points and dependences are not sorted, or not on sites of the plan",
     LoadsInHandler { id: InstrumentId } = "instrument {id} reads memory where the kernel handles failed reads",
     BlockNumber = "its block is not in the function of its number",

@@ -4,6 +4,7 @@ use super::reach::{Reach, Requirement};
 use super::state::{Meaning, SiteChange};
 use super::transition::Written;
 use crate::placement::SiteIndex;
+use crate::plan::PatchIndex;
 use crate::verify::hash::{Map, Set};
 use crate::verify::violation::Violation;
 use crate::{Addr, InstrumentId};
@@ -15,7 +16,7 @@ impl Meaning<'_> {
     pub(crate) fn batch(
         &mut self,
         number: usize,
-        staged: &[(SiteIndex, usize)],
+        staged: &[(SiteIndex, PatchIndex)],
         changes: &[SiteChange],
         launched: &[InstrumentId],
         splashed: &[InstrumentId],
@@ -23,14 +24,13 @@ impl Meaning<'_> {
     ) {
         let mut functions: Vec<Addr> = Vec::new();
         for change in changes {
-            let site = change.site.0 as usize;
-            let placed = self.placed.get_mut(site);
+            let placed = self.placed.find_mut(change.site);
             if let Some(placed) = self.required.entry(placed, "the site of a change") {
                 *placed = change.after;
             }
             let leads = self
                 .required
-                .entry(self.leads.get(site), "the functions of a site");
+                .entry(self.leads.find(change.site), "the functions of a site");
             functions.extend(leads.into_iter().flatten());
         }
         for &id in launched.iter().chain(splashed) {

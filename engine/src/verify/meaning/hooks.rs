@@ -40,9 +40,7 @@ pub(crate) type HitEvents = Vec<(InstrumentId, HitEvent)>;
 
 /// Returns an address for violations of an instrument: the start of its block.
 pub(crate) fn place(plan: &Plan, one: &PlannedInstrument) -> Addr {
-    let function = plan
-        .functions
-        .get(usize::try_from(one.id.major).unwrap_or(usize::MAX));
+    let function = plan.function(one.id.major);
     let block = function.and_then(|function| function.outline.block(BlockIndex(one.id.block)));
     block.map_or(Addr(0), |block| block.start)
 }
@@ -72,6 +70,9 @@ pub(crate) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById
         if one.definition.native().is_some() == one.probe.is_some() {
             wrong(Reason::TwoPrograms);
         }
+        if one.probe.as_ref().is_some_and(|it| it.probe().is_none()) {
+            wrong(Reason::NoProbe);
+        }
         if let Some(counter) = one.counter {
             if !counters.insert(counter) {
                 wrong(Reason::SameCounter);
@@ -82,9 +83,8 @@ pub(crate) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById
         }
         let sorted = one.points.is_sorted_by(|a, b| a < b) && one.needs.is_sorted_by(|a, b| a < b);
         let sites = one.points.iter().map(|(site, _)| site).chain(&one.needs);
-        let known_sites = sites
-            .map(|site| site.0 as usize)
-            .all(|site| site < plan.sites.len());
+        let mut sites = sites.copied();
+        let known_sites = sites.all(|site| plan.site(site).is_some());
         if one.points.is_empty() || !sorted || !known_sites {
             wrong(Reason::InstrumentOrder);
         }
@@ -142,8 +142,9 @@ pub(crate) fn sampled_at(plan: &Plan) -> SampledAt {
         };
         for (site, point) in &one.points {
             let (map, at) = match *point {
-                Point::Entry => match plan.sites.get(site.0 as usize) {
+                Point::Entry => match plan.site(*site) {
                     Some(site) => (&mut sampled_at.before, site.displaced.start),
+                    // `by_id` refuses the instrument.
                     None => continue,
                 },
                 Point::Before(at) => (&mut sampled_at.before, at),
@@ -211,6 +212,7 @@ fn native(plan: &Plan, one: &PlannedInstrument) -> Result<Option<NativeCall>, Re
 /// Checks that no program that loads memory is placed in the kernel's handlers of failed loads.
 pub(crate) fn handlers(image: &Image, plan: &Plan, violations: &mut Vec<Violation>) {
     for one in &plan.instruments {
+        // A native function reads no memory for the program; `by_id` refuses a program without the probe.
         let Some(probe) = one.probe.as_deref().and_then(Probed::probe) else {
             continue;
         };
@@ -223,7 +225,7 @@ pub(crate) fn handlers(image: &Image, plan: &Plan, violations: &mut Vec<Violatio
                     .iter()
                     .any(|input| counters(input) || is_stacked(*input))
         };
-        let function = plan.functions.get(one.id.major as usize);
+        let function = plan.function(one.id.major);
         let known = function.map(|function| image.function_at(function.outline.span.start));
         let refused = known
             .flatten()
@@ -269,9 +271,7 @@ pub(crate) fn event(
     one: &PlannedInstrument,
     changed: &mut Changed,
 ) -> Result<Vec<HitEvent>, (Addr, Reason)> {
-    let function = plan
-        .functions
-        .get(usize::try_from(one.id.major).unwrap_or(usize::MAX));
+    let function = plan.function(one.id.major);
     let function = function.filter(|function| function.outline.span == routine.span);
     let block = function.and_then(|function| function.outline.block(BlockIndex(one.id.block)));
     let Some(span) = block else {
@@ -316,7 +316,7 @@ pub(crate) fn event(
         && !ways.is_empty()
         && one.points.iter().all(|(site, point)| match *point {
             Point::On(edge) => edge.from.0 == last.at(),
-            Point::Entry => plan.sites.get(site.0 as usize).is_some_and(|site| {
+            Point::Entry => plan.site(*site).is_some_and(|site| {
                 let start = site.displaced.start;
                 start.0 != last.at() && ways.contains(&start)
             }),
@@ -403,8 +403,7 @@ fn ways_from(routine: &Routine, decoded: &DecodedInsn) -> BTreeSet<Addr> {
 fn stands_at(plan: &Plan, one: &PlannedInstrument, at: u64) -> bool {
     one.points.iter().any(|(site, point)| match *point {
         Point::Entry => plan
-            .sites
-            .get(site.0 as usize)
+            .site(*site)
             .is_some_and(|site| site.displaced.start.0 == at && site.splice != Splice::Tracer),
         Point::Before(before) => before.0 == at,
         Point::On(_) => false,

@@ -2,8 +2,9 @@
 //! them.
 
 use super::state::{Meaning, Want};
-use crate::placement::{InsnEdge, Point, Splice};
-use crate::plan::Patch;
+use crate::ids::Id;
+use crate::placement::{InsnEdge, Point, SiteIndex, Splice};
+use crate::plan::{Patch, PatchIndex};
 use crate::verify::hash::{Map, Set};
 use crate::verify::reason::Reason;
 use crate::verify::text::routine::Routine;
@@ -18,6 +19,9 @@ pub(crate) enum Requirement {
     AtMost,
 }
 
+/// Sites whose patch differs from the current one; `None` is the original code.
+pub(crate) type PlacedOtherwise = Map<SiteIndex, Option<PatchIndex>>;
+
 /// A traversal of the paths through one function.
 pub(crate) struct Reach<'a> {
     meaning: &'a Meaning<'a>,
@@ -25,12 +29,12 @@ pub(crate) struct Reach<'a> {
     want: &'a Want,
     requirement: Requirement,
     /// Sites whose patch differs from the current one, for states within a batch.
-    other: &'a Map<usize, Option<usize>>,
+    other: &'a PlacedOtherwise,
     /// Text instructions that were reached.
     seen: Vec<bool>,
     worklist: Vec<usize>,
     /// Sites whose patches were entered.
-    entered: Set<usize>,
+    entered: Set<SiteIndex>,
     wrong: Vec<(Addr, Reason)>,
 }
 
@@ -42,7 +46,7 @@ impl<'a> Reach<'a> {
         function: Addr,
         want: &'a Want,
         requirement: Requirement,
-        other: &'a Map<usize, Option<usize>>,
+        other: &'a PlacedOtherwise,
     ) -> Vec<(Addr, Reason)> {
         let Some((routine, _)) = meaning.originals.around(function.0) else {
             // Such a function has no sites: patches of others branch there, and nothing runs.
@@ -71,23 +75,23 @@ impl<'a> Reach<'a> {
     }
 
     /// Returns the patch that a site branches to.
-    fn patch(&self, site: usize) -> Option<&'a Patch> {
+    fn patch(&self, site: SiteIndex) -> Option<&'a Patch> {
         let placed = match self.other.get(&site) {
             Some(other) => *other,
             None => self.meaning.placed(site),
         };
-        let patch = self.meaning.plan.patches.get(placed?);
+        let patch = self.meaning.plan.patch(placed?);
         self.meaning.required.entry(patch, "a patch in place")
     }
 
     /// Returns the site in place that begins at `at`.
-    fn site_at(&self, at: u64) -> Option<(usize, &'a Patch)> {
+    fn site_at(&self, at: u64) -> Option<(SiteIndex, &'a Patch)> {
         let site = *self.meaning.by_start.get(&at)?;
         Some((site, self.patch(site)?))
     }
 
-    fn is_tracers(&self, site: usize) -> bool {
-        let site = self.meaning.plan.sites.get(site);
+    fn is_tracers(&self, site: SiteIndex) -> bool {
+        let site = self.meaning.plan.site(site);
         let site = self.meaning.required.entry(site, "a site in place");
         site.is_some_and(|site| site.splice == Splice::Tracer)
     }
@@ -105,11 +109,10 @@ impl<'a> Reach<'a> {
     fn is_displaced(&self, at: Addr) -> bool {
         let sites = &self.meaning.plan.sites;
         let after = sites.partition_point(|site| site.displaced.start <= at);
-        after.checked_sub(1).is_some_and(|site| {
-            sites
-                .get(site)
-                .is_some_and(|site| site.displaced.contains(at))
-                && self.patch(site).is_some()
+        let before = after.checked_sub(1).map(SiteIndex::new);
+        before.is_some_and(|index| {
+            let site = self.meaning.plan.site(index);
+            site.is_some_and(|site| site.displaced.contains(at)) && self.patch(index).is_some()
         })
     }
 
@@ -139,7 +142,8 @@ impl<'a> Reach<'a> {
             }
         }
         for &site in self.meaning.sites_into(routine.span.start) {
-            let foreign = self.meaning.plan.sites.get(site);
+            let foreign = self.meaning.plan.site(site);
+            let foreign = self.meaning.required.entry(foreign, "a site in place");
             let foreign = foreign.is_some_and(|site| !routine.span.contains(site.displaced.start));
             if let Some(patch) = self.patch(site).filter(|_| foreign) {
                 self.run(site, patch);
@@ -194,17 +198,18 @@ impl<'a> Reach<'a> {
     }
 
     /// Executes the patch of a site: takes each of its edges.
-    fn run(&mut self, site: usize, patch: &'a Patch) {
+    fn run(&mut self, site: SiteIndex, patch: &'a Patch) {
         if !self.entered.insert(site) {
             return;
         }
-        let facts = self.meaning.facts.get(site).and_then(Option::as_ref);
+        let facts = self.meaning.facts.find(site).and_then(Option::as_ref);
         let facts = self.meaning.required.entry(facts, "the edges of a patch");
-        let Some(facts) = facts else {
+        let known = self.meaning.plan.site(site);
+        let known = self.meaning.required.entry(known, "a site in place");
+        let Some((facts, known)) = facts.zip(known) else {
             return;
         };
-        let start = self.meaning.plan.sites.get(site);
-        let start = start.map_or(Addr(0), |site| site.displaced.start);
+        let start = known.displaced.start;
         for &(edge, leaves) in &facts.edges {
             let before = if self.is_tracers(site) && edge.from == start {
                 Meaning::list(patch, Point::Entry)

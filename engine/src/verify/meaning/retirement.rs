@@ -9,6 +9,7 @@
 
 use gilk_instruments::program::AggregateKind;
 
+use crate::ids::Ids;
 use crate::layout::CounterSlot;
 use crate::placement::{BounceIndex, SiteIndex, Slot, Splice};
 use crate::plan::{Part, Plan, PlannedInstrument, PokeKind};
@@ -23,7 +24,7 @@ pub struct Retirement {
     pub hits: Vec<CounterSlot>,
 }
 
-/// Returns the splices that may be removed early, by site: the splice alone, by the poke of its
+/// Returns the splices of a verified plan that may be removed early, by site: the splice alone, by the poke of its
 /// regular removal, at any time while it is in place.
 pub(crate) fn retirements(plan: &Plan) -> Vec<Retirement> {
     let once = |one: &PlannedInstrument| one.probe.as_ref().is_some_and(|it| it.checked.once);
@@ -31,15 +32,13 @@ pub(crate) fn retirements(plan: &Plan) -> Vec<Retirement> {
         return Vec::new();
     }
     // By site: the counters, or `None` if the site is needed to the end.
-    let mut hits: Vec<Option<Vec<CounterSlot>>> = vec![Some(Vec::new()); plan.sites.len()];
+    let mut hits =
+        Ids::<SiteIndex, Option<Vec<CounterSlot>>>::from(vec![Some(Vec::new()); plan.sites.len()]);
     for one in &plan.instruments {
         let own = counted(one);
         let sites = one.points.iter().map(|(site, _)| site).chain(&one.needs);
-        for site in sites {
-            let Some(known) = hits.get_mut(site.0 as usize) else {
-                debug_assert!(false, "a verified plan has no site {}", site.0);
-                return Vec::new();
-            };
+        for &site in sites {
+            let known = &mut hits[site];
             match (known.as_mut(), &own) {
                 (Some(known), Some(own)) => known.extend(own),
                 _ => *known = None,
@@ -47,14 +46,15 @@ pub(crate) fn retirements(plan: &Plan) -> Vec<Retirement> {
         }
     }
     for bounce in &plan.bounces {
-        if let Slot::Exposed(host) = bounce.slot
-            && let Some(host) = hits.get_mut(host.0 as usize)
-        {
-            *host = None;
+        if let Slot::Exposed(host) = bounce.slot {
+            hits[host] = None;
         }
     }
     let pokes = Pokes::of(plan);
-    let all = (0..).map(SiteIndex).zip(hits).zip(&plan.sites);
+    let all = (0..)
+        .map(SiteIndex)
+        .zip(hits.into_values())
+        .zip(&plan.sites);
     let retired = all.filter_map(|((site, hits), known)| {
         let mut hits = hits.filter(|hits| !hits.is_empty())?;
         hits.sort_unstable();
@@ -80,33 +80,32 @@ fn counted(one: &PlannedInstrument) -> Option<Vec<CounterSlot>> {
 
 /// Numbers of installs and retargets, by part.
 struct Pokes {
-    sites: Vec<u32>,
-    bounces: Vec<u32>,
+    sites: Ids<SiteIndex, u32>,
+    bounces: Ids<BounceIndex, u32>,
 }
 
 impl Pokes {
     fn of(plan: &Plan) -> Self {
         let mut pokes = Self {
-            sites: vec![0; plan.sites.len()],
-            bounces: vec![0; plan.bounces.len()],
+            sites: vec![0; plan.sites.len()].into(),
+            bounces: vec![0; plan.bounces.len()].into(),
         };
         let all = plan.batches.iter().flat_map(|batch| &batch.pokes);
         for poke in all.filter(|poke| poke.kind != PokeKind::Remove) {
-            let count = match poke.part {
-                Part::Site(site) => pokes.sites.get_mut(site.0 as usize),
-                Part::Bounce(bounce) => pokes.bounces.get_mut(bounce.0 as usize),
-            };
-            count.into_iter().for_each(|count| *count += 1);
+            match poke.part {
+                Part::Site(site) => pokes.sites[site] += 1,
+                Part::Bounce(bounce) => pokes.bounces[bounce] += 1,
+            }
         }
         pokes
     }
 
     /// Returns whether the site branches to a single patch in the whole session.
     fn site_stays(&self, site: SiteIndex) -> bool {
-        self.sites.get(site.0 as usize) == Some(&1)
+        self.sites[site] == 1
     }
 
     fn bounce_stays(&self, bounce: BounceIndex) -> bool {
-        self.bounces.get(bounce.0 as usize) == Some(&1)
+        self.bounces[bounce] == 1
     }
 }

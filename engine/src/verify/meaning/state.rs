@@ -8,8 +8,9 @@
 //! branch into it.
 
 use super::hooks::{ById, HitEvent, HitEvents};
+use crate::ids::Ids;
 use crate::placement::{InsnEdge, Point, SiteIndex};
-use crate::plan::{Patch, Plan};
+use crate::plan::{Patch, PatchIndex, Plan};
 use crate::verify::hash::{Map, Set};
 use crate::verify::internal::Required;
 use crate::verify::patch::phase::Facts;
@@ -20,8 +21,8 @@ use crate::{Addr, HookType, InstrumentId};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SiteChange {
     pub(crate) site: SiteIndex,
-    pub(crate) before: Option<usize>,
-    pub(crate) after: Option<usize>,
+    pub(crate) before: Option<PatchIndex>,
+    pub(crate) after: Option<PatchIndex>,
     pub(crate) rank: u8,
 }
 
@@ -49,16 +50,16 @@ pub(crate) struct Meaning<'a> {
     pub(crate) originals: &'a OriginalCode<'a>,
     pub(crate) by_id: &'a ById<'a>,
     pub(crate) events: &'a HitEvents,
-    /// By site: the edges and calls of its patches.
-    pub(crate) facts: Vec<Option<Facts>>,
-    /// By site: the patch in place.
-    pub(crate) placed: Vec<Option<usize>>,
+    /// The edges and calls of each site's patches.
+    pub(crate) facts: Ids<SiteIndex, Option<Facts>>,
+    /// The patch of each site in place.
+    pub(crate) placed: Ids<SiteIndex, Option<PatchIndex>>,
     /// Sites by start address.
-    pub(crate) by_start: Map<u64, usize>,
+    pub(crate) by_start: Map<u64, SiteIndex>,
     /// By function: the sites in it, and those whose patches branch into it.
-    into: Map<Addr, Vec<usize>>,
-    /// By site: the functions that it is in or that its patches branch into.
-    pub(crate) leads: Vec<Box<[Addr]>>,
+    into: Map<Addr, Vec<SiteIndex>>,
+    /// The functions that each site is in or that its patches branch into.
+    pub(crate) leads: Ids<SiteIndex, Box<[Addr]>>,
     /// By function, sorted: the events that hit its instruments.
     owed: Map<Addr, Vec<Owed>>,
     pub(crate) active: Set<InstrumentId>,
@@ -72,7 +73,7 @@ impl<'a> Meaning<'a> {
         originals: &'a OriginalCode<'a>,
         by_id: &'a ById<'a>,
         events: &'a HitEvents,
-        facts: Vec<Option<Facts>>,
+        facts: Ids<SiteIndex, Option<Facts>>,
         required: &'a Required,
     ) -> Self {
         let mut meaning = Self {
@@ -80,18 +81,18 @@ impl<'a> Meaning<'a> {
             originals,
             by_id,
             events,
+            placed: Ids::like(&facts, None),
             facts,
-            placed: vec![None; plan.sites.len()],
-            by_start: (plan.sites.iter().zip(0..))
+            by_start: (plan.sites.iter().zip((0..).map(SiteIndex)))
                 .map(|(site, number)| (site.displaced.start.0, number))
                 .collect(),
             into: Map::default(),
-            leads: Vec::with_capacity(plan.sites.len()),
+            leads: Ids::new(),
             owed: Map::default(),
             active: Set::default(),
             required,
         };
-        for site in 0..plan.sites.len() {
+        for site in meaning.facts.keys() {
             let functions = meaning.leads_into(site);
             for &function in &functions {
                 meaning.into.entry(function).or_default().push(site);
@@ -128,10 +129,11 @@ impl<'a> Meaning<'a> {
     }
 
     /// Returns the functions that a site is in or that its patches branch into.
-    fn leads_into(&self, site: usize) -> Vec<Addr> {
-        let start = self.plan.sites.get(site).map(|site| site.displaced.start);
+    fn leads_into(&self, site: SiteIndex) -> Vec<Addr> {
+        let start = self.required.entry(self.plan.site(site), "a site");
+        let start = start.map(|site| site.displaced.start);
         // A site without facts has no patch, or one that breaks a rule.
-        let facts = self.facts.get(site).and_then(Option::as_ref);
+        let facts = self.facts[site].as_ref();
         let edges = facts
             .into_iter()
             .flat_map(|facts| facts.edges.iter().map(|(edge, _)| edge.to));
@@ -160,15 +162,15 @@ impl<'a> Meaning<'a> {
     }
 
     /// Returns the sites whose patches branch into a function.
-    pub(crate) fn sites_into(&self, function: Addr) -> &[usize] {
+    pub(crate) fn sites_into(&self, function: Addr) -> &[SiteIndex] {
         self.into.get(&function).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the patch that a site branches to.
-    pub(crate) fn placed(&self, site: usize) -> Option<usize> {
+    pub(crate) fn placed(&self, site: SiteIndex) -> Option<PatchIndex> {
         let placed = self
             .required
-            .entry(self.placed.get(site), "the patch of a site");
+            .entry(self.placed.find(site), "the patch of a site");
         placed.copied().flatten()
     }
 

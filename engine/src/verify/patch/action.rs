@@ -278,7 +278,7 @@ impl<'a> HitRules<'a> {
             (AggregateKind::Log2 | AggregateKind::Linear { .. }, Some(value)) => {
                 let place = self.values.bucket(aggregate, value);
                 let place = self.values.scale(place, 8);
-                let base = self.word(first, 0).unwrap_or_default();
+                let base = self.word(first, 0).ok_or(Reason::HistogramBank)?;
                 let base = self.values.constant(base);
                 let bucket = self.values.add(base, place);
                 let last = aggregate.words().saturating_sub(1);
@@ -323,8 +323,10 @@ impl<'a> HitRules<'a> {
         let sums = Aggregate::SUMS;
         let (table, sum) = (u32::from(done) / sums, u32::from(done) % sums);
         let half_log2 = room_log2.saturating_sub(1);
-        let factor = Aggregate::FACTORS.get(table as usize).copied();
-        let factor = self.values.constant(factor.unwrap_or_default());
+        let missing = "the factor of a table";
+        let factor = Aggregate::FACTORS.get(table as usize);
+        let factor = *factor.ok_or(Reason::Internal { missing })?;
+        let factor = self.values.constant(factor);
         let hashed = self.values.mul(value, factor);
         let place = match half_log2 {
             0 => self.values.constant(0),
@@ -333,10 +335,8 @@ impl<'a> HitRules<'a> {
         let further = (table << half_log2) + (sum << room_log2);
         let word = self.word(first, further);
         let last = aggregate.words().saturating_sub(1);
-        if word.is_none() || self.word(first, last).is_none() {
-            return Err(Reason::ValuesBank);
-        }
-        let base = self.values.constant(word.unwrap_or_default());
+        let word = word.filter(|_| self.word(first, last).is_some());
+        let base = self.values.constant(word.ok_or(Reason::ValuesBank)?);
         let offset = self.values.scale(place, 8);
         let address = self.values.add(base, offset);
         let part = match sum {

@@ -66,7 +66,7 @@ impl InstrumentMachine<'_> {
         if !plain {
             return Err(refused());
         }
-        let bytes = u8::try_from(instruction.memory_size().size()).unwrap_or(0);
+        let bytes = u8::try_from(instruction.memory_size().size()).map_err(|_| refused())?;
         let address = location::address(&mut self.values, instruction, state)?;
         let readable = is_readable(&mut self.values, self.layout.guard, address);
         if self.layout.guard == Guard::Missing {

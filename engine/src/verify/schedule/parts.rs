@@ -126,12 +126,10 @@ fn required(plan: &Plan) -> impl Iterator<Item = Dependence> {
 pub(crate) fn span(plan: &Plan, part: Part) -> Option<Span> {
     match part {
         Part::Site(site) => plan
-            .sites
-            .get(site.0 as usize)
+            .site(site)
             .map(|site| Span::new(site.displaced.start, site.splice.bytes())),
         Part::Bounce(bounce) => plan
-            .bounces
-            .get(bounce.0 as usize)
+            .bounce(bounce)
             .map(|bounce| Span::new(bounce.at, crate::placement::SPLICE_BYTES)),
     }
 }

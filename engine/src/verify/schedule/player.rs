@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use super::parts::{self, Parts};
 use super::splice;
+use crate::ids::Id;
 use crate::placement::{SiteIndex, Splice};
-use crate::plan::{Batch, Part, Plan, Poke, PokeKind};
+use crate::plan::{Batch, Part, PatchIndex, Plan, Poke, PokeKind};
 use crate::verify::hash::{Map, Set};
 use crate::verify::meaning::hooks::ById;
 use crate::verify::meaning::state::{Meaning, SiteChange};
@@ -78,7 +79,7 @@ pub(crate) fn play<'a>(
 #[derive(Clone, Copy)]
 pub(crate) struct Here<'a> {
     /// The patch that it branches to, possibly through its bounce.
-    patch: usize,
+    patch: PatchIndex,
     /// The bytes in memory.
     bytes: &'a [u8],
 }
@@ -113,7 +114,7 @@ impl<'a> Player<'a> {
         &mut self,
         number: usize,
         batch: &'a Batch,
-    ) -> (Vec<(SiteIndex, usize)>, Vec<SiteChange>) {
+    ) -> (Vec<(SiteIndex, PatchIndex)>, Vec<SiteChange>) {
         if batch.pokes.is_empty() || batch.pokes.len() > MAX_POKES {
             let why = Reason::PokeCount {
                 count: batch.pokes.len(),
@@ -160,14 +161,14 @@ impl<'a> Player<'a> {
     }
 
     /// Returns the site and its diversion if the site gets an `int3` before the first write.
-    fn staged(&self, poke: &Poke) -> Option<(SiteIndex, usize)> {
+    fn staged(&self, poke: &Poke) -> Option<(SiteIndex, PatchIndex)> {
         let Part::Site(number) = poke.part else {
             return None;
         };
-        let site = self.plan.sites.get(number.0 as usize)?;
+        let site = self.plan.site(number)?;
         let staged =
             poke.kind == PokeKind::Install && (poke.overwritten > 1 || site.splice == Splice::Trap);
-        staged.then_some((number, poke.detour.0 as usize))
+        staged.then_some((number, poke.detour))
     }
 
     /// Replays one poke. Returns the change of the site through which control reaches its patch.
@@ -179,7 +180,7 @@ impl<'a> Player<'a> {
         };
         let own = match part {
             Part::Site(site) => site,
-            Part::Bounce(bounce) => match plan.bounces.get(bounce.0 as usize) {
+            Part::Bounce(bounce) => match plan.bounce(bounce) {
                 Some(bounce) => bounce.site,
                 None => return Err(Reason::NoBounce),
             },
@@ -201,22 +202,24 @@ impl<'a> Player<'a> {
                 memory: now.to_vec(),
             });
         }
-        let (to, detour) = (poke.patch.0 as usize, poke.detour.0 as usize);
+        let (to, detour) = (poke.patch, poke.detour);
         for patch in [to, detour] {
-            match plan.patches.get(patch) {
-                None => return Err(Reason::NoPatchNumber { patch }),
+            match plan.patch(patch) {
+                None => {
+                    let patch = patch.index();
+                    return Err(Reason::NoPatchNumber { patch });
+                }
                 Some(known) if known.site != own => {
                     return Err(Reason::PatchOfSite {
-                        patch,
+                        patch: patch.index(),
                         site: known.site.0,
                     });
                 }
                 Some(_) => {}
             }
         }
-        let hookless = |patch: usize| {
-            plan.patches
-                .get(patch)
+        let hookless = |patch| {
+            plan.patch(patch)
                 .is_some_and(|patch| patch.hooks.is_empty())
         };
         if detour != to && !hookless(detour) {
@@ -238,6 +241,7 @@ impl<'a> Player<'a> {
             (PokeKind::Remove, Some(before)) if before == to => None,
             (kind, before) => {
                 let kind = format!("{kind:?}");
+                let before = before.map(PatchIndex::index);
                 return Err(Reason::PokeKind { kind, before });
             }
         };
@@ -264,16 +268,13 @@ impl<'a> Player<'a> {
     }
 
     fn counted(&self, poke: &Poke) -> Result<(), Reason> {
-        let overlaps =
-            match poke.part {
-                Part::Bounce(_) => Some(1),
-                Part::Site(number) => self.plan.sites.get(number.0 as usize).map(|site| match poke
-                    .kind
-                {
-                    PokeKind::Retarget if site.splice != Splice::Tracer => 1,
-                    _ => site.overwritten,
-                }),
-            };
+        let overlaps = match poke.part {
+            Part::Bounce(_) => Some(1),
+            Part::Site(number) => self.plan.site(number).map(|site| match poke.kind {
+                PokeKind::Retarget if site.splice != Splice::Tracer => 1,
+                _ => site.overwritten,
+            }),
+        };
         if overlaps != Some(poke.overwritten) {
             return Err(Reason::PokeOverwritten {
                 stated: poke.overwritten,
@@ -300,8 +301,7 @@ impl<'a> Player<'a> {
                     return Err(Reason::NotInPlace { part: name(*on) });
                 }
                 if let Some(bounce) = self.bounce_of(poke.part)
-                    && self.in_place.get(&bounce).map(|here| here.patch)
-                        != Some(poke.patch.0 as usize)
+                    && self.in_place.get(&bounce).map(|here| here.patch) != Some(poke.patch)
                 {
                     return Err(Reason::OtherBounce { part: name(bounce) });
                 }
@@ -331,7 +331,7 @@ impl<'a> Player<'a> {
     /// Returns the bounce of a short splice.
     fn bounce_of(&self, part: Part) -> Option<Part> {
         let Part::Site(site) = part else { return None };
-        match self.plan.sites.get(site.0 as usize)?.splice {
+        match self.plan.site(site)?.splice {
             Splice::Short(bounce) => Some(Part::Bounce(bounce)),
             _ => None,
         }
@@ -342,8 +342,8 @@ impl<'a> Player<'a> {
         &self,
         part: Part,
         own: SiteIndex,
-        before: Option<usize>,
-        after: Option<usize>,
+        before: Option<PatchIndex>,
+        after: Option<PatchIndex>,
     ) -> Option<SiteChange> {
         let through = match part {
             Part::Site(_) => true,

@@ -3,7 +3,7 @@
 
 use super::parts;
 use super::player::{Player, bits};
-use crate::plan::Batch;
+use crate::plan::{Batch, PatchIndex};
 use crate::verify::hash::Set;
 use crate::verify::meaning::hooks;
 use crate::verify::meaning::state::SiteChange;
@@ -16,9 +16,9 @@ impl Player<'_> {
     pub(crate) fn count(&mut self, change: &SiteChange, touched: &mut Vec<InstrumentId>) {
         let plan = self.plan;
         let required = self.required;
-        let of = |patch: Option<usize>| {
+        let of = |patch: Option<PatchIndex>| {
             let patch =
-                patch.and_then(|patch| required.entry(plan.patches.get(patch), "a patch in place"));
+                patch.and_then(|patch| required.entry(plan.patch(patch), "a patch in place"));
             patch
                 .into_iter()
                 .flat_map(|patch| &patch.hooks)

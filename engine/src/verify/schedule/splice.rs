@@ -1,8 +1,9 @@
 //! Proof that the bytes of a splice branch to its patch.
 
 use crate::Addr;
+use crate::ids::Id;
 use crate::placement::{SPLICE_BYTES, Splice};
-use crate::plan::{Part, Plan};
+use crate::plan::{Part, PatchIndex, Plan};
 use crate::verify::reason::Reason;
 
 /// Opcode of `int3`.
@@ -16,8 +17,7 @@ pub(crate) fn is_retargeted(plan: &Plan, part: Part) -> bool {
     match part {
         Part::Bounce(_) => true,
         Part::Site(site) => plan
-            .sites
-            .get(site.0 as usize)
+            .site(site)
             .is_some_and(|site| !matches!(site.splice, Splice::Short(_))),
     }
 }
@@ -26,15 +26,19 @@ pub(crate) fn is_retargeted(plan: &Plan, part: Part) -> bool {
 ///
 /// # Errors
 /// The bytes are a different instruction.
-pub(crate) fn leads(plan: &Plan, part: Part, bytes: &[u8], patch: usize) -> Result<(), Reason> {
-    let to = plan.patches.get(patch).ok_or(Reason::NoPatch)?;
+pub(crate) fn leads(
+    plan: &Plan,
+    part: Part,
+    bytes: &[u8],
+    patch: PatchIndex,
+) -> Result<(), Reason> {
+    let to = plan.patch(patch).ok_or(Reason::NoPatch)?;
     let site = match part {
         Part::Bounce(number) => {
-            let bounce = plan.bounces.get(number.0 as usize);
-            let bounce = bounce.ok_or(Reason::NoBounce)?;
+            let bounce = plan.bounce(number).ok_or(Reason::NoBounce)?;
             return is_jump(bytes, bounce.at, to.address, patch);
         }
-        Part::Site(site) => plan.sites.get(site.0 as usize),
+        Part::Site(site) => plan.site(site),
     };
     let site = site.ok_or(Reason::NoSite)?;
     let at = site.displaced.start;
@@ -49,8 +53,7 @@ pub(crate) fn leads(plan: &Plan, part: Part, bytes: &[u8], patch: usize) -> Resu
             }),
         },
         Splice::Short(number) => {
-            let bounce = plan.bounces.get(number.0 as usize);
-            let bounce = bounce.ok_or(Reason::NoBounce)?;
+            let bounce = plan.bounce(number).ok_or(Reason::NoBounce)?;
             let near = match *bytes {
                 [0xeb, displacement] => Some(Addr(
                     at.0.wrapping_add(2)
@@ -81,7 +84,7 @@ fn branches(at: Addr, displacement: [u8; 4]) -> Addr {
 }
 
 /// Checks that the bytes are a `jmp rel32` to the patch.
-fn is_jump(bytes: &[u8], at: Addr, to: Addr, patch: usize) -> Result<(), Reason> {
+fn is_jump(bytes: &[u8], at: Addr, to: Addr, patch: PatchIndex) -> Result<(), Reason> {
     let leads_to = match *bytes {
         [0xe9, a, b, c, d] => Some(branches(at, [a, b, c, d])),
         _ => None,
@@ -91,7 +94,7 @@ fn is_jump(bytes: &[u8], at: Addr, to: Addr, patch: usize) -> Result<(), Reason>
     } else {
         Err(Reason::NotJump {
             bytes: bytes.to_vec(),
-            patch,
+            patch: patch.index(),
             at: to,
         })
     }

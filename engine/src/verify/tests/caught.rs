@@ -289,6 +289,7 @@ pub(crate) const INSTRUMENTS: &[&str] = &[
     "SameCounter",
     "CounterBank",
     "TwoPrograms",
+    "NoProbe",
     "InstrumentOrder",
     "LoadsInHandler",
     "BlockNumber",

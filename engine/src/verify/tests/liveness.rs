@@ -4,7 +4,8 @@ use super::*;
 use crate::kernel::LiveParts;
 use crate::liveness::{Analysis, Liveness, RegisterSet};
 use crate::verify::text::callee::Callees;
-use crate::verify::text::liveness::{LiveSets, SampledAt};
+use crate::verify::text::effects::Mask;
+use crate::verify::text::liveness::{Changed, LiveSets, SampledAt};
 use crate::verify::text::routine::Routine;
 
 /// Registers that are dead to the planner are dead to the verifier too: no sound plan is refused.
@@ -53,4 +54,22 @@ fn what_the_planner_finds_dead_the_reader_finds_dead() {
         "at {} of {points} points the reader uses more",
         wrong.len()
     );
+}
+
+/// Of code that no way from the entry reaches, nothing is known: its arguments may be gone.
+#[test]
+fn unreachable_code_has_no_intact_arguments() {
+    // ftrace nop; ret; mov eax, ecx; ret
+    let fixture = Fixture::new().compiled("f", |a| {
+        a.ret()?;
+        a.mov(eax, ecx)?;
+        a.ret()
+    });
+    let image = fixture.image();
+    let function = image.function_named("f").unwrap();
+    let routine = Routine::read(&Callees::new(&image), function).unwrap();
+    let mut changed = Changed::default();
+    let start = Fixture::address(0);
+    assert_eq!(changed.before(&routine, start + 5), Mask::NONE);
+    assert_eq!(changed.before(&routine, start + 6), Mask::ALL);
 }

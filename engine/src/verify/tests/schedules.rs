@@ -246,6 +246,13 @@ fn identifiers_counters_and_the_target() {
     refused(&image, &plan, "NeedlessCounter", |plan| {
         plan.instruments[0].counter = None;
     });
+    refused(&image, &plan, "NoProbe", |plan| {
+        let mut probes = plan
+            .instruments
+            .iter_mut()
+            .filter_map(|one| one.probe.as_mut());
+        std::sync::Arc::make_mut(probes.next().unwrap()).index = 7;
+    });
     refused(&image, &plan, "CounterBank", |plan| {
         plan.layout.counters[0].slots = 0;
     });

@@ -61,6 +61,7 @@ impl Mask {
     }
 
     pub(crate) fn of_register(number: u8) -> Self {
+        debug_assert!(number < 16, "general register {number}");
         Self(1u32.checked_shl(number.into()).unwrap_or(0) & 0xffff)
     }
 

@@ -131,6 +131,7 @@ fn changed(routine: &Routine) -> Vec<Mask> {
     while let Some((index, with)) = ways.pop() {
         let (Some(known), Some(decoded)) = (before.get_mut(index), routine.instructions.get(index))
         else {
+            // Control falls off the end of the function.
             continue;
         };
         let all = known.unwrap_or_default().union(with);
@@ -143,5 +144,7 @@ fn changed(routine: &Routine) -> Vec<Mask> {
         let targets = decoded.leads_to.iter();
         ways.extend(targets.filter_map(|&to| Some((routine.index(to)?, after))));
     }
-    before.into_iter().map(Option::unwrap_or_default).collect()
+    // Of an instruction that nothing reaches nothing is known.
+    let known = before.into_iter();
+    known.map(|known| known.unwrap_or(Mask::ALL)).collect()
 }
