@@ -5,9 +5,10 @@
 //! back-pressure reaches the rings, where patches count the samples that do not fit. So nothing is
 //! lost without being counted, and memory is bounded.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
@@ -116,7 +117,15 @@ impl Collector {
     /// # Errors
     /// The first error; everything written before it is intact.
     pub fn finish(mut self) -> Result<Summary> {
-        self.end().unwrap_or_else(|| Ok(Summary::default()))
+        match self.end() {
+            Some(Ok(finished)) => finished,
+            // A defect of the writer is not an empty recording.
+            Some(Err(panic)) => resume_unwind(panic),
+            None => {
+                debug_assert!(false, "a recording was finished twice");
+                Ok(Summary::default())
+            }
+        }
     }
 
     fn send(&self, piece: Piece) {
@@ -129,9 +138,9 @@ impl Collector {
     }
 
     /// Closes the channel and waits for the thread; `None` if that was done before.
-    fn end(&mut self) -> Option<Result<Summary>> {
+    fn end(&mut self) -> Option<thread::Result<Result<Summary>>> {
         drop(self.pieces.take());
-        self.thread.take()?.join().ok()
+        Some(self.thread.take()?.join())
     }
 }
 
