@@ -279,7 +279,8 @@ impl LaneView<'_> {
     /// Returns the last value before the end of one of a range's equal columns.
     fn held_after(&self, (t0, t1): (u64, u64), (number, columns): (usize, usize)) -> Option<u64> {
         let ticks = u128::from(t1 - t0) * (number as u128 + 1) / columns as u128;
-        let last = { self.part }.last_before(self.id, t0.saturating_add(ticks as u64));
+        let until = t0.saturating_add(ticks as u64);
+        let last = self.part.last_before(self.id, until);
         last.map(|point| point.value)
     }
 }

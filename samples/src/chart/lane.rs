@@ -173,7 +173,8 @@ impl LaneDrawing<'_> {
         let seen = self.columns.iter().enumerate();
         for (number, column) in seen.filter(|(_, column)| column.count > 0) {
             let x = canvas.left + number as f64 * canvas.width / pixels as f64;
-            let last = { self.view }.held_after((canvas.t0, canvas.t1), (number, pixels));
+            let times = (canvas.t0, canvas.t1);
+            let last = self.view.held_after(times, (number, pixels));
             let last = last.unwrap_or(column.max);
             match ends {
                 Some(_) => path.push_str(&format!("H{x:.2}")),

@@ -75,7 +75,9 @@ pub(super) fn names(metadata: &Metadata) -> HashMap<u64, Name> {
         label: instrument.label.clone(),
         unit: instrument.unit.clone(),
         meaning: instrument.meaning,
-        level: { heads.get(&instrument.id) }.map(|head| (*head, instrument.whole())),
+        level: heads
+            .get(&instrument.id)
+            .map(|head| (*head, instrument.whole())),
     };
     let instruments = metadata.instruments.iter();
     instruments

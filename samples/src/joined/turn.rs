@@ -135,7 +135,7 @@ impl Joint {
         let instruments = own.instruments.iter().map(|instrument| InstrumentInfo {
             id: turn.id(instrument.id),
             label: format!("{name}: {}", instrument.label),
-            placed: { instrument.placed.as_ref() }.map(|placed| Placed {
+            placed: instrument.placed.as_ref().map(|placed| Placed {
                 placement: placed.placement.saturating_add(first),
                 major: placed.major.saturating_add(turn.first_major),
                 ..placed.clone()
