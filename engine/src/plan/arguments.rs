@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use gilk_instruments::program::Input;
 
 use super::functions::Functions;
+use super::major::Major;
 use super::model::PlannedInstrument;
-use super::numbered::Major;
 use super::placed::PlacedParts;
 use super::probes;
 use super::refusals::Refusals;

@@ -6,9 +6,10 @@ use gilk_instruments::Library;
 
 use super::dependencies::Order;
 use super::error::internal;
+use super::major::Major;
 use super::model::{Plan, PlannedInstrument};
 use super::names::{HookKey, Named};
-use super::numbered::{FunctionTable, Major};
+use super::numbered::FunctionTable;
 use super::placed::PlacedParts;
 use super::planner::Planner;
 use super::probes::Words;

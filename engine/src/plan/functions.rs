@@ -4,8 +4,8 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
+use super::major::Major;
 use super::model::PlannedFunction;
-use super::numbered::Major;
 use crate::cfg::{BlockIndex, Cfg};
 use crate::code::FunctionId;
 use crate::ids::Ids;

@@ -12,6 +12,7 @@ mod error;
 mod exits;
 mod functions;
 mod jumps;
+mod major;
 mod model;
 mod names;
 mod natives;

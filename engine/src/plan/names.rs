@@ -8,7 +8,7 @@ use gilk_instruments::{Definition, Library};
 
 use super::error::{internal, refused};
 use super::jumps::Jumps;
-use super::numbered::Major;
+use super::major::Major;
 use super::places::{Places, ProbePlace, returned, returned_is_known};
 use super::planner::Planner;
 use super::probes::{Instruments, faults_in_faults, is_idle};

@@ -4,30 +4,14 @@ use std::collections::HashMap;
 
 use super::error::internal;
 use super::functions::{Functions, SessionFunction};
+use super::major::Major;
 use super::model::PlannedFunction;
 use crate::cfg::{Cfg, Outline};
 use crate::code::FunctionId;
-use crate::ids::{Id, Ids, id};
+use crate::ids::Ids;
 use crate::liveness::RegisterSet;
 use crate::placement::{Comparison, Style};
-use crate::{Image, InstrumentId, Result};
-
-id!(
-    /// Major number of a function of the session: by first appearance.
-    pub(super) Major
-);
-
-impl Major {
-    /// The function of an instrument that the planner numbered.
-    pub(super) fn of(id: InstrumentId) -> Self {
-        Self::new(id.major as usize)
-    }
-
-    /// The number in identifiers.
-    pub(super) const fn number(self) -> u32 {
-        self.0
-    }
-}
+use crate::{Image, Result};
 
 /// Every function with instruments, by major number.
 pub(super) struct FunctionTable<'a> {

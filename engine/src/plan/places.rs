@@ -6,8 +6,9 @@ use gilk_instruments::program::{Checked, Hook, Probe};
 
 use super::exits::{FunctionExit, Leaves, exits};
 use super::jumps::{Ends, Jumps};
+use super::major::Major;
 use super::notes::Note;
-use super::numbered::{FunctionTable, Major};
+use super::numbered::FunctionTable;
 use super::probes::is_idle;
 use crate::cfg::{BlockEnd, BlockIndex, Cfg};
 use crate::code::FunctionId;

@@ -56,7 +56,7 @@ fn what_the_planner_finds_dead_the_reader_finds_dead() {
     );
 }
 
-/// Of code that no way from the entry reaches, nothing is known: its arguments may be gone.
+/// Code that no way from the entry reaches has no argument that is known to be intact.
 #[test]
 fn unreachable_code_has_no_intact_arguments() {
     // ftrace nop; ret; mov eax, ecx; ret
