@@ -116,6 +116,7 @@ mod tests {
             splice,
             displaced: Span::new(Addr(0x1000), 5),
             overwritten: 1,
+            filled: 0,
             continuations: Box::default(),
         }
     }

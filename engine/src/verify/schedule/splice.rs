@@ -48,7 +48,7 @@ pub(crate) fn leads(
             [CALL, a, b, c, d] if branches(at, [a, b, c, d]) == to.address => Ok(()),
             _ => Err(Reason::NotCall {
                 bytes: bytes.to_vec(),
-                patch,
+                patch: patch.index(),
                 at: to.address,
             }),
         },
