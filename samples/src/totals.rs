@@ -16,7 +16,7 @@ pub struct Totals {
     /// their entries in the shared table were occupied. The variables then yielded 0.
     #[serde(default)]
     pub no_room: Vec<Counted>,
-    /// Why the session ended before its time, as a sentence; empty if it did not.
+    /// Reason why the session ended before its time, as a sentence; empty if it did not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ended: String,
 }

@@ -265,7 +265,7 @@ pub struct IlkRings {
     pub reserved: u64,
 }
 
-/// Why the module removed every splice by itself: a live patch was loaded.
+/// Cause of an end, when the module removed every splice by itself: a live patch was loaded.
 pub const END_LIVE_PATCH: u32 = 1;
 /// The machine went to sleep, or hibernated.
 pub const END_SLEEP: u32 = 2;

@@ -17,7 +17,7 @@ use super::retire::Retiring;
 use super::rings::Rings;
 use super::signal::{End, Signal};
 use super::sys;
-use super::watch::{self, Watch};
+use super::watch::{self, SessionWatch};
 use super::workload::RunningWorkload;
 use crate::protocol::{Finished, Message, Refusal, RefusalKind, Switched, Workload};
 use crate::writes::{Batch, Poke};
@@ -35,7 +35,7 @@ pub(super) struct Scheduler {
     installed: InstalledSplices,
     retiring: Retiring,
     view: Arc<View>,
-    watch: Watch,
+    watch: SessionWatch,
 }
 
 impl Scheduler {
@@ -46,7 +46,7 @@ impl Scheduler {
         signal: Arc<Signal>,
         clock: Clock,
         (retiring, view): (Retiring, Arc<View>),
-        watch: Watch,
+        watch: SessionWatch,
     ) -> Self {
         Self {
             device,

@@ -18,7 +18,7 @@ use super::rings::Rings;
 use super::scheduler::{Scheduler, ended_by_a_bug};
 use super::signal::{End, Signal};
 use super::sys;
-use super::watch::Watch;
+use super::watch::SessionWatch;
 use crate::protocol::{Finished, MAX_WAIT, Message, Refusal, RefusalKind, Schedule};
 use crate::writes::Writes;
 
@@ -50,7 +50,7 @@ impl RunningSession {
         let rings = Rings::new(Arc::clone(&device)).ok_or_else(|| {
             broken("The module's description of its rings is invalid; build it from this source.")
         })?;
-        let watch = Watch::begin(&device, hz)?;
+        let watch = SessionWatch::begin(&device, hz)?;
         let clock = Clock::start(hz, schedule.start).map_err(|seconds| {
             let text = format!(
                 "Second 0 of the session is {seconds:.0} s away, and the limit is {MAX_WAIT} s; the \

@@ -1,4 +1,4 @@
-//! What a session relies on, looked at every second: that the kernel trusts its TSC, that the TSC agrees
+//! Checks of each second on what a session relies on: that the kernel trusts its TSC, that the TSC agrees
 //! with the operating system's clock, and that the module has not ended the session.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ const JUMP: f64 = 0.25;
 const EXACT: Duration = Duration::from_millis(20);
 
 /// The state at the last check.
-pub(super) struct Watch {
+pub(super) struct SessionWatch {
     tsc_hz: u64,
     last: Option<Moment>,
 }
@@ -29,7 +29,7 @@ struct Moment {
     boot: Duration,
 }
 
-impl Watch {
+impl SessionWatch {
     /// Begins a session.
     ///
     /// # Errors
