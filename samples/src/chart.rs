@@ -150,7 +150,7 @@ impl<'a> Chart<'a> {
     fn lane(&self, instrument: &'a InstrumentInfo, owner: Owner) -> LaneView<'a> {
         let (t0, t1) = self.span();
         let part = owner.part(self.index);
-        let hits = statistics::hits(part, instrument.id, instrument.meaning, (t0, t1));
+        let hits = part.hits(instrument.id, instrument.meaning, (t0, t1));
         let seconds = statistics::seconds_in_place(instrument, self.clock(), (t0, t1));
         let label = owner.label(instrument);
         let place = { label.strip_prefix(&instrument.instrument) }
@@ -180,7 +180,7 @@ impl<'a> Chart<'a> {
     fn unknown(&self, id: u64) -> LaneView<'a> {
         let (t0, t1) = self.span();
         let part = self.index.part(None);
-        let hits = statistics::hits(part, id, Meaning::Value, (t0, t1));
+        let hits = part.hits(id, Meaning::Value, (t0, t1));
         let seconds = (t1 - t0) as f64 / self.clock().hz.max(1) as f64;
         LaneView {
             id,

@@ -77,7 +77,7 @@ impl Joined {
         &self.metadata
     }
 
-    /// Returns the joint metadata with the [measured](statistics::measured) times of each
+    /// Returns the joint metadata with the [measured](crate::statistics::measured) times of each
     /// instrument, on the joint clock.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Statistics of each instrument of a recording, as [`statistics`](crate::statistics) defines them,
+//! Statistics of each instrument of a recording, as [`statistics`] defines them,
 //! read once, in memory that does not grow with it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -25,7 +25,6 @@ use serde::Serialize;
 
 use crate::Meaning;
 use crate::chart::scale;
-use crate::index::Part;
 use crate::metadata::{Clock, InstrumentInfo, Metadata};
 use crate::recording::{Mark, MarkKind};
 
@@ -141,18 +140,6 @@ fn tick(clock: &Clock, seconds: f64) -> u64 {
 pub fn seconds_in_place(info: &InstrumentInfo, clock: &Clock, span: (u64, u64)) -> f64 {
     let (from, to) = in_place(info, clock, span);
     (to - from) as f64 / clock.hz.max(1) as f64
-}
-
-/// Returns the hits of an instrument in a span: those of `part` of its samples.
-#[must_use]
-pub fn hits(part: Part<'_>, id: u64, meaning: Meaning, (from, to): (u64, u64)) -> u64 {
-    let inside = part.total(id, from, to);
-    match meaning {
-        Meaning::Count => counted(part.total(id, 0, from).max, inside.max),
-        Meaning::Event | Meaning::Value | Meaning::Duration | Meaning::Block | Meaning::Level => {
-            inside.count
-        }
-    }
 }
 
 /// Returns the hits of a counter between two readings of its running total; without a second

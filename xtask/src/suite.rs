@@ -175,6 +175,7 @@ impl Binary {
         };
         let mut child = command.spawn().map_err(failed)?;
         let mut timed = Vec::new();
+        let mut begun: Option<String> = None;
         let mut last = Instant::now();
         let lines = child
             .stdout
@@ -184,7 +185,15 @@ impl Binary {
             .flat_map(|out| out.split(b'\n'));
         for line in lines.map_while(std::io::Result::ok) {
             let line = String::from_utf8_lossy(&line).into_owned();
-            if let Some(name) = ended(&line) {
+            // A program's own output separates a test's name from its result.
+            let result = ended(&line).map(str::to_owned);
+            let is_result = RESULTS.contains(&line.as_str());
+            let result = result.or_else(|| begun.take_if(|_| is_result));
+            if let Some(name) = begins(&line) {
+                begun = Some(name.to_owned());
+            }
+            if let Some(name) = result {
+                begun = None;
                 let time = last.elapsed();
                 last = Instant::now();
                 timed.push(Timed {
@@ -208,15 +217,25 @@ impl Binary {
     }
 }
 
-/// The name of a test that has just ended.
-fn ended(line: &str) -> Option<&str> {
+/// Results of a test, as the test programs print them.
+const RESULTS: [&str; 3] = ["ok", "FAILED", "ignored"];
+
+/// Returns the name of a test whose line begins here, and what follows it on the line.
+fn line_of_test(line: &str) -> Option<(&str, &str)> {
     let (name, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
-    let name = name.strip_suffix(" - should panic").unwrap_or(name);
-    let known = ["ok", "FAILED", "ignored"];
-    known
-        .iter()
-        .any(|word| result.starts_with(word))
-        .then_some(name)
+    Some((name.strip_suffix(" - should panic").unwrap_or(name), result))
+}
+
+/// Returns the name of a test that has begun.
+fn begins(line: &str) -> Option<&str> {
+    line_of_test(line).map(|(name, _)| name)
+}
+
+/// Returns the name of a test that has just ended.
+fn ended(line: &str) -> Option<&str> {
+    let (name, result) = line_of_test(line)?;
+    let mut results = RESULTS.iter();
+    results.any(|word| result.starts_with(word)).then_some(name)
 }
 
 /// Times of tests on this machine, by which the next run is divided among cores.
@@ -331,6 +350,9 @@ mod tests {
         assert_eq!(ended("test a::b - should panic ... ok"), Some("a::b"));
         assert_eq!(ended("test a::b ... FAILED"), Some("a::b"));
         assert_eq!(ended("test result: ok. 2 passed"), None);
+        // `ilk show` prints while its test runs; the result is on a line of its own.
+        assert_eq!(ended("test a::b ... 1  0.01/s"), None);
+        assert_eq!(begins("test a::b ... 1  0.01/s"), Some("a::b"));
     }
 
     #[test]

@@ -28,9 +28,9 @@ use crate::{Error, Image, InstrumentId, Refusal, Result, Rule};
 /// Plans a session. Deterministic: the same input gives the same plan.
 ///
 /// # Errors
-/// [`Error::Session`](crate::Error::Session) and [`Error::Layout`](crate::Error::Layout) for bad input; [`Error::NoFunction`](crate::Error::NoFunction), [`Error::Ambiguous`](crate::Error::Ambiguous),
-/// [`Error::NoBlock`](crate::Error::NoBlock) and [`Error::Instrument`](crate::Error::Instrument) for names and numbers that are not there;
-/// [`Error::Refused`](crate::Error::Refused) where a rule forbids a hook; [`Error::Full`](crate::Error::Full) if counters, identifiers or the
+/// [`Error::Session`] and [`Error::Layout`] for bad input; [`Error::NoFunction`], [`Error::Ambiguous`],
+/// [`Error::NoBlock`] and [`Error::Instrument`] for names and numbers that are not there;
+/// [`Error::Refused`] where a rule forbids a hook; [`Error::Full`] if counters, identifiers or the
 /// arena run out.
 pub fn plan(
     image: &Image,
@@ -46,7 +46,7 @@ pub fn plan(
 /// Plans a session with progress reports and cancellation: a plan of a whole kernel takes seconds.
 ///
 /// # Errors
-/// As [`plan`]; [`Error::GivenUp`](crate::Error::GivenUp) if `watch` breaks.
+/// As [`plan`]; [`Error::GivenUp`] if `watch` breaks.
 pub fn plan_watched(
     image: &Image,
     session: &Session,

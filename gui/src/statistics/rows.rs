@@ -107,7 +107,7 @@ fn row(
     for info in infos {
         // One lane at a time, so that arriving samples wait for one lane at most.
         let index = index.look();
-        let hits = statistics::hits(index.part(None), info.id, info.meaning, (from, to));
+        let hits = index.part(None).hits(info.id, info.meaning, (from, to));
         let seconds = statistics::seconds_in_place(info, &clock, (from, to));
         count += hits;
         rate += Rate::of(hits, seconds, false).per_second.unwrap_or(0.0);

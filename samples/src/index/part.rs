@@ -6,6 +6,8 @@ use super::column::{Column, Lane, Point};
 use super::edges::Edges;
 use super::run::Run;
 use super::{Index, NEAR};
+use crate::Meaning;
+use crate::statistics::counted;
 
 /// The samples of one CPU in an index, or all of them.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +43,20 @@ impl<'a> Part<'a> {
     #[must_use]
     pub const fn cpu(&self) -> Option<u16> {
         self.cpu
+    }
+
+    /// Returns the [hits](crate::statistics) of an instrument in a span: those of its samples in this part.
+    #[must_use]
+    pub fn hits(self, id: u64, meaning: Meaning, (from, to): (u64, u64)) -> u64 {
+        let inside = self.total(id, from, to);
+        match meaning {
+            Meaning::Count => counted(self.total(id, 0, from).max, inside.max),
+            Meaning::Event
+            | Meaning::Value
+            | Meaning::Duration
+            | Meaning::Block
+            | Meaning::Level => inside.count,
+        }
     }
 
     /// Returns the number of samples of a lane between two times; 0 for a coarse lane.

@@ -23,6 +23,7 @@ mod format;
 mod head;
 mod merge;
 mod message;
+mod path;
 mod reader;
 mod recover;
 mod rows;
@@ -31,10 +32,11 @@ mod writer;
 
 pub use format::{COLUMNS, FORMAT_VERSION, MAX_ROWS};
 pub use merge::Merged;
+pub use path::sidecar_path;
 pub use reader::{Batches, Recording};
 pub use recover::{Recovery, recover};
 pub use rows::{Loss, LossCause, Mark, MarkKind, RowKind};
-pub use sidecar::{Block, sidecar_path};
+pub use sidecar::Block;
 pub use writer::{Compression, Summary, Writer};
 
 #[cfg(test)]

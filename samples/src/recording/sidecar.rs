@@ -26,6 +26,7 @@ use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use super::path::sidecar_path;
 use crate::output::Output;
 use crate::{Error, Result};
 
@@ -58,14 +59,6 @@ pub struct Block {
     pub(crate) meta: u32,
     /// Checksum of all its bytes.
     pub(crate) crc: u32,
-}
-
-/// Returns the path of a recording's sidecar.
-#[must_use]
-pub fn sidecar_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".idx");
-    PathBuf::from(name)
 }
 
 impl Block {

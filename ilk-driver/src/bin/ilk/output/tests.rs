@@ -12,7 +12,7 @@ use gilk_samples::{Batch, HookType, InstrumentId, Sample};
 
 use crate::Ilk;
 
-/// What a command does with a path.
+/// Roles of a path in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// Reads the file.
