@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use super::file::{CodeSymbol, Contents, bad};
-use super::frames::{self, Frame};
+use super::frames::{self, FrameEntry};
 use super::plt::{self, Stub};
-use super::sweep::{self, Swept};
+use super::sweep::{self, SweptObject};
 use super::{ElfParts, names, sites, tables};
 use crate::code::{
     Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions, LazyTypes,
@@ -62,7 +62,7 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         }
     }
     let entries = Entries::new(swept.branches.clone(), pointed.clone(), &functions);
-    let code = tables::Code {
+    let code = tables::ObjectCode {
         memory: &memory,
         read_only: read_only(&contents),
         functions: &functions,
@@ -102,7 +102,11 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
     })
 }
 
-fn refuse_pads(frame: &Frame, functions: &[Function], refused: &mut HashMap<FunctionId, Refusal>) {
+fn refuse_pads(
+    frame: &FrameEntry,
+    functions: &[Function],
+    refused: &mut HashMap<FunctionId, Refusal>,
+) {
     let inside = functions
         .iter()
         .filter(|function| function.span.overlaps(frame.span));
@@ -258,7 +262,7 @@ fn named<'a>(
 /// The functions, and those that are refused whatever their code is.
 fn functions(
     contents: &Contents<'_>,
-    swept: &Swept,
+    swept: &SweptObject,
     symbols: &Symbols,
     pointers: &[Addr],
 ) -> (Vec<Function>, HashMap<FunctionId, Refusal>) {

@@ -27,9 +27,9 @@ pub(super) fn bad(reason: impl Into<String>) -> Error {
     }
 }
 
-/// A section that is loaded.
+/// A section that the process has in memory (`SHF_ALLOC`).
 #[derive(Clone, Debug)]
-pub(super) struct Section {
+pub(super) struct LoadedSection {
     pub(super) name: String,
     pub(super) span: Span,
     pub(super) executable: bool,
@@ -38,7 +38,7 @@ pub(super) struct Section {
     pub(super) held: bool,
 }
 
-/// A symbol of code.
+/// A symbol of a function, from `.symtab` or `.dynsym`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CodeSymbol {
     pub(super) at: Addr,
@@ -74,7 +74,7 @@ pub(super) struct Contents<'f> {
     pub(super) memory: Vec<(Addr, &'f [u8])>,
     pub(super) extent: Span,
     /// By address.
-    pub(super) sections: Vec<Section>,
+    pub(super) sections: Vec<LoadedSection>,
     pub(super) symbols: Vec<CodeSymbol>,
     /// By address.
     pub(super) words: Vec<Word>,
@@ -179,17 +179,17 @@ impl<'f> Contents<'f> {
     }
 
     /// The loaded section of a name.
-    pub(super) fn section(&self, name: &str) -> Option<&Section> {
+    pub(super) fn section(&self, name: &str) -> Option<&LoadedSection> {
         self.sections.iter().find(|section| section.name == name)
     }
 
     /// The sections of code, by address.
-    pub(super) fn code(&self) -> impl Iterator<Item = &Section> {
+    pub(super) fn code(&self) -> impl Iterator<Item = &LoadedSection> {
         self.sections.iter().filter(|section| section.executable)
     }
 
     /// The section of code that `at` lies in.
-    pub(super) fn code_at(&self, at: Addr) -> Option<&Section> {
+    pub(super) fn code_at(&self, at: Addr) -> Option<&LoadedSection> {
         let after = self
             .sections
             .partition_point(|section| section.span.start <= at);
@@ -244,7 +244,7 @@ fn segments<'f>(
     Ok((memory, extent))
 }
 
-fn sections(table: &Sections<'_>, slide: u64, extent: Span) -> Result<Vec<Section>> {
+fn sections(table: &Sections<'_>, slide: u64, extent: Span) -> Result<Vec<LoadedSection>> {
     let mut sections = Vec::new();
     for header in table.iter() {
         let flags = header.sh_flags(ENDIAN);
@@ -265,7 +265,7 @@ fn sections(table: &Sections<'_>, slide: u64, extent: Span) -> Result<Vec<Sectio
                 "its section headers are damaged: {name} is not loaded"
             )));
         }
-        sections.push(Section {
+        sections.push(LoadedSection {
             name,
             span: Span::new(at, size),
             executable: held && flags.contains(SHF_EXECINSTR),

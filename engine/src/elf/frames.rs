@@ -16,7 +16,7 @@ type Bytes<'m> = EndianSlice<'m, LittleEndian>;
 
 /// A function by its unwind entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(super) struct FrameEntry {
     pub(super) span: Span,
     /// The start of its table of call sites.
     pub(super) table: Option<Addr>,
@@ -27,7 +27,7 @@ pub(super) struct Frame {
 ///
 /// # Errors
 /// [`Error::Elf`](crate::Error::Elf) if an entry is damaged.
-pub(super) fn frames(section: Span, memory: &Memory, slide: u64) -> Result<Vec<Frame>> {
+pub(super) fn frames(section: Span, memory: &Memory, slide: u64) -> Result<Vec<FrameEntry>> {
     let damaged = |error: gimli::Error| bad(format!("its .eh_frame is damaged: {error}"));
     let bytes = memory
         .bytes(section)
@@ -65,7 +65,7 @@ pub(super) fn frames(section: Span, memory: &Memory, slide: u64) -> Result<Vec<F
             Some(table) => table,
             None => None,
         };
-        frames.push(Frame {
+        frames.push(FrameEntry {
             span: Span::new(start.add(early), entry.len().saturating_sub(early)),
             table,
         });
@@ -75,7 +75,7 @@ pub(super) fn frames(section: Span, memory: &Memory, slide: u64) -> Result<Vec<F
 
 /// Reads the landing pads of the function of a frame; `None` if its table is damaged or of a form that
 /// is not known.
-pub(super) fn landing_pads(frame: &Frame, memory: &Memory) -> Option<Vec<Addr>> {
+pub(super) fn landing_pads(frame: &FrameEntry, memory: &Memory) -> Option<Vec<Addr>> {
     let Some(at) = frame.table else {
         return Some(Vec::new());
     };

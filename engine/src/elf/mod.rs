@@ -38,7 +38,7 @@ pub use file::is_program;
 /// An object, as its file and the process that loaded it have it.
 #[derive(Clone, Debug)]
 pub struct ElfParts<'f> {
-    /// What people call it: the name of its file.
+    /// The name of its file, for people.
     pub name: String,
     /// The bytes of the file.
     pub file: &'f [u8],

@@ -7,7 +7,7 @@ use super::file::{Contents, Word};
 use crate::code::Memory;
 use crate::{Addr, Span};
 
-/// A stub.
+/// An entry of a procedure linkage table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stub {
     pub(super) span: Span,

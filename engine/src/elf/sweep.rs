@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Register};
 
-use super::file::{Contents, Section};
-use super::frames::Frame;
+use super::file::{Contents, LoadedSection};
+use super::frames::FrameEntry;
 use super::plt::{self, Stub};
 use crate::code::{Branch, Memory};
 use crate::isa::decode::{branch_target, computed_address, is_direct_call, is_padding};
@@ -14,7 +14,7 @@ use crate::{Addr, Span};
 
 /// The functions of an object, and all that instructions refer to in its code.
 #[derive(Debug, Default)]
-pub(super) struct Swept {
+pub(super) struct SweptObject {
     /// By address, without the padding after them.
     pub(super) functions: Vec<Span>,
     /// Branches to other functions, and all calls: unsorted.
@@ -36,7 +36,7 @@ struct Starts<'c> {
 }
 
 impl<'c> Starts<'c> {
-    fn new(contents: &'c Contents<'c>, frames: &[Frame], stubs: &[Stub]) -> Self {
+    fn new(contents: &'c Contents<'c>, frames: &[FrameEntry], stubs: &[Stub]) -> Self {
         let is_code = |at: Addr| {
             let section = contents.code_at(at);
             section.is_some_and(|section| !plt::is_table(&section.name))
@@ -89,7 +89,7 @@ impl<'c> Starts<'c> {
 }
 
 /// Code between functions.
-fn gaps(section: &Section, spans: &[Span]) -> Vec<Span> {
+fn gaps(section: &LoadedSection, spans: &[Span]) -> Vec<Span> {
     let mut gaps = Vec::new();
     let mut at = section.span.start;
     let first = spans.partition_point(|span| span.end <= section.span.start);
@@ -118,12 +118,12 @@ fn gaps(section: &Section, spans: &[Span]) -> Vec<Span> {
 pub(super) fn sweep(
     contents: &Contents<'_>,
     memory: &Memory,
-    frames: &[Frame],
+    frames: &[FrameEntry],
     stubs: &[Stub],
     pointers: &[Addr],
-) -> Swept {
+) -> SweptObject {
     let mut starts = Starts::new(contents, frames, stubs);
-    let mut swept = Swept::default();
+    let mut swept = SweptObject::default();
     let mut read: BTreeSet<Addr> = BTreeSet::new();
     loop {
         let spans = starts.spans();
@@ -171,7 +171,7 @@ fn begins_with_padding(memory: &Memory, at: Addr) -> bool {
     is_padding(&instruction) || instruction.is_invalid() || bytes.starts_with(&[0, 0])
 }
 
-impl Swept {
+impl SweptObject {
     /// Reads a function; `limit` is the start of the next one.
     fn read(&mut self, span: Span, limit: Addr, contents: &Contents<'_>, memory: &Memory) {
         let bytes = memory.bytes(span).unwrap_or_default();

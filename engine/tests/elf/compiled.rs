@@ -1,4 +1,4 @@
-//! What compilers write: jump tables, landing pads, conventions and sequences of programs that are compiled here.
+//! Jump tables, landing pads, conventions and sequences as compilers write them, in programs that are compiled here.
 
 use std::path::PathBuf;
 use std::process::Command;

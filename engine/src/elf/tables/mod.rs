@@ -15,18 +15,18 @@ mod value;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use iced_x86::{Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 
 use crate::code::{Entries, Function, KnownFunctions, Memory};
 use crate::isa::decode::branch_target;
 use crate::{Addr, Refusal, Rule, Span};
 
-use state::{Apart, State};
-use step::Machine;
+use state::{Apart, MachineState};
+use step::AbstractMachine;
 use value::{Expressions, MOST};
 
-/// The code of an object.
-pub(super) struct Code<'c> {
+/// The functions of an object, and the memory that has their jump tables.
+pub(super) struct ObjectCode<'c> {
     pub(super) memory: &'c Memory,
     /// Data that nothing writes, by address.
     pub(super) read_only: Vec<Span>,
@@ -44,7 +44,7 @@ const PATIENCE: u32 = 12;
 /// Rounds, of which each finds new targets, or stack that pointers reach.
 const ROUNDS: usize = 64;
 
-impl Code<'_> {
+impl ObjectCode<'_> {
     /// Finds all targets of the jumps through registers in a function, sorted.
     ///
     /// # Errors
@@ -56,11 +56,11 @@ impl Code<'_> {
         };
         for _ in 0..ROUNDS {
             match flow.round(self)? {
-                Progress::More => {}
-                Progress::Done => return flow.result(self),
+                RoundOutcome::More => {}
+                RoundOutcome::Done => return flow.result(self),
             }
         }
-        let why = "the targets of its jump tables lead to more tables than can be followed";
+        let why = "the targets of its jump tables reach more tables than can be followed";
         Err(Refusal::new(Rule::JumpUnknown, function.span.start, why))
     }
 
@@ -78,8 +78,8 @@ impl Code<'_> {
     }
 }
 
-/// The outcome of a round.
-enum Progress {
+/// The result of interpreting a function with the targets known so far.
+enum RoundOutcome {
     /// Something was found that earlier results do not know of.
     More,
     Done,
@@ -102,24 +102,30 @@ type Way = Option<(usize, usize)>;
 /// An instruction at which control arrives.
 #[derive(Default)]
 struct Leader {
-    arrived: BTreeMap<Way, State>,
-    state: Option<State>,
+    arrived: BTreeMap<Way, MachineState>,
+    state: Option<MachineState>,
     apart: Apart,
     changes: u32,
 }
 
 impl Leader {
     /// Notes the state of a way; returns whether the state at the instruction changes.
-    fn arrive(&mut self, way: Way, mut state: State, all: &mut Expressions, at: u64) -> bool {
+    fn arrive(
+        &mut self,
+        way: Way,
+        mut state: MachineState,
+        all: &mut Expressions,
+        at: u64,
+    ) -> bool {
         state.tidy(all);
         if self.arrived.get(&way) == Some(&state) {
             return false;
         }
         self.arrived.insert(way, state);
-        let ways: Vec<&State> = self.arrived.values().collect();
+        let ways: Vec<&MachineState> = self.arrived.values().collect();
         let widen = self.changes > PATIENCE;
         let before = self.state.as_ref();
-        let joined = State::joined(&ways, before, &mut self.apart, all, at, widen);
+        let joined = MachineState::joined(&ways, before, &mut self.apart, all, at, widen);
         let changed = joined != self.state;
         self.changes += u32::from(changed);
         self.state = joined;
@@ -137,13 +143,13 @@ struct Flow<'c> {
     leaders: BTreeSet<usize>,
     /// Those that control reaches from unknown code.
     entered: BTreeSet<usize>,
-    machine: Machine<'c>,
+    machine: AbstractMachine<'c>,
     jumps: BTreeMap<usize, Jump>,
     function: &'c Function,
 }
 
 impl<'c> Flow<'c> {
-    fn new(code: &'c Code<'c>, function: &'c Function) -> Option<Self> {
+    fn new(code: &'c ObjectCode<'c>, function: &'c Function) -> Option<Self> {
         let span = function.span;
         let bytes = code.memory.bytes(span)?;
         let decoder = Decoder::with_ip(64, bytes, span.start.0, DecoderOptions::NONE);
@@ -158,7 +164,7 @@ impl<'c> Flow<'c> {
         let index = |address: &Addr| at.get(&address.0).copied();
         let endbr = (0..)
             .zip(&instructions)
-            .filter(|(_, instruction)| instruction.code() == Opcode::Endbr64)
+            .filter(|(_, instruction)| instruction.code() == Code::Endbr64)
             .map(|(index, _)| index);
         let mut entered: BTreeSet<usize> = endbr.collect();
         entered.insert(0);
@@ -176,14 +182,14 @@ impl<'c> Flow<'c> {
             at,
             leaders,
             entered,
-            machine: Machine::new(code.memory, &code.read_only),
+            machine: AbstractMachine::new(code.memory, &code.read_only),
             jumps: BTreeMap::new(),
             function,
         })
     }
 
     /// Interprets the function to a fixpoint, with the targets known from earlier rounds.
-    fn round(&mut self, code: &Code<'_>) -> Result<Progress, Refusal> {
+    fn round(&mut self, code: &ObjectCode<'_>) -> Result<RoundOutcome, Refusal> {
         let known = |flow: &Self| {
             let (leaders, entered) = (flow.leaders.clone(), flow.entered.clone());
             (leaders, entered, flow.machine.taken.clone())
@@ -194,7 +200,7 @@ impl<'c> Flow<'c> {
         let mut worklist: BTreeSet<usize> = BTreeSet::new();
         for &index in &self.entered {
             let at = self.ip(index);
-            let state = State::entered(&mut self.machine.all, at);
+            let state = MachineState::entered(&mut self.machine.all, at);
             let leader = leaders.entry(index).or_default();
             leader.arrive(None, state, &mut self.machine.all, at);
             worklist.insert(index);
@@ -225,8 +231,8 @@ impl<'c> Flow<'c> {
             self.enter_unreached();
         }
         Ok(match before == known(self) {
-            true => Progress::Done,
-            false => Progress::More,
+            true => RoundOutcome::Done,
+            false => RoundOutcome::More,
         })
     }
 
@@ -260,10 +266,10 @@ impl<'c> Flow<'c> {
     /// Interprets from a leader to the next branch or leader; returns the number of instructions.
     fn run(
         &mut self,
-        code: &Code<'_>,
+        code: &ObjectCode<'_>,
         leader: usize,
-        mut state: State,
-        ways: &mut Vec<(usize, State)>,
+        mut state: MachineState,
+        ways: &mut Vec<(usize, MachineState)>,
     ) -> usize {
         let mut index = leader;
         loop {
@@ -312,11 +318,11 @@ impl<'c> Flow<'c> {
 
     fn jump(
         &mut self,
-        code: &Code<'_>,
+        code: &ObjectCode<'_>,
         index: usize,
         instruction: &Instruction,
-        state: &State,
-        ways: &mut Vec<(usize, State)>,
+        state: &MachineState,
+        ways: &mut Vec<(usize, MachineState)>,
     ) {
         let Some(fact) = self.machine.branch(state, instruction) else {
             return;
@@ -345,7 +351,7 @@ impl<'c> Flow<'c> {
         self.jumps.insert(index, jump);
     }
 
-    fn result(&self, code: &Code<'_>) -> Result<Vec<Addr>, Refusal> {
+    fn result(&self, code: &ObjectCode<'_>) -> Result<Vec<Addr>, Refusal> {
         debug_assert_eq!(
             code.functions.get(self.function.id.0 as usize),
             Some(self.function)

@@ -3,23 +3,23 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::value::{Expression, Expressions, Id, Numbers, Which, mask};
+use super::value::{Expression, ExpressionId, Expressions, Numbers, Which, mask};
 
 /// Number of the stack pointer.
 pub(super) const STACK: usize = 4;
 /// Number of the frame pointer.
 pub(super) const FRAME: usize = 5;
 
-/// What is known of a value.
+/// Knowledge of a value: the numbers that it may be, and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fact {
+pub(super) struct ValueFact {
     pub(super) numbers: Numbers,
     /// True if the value was read or passed whole, so that as an address of code it is one that a pointer
     /// has, and not the result of a computation.
     pub(super) whole: bool,
 }
 
-impl Fact {
+impl ValueFact {
     pub(super) const UNKNOWN: Self = Self {
         numbers: Numbers::Any,
         whole: false,
@@ -29,7 +29,7 @@ impl Fact {
         whole: true,
     };
 
-    /// What is known of a value that is one or the other.
+    /// Returns what is known of a value that is one or the other.
     pub(super) fn union(&self, other: &Self) -> Self {
         Self {
             numbers: self.numbers.union(&other.numbers),
@@ -39,34 +39,34 @@ impl Fact {
 }
 
 /// The place of a slot: a distance from a stack pointer.
-pub(super) type Place = (Id, i64);
+pub(super) type Place = (ExpressionId, i64);
 
 /// The operands of the comparison that the flags are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Compared {
-    pub(super) value: Id,
-    pub(super) with: Id,
+    pub(super) value: ExpressionId,
+    pub(super) with: ExpressionId,
     pub(super) bits: u32,
     /// True of `test`: the flags are of the value itself.
     pub(super) tests: bool,
 }
 
-/// A state.
+/// Values of registers, stack slots and memory at an instruction, with what is known of them.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct State {
-    pub(super) registers: [Id; 16],
+pub(super) struct MachineState {
+    pub(super) registers: [ExpressionId; 16],
     /// Eight bytes each.
-    pub(super) slots: BTreeMap<Place, Id>,
-    facts: HashMap<Id, Fact>,
-    pub(super) memory: Id,
+    pub(super) slots: BTreeMap<Place, ExpressionId>,
+    facts: HashMap<ExpressionId, ValueFact>,
+    pub(super) memory: ExpressionId,
     pub(super) compared: Option<Compared>,
 }
 
-impl State {
+impl MachineState {
     /// The state where control enters from unknown code: registers hold what that passes.
     pub(super) fn entered(all: &mut Expressions, at: u64) -> Self {
         let registers = std::array::from_fn(|number| all.produced(at, Which::Joined(number)));
-        let facts = registers.iter().map(|&id| (id, Fact::WHOLE)).collect();
+        let facts = registers.iter().map(|&id| (id, ValueFact::WHOLE)).collect();
         Self {
             registers,
             slots: BTreeMap::new(),
@@ -76,28 +76,28 @@ impl State {
         }
     }
 
-    pub(super) fn register(&self, number: usize) -> Option<Id> {
+    pub(super) fn register(&self, number: usize) -> Option<ExpressionId> {
         self.registers.get(number).copied()
     }
 
-    pub(super) fn set(&mut self, number: usize, value: Id) {
+    pub(super) fn set(&mut self, number: usize, value: ExpressionId) {
         if let Some(register) = self.registers.get_mut(number) {
             *register = value;
         }
     }
 
-    /// What is known of a value by itself, or by its parts.
-    pub(super) fn fact(&self, all: &Expressions, id: Id) -> Fact {
+    /// Returns what is known of a value by itself, or by its parts.
+    pub(super) fn fact(&self, all: &Expressions, id: ExpressionId) -> ValueFact {
         if let Some(fact) = self.facts.get(&id) {
             return fact.clone();
         }
         match all.form(id) {
-            Expression::Constant(number) => Fact {
+            Expression::Constant(number) => ValueFact {
                 numbers: Numbers::one(number),
                 whole: true,
             },
             Expression::Low { of, bits } => {
-                let low = |of: Id| low_numbers(&self.fact(all, of).numbers, bits);
+                let low = |of: ExpressionId| low_numbers(&self.fact(all, of).numbers, bits);
                 let mut numbers = low(of);
                 // The bits of a sum follow from the bits of its parts, of which more may be known.
                 if let Expression::Plus { of, constant } = all.form(of) {
@@ -110,51 +110,57 @@ impl State {
                         numbers = sum;
                     }
                 }
-                Fact {
+                ValueFact {
                     numbers,
                     whole: false,
                 }
             }
-            Expression::Loaded { bytes, .. } => Fact {
+            Expression::Loaded { bytes, .. } => ValueFact {
                 numbers: match bytes {
                     8 => Numbers::Any,
                     bytes => Numbers::Range(0, mask(bytes * 8)),
                 },
                 whole: bytes == 8,
             },
-            Expression::Plus { of, constant } => Fact {
+            Expression::Plus { of, constant } => ValueFact {
                 numbers: self
                     .fact(all, of)
                     .numbers
                     .mapped(|number| number.wrapping_add(constant)),
                 whole: false,
             },
-            Expression::Times { of, factor } => Fact {
+            Expression::Times { of, factor } => ValueFact {
                 numbers: self.fact(all, of).numbers.times(factor),
                 whole: false,
             },
             Expression::Sum(one, other) => {
                 let numbers = self.fact(all, one).numbers;
-                Fact {
+                ValueFact {
                     numbers: numbers.sum(&self.fact(all, other).numbers),
                     whole: false,
                 }
             }
-            Expression::Signed { .. } | Expression::Produced { .. } => Fact::UNKNOWN,
+            Expression::Signed { .. } | Expression::Produced { .. } => ValueFact::UNKNOWN,
         }
     }
 
     /// Records what is known of a value.
-    pub(super) fn learn(&mut self, id: Id, fact: Fact) {
+    pub(super) fn learn(&mut self, id: ExpressionId, fact: ValueFact) {
         self.facts.insert(id, fact);
     }
 
     /// Narrows the numbers of a value to a range; returns whether any are left.
-    pub(super) fn narrow(&mut self, all: &Expressions, id: Id, first: u64, last: u64) -> bool {
+    pub(super) fn narrow(
+        &mut self,
+        all: &Expressions,
+        id: ExpressionId,
+        first: u64,
+        last: u64,
+    ) -> bool {
         let fact = self.fact(all, id);
         match fact.numbers.within(first, last) {
             Some(numbers) => {
-                self.learn(id, Fact { numbers, ..fact });
+                self.learn(id, ValueFact { numbers, ..fact });
                 true
             }
             None => false,
@@ -163,8 +169,8 @@ impl State {
 
     /// Keeps what is known of values that the state still has.
     pub(super) fn tidy(&mut self, all: &Expressions) {
-        let mut kept: BTreeSet<Id> = BTreeSet::new();
-        let mut worklist: Vec<Id> = self.registers.to_vec();
+        let mut kept: BTreeSet<ExpressionId> = BTreeSet::new();
+        let mut worklist: Vec<ExpressionId> = self.registers.to_vec();
         worklist.extend(self.slots.values());
         if let Some(compared) = self.compared {
             worklist.extend([compared.value, compared.with]);
@@ -201,25 +207,26 @@ impl State {
     ) -> Option<Self> {
         let (first, others) = ways.split_first()?;
         let mut joined = (*first).clone();
-        let mut renamed: Vec<(Id, Fact)> = Vec::new();
-        let fact_of = |all: &Expressions, id: Id, of: &dyn Fn(&Self) -> Option<Id>| {
-            let facts = ways
-                .iter()
-                .map(|way| of(way).map_or(Fact::UNKNOWN, |id| way.fact(all, id)));
-            let fact = facts.reduce(|fact, more| fact.union(&more));
-            let fact = fact.unwrap_or(Fact::UNKNOWN);
-            match before {
-                Some(before) if before.facts.contains_key(&id) => {
-                    let known = before.fact(all, id);
-                    let mut fact = known.union(&fact);
-                    if widen && fact.numbers != known.numbers {
-                        fact.numbers = fact.numbers.widened();
+        let mut renamed: Vec<(ExpressionId, ValueFact)> = Vec::new();
+        let fact_of =
+            |all: &Expressions, id: ExpressionId, of: &dyn Fn(&Self) -> Option<ExpressionId>| {
+                let facts = ways
+                    .iter()
+                    .map(|way| of(way).map_or(ValueFact::UNKNOWN, |id| way.fact(all, id)));
+                let fact = facts.reduce(|fact, more| fact.union(&more));
+                let fact = fact.unwrap_or(ValueFact::UNKNOWN);
+                match before {
+                    Some(before) if before.facts.contains_key(&id) => {
+                        let known = before.fact(all, id);
+                        let mut fact = known.union(&fact);
+                        if widen && fact.numbers != known.numbers {
+                            fact.numbers = fact.numbers.widened();
+                        }
+                        fact
                     }
-                    fact
+                    _ => fact,
                 }
-                _ => fact,
-            }
-        };
+            };
         for number in 0..joined.registers.len() {
             let own = first.register(number);
             if others.iter().any(|way| way.register(number) != own) {
@@ -275,7 +282,12 @@ pub(super) struct Apart {
 }
 
 /// Returns whether an expression can be combined from values that a state has.
-fn lives(all: &Expressions, kept: &BTreeSet<Id>, memory: Id, id: Id) -> bool {
+fn lives(
+    all: &Expressions,
+    kept: &BTreeSet<ExpressionId>,
+    memory: ExpressionId,
+    id: ExpressionId,
+) -> bool {
     kept.contains(&id)
         || match all.form(id) {
             Expression::Constant(_) => true,

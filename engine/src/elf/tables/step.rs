@@ -7,8 +7,10 @@ use iced_x86::{
     Register,
 };
 
-use super::state::{Compared, FRAME, Fact, Place, STACK, State};
-use super::value::{Expression, Expressions, Id, MOST, Numbers, Which, mask, sign_extended};
+use super::state::{Compared, FRAME, MachineState, Place, STACK, ValueFact};
+use super::value::{
+    Expression, ExpressionId, Expressions, MOST, Numbers, Which, mask, sign_extended,
+};
 use crate::code::Memory;
 use crate::isa::RegisterSet;
 use crate::isa::abi::CALLER_SAVED;
@@ -17,8 +19,8 @@ use crate::{Addr, Span};
 /// Offset of the guard of pointers in a thread's control block (glibc's sysdeps/x86_64/nptl/tls.h).
 const GUARD: u64 = 0x30;
 
-/// Executes instructions on states.
-pub(super) struct Machine<'m> {
+/// An interpreter that executes instructions on abstract states.
+pub(super) struct AbstractMachine<'m> {
     pub(super) all: Expressions,
     memory: &'m Memory,
     /// By address.
@@ -26,7 +28,7 @@ pub(super) struct Machine<'m> {
     factory: InstructionInfoFactory,
     /// The lowest address of each stack frame that the function computes: objects from there on may be
     /// written by pointers.
-    pub(super) taken: HashMap<Id, i64>,
+    pub(super) taken: HashMap<ExpressionId, i64>,
 }
 
 /// The number of a general-purpose register, and its bits.
@@ -40,7 +42,7 @@ fn general(register: Register) -> Option<(usize, u32)> {
     is_general.then(|| (register.full_register().number(), bits))
 }
 
-impl<'m> Machine<'m> {
+impl<'m> AbstractMachine<'m> {
     pub(super) fn new(memory: &'m Memory, read_only: &'m [Span]) -> Self {
         Self {
             all: Expressions::default(),
@@ -51,14 +53,18 @@ impl<'m> Machine<'m> {
         }
     }
 
-    /// What is known of the operand of an indirect branch; `None` of one in memory, which is read whole.
-    pub(super) fn branch(&self, state: &State, instruction: &Instruction) -> Option<Fact> {
+    /// Returns what is known of the operand of an indirect branch; `None` of one in memory, which is read whole.
+    pub(super) fn branch(
+        &self,
+        state: &MachineState,
+        instruction: &Instruction,
+    ) -> Option<ValueFact> {
         let (number, _) = general(instruction.op0_register())?;
         Some(state.fact(&self.all, state.register(number)?))
     }
 
     /// Executes an instruction that is no branch.
-    pub(super) fn execute(&mut self, state: &mut State, instruction: &Instruction) {
+    pub(super) fn execute(&mut self, state: &mut MachineState, instruction: &Instruction) {
         let done = match instruction.flow_control() {
             FlowControl::Call | FlowControl::IndirectCall => {
                 self.call(state, instruction);
@@ -78,7 +84,7 @@ impl<'m> Machine<'m> {
     /// The operands that flags are of. `before` is the first operand before the instruction.
     fn comparison(
         &mut self,
-        state: &State,
+        state: &MachineState,
         instruction: &Instruction,
         before: Option<Compared>,
     ) -> Option<Compared> {
@@ -99,12 +105,12 @@ impl<'m> Machine<'m> {
         }
     }
 
-    fn call(&mut self, state: &mut State, instruction: &Instruction) {
+    fn call(&mut self, state: &mut MachineState, instruction: &Instruction) {
         let at = instruction.ip();
         for register in CALLER_SAVED {
             let number = register.number();
             let id = self.all.produced(at, Which::Register(number));
-            state.learn(id, Fact::WHOLE);
+            state.learn(id, ValueFact::WHOLE);
             state.set(number, id);
         }
         self.written_by_pointer(state, at);
@@ -112,7 +118,7 @@ impl<'m> Machine<'m> {
     }
 
     /// Memory was written, the stack only where a pointer may point.
-    fn written_by_pointer(&mut self, state: &mut State, at: u64) {
+    fn written_by_pointer(&mut self, state: &mut MachineState, at: u64) {
         state.memory = self.all.produced(at, Which::Memory);
         let taken = &self.taken;
         let reaches = |(base, offset): Place| {
@@ -124,7 +130,7 @@ impl<'m> Machine<'m> {
     }
 
     /// Changes registers and memory to values of which nothing is known.
-    fn unknown(&mut self, state: &mut State, instruction: &Instruction) {
+    fn unknown(&mut self, state: &mut MachineState, instruction: &Instruction) {
         let writes = |access: OpAccess| {
             !matches!(
                 access,
@@ -148,19 +154,25 @@ impl<'m> Machine<'m> {
         for number in 0..state.registers.len() {
             let register = RegisterSet::numbered(number);
             if register.is_some_and(|register| registers.contains(register)) {
-                self.produce(state, instruction.ip(), number, Fact::UNKNOWN);
+                self.produce(state, instruction.ip(), number, ValueFact::UNKNOWN);
             }
         }
     }
 
-    fn produce(&mut self, state: &mut State, at: u64, number: usize, fact: Fact) {
+    fn produce(&mut self, state: &mut MachineState, at: u64, number: usize, fact: ValueFact) {
         let id = self.all.produced(at, Which::Register(number));
         state.learn(id, fact);
         state.set(number, id);
     }
 
     /// A result of 32 or 64 bits.
-    fn compute(&mut self, state: &mut State, at: u64, (number, bits): (usize, u32), fact: Fact) {
+    fn compute(
+        &mut self,
+        state: &mut MachineState,
+        at: u64,
+        (number, bits): (usize, u32),
+        fact: ValueFact,
+    ) {
         self.produce(state, at, number, fact);
         if let Some(id) = state.register(number) {
             let low = self.all.low(id, bits);
@@ -169,7 +181,7 @@ impl<'m> Machine<'m> {
     }
 
     /// The address of the memory operand; `None` if there is none, or it is in another segment.
-    fn address(&mut self, state: &State, instruction: &Instruction) -> Option<Id> {
+    fn address(&mut self, state: &MachineState, instruction: &Instruction) -> Option<ExpressionId> {
         let memory = (0..instruction.op_count())
             .any(|operand| instruction.op_kind(operand) == OpKind::Memory);
         let is_lea = instruction.mnemonic() == Mnemonic::Lea;
@@ -202,14 +214,19 @@ impl<'m> Machine<'m> {
     }
 
     /// The slot of the stack at an address.
-    fn place(&self, state: &State, address: Id) -> Option<Place> {
+    fn place(&self, state: &MachineState, address: ExpressionId) -> Option<Place> {
         let (base, offset) = self.all.parts(address);
         let stack = self.all.parts(*state.registers.get(STACK)?).0;
         let known = base == stack || state.slots.keys().any(|(own, _)| *own == base);
         known.then_some((base, offset.cast_signed()))
     }
 
-    fn load(&mut self, state: &mut State, address: Id, bytes: u32) -> Id {
+    fn load(
+        &mut self,
+        state: &mut MachineState,
+        address: ExpressionId,
+        bytes: u32,
+    ) -> ExpressionId {
         if let Some(&slot) = self
             .place(state, address)
             .and_then(|place| state.slots.get(&place))
@@ -224,13 +241,18 @@ impl<'m> Machine<'m> {
         });
         if let Some(numbers) = self.constants(state, address, bytes) {
             let whole = bytes == 8;
-            state.learn(id, Fact { numbers, whole });
+            state.learn(id, ValueFact { numbers, whole });
         }
         id
     }
 
     /// The numbers at all addresses that an address may be, if they are constants of the object.
-    fn constants(&self, state: &State, address: Id, bytes: u32) -> Option<Numbers> {
+    fn constants(
+        &self,
+        state: &MachineState,
+        address: ExpressionId,
+        bytes: u32,
+    ) -> Option<Numbers> {
         let addresses = state.fact(&self.all, address).numbers.listed(MOST)?;
         let mut numbers = Vec::with_capacity(addresses.len());
         for at in addresses.into_iter().map(Addr) {
@@ -248,7 +270,13 @@ impl<'m> Machine<'m> {
         Some(Numbers::set(numbers))
     }
 
-    fn store(&mut self, state: &mut State, instruction: &Instruction, to: Id, value: Option<Id>) {
+    fn store(
+        &mut self,
+        state: &mut MachineState,
+        instruction: &Instruction,
+        to: ExpressionId,
+        value: Option<ExpressionId>,
+    ) {
         let at = instruction.ip();
         let Some((base, offset)) = self.place(state, to) else {
             // An index into the stack: any of its slots.
@@ -272,14 +300,20 @@ impl<'m> Machine<'m> {
     }
 
     /// Notes that an address of the stack becomes a value like others.
-    fn take(&mut self, state: &State, value: Id) {
+    fn take(&mut self, state: &MachineState, value: ExpressionId) {
         if let Some((base, offset)) = self.place(state, value) {
             let first = self.taken.entry(base).or_insert(offset);
             *first = (*first).min(offset);
         }
     }
 
-    fn write(&mut self, state: &mut State, at: u64, register: Register, value: Id) -> Option<()> {
+    fn write(
+        &mut self,
+        state: &mut MachineState,
+        at: u64,
+        register: Register,
+        value: ExpressionId,
+    ) -> Option<()> {
         let (number, bits) = general(register)?;
         match bits {
             64 => {
@@ -292,7 +326,7 @@ impl<'m> Machine<'m> {
                 let low = self.all.low(value, 32);
                 state.set(number, low);
             }
-            _ => self.produce(state, at, number, Fact::UNKNOWN),
+            _ => self.produce(state, at, number, ValueFact::UNKNOWN),
         }
         Some(())
     }
@@ -300,10 +334,10 @@ impl<'m> Machine<'m> {
     /// The value of an operand and its bits.
     fn read(
         &mut self,
-        state: &mut State,
+        state: &mut MachineState,
         instruction: &Instruction,
         operand: u32,
-    ) -> Option<(Id, u32)> {
+    ) -> Option<(ExpressionId, u32)> {
         match instruction.op_kind(operand) {
             OpKind::Register => {
                 let (number, bits) = general(instruction.op_register(operand))?;
@@ -324,7 +358,7 @@ impl<'m> Machine<'m> {
                             8 => Numbers::Any,
                             bytes => Numbers::Range(0, mask(bytes * 8)),
                         };
-                        state.learn(id, Fact { numbers, whole });
+                        state.learn(id, ValueFact { numbers, whole });
                         id
                     }
                 };
@@ -345,7 +379,11 @@ impl<'m> Machine<'m> {
 
     /// Executes an instruction of which the result is known; `None` if it is not, with nothing done. The
     /// operands of a comparison are as they were before it.
-    fn known(&mut self, state: &mut State, instruction: &Instruction) -> Option<Option<Compared>> {
+    fn known(
+        &mut self,
+        state: &mut MachineState,
+        instruction: &Instruction,
+    ) -> Option<Option<Compared>> {
         use Mnemonic as M;
         let at = instruction.ip();
         let to = instruction.op0_register();
@@ -411,7 +449,7 @@ impl<'m> Machine<'m> {
                     && instruction.memory_displacement64() == GUARD =>
             {
                 let (number, _) = general(to).filter(|(_, bits)| *bits == 64)?;
-                self.produce(state, at, number, Fact::WHOLE);
+                self.produce(state, at, number, ValueFact::WHOLE);
             }
             M::Add | M::Sub | M::Inc | M::Dec if in_register => {
                 return self.sum(state, instruction);
@@ -435,7 +473,7 @@ impl<'m> Machine<'m> {
                     _ => return None,
                 };
                 let whole = false;
-                self.compute(state, at, to_bits, Fact { numbers, whole });
+                self.compute(state, at, to_bits, ValueFact { numbers, whole });
             }
             M::Push => {
                 let (value, _) = self.read(state, instruction, 0)?;
@@ -469,7 +507,11 @@ impl<'m> Machine<'m> {
         Some(None)
     }
 
-    fn sum(&mut self, state: &mut State, instruction: &Instruction) -> Option<Option<Compared>> {
+    fn sum(
+        &mut self,
+        state: &mut MachineState,
+        instruction: &Instruction,
+    ) -> Option<Option<Compared>> {
         let at = instruction.ip();
         let (value, bits) = self.read(state, instruction, 0)?;
         let with = match instruction.mnemonic() {
@@ -501,7 +543,7 @@ impl<'m> Machine<'m> {
                 };
                 let (number, _) = general(instruction.op0_register())?;
                 let id = self.all.produced(at, Which::Register(number));
-                let fact = Fact {
+                let fact = ValueFact {
                     numbers: difference,
                     whole: false,
                 };
@@ -520,7 +562,7 @@ impl<'m> Machine<'m> {
     }
 
     /// The low bits of a value with their sign above.
-    fn signed(&mut self, state: &mut State, value: Id, bits: u32) -> Id {
+    fn signed(&mut self, state: &mut MachineState, value: ExpressionId, bits: u32) -> ExpressionId {
         let low = self.all.low(value, bits);
         let numbers = state.fact(&self.all, low).numbers;
         let most = mask(bits - 1);
@@ -535,18 +577,18 @@ impl<'m> Machine<'m> {
             let numbers = all.iter().map(|&number| sign_extended(number, bits));
             let numbers = Numbers::set(numbers.collect());
             let whole = false;
-            state.learn(id, Fact { numbers, whole });
+            state.learn(id, ValueFact { numbers, whole });
         }
         id
     }
 
     /// A conditional move: what is known of either operand under its condition.
-    fn moved(&mut self, state: &mut State, instruction: &Instruction) -> Option<()> {
+    fn moved(&mut self, state: &mut MachineState, instruction: &Instruction) -> Option<()> {
         let (number, bits) = general(instruction.op0_register()).filter(|(_, bits)| *bits >= 32)?;
         let (own, _) = self.read(state, instruction, 0)?;
         let (other, _) = self.read(state, instruction, 1)?;
         let condition = instruction.condition_code();
-        let mut facts: Vec<Fact> = Vec::new();
+        let mut facts: Vec<ValueFact> = Vec::new();
         for (value, holds) in [(own, false), (other, true)] {
             let mut state = state.clone();
             if self.assume(&mut state, condition, holds) {
@@ -558,7 +600,7 @@ impl<'m> Machine<'m> {
             [one, other] => {
                 let fact = one.union(other);
                 let whole = fact.whole && bits == 64;
-                Fact { whole, ..fact }
+                ValueFact { whole, ..fact }
             }
             _ => return None,
         };
@@ -571,7 +613,7 @@ impl<'m> Machine<'m> {
     /// Narrows a state to where a condition holds or does not; returns whether that can be.
     pub(super) fn assume(
         &mut self,
-        state: &mut State,
+        state: &mut MachineState,
         condition: ConditionCode,
         holds: bool,
     ) -> bool {

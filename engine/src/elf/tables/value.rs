@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 /// An expression, equal to another exactly if both always have one value at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Id(u32);
+pub(super) struct ExpressionId(u32);
 
 /// The form of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,17 +16,21 @@ pub(super) enum Expression {
     /// the values there.
     Produced { at: u64, which: Which },
     /// The low bits of a value, with zeros above.
-    Low { of: Id, bits: u32 },
+    Low { of: ExpressionId, bits: u32 },
     /// The low bits of a value, with their sign above.
-    Signed { of: Id, bits: u32 },
+    Signed { of: ExpressionId, bits: u32 },
     /// A value and a constant.
-    Plus { of: Id, constant: u64 },
+    Plus { of: ExpressionId, constant: u64 },
     /// A value times a constant.
-    Times { of: Id, factor: u64 },
+    Times { of: ExpressionId, factor: u64 },
     /// Two values.
-    Sum(Id, Id),
+    Sum(ExpressionId, ExpressionId),
     /// Memory at an address, at one state of memory; with zeros above.
-    Loaded { address: Id, bytes: u32, memory: Id },
+    Loaded {
+        address: ExpressionId,
+        bytes: u32,
+        memory: ExpressionId,
+    },
 }
 
 /// One of the values at an instruction.
@@ -37,7 +41,7 @@ pub(super) enum Which {
     /// A register where ways join.
     Joined(usize),
     /// A stack slot where ways join.
-    Slot { base: Id, offset: i64 },
+    Slot { base: ExpressionId, offset: i64 },
     /// The state of memory.
     Memory,
 }
@@ -45,7 +49,7 @@ pub(super) enum Which {
 /// All expressions of a function.
 #[derive(Debug, Default)]
 pub(super) struct Expressions {
-    ids: HashMap<Expression, Id>,
+    ids: HashMap<Expression, ExpressionId>,
     all: Vec<Expression>,
 }
 
@@ -65,8 +69,8 @@ pub(super) const fn sign_extended(number: u64, bits: u32) -> u64 {
 }
 
 impl Expressions {
-    pub(super) fn intern(&mut self, expression: Expression) -> Id {
-        let next = Id(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
+    pub(super) fn intern(&mut self, expression: Expression) -> ExpressionId {
+        let next = ExpressionId(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
         let all = &mut self.all;
         *self.ids.entry(expression).or_insert_with(|| {
             all.push(expression);
@@ -74,21 +78,21 @@ impl Expressions {
         })
     }
 
-    pub(super) fn form(&self, id: Id) -> Expression {
+    pub(super) fn form(&self, id: ExpressionId) -> Expression {
         let form = self.all.get(id.0 as usize).copied();
         debug_assert!(form.is_some(), "an expression of another function");
         form.unwrap_or(Expression::Constant(0))
     }
 
-    pub(super) fn constant(&mut self, number: u64) -> Id {
+    pub(super) fn constant(&mut self, number: u64) -> ExpressionId {
         self.intern(Expression::Constant(number))
     }
 
-    pub(super) fn produced(&mut self, at: u64, which: Which) -> Id {
+    pub(super) fn produced(&mut self, at: u64, which: Which) -> ExpressionId {
         self.intern(Expression::Produced { at, which })
     }
 
-    pub(super) fn as_constant(&self, id: Id) -> Option<u64> {
+    pub(super) fn as_constant(&self, id: ExpressionId) -> Option<u64> {
         match self.form(id) {
             Expression::Constant(number) => Some(number),
             _ => None,
@@ -96,14 +100,14 @@ impl Expressions {
     }
 
     /// Returns the value as a base and a constant.
-    pub(super) fn parts(&self, id: Id) -> (Id, u64) {
+    pub(super) fn parts(&self, id: ExpressionId) -> (ExpressionId, u64) {
         match self.form(id) {
             Expression::Plus { of, constant } => (of, constant),
             _ => (id, 0),
         }
     }
 
-    pub(super) fn plus(&mut self, of: Id, constant: u64) -> Id {
+    pub(super) fn plus(&mut self, of: ExpressionId, constant: u64) -> ExpressionId {
         if let Some(number) = self.as_constant(of) {
             return self.constant(number.wrapping_add(constant));
         }
@@ -114,7 +118,7 @@ impl Expressions {
         }
     }
 
-    pub(super) fn times(&mut self, of: Id, factor: u64) -> Id {
+    pub(super) fn times(&mut self, of: ExpressionId, factor: u64) -> ExpressionId {
         match self.as_constant(of) {
             Some(number) => self.constant(number.wrapping_mul(factor)),
             None if factor == 1 => of,
@@ -122,7 +126,7 @@ impl Expressions {
         }
     }
 
-    pub(super) fn sum(&mut self, one: Id, other: Id) -> Id {
+    pub(super) fn sum(&mut self, one: ExpressionId, other: ExpressionId) -> ExpressionId {
         match (self.as_constant(one), self.as_constant(other)) {
             (_, Some(number)) => self.plus(one, number),
             (Some(number), None) => self.plus(other, number),
@@ -131,7 +135,7 @@ impl Expressions {
     }
 
     /// The low bits of a value: one form for those of a sum, however often it was cut before.
-    pub(super) fn low(&mut self, of: Id, bits: u32) -> Id {
+    pub(super) fn low(&mut self, of: ExpressionId, bits: u32) -> ExpressionId {
         if bits >= 64 {
             return of;
         }
@@ -157,7 +161,7 @@ impl Expressions {
 
 impl Expressions {
     /// The low bits of a value, if the function computes or compares them.
-    pub(super) fn known_low(&self, of: Id, bits: u32) -> Option<Id> {
+    pub(super) fn known_low(&self, of: ExpressionId, bits: u32) -> Option<ExpressionId> {
         match self.form(of) {
             Expression::Low { bits: known, .. } if known <= bits => Some(of),
             Expression::Low { of, .. } => self.known_low(of, bits),
@@ -170,7 +174,7 @@ impl Expressions {
 /// Numbers that a value may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Numbers {
-    /// Any.
+    /// All numbers of 64 bits.
     Any,
     /// From the first to the last.
     Range(u64, u64),
