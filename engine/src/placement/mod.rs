@@ -11,8 +11,8 @@
 //! a file for each way.
 //!
 //! The flow of data: [`body`] and [`flow`] (instructions, segments, control flow) → [`tactics`] with
-//! [`cover`] (the requirements of each hook, given the [`availability`] of segments) → [`draft`] and
-//! [`continuations`] (sites, copies after edges) → [`offers`], [`matching`], [`assign`] (bounces) →
+//! [`cover`] (the requirements of each hook, given the [`availability`] of segments) → [`sites`] and
+//! [`continuations`] (each site a [`draft`], copies after edges) → [`offers`], [`matching`], [`assign`] (bounces) →
 //! [`solve`], which repeats this until nothing is refused a slot → [`finish`], whose result is a [`Solution`].
 
 mod assign;
@@ -32,6 +32,7 @@ mod ids;
 mod matching;
 mod offers;
 mod options;
+mod sites;
 mod slots;
 mod solution;
 mod solve;

@@ -15,6 +15,7 @@ use super::continuations::{Continuations, beginning_at};
 use super::cover::Requirements;
 use super::draft::{self, Draft};
 use super::ids::{BlockId, DraftId, InsnId, InsnRange, PartId, RequestId, SegmentId};
+use super::sites;
 use super::slots::{Host, SlotOffer};
 use super::splice::{SHORT_SPLICE_BYTES, SPLICE_BYTES};
 use super::splice::{SpliceForm, short_reach};
@@ -200,7 +201,7 @@ impl<'a> ProblemPart<'a> {
                 drafts.extend(trap::site(inside));
             } else {
                 let tactics = self.available.tactics;
-                let mut sites = draft::sites(body, segment, inside, tactics);
+                let mut sites = sites::of_segment(body, segment, inside, tactics);
                 if self.available.merged.binary_search(&index).is_ok() {
                     merge(segment, &mut sites);
                 }
