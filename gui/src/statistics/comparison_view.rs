@@ -4,8 +4,8 @@ use egui::accesskit::Role;
 use egui::{Rect, RichText, ScrollArea, Sense, TextEdit, Ui, vec2};
 use gilk_samples::compare::{Change, Comparison, SideStats};
 
+use super::cells::{cells, draw_cell};
 use super::comparison::ComparedRuns;
-use super::pane::{cells, draw_cell};
 use crate::command::Command;
 use crate::theme::{Tokens, space};
 use crate::timeline::scale::length;

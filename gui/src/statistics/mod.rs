@@ -3,6 +3,7 @@
 //!
 //! `rows` computes it on a thread, `pane` draws it.
 
+mod cells;
 pub mod comparison;
 mod comparison_view;
 mod detail;

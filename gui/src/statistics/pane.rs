@@ -8,12 +8,13 @@ use gilk_samples::Meaning;
 use gilk_samples::chart::scale;
 use gilk_samples::metadata::Clock;
 
+use super::cells::{cells, draw_cell};
 use super::rows::StatisticsRow;
 use super::{Column, Statistics, StatisticsKey, comparison_view, detail};
 use crate::availability;
 use crate::command::Command;
 use crate::state::State;
-use crate::theme::{Tokens, code, prose, space, text};
+use crate::theme::{Tokens, space};
 use crate::timeline::scale::{length, tick};
 use crate::widgets;
 
@@ -173,16 +174,6 @@ fn widths(room: f32) -> [f32; Column::ALL.len()] {
     })
 }
 
-/// Returns the cells of a row.
-pub(super) fn cells(rect: Rect, widths: &[f32]) -> impl Iterator<Item = Rect> {
-    let mut left = rect.left() + space::PANEL;
-    widths.iter().map(move |&width| {
-        let cell = Rect::from_min_max(pos2(left, rect.top()), pos2(left + width, rect.bottom()));
-        left += width;
-        cell
-    })
-}
-
 fn titles(ui: &mut Ui, table: &mut Statistics, widths: &[f32]) {
     let tokens = Tokens::of(ui);
     let width = widths.iter().sum::<f32>() + 2.0 * space::PANEL;
@@ -257,31 +248,6 @@ fn line(ui: &mut Ui, row: &StatisticsRow, widths: &[f32], clock: Clock, selected
 fn draw(ui: &Ui, cell: Rect, column: Column, words: String, color: egui::Color32, numbers: bool) {
     let name = matches!(column, Column::Function | Column::Instrument);
     draw_cell(ui, cell, name, words, color, numbers);
-}
-
-/// Draws a cell: a name to the left, a number to the right.
-pub(super) fn draw_cell(
-    ui: &Ui,
-    cell: Rect,
-    name: bool,
-    words: String,
-    color: egui::Color32,
-    numbers: bool,
-) {
-    let font = if numbers {
-        code(text::SMALL)
-    } else {
-        prose(text::SMALL)
-    };
-    let room = cell.width() - space::SMALL;
-    let galley = widgets::truncated(ui.painter(), words, font, color, room);
-    let left = if name {
-        cell.left()
-    } else {
-        cell.right() - galley.size().x - 2.0
-    };
-    let at = pos2(left, cell.center().y - galley.size().y / 2.0);
-    ui.painter().galley(at, galley, color);
 }
 
 /// Formats a cell for people.
