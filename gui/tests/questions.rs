@@ -74,7 +74,7 @@ fn unsaved_changes_are_kept_until_the_user_decides() {
     let mut harness = browsing("kernel_clone");
     click(&mut harness, "block 0 of kernel_clone");
     click(&mut harness, "Add instrument");
-    run_command(&mut harness, "who calls");
+    run_command(&mut harness, "which functions call");
     harness.get_by_label_contains("has unsaved changes");
     assert_eq!(placements(&harness).len(), 1);
     click(&mut harness, "Discard");

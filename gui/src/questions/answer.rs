@@ -11,11 +11,28 @@ use crate::args::Source;
 use crate::desk::Pane;
 use crate::document::Document;
 use crate::session_panel::pulsar;
-use crate::state::{NoticeKind, TargetState};
+use crate::state::{NoticeKind, State, TargetState};
 use crate::statistics::Column;
 use crate::timeline::{LaneSort, Stack};
 use crate::widgets;
 use crate::worker::{Message, spawn};
+
+impl Question {
+    /// Returns the reason why it cannot be answered now, as a whole sentence, if any.
+    #[must_use]
+    pub fn hindrance(self, state: &State) -> Option<&'static str> {
+        if state.run.active.is_some() {
+            return Some("A session is running; stop it first.");
+        }
+        if self.is_about_function() && state.graph.scene.is_none() {
+            return Some("Open a function first.");
+        }
+        match state.target {
+            TargetState::Busy(_) => Some("The target is not ready yet."),
+            _ => None,
+        }
+    }
+}
 
 impl App {
     /// Makes the session of a question. Without a kernel, the lab is started first.

@@ -12,13 +12,14 @@ use gilk_engine::session::{Placement, Workload};
 use gilk_engine::{HookType, Image, Session};
 use gilk_instruments::Library;
 
-use super::Question;
+use super::question::Question;
 
 /// Duration of a question's session in seconds.
 const DURATION: f64 = 5.0;
 /// Maximum number of callees that are timed: each is planned and has lanes.
 const MAX_CALLEES: usize = 64;
-/// Where threads wait for locks: spinlocks, read-write locks, mutexes, semaphores, futexes.
+/// Functions in which threads wait for locks: spinlocks, read-write locks, mutexes, semaphores,
+/// futexes.
 const SLOW_PATHS: [&str; 9] = [
     "native_queued_spin_lock_slowpath",
     "queued_spin_lock_slowpath",
@@ -39,7 +40,7 @@ const RETURN_ADDRESSES: (&str, &str) = (
 /// The session of a question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Made {
-    /// The session.
+    /// Session without the placements that a rule refuses.
     pub session: Session,
     /// The number of left out functions or hooks, and an example of the reason.
     pub left_out: Option<(usize, String)>,
