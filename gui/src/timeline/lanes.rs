@@ -34,7 +34,7 @@ pub(crate) struct Lane<'a> {
     pub(crate) color: Color32,
     pub(crate) tokens: &'a Tokens,
     pub(crate) axis: Axis,
-    /// Where the scale of the lane is drawn, to the right of the samples.
+    /// Place of the lane's scale, to the right of the samples.
     pub(crate) gutter: Rect,
     /// Draws in the gutter.
     pub(crate) margin: &'a Painter,

@@ -58,7 +58,7 @@ impl LaneView {
     }
 }
 
-/// A row.
+/// A row of the timeline: the heading of a group, or a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListRow {
     /// The heading of a group.

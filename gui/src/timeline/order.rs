@@ -53,9 +53,9 @@ pub enum Axis {
     /// Logarithmic if the values in view differ by a large factor.
     #[default]
     Automatic,
-    /// Linear.
+    /// Heights proportional to the difference from the least value.
     Linear,
-    /// Logarithmic.
+    /// Heights proportional to the logarithm of one more than that difference.
     Logarithmic,
 }
 
