@@ -204,6 +204,13 @@ impl Screen {
         })
     }
 
+    /// Waits until no notice covers the window: notices stay while the pointer is over them.
+    pub(crate) fn notices_go(&mut self) {
+        let run = self.named("Run session");
+        self.point(run.middle());
+        self.gone("Dismiss message");
+    }
+
     /// Waits until no widget contains `words`.
     pub(crate) fn gone(&mut self, words: &str) {
         self.wait(&format!("{words:?} is gone"), SOON, |screen| {

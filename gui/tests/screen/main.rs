@@ -72,7 +72,7 @@ fn picture(screen: &mut Screen, path: &Path, colours: Palette) {
     answer(screen, path, "Save");
     screen.words(&format!("{} is written.", path.display()), SOON);
     // The notice about the file.
-    screen.gone("Dismiss message");
+    screen.notices_go();
 
     let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
     let mut reader = png::Decoder::new(file).read_info().unwrap();
@@ -177,7 +177,7 @@ mod live {
         screen.words("Done", SOON);
         screen.words("@ticks of elapsed-histogram: ", SOON);
         screen.click("End the tour");
-        screen.gone("Dismiss message");
+        screen.notices_go();
         screen.click("block 0 of copy_process");
         picture(&mut screen, &pictures.join("window.png"), Palette::Dark);
 
@@ -203,7 +203,7 @@ mod live {
         answer(&mut screen, &at("copy_process.svg"), "Save");
         written(&mut screen, &at("copy_process.svg"));
         screen.words("copy_process.svg is written.", SOON);
-        screen.gone("Dismiss message");
+        screen.notices_go();
         let recording = Recording::open(at("forks.arrow")).unwrap();
         let lines = std::fs::read_to_string(at("forks.csv")).unwrap();
         assert_eq!(lines.lines().count() as u64, recording.samples() + 1);
