@@ -50,9 +50,6 @@ fn a_machine_that_serves_sessions_has_only_the_faults_that_the_lab_has() {
     line("warning", "headers");
     assert_eq!(line("FAULT", "agent"), "no agent listens at /run/ilk.sock");
     let faults = said.iter().filter(|line| line.starts_with("FAULT")).count();
-    assert_eq!(
-        (faults, said.last().map(String::as_str)),
-        (1, Some("status 1")),
-        "{said:#?}"
-    );
+    assert_eq!(faults, 1, "{said:#?}");
+    assert!(said.iter().any(|line| line == "status 1"), "{said:#?}");
 }
