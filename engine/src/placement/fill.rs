@@ -10,7 +10,8 @@ use crate::{Addr, Span};
 
 /// Returns the bytes to fill, as [`Site::filled`](super::Site::filled) has them, and the end of the
 /// instructions that they are in: those of `range` that end within 64 bytes after the splice, without
-/// the bytes of the `bounces` among them.
+/// the bytes of the `bounces` among them. The module refuses a fill that ends inside an instruction, so
+/// the last instruction is one whose end is not of a bounce.
 pub(super) fn fill(
     body: &Body<'_>,
     range: InsnRange,
@@ -19,11 +20,12 @@ pub(super) fn fill(
 ) -> (u64, InsnId) {
     let first = splice.end;
     let is_near = |at: &InsnId| body.end(*at).0.saturating_sub(first.0) <= u64::from(u64::BITS);
-    let last = range.iter().take_while(is_near).last();
-    let Some(last) = last else {
+    let is_free = |at: &u64| !bounces.iter().any(|bounce| bounce.contains(Addr(*at)));
+    let ends_free = |at: &InsnId| is_free(&(body.end(*at).0 - 1));
+    let near = range.iter().take_while(is_near);
+    let Some(last) = near.filter(ends_free).last() else {
         return (0, range.first);
     };
-    let is_free = |at: &u64| !bounces.iter().any(|bounce| bounce.contains(Addr(*at)));
     let bytes = (first.0..body.end(last).0).filter(is_free);
     let filled = bytes.fold(0, |filled, at| filled | 1 << (at - first.0));
     (filled, last.next())

@@ -78,6 +78,12 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Res
         let mut count = 0;
         let mut filled: Vec<Addr> = Vec::new();
         let hosted = hosted.get(&number).map(Vec::as_slice).unwrap_or_default();
+        // The last end of an instruction near the splice that no bounce has.
+        let ends = instructions.range(site.displaced.start.0..site.displaced.end.0);
+        let ends = ends.map(|(_, instruction)| instruction.next_ip());
+        let near = ends.filter(|end| end.saturating_sub(splice(site).end.0) <= 64);
+        let is_free = |end: &u64| !hosted.iter().any(|bounce| bounce.contains(Addr(end - 1)));
+        let filled_end = near.filter(is_free).max().unwrap_or_default();
         while at < site.displaced.end.0 {
             let instruction = instructions
                 .get(&at)
@@ -105,8 +111,7 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Res
                     "{site:?} displaces instructions after a call"
                 );
             }
-            let is_near = span.end.0.saturating_sub(splice(site).end.0) <= 64;
-            let is_filled = is_near && site.splice != Splice::Tracer;
+            let is_filled = span.end.0 <= filled_end && site.splice != Splice::Tracer;
             if is_filled {
                 let rest = (at..span.end.0).filter(|&at| at >= splice(site).end.0);
                 filled.extend(rest.map(Addr));
