@@ -118,6 +118,8 @@ pub(crate) fn show(ctx: &Context, state: &mut State, commands: &mut Vec<Command>
     let over = |notice: &Notice| rest(notice) == Some(Duration::ZERO);
     while let Some(place) = state.notices.iter().position(over) {
         state.dismiss(place);
+        // This frame has drawn it, and without input no other frame would follow.
+        ctx.request_repaint();
     }
     if let Some(next) = state.notices.iter().filter_map(rest).min() {
         ctx.request_repaint_after(next);
