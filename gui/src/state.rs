@@ -104,7 +104,7 @@ pub struct State {
     /// Notices for the user.
     pub notices: Vec<Notice>,
     /// Notices that are not on the window any more, oldest first.
-    pub(crate) log: Vec<Notice>,
+    pub log: Vec<Notice>,
     /// The open path dialog.
     pub dialog: Option<PathDialog>,
     /// The paths used last.

@@ -229,8 +229,15 @@ mod live {
         let alone = fleet.with_file_name("forks-3");
         let recorded = Joined::open(&[alone.join("left.arrow")]).unwrap();
         assert_eq!(recorded.samples(), 160);
-        harness
-            .get_by_label_contains("The session finished on 1 of 2 machines: 160 samples are in");
+        harness.run_steps(4);
+        let state = harness.state().state();
+        let mut notices = state.notices.iter().chain(&state.log);
+        let words = "The session finished on 1 of 2 machines: 160 samples are in";
+        assert!(
+            notices.any(|notice| notice.words.contains(words)),
+            "{:#?}",
+            state.notices
+        );
         // No session starts on all machines until the lost one is removed.
         let hindrance = harness.state().state().run_hindrance().unwrap();
         assert!(hindrance.starts_with("right is lost; "), "{hindrance}");

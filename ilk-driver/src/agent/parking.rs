@@ -47,10 +47,8 @@ impl Parking {
         while let Some(parked) = &*slot {
             let remaining = parked.until.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
-                let parked = slot.take();
-                // Removing the splices takes time; other clients need the lock.
-                drop(slot);
-                drop(parked);
+                // Until the splices are removed the device is held: other clients wait for the lock.
+                drop(slot.take());
                 return;
             }
             let waited = self.changed.wait_timeout(slot, remaining);
@@ -102,9 +100,9 @@ impl Parking {
                 "The session belongs to user {user}; only that user and root may end it."
             ));
         }
-        let parked = slot.take();
+        // Until the splices are removed the device is held: other clients wait for the lock.
+        drop(slot.take());
         drop(slot);
-        drop(parked);
         self.changed.notify_all();
         Ok(())
     }
