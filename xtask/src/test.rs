@@ -21,6 +21,8 @@ const LIVE: &str = "live";
 const DIRECTORIES: [&str; 2] = ["live::everywhere::", "director"];
 /// Tests that run on both kernels.
 const EVERYWHERE: &str = "live::everywhere::";
+/// Tests that compare moments with the kernel's own probes: beside other work the emulated machine stalls between them.
+const MOMENTS: &str = "live::truth::";
 /// Part of the names of tests that need what no machine of CI's has: their documentation says what.
 const BY_HAND: &str = "by_hand::";
 /// Expected seconds of a job; test programs that take longer are divided.
@@ -70,6 +72,8 @@ enum Place {
     LaterImage,
     /// The lab.
     Live,
+    /// The lab, and no other job meanwhile.
+    LiveAlone,
     /// The lab with the later kernel.
     LaterLive,
 }
@@ -217,7 +221,8 @@ fn divided(binaries: &[Binary], extent: Extent, places: usize, found: &Found) ->
             } else {
                 (times.sum(&title, &tests, estimate) / PIECE).ceil() as usize
             };
-            let parts = if tests.len() == 1 { 1 } else { parts };
+            let is_whole = tests.len() == 1 || place == Place::LiveAlone;
+            let parts = if is_whole { 1 } else { parts };
             for (tests, seconds) in times.divide(&title, tests, parts, estimate) {
                 let part = Part {
                     binary: binary.clone(),
@@ -270,6 +275,8 @@ fn placed(binary: &Binary, extent: Extent) -> Result<Vec<(Place, Vec<String>)>> 
             Place::LaterLive,
             live.iter().filter(is_later).cloned().collect(),
         ));
+        let (alone, live) = live.into_iter().partition(|name| name.starts_with(MOMENTS));
+        placed.push((Place::LiveAlone, alone));
         placed.push((Place::Live, live));
     }
     placed.retain(|(_, tests)| !tests.is_empty());
@@ -278,13 +285,13 @@ fn placed(binary: &Binary, extent: Extent) -> Result<Vec<(Place, Vec<String>)>> 
 
 impl Place {
     fn is_live(self) -> bool {
-        matches!(self, Self::Live | Self::LaterLive)
+        matches!(self, Self::Live | Self::LiveAlone | Self::LaterLive)
     }
 
     fn prefix(self) -> &'static str {
         match self {
             Self::LaterImage | Self::LaterLive => "6.12 ",
-            Self::Plain | Self::Image | Self::Live => "",
+            Self::Plain | Self::Image | Self::Live | Self::LiveAlone => "",
         }
     }
 
@@ -294,6 +301,7 @@ impl Place {
             Self::Image => " on an image",
             Self::LaterImage => " on an image of 6.12",
             Self::Live => " on a live kernel",
+            Self::LiveAlone => " alone on a live kernel",
             Self::LaterLive => " on a live 6.12",
         }
     }
@@ -303,7 +311,7 @@ impl Place {
             Self::Plain => &[],
             Self::Image => &["kernel", "python"],
             Self::LaterImage => &["later kernel"],
-            Self::Live => &["kernel", "python"],
+            Self::Live | Self::LiveAlone => &["kernel", "python"],
             Self::LaterLive => &["later kernel"],
         }
     }
@@ -314,9 +322,8 @@ impl Place {
             Self::Plain => 0.3,
             Self::Image | Self::LaterImage => 5.0,
             Self::Live | Self::LaterLive if name.starts_with(EVERYWHERE) => 60.0,
-            Self::Live | Self::LaterLive if name.contains("hostile") || name.contains("truth") => {
-                25.0
-            }
+            Self::LiveAlone => 25.0,
+            Self::Live | Self::LaterLive if name.contains("hostile") => 25.0,
             Self::Live | Self::LaterLive => 10.0,
         }
     }
@@ -349,7 +356,7 @@ fn job(name: String, place: Place, parts: Vec<Part>, extent: Extent, found: Foun
     let run = move |log: &Log| {
         let kernel = match place {
             Place::LaterImage | Place::LaterLive => &found.later,
-            Place::Plain | Place::Image | Place::Live => &found.kernel,
+            Place::Plain | Place::Image | Place::Live | Place::LiveAlone => &found.kernel,
         };
         if kernel.get().is_none() && place.prefix() != "" {
             log.say("skipped: there is no later kernel");
@@ -400,8 +407,14 @@ fn job(name: String, place: Place, parts: Vec<Part>, extent: Extent, found: Foun
     } else {
         seconds
     };
+    let cores = if place == Place::LiveAlone {
+        usize::MAX
+    } else {
+        1
+    };
     Job::new(name, run)
         .after(place.after())
+        .cores(cores)
         .rank(if screen { rank + 1000.0 } else { rank })
 }
 
