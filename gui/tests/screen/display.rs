@@ -287,11 +287,19 @@ impl Screen {
         self.settle();
     }
 
-    /// Replaces the contents of a field.
+    /// Replaces the contents of a field. A dialog that has just opened may take the focus after the click: what was
+    /// typed is lost then, and typed again.
     pub(crate) fn fill(&mut self, name: &str, text: &str) {
-        self.click(name);
-        self.press("ctrl+a");
-        self.write(text);
+        for _ in 0..3 {
+            self.click(name);
+            self.press("ctrl+a");
+            self.write(text);
+            let field = self.named(name);
+            if !field.value.is_empty() {
+                return;
+            }
+            println!("{text:?} is typed into {name:?} again");
+        }
     }
 
     /// Executes a command through the palette.
