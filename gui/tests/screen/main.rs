@@ -70,8 +70,8 @@ fn picture(screen: &mut Screen, path: &Path, colours: Palette) {
     let run = screen.named("Run session");
     screen.run_command("save picture");
     answer(screen, path, "Save");
-    screen.words(&format!("{} is written.", path.display()), SOON);
-    // The notice about the file.
+    written(screen, path);
+    // The notice about the file has its time, which a busy machine may spend before it is looked for.
     screen.notices_go();
 
     let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
@@ -202,7 +202,6 @@ mod live {
         screen.run_command("export graph");
         answer(&mut screen, &at("copy_process.svg"), "Save");
         written(&mut screen, &at("copy_process.svg"));
-        screen.words("copy_process.svg is written.", SOON);
         screen.notices_go();
         let recording = Recording::open(at("forks.arrow")).unwrap();
         let lines = std::fs::read_to_string(at("forks.csv")).unwrap();
