@@ -300,6 +300,7 @@ impl Screen {
             }
             println!("{text:?} is typed into {name:?} again");
         }
+        panic!("{name:?} stays empty, though {text:?} was typed three times");
     }
 
     /// Executes a command through the palette.
