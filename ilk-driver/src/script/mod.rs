@@ -5,7 +5,9 @@
 //! window like any other.
 
 mod parse;
+mod pattern;
 mod point;
+mod query;
 mod resolve;
 mod terminal;
 #[cfg(test)]
@@ -13,5 +15,6 @@ mod tests;
 
 pub use parse::Script;
 pub use point::seconds;
-pub use resolve::{Absent, Filter, Lines, Place, Query, resolve};
+pub use query::{Absent, Filter, Place, Query};
+pub use resolve::{Lines, resolve};
 pub use terminal::{Terminal, TerminalAction};

@@ -1,0 +1,411 @@
+//! The terminal's side of a script's run: events become totals, and totals become text.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use gilk_engine::{Image, VerifiedPlan};
+use gilk_samples::Batch;
+use gilk_samples::metadata::Clock;
+use gilk_samples::record::ALL_CPUS;
+use gilk_samples::totals::{Total, TotalBucket, TotalValue};
+use ilk_driver::client::{Event, StopFlag, Summary};
+use ilk_driver::interrupt;
+use ilk_driver::script::{Place, Query, Script, Terminal, TerminalAction};
+
+use crate::answer::{Answer, Printer, Row};
+use crate::plan::Planned;
+use crate::program;
+use crate::progress::Progress;
+
+/// Interval at which Ctrl-C is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Rows of `ilk top`.
+const TOP: usize = 20;
+
+/// The form of an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Plain,
+    /// Rates, refreshed.
+    Rates,
+    /// Times in nanoseconds.
+    Times,
+    /// Samples are threads.
+    Threads,
+}
+
+/// The totals of a question, and their printing.
+pub(super) struct Screen<'a> {
+    image: &'a Image,
+    plan: &'a VerifiedPlan,
+    terminal: &'a Terminal,
+    form: Form,
+    stop: &'a StopFlag,
+    pub(super) all: bool,
+    /// Places by placement of the plan's session.
+    places: Vec<&'a Place>,
+    /// Places and aggregates of instruments that only count, by packed identifier.
+    counters: BTreeMap<u64, (&'a Place, &'a str)>,
+    /// Places of instruments that deliver samples.
+    samples: BTreeMap<u64, &'a Place>,
+    /// The last totals of counters.
+    totals: BTreeMap<u64, u64>,
+    aggregates: Vec<Total>,
+    /// Values at the last `clear`, by aggregate and place.
+    cleared: BTreeMap<(String, Place), TotalValue>,
+    clock: Option<Clock>,
+    missed: u64,
+    /// Start of the program's measurement, and of the last interval of rates.
+    begun: Option<Instant>,
+    program: Option<(bool, String)>,
+    progress: Progress,
+}
+
+impl<'a> Screen<'a> {
+    pub(super) fn new(
+        image: &'a Image,
+        (query, planned): (&'a Query, &'a Planned),
+        (script, form): (&'a Script, Form),
+        stop: &'a StopFlag,
+    ) -> Self {
+        let kept = planned.kept.iter();
+        let places: Vec<&Place> = kept.filter_map(|&index| query.places.get(index)).collect();
+        let mut counters = BTreeMap::new();
+        let mut samples = BTreeMap::new();
+        for instrument in &planned.plan.plan().instruments {
+            let Some(&place) = places.get(instrument.placement) else {
+                debug_assert!(false, "an instrument has no place");
+                continue;
+            };
+            match query.counters.get(&instrument.definition.name) {
+                Some(name) if instrument.counter.is_some() => {
+                    counters.insert(instrument.id.pack(), (place, name.as_str()));
+                }
+                _ => {
+                    samples.insert(instrument.id.pack(), place);
+                }
+            }
+        }
+        Self {
+            image,
+            plan: &planned.plan,
+            terminal: script.terminal(),
+            form,
+            stop,
+            all: false,
+            places,
+            counters,
+            samples,
+            totals: BTreeMap::new(),
+            aggregates: Vec::new(),
+            cleared: BTreeMap::new(),
+            clock: None,
+            missed: 0,
+            begun: None,
+            program: None,
+            progress: Progress::new(),
+        }
+    }
+
+    /// Handles events until the run has ended.
+    pub(super) fn watch(&mut self, events: &Receiver<Event>) {
+        let seconds = self.terminal.intervals.iter();
+        let mut due: Vec<(f64, Instant)> = seconds
+            .map(|&(seconds, _)| (seconds, Instant::now()))
+            .collect();
+        let mut rates_due = Instant::now();
+        loop {
+            if interrupt::arrived() && !self.stop.is_stopped() {
+                self.stop.stop();
+            }
+            match events.recv_timeout(POLL_INTERVAL) {
+                Ok(event) => {
+                    if self.event(event) {
+                        let now = Instant::now();
+                        rates_due = now + Duration::from_secs(1);
+                        for (seconds, at) in &mut due {
+                            *at = now + Duration::from_secs_f64(*seconds);
+                        }
+                        let terminal = self.terminal;
+                        self.act(&terminal.begin);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.begun.is_none() || self.stop.is_stopped() {
+                continue;
+            }
+            let now = Instant::now();
+            let terminal = self.terminal;
+            for ((seconds, at), (_, actions)) in due.iter_mut().zip(&terminal.intervals) {
+                if now >= *at {
+                    *at += Duration::from_secs_f64(*seconds);
+                    self.act(actions);
+                }
+            }
+            if self.form == Form::Rates && now >= rates_due && std::io::stdout().is_terminal() {
+                rates_due += Duration::from_secs(1);
+                self.refresh();
+            }
+        }
+    }
+
+    /// Handles an event; returns whether it is the first after which everything is in place.
+    fn event(&mut self, event: Event) -> bool {
+        match event {
+            Event::Started(clock) => self.clock = Some(clock),
+            Event::Switched(_) if self.begun.is_none() => {
+                self.begun = Some(Instant::now());
+                let plan = self.plan.plan();
+                let (places, functions) = (self.places.len(), plan.functions.len());
+                let noun = |count, noun: &str| match count {
+                    1 => format!("1 {noun}"),
+                    count => format!("{count} {noun}s"),
+                };
+                let (places, functions) = (noun(places, "placement"), noun(functions, "function"));
+                self.progress
+                    .print(&format!("{places} in {functions}. Ctrl-C ends and prints."));
+                return true;
+            }
+            Event::Samples(batch) if batch.cpu == ALL_CPUS => {
+                for sample in &batch.samples {
+                    self.totals.insert(sample.id, sample.value);
+                }
+            }
+            Event::Samples(batch) => self.print_samples(&batch),
+            Event::Missed(samples) => self.missed += samples,
+            Event::Aggregates(aggregates) => self.aggregates = aggregates,
+            Event::Workload(line) => self.progress.print(&format!("program: {line}")),
+            Event::WorkloadEnded { success, status } => {
+                self.program = Some((success, status));
+                self.stop.stop();
+            }
+            _ => {}
+        }
+        false
+    }
+
+    fn print_samples(&self, batch: &Batch) {
+        let Some(clock) = self.clock else {
+            debug_assert!(false, "samples came before the clock");
+            return;
+        };
+        let mut out = std::io::stdout().lock();
+        let printer = self.printer(None);
+        for sample in &batch.samples {
+            let Some(place) = self.samples.get(&sample.id) else {
+                debug_assert!(false, "a sample is of no instrument");
+                continue;
+            };
+            let value = match self.form {
+                Form::Threads => format!("thread {}", sample.value),
+                _ => printer.value(sample.value.cast_signed().into()),
+            };
+            let (at, cpu) = (clock.seconds(sample.tsc), batch.cpu);
+            // A closed pipe ends the run, as Ctrl-C does.
+            if writeln!(out, "{at:>12.6}  cpu {cpu:<3} {place:<32} {value}").is_err() {
+                self.stop.stop();
+                return;
+            }
+        }
+    }
+
+    fn printer(&self, per: Option<f64>) -> Printer<'_> {
+        Printer {
+            image: self.image,
+            all: self.all,
+            per,
+            unit: if self.form == Form::Times { "ns" } else { "" },
+        }
+    }
+
+    /// Returns all aggregates by name.
+    fn answer(&self) -> Answer {
+        let mut answer = Answer::new();
+        for (id, (place, name)) in &self.counters {
+            // A counter without a total is still zero: only changes are reported.
+            let total = self.totals.get(id).copied().unwrap_or(0);
+            let row = Row {
+                place: (*place).clone(),
+                value: TotalValue::Number(total.into()),
+            };
+            answer.entry((*name).to_owned()).or_default().push(row);
+        }
+        for total in &self.aggregates {
+            let Some(&place) = self.places.get(total.placement) else {
+                debug_assert!(false, "an aggregate is of no placement");
+                continue;
+            };
+            let row = Row {
+                place: place.clone(),
+                value: total.value.clone(),
+            };
+            answer.entry(total.name.clone()).or_default().push(row);
+        }
+        answer
+    }
+
+    /// Returns the aggregates since they were cleared.
+    fn since_cleared(&self) -> Answer {
+        let mut answer = self.answer();
+        for (name, rows) in &mut answer {
+            for row in rows {
+                if let Some(base) = self.cleared.get(&(name.clone(), row.place.clone())) {
+                    row.value = difference(&row.value, base);
+                }
+            }
+        }
+        answer
+    }
+
+    fn act(&mut self, actions: &[TerminalAction]) {
+        for action in actions {
+            match action {
+                TerminalAction::Text(text) => {
+                    print!("{text}");
+                    if !text.ends_with('\n') {
+                        println!();
+                    }
+                }
+                TerminalAction::Print(name) => {
+                    let answer = self.since_cleared();
+                    let rows = answer.get(name).map(Vec::as_slice).unwrap_or_default();
+                    print!("{}", self.printer(None).aggregate(name, rows));
+                }
+                TerminalAction::Clear(name) => {
+                    for (of, rows) in self.answer() {
+                        if of == *name {
+                            let rows = rows.into_iter();
+                            let rows = rows.map(|row| ((of.clone(), row.place), row.value));
+                            self.cleared.extend(rows);
+                        }
+                    }
+                }
+                TerminalAction::Exit => self.stop.stop(),
+            }
+        }
+    }
+
+    /// Shows the rates of the last second.
+    fn refresh(&mut self) {
+        let seconds = self
+            .begun
+            .map_or(1.0, |begun| begun.elapsed().as_secs_f64());
+        let mut answer = self.since_cleared();
+        for rows in answer.values_mut() {
+            rows.sort_by_key(|row| match row.value {
+                TotalValue::Number(number) => std::cmp::Reverse(number),
+                _ => std::cmp::Reverse(0),
+            });
+            rows.truncate(TOP);
+        }
+        let text = self.printer(Some(seconds)).text(&answer);
+        self.begun = Some(Instant::now());
+        let clear = TerminalAction::Clear("calls".to_owned());
+        self.act(&[clear]);
+        print!("\x1b[H\x1b[2J{text}");
+        // A closed terminal must not stop the measurement.
+        let _closed = std::io::stdout().flush();
+    }
+
+    /// Prints the answer.
+    pub(super) fn finish(&mut self, summary: &Summary) -> anyhow::Result<()> {
+        self.progress.clear();
+        for instrument in &summary.instruments {
+            if let Some(total) = instrument.total {
+                self.totals.insert(instrument.id, total);
+            }
+        }
+        self.aggregates.clone_from(&summary.aggregates);
+        let terminal = self.terminal;
+        if terminal.has_end {
+            self.act(&terminal.end);
+        } else if self.form == Form::Rates {
+            let switches = &summary.switches;
+            let begun = switches.first().map_or(0.0, |switch| switch.done);
+            let ended = switches.last().map_or(0.0, |switch| switch.begun);
+            self.cleared.clear();
+            let per = (ended > begun).then_some(ended - begun);
+            print!("{}", self.printer(per).text(&self.answer()));
+        } else if terminal.intervals.is_empty() {
+            print!("{}", self.printer(None).text(&self.answer()));
+        }
+        Ok(std::io::stdout().flush()?)
+    }
+
+    /// Reports losses and the end of the program; returns the exit status.
+    pub(super) fn status(
+        &self,
+        summary: &Summary,
+        recording: &Path,
+        keeps: bool,
+    ) -> anyhow::Result<ExitCode> {
+        let lost = summary.lost_by_cause().lost();
+        let failed: u64 = summary.failed_reads.iter().map(|one| one.count).sum();
+        let full: u64 = summary.no_room.iter().map(|one| one.count).sum();
+        for (count, what) in [
+            (lost, "hits were lost, because a buffer was full"),
+            (
+                self.missed,
+                "samples were too fast to be printed; keep them with -o",
+            ),
+            (failed, "reads of memory failed and yielded 0"),
+            (
+                full,
+                "values of variables were lost, because their table was full",
+            ),
+            (
+                summary.missing,
+                "samples did not arrive, which is a bug in gilk",
+            ),
+        ] {
+            if count > 0 {
+                eprintln!("{count} {what}.");
+            }
+        }
+        if keeps {
+            eprintln!("The recording is {}.", recording.display());
+        }
+        match (&self.program, &summary.workload) {
+            (Some((true, _)), _) | (None, None) => Ok(ExitCode::SUCCESS),
+            (Some((false, status)), _) => {
+                eprintln!("The program ended: {status}.");
+                Ok(program::exit(status))
+            }
+            (None, Some(state)) => {
+                eprintln!("The program: {state}.");
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+/// Returns the part of a running total that was added after `base`.
+fn difference(value: &TotalValue, base: &TotalValue) -> TotalValue {
+    match (value, base) {
+        (TotalValue::Number(now), TotalValue::Number(base)) => TotalValue::Number(now - base),
+        (TotalValue::Buckets(now), TotalValue::Buckets(base)) => {
+            let buckets = now.iter().zip(base).map(|(now, base)| TotalBucket {
+                count: now.count.saturating_sub(base.count),
+                ..*now
+            });
+            TotalValue::Buckets(buckets.collect())
+        }
+        (TotalValue::Values(now, others), TotalValue::Values(base, base_others)) => {
+            let base: BTreeMap<i128, u64> = base.iter().copied().collect();
+            let values = now.iter().map(|&(value, count)| {
+                let before = base.get(&value).copied().unwrap_or(0);
+                (value, count.saturating_sub(before))
+            });
+            let values = values.filter(|&(_, count)| count > 0).collect();
+            TotalValue::Values(values, others.saturating_sub(*base_others))
+        }
+        // Parsing refuses to clear the others.
+        (value, _) => value.clone(),
+    }
+}
