@@ -9,6 +9,8 @@
 //! What is believed of the code: callees keep the registers that the convention names, and an object on
 //! the stack is written at or above the lowest address of the stack that the function computes.
 
+mod condition;
+mod machine;
 mod state;
 mod step;
 mod value;
@@ -21,8 +23,8 @@ use crate::code::{Entries, Function, KnownFunctions, Memory};
 use crate::isa::decode::branch_target;
 use crate::{Addr, Refusal, Rule, Span};
 
+use machine::AbstractMachine;
 use state::{Apart, MachineState};
-use step::AbstractMachine;
 use value::{Expressions, MOST};
 
 /// The functions of an object, and the memory that has their jump tables.
