@@ -8,8 +8,9 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -294,6 +295,54 @@ fn a_group_that_is_not_there_is_refused_by_name() {
         !output.status.success() && said.contains("no group no-such-group"),
         "{said}"
     );
+}
+
+/// Starts an agent as a service manager does, with a descriptor as the socket.
+fn activated(passed: OwnedFd, count: &str) -> Command {
+    let mut agent = Command::new("sh");
+    let script = r#"exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS="$1" exec "$0" agent --socket /nowhere/s"#;
+    agent
+        .args(["-c", script, env!("CARGO_BIN_EXE_ilk"), count])
+        .stdin(Stdio::from(passed));
+    agent
+}
+
+#[test]
+fn a_socket_of_a_service_manager_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("passed.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let child = activated(listener.into(), "1")
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let agent = Agent {
+        child,
+        socket,
+        _folder: folder,
+    };
+    // The connection waits in the socket until the agent accepts it.
+    let mut client = Client::open(&agent.socket, 3);
+    client.send(&Request::Ping(8));
+    client.pong(8);
+}
+
+#[test]
+fn what_is_passed_and_is_no_listening_socket_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |passed: OwnedFd, count: &str, reason: &str| {
+        let output = activated(passed, count).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{said}");
+    };
+    let file = std::fs::File::create(folder.path().join("file")).unwrap();
+    refused(file.into(), "1", "Socket operation on non-socket");
+    let (one, _other) = UnixStream::pair().unwrap();
+    refused(one.into(), "1", "no unix socket that listens");
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    refused(tcp.into(), "1", "no unix socket that listens");
+    let listener = UnixListener::bind(folder.path().join("s")).unwrap();
+    refused(listener.into(), "2", "exactly one socket");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 pub mod abi;
 mod access;
+mod activation;
 mod board;
 mod clock;
 mod connection;
@@ -55,6 +56,16 @@ pub enum Listen {
     Port(PathBuf),
     /// A unix socket, created by the agent.
     Socket(PathBuf),
+    /// The listening unix socket that a service manager has passed (sd_listen_fds(3)).
+    Activated,
+}
+
+impl Listen {
+    /// Returns [`Listen::Activated`] if a service manager has passed sockets to this process.
+    #[must_use]
+    pub fn activated() -> Option<Self> {
+        activation::is_activated().then_some(Self::Activated)
+    }
 }
 
 /// The agent's options.
@@ -71,7 +82,8 @@ pub struct ServeOptions {
 /// Serves clients, one after another, forever.
 ///
 /// # Errors
-/// [`Error::Io`] if the port or the socket cannot be opened or breaks.
+/// [`Error::Io`] if the port or the socket cannot be opened or breaks; [`Error::Target`] if the group
+/// does not exist.
 pub fn serve(options: &ServeOptions) -> Result<()> {
     match &options.listen {
         Listen::Port(path) => {
@@ -93,6 +105,14 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
             server::serve_stream(&stream, &Common::new(options.trust), None)
                 .map_err(Error::io(path, "The port broke; start the agent again"))
         }
-        Listen::Socket(path) => socket::serve(path, options.trust, options.group.as_deref()),
+        Listen::Socket(path) => {
+            let endpoint = socket::Endpoint::Create(path);
+            socket::serve(&endpoint, options.trust, options.group.as_deref())
+        }
+        Listen::Activated => socket::serve(
+            &socket::Endpoint::Activated,
+            options.trust,
+            options.group.as_deref(),
+        ),
     }
 }

@@ -15,7 +15,7 @@ use super::server::{Common, serve_stream};
 use super::stream::Stream;
 use super::sys::Peer;
 use super::trust::Trust;
-use super::{kernel, privileges};
+use super::{activation, kernel, privileges};
 use crate::protocol::{
     self, Decoder, Message, OPENING_BYTES, Opening, Refusal, RefusalKind, Request,
 };
@@ -29,10 +29,40 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Limit on the clients that are answered at a time without being served.
 const MAX_LOOKING: usize = 64;
 
-/// Listens at `path` forever.
-pub(super) fn serve(path: &Path, trust: Trust, group: Option<&str>) -> Result<()> {
+/// The socket to serve.
+pub(super) enum Endpoint<'p> {
+    /// One to create at a path.
+    Create(&'p Path),
+    /// The one that a service manager has passed. Its owner and mode are the manager's; who may connect is
+    /// checked here all the same.
+    Activated,
+}
+
+impl Endpoint<'_> {
+    /// Returns a path for messages.
+    fn path(&self) -> &Path {
+        match self {
+            Self::Create(path) => path,
+            Self::Activated => Path::new("the socket of the service manager"),
+        }
+    }
+
+    fn listener(&self, access: &Access) -> Result<UnixListener> {
+        match self {
+            Self::Create(path) => listen(path, access),
+            Self::Activated => activation::take().map_err(Error::io(
+                self.path(),
+                "Pass one listening unix socket, as ilk.socket does",
+            )),
+        }
+    }
+}
+
+/// Listens at an endpoint forever.
+pub(super) fn serve(endpoint: &Endpoint<'_>, trust: Trust, group: Option<&str>) -> Result<()> {
+    let path = endpoint.path();
     let access = Access::new(group).map_err(Error::Target)?;
-    let listener = listen(path, &access)?;
+    let listener = endpoint.listener(&access)?;
     privileges::drop_all_but_needed(trust.run).map_err(Error::io(
         path,
         "The agent could not drop its privileges; run it as root",

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 /// Poll event: bytes to read.
@@ -119,6 +119,50 @@ pub(super) fn peer_groups(stream: &UnixStream) -> io::Result<Vec<u32>> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Takes descriptor 3, the first that a service manager passes (`SD_LISTEN_FDS_START`), as a unix socket
+/// that listens for streams. It is closed in programs that this process starts.
+pub(super) fn passed_listener() -> io::Result<UnixListener> {
+    const FIRST: i32 = 3;
+    let option = |name| {
+        let mut value: libc::c_int = 0;
+        let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: `value` is valid for writes of `length` bytes, and both live until the call returns.
+        #[allow(unsafe_code, reason = "getsockopt(2)")]
+        let result = unsafe {
+            libc::getsockopt(
+                FIRST,
+                libc::SOL_SOCKET,
+                name,
+                (&raw mut value).cast(),
+                &raw mut length,
+            )
+        };
+        if result == 0 {
+            Ok(value)
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    };
+    let listens = option(libc::SO_DOMAIN)? == libc::AF_UNIX
+        && option(libc::SO_TYPE)? == libc::SOCK_STREAM
+        && option(libc::SO_ACCEPTCONN)? == 1;
+    if !listens {
+        return Err(io::Error::other(
+            "the socket that was passed is no unix socket that listens for streams",
+        ));
+    }
+    // SAFETY: fcntl(2) with F_SETFD takes a number.
+    #[allow(unsafe_code, reason = "fcntl(2)")]
+    let result = unsafe { libc::fcntl(FIRST, libc::F_SETFD, libc::FD_CLOEXEC) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the service manager has passed the descriptor to this process, which opens none by
+    // number and takes it once.
+    #[allow(unsafe_code, reason = "a descriptor becomes a listener")]
+    Ok(unsafe { UnixListener::from_raw_fd(FIRST) })
 }
 
 /// Returns the effective user of this process.

@@ -12,7 +12,7 @@ pub(crate) struct Agent {
     #[arg(long, value_name = "DEVICE", conflicts_with = "socket")]
     port: Option<PathBuf>,
     /// The unix socket to create and listen at, with access for root and the user that
-    /// started the agent (by sudo, doas, run0 or pkexec).
+    /// started the agent (by sudo, doas, run0 or pkexec). Not used if a service manager passes a socket.
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     socket: PathBuf,
     /// Run the workload of a session. Every user that may connect can then run programs as root.
@@ -32,9 +32,13 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let listen = match self.port {
-            Some(port) => Listen::Port(port),
-            None => {
+        let listen = match (self.port, Listen::activated()) {
+            (Some(port), _) => Listen::Port(port),
+            (None, Some(activated)) => {
+                eprintln!("Listening at the socket that the service manager has passed.");
+                activated
+            }
+            (None, None) => {
                 eprintln!(
                     "Listening at {}; connect with `ilk … --socket {}`.",
                     self.socket.display(),
