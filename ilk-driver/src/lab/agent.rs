@@ -1,26 +1,24 @@
-//! Builds the programs of the lab: the agent and the workloads, all linked statically.
+//! The programs of the lab: the agent and the workloads, all linked statically. They are built from the source
+//! tree, or were by a package.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::cache::{Fingerprint, is_fresh, mark_fresh};
-use super::host::{StepResult, failed, on, run};
-use super::options::Options;
+use super::host::{StepResult, on, run};
+use super::options::{Options, Source};
 use super::steps::{At, Reporter};
 
 /// The target with a C library that links statically; musl's is not available on every machine.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Builds a static `ilk` with the agent but without the client, unless cargo finds it fresh.
+/// Returns a static `ilk` with the agent but without the client; builds it unless cargo finds it fresh.
 pub(super) fn build(options: &Options, reporter: &mut Reporter<'_>) -> StepResult<PathBuf> {
-    let manifest = options.source.join("Cargo.toml");
-    if !manifest.is_file() {
-        return Err(failed(format!(
-            "the agent is built from gilk's sources, and there are none at {}; run from the source tree, or name it with GILK_SOURCE",
-            options.source.display()
-        )));
+    if let Source::Installed(folder) = &options.source {
+        return Ok(folder.join("agent"));
     }
+    let manifest = options.source.tree("the agent")?.join("Cargo.toml");
     let target = options.cache.join("agent");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args([
@@ -69,28 +67,31 @@ pub(super) struct GuestProgram {
     pub(super) path: PathBuf,
 }
 
-/// Compiles every C file of the workloads that has changed, each into a static program.
+/// Returns the workloads; compiles every C file that has changed into a static program.
 pub(super) fn workloads(
     options: &Options,
     reporter: &mut Reporter<'_>,
 ) -> StepResult<Vec<GuestProgram>> {
-    let sources = options.source.join("ilk-driver/workload");
     let home = options.cache.join("workload");
     fs::create_dir_all(&home).map_err(on("create", &home))?;
     let mut workloads = Vec::new();
-    for entry in fs::read_dir(&sources)
-        .map_err(on("list", &sources))?
-        .flatten()
-    {
-        let source = entry.path();
-        if source.extension().is_some_and(|extension| extension == "c") {
-            let name = source
-                .file_stem()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
+    let (folder, is_built) = match &options.source {
+        Source::Installed(folder) => (folder.join("workload"), true),
+        Source::Tree(tree) => (tree.join("ilk-driver/workload"), false),
+    };
+    for entry in fs::read_dir(&folder).map_err(on("list", &folder))? {
+        let found = entry.map_err(on("list", &folder))?.path();
+        let is_source = found.extension().is_some_and(|extension| extension == "c");
+        let name = found
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if is_built {
+            workloads.push(GuestProgram { name, path: found });
+        } else if is_source {
             let path = home.join(&name);
-            compile(&[source], &path, reporter)?;
+            compile(&[found], &path, reporter)?;
             workloads.push(GuestProgram { name, path });
         }
     }
@@ -109,7 +110,10 @@ pub(super) fn workloads(
 
 /// Returns the sources and headers of the program that measures ilk's rivals.
 fn rivals(options: &Options) -> StepResult<Vec<PathBuf>> {
-    let home = options.source.join("ilk-driver/rivals");
+    let home = options
+        .source
+        .tree("the program rivals")?
+        .join("ilk-driver/rivals");
     let mut sources = vec![home.join("module/rivals.h")];
     let program = home.join("program");
     let entries = fs::read_dir(&program).map_err(on("list", &program))?;

@@ -5,10 +5,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use super::host::{StepResult, on};
+use super::options::Source;
 
-/// Returns the cache's folder: `GILK_CACHE`, otherwise `.cache` in the source tree if it exists,
+/// Returns the cache's folder: `GILK_CACHE`, otherwise `.cache` in the source tree if there is one,
 /// otherwise the user's cache directory.
-pub(super) fn default_directory(source: &Path) -> PathBuf {
+pub(super) fn default_directory(source: &Source) -> PathBuf {
     let set = |name: &str| {
         std::env::var_os(name)
             .filter(|value| !value.is_empty())
@@ -17,8 +18,9 @@ pub(super) fn default_directory(source: &Path) -> PathBuf {
     if let Some(directory) = set("GILK_CACHE") {
         return directory;
     }
-    if source.join("Cargo.toml").is_file() {
-        return source.join(".cache");
+    match source {
+        Source::Tree(tree) if Source::is_tree(tree) => return tree.join(".cache"),
+        Source::Tree(_) | Source::Installed(_) => {}
     }
     set("XDG_CACHE_HOME")
         .or_else(|| set("HOME").map(|home| home.join(".cache")))

@@ -35,6 +35,6 @@ mod trial;
 
 pub use accelerator::Accelerator;
 pub use boot::Lab;
-pub use options::Options;
+pub use options::{Options, Source};
 pub use prepare::{Prepared, prepare};
 pub use steps::{STEPS, Step};

@@ -66,12 +66,13 @@ pub fn prepare(options: &Options, progress: &mut dyn FnMut(&Step)) -> Result<Pre
         .map_err(|failure| failure.at_step("get a kernel"))?;
     reporter.done(At::Kernel, format!("Linux {}", kernel.release));
     reporter.report(At::Module, "building ilk.ko", None);
-    let sources = options.source.join("ilk-driver/kmod");
+    let sources = options.source.module();
     let module = module::build(options, &kernel, &sources, "ilk", &mut reporter)
         .map_err(|failure| failure.at_step("build the module"))?;
     let rivals = options.rivals.then(|| {
-        let sources = options.source.join("ilk-driver/rivals/module");
-        module::build(options, &kernel, &sources, "rivals", &mut reporter)
+        let tree = options.source.tree("the module rivals");
+        tree.map(|tree| tree.join("ilk-driver/rivals/module"))
+            .and_then(|sources| module::build(options, &kernel, &sources, "rivals", &mut reporter))
             .map_err(|failure| failure.at_step("build the module rivals"))
     });
     let rivals = rivals.transpose()?;
