@@ -81,6 +81,18 @@ What is lost or left out is counted in the output and is no error. A command tha
 outputs, but for a recording, which ends before the failure.
 ";
 
+/// Returns the topics with their whole texts.
+pub(crate) fn topics() -> impl Iterator<Item = (&'static str, String)> {
+    TOPICS.iter().map(|(name, text)| {
+        let words = if *name == "language" {
+            words()
+        } else {
+            String::new()
+        };
+        (*name, format!("{text}{words}"))
+    })
+}
+
 impl Help {
     pub(crate) fn run(self, mut command: Command) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
@@ -89,11 +101,8 @@ impl Help {
             writeln!(out, "{}\nTopics: {topics}.", command.render_help())?;
             return Ok(out.flush()?);
         };
-        if let Some((name, text)) = TOPICS.iter().find(|(name, _)| *name == topic) {
+        if let Some((_, text)) = topics().find(|(name, _)| *name == topic) {
             out.write_all(text.as_bytes())?;
-            if *name == "language" {
-                out.write_all(words().as_bytes())?;
-            }
             return Ok(out.flush()?);
         }
         if let Some(found) = command.find_subcommand_mut(&topic) {

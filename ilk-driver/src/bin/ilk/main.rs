@@ -27,6 +27,8 @@ mod join;
 #[cfg(feature = "client")]
 mod lab;
 #[cfg(feature = "client")]
+mod manual;
+#[cfg(feature = "client")]
 mod output;
 #[cfg(feature = "client")]
 mod pager;
@@ -145,6 +147,11 @@ enum Command {
     Doctor(doctor::Doctor),
     #[cfg(feature = "client")]
     Help(help::Help),
+    #[cfg(feature = "client")]
+    #[command(name = "man")]
+    Manual(manual::Manual),
+    #[cfg(feature = "client")]
+    Completions(manual::Completions),
 }
 
 impl Command {
@@ -198,6 +205,10 @@ impl Command {
             Self::Dump(dump) => dump.run(),
             #[cfg(feature = "client")]
             Self::Help(help) => help.run(Ilk::command()),
+            #[cfg(feature = "client")]
+            Self::Manual(manual) => manual.run(Ilk::command()),
+            #[cfg(feature = "client")]
+            Self::Completions(completions) => completions.run(Ilk::command()),
         };
         done.map(|()| ExitCode::SUCCESS)
     }
