@@ -1,5 +1,7 @@
 //! Proof that the kernel unwinds the stack of a thread that is interrupted anywhere in a patch.
 
+use iced_x86::{FlowControl, Instruction};
+
 use super::phase::{Node, Phase};
 use super::state::AbstractState;
 use crate::Addr;
@@ -37,6 +39,7 @@ pub(crate) fn check(
     site: &Site,
     rows: &[Row],
     start: Addr,
+    instruction: &Instruction,
     ((at, phase), state): (Node, &AbstractState),
 ) -> Result<(), Reason> {
     let (original, on_top) = match phase {
@@ -55,7 +58,9 @@ pub(crate) fn check(
     let row = after.checked_sub(1).and_then(|index| rows.get(index));
     let row = row.ok_or(Reason::NoRow)?;
     let pushed = pushed_by(site) + state.depth() + on_top;
-    let stands = row.original == Addr(original) || leads(originals, row.original.0, original);
+    let stands = row.original == Addr(original)
+        || leads(originals, row.original.0, original)
+        || decides(originals, instruction, row.original.0, original);
     if !stands || u64::from(row.pushed) != pushed {
         return Err(Reason::OtherRow {
             original: row.original,
@@ -86,4 +91,17 @@ fn leads(originals: &OriginalCode<'_>, mut from: u64, to: u64) -> bool {
         }
     }
     false
+}
+
+/// Returns whether a jump of the patch is one of the two that follow the copy of a branch at `from` that has no near
+/// form (`loop`, `jrcxz`): short to what is next where it is not taken, near to its target. The branch is decided there
+/// already, and has left the stack as it is.
+fn decides(originals: &OriginalCode<'_>, jump: &Instruction, from: u64, to: u64) -> bool {
+    originals.instruction(from).is_some_and(|(_, branch)| {
+        let instruction = &branch.instruction;
+        instruction.flow_control() == FlowControl::ConditionalBranch
+            && !instruction.is_jcc_short_or_near()
+            && (jump.is_jmp_short() && to == branch.end()
+                || jump.is_jmp_near() && to == instruction.near_branch_target())
+    })
 }

@@ -159,6 +159,7 @@ impl<'a> Walk<'a> {
                     self.site,
                     self.rows,
                     self.span.start,
+                    &instruction,
                     (node, &state),
                 )
             } else {

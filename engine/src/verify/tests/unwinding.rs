@@ -25,6 +25,7 @@ fn every_row_matters() {
     let mut changed = Caught::new("changed unwind rows", &[&["NoRow", "OtherRow", "RowOrder"]]);
     let mut removed = Caught::new("removed unwind rows", &[&["NoRow", "OtherRow"]]);
     for good in plans(&image) {
+        passes(&image, &good);
         let all = &good.patches[0].rows;
         rows += all.len();
         pushed += all.iter().filter(|row| row.pushed > 0).count();
