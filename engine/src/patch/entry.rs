@@ -66,7 +66,7 @@ pub(super) enum Kept {
 /// Stores `value` in the key's entry or adds it there, and frees the entry if the result is 0. An entry that is free
 /// or the key's own is locked first, against other CPUs and interrupts of the same thread, so that no entry of
 /// another key is overwritten. An addition reads the old value only then, so that an interrupt's addition is in it
-/// or was counted as lost; a free entry has 0. Uses rax and rdx; overwrites value and key. Returns the branch for an
+/// or was counted as lost; a free entry has 0. Uses rax and rdx; overwrites the value. Returns the branch for an
 /// entry of another key, or a busy one, where the value is unchanged.
 pub(super) fn keep_entry(
     e: &mut Emitter,
@@ -74,7 +74,7 @@ pub(super) fn keep_entry(
     kept: Kept,
     [value, key, entry]: [Register; 3],
 ) -> Forward {
-    use Register::{EAX, RAX};
+    use Register::{EAX, RAX, RDX};
     busy_key(e, layout, key);
     e.op(Instruction::with2(Code::Mov_r32_imm32, EAX, 0));
     exchange(e, entry);
@@ -90,8 +90,9 @@ pub(super) fn keep_entry(
     };
     e.op(zero);
     e.op(Instruction::with2(Code::Mov_rm64_r64, word, value));
-    e.op(Instruction::with2(Code::Cmove_r64_rm64, key, value));
-    e.op(Instruction::with2(Code::Mov_rm64_r64, at(entry, 0), key));
+    e.op(Instruction::with2(Code::Mov_r64_rm64, RDX, key));
+    e.op(Instruction::with2(Code::Cmove_r64_rm64, RDX, value));
+    e.op(Instruction::with2(Code::Mov_rm64_r64, at(entry, 0), RDX));
     full
 }
 

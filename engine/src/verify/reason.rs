@@ -176,6 +176,7 @@ reasons! {
     AddressRegisters = "its address is not computed from 64-bit registers",
     Divides = "it divides, and the quotient may not fit",
     ReadsTwice = "it reads a value twice that may have changed in between",
+    StaleEntry = "it uses a word of an entry of the table of storage that it read before its own store",
     Unguarded = "it reads memory, and the layout does not state which addresses may be read",
     UserMemory = "it reads an address that may be user memory",
     OtherLoad = "it reads memory that its program does not read",

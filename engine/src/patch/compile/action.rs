@@ -108,8 +108,21 @@ impl<'c> Compiler<'c> {
         }
     }
 
-    /// The key of a variable in the table of timers, and the address of its entry.
-    pub(super) fn find(&mut self, home: Home, registers: [Register; 3]) {
+    /// Returns the key of a variable in the table of storage, and the address of its entry: as they were found
+    /// earlier in the probe, or computed into the first two registers, through the third.
+    pub(super) fn find(&mut self, home: Home, [key, entry, spare]: [Register; 3]) -> [Register; 2] {
+        let Some(known) = self.entries.iter_mut().find(|known| known.home == home) else {
+            self.locate(home, [key, entry, spare]);
+            return [key, entry];
+        };
+        let [key, entry] = known.registers;
+        if !std::mem::replace(&mut known.located, true) {
+            self.locate(home, [key, entry, spare]);
+        }
+        [key, entry]
+    }
+
+    fn locate(&mut self, home: Home, registers: [Register; 3]) {
         match home {
             Home::Thread(number) => find_entry(self.e, number, self.layout, registers),
             Home::Call(number) => {
@@ -129,11 +142,11 @@ impl<'c> Compiler<'c> {
     /// Where it is another's the loss is counted.
     fn keep(&mut self, home: Home, kept: Kept) {
         let [value, key, entry] = [0, 1, 2].map(|number| self.work(number));
-        self.find(home, [key, entry, Register::RDX]);
+        let [key, entry] = self.find(home, [key, entry, Register::RDX]);
         let from = keep_entry(self.e, self.layout, kept, [value, key, entry]);
         let (end, counter) = (self.e.here(), self.no_room());
-        // The key has been used.
-        let through = key;
+        // It had the busy key.
+        let through = Register::RDX;
         let full = Lost::Room {
             from,
             counter,
@@ -147,7 +160,7 @@ impl<'c> Compiler<'c> {
     /// interrupted code, which continues afterwards.
     fn forget(&mut self, home: Home) {
         let [key, entry] = [1, 2].map(|number| self.work(number));
-        self.find(home, [key, entry, Register::RDX]);
+        let [key, entry] = self.find(home, [key, entry, Register::RDX]);
         let others = own_entry(self.e, self.layout, [key, entry]);
         empty(self.e, entry);
         self.e.land(others);

@@ -2,8 +2,8 @@
 
 use super::action::elapsed_since;
 use super::{
-    Action, ActionKind, AggregateKind, BinaryOp, Expr, ExprKind, Home, Input, Probed, Scope,
-    repeated,
+    Action, ActionKind, AggregateKind, BinaryOp, Expr, ExprKind, Home, Input, Probed, Registers,
+    Scope, VariableId, repeated,
 };
 use crate::isa::abi::input_register;
 use crate::layout::{CounterSlot, RuntimeLayout};
@@ -57,53 +57,146 @@ impl Demand {
         counter: Option<CounterSlot>,
         layout: &RuntimeLayout,
     ) -> Self {
-        let Some(probe) = probed.probe() else {
-            return Self::default();
+        let entries = found_once(probed, counter, layout);
+        Needs {
+            probed,
+            counter,
+            layout,
+            entries: &entries,
+        }
+        .probe()
+    }
+}
+
+/// Returns the homes in the table of storage whose entries the probe finds once, because it uses them more often:
+/// those that there are registers for, in the order of their use.
+pub(super) fn found_once(
+    probed: &Probed,
+    counter: Option<CounterSlot>,
+    layout: &RuntimeLayout,
+) -> Vec<Home> {
+    let mut entries = Vec::new();
+    for (home, uses) in uses(probed) {
+        entries.push(home);
+        let needs = Needs {
+            probed,
+            counter,
+            layout,
+            entries: &entries,
         };
-        let predicate = probe.predicate.iter().map(|expr| Self::step(probed, expr));
-        let actions = probe.actions.iter();
-        let actions = actions.map(|action| Self::of_action(probed, action, counter, layout));
-        predicate.chain(actions).fold(Self::default(), Self::with)
+        if uses < 2 || needs.probe().registers > Registers::MOST_WORK {
+            entries.pop();
+        }
+    }
+    entries
+}
+
+/// Returns the homes in the table of storage that a probe uses, with the number of times that it does: a predicate or
+/// an action reads a variable once.
+fn uses(probed: &Probed) -> Vec<(Home, usize)> {
+    let mut uses: Vec<(Home, usize)> = Vec::new();
+    let mut add = |id: VariableId| {
+        let Some(home @ (Home::Thread(_) | Home::Call(_))) = probed.home(id) else {
+            return;
+        };
+        match uses.iter_mut().find(|(known, _)| *known == home) {
+            Some((_, uses)) => *uses += 1,
+            None => uses.push((home, 1)),
+        }
+    };
+    let Some(probe) = probed.probe() else {
+        return uses;
+    };
+    if let Some(predicate) = &probe.predicate {
+        variables(predicate).into_iter().for_each(&mut add);
+    }
+    for action in &probe.actions {
+        let value = action.kind.value();
+        value.into_iter().flat_map(variables).for_each(&mut add);
+        if let ActionKind::Store(id, _) | ActionKind::Add(id, _) = action.kind {
+            add(id);
+        }
+    }
+    uses
+}
+
+/// Returns the variables that an expression reads, each once.
+fn variables(expr: &Expr) -> Vec<VariableId> {
+    let mut read = Vec::new();
+    expr.any(&mut |node| {
+        if let ExprKind::Variable(id) = node.kind
+            && !read.contains(&id)
+        {
+            read.push(id);
+        }
+        false
+    });
+    read
+}
+
+/// A probe, with the homes whose entries it finds once.
+#[derive(Clone, Copy)]
+struct Needs<'p> {
+    probed: &'p Probed,
+    counter: Option<CounterSlot>,
+    layout: &'p RuntimeLayout,
+    entries: &'p [Home],
+}
+
+impl Needs<'_> {
+    fn probe(self) -> Demand {
+        let Some(probe) = self.probed.probe() else {
+            return Demand::default();
+        };
+        let predicate = probe.predicate.iter().map(|expr| self.step(expr));
+        let actions = probe.actions.iter().map(|action| self.action(action));
+        let steps = predicate.chain(actions);
+        // A key and an address for each.
+        steps
+            .fold(Demand::default(), Demand::with)
+            .above(2 * self.entries.len())
     }
 
     /// An expression, and what is mentioned more than once in it.
-    fn step(probed: &Probed, expr: &Expr) -> Self {
-        Self::of_expr(probed, expr).above(repeated(expr).len())
+    fn step(self, expr: &Expr) -> Demand {
+        self.expr(expr).above(repeated(expr).len())
     }
 
-    fn of_action(
-        probed: &Probed,
-        action: &Action,
-        counter: Option<CounterSlot>,
-        layout: &RuntimeLayout,
-    ) -> Self {
+    /// Returns whether a variable's entry is found once in the probe.
+    fn is_found(self, id: VariableId) -> bool {
+        let home = self.probed.home(id);
+        home.is_some_and(|home| self.entries.contains(&home))
+    }
+
+    fn action(self, action: &Action) -> Demand {
         let kept = action.kind.value().map_or(0, |expr| repeated(expr).len());
         let far = |slot| {
-            layout
+            self.layout
                 .counter(slot)
                 .is_none_or(|word| word.near().is_none())
         };
         // A word that no displacement reaches is reached through the second register.
-        let word = |slot| Self::of(if far(slot) { 2 } else { 0 });
+        let word = |slot| Demand::of(if far(slot) { 2 } else { 0 });
         let own = match &action.kind {
             // A value that is at hand needs no register while a slot is reserved.
-            ActionKind::Sample(value) if is_sampled_as_it_is(value) => Self::fixed(2),
-            ActionKind::Sample(_) => Self::fixed(3),
-            ActionKind::Store(id, _) | ActionKind::Add(id, _) => match probed.home(*id) {
-                Some(Home::Thread(_) | Home::Call(_)) => Self::fixed(3),
+            ActionKind::Sample(value) if is_sampled_as_it_is(value) => Demand::fixed(2),
+            ActionKind::Sample(_) => Demand::fixed(3),
+            ActionKind::Store(id, _) | ActionKind::Add(id, _) => match self.probed.home(*id) {
+                Some(Home::Thread(_) | Home::Call(_)) if self.is_found(*id) => Demand::fixed(1),
+                Some(Home::Thread(_) | Home::Call(_)) => Demand::fixed(3),
                 Some(Home::Cpu(slot)) => word(slot),
-                _ => Self::of(2),
+                _ => Demand::of(2),
             },
-            ActionKind::Update(id, _) => match probed.aggregate(*id, counter) {
+            ActionKind::Update(id, _) => match self.probed.aggregate(*id, self.counter) {
                 Some((aggregate, first)) => match aggregate.kind {
-                    AggregateKind::Min | AggregateKind::Max => Self::fixed(2),
-                    AggregateKind::Linear { .. } => Self::fixed(3),
-                    AggregateKind::Log2 => Self::of(3),
-                    AggregateKind::Values { .. } => Self::of(4),
-                    AggregateKind::Count => Self::of(usize::from(far(first))),
+                    AggregateKind::Min | AggregateKind::Max => Demand::fixed(2),
+                    AggregateKind::Linear { .. } => Demand::fixed(3),
+                    AggregateKind::Log2 => Demand::of(3),
+                    AggregateKind::Values { .. } => Demand::of(4),
+                    AggregateKind::Count => Demand::of(usize::from(far(first))),
                     _ => word(first),
                 },
-                None => Self::default(),
+                None => Demand::default(),
             },
         };
         let value = match &action.kind {
@@ -111,24 +204,28 @@ impl Demand {
             ActionKind::Sample(value) => Some(elapsed_since(value).unwrap_or(value)),
             kind => kind.value(),
         };
-        let value = value.map_or(Self::default(), |expr| Self::of_expr(probed, expr));
+        let value = value.map_or(Demand::default(), |expr| self.expr(expr));
         own.with(value).above(kept)
     }
 
-    fn of_expr(probed: &Probed, expr: &Expr) -> Self {
-        let of = |expr: &Expr| Self::of_expr(probed, expr);
+    fn expr(self, expr: &Expr) -> Demand {
+        let of = |expr: &Expr| self.expr(expr);
         match &expr.kind {
-            ExprKind::Input(Input::Tsc | Input::Nsecs) => Self::fixed(2),
-            ExprKind::Input(Input::Event(_)) => Self {
+            ExprKind::Input(Input::Tsc | Input::Nsecs) => Demand::fixed(2),
+            ExprKind::Input(Input::Event(_)) => Demand {
                 counts: true,
-                ..Self::fixed(1)
+                ..Demand::fixed(1)
             },
             ExprKind::Variable(id) => {
-                let keyed = { probed.checked.variable(*id) }
+                let keyed = { self.probed.checked.variable(*id) }
                     .is_some_and(|known| matches!(known.scope, Scope::Thread | Scope::Call));
-                Self::of(if keyed { 3 } else { 1 })
+                Demand::of(match (keyed, self.is_found(*id)) {
+                    (false, _) => 1,
+                    (true, true) => 2,
+                    (true, false) => 3,
+                })
             }
-            ExprKind::Constant(_) | ExprKind::Input(_) => Self::of(1),
+            ExprKind::Constant(_) | ExprKind::Input(_) => Demand::of(1),
             ExprKind::Load { address: value, .. }
             | ExprKind::Extend { value, .. }
             | ExprKind::Unary(_, value) => of(value),
@@ -142,14 +239,14 @@ impl Demand {
                     BinaryOp::DivideSigned
                     | BinaryOp::DivideUnsigned
                     | BinaryOp::RemainderSigned
-                    | BinaryOp::RemainderUnsigned => both.with(Self::fixed(3)),
+                    | BinaryOp::RemainderUnsigned => both.with(Demand::fixed(3)),
                     BinaryOp::ShiftLeft
                     | BinaryOp::ShiftRightSigned
                     | BinaryOp::ShiftRightUnsigned
                         if !matches!(right.kind, ExprKind::Constant(_)) =>
                     {
                         // The count is computed even where it is at hand.
-                        Self {
+                        Demand {
                             counts: true,
                             ..both.with(of(right).above(1))
                         }

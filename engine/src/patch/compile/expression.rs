@@ -110,13 +110,16 @@ impl Compiler<'_> {
                 self.e.op(Instruction::with2(Code::Mov_r64_rm64, to, word));
             }
             Some(home @ (Home::Thread(_) | Home::Call(_))) => {
-                let (entry, value) = (self.work(into + 1), self.work(into + 2));
-                self.find(home, [to, entry, value]);
+                // With its entry at hand, one register is enough to read the value into.
+                let known = self.entries.iter().any(|known| known.home == home);
+                let value = self.work(into + if known { 1 } else { 2 });
+                let [key, entry] = self.find(home, [to, self.work(into + 1), value]);
                 let kept = at(entry, 8);
                 self.e
                     .op(Instruction::with2(Code::Mov_r64_rm64, value, kept));
                 let owner = at(entry, 0);
-                self.e.op(Instruction::with2(Code::Cmp_r64_rm64, to, owner));
+                self.e
+                    .op(Instruction::with2(Code::Cmp_r64_rm64, key, owner));
                 self.constant(to, 0);
                 self.op(Code::Cmove_r64_rm64, to, value);
             }

@@ -246,7 +246,19 @@ struct Compiler<'c> {
     layout: &'c RuntimeLayout,
     /// Leaves that have been read, with their registers.
     pinned: Vec<(Leaf<'c>, Register)>,
+    /// Entries of the table of storage that the probe finds once.
+    entries: Vec<Entry>,
     lost: Vec<(Lost, Addr)>,
+}
+
+/// The entry of a variable in the table of storage, found where it is used first: control that passes that place
+/// reaches every later use, since only a predicate that does not hold skips code, and that skips all of it.
+struct Entry {
+    home: Home,
+    /// Its key and its address, for the rest of the probe.
+    registers: [Register; 2],
+    /// True once they are computed.
+    located: bool,
 }
 
 /// Emits a probe. Returns its rare paths, with the address where each continues.
@@ -260,7 +272,16 @@ pub(super) fn emit(
     let Some(probe) = probed.probe() else {
         return Vec::new();
     };
+    // The last registers.
+    let last = registers.work.len();
+    let entries = demand::found_once(probed, hooked.counter, layout);
+    let entries = (0..).zip(entries).map(|(number, home): (usize, _)| Entry {
+        home,
+        registers: [1, 2].map(|place| registers.work(last.saturating_sub(2 * number + place))),
+        located: false,
+    });
     let mut compiler = Compiler {
+        entries: entries.collect(),
         e,
         hooked,
         probed,
@@ -292,7 +313,11 @@ impl<'c> Compiler<'c> {
     /// Reads what `expr` mentions more than once, into the last registers there are.
     fn pin(&mut self, expr: &'c Expr) {
         self.pinned.clear();
-        let mut last = self.registers.work.len();
+        let mut last = self
+            .registers
+            .work
+            .len()
+            .saturating_sub(2 * self.entries.len());
         for leaf in repeated(expr) {
             last = last.saturating_sub(1);
             self.read(leaf, 0);

@@ -367,25 +367,39 @@ impl<'a> HitRules<'a> {
 
     /// Returns the key whose value a conditional move loads from the table of storage: the value if
     /// the owner of the entry is the key, else 0.
+    ///
+    /// # Errors
+    /// [`Reason::StaleEntry`] if a word of the entry was read in an earlier step.
     pub(crate) fn kept(
         &mut self,
+        progress: Progress,
         equal: Option<SymValue>,
         yes: SymValue,
         no: SymValue,
-    ) -> Option<Key> {
-        let probed = self.expected.probe.as_deref()?;
-        if self.values.as_constant(no) != Some(0) {
-            return None;
-        }
-        let difference = equal?;
-        let mut keys = probed.homes.variables.iter().copied().filter_map(Key::of);
-        keys.find(|&key| match self.owner_by(key, difference) {
-            Some((entry, _)) if self.is_kept_in(yes, entry) => {
-                self.entries.push((key, entry));
-                true
+    ) -> Result<Option<Key>, Reason> {
+        let Some(probed) = self.expected.probe.as_deref() else {
+            return Ok(None);
+        };
+        let (Some(difference), Some(0)) = (equal, self.values.as_constant(no)) else {
+            return Ok(None);
+        };
+        for key in probed.homes.variables.iter().copied().filter_map(Key::of) {
+            let Some((entry, owner)) = self.owner_by(key, difference) else {
+                continue;
+            };
+            if !self.is_kept_in(yes, entry) {
+                continue;
             }
-            _ => false,
-        })
+            if ![yes, owner]
+                .iter()
+                .all(|&word| self.is_read_in(word, progress.steps))
+            {
+                return Err(Reason::StaleEntry);
+            }
+            self.entries.push((key, entry));
+            return Ok(Some(key));
+        }
+        Ok(None)
     }
 }
 

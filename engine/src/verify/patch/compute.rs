@@ -197,7 +197,7 @@ impl InstrumentMachine<'_> {
         let zero = difference(&mut self.values, state.compare);
         let zero = zero.filter(|_| condition == ConditionCode::e);
         let kept = match self.program() {
-            Some(one) => self.hit(one).kept(zero, yes, no),
+            Some(one) => self.hit(one).kept(progress, zero, yes, no)?,
             None => None,
         };
         let value = match kept {

@@ -100,7 +100,14 @@ impl<'a> InstrumentMachine<'a> {
                 else {
                     return Err(Reason::ForeignMemory);
                 };
-                let read = self.read(Atom::Timer { at, word, entry }, state, progress)?;
+                let step = progress.steps;
+                let atom = Atom::Timer {
+                    at,
+                    word,
+                    entry,
+                    step,
+                };
+                let read = self.read(atom, state, progress)?;
                 let kept = HitStage::Owned {
                     entry,
                     written: None,

@@ -64,6 +64,11 @@ impl HitRules<'_> {
         matches!(self.values.as_atom(value), Some(Atom::Timer { word: 8, entry: at, .. }) if *at == entry)
     }
 
+    /// Returns whether a word of an entry was read in this step, and so after the stores of all earlier ones.
+    pub(crate) fn is_read_in(&self, value: SymValue, now: u16) -> bool {
+        matches!(self.values.as_atom(value), Some(Atom::Timer { step, .. }) if *step == now)
+    }
+
     fn keeping(&mut self, progress: Progress, state: &AbstractState) -> Option<(Key, EntryUpdate)> {
         let place = self.place(progress, state)?;
         let (id, expr, kept): (_, _, fn(SymValue) -> EntryUpdate) =

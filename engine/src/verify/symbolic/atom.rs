@@ -74,6 +74,8 @@ pub(crate) enum Atom {
         word: u8,
         /// The entry, in bytes from the start of the table.
         entry: SymValue,
+        /// The step of the program that read it: a later step may follow a store of the program's own.
+        step: u16,
     },
     /// A value with overlapping fields, taken as a whole.
     Whole(SymValue),

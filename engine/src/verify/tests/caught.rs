@@ -227,6 +227,7 @@ pub(crate) const CODE: &[&str] = &[
     "AddressRegisters",
     "Divides",
     "ReadsTwice",
+    "StaleEntry",
     "UserMemory",
     "OtherLoad",
     "UnknownEvent",

@@ -67,7 +67,8 @@ impl<'a> Interpreter<'a> {
             self.store(self.cpu, self.layout.rings.head.0, head + 1);
         }
         for word in 1..64 {
-            self.store(2, self.registers[RSP] - 8 * word, 0xdead_dead_dead_dead);
+            let place = self.registers[RSP].wrapping_sub(8 * word);
+            self.store(2, place, 0xdead_dead_dead_dead);
         }
         self.tsc += 1000;
     }
