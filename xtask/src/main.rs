@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `run` | installs what is missing, builds, prepares the lab, opens the window (or, without a display, runs the demonstration) |
 //! | `test` | installs what tests need, then everything: format, lints, documentation, tests, the live kernel; `--quick` without the lab, `--long` with soaks |
+//! | `package` | makes Debian packages |
 //! | `bare` | runs both commands in a Debian root that has nothing but Rust |
 //! | `language` | refuses the words that CODE_STYLE.md replaces |
 //! | `circles` | refuses files of a crate that import each other in a circle |
@@ -24,9 +25,11 @@ mod jobs;
 mod kernels;
 mod language;
 mod log;
+mod package;
 mod packages;
 mod picture;
 mod python;
+mod root;
 mod run;
 mod stages;
 mod suite;
@@ -51,6 +54,9 @@ Usage: cargo xtask <command>
   bare [--suite bookworm|trixie]
         Makes a minimal Debian root with gcc, libc6-dev, git and this machine's Rust, and
         runs `cargo xtask test` and `cargo xtask run` in a copy of the tree there. As root.
+  package [--yes] [--trial [--suite bookworm|trixie]]
+        Makes Debian packages of ilk, gilk and ilk-dkms. --trial installs, uses and removes them
+        in clean Debian roots. As root.
   bench [--yes]
         The benchmarks.
   bench lab [--yes]
@@ -125,7 +131,18 @@ fn dispatch(mut arguments: Vec<String>) -> Result<()> {
         "bare" => {
             let suite = given.value("--suite")?;
             given.nothing_else()?;
-            bare::bare(suite.as_deref().unwrap_or(bare::SUITES[0]), yes)
+            bare::bare(suite.as_deref().unwrap_or(root::SUITES[0]), yes)
+        }
+        "package" => {
+            let (is_trial, suite) = (given.flag("--trial"), given.value("--suite")?);
+            given.nothing_else()?;
+            let suites = match (is_trial, suite) {
+                (true, Some(suite)) => vec![suite],
+                (true, None) => root::SUITES.map(str::to_owned).to_vec(),
+                (false, None) => Vec::new(),
+                (false, Some(_)) => return Err(Fail::new("--suite needs --trial")),
+            };
+            package::package(yes, &suites)
         }
         "language" => language::check(&given.rest),
         "circles" => {

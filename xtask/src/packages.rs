@@ -89,6 +89,18 @@ const TESTS: &[Package] = &[
     ),
 ];
 
+/// Needed by `cargo xtask package`, beside the lab's and the window's.
+const PACKAGING: &[Package] = &[
+    package("binutils", &["strip"], "removes symbols from programs"),
+    package(
+        "dpkg-dev",
+        &["dpkg-shlibdeps"],
+        "finds the libraries of programs",
+    ),
+    package("dpkg", &["dpkg-deb"], "writes packages"),
+    package("gzip", &["gzip"], "compresses manual pages"),
+];
+
 /// Needed by `cargo xtask bare`.
 const BARE: &[Package] = &[package(
     "debootstrap",
@@ -106,10 +118,6 @@ const OPTIONAL: &[(&str, &str)] = &[
     (
         "apt-get",
         "Debian's package manager downloads the lab's kernel",
-    ),
-    (
-        "dpkg-deb",
-        "Debian's package manager unpacks the lab's kernel",
     ),
     (
         "dpkg-query",
@@ -139,6 +147,8 @@ pub(crate) enum Purpose {
     Quick,
     /// A root of another Debian.
     Bare,
+    /// Packages of Debian, and their trial in roots.
+    Package,
 }
 
 impl Purpose {
@@ -146,12 +156,18 @@ impl Purpose {
         let groups: &[&[Package]] = match self {
             Self::Quick => &[BASE],
             Self::Bare => &[BASE, BARE],
+            Self::Package => &[BASE, LAB, WINDOW, PACKAGING, BARE],
             Self::Headless => &[BASE, LAB],
             Self::Window => &[BASE, LAB, WINDOW],
             Self::Tests => &[BASE, LAB, WINDOW, TESTS],
         };
         groups.iter().copied().flatten()
     }
+}
+
+/// Returns the names of the packages that the window loads at run time.
+pub(crate) fn of_the_window() -> impl Iterator<Item = &'static str> {
+    WINDOW.iter().map(|package| package.name)
 }
 
 /// A package that is not installed.
@@ -272,7 +288,7 @@ mod tests {
                 } else if path.extension().is_some_and(|extension| extension == "rs") {
                     let text = std::fs::read_to_string(&path).unwrap();
                     let is_listed = |program: &&str| {
-                        let all = [Purpose::Tests, Purpose::Bare];
+                        let all = [Purpose::Tests, Purpose::Package];
                         let mut packages = all.into_iter().flat_map(Purpose::packages);
                         packages.any(|package| package.programs.contains(program))
                             || OPTIONAL.iter().any(|(name, _)| name == program)

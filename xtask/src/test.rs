@@ -13,7 +13,7 @@ use crate::kernels::{self, Kernel};
 use crate::log::Log;
 use crate::packages::Purpose;
 use crate::suite::{self, Binary, Times};
-use crate::{apt, bare, documentation, evaluate, python, tool};
+use crate::{apt, bare, documentation, evaluate, python, root, tool};
 
 /// Tests on a live kernel are named `live::…`; so is the test program of the window on the lab.
 const LIVE: &str = "live";
@@ -108,7 +108,7 @@ pub(crate) fn test(yes: bool, extent: Extent) -> Result<()> {
     slowest(&tests, SLOWEST);
     outcome?;
     if extent == Extent::Long {
-        for suite in bare::SUITES {
+        for suite in root::SUITES {
             bare::bare(suite, yes)?;
         }
     }

@@ -33,8 +33,8 @@ const MAX_LOOKING: usize = 64;
 pub(super) enum Endpoint<'p> {
     /// One to create at a path.
     Create(&'p Path),
-    /// The one that a service manager has passed. Its owner and mode are the manager's; who may connect is
-    /// checked here all the same.
+    /// The one that a service manager has passed. Its owner and mode are the manager's; clients
+    /// are checked all the same.
     Activated,
 }
 

@@ -7,7 +7,8 @@ use std::process::Command;
 
 use super::cache::{Fingerprint, is_fresh, mark_fresh};
 use super::host::{StepResult, on, run};
-use super::options::{Options, Source};
+use super::options::Options;
+use super::source::Source;
 use super::steps::{At, Reporter};
 
 /// The target with a C library that links statically; musl's is not available on every machine.

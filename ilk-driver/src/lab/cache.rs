@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use super::host::{StepResult, on};
-use super::options::Source;
+use super::source::Source;
 
 /// Returns the cache's folder: `GILK_CACHE`, otherwise `.cache` in the source tree if there is one,
 /// otherwise the user's cache directory.

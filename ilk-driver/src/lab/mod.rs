@@ -30,11 +30,13 @@ mod prepare;
 mod qemu;
 mod runtime;
 mod snapshot;
+mod source;
 mod steps;
 mod trial;
 
 pub use accelerator::Accelerator;
 pub use boot::Lab;
-pub use options::{Options, Source};
+pub use options::Options;
 pub use prepare::{Prepared, prepare};
+pub use source::Source;
 pub use steps::{STEPS, Step};

@@ -1,72 +1,16 @@
 //! The options of a lab.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::accelerator::Accelerator;
 use super::cache;
-use super::host::{StepResult, failed};
-
-/// Where the lab's parts come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// gilk's source tree, from which all of them are built.
-    Tree(PathBuf),
-    /// A folder of an installed package: `agent`, the static agent; `workload`, the workloads; and `kmod`,
-    /// the sources of the module, which is built for the lab's kernel.
-    Installed(PathBuf),
-}
-
-impl Source {
-    /// Returns the tree that this program was built from if it is there, otherwise its package's folder if
-    /// there is one.
-    fn of_this_program() -> Self {
-        let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let tree = package.parent().unwrap_or(package);
-        let installed = || {
-            let program = std::env::current_exe().ok()?;
-            let folder = program.parent()?.parent()?.join("lib/gilk");
-            folder.join("agent").is_file().then_some(folder)
-        };
-        match installed() {
-            Some(folder) if !Self::is_tree(tree) => Self::Installed(folder),
-            _ => Self::Tree(tree.to_path_buf()),
-        }
-    }
-
-    /// Returns whether a folder holds gilk's sources.
-    pub(super) fn is_tree(folder: &Path) -> bool {
-        folder.join("Cargo.toml").is_file()
-    }
-
-    /// Returns the folder with the module's sources.
-    pub(super) fn module(&self) -> PathBuf {
-        match self {
-            Self::Tree(tree) => tree.join("ilk-driver/kmod"),
-            Self::Installed(folder) => folder.join("kmod"),
-        }
-    }
-
-    /// Returns the source tree, from which alone some parts can be built.
-    ///
-    /// # Errors
-    /// A sentence that names the part if a package was installed instead.
-    pub(super) fn tree(&self, part: &str) -> StepResult<&Path> {
-        let (Self::Tree(folder) | Self::Installed(folder)) = self;
-        if Self::is_tree(folder) {
-            return Ok(folder);
-        }
-        Err(failed(format!(
-            "{part} is built from gilk's sources, and there are none at {}; run from the source tree, or name it with GILK_SOURCE",
-            folder.display()
-        )))
-    }
-}
+use super::source::Source;
 
 /// The options of a lab. [`Options::default`] is the lab of `cargo xtask run`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where the module, the agent and the workloads come from: the tree `GILK_SOURCE`, otherwise the tree
+    /// The origin of the module, the agent and the workloads: the tree `GILK_SOURCE`, otherwise the tree
     /// that this program was built from, otherwise the package that it was installed by.
     pub source: Source,
     /// The cache of built products: `GILK_CACHE`, otherwise `.cache` in the source tree, otherwise
@@ -138,44 +82,5 @@ impl Default for Options {
             boot_limit: Duration::from_secs(180),
             snapshot: set("GILK_LAB_SNAPSHOT").is_some(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_package_has_all_parts_but_those_for_measurements() {
-        let folder = tempfile::tempdir().unwrap();
-        let installed = Source::Installed(folder.path().to_owned());
-        assert_eq!(installed.module(), folder.path().join("kmod"));
-        let refused = format!("{:?}", installed.tree("the module rivals").unwrap_err());
-        assert!(
-            refused.contains("the module rivals is built from gilk's sources"),
-            "{refused}"
-        );
-        let options = Options {
-            cache: folder.path().join("cache"),
-            source: installed,
-            ..Options::default()
-        };
-        std::fs::create_dir(folder.path().join("workload")).unwrap();
-        std::fs::write(folder.path().join("workload/pulsar"), "").unwrap();
-        let mut quiet = |_: &super::super::Step| {};
-        let mut reporter = super::super::steps::Reporter::new(&mut quiet);
-        let agent = super::super::agent::build(&options, &mut reporter).unwrap();
-        assert_eq!(agent, folder.path().join("agent"));
-        let workloads = super::super::agent::workloads(&options, &mut reporter).unwrap();
-        let paths: Vec<_> = workloads.iter().map(|found| &found.path).collect();
-        assert_eq!(paths, [&folder.path().join("workload/pulsar")]);
-    }
-
-    #[test]
-    fn programs_of_the_tree_use_the_tree() {
-        let Source::Tree(tree) = Source::of_this_program() else {
-            panic!("a test runs in the tree");
-        };
-        assert_eq!(Source::Tree(tree.clone()).tree("it").unwrap(), tree);
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Manual {
 /// Print the completions of a shell: `ilk completions bash > /etc/bash_completion.d/ilk`.
 #[derive(Args)]
 pub(crate) struct Completions {
-    /// The shell.
+    /// bash, zsh, fish, elvish or powershell.
     shell: Shell,
 }
 

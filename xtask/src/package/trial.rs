@@ -1,0 +1,97 @@
+//! The packages in clean Debian roots: installed, used and removed.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::fail::{Fail, Result};
+use crate::{root, tool};
+
+use super::VERSION;
+
+/// Packages of the root beside debootstrap's minimum: headers for the module, and a manager that checks units.
+const PACKAGES: &str = "ca-certificates,systemd,linux-headers-cloud-amd64";
+
+/// Every step, with what it shows. `$VERSION` is the packages' version.
+const STEPS: [(&str, &str); 8] = [
+    (
+        "the packages install with what they depend on, and the module is built",
+        "cp -r /etc/passwd /etc/group /root/
+         apt-get -qq update
+         apt-get -qq install --yes --no-install-recommends /packages/*.deb
+         dkms status -m ilk -v $VERSION | tee /root/dkms
+         grep -q ': installed' /root/dkms
+         modinfo -F license $(find /lib/modules -name 'ilk.ko*') | grep -q GPL",
+    ),
+    (
+        "the programs start",
+        "ilk --version | grep -qx \"ilk $VERSION\"
+         gilk --version | grep -qx \"gilk $VERSION\"
+         ilk instrument check --help >/dev/null",
+    ),
+    (
+        "doctor finds the module that was built, where it is for the running kernel",
+        "ilk doctor >/root/doctor || test $? = 1
+         grep -q agent /root/doctor",
+    ),
+    (
+        "the units are valid, and the socket is to start with the machine",
+        "systemd-analyze verify ilk.socket ilk.service 2>&1 | grep -i ilk && exit 1
+         test -L /etc/systemd/system/sockets.target.wants/ilk.socket
+         getent group ilk",
+    ),
+    (
+        "the agent serves a socket that systemd passes",
+        "systemd-socket-activate -l /run/trial.sock /usr/bin/ilk agent --group ilk &
+         manager=$!
+         while ! test -S /run/trial.sock; do sleep 0.1; done
+         ilk status --socket /run/trial.sock
+         kill $manager",
+    ),
+    (
+        "completions and manual pages are there and whole",
+        "bash -n /usr/share/bash-completion/completions/ilk
+         test -s /usr/share/zsh/vendor-completions/_ilk
+         test -s /usr/share/fish/vendor_completions.d/ilk.fish
+         for page in man1/ilk.1 man1/ilk-run.1 man7/ilk-language.7 man1/gilk.1; do
+             gzip -t /usr/share/man/$page.gz || test -e /etc/dpkg/dpkg.cfg.d/docker
+         done",
+    ),
+    (
+        "the lab runs without the source tree",
+        "apt-get -qq install --yes --no-install-recommends qemu-system-x86 busybox-static make gcc \\
+             xz-utils $(apt-cache show libelf1t64 >/dev/null 2>&1 && echo libelf1t64 || echo libelf1)
+         cd /root
+         ilk run /usr/share/gilk/sessions/pulsar.ron --lab -o /root/pulsar.arrow
+         ilk stats /root/pulsar.arrow | head -n 5",
+    ),
+    (
+        "nothing stays after the packages are purged",
+        "rm -rf /root/.cache /root/pulsar.arrow
+         apt-get -qq purge --yes ilk gilk ilk-dkms
+         if getent group ilk; then exit 1; fi
+         find / -xdev \\( -path /proc -o -path /sys -o -path /dev -o -path /packages -o -path /opt \\) -prune -o \\
+             \\( -name '*ilk*' -a ! -name '*silk*' -a ! -name '*milk*' \\) -print | tee /root/left
+         test ! -s /root/left",
+    ),
+];
+
+/// Makes a root of a release, and goes through all steps there.
+pub(super) fn run(suite: &str, packages: &[PathBuf]) -> Result<()> {
+    let home = tool::root().join("target/gilk/package-trial").join(suite);
+    root::install(suite, &home, PACKAGES)?;
+    let goal = home.join("packages");
+    fs::create_dir_all(&goal)
+        .map_err(|error| Fail::new(format!("cannot create {}: {error}", goal.display())))?;
+    for package in packages {
+        let name = package.file_name().unwrap_or_default();
+        fs::copy(package, goal.join(name))
+            .map_err(|error| Fail::new(format!("cannot copy {}: {error}", package.display())))?;
+    }
+    let variables = [("VERSION", VERSION), ("DEBIAN_FRONTEND", "noninteractive")];
+    for (what, script) in STEPS {
+        println!("  {suite}: {what}");
+        root::run(&home, &[], &variables, &format!("set -eu\n{script}"))
+            .map_err(|_| Fail::new(format!("in a clean {suite} it does not hold that {what}")))?;
+    }
+    Ok(())
+}
