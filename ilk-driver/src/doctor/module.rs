@@ -110,13 +110,17 @@ pub(super) fn module(machine: &Machine) -> Option<Judgement> {
             format!("{} is not loaded", file.display()),
             &["sudo modprobe ilk"],
         ),
-        None => Judgement::fault(
-            format!("no ilk.ko is installed for Linux {release}"),
-            &[
-                "sudo cp -r ilk-driver/kmod /usr/src/ilk-0.1.0",
-                INSTALL,
-                "sudo modprobe ilk",
-            ],
-        ),
+        None => {
+            let copy = "sudo cp -r ilk-driver/kmod /usr/src/ilk-0.1.0";
+            // The package ilk-dkms has brought the sources.
+            let is_packaged = machine.exists("/usr/src/ilk-0.1.0/dkms.conf");
+            let commands = [copy, INSTALL, "sudo modprobe ilk"];
+            Judgement::fault(
+                format!("no ilk.ko is installed for Linux {release}"),
+                commands
+                    .get(usize::from(is_packaged)..)
+                    .unwrap_or(&commands),
+            )
+        }
     })
 }

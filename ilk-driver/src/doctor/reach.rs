@@ -13,7 +13,20 @@ pub(super) fn agent(machine: &Machine) -> Option<Judgement> {
         return None;
     }
     let shown = socket.display();
-    let start = "sudo ilk agent";
+    let has_unit = ["/usr/lib", "/lib", "/etc"]
+        .iter()
+        .any(|folder| machine.exists(&format!("{folder}/systemd/system/ilk.socket")));
+    let (start, share) = if has_unit {
+        (
+            "sudo systemctl start ilk.socket",
+            "sudo usermod -aG ilk $USER                           # then log in again",
+        )
+    } else {
+        (
+            "sudo ilk agent",
+            "sudo ilk …                                            # as root",
+        )
+    };
     Some(match UnixStream::connect(&socket) {
         Ok(_) => Judgement::fine(format!("listens at {shown}")),
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -21,12 +34,9 @@ pub(super) fn agent(machine: &Machine) -> Option<Judgement> {
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Judgement::fault(
             format!(
-                "{shown} does not let this user connect: access is root's and that of the user who started it"
+                "{shown} does not let this user connect: access is root's, that of the user who started it, and that of its group"
             ),
-            &[
-                "sudo ilk …                                            # as root",
-                start,
-            ],
+            &[share, start],
         ),
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Judgement::fault(
             format!("{shown} is left over from an agent that has ended"),

@@ -262,7 +262,19 @@ fn another_version_of_the_module_is_a_fault_as_is_none() {
         true,
     );
     assert!(
-        text.contains("dkms install") && text.contains("modprobe ilk"),
+        text.contains("cp -r") && text.contains("dkms install") && text.contains("modprobe ilk"),
+        "{text}"
+    );
+    let text = single(
+        &after(|root| {
+            remove(root, "/sys/module/ilk");
+            write(root, "/usr/src/ilk-0.1.0/dkms.conf", "");
+        }),
+        "module",
+        true,
+    );
+    assert!(
+        !text.contains("cp -r") && text.contains("dkms install"),
         "{text}"
     );
     let text = single(
