@@ -10,12 +10,13 @@
     reason = "a test's helpers fail the test by panicking"
 )]
 
-use std::collections::BTreeMap;
+#[path = "support/small.rs"]
+mod small;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gilk_engine::kernel::LiveParts;
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::listing::disassemble;
 use gilk_engine::patch::PieceKind;
@@ -25,31 +26,10 @@ use gilk_engine::session::Placement;
 use gilk_engine::verify::verify;
 use gilk_engine::{Addr, Error, HookType, Image, InstrumentId, Session};
 use gilk_instruments::Library;
+use small::{Code, Tables, parts};
 
-/// Address of the read-only data.
-const DATA: u64 = 0xffff_ffff_8200_0000;
 /// Address of the patches.
 const ARENA: u64 = 0xffff_ffff_c000_0000;
-
-/// A function of a test's kernel.
-struct Code {
-    name: String,
-    at: u64,
-    bytes: Vec<u8>,
-}
-
-/// Facts about the code that a kernel's tables contain.
-#[derive(Default)]
-struct Tables {
-    /// Static keys: code and target.
-    keys: Vec<(u64, u64)>,
-    /// Static calls.
-    calls: Vec<u64>,
-    /// Instructions that may fault, and their fixups.
-    exceptions: Vec<(u64, u64)>,
-    /// Addresses stored in read-only data: control may arrive there from anywhere.
-    pointers: Vec<u64>,
-}
 
 /// A parsed file.
 struct Case {
@@ -77,8 +57,8 @@ fn plans_match_their_files() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let text = fs::read_to_string(&path).unwrap();
         let case = parse(&name, &text);
-        let image =
-            Image::from_live(&parts(&case)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let image = Image::from_live(&parts(&case.functions, &case.tables))
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
         let found = format!(
             "{}-- plan\n{}",
             normalized(&case, &image),
@@ -251,83 +231,6 @@ fn session_line(session: &mut Session, line: &str) -> Option<()> {
         _ => return None,
     }
     Some(())
-}
-
-/// Lays the kernel out as a running one would be read.
-fn parts(case: &Case) -> LiveParts {
-    let start = case.functions.iter().map(|code| code.at).min().unwrap();
-    let end = case
-        .functions
-        .iter()
-        .map(|code| code.at + code.bytes.len() as u64);
-    let end = end.max().unwrap().next_multiple_of(16);
-    let mut text = vec![0xcc; usize::try_from(end - start).unwrap()];
-    let mut symbols = BTreeMap::from([
-        ((start, "_text"), 'T'),
-        ((start, "_stext"), 'T'),
-        ((end, "_etext"), 'T'),
-    ]);
-    for code in &case.functions {
-        let at = usize::try_from(code.at - start).unwrap();
-        text.get_mut(at..at + code.bytes.len())
-            .unwrap()
-            .copy_from_slice(&code.bytes);
-        symbols.insert((code.at, &code.name), 'T');
-    }
-    let mut data = Vec::new();
-    let tables = &case.tables;
-    let here = |data: &[u8]| DATA + data.len() as u64;
-    let distance = |from: u64, to: u64| {
-        i32::try_from(to.wrapping_sub(from).cast_signed())
-            .unwrap()
-            .to_le_bytes()
-    };
-    symbols.insert((DATA, "__start_rodata"), 'D');
-    data.extend(
-        tables
-            .pointers
-            .iter()
-            .flat_map(|pointer| pointer.to_le_bytes()),
-    );
-    let mut bound = |data: &[u8], name| symbols.insert((here(data), name), 'D');
-    bound(&data, "__start___jump_table");
-    for &(code, target) in &tables.keys {
-        let at = here(&data);
-        data.extend(distance(at, code));
-        data.extend(distance(at + 4, target));
-        data.extend(0x1000u64.to_le_bytes());
-    }
-    bound(&data, "__stop___jump_table");
-    bound(&data, "__start_static_call_sites");
-    for &code in &tables.calls {
-        let at = here(&data);
-        data.extend(distance(at, code));
-        data.extend(0x1000i32.to_le_bytes());
-    }
-    bound(&data, "__stop_static_call_sites");
-    bound(&data, "__start___ex_table");
-    for &(code, fixup) in &tables.exceptions {
-        let at = here(&data);
-        data.extend(distance(at, code));
-        data.extend(distance(at + 4, fixup));
-        // EX_TYPE_DEFAULT.
-        data.extend([1, 0, 0, 0]);
-    }
-    bound(&data, "__stop___ex_table");
-    bound(&data, "__start___bug_table");
-    bound(&data, "__stop___bug_table");
-    data.extend([0; 16]);
-    bound(&data, "__end_rodata");
-    LiveParts {
-        release: "6.1.0-filetest".to_owned(),
-        kallsyms: symbols
-            .iter()
-            .map(|((at, name), kind)| format!("{at:016x} {kind} {name}\n"))
-            .collect(),
-        // An empty list would mean that it could not be read.
-        blacklist: "0xffffffff80000000-0xffffffff80000010\tforbidden\n".to_owned(),
-        memory: vec![(Addr(start), text), (Addr(DATA), data)],
-    }
 }
 
 /// Returns the file's head with the disassembly of its code.

@@ -9,7 +9,7 @@
 //! | `language` | refuses the words that CODE_STYLE.md replaces |
 //! | `circles` | refuses files of a crate that import each other in a circle |
 //! | `picture` | makes the README's picture of the window |
-//! | `bench` | the benchmarks |
+//! | `bench` | the benchmarks; `bench native` the cost of a hit on this processor |
 //! | `evaluate` | the papers' experiments in the lab; writes docs/evaluation.md |
 //!
 //! It uses nothing but the standard library, so that it compiles in seconds.
@@ -25,6 +25,7 @@ mod jobs;
 mod kernels;
 mod language;
 mod log;
+mod native;
 mod package;
 mod packages;
 mod picture;
@@ -59,6 +60,10 @@ Usage: cargo xtask <command>
         in clean Debian roots. As root.
   bench [--yes]
         The benchmarks.
+  bench native [--quick] [--only TEXT] [--against FILE]
+        The cost of a hit on this machine's processor, in nanoseconds: writes target/gilk/native.ron
+        and native.md, and, if it is neither --quick nor --only, the tables of docs/cost.md.
+        --against marks what takes longer than in an earlier native.ron, and fails then.
   bench lab [--yes]
         The cost of a hit in the lab, next to the kernel's own tracers: the experiments hits,
         grain, inlining and many, with their tables.
@@ -154,6 +159,9 @@ fn dispatch(mut arguments: Vec<String>) -> Result<()> {
             picture::picture(yes)
         }
         "bench" => {
+            if given.flag("native") {
+                return native::native(&given.rest);
+            }
             let lab = given.flag("lab");
             given.nothing_else()?;
             if lab {

@@ -10,6 +10,8 @@
     reason = "each test file that includes this uses a part of it"
 )]
 
+#[path = "../support/host.rs"]
+mod host;
 #[path = "random.rs"]
 mod random;
 
@@ -18,7 +20,10 @@ use iced_x86::code_asm::{
     ymmword_ptr,
 };
 
+pub(crate) use host::set_gs;
 pub(crate) use random::Random;
+
+use host::Mapping;
 
 const XMM: [AsmRegisterXmm; 16] = [
     xmm0, xmm1, xmm2, xmm3, xmm4, xmm5, xmm6, xmm7, xmm8, xmm9, xmm10, xmm11, xmm12, xmm13, xmm14,
@@ -55,15 +60,6 @@ const EXIT_BYTES: u64 = 64;
 /// The status flags, all that instructions compute.
 pub(crate) const STATUS: u64 = 0x8d5;
 
-/// Sets where per-CPU words are, for this thread.
-pub(crate) fn set_gs(base: u64) {
-    const ARCH_SET_GS: i32 = 0x1001;
-    #[allow(unsafe_code, reason = "sets the base of per-CPU words")]
-    // SAFETY: user space on x86-64 Linux reaches thread-local data by fs; nothing but the code under test uses gs.
-    let set = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) };
-    assert_eq!(set, 0);
-}
-
 /// Returns where thread-local words of this thread are.
 fn fs() -> u64 {
     let mut base = 0u64;
@@ -92,6 +88,7 @@ pub(crate) struct State {
 
 /// A mapping with code, data and stack.
 pub(crate) struct Machine {
+    mapping: Mapping,
     base: u64,
     /// True if the words at [`GS`] are reached by fs, and gs has no base. No signal may be handled meanwhile:
     /// a handler written in Rust has no thread-local data then.
@@ -101,29 +98,10 @@ pub(crate) struct Machine {
 impl Machine {
     /// Maps the memory and writes the stubs that enter and leave.
     pub(crate) fn new() -> Self {
-        #[allow(
-            unsafe_code,
-            reason = "memory in the low 2 GiB that is written and executed can only be had from mmap"
-        )]
-        // SAFETY: a fresh anonymous mapping that nothing else knows of.
-        let memory = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                BYTES,
-                libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT,
-                -1,
-                0,
-            )
-        };
-        assert_ne!(
-            memory,
-            libc::MAP_FAILED,
-            "no executable memory: {}",
-            std::io::Error::last_os_error()
-        );
+        let mapping = Mapping::low(BYTES);
         let mut machine = Self {
-            base: memory as u64,
+            base: mapping.start(),
+            mapping,
             by_fs: false,
         };
         machine.write_stubs();
@@ -137,22 +115,17 @@ impl Machine {
 
     /// All of the memory.
     pub(crate) fn memory(&mut self) -> &mut [u8] {
-        #[allow(unsafe_code, reason = "the mapping is plain memory")]
-        // SAFETY: the mapping has BYTES bytes, lives until `self` is dropped, and is borrowed mutably
-        // with it; code that writes it runs only inside `run`, which borrows `self` mutably too.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.base as *mut u8, BYTES)
-        }
+        self.mapping.bytes()
     }
 
     /// Puts bytes at an offset.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
-        self.memory()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.mapping.write(offset, bytes);
     }
 
     /// The 64-bit word at an offset.
     pub(crate) fn word(&mut self, offset: u64) -> u64 {
-        u64::from_le_bytes(self.memory()[offset as usize..][..8].try_into().unwrap())
+        self.mapping.word(offset)
     }
 
     /// Sets the 64-bit word at an offset.
@@ -294,15 +267,5 @@ impl Machine {
         leave.ret().unwrap();
         let code = leave.assemble(self.base + 0x800).unwrap();
         self.write(0x800, &code);
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        #[allow(unsafe_code, reason = "gives the mapping back")]
-        // SAFETY: mapped in `new` with the same size, and no borrow of it outlives `self`.
-        unsafe {
-            libc::munmap(self.base as *mut libc::c_void, BYTES);
-        }
     }
 }

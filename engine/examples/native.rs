@@ -1,0 +1,77 @@
+//! Measures what a hit costs on this machine's processor, in nanoseconds, and writes tables.
+//!
+//! `cargo run -p gilk-engine --example native -- [--quick] [--only TEXT] [--out FOLDER] [--against FILE]`
+
+#![allow(
+    clippy::print_stdout,
+    reason = "the program's output are tables and progress"
+)]
+
+#[path = "../tests/timing/mod.rs"]
+mod timing;
+
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+
+use timing::cases::all;
+use timing::measure::{Clock, measure};
+use timing::results::{Machine, Results};
+use timing::target::Target;
+
+/// Pairs of runs of each case.
+const ROUNDS: usize = 600;
+const QUICK_ROUNDS: usize = 60;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut rounds = ROUNDS;
+    let mut only = String::new();
+    let mut out: Option<PathBuf> = None;
+    let mut earlier: Option<Results> = None;
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || {
+            let value = arguments.next();
+            value.ok_or_else(|| format!("{argument} needs a value"))
+        };
+        match argument.as_str() {
+            "--quick" => rounds = QUICK_ROUNDS,
+            "--only" => only = value()?,
+            "--out" => out = Some(value()?.into()),
+            "--against" => {
+                let path = value()?;
+                let text = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+                let results = ron::from_str(&text);
+                earlier = Some(results.map_err(|error| format!("{path}: {error}"))?);
+            }
+            other => return Err(format!("{other} is no argument of the native bench").into()),
+        }
+    }
+    let clock = Clock::new();
+    let mut target = Target::new();
+    let cases = all().into_iter().filter(|case| case.name.contains(&only));
+    let rows = cases.map(|case| {
+        let row = measure(&mut target, clock, &case, rounds);
+        println!("{:>8.2} ns  {}", row.median_ns(), row.name);
+        row
+    });
+    let results = Results {
+        rows: rows.collect(),
+        machine: Machine::this(clock.per_ns),
+        rounds,
+    };
+    let text = results.markdown(earlier.as_ref());
+    println!("\n{text}");
+    if let Some(folder) = out {
+        fs::create_dir_all(&folder)?;
+        let saved = ron::ser::to_string_pretty(&results, ron::ser::PrettyConfig::default())?;
+        fs::write(folder.join("native.ron"), saved)?;
+        fs::write(folder.join("native.md"), text)?;
+        println!("{}", folder.join("native.ron").display());
+    }
+    let slower = earlier.map_or(0, |earlier| results.regressions(&earlier).len());
+    if slower > 0 {
+        return Err(format!("{slower} rows take longer than before").into());
+    }
+    Ok(())
+}

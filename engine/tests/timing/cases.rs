@@ -1,0 +1,378 @@
+//! The measured cases, in the order of the tables.
+
+use gilk_engine::cfg::Cfg;
+use gilk_engine::placement::{Style, options};
+use gilk_engine::plan::Plan;
+use gilk_engine::session::Placement;
+use gilk_engine::{HookType, Image, Session};
+use iced_x86::{Code as Op, Decoder, DecoderOptions};
+
+use super::rivals::Rival;
+use super::small::{Tables, parts};
+use super::target::{Changes, Taken, Target};
+use super::trees::{COLD_LEAVES, LEAF, Leaf, Tree};
+
+/// An instrument in a tree.
+pub(crate) struct Case {
+    /// Heading of the table that it belongs to.
+    pub(crate) group: &'static str,
+    pub(crate) name: String,
+    pub(crate) tree: Tree,
+    pub(crate) effect: Effect,
+    way: Way,
+}
+
+/// Counters and samples of a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Effect {
+    pub(crate) counts: u64,
+    pub(crate) samples: u64,
+}
+
+const COUNT: Effect = Effect {
+    counts: 1,
+    samples: 0,
+};
+const SAMPLE: Effect = Effect {
+    counts: 0,
+    samples: 1,
+};
+const NOTHING: Effect = Effect {
+    counts: 0,
+    samples: 0,
+};
+
+enum Way {
+    Session(Box<Session>),
+    /// As the session's, but by a jump over block 1 of the leaf, so that the patch executes its call: the planner
+    /// avoids that where it can.
+    Displaced(Box<Session>),
+    Rival(Rival),
+}
+
+/// Hits of a run that checks what an instrument leaves.
+const CHECK_HITS: u64 = 4800;
+const CHECK_SEED: u64 = 0x1234_5678_9abc_def1;
+
+/// A case in memory, ready to run.
+pub(crate) struct Ready {
+    pub(crate) changes: Changes,
+    /// Instructions of the patches' usual ways, beyond the copied ones: of a case with one patch, those of a hit.
+    pub(crate) instructions: Option<u32>,
+    /// Calls in patches that push their return address.
+    pub(crate) moved_calls: usize,
+}
+
+impl Case {
+    /// Writes the tree and what the instrument needs.
+    pub(crate) fn load(&self, target: &mut Target) -> Ready {
+        target.load(&self.tree);
+        match &self.way {
+            Way::Session(session) => {
+                let (plan, changes) = target.plan(&self.tree, session);
+                Ready {
+                    changes,
+                    instructions: instructions(&plan),
+                    moved_calls: moved_calls(&plan),
+                }
+            }
+            Way::Displaced(session) => {
+                let (code, changes) = target.displace(&self.tree, session);
+                Ready {
+                    changes,
+                    instructions: None,
+                    moved_calls: pushes(&code),
+                }
+            }
+            Way::Rival(rival) => Ready {
+                changes: rival.changes(target, &self.tree),
+                instructions: None,
+                moved_calls: 0,
+            },
+        }
+    }
+
+    /// Checks a short run without the instrument, with it, and without it again: its results are those of the
+    /// model, and the instrument leaves what the model's hits are.
+    pub(crate) fn check(&self, target: &mut Target, ready: &Ready) {
+        let (_, hits) = self.tree.call(CHECK_SEED, 1);
+        let calls = (CHECK_HITS / hits).clamp(3, CHECK_HITS / 8);
+        let (result, hits) = self.tree.run(calls, CHECK_SEED);
+        assert!(hits > 0, "{}", self.name);
+        // What measured runs have left.
+        target.taken();
+        for on in [false, true, false] {
+            target.set(&ready.changes, on);
+            let run = target.run(calls, CHECK_SEED);
+            assert_eq!(run.result, result, "{}", self.name);
+            let hits = if on { hits } else { 0 };
+            let expected = Taken {
+                counts: hits * self.effect.counts,
+                samples: hits * self.effect.samples,
+                lost: 0,
+            };
+            assert_eq!(target.taken(), expected, "{} {on}", self.name);
+        }
+    }
+}
+
+/// Returns the instructions that the only patch of a plan adds to the original ones; one of them is the splice.
+fn instructions(plan: &Plan) -> Option<u32> {
+    use gilk_engine::patch::PieceKind;
+    let [patch] = plan.patches.as_slice() else {
+        return None;
+    };
+    let added = patch
+        .pieces()
+        .filter(|piece| piece.kind != PieceKind::Relocated);
+    Some(1 + added.map(|piece| piece.executed).sum::<u32>())
+}
+
+/// Counts the return addresses that patches push.
+fn moved_calls(plan: &Plan) -> usize {
+    plan.patches.iter().map(|patch| pushes(&patch.code)).sum()
+}
+
+fn pushes(code: &[u8]) -> usize {
+    let decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    let pushes = decoder
+        .into_iter()
+        .filter(|one| one.code() == Op::Pushq_imm32);
+    pushes.count()
+}
+
+fn placement(function: &str, block: u32, hook: HookType, instrument: &str) -> Placement {
+    Placement {
+        function: function.into(),
+        block,
+        hook,
+        instrument: instrument.into(),
+        launch: 0.0,
+        splash: 1.0,
+    }
+}
+
+fn session(placements: Vec<Placement>) -> Session {
+    Session {
+        placements,
+        ..Session::empty()
+    }
+}
+
+/// The instrument before some blocks of the leaf.
+fn before(blocks: &[u32], instrument: &str) -> Session {
+    let hooks = blocks.iter();
+    session(
+        hooks
+            .map(|&block| placement(LEAF, block, HookType::Pre, instrument))
+            .collect(),
+    )
+}
+
+/// A counter before every block of the leaf.
+fn every_block(tree: &Tree, style: Style) -> Session {
+    let image = Image::from_live(&parts(&tree.functions, &Tables::default())).unwrap();
+    let cfg = Cfg::of(&image, image.function_named(LEAF).unwrap().id);
+    let blocks = options(&image, &cfg);
+    assert!(blocks.iter().all(|block| block.pre.is_ok()));
+    let blocks: Vec<u32> = blocks.iter().map(|block| block.block.0).collect();
+    let mut session = before(&blocks, "counter");
+    session.styles.insert(LEAF.to_owned(), style);
+    session
+}
+
+fn with_source(session: Session, name: &str, probes: &str) -> Session {
+    let mut session = session;
+    let text = format!("instrument {name} \"Measured.\"; {probes}");
+    session.sources.insert(name.to_owned(), text);
+    session
+}
+
+/// Depth of most trees.
+const DEPTH: u64 = 8;
+
+/// Everything that is measured, in the order of the tables.
+pub(crate) fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |group, name: &str, tree, way, effect| {
+        cases.push(Case {
+            group,
+            name: name.to_owned(),
+            tree,
+            effect,
+            way,
+        });
+    };
+    let chain = |leaf| Tree::chain(DEPTH, leaf);
+
+    let group = "An instrument in a leaf, eight calls deep";
+    let fails = with_source(
+        before(&[0], "fails"),
+        "fails",
+        "hit / arg0 == 0x123456789ab / { sample(tsc) }",
+    );
+    let mut both = before(&[0], "counter");
+    both.placements
+        .push(placement(LEAF, 0, HookType::Pre, "timestamp"));
+    let mut twice = before(&[0], "timestamp");
+    twice
+        .placements
+        .push(placement(LEAF, 0, HookType::Pre, "argument-0"));
+    let saving = Session {
+        save_all: true,
+        ..before(&[0], "counter")
+    };
+    for (name, session, effect) in [
+        ("counter", before(&[0], "counter"), COUNT),
+        ("counter that saves everything", saving, COUNT),
+        ("predicate that fails", fails, NOTHING),
+        ("histogram", before(&[0], "histogram"), COUNT),
+        ("sample with time", before(&[0], "timestamp"), SAMPLE),
+        ("sample with argument", before(&[0], "argument-0"), SAMPLE),
+        (
+            "counter and sample",
+            both,
+            Effect {
+                counts: 1,
+                samples: 1,
+            },
+        ),
+        (
+            "two samples",
+            twice,
+            Effect {
+                counts: 0,
+                samples: 2,
+            },
+        ),
+        (
+            "elapsed, from entry to return",
+            before(&[0], "elapsed"),
+            SAMPLE,
+        ),
+    ] {
+        add(
+            group,
+            name,
+            chain(Leaf::Plain),
+            Way::Session(Box::new(session)),
+            effect,
+        );
+    }
+    for (name, leaf, instrument, effect) in [
+        ("counter, flags live", Leaf::FlagsLive, "counter", COUNT),
+        (
+            "sample with time, flags live",
+            Leaf::FlagsLive,
+            "timestamp",
+            SAMPLE,
+        ),
+        (
+            "counter, nine registers live",
+            Leaf::RegistersLive,
+            "counter",
+            COUNT,
+        ),
+        (
+            "sample with time, nine registers live",
+            Leaf::RegistersLive,
+            "timestamp",
+            SAMPLE,
+        ),
+    ] {
+        add(
+            group,
+            name,
+            chain(leaf),
+            Way::Session(Box::new(before(&[1], instrument))),
+            effect,
+        );
+    }
+
+    let group = "Without a patch, eight calls deep";
+    for (name, rival, effect) in [
+        ("counter compiled in by gcc", Rival::CompiledCounter, COUNT),
+        (
+            "sample with time compiled in by gcc",
+            Rival::CompiledSample,
+            SAMPLE,
+        ),
+        (
+            "counter that is called and saves what a callee may change",
+            Rival::Called,
+            COUNT,
+        ),
+        ("int3 and SIGTRAP", Rival::Trap, COUNT),
+    ] {
+        add(group, name, chain(Leaf::Plain), Way::Rival(rival), effect);
+    }
+
+    let group = "A counter before a call, by the depth of the tree";
+    for depth in [2, 4, 8, 12] {
+        for (name, leaf) in [
+            ("jump back to the call", Leaf::CallLong),
+            ("call of the patch over the call", Leaf::CallFirst),
+            ("a call displaced", Leaf::CallShort),
+        ] {
+            let session = Box::new(before(&[1], "counter"));
+            let way = match leaf {
+                Leaf::CallShort => Way::Displaced(session),
+                _ => Way::Session(session),
+            };
+            let tree = Tree::chain(depth, leaf);
+            add(
+                group,
+                &format!("{name}, {depth} calls deep"),
+                tree,
+                way,
+                COUNT,
+            );
+        }
+    }
+
+    let group = "A counter before blocks, eight calls deep";
+    let edges = session(
+        [HookType::Taken, HookType::Untaken]
+            .map(|hook| placement(LEAF, 0, hook, "counter"))
+            .to_vec(),
+    );
+    for (name, leaf, session) in [
+        ("in a loop", Leaf::Loop, before(&[1], "counter")),
+        (
+            "both sides of an unpredictable branch",
+            Leaf::Branch,
+            before(&[1, 2], "counter"),
+        ),
+        ("both ways of an unpredictable branch", Leaf::Branch, edges),
+    ] {
+        add(
+            group,
+            name,
+            chain(leaf),
+            Way::Session(Box::new(session)),
+            COUNT,
+        );
+    }
+    for (name, leaf) in [
+        ("every block of ten", Leaf::Blocks),
+        ("every block of a loop of calls", Leaf::CallLoop),
+    ] {
+        for style in [Style::InPlace, Style::Whole] {
+            let tree = chain(leaf);
+            let way = Way::Session(Box::new(every_block(&tree, style)));
+            add(group, &format!("{name}, {style}"), tree, way, COUNT);
+        }
+    }
+
+    let group = "A cold cache: 1,024 functions in turn";
+    for (name, instrument, effect) in [
+        ("counter", "counter", COUNT),
+        ("sample with time", "timestamp", SAMPLE),
+    ] {
+        let placements = (0..COLD_LEAVES)
+            .map(|number| placement(&format!("{LEAF}_{number}"), 0, HookType::Pre, instrument));
+        let way = Way::Session(Box::new(session(placements.collect())));
+        add(group, &format!("{name}, cold"), Tree::cold(), way, effect);
+    }
+    cases
+}

@@ -1,0 +1,66 @@
+//! `cargo xtask bench native`.
+
+use std::fs;
+
+use crate::fail::{Fail, Result};
+use crate::tool;
+
+/// The text with the tables.
+const TEXT: &str = "docs/cost.md";
+/// The results that the text's tables are of, to compare with.
+const KEPT: &str = "docs/evaluation/native.ron";
+/// Lines of the text before its tables and after them.
+const MARKS: [&str; 2] = [
+    "<!-- tables of `cargo xtask bench native` -->\n",
+    "<!-- end of the tables -->\n",
+];
+
+/// Runs the bench, and writes its tables into the text if all of it ran at full length.
+pub(crate) fn native(words: &[String]) -> Result<()> {
+    let results = tool::results()?;
+    let mut cargo = tool::cargo(&["run", "--quiet", "--package", "gilk-engine"]);
+    cargo.args(["--example", "native", "--", "--out"]);
+    tool::run(cargo.arg(&results).args(words))?;
+    if words
+        .iter()
+        .any(|word| word == "--quick" || word == "--only")
+    {
+        return Ok(());
+    }
+    let failed = |path: &str| {
+        let path = path.to_owned();
+        move |error: std::io::Error| Fail::new(format!("{path}: {error}"))
+    };
+    let tables = fs::read_to_string(results.join("native.md")).map_err(failed("native.md"))?;
+    let path = tool::root().join(TEXT);
+    let text = fs::read_to_string(&path).map_err(failed(TEXT))?;
+    let text = replaced(&text, &tables)
+        .ok_or_else(|| Fail::new(format!("{TEXT} lacks the lines {MARKS:?}")))?;
+    fs::write(&path, text).map_err(failed(TEXT))?;
+    fs::copy(results.join("native.ron"), tool::root().join(KEPT)).map_err(failed(KEPT))?;
+    println!("\nThe tables are in {TEXT}.");
+    Ok(())
+}
+
+/// Replaces what is between the marks; `None` if a mark is missing.
+fn replaced(text: &str, tables: &str) -> Option<String> {
+    let (before, rest) = text.split_once(MARKS[0])?;
+    let (_, after) = rest.split_once(MARKS[1])?;
+    let [begin, end] = MARKS;
+    Some(format!("{before}{begin}\n{tables}\n{end}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_replace_earlier_ones_and_nothing_else() {
+        let [begin, end] = MARKS;
+        let text = format!("before\n{begin}\nold\n\n{end}after\n");
+        let new = replaced(&text, "new\n").unwrap();
+        assert_eq!(new, format!("before\n{begin}\nnew\n\n{end}after\n"));
+        assert_eq!(replaced(&new, "new\n").as_ref(), Some(&new));
+        assert_eq!(replaced("before\n", "new\n"), None);
+    }
+}
