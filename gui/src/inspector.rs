@@ -28,6 +28,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         .id_salt("inspector")
         .auto_shrink(false)
         .show(ui, |ui| {
+            ui.set_max_width(ui.available_width().min(space::READABLE));
             widgets::inset(ui, |ui| match state.graph.selected {
                 Some(block) => {
                     about_block(ui, state, &scene, block);
@@ -70,9 +71,14 @@ fn row(ui: &mut Ui, caption: &str, value: impl Into<String>) {
 }
 
 fn facts(ui: &mut Ui, name: &str, contents: impl FnOnce(&mut Ui)) {
+    /// Space between captions and values.
+    const GAP: f32 = 14.0;
+    /// Width of the widest caption.
+    const CAPTIONS: f32 = 58.0;
     Grid::new(name)
         .num_columns(2)
-        .spacing([14.0, 4.0])
+        .spacing([GAP, 4.0])
+        .max_col_width((ui.available_width() - CAPTIONS - GAP).max(CAPTIONS))
         .min_row_height(16.0)
         .show(ui, contents);
 }

@@ -17,6 +17,8 @@ use crate::widgets;
 
 /// Height of an instrument's card, including the gap.
 const CARD: f32 = 66.0;
+/// The least width of a field with a name or a program; what follows it wraps to the next line.
+const NARROWEST: f32 = 70.0;
 /// The longest session in seconds: a day.
 const LONGEST: f64 = 86_400.0;
 /// The shortest session in seconds.
@@ -37,6 +39,7 @@ pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
 
 /// Draws the session.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
+    ui.set_max_width(ui.available_width().min(space::READABLE));
     widgets::inset(ui, |ui| {
         fields(ui, state);
         troubles(ui, state);
@@ -58,9 +61,9 @@ fn fields(ui: &mut Ui, state: &mut State) {
         state.document.session().duration,
     );
     let mut workload = state.document.session().workload.clone();
-    ui.horizontal(|ui| {
+    ui.horizontal_wrapped(|ui| {
         widgets::caption(ui, "name");
-        let room = ui.available_width() - 148.0;
+        let room = (ui.available_width() - 148.0).max(NARROWEST);
         let field = ui.add(TextEdit::singleline(&mut name).desired_width(room));
         if field.changed() {
             state
@@ -87,7 +90,7 @@ fn fields(ui: &mut Ui, state: &mut State) {
                 .edit("duration", |session| set_duration(session, duration));
         }
     });
-    ui.horizontal(|ui| {
+    ui.horizontal_wrapped(|ui| {
         let mut wanted = workload.is_some();
         let response = ui.add(Checkbox::new(&mut wanted, "run"));
         let changed = response.changed();
@@ -113,7 +116,7 @@ fn fields(ui: &mut Ui, state: &mut State) {
         let field = ui.add(
             TextEdit::singleline(&mut line)
                 .font(code(text::CODE))
-                .desired_width(ui.available_width() - 92.0),
+                .desired_width((ui.available_width() - 104.0).max(NARROWEST)),
         );
         if field.changed() {
             let mut words = line.split(' ').map(str::to_owned);
@@ -279,9 +282,12 @@ fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, commands: &
     });
     ui.horizontal(|ui| {
         let hook = format!("{} · block {}", placement.hook, placement.block);
-        ui.label(RichText::new(hook).small().color(tokens.weak));
+        let hook = RichText::new(hook).small().color(tokens.weak);
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
             times(ui, state, place, duration, &label);
+            ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
+                ui.add(egui::Label::new(hook).truncate());
+            });
         });
     });
 }

@@ -150,12 +150,16 @@ fn paint_icon(ui: &Ui, icon: Icon, response: &Response, at: egui::Pos2) {
     icon.paint(ui.painter(), at, color);
 }
 
-/// Draws a small pill with text.
+/// Draws a small pill with text. Where there is no room for it, the text is cut, and the pointer shows all.
 pub(crate) fn pill(ui: &mut Ui, label: &str, color: Color32, fill: Color32) -> Response {
-    let galley = ui
-        .painter()
-        .layout_no_wrap(label.to_owned(), prose(text::SMALL), color);
-    let (rect, response) = ui.allocate_exact_size(galley.size() + vec2(18.0, 6.0), Sense::hover());
+    let margin = vec2(18.0, 6.0);
+    let mut job = LayoutJob::simple_singleline(label.to_owned(), prose(text::SMALL), color);
+    job.wrap = TextWrapping::truncate_at_width((ui.available_width() - margin.x).max(0.0));
+    let galley = ui.painter().layout_job(job);
+    let (rect, mut response) = ui.allocate_exact_size(galley.size() + margin, Sense::hover());
+    if galley.elided {
+        response = response.on_hover_text(label);
+    }
     ui.painter().rect(
         rect,
         rect.height() / 2.0,

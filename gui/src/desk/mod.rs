@@ -6,6 +6,7 @@
 mod focus;
 pub(crate) mod panes;
 pub mod shelf;
+mod widths;
 
 use egui_tiles::{Container, Linear, LinearDir, Tile, TileId, Tiles, Tree};
 use serde::{Deserialize, Serialize};

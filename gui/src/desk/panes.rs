@@ -7,7 +7,7 @@ use egui_tiles::{
     UiResponse,
 };
 
-use super::Pane;
+use super::{Pane, widths};
 use crate::command::Command;
 use crate::state::State;
 use crate::theme::{Palette, Tokens, space};
@@ -16,6 +16,9 @@ use crate::{
     session_panel, statistics, timeline, widgets,
 };
 
+/// Points between two panes.
+const GAP: f32 = 3.0;
+
 /// Draws every pane.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let empty = Tree::empty(Id::unique("desk"));
@@ -23,6 +26,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     if tree.active_tiles().is_empty() {
         widgets::empty(ui, "All panes are hidden", "Show them from the Panes menu.");
     }
+    widths::widen(&mut tree, ui.available_width(), GAP);
     tree.ui(&mut PaneBehavior { state, commands }, ui);
     state.desk.tree = tree;
 }
@@ -188,7 +192,7 @@ impl Behavior<Pane> for PaneBehavior<'_> {
     }
 
     fn gap_width(&self, _style: &Style) -> f32 {
-        3.0
+        GAP
     }
 
     fn resize_stroke(&self, style: &Style, resize: ResizeState) -> Stroke {

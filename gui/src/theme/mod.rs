@@ -21,6 +21,8 @@ pub mod space {
     pub const MEDIUM: f32 = 12.0;
     /// Between a panel's edge and its contents.
     pub const PANEL: f32 = 12.0;
+    /// The greatest width of forms and cards.
+    pub const READABLE: f32 = 460.0;
     /// Corners of buttons, blocks and cards.
     pub const CORNER: u8 = 5;
     /// Height of a row in lists.

@@ -107,7 +107,8 @@ impl Manual {
             None => String::from("ilk"),
             Some(page) => format!("ilk-{}", page.replace(' ', "-")),
         };
-        let names: Vec<String> = { pages.iter() }
+        let names: Vec<String> = pages
+            .iter()
             .map(|page| {
                 page.file()
                     .trim_end_matches(".1")
