@@ -150,7 +150,7 @@ enum ilk_kind {
 	ILK_KINDS
 };
 
-#define ILK_POKE_MULTI 1u	/* more than one instruction of text is overwritten or restored */
+#define ILK_POKE_MULTI 1u	/* an install that overwrites more than one instruction of text */
 #define ILK_POKE_REMOVE 2u	/* restores original bytes */
 
 /*

@@ -15,7 +15,7 @@ use gilk_engine::{Addr, Span};
 use super::mapping::Mapping;
 use super::{abi, kernel, sys};
 use crate::protocol::{Refusal, RefusalKind};
-use crate::writes::{ArenaWrite, Poke, Recovery, Row, SpliceKind};
+use crate::writes::{ArenaWrite, Poke, Recovery, Row, SpliceKind, Wait};
 
 const PATH: &str = "/dev/ilk";
 
@@ -424,8 +424,11 @@ fn raw_fault(fault: &crate::writes::Fault) -> abi::IlkFault {
 }
 
 fn raw_poke(poke: &Poke) -> abi::IlkPoke {
-    let multi = if poke.multi { abi::POKE_MULTI } else { 0 };
-    let remove = if poke.remove { abi::POKE_REMOVE } else { 0 };
+    let flags = match poke.wait {
+        Wait::None => 0,
+        Wait::BeforeInstall => abi::POKE_MULTI,
+        Wait::AfterRemoval => abi::POKE_REMOVE,
+    };
     let kind = match poke.kind {
         SpliceKind::Jump => abi::KIND_JUMP,
         SpliceKind::Short => abi::KIND_SHORT,
@@ -442,7 +445,7 @@ fn raw_poke(poke: &Poke) -> abi::IlkPoke {
         filled: poke.filled,
         kind,
         len: poke.length,
-        flags: multi | remove,
+        flags,
         rank: poke.rank,
         reserved: 0,
         expect: poke.expect,

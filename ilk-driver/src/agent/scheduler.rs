@@ -20,7 +20,7 @@ use super::sys;
 use super::watch::{self, SessionWatch};
 use super::workload::RunningWorkload;
 use crate::protocol::{Finished, Message, Refusal, RefusalKind, Switched, Workload};
-use crate::writes::{Batch, Poke};
+use crate::writes::{Batch, Poke, Wait};
 
 /// Usual upper bound on the time that a batch of removals takes.
 const BATCH_TIME: Duration = Duration::from_millis(500);
@@ -340,13 +340,13 @@ impl InstalledSplices {
     /// Records pokes that were applied.
     fn record(&mut self, pokes: &[Poke]) {
         for poke in pokes {
-            if poke.remove {
+            if poke.removes() {
                 self.0.remove(&poke.address);
                 continue;
             }
             // An install states the original bytes; a retarget only those it replaces.
             let first = Poke {
-                remove: true,
+                wait: Wait::AfterRemoval,
                 write: poke.expect,
                 ..*poke
             };
@@ -357,7 +357,7 @@ impl InstalledSplices {
 
     /// Returns the pokes except removals of splices that are retired already.
     fn remaining<'p>(&self, pokes: &'p [Poke]) -> Cow<'p, [Poke]> {
-        let gone = |poke: &Poke| poke.remove && !self.0.contains_key(&poke.address);
+        let gone = |poke: &Poke| poke.removes() && !self.0.contains_key(&poke.address);
         if pokes.iter().any(gone) {
             pokes.iter().filter(|poke| !gone(poke)).copied().collect()
         } else {
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn removal_restores_the_original_bytes() {
-        let poke = |remove, expect, write, multi| Poke {
+        let poke = |wait, expect, write| Poke {
             address: 0x500,
             detour: 0x10,
             target: 0x10,
@@ -386,17 +386,16 @@ mod tests {
             kind: SpliceKind::Bounce,
             rank: 1,
             length: 5,
-            multi,
-            remove,
+            wait,
             expect: [expect; 8],
             write: [write; 8],
         };
         let mut installed = InstalledSplices::default();
-        installed.record(&[poke(false, 1, 2, true)]);
-        assert_eq!(installed.pokes(), [poke(true, 2, 1, true)]);
-        installed.record(&[poke(false, 2, 3, false)]);
-        assert_eq!(installed.pokes(), [poke(true, 3, 1, true)]);
-        let removal = [poke(true, 3, 1, true)];
+        installed.record(&[poke(Wait::BeforeInstall, 1, 2)]);
+        assert_eq!(installed.pokes(), [poke(Wait::AfterRemoval, 2, 1)]);
+        installed.record(&[poke(Wait::None, 2, 3)]);
+        assert_eq!(installed.pokes(), [poke(Wait::AfterRemoval, 3, 1)]);
+        let removal = [poke(Wait::AfterRemoval, 3, 1)];
         assert_eq!(*installed.remaining(&removal), removal);
         installed.record(&removal);
         assert!(installed.pokes().is_empty());

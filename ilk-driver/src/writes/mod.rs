@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::protocol::{Bytes, CHUNK, PlanOutline};
 use crate::{Error, Result};
 
-pub use model::{ArenaWrite, Batch, Counter, Fault, Poke, Recovery, Retire, Row, SpliceKind};
+pub use model::{ArenaWrite, Batch, Counter, Fault, Poke, Recovery, Retire, Row, SpliceKind, Wait};
 #[cfg(feature = "client")]
 pub(crate) use words::{
     aggregates_of, failed_reads_word, is_aggregate_word, owners, storage_full_word,

@@ -76,14 +76,33 @@ pub struct Poke {
     pub rank: u8,
     /// Number of bytes used in `expect` and `write`.
     pub length: u8,
-    /// Several instructions are overwritten.
-    pub multi: bool,
-    /// The poke restores original bytes.
-    pub remove: bool,
+    /// The module's wait around the write.
+    pub wait: Wait,
     /// The bytes required at the address before the write.
     pub expect: [u8; 8],
     /// The bytes to write.
     pub write: [u8; 8],
+}
+
+impl Poke {
+    /// Returns whether the poke restores original bytes.
+    #[must_use]
+    pub fn removes(&self) -> bool {
+        self.wait == Wait::AfterRemoval
+    }
+}
+
+/// The module's wait until no thread executes given bytes, by RCU tasks: its form of a plan's
+/// [`Quiesce`](gilk_engine::plan::Quiesce).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Wait {
+    /// The bytes change at once: at most one instruction does, or no thread executes them.
+    None,
+    /// Before the bytes of an install, of which an `int3` diverts threads meanwhile: until none is between the
+    /// overwritten instructions.
+    BeforeInstall,
+    /// After a removal: until none is in the patch or bounce that it leaves.
+    AfterRemoval,
 }
 
 /// The kind of branch from a splice to its patch.

@@ -1,10 +1,10 @@
 //! Conversion of planned pokes to the module's form.
 
 use gilk_engine::placement::{Bounce, BounceIndex, Site, SiteIndex, Slot, Splice};
-use gilk_engine::plan::{Part, PatchIndex, PokeKind};
+use gilk_engine::plan::{Part, PatchIndex, Quiesce};
 use gilk_engine::{Addr, Plan};
 
-use super::model::{Poke, SpliceKind};
+use super::model::{Poke, SpliceKind, Wait};
 use crate::{Error, Result};
 
 /// The branch of a planned splice or bounce.
@@ -36,8 +36,6 @@ pub(super) fn poke(plan: &Plan, poke: &gilk_engine::plan::Poke) -> Result<Poke> 
         .ok()
         .filter(|_| poke.expect.len() == poke.write.len())
         .ok_or_else(|| wrong("writes more or fewer bytes than it expects"))?;
-    // No thread is between the instructions under a bounce, nor within a single instruction.
-    let between = matches!(branch.kind, SpliceKind::Jump | SpliceKind::Short);
     let patch = code(poke.patch)?;
     Ok(Poke {
         address: poke.at.0,
@@ -48,11 +46,26 @@ pub(super) fn poke(plan: &Plan, poke: &gilk_engine::plan::Poke) -> Result<Poke> 
         kind: branch.kind,
         rank: poke.rank,
         length,
-        multi: between && poke.overwrites_several(),
-        remove: poke.kind == PokeKind::Remove,
+        wait: wait(poke.quiesce(), branch.kind),
         expect: poke.expect.padded(),
         write: poke.write.padded(),
     })
+}
+
+/// Maps the quiescence that a plan demands to the module's wait. Another kind of target would map it otherwise: a
+/// process could be stopped.
+pub(super) const fn wait(quiesce: Quiesce, kind: SpliceKind) -> Wait {
+    match (quiesce, kind) {
+        (Quiesce::None, _) => Wait::None,
+        (Quiesce::Between, SpliceKind::Jump | SpliceKind::Short) => Wait::BeforeInstall,
+        // A trap is an int3 itself, after which the module always waits; the tracer's site is not written; a call is
+        // one instruction; and no thread executes the bytes of a bounce.
+        (
+            Quiesce::Between,
+            SpliceKind::Trap | SpliceKind::Tracer | SpliceKind::Call | SpliceKind::Bounce,
+        ) => Wait::None,
+        (Quiesce::Inside, _) => Wait::AfterRemoval,
+    }
 }
 
 fn branch(plan: &Plan, part: Part) -> Option<Branch> {

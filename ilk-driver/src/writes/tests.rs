@@ -2,11 +2,11 @@ use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::patch::Pieces;
 use gilk_engine::placement::{Bounce, BounceIndex, Site, SiteIndex, Slot, Splice};
 use gilk_engine::plan::{
-    Batch as PlannedBatch, Part, PatchIndex, Poke as PlannedPoke, PokeBytes, PokeKind,
+    Batch as PlannedBatch, Part, PatchIndex, Poke as PlannedPoke, PokeBytes, PokeKind, Quiesce,
 };
 use gilk_engine::{Addr, Few, Span};
 
-use super::poke::poke;
+use super::poke::{poke, wait};
 use super::*;
 
 fn layout() -> RuntimeLayout {
@@ -174,10 +174,17 @@ fn patches_and_batches_are_converted() {
             host.target,
             host.host,
             host.filled,
-            host.multi,
+            host.wait,
             host.rank
         ),
-        (SpliceKind::Jump, 0x1040, 0, 0b100_0001, true, 0)
+        (
+            SpliceKind::Jump,
+            0x1040,
+            0,
+            0b100_0001,
+            Wait::BeforeInstall,
+            0
+        )
     );
     assert_eq!(
         (
@@ -185,22 +192,29 @@ fn patches_and_batches_are_converted() {
             bounce.target,
             bounce.detour,
             bounce.host,
-            bounce.multi
+            bounce.wait
         ),
-        (SpliceKind::Bounce, 0x1060, 0x1040, 0x500, false)
+        (SpliceKind::Bounce, 0x1060, 0x1040, 0x500, Wait::None)
     );
     assert_eq!(
-        (
-            short.kind,
-            short.target,
-            short.length,
-            short.multi,
-            short.remove
-        ),
-        (SpliceKind::Short, 0x506, 2, true, false)
+        (short.kind, short.target, short.length, short.wait),
+        (SpliceKind::Short, 0x506, 2, Wait::BeforeInstall)
     );
-    assert_eq!((retarget.target, retarget.multi), (0x2000, false));
-    assert!(remove.remove && remove.write == [2, 2, 0, 0, 0, 0, 0, 0]);
+    assert_eq!((retarget.target, retarget.wait), (0x2000, Wait::None));
+    assert!(remove.removes() && remove.write == [2, 2, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn each_quiescence_has_its_wait() {
+    use SpliceKind::{Bounce, Call, Jump, Short, Tracer, Trap};
+    for kind in [Jump, Short, Bounce, Trap, Tracer, Call] {
+        let between = match kind {
+            Jump | Short => Wait::BeforeInstall,
+            _ => Wait::None,
+        };
+        let waits = [Quiesce::None, Quiesce::Between, Quiesce::Inside].map(|of| wait(of, kind));
+        assert_eq!(waits, [Wait::None, between, Wait::AfterRemoval], "{kind:?}");
+    }
 }
 
 #[test]
@@ -286,7 +300,7 @@ fn every_part_of_the_writes_changes_the_checksum() {
         |writes| writes.arena[0].faults.clear(),
         |writes| writes.batches[1].at = 1.5,
         |writes| writes.batches[0].pokes[0].write[1] = 9,
-        |writes| writes.batches[0].pokes[0].multi = false,
+        |writes| writes.batches[0].pokes[0].wait = Wait::None,
         |writes| writes.counters[0].slot = 2,
         |writes| writes.retire[0].hits[0] = (0, 2),
     ];
