@@ -13,16 +13,11 @@ use crate::tool;
 const CRATES: [&str; 5] = ["engine", "instruments", "samples", "ilk-driver", "gui"];
 
 /// Circles that may be: a crate and the files or folders that have all of their files, with the reason.
-const ALLOWED: [(&str, &[&str], &str); 3] = [
+const ALLOWED: [(&str, &[&str], &str); 2] = [
     (
         "engine",
         &["patch"],
         "the compiler of programs and the code around them call each other",
-    ),
-    (
-        "engine",
-        &["native"],
-        "the check of a function and its stack frame share a state",
     ),
     (
         "instruments",

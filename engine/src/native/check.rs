@@ -8,7 +8,7 @@ use iced_x86::{
 };
 
 use super::NativeCode;
-use super::frame::Frame;
+use super::frame::{Frame, branch};
 use super::state::is_write;
 use crate::{Addr, Span};
 
@@ -96,13 +96,9 @@ pub(super) fn check(
     let text = Span::new(code.address, code.text);
     let bytes = usize::try_from(code.text)
         .ok()
-        .and_then(|length| code.bytes.get(..length));
-    let mut decoder = Decoder::with_ip(
-        64,
-        bytes.unwrap_or_default(),
-        text.start.0,
-        DecoderOptions::NONE,
-    );
+        .and_then(|length| code.bytes.get(..length))
+        .ok_or("it has less code than it states")?;
+    let mut decoder = Decoder::with_ip(64, bytes, text.start.0, DecoderOptions::NONE);
     let mut all = BTreeMap::new();
     let mut left: BTreeSet<Addr> = functions.iter().copied().collect();
     let mut falls_through = false;
@@ -175,12 +171,6 @@ fn depth(
     }
     known.insert(function, Some(deepest));
     Some(deepest)
-}
-
-/// Returns the target of a direct branch or call.
-pub(super) fn branch(instruction: &Instruction) -> Option<Addr> {
-    let direct = instruction.op0_kind() == OpKind::NearBranch64;
-    direct.then(|| Addr(instruction.near_branch_target()))
 }
 
 /// Returns the reason why an instruction is forbidden.

@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, OpKind};
 
-use super::check::branch;
 use super::state::State;
 use crate::Addr;
 
@@ -85,4 +84,10 @@ impl Frame {
         }
         Ok(frame)
     }
+}
+
+/// Returns the target of a direct branch or call.
+pub(super) fn branch(instruction: &Instruction) -> Option<Addr> {
+    let direct = instruction.op0_kind() == OpKind::NearBranch64;
+    direct.then(|| Addr(instruction.near_branch_target()))
 }
