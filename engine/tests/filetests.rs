@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::listing::disassemble;
 use gilk_engine::patch::PieceKind;
-use gilk_engine::placement::{Point, Splice, Style};
+use gilk_engine::placement::{Point, Splice, Style, Tactic};
 use gilk_engine::plan::{Part, Plan, PokeKind, plan};
 use gilk_engine::session::Placement;
 use gilk_engine::verify::verify;
@@ -90,6 +90,22 @@ fn plans_match_their_files() {
         failures.is_empty(),
         "{failures}run with BLESS=1 to rewrite the files, and read the difference"
     );
+}
+
+#[test]
+fn each_tactic_has_a_file() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/filetests");
+    let files = fs::read_dir(folder).unwrap();
+    let texts: String = files
+        .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    for tactic in Tactic::ALL {
+        let reached = format!(": {tactic}");
+        assert!(
+            texts.lines().any(|line| line.ends_with(&reached)),
+            "{tactic}"
+        );
+    }
 }
 
 /// Parses a file; a mistake in it names the line.
