@@ -20,16 +20,17 @@ pub trait Id: Copy + Eq + fmt::Debug {
     fn index(self) -> usize;
 }
 
-/// Defines a key type: `id!(/// Number of a block. pub(crate) BlockNo);`
+/// Defines a key type: `id!(/// Number of a block. pub(crate) BlockNo);`. With `BlockNo(pub)` its number is
+/// public, for keys that files or messages name.
 macro_rules! id {
-    ($(#[$attribute:meta])* $visibility:vis $name:ident) => {
+    ($(#[$attribute:meta])* $visibility:vis $name:ident $(($number:vis))?) => {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        $visibility struct $name(u32);
+        $visibility struct $name($($number)? u32);
 
         impl $crate::ids::Id for $name {
             fn new(index: usize) -> Self {
-                debug_assert!(u32::try_from(index).is_ok(), "{index} keys");
+                debug_assert!(u32::try_from(index).is_ok(), "{index} as a {}", stringify!($name));
                 // Beyond 2³² entries the key is in no table, so that its use panics.
                 Self(u32::try_from(index).unwrap_or(u32::MAX))
             }

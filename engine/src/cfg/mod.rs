@@ -26,20 +26,11 @@ pub use instructions::{Instructions, Iter};
 pub use outline::Outline;
 pub(crate) use padding::padding_after;
 
-/// Index of a block in its function's graph, in order of address: what sessions and identifiers name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct BlockIndex(pub u32);
-
-impl Id for BlockIndex {
-    fn new(index: usize) -> Self {
-        debug_assert!(u32::try_from(index).is_ok(), "{index} blocks");
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
-
-    fn index(self) -> usize {
-        self.0 as usize
-    }
-}
+id!(
+    /// Index of a block in its function's graph, in order of address: what sessions and identifiers name.
+    #[derive(Serialize, Deserialize)]
+    pub BlockIndex(pub)
+);
 
 /// The end of a block. A call does not end a block, unless it never returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

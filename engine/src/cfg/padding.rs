@@ -10,13 +10,11 @@ use crate::{Addr, Image, Span};
 /// which are executed only if the function falls through into them. The space that belongs to the next
 /// function's entry (`__pfx_`, `__cfi_`) begins with a symbol, so it is not included.
 pub(crate) fn padding_after(image: &Image, function: FunctionId) -> Span {
-    let Some(function) = image.function(function) else {
-        debug_assert!(false, "a function of another image");
-        return Span::default();
-    };
+    let function = &image[function];
     let start = function.span.end;
     let next = image.next_symbol(start).unwrap_or(start);
     let limit = next.min(image.text_of(function.span.start).end).max(start);
+    // There may be nothing.
     let bytes = image.bytes(Span { start, end: limit }).unwrap_or_default();
     let mut end = start;
     for instruction in Decoder::with_ip(64, bytes, start.0, DecoderOptions::NONE) {

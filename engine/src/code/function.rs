@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Span;
+use crate::ids::id;
 
-/// Index of a function in its image.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub struct FunctionId(pub u32);
+id!(
+    /// Index of a function in its image.
+    #[derive(Default, Serialize, Deserialize)]
+    pub FunctionId(pub)
+);
 
 /// The knowledge about a function's use of registers, and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

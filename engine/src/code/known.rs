@@ -1,19 +1,45 @@
 //! Functions that mean something to control flow, looked up at every branch and call.
 
+use super::Symbols;
 use crate::Addr;
 
 /// Addresses of such functions, each list sorted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownFunctions {
     /// Return thunks: a jump to one is a return.
-    pub(crate) return_thunks: Vec<Addr>,
+    return_thunks: Vec<Addr>,
     /// Indirect thunks: a jump to one is a jump through a register.
-    pub(crate) indirect_thunks: Vec<Addr>,
+    indirect_thunks: Vec<Addr>,
     /// Functions that never return.
-    pub(crate) never_return: Vec<Addr>,
+    never_return: Vec<Addr>,
+}
+
+/// Predicates of the names that a kind of target gives to such functions.
+pub(crate) struct KnownNames {
+    pub(crate) is_return_thunk: fn(&str) -> bool,
+    pub(crate) is_indirect_thunk: fn(&str) -> bool,
+    pub(crate) never_returns: fn(&str) -> bool,
 }
 
 impl KnownFunctions {
+    /// Finds the functions by their names.
+    pub(crate) fn new(symbols: &Symbols, names: &KnownNames) -> Self {
+        let mut known = Self::default();
+        for symbol in symbols.entries() {
+            let name = symbols.name(symbol);
+            for (list, is_listed) in [
+                (&mut known.return_thunks, names.is_return_thunk),
+                (&mut known.indirect_thunks, names.is_indirect_thunk),
+                (&mut known.never_return, names.never_returns),
+            ] {
+                if is_listed(name) {
+                    list.push(symbol.at);
+                }
+            }
+        }
+        known
+    }
+
     pub(crate) fn is_return_thunk(&self, at: Addr) -> bool {
         self.return_thunks.binary_search(&at).is_ok()
     }

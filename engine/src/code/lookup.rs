@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::symbols::Symbols;
+use super::symbols::{Symbol, Symbols};
+use super::text::Texts;
 use super::{Function, FunctionId};
+use crate::ids;
 use crate::{Addr, Error, Result};
 
 /// The most names that a message lists.
@@ -21,16 +23,29 @@ pub fn name_and_address(requested: &str) -> (&str, Option<&str>) {
 /// Every name of every function.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FunctionNames {
-    /// Indexes of functions, by address.
-    by_name: HashMap<String, Vec<u32>>,
+    /// By address.
+    by_name: HashMap<String, Vec<FunctionId>>,
 }
 
 impl FunctionNames {
-    /// Takes the names of functions, the functions in order of address.
-    pub(crate) fn new(named: impl Iterator<Item = (String, FunctionId)>) -> Self {
-        let mut by_name: HashMap<String, Vec<u32>> = HashMap::new();
-        for (name, function) in named {
-            by_name.entry(name).or_default().push(function.0);
+    /// Takes the names of functions, which are in order of address: those of the symbols at their start that
+    /// `names` says name functions.
+    pub(crate) fn new(
+        symbols: &Symbols,
+        functions: &[Function],
+        texts: &Texts,
+        names: impl Fn(&Symbol, &str) -> bool,
+    ) -> Self {
+        let mut by_name: HashMap<String, Vec<FunctionId>> = HashMap::new();
+        for function in functions {
+            let at = function.span.start;
+            for symbol in symbols.at(at) {
+                let name = symbols.name(symbol);
+                if names(symbol, name) {
+                    let name = texts.qualified(at, name);
+                    by_name.entry(name).or_default().push(function.id);
+                }
+            }
         }
         Self { by_name }
     }
@@ -65,7 +80,7 @@ impl FunctionNames {
             .unwrap_or_default();
         let found: Vec<&Function> = all
             .iter()
-            .filter_map(|&number| functions.get(number as usize))
+            .map(|&function| ids::entry(functions, function))
             .filter(|function| address.is_none_or(|at| function.span.start == at))
             .collect();
         match *found.as_slice() {

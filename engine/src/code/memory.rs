@@ -2,6 +2,13 @@
 
 use crate::{Addr, Span};
 
+/// Bytes of memory of which the reader of an image has checked that they were read: that they are missing is a
+/// defect.
+pub(crate) fn present(bytes: Option<&[u8]>) -> &[u8] {
+    debug_assert!(bytes.is_some(), "memory that was checked is missing");
+    bytes.unwrap_or_default()
+}
+
 /// Regions sorted by address; none touches the next.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
@@ -19,6 +26,7 @@ impl Memory {
             if let Some((first, joined)) = regions.last_mut() {
                 let end = first.add(joined.len() as u64);
                 if at <= end {
+                    // A region that lies within another has nothing more.
                     let known = usize::try_from(end.0 - at.0).unwrap_or(usize::MAX);
                     joined.extend_from_slice(bytes.get(known..).unwrap_or_default());
                     continue;

@@ -1,9 +1,12 @@
 //! The neutral form of a target: functions, bytes, fixed sites, and where functions are entered.
 //!
-//! A reader fills it: [`kernel`](crate::kernel) for Linux kernels. Every analysis starts from it.
+//! A reader fills it: [`kernel`](crate::kernel) for Linux kernels, [`elf`](crate::elf) for programs and libraries.
+//! Every analysis starts from it.
 
 use std::collections::HashMap;
+use std::ops::Index;
 
+use crate::ids::{self, Id};
 use crate::layout::RuntimeLayout;
 use crate::{Addr, Refusal, Result, Span};
 
@@ -28,9 +31,9 @@ pub use text::Text;
 
 pub(crate) use entries::Entries;
 pub(crate) use fixed::LONGEST;
-pub(crate) use known::KnownFunctions;
+pub(crate) use known::{KnownFunctions, KnownNames};
 pub(crate) use lookup::FunctionNames;
-pub(crate) use memory::Memory;
+pub(crate) use memory::{Memory, present};
 pub(crate) use plausible::plausible;
 pub(crate) use symbols::{Symbol, Symbols};
 pub(crate) use text::Texts;
@@ -177,10 +180,11 @@ impl Image {
         &self.functions
     }
 
-    /// The function of an identifier.
+    /// The function of an identifier, or `None` if the image has none: for an identifier that comes from outside.
+    /// One that is of this image indexes it.
     #[must_use]
     pub fn function(&self, id: FunctionId) -> Option<&Function> {
-        self.functions.get(id.0 as usize)
+        self.functions.get(id.index())
     }
 
     /// Finds a function by any of its symbols, or by `name@0xaddress` where several share the name.
@@ -286,12 +290,10 @@ impl Image {
             .map_or(Contract::Unknown, |function| function.contract)
     }
 
-    /// Returns whether the target may execute the function while it handles a fault; also of a function
-    /// that it does not have.
+    /// Returns whether the target may execute the function while it handles a fault.
     #[must_use]
     pub fn handles_faults(&self, function: FunctionId) -> bool {
-        self.function(function)
-            .is_none_or(|function| function.handles_faults)
+        self[function].handles_faults
     }
 
     /// Returns whether the function that begins at `entry` is known to keep the calling convention.
@@ -313,5 +315,14 @@ impl Image {
     /// Returns whether a call to `at` never returns.
     pub(crate) fn never_returns(&self, at: Addr) -> bool {
         self.known.never_returns(at)
+    }
+}
+
+impl Index<FunctionId> for Image {
+    type Output = Function;
+
+    /// One function. Panics at an identifier of another image; see [`Image::function`].
+    fn index(&self, function: FunctionId) -> &Function {
+        ids::entry(&self.functions, function)
     }
 }

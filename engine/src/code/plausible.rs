@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 
-use super::{Function, Memory};
+use super::{Function, Memory, present};
 use crate::Addr;
 
 /// Returns the values at which an instruction begins that may execute, of those that look like addresses
@@ -27,7 +27,7 @@ pub(crate) fn plausible(
         {
             continue;
         }
-        let bytes = memory.bytes(function.span).unwrap_or_default();
+        let bytes = present(memory.bytes(function.span));
         let mut decoder = Decoder::with_ip(64, bytes, function.span.start.0, DecoderOptions::NONE);
         while decoder.can_decode() {
             decoder.decode_out(&mut instruction);

@@ -9,8 +9,9 @@ use super::sweep::{self, SweptObject};
 use super::{ElfParts, names, sites, tables};
 use crate::code::{
     Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions, LazyTypes,
-    Memory, Origin, Symbols, Text, Texts, plausible,
+    Memory, Origin, Symbols, Text, Texts, plausible, present,
 };
+use crate::ids::Id;
 use crate::{Addr, Image, Refusal, Result, Rule, Span};
 
 impl Image {
@@ -27,6 +28,14 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
     let contents = Contents::read(parts.file, parts.slide)?;
     let of_file = contents.memory.iter().map(|&(at, bytes)| (at, bytes));
     let of_file = Memory::new(of_file);
+    for section in &contents.sections {
+        if of_file.bytes(section.span).is_none() {
+            return Err(bad(format!(
+                "its headers are damaged: the bytes of {} are not loaded",
+                section.name
+            )));
+        }
+    }
     let memory = match parts.live.as_slice() {
         [] => of_file.clone(),
         live => sites::overlaid(&contents, &of_file, live)?,
@@ -39,9 +48,10 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
     let pointers = pointers(&contents, &of_file, parts.slide);
     let swept = sweep::sweep(&contents, &memory, &frames, &stubs, &pointers);
     let symbols = symbols(&contents, &stubs, &swept.functions)?;
-    let known = known(&symbols);
+    let known = KnownFunctions::new(&symbols, &names::KNOWN);
     let (functions, mut refused) = functions(&contents, &swept, &symbols, &pointers);
-    let names = FunctionNames::new(named(&symbols, &functions));
+    let texts = texts(&contents)?;
+    let names = FunctionNames::new(&symbols, &functions, &texts, |_, _| true);
     let fixed = FixedSites::new(sites::small(&contents, &memory), Vec::new());
     refused.extend(sites::restartable(&contents, &memory, &functions));
     refused.extend(sites::changed(&contents, &of_file, &memory, &functions));
@@ -87,7 +97,7 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         refused,
         faults_are_known: true,
         live: !parts.live.is_empty(),
-        texts: texts(&contents)?,
+        texts,
         extent: contents.extent,
         symbols,
         memory,
@@ -171,9 +181,10 @@ fn pointers(contents: &Contents<'_>, memory: &Memory, slide: u64) -> Vec<Addr> {
             .iter()
             .filter(|section| !section.executable);
         for section in data {
-            let bytes = memory.bytes(section.span).unwrap_or_default();
+            let bytes = present(memory.bytes(section.span));
             let skipped = section.span.start.0.next_multiple_of(8) - section.span.start.0;
             let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+            // A short section may end before the first boundary.
             let (words, _) = bytes.get(skipped..).unwrap_or_default().as_chunks::<8>();
             pointers.extend(words.iter().map(|word| Addr(u64::from_le_bytes(*word))));
         }
@@ -232,33 +243,6 @@ fn symbols(contents: &Contents<'_>, stubs: &[Stub], functions: &[Span]) -> Resul
     Ok(symbols)
 }
 
-fn known(symbols: &Symbols) -> KnownFunctions {
-    let mut known = KnownFunctions::default();
-    for symbol in symbols.entries() {
-        let name = symbols.name(symbol);
-        for (list, is_listed) in [
-            (&mut known.return_thunks, names::is_return_thunk(name)),
-            (&mut known.indirect_thunks, names::is_indirect_thunk(name)),
-            (&mut known.never_return, names::never_returns(name)),
-        ] {
-            if is_listed {
-                list.push(symbol.at);
-            }
-        }
-    }
-    known
-}
-
-fn named<'a>(
-    symbols: &'a Symbols,
-    functions: &'a [Function],
-) -> impl Iterator<Item = (String, FunctionId)> + 'a {
-    functions.iter().flat_map(move |function| {
-        let there = symbols.at(function.span.start);
-        there.map(move |symbol| (symbols.name(symbol).to_owned(), function.id))
-    })
-}
-
 /// The functions, and those that are refused whatever their code is.
 fn functions(
     contents: &Contents<'_>,
@@ -278,7 +262,7 @@ fn functions(
     let foreign =
         names::keeps_own_conventions(symbols) || contents.section(".go.buildinfo").is_some();
     let mut functions = Vec::with_capacity(swept.functions.len());
-    for (&span, number) in swept.functions.iter().zip(0_u32..) {
+    for &span in &swept.functions {
         let preferred = symbols.preferred(span.start);
         let name = preferred.map_or_else(String::new, |symbol| symbols.name(symbol).to_owned());
         debug_assert!(
@@ -311,7 +295,7 @@ fn functions(
             _ => Contract::Read,
         };
         functions.push(Function {
-            id: FunctionId(number),
+            id: FunctionId::new(functions.len()),
             name,
             span,
             contract,

@@ -320,10 +320,6 @@ fn words(
 ) -> Result<Vec<Word>> {
     let damaged = |error: object::read::Error| bad(format!("its relocations are damaged: {error}"));
     let mut words = Vec::new();
-    let symbol_of = |rela: &object::elf::Rela64<LittleEndian>| {
-        let index = rela.symbol(ENDIAN, false)?;
-        dynamic.symbol(index).ok()
-    };
     for section in table.iter() {
         // Those of object files that a linker kept (`--emit-relocs`) are about sections.
         if !section.sh_flags(ENDIAN).contains(SHF_ALLOC) {
@@ -347,10 +343,12 @@ fn words(
                         word.resolver = true;
                     }
                     R_X86_64_64 | R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT => {
-                        let Some(symbol) = symbol_of(rela) else {
+                        // Without a symbol, the word is a number.
+                        let Some(index) = rela.symbol(ENDIAN, false) else {
                             continue;
                         };
-                        let name = dynamic.symbol_name(ENDIAN, symbol).unwrap_or_default();
+                        let symbol = dynamic.symbol(index).map_err(damaged)?;
+                        let name = dynamic.symbol_name(ENDIAN, symbol).map_err(damaged)?;
                         word.symbol = Some(String::from_utf8_lossy(name).into_owned());
                         let addend = match rela.r_type(ENDIAN, false) {
                             R_X86_64_64 => addend,
@@ -370,19 +368,29 @@ fn words(
             let place = |at: u64| {
                 let holder = table.iter().find(|holder| {
                     let offset = at.checked_sub(holder.sh_addr(ENDIAN));
-                    holder.sh_flags(ENDIAN).contains(SHF_ALLOC)
+                    // `.tbss` is at addresses of others.
+                    holder.sh_type(ENDIAN) != SHT_NOBITS
+                        && holder.sh_flags(ENDIAN).contains(SHF_ALLOC)
                         && offset.is_some_and(|offset| offset < holder.sh_size(ENDIAN))
                 })?;
                 let bytes = holder.data(ENDIAN, file).ok()?;
                 let offset = usize::try_from(at - holder.sh_addr(ENDIAN)).ok()?;
                 Some(u64::from_le_bytes(*bytes.get(offset..)?.first_chunk()?))
             };
-            words.extend(entries.map(|at| Word {
-                at: Addr(at).add(slide),
-                value: place(at).map(|value| Addr(value).add(slide)),
-                symbol: None,
-                resolver: false,
-            }));
+            for at in entries {
+                let value = place(at).ok_or_else(|| {
+                    let at = Addr(at);
+                    bad(format!(
+                        "its relocations are damaged: no section holds the word at {at}"
+                    ))
+                })?;
+                words.push(Word {
+                    at: Addr(at).add(slide),
+                    value: Some(Addr(value).add(slide)),
+                    symbol: None,
+                    resolver: false,
+                });
+            }
         }
     }
     words.sort_by_key(|word| word.at);

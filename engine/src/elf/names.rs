@@ -1,6 +1,13 @@
 //! Facts about functions of programs by their names.
 
-use crate::code::Symbols;
+use crate::code::{KnownNames, Symbols};
+
+/// The names that mean something to control flow.
+pub(super) const KNOWN: KnownNames = KnownNames {
+    is_return_thunk,
+    is_indirect_thunk,
+    never_returns,
+};
 
 /// Orders the names of one address by how unlikely people are to write them.
 pub(super) fn strangeness(name: &str, weak: bool) -> impl Ord + use<> {
@@ -21,19 +28,19 @@ pub(super) fn is_part(name: &str) -> bool {
 }
 
 /// Returns whether it is a return thunk (`-mfunction-return=thunk-extern`): a jump to it is a return.
-pub(super) fn is_return_thunk(name: &str) -> bool {
+fn is_return_thunk(name: &str) -> bool {
     name == "__x86_return_thunk"
 }
 
 /// Returns whether it is a thunk of an indirect branch (`-mindirect-branch=thunk`, `-mretpoline`): a jump
 /// to it is a jump through a register.
-pub(super) fn is_indirect_thunk(name: &str) -> bool {
+fn is_indirect_thunk(name: &str) -> bool {
     name.starts_with("__x86_indirect_thunk") || name.starts_with("__llvm_retpoline_")
 }
 
 /// Returns whether a call of the function never comes back. Of functions that objects define for
 /// themselves only names that the C and C++ languages reserve.
-pub(super) fn never_returns(name: &str) -> bool {
+fn never_returns(name: &str) -> bool {
     let name = name.strip_suffix(".plt").unwrap_or(name);
     matches!(
         name,

@@ -4,7 +4,7 @@
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Register};
 
 use super::file::{Contents, Word};
-use crate::code::Memory;
+use crate::code::{Memory, present};
 use crate::{Addr, Span};
 
 /// An entry of a procedure linkage table.
@@ -44,7 +44,7 @@ pub(super) fn stubs(contents: &Contents<'_>, memory: &Memory) -> Vec<Stub> {
 }
 
 fn is_jump(memory: &Memory, at: Addr) -> bool {
-    let bytes = memory.bytes_from(at, 15).unwrap_or_default();
+    let bytes = present(memory.bytes_from(at, 15));
     Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE)
         .decode()
         .code()

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::file::{Contents, bad};
-use crate::code::{Fixed, Function, FunctionId, Memory, Why};
+use crate::code::{Fixed, Function, FunctionId, Memory, Why, present};
 use crate::{Addr, Refusal, Result, Rule, Span};
 
 /// The bytes of a process over those of the file.
@@ -49,14 +49,11 @@ pub(super) fn changed(
     };
     let mut changed = HashMap::new();
     for function in functions {
-        let bytes = |memory: &Memory| memory.bytes(function.span).map(<[u8]>::to_vec);
-        let (Some(file), Some(live)) = (bytes(of_file), bytes(memory)) else {
-            continue;
-        };
+        let [file, live] = [of_file, memory].map(|memory| present(memory.bytes(function.span)));
         let differs = |(offset, (file, live)): &(u64, (&u8, &u8))| {
             file != live && !relocated(function.span.start.add(*offset))
         };
-        let first = (0..).zip(file.iter().zip(&live)).find(differs);
+        let first = (0..).zip(file.iter().zip(live)).find(differs);
         if let Some((offset, _)) = first {
             let at = function.span.start.add(offset);
             let why =
@@ -96,7 +93,7 @@ fn sequences(contents: &Contents<'_>, memory: &Memory) -> Vec<Span> {
     let Some(section) = contents.section("__rseq_cs") else {
         return Vec::new();
     };
-    let bytes = memory.bytes(section.span).unwrap_or_default();
+    let bytes = present(memory.bytes(section.span));
     let (descriptors, _) = bytes.as_chunks::<DESCRIPTOR>();
     (0..)
         .zip(descriptors)

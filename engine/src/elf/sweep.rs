@@ -8,7 +8,7 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Register
 use super::file::{Contents, LoadedSection};
 use super::frames::FrameEntry;
 use super::plt::{self, Stub};
-use crate::code::{Branch, Memory};
+use crate::code::{Branch, Memory, present};
 use crate::isa::decode::{branch_target, computed_address, is_direct_call, is_padding};
 use crate::{Addr, Span};
 
@@ -166,7 +166,7 @@ pub(super) fn sweep(
 
 /// Returns whether there is padding at `at`, which a table of addresses may bound.
 fn begins_with_padding(memory: &Memory, at: Addr) -> bool {
-    let bytes = memory.bytes_from(at, 15).unwrap_or_default();
+    let bytes = present(memory.bytes_from(at, 15));
     let instruction = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
     is_padding(&instruction) || instruction.is_invalid() || bytes.starts_with(&[0, 0])
 }
@@ -174,7 +174,7 @@ fn begins_with_padding(memory: &Memory, at: Addr) -> bool {
 impl SweptObject {
     /// Reads a function; `limit` is the start of the next one.
     fn read(&mut self, span: Span, limit: Addr, contents: &Contents<'_>, memory: &Memory) {
-        let bytes = memory.bytes(span).unwrap_or_default();
+        let bytes = present(memory.bytes(span));
         let mut end = span.start;
         let mut falls_through = false;
         let mut decoder = Decoder::with_ip(64, bytes, span.start.0, DecoderOptions::NONE);
@@ -209,6 +209,7 @@ impl SweptObject {
                 start: end,
                 end: limit,
             };
+            // There may be nothing.
             let bytes = memory.bytes(rest).unwrap_or_default();
             for instruction in Decoder::with_ip(64, bytes, rest.start.0, DecoderOptions::NONE) {
                 if !is_padding(&instruction) || instruction.code() == Code::Int3 {
@@ -245,7 +246,7 @@ impl SweptObject {
 
     /// Reads code that no function is known to have; it may be data.
     fn read_gap(&mut self, gap: Span, contents: &Contents<'_>, memory: &Memory) {
-        let bytes = memory.bytes(gap).unwrap_or_default();
+        let bytes = present(memory.bytes(gap));
         for instruction in Decoder::with_ip(64, bytes, gap.start.0, DecoderOptions::NONE) {
             if instruction.flow_control() != FlowControl::Next {
                 // As a value, since it counts only where an instruction begins.

@@ -10,8 +10,9 @@ use super::tables::BugLayout;
 use super::{LiveParts, collect, decisions, functions, kallsyms, names, notes, sweep};
 use crate::code::{
     Branch, Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions,
-    LazyTypes, Memory, Origin, Symbols, Texts, plausible,
+    LazyTypes, Memory, Origin, Texts, plausible, present,
 };
+use crate::ids::Id;
 use crate::{Addr, Error, Image, Result, Span};
 
 impl Image {
@@ -25,7 +26,7 @@ impl Image {
     }
 
     /// As [`Image::from_live`], with the functions of modules. A module whose tables are of a form
-    /// that is not known is left out.
+    /// that is not known, or were not read, is left out.
     ///
     /// # Errors
     /// As [`Image::from_live`].
@@ -86,17 +87,15 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     let mut small = tables.sites;
     small.extend(swept.alternatives);
     let sites = FixedSites::new(small.clone(), blacklist.clone());
-    let known = known(&symbols);
+    let known = KnownFunctions::new(&symbols, &names::KNOWN);
     let mut functions = Vec::with_capacity(extents.len());
     for (extent, span) in extents.iter().zip(&swept.spans) {
+        // All of it is padding, or not all of it was read.
         let Some(span) = *span else { continue };
         // Functions that may not be traced may not be probed either: a nop there is something else.
         let taken = |at: Addr| sites.overlapping(Span::new(at, 5)).next().is_some();
-        let head = memory.bytes_from(span.start, 9).unwrap_or_default();
+        let head = present(memory.bytes_from(span.start, 9));
         let tracer = collect::ftrace(span.start, head, &texts, &symbols, taken);
-        let number = u32::try_from(functions.len()).map_err(|_| Error::Image {
-            reason: "it has more functions than can be numbered".to_owned(),
-        })?;
         let name = texts.qualified(span.start, symbols.name(&extent.symbol));
         let part = names::is_part(&name);
         let thunk = known.is_return_thunk(span.start) || known.is_indirect_thunk(span.start);
@@ -107,7 +106,7 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
         };
         small.extend(tracer);
         functions.push(Function {
-            id: FunctionId(number),
+            id: FunctionId::new(functions.len()),
             handles_faults: handles_faults(&name),
             name,
             span,
@@ -118,11 +117,7 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
 
     let mut values = swept.values;
     for span in &read_only {
-        values.extend(sweep::pointers(
-            *span,
-            memory.bytes(*span).unwrap_or_default(),
-            &texts,
-        ));
+        values.extend(sweep::pointers(*span, &memory, &texts));
     }
     let mut pointed = plausible(values, &functions, &memory);
     pointed.extend(tables.exceptions.iter().map(|entry| entry.fixup));
@@ -141,7 +136,9 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     let entries = Entries::new(branches, pointed, &functions);
 
     read_only.sort_unstable();
-    let names = FunctionNames::new(named(&symbols, &functions, &texts));
+    let names = FunctionNames::new(&symbols, &functions, &texts, |symbol, name| {
+        (symbol.is_text() || symbol.is_module_text()) && !names::is_marker(name)
+    });
     // Last: an entry that boot would seal is still the tracer's.
     small.extend(boot.sites);
     let mut fixed = FixedSites::new(small, blacklist);
@@ -166,41 +163,5 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
         types: LazyTypes::new(bounds.types),
         read_only,
         build_id,
-    })
-}
-
-/// The functions that mean something to control flow, by their names.
-fn known(symbols: &Symbols) -> KnownFunctions {
-    let mut known = KnownFunctions::default();
-    for symbol in symbols.entries() {
-        let name = symbols.name(symbol);
-        for (list, is_listed) in [
-            (&mut known.return_thunks, names::is_return_thunk(name)),
-            (&mut known.indirect_thunks, names::is_indirect_thunk(name)),
-            (&mut known.never_return, names::never_returns(name)),
-        ] {
-            if is_listed {
-                list.push(symbol.at);
-            }
-        }
-    }
-    known
-}
-
-/// All names of all functions.
-fn named<'a>(
-    symbols: &'a Symbols,
-    functions: &'a [Function],
-    texts: &'a Texts,
-) -> impl Iterator<Item = (String, FunctionId)> + 'a {
-    functions.iter().flat_map(move |function| {
-        let at = function.span.start;
-        let symbols_there = symbols
-            .at(at)
-            .filter(|symbol| symbol.is_text() || symbol.is_module_text());
-        let names = symbols_there.map(|symbol| symbols.name(symbol));
-        names
-            .filter(|name| !names::is_marker(name))
-            .map(move |name| (texts.qualified(at, name), function.id))
     })
 }

@@ -131,6 +131,7 @@ impl Module {
         Ok(modules)
     }
 
+    /// `None` if it has no text, or its tables were not read.
     fn of(
         name: &str,
         own: &[&Section<'_>],
@@ -150,8 +151,18 @@ impl Module {
         let found = |wanted: &str| own.iter().find(|section| section.name == wanted);
         let table = |wanted: &str, entry: usize| match found(wanted) {
             Some(section) => filled(section.span, entry, memory),
-            None => Span::new(text.start, 0),
+            None => Some(Span::new(text.start, 0)),
         };
+        let read_only: Vec<Span> = found(".rodata")
+            .map(|section| section.span)
+            .into_iter()
+            .collect();
+        if read_only
+            .iter()
+            .any(|span| memory.bytes_from(span.start, 1).is_none())
+        {
+            return None;
+        }
         let forbidden = own.iter().filter(|section| {
             matches!(
                 section.name,
@@ -163,14 +174,11 @@ impl Module {
             bounds: Bounds {
                 text,
                 kernel,
-                read_only: found(".rodata")
-                    .map(|section| section.span)
-                    .into_iter()
-                    .collect(),
-                jump_table: table("__jump_table", 16),
-                static_calls: table(".static_call_sites", 8),
-                exceptions: table("__ex_table", 12),
-                bugs: table("__bug_table", bug_layout.len_bytes),
+                read_only,
+                jump_table: table("__jump_table", 16)?,
+                static_calls: table(".static_call_sites", 8)?,
+                exceptions: table("__ex_table", 12)?,
+                bugs: table("__bug_table", bug_layout.len_bytes)?,
                 forbidden: forbidden.map(|section| section.span).collect(),
                 trampolines: found(".static_call.text").map(|section| section.span),
                 types: None,
@@ -198,10 +206,10 @@ impl Module {
     }
 }
 
-/// The whole entries of a table, without those at its end in which nothing stands.
-fn filled(table: Span, entry: usize, memory: &Memory) -> Span {
-    let len = usize::try_from(table.len()).unwrap_or_default();
-    let bytes = memory.bytes_from(table.start, len).unwrap_or_default();
+/// The whole entries of a table, without those at its end in which nothing stands; `None` if it was not read.
+fn filled(table: Span, entry: usize, memory: &Memory) -> Option<Span> {
+    let len = usize::try_from(table.len()).unwrap_or(usize::MAX);
+    let bytes = memory.bytes_from(table.start, len)?;
     let used = bytes
         .iter()
         .rposition(|&byte| byte != 0)
@@ -209,7 +217,7 @@ fn filled(table: Span, entry: usize, memory: &Memory) -> Span {
     let whole = used
         .next_multiple_of(entry)
         .min(bytes.len() - bytes.len() % entry);
-    Span::new(table.start, whole as u64)
+    Some(Span::new(table.start, whole as u64))
 }
 
 #[cfg(test)]
@@ -242,8 +250,11 @@ mod tests {
         bytes[23] = 1; // in the second entry of 16
         let at = Addr(0xffff_ffff_c000_0000);
         let memory = Memory::new([(at, bytes.as_slice())].into_iter());
-        assert_eq!(filled(Span::new(at, 64), 16, &memory), Span::new(at, 32));
-        assert_eq!(filled(Span::new(at, 64), 12, &memory), Span::new(at, 24));
-        assert_eq!(filled(Span::new(at.add(24), 40), 12, &memory).len(), 0);
+        let filled = |at, len, entry| filled(Span::new(at, len), entry, &memory);
+        assert_eq!(filled(at, 64, 16), Some(Span::new(at, 32)));
+        assert_eq!(filled(at, 64, 12), Some(Span::new(at, 24)));
+        assert_eq!(filled(at.add(24), 40, 12).unwrap().len(), 0);
+        // It may list sites: a module without it has others than it seems.
+        assert_eq!(filled(at.add(64), 16, 12), None);
     }
 }

@@ -1,5 +1,14 @@
 //! Facts about symbols by their names.
 
+use crate::code::KnownNames;
+
+/// The names that mean something to control flow.
+pub(crate) const KNOWN: KnownNames = KnownNames {
+    is_return_thunk,
+    is_indirect_thunk,
+    never_returns,
+};
+
 /// Returns whether a symbol of the linker script or of assembly marks a place in the text and is no function.
 pub(crate) fn is_marker(name: &str) -> bool {
     matches!(name, "_text" | "_stext" | "_etext" | "_sinittext" | "_einittext")

@@ -30,12 +30,19 @@ pub(crate) fn sweep(extents: &[Extent], texts: &Texts, memory: &Memory) -> Swept
     };
     let mut instruction = Instruction::default();
     for extent in extents {
-        let bytes = memory.bytes(extent.span).unwrap_or_default();
+        // All text of the core was read; a page of a module may be gone.
+        let Some(bytes) = memory.bytes(extent.span) else {
+            swept.spans.push(None);
+            continue;
+        };
         let mut decoder = Decoder::with_ip(64, bytes, extent.span.start.0, DecoderOptions::NONE);
         let mut end = extent.span.start;
         while decoder.can_decode() {
+            let position = decoder.position();
             decoder.decode_out(&mut instruction);
-            if is_padding(&instruction) || is_zero(bytes, extent.span.start, &instruction) {
+            let (before, _) = bytes.split_at(decoder.position());
+            let (_, own) = before.split_at(position);
+            if is_padding(&instruction) || is_zero(own, &instruction) {
                 continue;
             }
             end = Addr(instruction.next_ip());
@@ -61,7 +68,7 @@ pub(crate) fn sweep(extents: &[Extent], texts: &Texts, memory: &Memory) -> Swept
                         .map(|target| Branch { target, source }),
                 );
             }
-            if looks_unlocked(&instruction, bytes, extent.span.start) {
+            if looks_unlocked(&instruction, own) {
                 let span = Span::new(Addr(instruction.ip()), instruction.len() as u64);
                 swept.alternatives.push(Fixed::new(span, Why::Alternative));
             }
@@ -81,32 +88,25 @@ fn skip(decoder: &mut Decoder<'_>, bytes: usize) {
     }
 }
 
-/// The bytes of an instruction among those that begin at `start`.
-fn bytes_of<'b>(bytes: &'b [u8], start: Addr, instruction: &Instruction) -> &'b [u8] {
-    let offset = usize::try_from(instruction.ip() - start.0).unwrap_or(usize::MAX);
-    bytes
-        .get(offset..)
-        .and_then(|rest| rest.get(..instruction.len()))
-        .unwrap_or_default()
-}
-
 /// Returns whether the bytes are zero: zeros between sections decode as `add [rax], al`.
-fn is_zero(bytes: &[u8], start: Addr, instruction: &Instruction) -> bool {
-    instruction.code() == Code::Add_rm8_r8 && bytes_of(bytes, start, instruction) == [0, 0]
+fn is_zero(bytes: &[u8], instruction: &Instruction) -> bool {
+    instruction.code() == Code::Add_rm8_r8 && bytes == [0, 0]
 }
 
 /// On one CPU the kernel turns `lock` prefixes (f0) into `ds` (3e), and back when another CPU comes
 /// (`alternatives_smp_lock` of arch/x86/kernel/alternative.c); never the other way after boot. Its
 /// list of them may be freed, but compilers write no `ds` before an instruction that could be locked.
-fn looks_unlocked(instruction: &Instruction, bytes: &[u8], start: Addr) -> bool {
-    bytes_of(bytes, start, instruction).first() == Some(&0x3e)
+fn looks_unlocked(instruction: &Instruction, bytes: &[u8]) -> bool {
+    bytes.first() == Some(&0x3e)
         && instruction.op0_kind() == OpKind::Memory
         && instruction.op_code().can_use_lock_prefix()
 }
 
 /// Values in read-only data that are addresses in the text, at 8-byte boundaries: tables of labels,
-/// such as the interpreter's of BPF.
-pub(crate) fn pointers(span: Span, bytes: &[u8], texts: &Texts) -> impl Iterator<Item = Addr> {
+/// such as the interpreter's of BPF. Of a module's data, whose end the kernel does not list, as much as was read.
+pub(crate) fn pointers(span: Span, memory: &Memory, texts: &Texts) -> impl Iterator<Item = Addr> {
+    let len = usize::try_from(span.len()).unwrap_or(usize::MAX);
+    let bytes = memory.bytes_from(span.start, len).unwrap_or_default();
     let skipped = usize::try_from(span.start.0.next_multiple_of(8) - span.start.0).unwrap_or(0);
     let (words, _) = bytes.get(skipped..).unwrap_or_default().as_chunks::<8>();
     words

@@ -83,12 +83,9 @@ fn torn(name: &str, len_bytes: usize, entry_bytes: usize) -> Error {
 
 /// The address at the distance that an entry has at byte `OFFSET`.
 fn relative<const OFFSET: u64, const SIZE: usize>(entry: Addr, bytes: &[u8; SIZE]) -> Addr {
-    let field = bytes
-        .get(OFFSET as usize..)
-        .and_then(<[u8]>::first_chunk::<4>)
-        .copied()
-        .unwrap_or_default();
-    let distance = i64::from(i32::from_le_bytes(field));
+    const { assert!(OFFSET as usize + 4 <= SIZE, "the field is in the entry") };
+    let field = bytes.get(OFFSET as usize..).and_then(<[u8]>::first_chunk);
+    let distance = i64::from(i32::from_le_bytes(field.copied().unwrap_or_default()));
     entry.add(OFFSET).add(distance.cast_unsigned())
 }
 
@@ -101,9 +98,7 @@ pub(crate) fn jump_labels(table: Span, bytes: &[u8]) -> Result<Vec<JumpEntry>> {
             code: relative::<0, 16>(*at, entry),
             target: relative::<4, 16>(*at, entry),
             key: key(at.add(8), u64::from_le_bytes(last_chunk(entry))),
-            inverted: last_chunk::<8>(entry)
-                .first()
-                .is_some_and(|low| low & 1 != 0),
+            inverted: u64::from_le_bytes(last_chunk(entry)) & 1 != 0,
         })
         .collect())
 }
@@ -124,7 +119,9 @@ pub(crate) fn static_calls(table: Span, bytes: &[u8]) -> Result<Vec<StaticCallEn
         .collect())
 }
 
-fn last_chunk<const LEN: usize>(entry: &[u8]) -> [u8; LEN] {
+/// The last field of an entry.
+fn last_chunk<const LEN: usize, const SIZE: usize>(entry: &[u8; SIZE]) -> [u8; LEN] {
+    const { assert!(LEN <= SIZE, "the field is in the entry") };
     entry.last_chunk().copied().unwrap_or([0; LEN])
 }
 
@@ -141,7 +138,10 @@ pub(crate) fn exceptions(table: Span, bytes: &[u8]) -> Result<Vec<ExceptionEntry
         .map(|(at, entry)| ExceptionEntry {
             instruction: relative::<0, 12>(*at, entry),
             fixup: relative::<4, 12>(*at, entry),
-            handler: entry.get(8).copied().unwrap_or_default(),
+            handler: {
+                let [.., handler, _, _, _] = *entry;
+                handler
+            },
         })
         .collect())
 }

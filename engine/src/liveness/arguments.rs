@@ -3,7 +3,6 @@
 use super::RegisterSet;
 use super::effect::Effects;
 use crate::cfg::{BlockIndex, Cfg};
-use crate::code::Function;
 use crate::ids::Ids;
 use crate::isa::abi::ARGUMENTS;
 use crate::{Addr, Image};
@@ -40,7 +39,7 @@ impl Arguments {
             .collect();
 
         let all = RegisterSet::of(&ARGUMENTS);
-        let at_entry = if image.function(cfg.function).is_none_or(Function::is_part) {
+        let at_entry = if image[cfg.function].is_part() {
             RegisterSet::EMPTY
         } else {
             all

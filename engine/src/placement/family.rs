@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use iced_x86::Instruction;
 
 use crate::cfg::Cfg;
-use crate::code::{Decision, Function, FunctionId};
+use crate::code::{Decision, FunctionId};
 use crate::{Addr, Image};
 
 /// Graphs that are placed as one.
@@ -65,7 +65,7 @@ fn add(image: &Image, members: &mut Vec<Cow<'_, Cfg>>, function: FunctionId) {
 
 /// The function whose part a graph is, or its own.
 fn root(image: &Image, cfg: &Cfg) -> FunctionId {
-    if !image.function(cfg.function).is_some_and(Function::is_part) {
+    if !image[cfg.function].is_part() {
         return cfg.function;
     }
     let sources = image.branches_into(cfg.span).iter();
@@ -102,13 +102,8 @@ pub(crate) fn parts(image: &Image, cfg: &Cfg) -> Vec<FunctionId> {
     parts.sort_unstable();
     parts.dedup();
     parts.retain(|&part| {
-        let span = image.function(part).map(|function| function.span);
-        let sources = span
-            .map(|span| image.branches_into(span))
-            .unwrap_or_default();
-        let mut from = sources
-            .iter()
-            .filter_map(|branch| image.function_at(branch.source));
+        let sources = image.branches_into(image[part].span).iter();
+        let mut from = sources.filter_map(|branch| image.function_at(branch.source));
         from.find(|function| function.id != part)
             .is_some_and(|function| function.id == cfg.function)
     });

@@ -169,8 +169,7 @@ impl Body<'_> {
     pub(super) fn is_entry(&self, at: InsnId) -> bool {
         let block = self.block(self.block_of(at));
         let first = block.filter(|(cfg, _)| cfg.span.start == self.start(at));
-        let function = first.and_then(|(cfg, _)| self.image.function(cfg.function));
-        function.is_some_and(|function| !function.is_part())
+        first.is_some_and(|(cfg, _)| !self.image[cfg.function].is_part())
     }
 
     /// Returns whether the instructions belong to different graphs.

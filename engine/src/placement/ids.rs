@@ -4,35 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Id, id};
 
-/// Number of a site in its solution and plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct SiteIndex(pub u32);
-
-/// Number of a bounce in its solution and plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct BounceIndex(pub u32);
-
-impl Id for SiteIndex {
-    fn new(index: usize) -> Self {
-        debug_assert!(u32::try_from(index).is_ok(), "{index} sites");
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
-
-    fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl Id for BounceIndex {
-    fn new(index: usize) -> Self {
-        debug_assert!(u32::try_from(index).is_ok(), "{index} bounces");
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
-
-    fn index(self) -> usize {
-        self.0 as usize
-    }
-}
+id!(
+    /// Number of a site in its solution and plan.
+    #[derive(Serialize, Deserialize)]
+    pub SiteIndex(pub)
+);
+id!(
+    /// Number of a bounce in its solution and plan.
+    #[derive(Serialize, Deserialize)]
+    pub BounceIndex(pub)
+);
 
 id!(
     /// An instruction of a [`Body`](super::body::Body), in order of address. As the end of a range it may be

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gilk_instruments::Definition;
 
 use crate::cfg::Outline;
-use crate::ids::Id;
+use crate::ids::{Id, id};
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::native::NativeCode;
 use crate::patch::{Piece, Pieces, Probed, Recovery};
@@ -125,20 +125,10 @@ pub struct PatchFault {
     pub recovery: Recovery,
 }
 
-/// Number of a patch in its plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PatchIndex(pub u32);
-
-impl Id for PatchIndex {
-    fn new(index: usize) -> Self {
-        debug_assert!(u32::try_from(index).is_ok(), "{index} patches");
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
-
-    fn index(self) -> usize {
-        self.0 as usize
-    }
-}
+id!(
+    /// Number of a patch in its plan.
+    pub PatchIndex(pub)
+);
 
 /// A dependency: `what` may only be in place while `on` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -214,7 +204,8 @@ pub enum PokeKind {
     Remove,
 }
 
-/// Bytes that must be free of threads around a write.
+/// Bytes that must be free of threads around a write. The driver of a target decides how it waits for that: see
+/// `ilk_driver::writes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quiesce {
     /// None: at most one instruction changes, or no thread executes the bytes.

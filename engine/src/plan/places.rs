@@ -13,7 +13,7 @@ use super::probes::is_idle;
 use crate::cfg::{BlockEnd, BlockIndex, Cfg};
 use crate::code::FunctionId;
 use crate::session::Placement;
-use crate::{Addr, HookType, Image, Refusal, Result, Rule};
+use crate::{HookType, Image, Refusal, Result, Rule};
 
 /// A hook where a probe runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,11 +84,7 @@ impl<'p> Places<'p> {
 
     /// Remarks about the ends of calls that are followed, or are not.
     pub(super) fn notes(&self, index: usize, instrument: &str) -> Vec<Note> {
-        let name = |id| {
-            self.image
-                .function(id)
-                .map_or("?", |function| &*function.name)
-        };
+        let name = |id| &self.image[id].name;
         let mut notes = Vec::new();
         for (id, ends) in self.ends() {
             let mut note = |exit: &FunctionExit, text| {
@@ -179,12 +175,9 @@ impl<'p> Places<'p> {
 }
 
 fn no_return(image: &Image, function: FunctionId) -> Refusal {
-    let start = image
-        .function(function)
-        .map_or(Addr(0), |function| function.span.start);
     Refusal::new(
         Rule::ReturnUnknown,
-        start,
+        image[function].span.start,
         String::from(
             "it has no return of its own with the returned value, and its jumps cannot be followed",
         ),

@@ -72,6 +72,54 @@ fn damaged_files_are_refused_or_read() {
     );
 }
 
+/// A number of the file, little-endian.
+fn number(file: &[u8], at: usize, bytes: usize) -> u64 {
+    let bytes = file[at..at + bytes].iter().rev();
+    bytes.fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// Offsets of the headers of a table of the file, by the fields of its header (System V ABI, 4): the offset of
+/// the table, and of the size and number of entries.
+fn headers(file: &[u8], [table, size, count]: [usize; 3]) -> Vec<usize> {
+    let (table, size) = (number(file, table, 8), number(file, size, 2));
+    let headers = 0..number(file, count, 2);
+    headers.map(|n| (table + n * size) as usize).collect()
+}
+
+#[test]
+fn what_the_headers_promise_and_the_file_lacks_is_named() {
+    let refused = |file: &[u8], reason: &str| {
+        let error = Image::from_elf(&ElfParts::of_file("damaged", file)).unwrap_err();
+        assert!(error.to_string().contains(reason), "{error}");
+    };
+    let whole = std::fs::read("/usr/bin/true").unwrap();
+
+    // The last loaded segment has eight bytes in the file.
+    let programs = headers(&whole, [0x20, 0x36, 0x38]);
+    let loaded = programs.iter().filter(|&&at| number(&whole, at, 4) == 1);
+    let mut file = whole.clone();
+    let filled = *loaded.max().unwrap() + 0x20;
+    file[filled..filled + 8].copy_from_slice(&8_u64.to_le_bytes());
+    refused(&file, "are not loaded");
+
+    // A relocation by a symbol (R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT) names one after the last.
+    let sections = headers(&whole, [0x28, 0x3a, 0x3c]);
+    let tables = sections
+        .iter()
+        .filter(|&&at| number(&whole, at + 4, 4) == 4);
+    let relocations = tables.flat_map(|&at| {
+        let [start, len] = [0x18, 0x20].map(|field| number(&whole, at + field, 8));
+        (start..start + len).step_by(24)
+    });
+    let by_symbol = relocations
+        .map(|at| at as usize)
+        .find(|&at| matches!(number(&whole, at + 8, 4), 6 | 7));
+    let mut file = whole.clone();
+    let symbol = by_symbol.unwrap() + 12;
+    file[symbol..symbol + 4].copy_from_slice(&0xff_ffff_u32.to_le_bytes());
+    refused(&file, "its relocations are damaged");
+}
+
 #[test]
 fn other_files_are_refused_by_name() {
     for (file, reason) in [

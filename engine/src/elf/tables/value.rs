@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// An expression, equal to another exactly if both always have one value at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct ExpressionId(u32);
+use crate::ids::{Ids, id};
+
+id!(
+    /// An expression, equal to another exactly if both always have one value at one time.
+    pub(super) ExpressionId
+);
 
 /// The form of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +53,7 @@ pub(super) enum Which {
 #[derive(Debug, Default)]
 pub(super) struct Expressions {
     ids: HashMap<Expression, ExpressionId>,
-    all: Vec<Expression>,
+    all: Ids<ExpressionId, Expression>,
 }
 
 /// The low `bits` set.
@@ -70,18 +73,13 @@ pub(super) const fn sign_extended(number: u64, bits: u32) -> u64 {
 
 impl Expressions {
     pub(super) fn intern(&mut self, expression: Expression) -> ExpressionId {
-        let next = ExpressionId(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
         let all = &mut self.all;
-        *self.ids.entry(expression).or_insert_with(|| {
-            all.push(expression);
-            next
-        })
+        let id = self.ids.entry(expression);
+        *id.or_insert_with(|| all.push(expression))
     }
 
     pub(super) fn form(&self, id: ExpressionId) -> Expression {
-        let form = self.all.get(id.0 as usize).copied();
-        debug_assert!(form.is_some(), "an expression of another function");
-        form.unwrap_or(Expression::Constant(0))
+        self.all[id]
     }
 
     pub(super) fn constant(&mut self, number: u64) -> ExpressionId {

@@ -4,7 +4,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use super::super::bounds::Bounds;
 use super::super::functions::Extent;
-use super::bytes::{address, bad, u32_at, u64_at};
+use super::bytes::{address, bad, u32_at};
 use crate::code::{Branch, Fixed, LONGEST, Memory, Symbols, Why};
 use crate::isa::decode::branch_target;
 use crate::{Addr, Result, Span};
@@ -55,8 +55,8 @@ impl Boot {
         for alternative in alternatives(at, bytes, bounds.kernel)? {
             if bounds.text.contains(alternative.original.start) {
                 boot.replace(alternative.original);
-                boot.follow(memory, alternative.replacement, bounds);
-                boot.follow_out(memory, alternative.original, bounds);
+                boot.follow(memory, alternative.replacement, bounds)?;
+                boot.follow_out(memory, alternative.original, bounds)?;
             }
         }
         for (at, bytes) in INSTRUCTIONS.into_iter().filter_map(table) {
@@ -70,8 +70,8 @@ impl Boot {
         if let Some((_, bytes)) = table(PARAVIRT) {
             // struct paravirt_patch_site: an address, a byte of type, a byte of length, padding.
             for entry in bytes.as_chunks::<16>().0 {
-                let at = Addr(u64_at(entry, 0).unwrap_or_default());
-                let len = entry.get(9).copied().unwrap_or_default();
+                let [a, b, c, d, e, f, g, h, _, len, ..] = *entry;
+                let at = Addr(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
                 if bounds.text.contains(at) {
                     boot.replace(Span::new(at, u64::from(len)));
                 }
@@ -105,8 +105,8 @@ impl Boot {
     }
 
     /// Notes the branches among these instructions that target the text.
-    fn follow(&mut self, memory: &Memory, span: Span, bounds: &Bounds) {
-        let bytes = memory.bytes(span).unwrap_or_default();
+    fn follow(&mut self, memory: &Memory, span: Span, bounds: &Bounds) -> Result<()> {
+        let bytes = held(memory, span)?;
         let decoder = Decoder::with_ip(64, bytes, span.start.0, DecoderOptions::NONE);
         for instruction in decoder {
             let target = branch_target(&instruction).filter(|&to| bounds.text.contains(to));
@@ -115,28 +115,47 @@ impl Boot {
                 source: Addr(instruction.ip()),
             }));
         }
+        Ok(())
     }
 
     /// Until it is replaced, `static_cpu_has()` jumps to a test in init text, which jumps back
     /// (arch/x86/include/asm/cpufeature.h).
-    fn follow_out(&mut self, memory: &Memory, original: Span, bounds: &Bounds) {
+    fn follow_out(&mut self, memory: &Memory, original: Span, bounds: &Bounds) -> Result<()> {
         /// `testb` on memory, `jnz`, `jmp`: instructions of the test, and bytes they may have.
         const TEST: (usize, usize) = (3, 32);
-        let bytes = memory.bytes(original).unwrap_or_default();
+        let bytes = held(memory, original)?;
         let mut decoder = Decoder::with_ip(64, bytes, original.start.0, DecoderOptions::NONE);
         let Some(jump) = decoder.iter().next() else {
-            return;
+            return Ok(());
         };
         let out = branch_target(&jump).filter(|&to| {
             jump.flow_control() == FlowControl::UnconditionalBranch && !bounds.text.contains(to)
         });
-        let Some(out) = out else { return };
-        let bytes = memory.bytes_from(out, TEST.1).unwrap_or_default();
+        let Some(out) = out else { return Ok(()) };
+        let bytes = memory.bytes_from(out, TEST.1).ok_or_else(|| {
+            bad(format!(
+                "it does not hold the code at {out}, which a jump at {} targets",
+                original.start
+            ))
+        })?;
         let mut decoder = Decoder::with_ip(64, bytes, out.0, DecoderOptions::NONE);
         let end = decoder.iter().take(TEST.0).last();
         let end = end.map_or(out, |last| Addr(last.next_ip()));
-        self.follow(memory, Span { start: out, end }, bounds);
+        self.follow(memory, Span { start: out, end }, bounds)
     }
+}
+
+/// The bytes of code that the table of alternatives names.
+fn held(memory: &Memory, span: Span) -> Result<&[u8]> {
+    if span.is_empty() {
+        return Ok(&[]);
+    }
+    memory.bytes(span).ok_or_else(|| {
+        bad(format!(
+            "its table of alternatives names code from {} to {}, which it does not hold",
+            span.start, span.end
+        ))
+    })
 }
 
 /// The address at the distance that a table has at `offset`.

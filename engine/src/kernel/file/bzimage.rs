@@ -20,8 +20,8 @@ pub(super) fn payload(image: &[u8]) -> Result<Option<&[u8]>> {
     if number(image, 0x202) != Some(*b"HdrS") || number(image, 0x1fe) != Some([0x55, 0xaa]) {
         return Ok(None);
     }
-    let version = u16::from_le_bytes(number(image, 0x206).unwrap_or_default());
-    if version < WITH_PAYLOAD {
+    let version = number(image, 0x206).map(u16::from_le_bytes);
+    if let Some(version) = version.filter(|version| *version < WITH_PAYLOAD) {
         return Err(bad(format!(
             "its boot protocol is {}.{:02}, which does not say where the kernel is; Linux 2.6.26 and later can be read",
             version >> 8,
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(payload(&whole).unwrap(), Some(&b"kernel"[..]));
         assert_eq!(payload(b"\x7fELF").unwrap(), None);
         assert_eq!(payload(&[]).unwrap(), None);
-        for len in 0x250..whole.len() {
+        for len in 0x206..whole.len() {
             let error = payload(&whole[..len]).unwrap_err().to_string();
             assert!(error.contains("cut off"), "{error}");
         }

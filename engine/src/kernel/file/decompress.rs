@@ -110,7 +110,8 @@ fn lz4(mut blocks: &[u8], stated: usize) -> Result<Vec<u8>> {
         if len == 0 {
             break;
         }
-        unpacked.extend_from_slice(room.get(..len).unwrap_or_default());
+        let (block, _) = room.split_at(len);
+        unpacked.extend_from_slice(block);
         blocks = rest;
     }
     if unpacked.len() == stated {
