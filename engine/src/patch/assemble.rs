@@ -6,7 +6,7 @@ use super::emit::{Emitter, Forward};
 use super::instrument::{Lost, emit, emit_lost};
 use super::registers::Registers;
 use super::{Code, Hooked, PieceKind};
-use crate::code::{Decided, Decision, Transfer, Why};
+use crate::code::{Decided, Decision, Transfer, Why, present};
 use crate::isa::relocate::{called, emulate, relocate};
 use crate::layout::{Abi, RuntimeLayout};
 use crate::liveness::Live;
@@ -92,7 +92,7 @@ impl<'a> Assembler<'a> {
             hooks,
             live,
             save_all: self.save_all,
-            passed: 0,
+            passed: vec![false; hooks.len()],
             lost: Vec::new(),
             copies: Vec::new(),
             stubs: Vec::new(),
@@ -112,8 +112,8 @@ struct Work<'w> {
     hooks: &'w Hooks<'w>,
     live: &'w dyn Fn(Point) -> Live,
     save_all: bool,
-    /// Lists that have been emitted, by bit; those from the 64th on are not watched.
-    passed: u64,
+    /// The hooks whose lists have been emitted.
+    passed: Vec<bool>,
     lost: Vec<(InstrumentId, Lost, Addr, (Addr, u32))>,
     /// Copies that branches of the patch may target, with their addresses.
     copies: Vec<(Span, Addr)>,
@@ -147,7 +147,7 @@ impl Work<'_> {
                 to: displaced.end,
             })
         } else if self.site.splice.pushes() > 0 {
-            let call = self.originals.bytes(displaced).unwrap_or_default();
+            let call = originals_of(self.originals, displaced)?;
             let jump = called(call, displaced.start, self.e.here(), &self.layout.abi)?;
             self.e.relocated(&jump, |_| false);
             None
@@ -179,9 +179,8 @@ impl Work<'_> {
             emit_lost(self.e, lost, end);
             self.e.piece(PieceKind::Lost(id));
         }
-        let all = self.hooks.iter().take(64).enumerate();
-        for (index, (point, _)) in all {
-            if self.passed >> index & 1 == 0 {
+        for ((point, _), passed) in self.hooks.iter().zip(&self.passed) {
+            if !passed {
                 return Err(Refusal::new(
                     Rule::Unrelocatable,
                     displaced.start,
@@ -222,9 +221,9 @@ impl Work<'_> {
         let Some(&(_, instruments)) = self.hooks.get(index) else {
             return;
         };
-        self.passed |= 1u64
-            .checked_shl(index.try_into().unwrap_or(64))
-            .unwrap_or(0);
+        if let Some(passed) = self.passed.get_mut(index) {
+            *passed = true;
+        }
         self.e.stands_for(match point {
             Point::Entry => self.site.splice.entered(self.site.displaced),
             Point::Before(at) => at,
@@ -293,13 +292,7 @@ impl Work<'_> {
     /// falls through there.
     fn copy(&mut self, span: Span, displaced: bool) -> Result<Option<InsnEdge>, Refusal> {
         let originals = self.originals;
-        let Some(bytes) = originals.bytes(span).filter(|bytes| !bytes.is_empty()) else {
-            return Err(Refusal::new(
-                Rule::Undecodable,
-                span.start,
-                "fewer bytes could be read than the patch copies",
-            ));
-        };
+        let bytes = originals_of(originals, span)?;
         let mut copying = Copying {
             bytes,
             span,
@@ -374,6 +367,18 @@ impl Work<'_> {
     }
 }
 
+/// The bytes of original instructions.
+fn originals_of(originals: &dyn Originals, span: Span) -> Result<&[u8], Refusal> {
+    let bytes = originals.bytes(span).filter(|bytes| !bytes.is_empty());
+    bytes.ok_or_else(|| {
+        Refusal::new(
+            Rule::Undecodable,
+            span.start,
+            "fewer bytes could be read than the patch copies",
+        )
+    })
+}
+
 /// Original instructions that are being copied.
 struct Copying<'i> {
     bytes: &'i [u8],
@@ -388,7 +393,7 @@ impl Copying<'_> {
     fn bytes(&self, from: Addr, to: Addr) -> &[u8] {
         let offset =
             |at: Addr| usize::try_from(at.0.wrapping_sub(self.span.start.0)).unwrap_or(usize::MAX);
-        self.bytes.get(offset(from)..offset(to)).unwrap_or_default()
+        present(self.bytes.get(offset(from)..offset(to)))
     }
 
     /// Returns the address of the instruction after the one at `at`, and the target of that one if it branches.

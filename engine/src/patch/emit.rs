@@ -3,6 +3,7 @@
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
 use super::{Fault, Piece, PieceKind, Recovery};
+use crate::ids::{Ids, id};
 use crate::isa::encode::{INT3, at, jump, rel32};
 use crate::isa::relocate::Relocated;
 use crate::layout::{RuntimeLayout, SegmentOffset};
@@ -16,9 +17,10 @@ pub(super) struct Forward {
     end: usize,
 }
 
-/// An instruction that may fault, with its recovery address to be set: its index among those of its patch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Faulting(usize);
+id!(
+    /// An instruction that may fault, with its recovery address to be set: its index among those of its patch.
+    pub(super) Faulting
+);
 
 /// A patch in the making. The first failure is kept and comes out of [`Emitter::finish`], so that
 /// the code that emits reads like the code that is emitted.
@@ -32,7 +34,7 @@ pub(super) struct Emitter {
     /// The segment of the target's words.
     segment: Register,
     rows: Vec<Row>,
-    faults: Vec<Fault>,
+    faults: Ids<Faulting, Fault>,
     original: Addr,
     pushed: u32,
     started: usize,
@@ -52,7 +54,7 @@ impl Emitter {
             unwinds: layout.unwinds,
             segment: layout.abi.segment.register(),
             rows: Vec::new(),
-            faults: Vec::new(),
+            faults: Ids::new(),
             original: Addr(0),
             pushed: 0,
             started: 0,
@@ -209,20 +211,18 @@ impl Emitter {
         &mut self,
         instruction: Result<Instruction, iced_x86::IcedError>,
     ) -> Faulting {
-        self.faults.push(Fault {
+        let faulting = self.faults.push(Fault {
             at: to_u32(self.bytes.len()),
             recovery: Recovery::At(0),
         });
         self.op(instruction);
-        Faulting(self.faults.len() - 1)
+        faulting
     }
 
     /// Sets the recovery address of an instruction to the next byte.
     pub(super) fn recover(&mut self, faulting: Faulting) {
         let here = to_u32(self.bytes.len());
-        if let Some(fault) = self.faults.get_mut(faulting.0) {
-            fault.recovery = Recovery::At(here);
-        }
+        self.faults[faulting].recovery = Recovery::At(here);
     }
 
     /// A conditional branch to a place that is already written.
@@ -313,6 +313,15 @@ impl Emitter {
         self.bytes.push(INT3);
     }
 
+    /// Notes that the plan lacks a part that its code needs, which no plan does: the patch is not made.
+    pub(super) fn lacks(&mut self, part: &str) {
+        debug_assert!(false, "internal error: a patch without {part}");
+        self.fail(
+            Rule::Unrelocatable,
+            format!("internal error: the plan has no {part}"),
+        );
+    }
+
     fn fail(&mut self, rule: Rule, why: String) {
         let at = self.here();
         self.failure.get_or_insert(Refusal::new(rule, at, why));
@@ -324,7 +333,7 @@ impl Emitter {
             None => Ok(super::Code {
                 bytes: self.bytes.clone(),
                 rows: self.rows.clone(),
-                faults: self.faults.clone(),
+                faults: self.faults.values().to_vec(),
                 pieces: self.pieces.clone(),
             }),
         }

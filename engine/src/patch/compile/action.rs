@@ -39,7 +39,7 @@ impl<'c> Compiler<'c> {
             slot: slot.slot.saturating_add(further),
             ..slot
         };
-        let word = self.layout.counter(slot).unwrap_or_default();
+        let word = self.planned(self.layout.counter(slot), "word of that number");
         if word.near().is_some() {
             return self.e.word(word);
         }
@@ -49,7 +49,7 @@ impl<'c> Compiler<'c> {
 
     /// A word that all CPUs share.
     pub(super) fn shared_word(&mut self, slot: CounterSlot, through: Register) -> MemoryOperand {
-        let address = self.layout.shared(slot).unwrap_or_default();
+        let address = self.planned(self.layout.shared(slot), "shared word of that number");
         self.constant(through, address.0);
         at(through, 0)
     }
@@ -134,7 +134,7 @@ impl<'c> Compiler<'c> {
                 self.op(Code::Xor_r64_rm64, key, entry);
                 place_of(self.e, self.layout, registers);
             }
-            Home::Cpu(_) | Home::Shared(_) => {}
+            Home::Cpu(_) | Home::Shared(_) => self.e.lacks("entry of storage for a word"),
         }
     }
 
@@ -167,10 +167,10 @@ impl<'c> Compiler<'c> {
     }
 
     /// Returns the counter of values that were not stored because their entry was taken.
-    fn no_room(&self) -> SegmentOffset {
+    fn no_room(&mut self) -> SegmentOffset {
         let word = self.probed.homes.no_room;
         let word = word.and_then(|slot| self.layout.counter(slot));
-        word.unwrap_or_default()
+        self.planned(word, "counter of values that are not stored")
     }
 
     fn put_in_word(&mut self, home: Option<Home>, expr: &Expr, (code, with_number): (Code, Code)) {
@@ -185,11 +185,11 @@ impl<'c> Compiler<'c> {
         let (word, shared) = match home {
             Some(Home::Cpu(slot)) => (self.cpu_word(slot, 0, through), false),
             Some(Home::Shared(slot)) => (self.shared_word(slot, through), true),
-            _ => return,
+            _ => return self.e.lacks("word for a variable"),
         };
         let instruction = match operand {
             Operand::Register(from) => Instruction::with2(code, word, from),
-            Operand::Saved(_) => return,
+            Operand::Saved(_) => return self.e.lacks("register for a saved value"),
             Operand::Number(1) if with_number == Code::Add_rm64_imm32 => {
                 Instruction::with1(Code::Inc_rm64, word)
             }
@@ -204,7 +204,7 @@ impl<'c> Compiler<'c> {
 
     fn update(&mut self, id: AggregateId, expr: Option<&Expr>) {
         let Some((aggregate, first)) = self.probed.aggregate(id, self.hooked.counter) else {
-            return;
+            return self.e.lacks("words for an aggregate");
         };
         match (aggregate.kind, expr) {
             (AggregateKind::Count, _) => self.count(first, 0),
@@ -236,8 +236,7 @@ impl<'c> Compiler<'c> {
                 self.value(expr, 0);
                 self.tally(first, room_log2);
             }
-            // Only counting takes no value.
-            (_, None) => {}
+            (_, None) => self.e.lacks("value for an aggregate that takes one"),
         }
     }
 
@@ -352,7 +351,7 @@ impl<'c> Compiler<'c> {
         place: Register,
         through: Register,
     ) -> MemoryOperand {
-        let word = self.layout.counter(first).unwrap_or_default();
+        let word = self.planned(self.layout.counter(first), "word of that number");
         let base = word.0.wrapping_add(u64::from(further) * 8);
         match i32::try_from(base.cast_signed()) {
             Ok(base) => MemoryOperand::new(

@@ -90,10 +90,7 @@ impl Compiler<'_> {
                 self.e.op(Instruction::with2(Code::Mov_r64_rm64, to, owner));
                 at(to, i64::from(offset))
             }
-            None => {
-                debug_assert!(false, "internal error: {input:?} is nowhere in the target");
-                return;
-            }
+            None => return self.e.lacks("location of an input"),
         };
         self.e.op(Instruction::with2(code, part, place));
     }
@@ -123,7 +120,7 @@ impl Compiler<'_> {
                 self.constant(to, 0);
                 self.op(Code::Cmove_r64_rm64, to, value);
             }
-            None => self.constant(to, 0),
+            None => self.e.lacks("storage for a variable"),
         }
     }
 
@@ -195,8 +192,8 @@ impl Compiler<'_> {
             (Guard::Below(_), _) => None,
         };
         if known == Some(false) {
-            let to = self.work(into);
-            count_failed(self.e, self.failures(), to);
+            let (to, counter) = (self.work(into), self.failures());
+            count_failed(self.e, counter, to);
             return;
         }
         self.value(address, into);
@@ -204,10 +201,10 @@ impl Compiler<'_> {
     }
 
     /// The word that reads are counted in that fail.
-    fn failures(&self) -> SegmentOffset {
+    fn failures(&mut self) -> SegmentOffset {
         let word = self.probed.homes.failed;
         let word = word.and_then(|slot| self.layout.counter(slot));
-        word.unwrap_or_default()
+        self.planned(word, "counter of failed reads")
     }
 
     /// Loads from the address in a register into the register, after a test of the address if it must be `tested`.
@@ -242,8 +239,7 @@ impl Compiler<'_> {
     /// RDPMC): the value is 0, and a failed read is counted.
     fn event(&mut self, event: Event, to: Register) {
         let Ok(known) = self.layout.events.counter(event) else {
-            self.constant(to, 0);
-            return;
+            return self.e.lacks("counter of an event");
         };
         self.constant(Register::RCX, known.index.into());
         let read = self.e.faulting(Ok(Instruction::with(Code::Rdpmc)));
@@ -264,7 +260,7 @@ impl Compiler<'_> {
         match (input, leaf(expr), input_register(input)) {
             (Input::Nsecs, Some(leaf), _) => {
                 self.read(leaf, into);
-                let factor = self.layout.nsecs_factor().unwrap_or_default();
+                let factor = self.planned(self.layout.nsecs_factor(), "rate of the clock");
                 self.copy(Register::RAX, to);
                 self.constant(to, factor);
                 self.e.op(Instruction::with1(Code::Mul_rm64, to));
@@ -289,7 +285,7 @@ impl Compiler<'_> {
             (Input::Register(Gpr::Rsp), ..) => self.stack_pointer(to, 0),
             (Input::Block, ..) => self.constant(to, self.hooked.id.block.into()),
             (Input::Identifier, ..) => self.constant(to, self.hooked.id.pack()),
-            _ => {}
+            _ => self.e.lacks("location of an input"),
         }
     }
 

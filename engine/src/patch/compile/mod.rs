@@ -139,6 +139,12 @@ impl Probed {
             });
             refused.next()
         };
+        let no_clock = || {
+            let mut inputs = probe.expressions().flat_map(Expr::inputs);
+            let reads = inputs.any(|input| input == Input::Nsecs);
+            let why = "it reads the time in nanoseconds, and the target does not state the rate of its clock";
+            (reads && layout.nsecs_factor().is_none()).then(|| why.to_owned())
+        };
         let nowhere = || {
             let mut inputs = probe.expressions().flat_map(Expr::inputs);
             let missing =
@@ -147,10 +153,14 @@ impl Probed {
                 format!("it reads {input:?}, and the target does not state where that is")
             })
         };
-        let why = no_counter().or_else(no_room).or_else(nowhere).or_else(|| {
-            let deep = Demand::of_probe(self, None, layout).registers > Registers::MOST_WORK;
-            deep.then(|| "its expressions need more registers than there are".to_owned())
-        });
+        let why = no_counter()
+            .or_else(no_room)
+            .or_else(no_clock)
+            .or_else(nowhere)
+            .or_else(|| {
+                let deep = Demand::of_probe(self, None, layout).registers > Registers::MOST_WORK;
+                deep.then(|| "its expressions need more registers than there are".to_owned())
+            });
         why.map(|why| (Rule::ProgramUnsupported, why))
     }
 }
@@ -270,6 +280,7 @@ pub(super) fn emit(
     layout: &RuntimeLayout,
 ) -> Vec<(Lost, Addr)> {
     let Some(probe) = probed.probe() else {
+        e.lacks("probe of that number");
         return Vec::new();
     };
     // The last registers.
@@ -305,6 +316,14 @@ pub(super) fn emit(
 }
 
 impl<'c> Compiler<'c> {
+    /// Takes a part that every plan has; without it the patch is not made.
+    fn planned<T: Default>(&mut self, part: Option<T>, name: &str) -> T {
+        part.unwrap_or_else(|| {
+            self.e.lacks(name);
+            T::default()
+        })
+    }
+
     /// A register to work in.
     fn work(&self, number: usize) -> Register {
         self.registers.work(number)

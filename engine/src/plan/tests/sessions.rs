@@ -5,7 +5,7 @@ use iced_x86::code_asm::registers::*;
 
 use super::layout;
 use crate::kernel::fixture::Fixture;
-use crate::layout::SegmentOffset;
+use crate::layout::{RuntimeLayout, SegmentOffset};
 use crate::plan::{Plan, PokeKind, plan};
 use crate::session::{Placement, Session};
 use crate::{Error, HookType, Image, Rule};
@@ -194,6 +194,32 @@ fn what_cannot_be_planned_is_refused_with_names() {
         planned(&image, vec![never]),
         Err(Error::Session { .. })
     ));
+}
+
+#[test]
+fn nanoseconds_need_the_rate_of_the_clock() {
+    let image = kernel();
+    let mut session = session(vec![placement(
+        "alpha",
+        1,
+        HookType::Pre,
+        "clock",
+        0.0,
+        1.0,
+    )]);
+    let source = String::from("instrument clock \"Time.\";\nhit { sample(nsecs) }");
+    session.sources.insert("clock".to_owned(), source);
+    let planned = |tsc_khz| {
+        let layout = RuntimeLayout {
+            tsc_khz,
+            ..layout(0x1_0000)
+        };
+        plan(&image, &session, &Library::builtin().unwrap(), &layout)
+    };
+    planned(2_500_000).unwrap();
+    let (rule, text) = refused(planned(0));
+    assert_eq!(rule, Rule::ProgramUnsupported);
+    assert!(text.contains("the rate of its clock"), "{text}");
 }
 
 #[test]
