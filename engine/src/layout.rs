@@ -14,7 +14,10 @@ use crate::{Addr, Error, Result, Span};
 pub use abi::{Abi, ReturnPush, SegmentOffset, WordSegment};
 pub use guard::Guard;
 pub use inputs::{InputLocation, Inputs, KernelInputs, Owner};
-pub use rings::{RingOwner, Rings, SLOT_LOG2};
+pub use rings::{RingOwner, Rings, SLOT_LOG2, Sequences};
+
+/// Alignment of patches in bytes: processors fetch instructions in blocks of it.
+pub(crate) const PATCH_ALIGN: u64 = 16;
 
 /// The run-time layout of a target, which generated code depends on: addresses, and conventions as data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +33,7 @@ pub struct RuntimeLayout {
     pub abi: Abi,
     /// Rings of samples.
     pub rings: Rings,
-    /// Arrays of counters at the segment, `u64` each.
+    /// Arrays of counters at the segment, `u64` each; with [`Sequences`], at addresses.
     pub counters: Vec<CounterBank>,
     /// Addresses of the first counter of each bank on CPU 0: the counters of CPU 0, addressed as
     /// memory, are the words that all CPUs share.
@@ -137,7 +140,25 @@ impl RuntimeLayout {
             .collect()
     }
 
-    /// The offset of a counter, if its bank has it.
+    /// The restartable sequences by which the target's counters are reached, if they are.
+    #[must_use]
+    pub const fn sequences(&self) -> Option<Sequences> {
+        match self.rings.per {
+            RingOwner::Rseq(sequences) => Some(sequences),
+            RingOwner::Cpu | RingOwner::Thread => None,
+        }
+    }
+
+    /// The alignment of patches in bytes.
+    #[must_use]
+    pub const fn patch_align(&self) -> u64 {
+        match self.sequences() {
+            Some(_) => Sequences::DESCRIPTOR_BYTES,
+            None => PATCH_ALIGN,
+        }
+    }
+
+    /// The offset of a counter, if its bank has it: with [`Sequences`], its address on CPU 0.
     #[must_use]
     pub fn counter(&self, slot: CounterSlot) -> Option<SegmentOffset> {
         let bank = self.counters.get(slot.bank as usize)?;
@@ -229,6 +250,9 @@ impl RuntimeLayout {
                 "{bound}, the bound of memory that may be read, is not a sign-extended 32-bit number"
             ));
         }
+        if let Some(sequences) = self.sequences() {
+            self.check_sequences(sequences)?;
+        }
         if self.abi.red_zone > 128 || !self.abi.red_zone.is_multiple_of(8) {
             return wrong(format!("the red zone has {} bytes", self.abi.red_zone));
         }
@@ -266,6 +290,53 @@ impl RuntimeLayout {
                     one.index
                 ));
             }
+        }
+        Ok(())
+    }
+}
+
+/// Checks of restartable sequences.
+impl RuntimeLayout {
+    fn check_sequences(&self, sequences: Sequences) -> Result<()> {
+        let wrong = |reason: String| Err(Error::Layout { reason });
+        let Sequences {
+            area,
+            cpus,
+            stride_log2,
+            ..
+        } = sequences;
+        if area.near().is_none() || sequences.armed().near().is_none() {
+            return wrong(format!("the rseq area is at offset {:#x}", area.0));
+        }
+        if cpus == 0 || stride_log2 > 30 {
+            return wrong(format!(
+                "{cpus} CPUs have their counters 2^{stride_log2} bytes apart"
+            ));
+        }
+        let ends = self.counters.iter().map(|bank| {
+            let bytes = u64::from(bank.slots) * 8;
+            (bank.base.0, bank.base.0.saturating_add(bytes))
+        });
+        let row = ends.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+        let (start, end) = row.unwrap_or_default();
+        if end - start > 1 << stride_log2 {
+            return wrong(format!(
+                "the counters of a CPU have {} bytes, and are 2^{stride_log2} bytes from the next CPU's",
+                end - start
+            ));
+        }
+        if end.saturating_add(sequences.unregistered()) > 1 << 31 {
+            return wrong(format!(
+                "counters at {start:#x} of {cpus} CPUs are out of reach of a displacement"
+            ));
+        }
+        if !self
+            .arena
+            .start
+            .0
+            .is_multiple_of(Sequences::DESCRIPTOR_BYTES)
+        {
+            return wrong(format!("the arena begins at {}", self.arena.start));
         }
         Ok(())
     }

@@ -80,12 +80,12 @@ pub enum Rule {
     JumpUnknown,
     /// The code is a restartable sequence: the kernel restarts it by the address of its instructions.
     Restartable,
-    /// The target has no runtime for generated code: rings, counters, and an agent that writes the splices.
+    /// The layout is not that of the target's runtime for generated code.
     NoRuntime,
     /// A call would be moved, and the target's processor compares return addresses with a shadow stack.
     ShadowStack,
-    /// The target's rings belong to threads, or are reached by restartable sequences, for which no code is
-    /// generated.
+    /// The target's rings belong to threads, for which no code is generated; or its counters are reached by
+    /// restartable sequences, and the instrument does more than count.
     RingOwner,
     /// The instrument reads memory, and the target does not state which addresses may be read.
     Unguarded,

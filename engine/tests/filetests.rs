@@ -352,6 +352,7 @@ fn described(image: &Image, plan: &Plan) -> String {
                     PieceKind::Relocated => "copy of the original code".to_owned(),
                     PieceKind::Terminating => "exit".to_owned(),
                     PieceKind::Lost(id) => format!("lost samples of {}", label(plan, id)),
+                    PieceKind::Descriptors => "descriptors".to_owned(),
                 };
                 let _ = writeln!(out, "   ; {kind}");
                 let code = patch

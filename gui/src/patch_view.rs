@@ -230,6 +230,7 @@ impl Viewer<'_> {
                 PieceKind::Relocated => ("relocated sequence".to_owned(), false),
                 PieceKind::Terminating => ("terminating branch".to_owned(), false),
                 PieceKind::Lost(id) => (format!("lost samples of {}", self.label(id)), true),
+                PieceKind::Descriptors => ("descriptors".to_owned(), true),
             };
             let range = piece.range.start as usize..piece.range.end as usize;
             let code = patch.code.get(range);

@@ -5,7 +5,6 @@
 pub enum Origin {
     /// A Linux kernel.
     Kernel,
-    /// A program or a shared library. There is no runtime for its patches yet, so that nothing is planned
-    /// for it.
+    /// A program or a shared library, in a file or as a process has it.
     Object,
 }

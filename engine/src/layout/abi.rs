@@ -40,6 +40,14 @@ impl Abi {
         return_push: ReturnPush::Whole,
         shadow_stack: false,
     };
+
+    /// Conventions of a Linux process on x86-64, whose thread-local words are at `fs`.
+    pub const PROCESS: Self = Self {
+        segment: WordSegment::Fs,
+        red_zone: 128,
+        return_push: ReturnPush::Halves,
+        shadow_stack: false,
+    };
 }
 
 /// The segment whose base is that of the words of a CPU, or of a thread.

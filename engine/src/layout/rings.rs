@@ -8,7 +8,8 @@ use crate::Addr;
 /// Bytes of a slot, as a power of two (`struct ilk_slot`).
 pub const SLOT_LOG2: u32 = 5;
 
-/// The rings of samples, and the words by which slots are reserved.
+/// The rings of samples, and the words by which slots are reserved. Where counters are reached by restartable
+/// sequences there are no rings, and only [`Rings::per`] has a meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rings {
     /// The owner of a ring.
@@ -36,22 +37,78 @@ pub enum RingOwner {
     /// A thread. Per-CPU variables and words that all CPUs share have no meaning then; refused
     /// ([`Rule::RingOwner`](crate::Rule::RingOwner)).
     Thread,
-    /// A CPU, from user space, by restartable sequences (`rseq(2)`): a reservation would have to be one; refused
+    /// A CPU, from user space, by restartable sequences (`rseq(2)`): each write of a CPU's word is the commit of one.
+    /// Counters exist, and rings do not: all but counting is refused
     /// ([`Rule::RingOwner`](crate::Rule::RingOwner)).
-    Rseq,
+    Rseq(Sequences),
+}
+
+/// Restartable sequences of a process: how a thread finds the words of its CPU.
+///
+/// The [counters](super::RuntimeLayout::counter) are memory: those of CPU 0 at their addresses, those of CPU `n`
+/// `n << stride_log2` bytes on. After the last CPU come the words of threads that have not registered an area: these
+/// are incremented with a lock prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Sequences {
+    /// The thread's `struct rseq` (include/uapi/linux/rseq.h), from the base of the segment: `__rseq_offset` of
+    /// glibc.
+    pub area: SegmentOffset,
+    /// The four bytes before the address where an aborted sequence continues, as the area was registered with them.
+    pub signature: u32,
+    /// CPUs that the machine may have: their numbers are below it.
+    pub cpus: u32,
+    /// Bytes from the words of a CPU to those of the next, as a power of two.
+    pub stride_log2: u32,
+}
+
+impl Sequences {
+    /// Bytes of a descriptor (`struct rseq_cs`), and its alignment.
+    pub const DESCRIPTOR_BYTES: u64 = 32;
+
+    /// The number of the CPU that the thread executes on, 32 bits: at least [`Self::cpus`] if the area is not
+    /// registered.
+    #[must_use]
+    pub const fn cpu_id(self) -> SegmentOffset {
+        SegmentOffset(self.area.0.wrapping_add(4))
+    }
+
+    /// The address of the descriptor of the sequence that the thread executes, 64 bits.
+    #[must_use]
+    pub const fn armed(self) -> SegmentOffset {
+        SegmentOffset(self.area.0.wrapping_add(8))
+    }
+
+    /// Bytes from a word of CPU 0 to that of threads without an area.
+    #[must_use]
+    pub const fn unregistered(self) -> u64 {
+        (self.cpus as u64).wrapping_shl(self.stride_log2)
+    }
+}
+
+impl Rings {
+    /// No rings: counters that are reached by restartable sequences.
+    #[must_use]
+    pub const fn none(sequences: Sequences) -> Self {
+        Self {
+            per: RingOwner::Rseq(sequences),
+            base: Addr(0),
+            stride_log2: 2 + SLOT_LOG2,
+            slots_log2: 2,
+            head: SegmentOffset(0),
+            limit: SegmentOffset(0),
+            lost_full: SegmentOffset(0),
+        }
+    }
 }
 
 impl RingOwner {
     /// Returns the reason why no code is generated for such rings, if none is.
     pub(crate) const fn unserved(self) -> Option<&'static str> {
         match self {
-            Self::Cpu => None,
+            Self::Cpu | Self::Rseq(_) => None,
             Self::Thread => {
                 Some("the target has a ring per thread, and code is generated for rings of CPUs")
             }
-            Self::Rseq => Some(
-                "the target's rings are reached by restartable sequences, which are not generated",
-            ),
         }
     }
 }

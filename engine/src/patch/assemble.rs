@@ -68,7 +68,7 @@ impl<'a> Assembler<'a> {
         Self { save_all, ..self }
     }
 
-    /// Assembles the patch of `site` for the address `at`; its length does not depend on where that
+    /// Assembles the patch of `site` for the address `at`, which is [aligned](RuntimeLayout::patch_align); its length does not depend on where that
     /// is. `live` says what must survive instruments at a point, and what is live before any other
     /// instruction of what is copied.
     ///
@@ -179,6 +179,7 @@ impl Work<'_> {
             emit_lost(self.e, lost, end);
             self.e.piece(PieceKind::Lost(id));
         }
+        self.e.descriptors();
         for ((point, _), passed) in self.hooks.iter().zip(&self.passed) {
             if !passed {
                 return Err(Refusal::new(

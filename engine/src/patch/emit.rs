@@ -6,7 +6,7 @@ use super::{Fault, Piece, PieceKind, Recovery};
 use crate::ids::{Ids, id};
 use crate::isa::encode::{INT3, at, jump, rel32};
 use crate::isa::relocate::Relocated;
-use crate::layout::{RuntimeLayout, SegmentOffset};
+use crate::layout::{RuntimeLayout, SegmentOffset, Sequences};
 use crate::unwind::Row;
 use crate::{Addr, Refusal, Rule};
 
@@ -22,6 +22,19 @@ id!(
     pub(super) Faulting
 );
 
+/// A restartable sequence, by addresses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Restartable {
+    /// The instruction that loads the address of its descriptor.
+    pub(super) loads: Forward,
+    /// Its first instruction.
+    pub(super) start: Addr,
+    /// The end of its last instruction.
+    pub(super) commit: Addr,
+    /// The instruction from which the kernel restarts it.
+    pub(super) abort: Addr,
+}
+
 /// A patch in the making. The first failure is kept and comes out of [`Emitter::finish`], so that
 /// the code that emits reads like the code that is emitted.
 pub(super) struct Emitter {
@@ -35,6 +48,7 @@ pub(super) struct Emitter {
     segment: Register,
     rows: Vec<Row>,
     faults: Ids<Faulting, Fault>,
+    sequences: Vec<Restartable>,
     original: Addr,
     pushed: u32,
     started: usize,
@@ -55,6 +69,7 @@ impl Emitter {
             segment: layout.abi.segment.register(),
             rows: Vec::new(),
             faults: Ids::new(),
+            sequences: Vec::new(),
             original: Addr(0),
             pushed: 0,
             started: 0,
@@ -72,6 +87,7 @@ impl Emitter {
         self.pieces.clear();
         self.rows.clear();
         self.faults.clear();
+        self.sequences.clear();
         self.pushed = pushed;
         self.started = 0;
         self.executed = 0;
@@ -129,6 +145,14 @@ impl Emitter {
             false,
             self.segment,
         )
+    }
+
+    /// The word at an address below 2 GiB.
+    pub(super) fn memory(&self, address: u64) -> MemoryOperand {
+        MemoryOperand {
+            segment_prefix: Register::None,
+            ..self.word(SegmentOffset(address))
+        }
     }
 
     /// The word of the segment at the offset in a register.
@@ -259,6 +283,13 @@ impl Emitter {
         }
     }
 
+    /// The displacement from the next instruction with which the last one ends.
+    pub(super) fn last_displacement(&self) -> Forward {
+        Forward {
+            end: self.bytes.len(),
+        }
+    }
+
     /// Returns the branch that has just been written, for [`Emitter::land_at`] to resolve.
     pub(super) fn last_branch(&self) -> Forward {
         // An int3 follows one that is always taken.
@@ -268,6 +299,33 @@ impl Emitter {
                 .len()
                 .saturating_sub(usize::from(!self.falls_through)),
         }
+    }
+
+    /// Adds a restartable sequence, whose descriptor [`Emitter::descriptors`] will write.
+    pub(super) fn sequence(&mut self, sequence: Restartable) {
+        self.sequences.push(sequence);
+    }
+
+    /// Ends the patch with the descriptors of its restartable sequences: `struct rseq_cs` of
+    /// include/uapi/linux/rseq.h.
+    pub(super) fn descriptors(&mut self) {
+        let sequences = std::mem::take(&mut self.sequences);
+        if sequences.is_empty() {
+            return;
+        }
+        while !self.here().0.is_multiple_of(Sequences::DESCRIPTOR_BYTES) {
+            self.stop();
+        }
+        for one in &sequences {
+            self.land(one.loads);
+            let length = one.commit.0.wrapping_sub(one.start.0);
+            // Version and flags are 0.
+            for word in [0, one.start.0, length, one.abort.0] {
+                self.bytes.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        self.piece(PieceKind::Descriptors);
+        self.sequences = sequences;
     }
 
     /// Original instructions at their new place; `may_fault` knows those with an entry in the exception table.
@@ -332,6 +390,7 @@ impl Emitter {
             Some(failure) => Err(failure),
             None => Ok(super::Code {
                 bytes: self.bytes.clone(),
+                sequences: to_u32(self.sequences.len()),
                 rows: self.rows.clone(),
                 faults: self.faults.values().to_vec(),
                 pieces: self.pieces.clone(),

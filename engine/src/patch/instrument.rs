@@ -1,15 +1,15 @@
 //! The code of each instrument. The rings, counters and timers it works on are laid out in
 //! `ilk-driver/kmod/ilk_abi.h`.
 
-use iced_x86::{Code, Instruction, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::emit::{Emitter, Faulting, Forward};
+use super::emit::{Emitter, Faulting, Forward, Restartable};
 use super::registers::Registers;
 use super::{HookProgram, Hooked, compile, native};
 use crate::Addr;
 use crate::isa::abi::low_byte;
 use crate::isa::encode::{at, indexed};
-use crate::layout::{RuntimeLayout, SLOT_LOG2, SegmentOffset};
+use crate::layout::{RuntimeLayout, SLOT_LOG2, SegmentOffset, Sequences};
 
 /// Offsets of the parts of a slot (`struct ilk_slot`).
 const SLOT_MARK: i64 = 0;
@@ -33,6 +33,8 @@ pub(super) enum Lost {
         value: Register,
         through: Register,
     },
+    /// The thread has not registered for restartable sequences: its hit is counted in the word at this address.
+    Unregistered { from: Forward, word: u64 },
     /// A load fails: its value is 0.
     Read {
         by: Failing,
@@ -93,6 +95,58 @@ fn count(e: &mut Emitter, counter: SegmentOffset, a: Register) {
         let word = e.word_by(a);
         e.op(Instruction::with2(Code::Mov_r64_imm64, a, counter.0));
         e.op(Instruction::with1(Code::Inc_rm64, word));
+    }
+}
+
+/// Counts a hit in the word that is at `word` on CPU 0, by a restartable sequence, through a register. Until its last
+/// instruction, the `inc`, nothing is stored but the address of the descriptor, and the kernel restarts a thread that
+/// has lost its CPU between, at the instruction after the signature.
+pub(super) fn count_restartably(
+    e: &mut Emitter,
+    word: u64,
+    sequences: Sequences,
+    through: Register,
+) -> Lost {
+    let short = through.full_register32();
+    let relative =
+        |address: u64| MemoryOperand::with_base_displ(Register::RIP, address.cast_signed());
+    // A nop whose displacement is the signature.
+    let signature = i64::from(sequences.signature.cast_signed());
+    let nop = relative(e.here().0.wrapping_add(7).wrapping_add_signed(signature));
+    e.op(Instruction::with1(Code::Nop_rm32, nop));
+    let abort = e.here();
+    let descriptor = relative(abort.0);
+    e.op(Instruction::with2(Code::Lea_r64_m, through, descriptor));
+    let loads = e.last_displacement();
+    let armed = e.word(sequences.armed());
+    e.op(Instruction::with2(Code::Mov_rm64_r64, armed, through));
+    let start = e.here();
+    let cpu = e.word(sequences.cpu_id());
+    e.op(Instruction::with2(Code::Mov_r32_rm32, short, cpu));
+    // Without an area the number is negative.
+    e.op(Instruction::with2(
+        Code::Cmp_rm32_imm32,
+        short,
+        sequences.cpus,
+    ));
+    let from = e.branch_forward(Code::Jae_rel32_64);
+    e.op(Instruction::with2(
+        Code::Shl_rm64_imm8,
+        through,
+        sequences.stride_log2,
+    ));
+    let counter = at(through, word.cast_signed());
+    e.op(Instruction::with1(Code::Inc_rm64, counter));
+    let commit = e.here();
+    e.sequence(Restartable {
+        loads,
+        start,
+        commit,
+        abort,
+    });
+    Lost::Unregistered {
+        from,
+        word: word.wrapping_add(sequences.unregistered()),
     }
 }
 
@@ -216,6 +270,15 @@ pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
                 e.word_by(rax)
             };
             e.op(Instruction::with2(Code::Add_rm64_r64, word, through));
+        }
+        Lost::Unregistered { from, word } => {
+            e.land(from);
+            let word = e.memory(word);
+            let count = Instruction::with1(Code::Inc_rm64, word);
+            e.op(count.map(|mut count| {
+                count.set_has_lock_prefix(true);
+                count
+            }));
         }
         Lost::Read { by, counter, into } => {
             match by {

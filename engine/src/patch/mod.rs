@@ -8,6 +8,7 @@
 //! stubs                    for branches of the copies with instruments or a continuation on their edge:
 //!                          the instruments, then a terminating branch or the copy of a continuation
 //! lost                     the rare paths of the instruments: count the loss and jump back
+//! descriptors              of restartable sequences, for the kernel, if counters are reached by them
 //! ```
 //!
 //! A branch with no instruments on its edge targets the text directly. There is one stub an edge, and one copy a
@@ -19,6 +20,10 @@
 //! storage. It takes no lock, and calls only native instruments. The instruments' only loop is the retry of a
 //! reservation, which fails only if an interrupt or a migration came between: the interrupting writer made
 //! progress (lock-free).
+//!
+//! A counter of a process is incremented by a restartable sequence: the address of its descriptor is stored in the
+//! thread's `struct rseq`, the number of the CPU is read, and one `inc` of that CPU's word is the last instruction. A
+//! thread that loses its CPU between is set back by the kernel to before the store.
 
 mod assemble;
 mod compile;
@@ -89,6 +94,8 @@ pub enum PieceKind {
     Terminating,
     /// Counts a sample that an instrument could not deliver, and goes back to its end.
     Lost(InstrumentId),
+    /// Descriptors of restartable sequences, which the kernel reads.
+    Descriptors,
 }
 
 /// A stretch of a patch.
@@ -127,6 +134,8 @@ pub enum Recovery<Place = Addr> {
 pub struct Code {
     /// The bytes, for the address they were assembled for.
     pub bytes: Vec<u8>,
+    /// Descriptors of restartable sequences at the end of the bytes, 32 bytes each.
+    pub sequences: u32,
     /// Rows from the first byte on, in order; none if the layout has no unwinding.
     pub rows: Vec<Row>,
     /// Instructions that may fault, in order.

@@ -21,6 +21,7 @@ const RESTORE: u8 = 2;
 const RELOCATED: u8 = 3;
 const TERMINATING: u8 = 4;
 const LOST: u8 = 5;
+const DESCRIPTORS: u8 = 6;
 
 impl Pieces {
     /// Stretches in order that cover a patch from its start. `ids` are the patch's instruments in the
@@ -38,6 +39,7 @@ impl Pieces {
                 PieceKind::Relocated => (RELOCATED, None),
                 PieceKind::Terminating => (TERMINATING, None),
                 PieceKind::Lost(id) => (LOST, number(id)),
+                PieceKind::Descriptors => (DESCRIPTORS, None),
             };
             packed.push(match of {
                 None if matches!(kind, INSTRUMENT | LOST) => SAVE,
@@ -77,6 +79,7 @@ impl Pieces {
                 RELOCATED => PieceKind::Relocated,
                 TERMINATING => PieceKind::Terminating,
                 LOST => PieceKind::Lost(of()?),
+                DESCRIPTORS => PieceKind::Descriptors,
                 _ => PieceKind::Save,
             };
             let end = start.checked_add(take(&mut rest)?)?;
@@ -133,7 +136,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_packed_comes_out_again(
-            stretches in prop::collection::vec((0_usize..6, 0_u32..200, 0_u32..100_000, any::<u32>()), 0..20),
+            stretches in prop::collection::vec((0_usize..7, 0_u32..200, 0_u32..100_000, any::<u32>()), 0..20),
         ) {
             let ids: Vec<InstrumentId> = (0..200).map(id).collect();
             let mut start = 0;
@@ -147,6 +150,7 @@ mod tests {
                         PieceKind::Relocated,
                         PieceKind::Terminating,
                         PieceKind::Lost(id(of)),
+                        PieceKind::Descriptors,
                     ];
                     let range = start..start + length;
                     start = range.end;

@@ -25,6 +25,7 @@ use super::tactics::search::{Approach, HookEvent};
 use super::tactics::{donor, reach, reach_instruction, trap};
 use crate::cfg::Cfg;
 use crate::code::FunctionId;
+use crate::code::Origin;
 use crate::ids::{Id, Ids};
 use crate::{Addr, HookType, Image, Refusal, Rule};
 
@@ -39,7 +40,11 @@ impl<'a> Neighbours<'a> {
     pub(super) fn new(image: &'a Image, tactics: Tactics) -> Self {
         Self {
             image,
-            tactics,
+            // Nothing in a process handles an int3.
+            tactics: match image.origin() {
+                Origin::Kernel => tactics,
+                Origin::Object => tactics.without(Tactic::Trap),
+            },
             cache: RefCell::default(),
         }
     }

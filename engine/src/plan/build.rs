@@ -102,11 +102,13 @@ pub(crate) fn plan_placed(
 }
 
 /// Refuses a target that has no runtime for generated code.
-fn runtime(image: &Image) -> Result<()> {
+fn runtime(image: &Image, layout: &RuntimeLayout) -> Result<()> {
     match image.origin() {
         Origin::Kernel => Ok(()),
+        Origin::Object if layout.sequences().is_some() => Ok(()),
         Origin::Object => {
-            let why = "instruments can be placed in kernels only; no runtime for processes exists";
+            let why =
+                "instruments are placed in running processes, and this is the layout of a kernel";
             Err(Error::Unplanned {
                 target: image.title(),
                 refusal: Refusal::new(Rule::NoRuntime, image.text().start, why),
@@ -125,7 +127,7 @@ fn plan_styled(
 ) -> Result<Plan> {
     session.check()?;
     layout.check()?;
-    runtime(image)?;
+    runtime(image, layout)?;
     let mut planner = Planner {
         image,
         session,

@@ -37,8 +37,8 @@ pub use crate::placement::PokeBytes;
 pub(crate) use build::plan_placed;
 pub use build::{plan, plan_watched};
 pub use model::{
-    Batch, Dependence, MAX_POKES, PATCH_ALIGN, Part, Patch, PatchFault, PatchIndex, Plan,
-    PlannedFunction, PlannedInstrument, Poke, PokeKind, Quiesce,
+    Batch, Dependence, MAX_POKES, Part, Patch, PatchFault, PatchIndex, Plan, PlannedFunction,
+    PlannedInstrument, Poke, PokeKind, Quiesce,
 };
 pub use notes::Note;
 #[cfg(test)]

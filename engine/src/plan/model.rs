@@ -21,9 +21,6 @@ use super::notes::Note;
 /// `ilk-driver/kmod/ilk_abi.h`).
 pub const MAX_POKES: usize = 1 << 20;
 
-/// Alignment of patches, in bytes: processors fetch instructions in blocks of it.
-pub const PATCH_ALIGN: u64 = 16;
-
 /// A session prepared for one image and one target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -103,10 +100,12 @@ pub struct PlannedInstrument {
 pub struct Patch {
     /// Site whose splice branches to it.
     pub site: SiteIndex,
-    /// Address in the arena, 16-byte aligned.
+    /// Address in the arena, aligned to [`RuntimeLayout::patch_align`].
     pub address: Addr,
-    /// Machine code.
+    /// Machine code, and after it the descriptors of restartable sequences.
     pub code: Box<[u8]>,
+    /// Descriptors of restartable sequences at the end of `code`, 32 bytes each.
+    pub sequences: u32,
     /// Unwind entries, if the target unwinds stacks through patches (`unwinds` of the layout).
     pub rows: Box<[Row]>,
     /// Pieces of the code, packed; [`Patch::pieces`] unpacks them.

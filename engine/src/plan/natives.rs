@@ -4,8 +4,8 @@ use gilk_instruments::Program;
 
 use super::error::{internal, refused};
 use super::functions::Functions;
-use super::model::{PATCH_ALIGN, PlannedInstrument};
-use crate::layout::{Abi, RuntimeLayout};
+use super::model::PlannedInstrument;
+use crate::layout::{Abi, PATCH_ALIGN, RuntimeLayout};
 use crate::native::{NativeCode, load};
 use crate::patch::{Called, HookProgram};
 use crate::session::Session;

@@ -2,7 +2,7 @@
 
 use super::error::{internal, refused};
 use super::functions::Functions;
-use super::model::{PATCH_ALIGN, Patch, PatchFault, PatchIndex, PlannedInstrument};
+use super::model::{Patch, PatchFault, PatchIndex, PlannedInstrument};
 use super::natives::Natives;
 use super::placed::PlacedParts;
 use super::refusals::Refusals;
@@ -61,7 +61,7 @@ impl Maker<'_> {
             packed: Packed::default(),
             faults: Vec::new(),
         };
-        let mut cursor = Cursor::new(self.layout.arena, self.natives.length);
+        let mut cursor = Cursor::new(self.layout, self.natives.length);
         let mut made = Vec::with_capacity(schedule.versions.len());
         let mut numbers: Vec<(Addr, VersionIndex)> = Vec::with_capacity(schedule.versions.len());
         for (version, &site) in schedule.versions.iter() {
@@ -156,6 +156,7 @@ impl Maker<'_> {
             site: index,
             address,
             code: code.bytes.into(),
+            sequences: code.sequences,
             rows: code.rows.into(),
             pieces: Pieces::pack(&code.pieces, &all, &mut tools.packed),
             hooks: hooks
@@ -180,20 +181,26 @@ pub(crate) fn faults(code: &Code, address: Addr) -> impl Iterator<Item = PatchFa
 /// The first free byte of the arena.
 struct Cursor {
     arena: Span,
+    /// Alignment of patches in bytes.
+    align: u64,
     /// Bytes from the start of the arena to the end of the last patch.
     used: u64,
 }
 
 impl Cursor {
     /// A cursor after the first `used` bytes of the arena.
-    const fn new(arena: Span, used: u64) -> Self {
-        Self { arena, used }
+    const fn new(layout: &RuntimeLayout, used: u64) -> Self {
+        Self {
+            arena: layout.arena,
+            align: layout.patch_align(),
+            used,
+        }
     }
 
     /// Bytes from the start of the arena to the next patch.
     fn offset(&self) -> u64 {
         let start = self.arena.start.0;
-        let at = start.wrapping_add(self.used).next_multiple_of(PATCH_ALIGN);
+        let at = start.wrapping_add(self.used).next_multiple_of(self.align);
         at.wrapping_sub(start)
     }
 
@@ -226,7 +233,11 @@ mod tests {
             used in 0_u64..0x200,
             lengths in prop::collection::vec(1_u64..300, 0..60),
         ) {
-            let mut cursor = Cursor::new(Span::new(Addr(start), 0x2000), used);
+            let layout = RuntimeLayout {
+                arena: Span::new(Addr(start), 0x2000),
+                ..RuntimeLayout::supposed(Addr(start))
+            };
+            let mut cursor = Cursor::new(&layout, used);
             let mut all = vec![Span::new(Addr(start), used)];
             for length in lengths {
                 let at = cursor.next();
@@ -234,7 +245,7 @@ mod tests {
                 if cursor.used > cursor.arena.len() {
                     break;
                 }
-                prop_assert!(at.0.is_multiple_of(PATCH_ALIGN));
+                prop_assert!(at.0.is_multiple_of(crate::layout::PATCH_ALIGN));
                 all.push(Span::new(at, length));
             }
             prop_assert!(all.windows(2).all(|pair| pair[0].end <= pair[1].start));

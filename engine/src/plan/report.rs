@@ -231,6 +231,7 @@ impl Report<'_> {
                 PieceKind::Relocated => "relocated sequence".to_owned(),
                 PieceKind::Terminating => "terminating branch".to_owned(),
                 PieceKind::Lost(id) => format!("lost samples of {}", label(self.plan, id)),
+                PieceKind::Descriptors => "descriptors".to_owned(),
             };
             writeln!(self.out, "    ; {what}")?;
             let range = piece.range.start as usize..piece.range.end as usize;

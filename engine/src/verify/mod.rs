@@ -50,6 +50,7 @@ use self::internal::Required;
 use self::meaning::hooks;
 use self::meaning::hooks::{ById, HitEvent, HitEvents};
 use self::meaning::state::Meaning;
+use self::patch::descriptor;
 use self::patch::fault;
 use self::patch::phase::Facts;
 use self::patch::walk::{Walk, WalkBuffers};
@@ -272,12 +273,13 @@ impl Reader<'_> {
         let site = site.ok_or_else(|| whole(Reason::NoSite))?;
         let lists = hooks::expected(self.plan, self.by_id, patch);
         let lists = lists.map_err(|why| (patch.address, why))?;
-        let own = std::mem::replace(tools, WalkBuffers::new());
         let layout = &self.plan.layout;
+        let (code, descriptors) = descriptor::split(patch, layout.sequences())?;
+        let own = std::mem::replace(tools, WalkBuffers::new());
         let mut walk = Walk::new(
             own,
             (layout, &self.plan.faults),
-            patch,
+            (patch, code, descriptors),
             site,
             self.originals,
             &lists,

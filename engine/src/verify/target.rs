@@ -4,8 +4,9 @@ use super::patch::native;
 use super::reason::Reason;
 use super::text::site;
 use super::violation::Violation;
-use crate::layout::{Owner, RingOwner, RuntimeLayout};
-use crate::placement::SPLICE_BYTES;
+use crate::code::Origin;
+use crate::layout::{Owner, RingOwner, RuntimeLayout, Sequences};
+use crate::placement::{SPLICE_BYTES, Splice};
 use crate::plan::Plan;
 use crate::{Addr, Image, Span};
 
@@ -34,11 +35,20 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
         });
     }
     if let Some(why) = match layout.rings.per {
-        RingOwner::Cpu => None,
+        RingOwner::Cpu | RingOwner::Rseq(_) => None,
         RingOwner::Thread => Some("its rings belong to threads"),
-        RingOwner::Rseq => Some("its rings are reached by restartable sequences"),
     } {
         wrong(Reason::RingOwner { why });
+    }
+    if let RingOwner::Rseq(sequences) = layout.rings.per {
+        if let Some(why) = wrong_rows(layout, sequences) {
+            wrong(Reason::SequenceRows { why });
+        }
+        if plan.sites.iter().any(|site| site.splice == Splice::Trap) {
+            wrong(Reason::TrapInProcess);
+        }
+    } else if image.origin() == Origin::Object {
+        wrong(Reason::NoRuntime);
     }
     let Owner {
         free_bits,
@@ -70,20 +80,50 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
     writes(plan, violations);
 }
 
+/// Returns the reason why the counters of two CPUs are not words of their own, or not where an instruction reaches
+/// them.
+fn wrong_rows(layout: &RuntimeLayout, sequences: Sequences) -> Option<&'static str> {
+    let Sequences {
+        cpus, stride_log2, ..
+    } = sequences;
+    if cpus == 0 || stride_log2 > 30 {
+        return Some("are not numbered");
+    }
+    let (mut low, mut high) = (u64::MAX, 0_u64);
+    for bank in &layout.counters {
+        low = low.min(bank.base.0);
+        high = high.max(bank.base.0.saturating_add(8 * u64::from(bank.slots)));
+    }
+    if layout.counters.is_empty() {
+        return None;
+    }
+    let last = high.saturating_add(u64::from(cpus) << stride_log2);
+    if high.saturating_sub(low) > 1 << stride_log2 {
+        Some("overlap")
+    } else if last > 1 << 31 {
+        Some("are not in the lower 2 GiB")
+    } else if last > layout.arena.start.0 && low < layout.arena.end.0 {
+        Some("overlap the arena")
+    } else {
+        None
+    }
+}
+
 /// Checks that no per-CPU word has two uses.
 fn per_cpu(layout: &RuntimeLayout, wrong: &mut impl FnMut(Reason)) {
+    // With restartable sequences counters are memory, and there are no other words.
     let words = [
         layout.rings.head,
         layout.rings.limit,
         layout.rings.lost_full,
         layout.owner.word,
     ];
+    let words = words.iter().filter(|_| layout.sequences().is_none());
     let banks = layout
         .counters
         .iter()
         .map(|bank| (bank.base.0, 8 * u64::from(bank.slots)));
     let mut spans: Vec<(u64, u64)> = words
-        .iter()
         .map(|word| (word.0, 8))
         .chain(banks)
         .filter(|span| span.1 != 0)

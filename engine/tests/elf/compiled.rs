@@ -214,9 +214,66 @@ void plain(void) { __asm__ volatile(\"movl $1, %%eax\" ::: \"eax\"); }
     assert_eq!(rule("plain"), None);
 }
 
-/// Until there is a runtime for processes.
+/// The layout of a process with its counters and its arena at addresses of their own.
+fn process() -> RuntimeLayout {
+    use gilk_engine::layout::{Abi, CounterBank, Guard, Inputs, Rings, SegmentOffset, Sequences};
+    let sequences = Sequences {
+        area: SegmentOffset(0xffff_ffff_ffff_f6a0),
+        signature: 0x5305_3053,
+        cpus: 8,
+        stride_log2: 12,
+    };
+    RuntimeLayout {
+        abi: Abi::PROCESS,
+        rings: Rings::none(sequences),
+        counters: vec![CounterBank {
+            base: SegmentOffset(0x2000_0000),
+            slots: 512,
+        }],
+        shared: Vec::new(),
+        inputs: Inputs::default(),
+        guard: Guard::Missing,
+        faults: 0,
+        ..RuntimeLayout::supposed(Addr(0x100_0000))
+    }
+}
+
+/// Every block of compiled code is counted by a proven plan, or refused by a rule.
 #[test]
-fn planning_for_a_program_is_refused_by_name() {
+fn blocks_of_a_program_are_counted_by_the_layout_of_a_process() {
+    use gilk_engine::plan::plan_possible;
+    use std::ops::ControlFlow;
+    let image = compiled(SWITCH, &["-O2"]);
+    let mut session = Session::empty();
+    for function in image.functions() {
+        for block in 0..graph(&image, &function.name).blocks.len() {
+            session.placements.push(Placement {
+                function: function.name.as_str().into(),
+                block: block as u32,
+                hook: HookType::Pre,
+                instrument: "counter".into(),
+                launch: 0.0,
+                splash: 1.0,
+            });
+        }
+    }
+    let library = Library::builtin().unwrap();
+    let watch = &mut |_| ControlFlow::Continue(());
+    let possible = plan_possible(&image, &session, &library, &process(), watch).unwrap();
+    let refused = possible.left_out.len();
+    assert!(
+        refused * 5 < session.placements.len(),
+        "{:?}",
+        possible.left_out
+    );
+    let plan = gilk_engine::verify::verify(&image, possible.plan);
+    let plan = plan.unwrap_or_else(|violations| panic!("{violations:?}"));
+    let patches = &plan.plan().patches;
+    assert!(patches.iter().any(|patch| patch.sequences > 0));
+}
+
+#[test]
+fn planning_for_a_program_by_the_layout_of_a_kernel_is_refused_by_name() {
     let image = compiled("int f(int x) { return x * x + 1; }", &["-O2"]);
     let mut session = Session::empty();
     session.placements.push(Placement {

@@ -12,7 +12,7 @@ use super::{Compiler, Home, leaf};
 use crate::isa::encode::{at, indexed};
 use crate::layout::{CounterSlot, SegmentOffset};
 use crate::patch::entry::{Kept, empty, find_entry, keep_entry, own_entry, place_of};
-use crate::patch::instrument::{Lost, SampleValue, sample};
+use crate::patch::instrument::{Lost, SampleValue, count_restartably, sample};
 
 impl<'c> Compiler<'c> {
     pub(super) fn action(&mut self, action: &'c Action) {
@@ -207,7 +207,16 @@ impl<'c> Compiler<'c> {
             return self.e.lacks("words for an aggregate");
         };
         match (aggregate.kind, expr) {
-            (AggregateKind::Count, _) => self.count(first, 0),
+            (AggregateKind::Count, _) => match self.layout.sequences() {
+                Some(sequences) => {
+                    let word = self.planned(self.layout.counter(first), "word of that number");
+                    let through = self.work(0);
+                    let way = count_restartably(self.e, word.0, sequences, through);
+                    let end = self.e.here();
+                    self.lost.push((way, end));
+                }
+                None => self.count(first, 0),
+            },
             (AggregateKind::Sum, Some(expr)) => {
                 let codes = (Code::Add_rm64_r64, Code::Add_rm64_imm32);
                 self.put_in_word(Some(Home::Cpu(first)), expr, codes);

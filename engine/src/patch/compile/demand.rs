@@ -193,7 +193,10 @@ impl Needs<'_> {
                     AggregateKind::Linear { .. } => Demand::fixed(3),
                     AggregateKind::Log2 => Demand::of(3),
                     AggregateKind::Values { .. } => Demand::of(4),
-                    AggregateKind::Count => Demand::of(usize::from(far(first))),
+                    AggregateKind::Count => {
+                        let through = far(first) || self.layout.sequences().is_some();
+                        Demand::of(usize::from(through))
+                    }
                     _ => word(first),
                 },
                 None => Demand::default(),

@@ -122,6 +122,13 @@ impl Probed {
         if let Some(why) = layout.rings.per.unserved() {
             return Some((Rule::RingOwner, why.to_owned()));
         }
+        if layout.sequences().is_some()
+            && let Some(what) = self.beyond_counting(probe)
+        {
+            let why =
+                format!("in a process, code is generated for counting hits only, and it {what}");
+            return Some((Rule::RingOwner, why));
+        }
         if layout.guard == Guard::Missing && probe.expressions().any(|expr| expr.any(&mut loads)) {
             let why = "it reads memory, and the target does not state which addresses may be read";
             return Some((Rule::Unguarded, why.to_owned()));
@@ -162,6 +169,28 @@ impl Probed {
                 deep.then(|| "its expressions need more registers than there are".to_owned())
             });
         why.map(|why| (Rule::ProgramUnsupported, why))
+    }
+}
+
+impl Probed {
+    /// Returns what a probe does besides counting hits, if it does.
+    fn beyond_counting(&self, probe: &Probe) -> Option<&'static str> {
+        let action = probe.actions.iter().find_map(|action| match &action.kind {
+            ActionKind::Sample(_) => Some("samples"),
+            ActionKind::Store(..) | ActionKind::Add(..) => Some("keeps values"),
+            ActionKind::Update(id, _) => {
+                let counts = { self.checked.aggregate(*id) }
+                    .is_some_and(|aggregate| aggregate.kind == AggregateKind::Count);
+                (!counts).then_some("aggregates values")
+            }
+        });
+        let keeps = |node: &Expr| matches!(node.kind, ExprKind::Variable(_));
+        let reads = || {
+            probe
+                .expressions()
+                .any(|expr| expr.any(&mut |node| keeps(node)))
+        };
+        action.or_else(|| reads().then_some("reads what another probe keeps"))
     }
 }
 

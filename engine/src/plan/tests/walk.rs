@@ -216,7 +216,7 @@ impl Thread {
                 return Ok(None);
             }
             PieceKind::Lost(_) => return Err(format!("{self:?} is lost")),
-            PieceKind::Relocated => {}
+            PieceKind::Relocated | PieceKind::Descriptors => {}
         }
         // What stands for the static key comes in two instructions.
         let key = world.image.decided(self.original).map(|site| site.by);

@@ -156,6 +156,13 @@ impl<'a> HitRules<'a> {
         }))
     }
 
+    /// The word of the counter that the step increments, if it only counts the hit.
+    pub(crate) fn hit_counter(&mut self, progress: Progress, state: &AbstractState) -> Option<u64> {
+        let (aggregate, first, _) = self.aggregated(progress, state)?;
+        let counts = aggregate.kind == AggregateKind::Count;
+        counts.then(|| self.word(first, 0)).flatten()
+    }
+
     fn word(&self, first: CounterSlot, further: u32) -> Option<u64> {
         let slot = CounterSlot {
             slot: first.slot.checked_add(further)?,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use gilk_instruments::Native;
 
+use super::descriptor::{Sequence, SequenceStep};
 use super::state::{AbstractState, Fact};
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::Probed;
@@ -74,6 +75,13 @@ pub(crate) enum HitStage {
     Tallied(u8),
     /// `cmpxchg` of a maximum was executed; the branch on its result follows.
     Raising,
+    /// Inside a restartable sequence.
+    Sequence {
+        sequence: Sequence,
+        done: SequenceStep,
+    },
+    /// The thread has no area for restartable sequences: its hit is counted in the word of such threads.
+    Unregistered,
 }
 
 /// The written words of a slot.
@@ -123,7 +131,14 @@ impl Progress {
             | HitStage::Full
             | HitStage::Counted
             | HitStage::Tallied(_)
-            | HitStage::Raising => false,
+            | HitStage::Raising
+            | HitStage::Unregistered => false,
+            HitStage::Sequence { done, .. } => match done {
+                SequenceStep::Armed => false,
+                SequenceStep::Read(cpu)
+                | SequenceStep::Compared(cpu)
+                | SequenceStep::Registered(cpu) => gone(cpu),
+            },
             HitStage::Trying { head, tsc } | HitStage::Reserved { head, tsc, .. } => {
                 gone(head) || gone(tsc)
             }
@@ -146,6 +161,8 @@ impl Progress {
             HitStage::Taken { .. } => "its entry of the table of timers is not tried as its own",
             HitStage::Owned { .. } => "its own entry of the table of timers is still busy",
             HitStage::Full => "an overflow is not counted",
+            HitStage::Sequence { .. } => "its restartable sequence has not committed",
+            HitStage::Unregistered => "the hit of a thread without an area is not counted",
         }
     }
 }

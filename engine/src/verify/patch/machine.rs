@@ -1,5 +1,6 @@
 //! The abstract machine that executes instrument code.
 
+use super::descriptor::Descriptor;
 use super::hit::{Expected, HitRules, Progress};
 use super::state::AbstractState;
 use crate::layout::RuntimeLayout;
@@ -43,6 +44,8 @@ pub(crate) struct InstrumentMachine<'a> {
     pub(crate) entries: Vec<(Key, SymValue)>,
     /// The instrument whose code executes.
     pub(crate) expected: Option<&'a Expected>,
+    /// Descriptors of the patch's restartable sequences.
+    pub(crate) descriptors: Vec<Descriptor>,
     /// Instructions that may fault, as the plan states.
     pub(crate) planned_faults: &'a [PatchFault],
     /// Instructions that may fault, as found.

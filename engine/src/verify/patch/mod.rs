@@ -6,6 +6,7 @@
 pub(crate) mod action;
 pub(crate) mod callee_contract;
 pub(crate) mod compute;
+pub(crate) mod descriptor;
 pub(crate) mod equivalence;
 pub(crate) mod explain;
 pub(crate) mod fault;
@@ -20,6 +21,7 @@ pub(crate) mod phase;
 pub(crate) mod points;
 pub(crate) mod program;
 pub(crate) mod scan;
+pub(crate) mod sequence;
 pub(crate) mod state;
 pub(crate) mod step;
 pub(crate) mod timer;

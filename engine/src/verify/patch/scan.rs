@@ -24,15 +24,15 @@ pub(crate) struct Scan {
 #[derive(Debug)]
 struct Seen {
     instruction: Instruction,
-    /// A branch of the patch targets it.
+    /// A branch of the patch targets it, or the kernel restarts a sequence there.
     landing: bool,
     /// Control reaches it.
     walked: bool,
 }
 
 impl Scan {
-    /// Decodes another patch.
-    pub(crate) fn read(&mut self, code: &[u8], at: Addr) {
+    /// Decodes the code of another patch, which is restarted at some addresses.
+    pub(crate) fn read(&mut self, code: &[u8], at: Addr, restarts: impl Iterator<Item = u64>) {
         self.span = Span::new(at, code.len() as u64);
         self.end = at.0;
         self.instructions.clear();
@@ -60,6 +60,11 @@ impl Scan {
             if self.span.contains(Addr(target))
                 && let Some(seen) = self.seen(target)
             {
+                seen.landing = true;
+            }
+        }
+        for restart in restarts {
+            if let Some(seen) = self.seen(restart) {
                 seen.landing = true;
             }
         }

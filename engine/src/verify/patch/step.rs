@@ -23,10 +23,13 @@ impl<'a> InstrumentMachine<'a> {
         progress: Progress,
     ) -> Result<MachineFlow, Reason> {
         self.expected = expected;
-        if instruction.has_lock_prefix() && !self.may_lock(instruction)
-            || instruction.has_rep_prefix()
-            || instruction.has_repne_prefix()
-        {
+        if instruction.has_rep_prefix() || instruction.has_repne_prefix() {
+            return Err(Reason::Prefix);
+        }
+        if let Some(flow) = self.restartable(instruction, state, expected, progress)? {
+            return Ok(flow);
+        }
+        if instruction.has_lock_prefix() && !self.may_lock(instruction) {
             return Err(Reason::Prefix);
         }
         let mnemonic = instruction.mnemonic();

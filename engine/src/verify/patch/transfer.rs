@@ -41,7 +41,7 @@ impl Walk<'_> {
         }
         if original.is_call() && self.site.splice == Splice::Call {
             // The splice has pushed the return address.
-            if !instruction.is_jmp_short_or_near() {
+            if !instruction.is_jmp_short_or_near() || self.is_jump_inside(instruction) {
                 return Ok(false);
             }
             self.facts.calls.push(original.at());

@@ -4,12 +4,13 @@
 //! code executes until each instrument of the point has had its one hit and each live register has
 //! its value again; from there the instruction must be the next original one, or the jump to its
 //! address. States of the same point and phase are joined, so that loops reach a fixpoint. The only
-//! permitted loops are the original code's own, and those through a failed reservation, which fails
-//! only if another one succeeded.
+//! permitted loops are the original code's own, those through a failed reservation, which fails
+//! only if another one succeeded, and those through the restart of a sequence whose thread lost its CPU.
 
 use crate::verify::reason::Reason;
 use iced_x86::Instruction;
 
+use super::descriptor::{self, Descriptor};
 use super::hit::Progress;
 use super::joins::{Joins, NodeId};
 use super::machine::{BranchWay, InstrumentMachine, MachineFlow};
@@ -71,10 +72,11 @@ struct Ahead {
 }
 
 impl<'a> Walk<'a> {
+    /// Begins a walk.
     pub(crate) fn new(
         tools: WalkBuffers,
         (layout, planned_faults): (&'a RuntimeLayout, &'a [PatchFault]),
-        patch: &'a Patch,
+        (patch, code, descriptors): (&'a Patch, &'a [u8], Vec<Descriptor>),
         site: &'a Site,
         originals: &'a OriginalCode<'a>,
         lists: &'a Lists,
@@ -85,7 +87,8 @@ impl<'a> Walk<'a> {
             mut joins,
         } = tools;
         values.clear();
-        scan.read(&patch.code, patch.address);
+        let restarts = descriptors.iter().map(Descriptor::abort);
+        scan.read(code, patch.address, restarts);
         joins.clear();
         Self {
             machine: InstrumentMachine {
@@ -94,14 +97,15 @@ impl<'a> Walk<'a> {
                 values,
                 entries: Vec::new(),
                 expected: None,
+                descriptors,
                 planned_faults,
                 faults: Vec::new(),
             },
             scan,
             joins,
-            code: &patch.code,
+            code,
             rows: &patch.rows,
-            span: Span::new(patch.address, patch.code.len() as u64),
+            span: Span::new(patch.address, code.len() as u64),
             site,
             originals,
             lists,
@@ -171,6 +175,7 @@ impl<'a> Walk<'a> {
         }
         self.joins.no_loops()?;
         self.scan.all_walked()?;
+        descriptor::all_armed(&self.machine.descriptors)?;
         self.facts.sort();
         Ok(())
     }
@@ -243,7 +248,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn is_jump_inside(&self, instruction: &Instruction) -> bool {
+    pub(crate) fn is_jump_inside(&self, instruction: &Instruction) -> bool {
         instruction.is_jmp_short_or_near()
             && self.span.contains(Addr(instruction.near_branch_target()))
     }
@@ -312,6 +317,15 @@ impl<'a> Walk<'a> {
     ) -> Result<(), Reason> {
         let (point, done, progress, goal) = at;
         let expected = point.and_then(|point| self.list(point).get(done));
+        if let Some((to, progress)) = progress.restart() {
+            self.inside(
+                since,
+                to,
+                state.clone(),
+                (point, done, progress, goal),
+                true,
+            )?;
+        }
         let flow = self
             .machine
             .step(instruction, &mut state, expected, progress);

@@ -8,17 +8,9 @@ use super::handmade::judged;
 use super::*;
 use crate::layout::{Abi, Guard, InputLocation, ReturnPush, WordSegment};
 
-/// Conventions of user space, but for its addresses.
-const USER: Abi = Abi {
-    segment: WordSegment::Fs,
-    red_zone: 128,
-    return_push: ReturnPush::Halves,
-    shadow_stack: false,
-};
-
 fn user() -> RuntimeLayout {
     RuntimeLayout {
-        abi: USER,
+        abi: Abi::PROCESS,
         guard: Guard::Everywhere,
         unwinds: true,
         ..layout()
@@ -103,9 +95,6 @@ fn each_part_of_the_description_matters_to_the_proof() {
         refused(&image, &good, "RingOwner", |plan| {
             plan.layout.rings.per = RingOwner::Thread;
         });
-        refused(&image, &good, "RingOwner", |plan| {
-            plan.layout.rings.per = RingOwner::Rseq;
-        });
         refused(&image, &good, "Unguarded", |plan| {
             plan.layout.guard = Guard::Missing;
         });
@@ -171,10 +160,10 @@ fn a_description_that_no_code_serves_is_refused_by_its_rule() {
     };
     let helper = ("helper", 0, HookType::Pre);
     let count = "hit { @n = count() }";
-    for per in [RingOwner::Thread, RingOwner::Rseq] {
-        let rule = refused(helper, count, &|layout| layout.rings.per = per);
-        assert_eq!(rule, "ring-owner");
-    }
+    let rule = refused(helper, count, &|layout| {
+        layout.rings.per = RingOwner::Thread;
+    });
+    assert_eq!(rule, "ring-owner");
     let load = "hit { sample(*(u64 *)arg0) }";
     let unguarded = |layout: &mut RuntimeLayout| layout.guard = Guard::Missing;
     assert_eq!(refused(helper, load, &unguarded), "unguarded");
