@@ -33,6 +33,7 @@ fn patch(site: u32, address: u64, bytes: usize) -> Patch {
         site: SiteIndex(site),
         address: Addr(address),
         code: vec![0x90; bytes].into(),
+        sequences: 0,
         rows: [row(3)].into(),
         pieces: Pieces::default(),
         hooks: Few::default(),
