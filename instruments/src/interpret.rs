@@ -19,9 +19,9 @@ pub trait Machine {
     /// Stores into it.
     fn write(&mut self, variable: VariableId, value: u64);
 
-    /// Puts a value into an aggregate; 0 for a count. See
+    /// Puts a value into an aggregate; none for a count, the words of its key first for a map. See
     /// [`Aggregate::update`](crate::program::Aggregate::update).
-    fn update(&mut self, aggregate: AggregateId, value: u64);
+    fn update(&mut self, aggregate: AggregateId, values: &[u64]);
 
     /// Delivers a sample.
     fn sample(&mut self, value: u64);
@@ -54,8 +54,12 @@ pub fn run(program: &Checked, probe: &Probe, machine: &mut impl Machine) -> bool
                 machine.write(*variable, sum);
             }
             ActionKind::Update(aggregate, value) => {
-                let value = value.as_ref().map_or(0, |value| evaluate(value, machine));
-                machine.update(*aggregate, value);
+                let listed = value.iter().flat_map(|value| match &value.kind {
+                    ExprKind::List(all) => all,
+                    _ => std::slice::from_ref(value),
+                });
+                let values: Vec<u64> = listed.map(|value| evaluate(value, machine)).collect();
+                machine.update(*aggregate, &values);
             }
         }
     }
@@ -104,6 +108,10 @@ pub fn evaluate(expr: &Expr, machine: &mut impl Machine) -> u64 {
                 no
             };
             evaluate(chosen, machine)
+        }
+        ExprKind::List(_) => {
+            debug_assert!(false, "internal error: a list has no value");
+            0
         }
     }
 }

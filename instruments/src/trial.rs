@@ -110,13 +110,13 @@ impl Machine for Tried<'_> {
         self.variables.insert(self.instance(variable), value);
     }
 
-    fn update(&mut self, id: AggregateId, value: u64) {
+    fn update(&mut self, id: AggregateId, values: &[u64]) {
         let aggregate = self.program.aggregate(id).unwrap();
         let words = self
             .words
             .entry((id, self.inputs.get("cpu").copied().unwrap_or(0)))
             .or_insert_with(|| vec![0; aggregate.words() as usize]);
-        aggregate.update(words, value);
+        aggregate.update(words, values);
     }
 
     fn sample(&mut self, value: u64) {
@@ -232,7 +232,7 @@ fn expect(tried: &mut Tried<'_>, ran: bool, expected: &str, line: &str) {
 /// Returns the value of a variable, an aggregate, or a part of one.
 fn kept(tried: &mut Tried<'_>, name: &str) -> String {
     let (name, part) = match name.split_once('[') {
-        Some((name, part)) => (name, Some(part.trim_end_matches(']'))),
+        Some((name, part)) => (name, Some(part.strip_suffix(']').unwrap())),
         None => (name, None),
     };
     let name = name.strip_prefix('@').unwrap();
@@ -260,7 +260,21 @@ fn kept(tried: &mut Tried<'_>, name: &str) -> String {
         .iter()
         .filter(|((of, _), _)| *of == id)
         .map(|(_, words)| words.as_slice());
-    match program.aggregates[at].read(words) {
+    let (total, part) = match (program.aggregates[at].read(words), part) {
+        // `key`, `key; bucket`, or `other`.
+        (Summary::Map(_, other), Some("other")) => return other.to_string(),
+        (Summary::Map(rows, _), Some(part)) => {
+            let (key, part) = match part.split_once("; ") {
+                Some((key, part)) => (key, Some(part)),
+                None => (part, None),
+            };
+            let row = rows.into_iter().find(|row| row.key() == key);
+            (row.map_or(Summary::Nothing, |row| row.value), part)
+        }
+        total => total,
+    };
+    match total {
+        Summary::Map(..) => panic!("{name} has keys"),
         Summary::Number(number) => number.to_string(),
         Summary::Nothing => "nothing".to_owned(),
         Summary::Mean(mean) => mean.to_string(),

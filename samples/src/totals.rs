@@ -79,6 +79,53 @@ pub enum TotalValue {
     /// Values and their counts in descending order, and the number of values that were not
     /// distinguished.
     Values(Vec<(i128, u64)>, u64),
+    /// The totals of keys, the largest first, and the number of values whose keys were not distinguished.
+    Map(Vec<TotalRow>, u64),
+}
+
+/// The total of a key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TotalRow {
+    /// Parts of the key: one or two.
+    pub key: Vec<KeyPart>,
+    /// Total of its values: a number, a mean or a histogram.
+    pub value: TotalValue,
+}
+
+/// A part of a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum KeyPart {
+    /// A number.
+    Number(i128),
+    /// A name.
+    Text(String),
+}
+
+impl TotalRow {
+    /// Returns the key as text, its parts separated by commas.
+    #[must_use]
+    pub fn key(&self) -> String {
+        self.key_by(|number| number.to_string())
+    }
+
+    /// Returns the key as text, its numbers formatted by `number`.
+    #[must_use]
+    pub fn key_by(&self, number: impl Fn(i128) -> String) -> String {
+        let part = |part: &KeyPart| match part {
+            KeyPart::Number(value) => number(*value),
+            KeyPart::Text(text) => text.clone(),
+        };
+        let parts: Vec<String> = self.key.iter().map(part).collect();
+        parts.join(", ")
+    }
+
+    /// Sorts rows: the largest totals first, then by key.
+    pub fn sort(rows: &mut [Self]) {
+        rows.sort_by(|one, other| {
+            let by_weight = other.value.weight().total_cmp(&one.value.weight());
+            by_weight.then_with(|| one.key.cmp(&other.key))
+        });
+    }
 }
 
 impl TotalValue {
@@ -97,6 +144,20 @@ impl TotalValue {
             Self::Values(values, others) => values
                 .iter()
                 .fold(*others, |sum, (_, count)| sum.saturating_add(*count)),
+            Self::Map(rows, others) => rows
+                .iter()
+                .fold(*others, |sum, row| sum.saturating_add(row.value.hits())),
+        }
+    }
+
+    /// Returns the number that rows are sorted by: the total with its sign, the mean, or the number of values.
+    #[must_use]
+    pub fn weight(&self) -> f64 {
+        match self {
+            Self::Number(number) => *number as f64,
+            Self::Mean(mean) => *mean,
+            Self::Nothing => f64::NEG_INFINITY,
+            counted => counted.hits() as f64,
         }
     }
 }

@@ -314,12 +314,12 @@ impl interpret::Machine for Model {
         }
     }
 
-    fn update(&mut self, aggregate: AggregateId, value: u64) {
+    fn update(&mut self, aggregate: AggregateId, values: &[u64]) {
         let number = aggregate.0 as usize;
         let first = self.homes.aggregates[number].slot as usize;
         let aggregate = self.program.aggregates[number].clone();
         let words = &mut self.words[first..first + aggregate.words() as usize];
-        aggregate.update(words, value);
+        aggregate.update(words, values);
     }
 
     fn sample(&mut self, value: u64) {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use gilk_instruments::program::{
     Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Checked, Event, Expr,
-    ExprKind, Gpr, Half, Hook, Input, Probe, Scope, Span, Type, UnaryOp, Variable, VariableId,
-    Width,
+    ExprKind, Gpr, Half, Hook, Input, Key, Keys, Mapped, Probe, Scope, Span, Type, UnaryOp,
+    Variable, VariableId, Width,
 };
 use gilk_samples::Meaning;
 use proptest::prelude::*;
@@ -160,6 +160,49 @@ pub(crate) fn expressions() -> impl Strategy<Value = Expr> {
     })
 }
 
+/// Keys of one to three words.
+fn keys() -> impl Strategy<Value = Keys> {
+    let number = || types().prop_map(Key::Number);
+    let second = prop_oneof![Just(None), number().prop_map(Some), Just(Some(Key::Name)),];
+    (number(), second).prop_map(|(first, second)| Keys(first, second))
+}
+
+fn mapped() -> impl Strategy<Value = Mapped> {
+    prop_oneof![
+        Just(Mapped::Count),
+        Just(Mapped::Sum),
+        Just(Mapped::Average),
+        Just(Mapped::Log2),
+        (-100i64..100, 1i64..200, 1u64..20).prop_map(|(from, room, step)| Mapped::Linear {
+            from,
+            to: from + room,
+            step,
+        }),
+    ]
+}
+
+/// The argument of an update: a list for a map, made of the parts of an expression; none for a count.
+fn argument(aggregate: &Aggregate, value: Option<Expr>) -> Option<Expr> {
+    let (keys, of) = match aggregate.kind {
+        AggregateKind::Count => return None,
+        AggregateKind::Map { keys, of, .. } => (keys.words() as usize, of),
+        _ => return value,
+    };
+    let value = value?;
+    let (span, ty) = (value.span, aggregate.ty);
+    let words = keys + usize::from(of != Mapped::Count);
+    let operands: Vec<Expr> = value.operands().into_iter().cloned().collect();
+    let parts = std::iter::once(value).chain(operands);
+    let constant = |bits| Expr {
+        kind: ExprKind::Constant(bits),
+        ty,
+        span,
+    };
+    let list = parts.chain((0u64..).map(|bits| constant(bits << 31 | 5)));
+    let kind = ExprKind::List(list.take(words).collect());
+    Some(Expr { kind, ty, span })
+}
+
 fn aggregates() -> impl Strategy<Value = Vec<Aggregate>> {
     let linear =
         (-100i64..100, 1i64..200, 1u64..20).prop_map(|(from, room, step)| AggregateKind::Linear {
@@ -175,6 +218,11 @@ fn aggregates() -> impl Strategy<Value = Vec<Aggregate>> {
         Just(AggregateKind::Average),
         Just(AggregateKind::Log2),
         (1u32..6).prop_map(|room_log2| AggregateKind::Values { room_log2 }),
+        (keys(), mapped(), 1u32..6).prop_map(|(keys, of, room_log2)| AggregateKind::Map {
+            keys,
+            of,
+            room_log2
+        }),
         linear,
     ];
     let one = (kinds, types()).prop_map(|(kind, ty)| Aggregate {
@@ -220,11 +268,8 @@ pub(crate) fn program() -> impl Strategy<Value = Checked> {
         let actions = prop::collection::vec(actions(aggregates.len()), 1..4);
         (Just(aggregates), predicate, actions).prop_map(|(aggregates, predicate, mut actions)| {
             for action in &mut actions {
-                // What only counts has no value.
-                if let ActionKind::Update(id, value) = &mut action.kind
-                    && aggregates[id.0 as usize].kind == AggregateKind::Count
-                {
-                    *value = None;
+                if let ActionKind::Update(id, value) = &mut action.kind {
+                    *value = argument(&aggregates[id.0 as usize], value.take());
                 }
             }
             Checked {

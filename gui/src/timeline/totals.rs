@@ -7,6 +7,7 @@ use egui::{Align2, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
 use gilk_engine::{Addr, Image};
 use gilk_instruments::program::{Bucket, Summary};
 use gilk_samples::metadata::Clock;
+use gilk_samples::totals::KeyPart;
 use ilk_driver::client::AggregateSummary;
 
 use super::Record;
@@ -27,10 +28,16 @@ pub(crate) type Symbols = BTreeMap<i128, String>;
 /// Returns the names of all values of totals that are addresses in functions of the kernel.
 pub(crate) fn symbols(totals: &[AggregateSummary], image: &Image) -> Symbols {
     let values = totals.iter().flat_map(|total| match &total.value {
-        Summary::Values(values, _) => values.as_slice(),
-        _ => &[],
+        Summary::Values(values, _) => values.iter().map(|(value, _)| *value).collect(),
+        Summary::Map(rows, _) => { rows.iter().flat_map(|row| &row.key) }
+            .filter_map(|part| match part {
+                KeyPart::Number(value) => Some(*value),
+                KeyPart::Text(_) => None,
+            })
+            .collect(),
+        _ => Vec::new(),
     });
-    let named = values.filter_map(|&(value, _)| {
+    let named = values.filter_map(|value| {
         let at = Addr(u64::try_from(value).ok()?);
         let function = image.function_at(at)?;
         let name = match function.span.start.to(at) {
@@ -100,6 +107,7 @@ pub(super) fn short(total: &AggregateSummary, clock: Clock) -> String {
         Summary::Mean(mean) => format!("{mean:.1} {unit}").trim_end().to_owned(),
         Summary::Nothing => "nothing".to_owned(),
         Summary::Buckets(buckets) => many(buckets.iter().map(|bucket| bucket.count).sum()),
+        value @ Summary::Map(..) => many(value.hits()),
         Summary::Values(values, others) => many(
             values
                 .iter()
@@ -122,20 +130,39 @@ fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock, symbols: &Symbols) {
     };
     match &total.value {
         Summary::Number(value) => show(ui, number(*value, unit, clock)),
-        Summary::Mean(mean) if unit == TICKS => {
-            show(ui, length(mean / clock.hz.max(1) as f64));
-        }
-        Summary::Mean(mean) => show(ui, format!("{mean:.1} {unit}")),
+        Summary::Mean(mean) => show(ui, mean_of(*mean, unit, clock)),
         Summary::Nothing => show(ui, "no values".to_owned()),
-        Summary::Buckets(buckets) => {
-            // From the first bucket with values to the last.
-            let is_empty = |bucket: &&Bucket| bucket.count == 0;
-            let from = buckets.iter().take_while(is_empty).count();
-            let after = buckets.iter().rev().take_while(is_empty).count();
-            let shown = buckets.len().saturating_sub(from + after);
-            let rows = buckets.iter().skip(from).take(shown);
-            let rows = rows.map(|bucket| (between(bucket, unit, clock), bucket.count));
-            bars(ui, &name, &rows.collect::<Vec<_>>());
+        Summary::Buckets(buckets) => bars(ui, &name, &counted(buckets, unit, clock)),
+        Summary::Map(rows, others) => {
+            let key = |value| {
+                symbols
+                    .get(&value)
+                    .cloned()
+                    .unwrap_or_else(|| number(value, "", clock))
+            };
+            let mut numbers = Vec::new();
+            for row in rows {
+                let label = row.key_by(key);
+                match &row.value {
+                    Summary::Buckets(buckets) => {
+                        let name = format!("{name}: {label}");
+                        ui.label(RichText::new(&label).small().color(tokens.weak));
+                        bars(ui, &name, &counted(buckets, unit, clock));
+                    }
+                    Summary::Number(value) => match u64::try_from(*value) {
+                        Ok(count) if unit.is_empty() => numbers.push((label, count)),
+                        _ => show(ui, format!("{label}: {}", number(*value, unit, clock))),
+                    },
+                    Summary::Mean(mean) => {
+                        show(ui, format!("{label}: {}", mean_of(*mean, unit, clock)));
+                    }
+                    other => show(ui, format!("{label}: {}", other.hits())),
+                }
+            }
+            numbers.extend((*others > 0).then(|| ("values of other keys".to_owned(), *others)));
+            if !numbers.is_empty() || rows.is_empty() {
+                bars(ui, &name, &numbers);
+            }
         }
         Summary::Values(values, others) => {
             let rows = values.iter().map(|&(value, count)| {
@@ -146,6 +173,26 @@ fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock, symbols: &Symbols) {
             bars(ui, &name, &rows.chain(others).collect::<Vec<_>>());
         }
     }
+}
+
+/// Formats a mean with its unit; ticks as a duration.
+fn mean_of(mean: f64, unit: &str, clock: Clock) -> String {
+    if unit == TICKS {
+        length(mean / clock.hz.max(1) as f64)
+    } else {
+        format!("{mean:.1} {unit}").trim_end().to_owned()
+    }
+}
+
+/// Returns the ranges and counts of a histogram's buckets, from the first one with values to the last.
+fn counted(buckets: &[Bucket], unit: &str, clock: Clock) -> Vec<(String, u64)> {
+    let is_empty = |bucket: &&Bucket| bucket.count == 0;
+    let from = buckets.iter().take_while(is_empty).count();
+    let after = buckets.iter().rev().take_while(is_empty).count();
+    let shown = buckets.len().saturating_sub(from + after);
+    let rows = buckets.iter().skip(from).take(shown);
+    let rows = rows.map(|bucket| (between(bucket, unit, clock), bucket.count));
+    rows.collect()
 }
 
 /// Draws a bar for each count.

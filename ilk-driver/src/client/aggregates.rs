@@ -6,7 +6,7 @@ use gilk_engine::Plan;
 use gilk_engine::layout::CounterSlot;
 use gilk_engine::patch::Probed;
 use gilk_engine::plan::PlannedInstrument;
-use gilk_instruments::program::{Aggregate, AggregateKind};
+use gilk_instruments::program::{Aggregate, AggregateKind, Mapped};
 use serde::{Deserialize, Serialize};
 
 use super::event::{AggregateSummary, Counted};
@@ -33,7 +33,10 @@ pub(super) fn aggregate_words(plan: &Plan) -> Vec<AggregateWords> {
                 instrument: owner.definition.name.clone(),
                 unit: match aggregate.kind {
                     // A unit belongs to values, and not to their number.
-                    AggregateKind::Count => String::new(),
+                    AggregateKind::Count
+                    | AggregateKind::Map {
+                        of: Mapped::Count, ..
+                    } => String::new(),
                     _ => owner.definition.unit.clone(),
                 },
                 aggregate: aggregate.clone(),

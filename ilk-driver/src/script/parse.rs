@@ -96,9 +96,19 @@ impl Script {
         let mut bodies = self.clauses.iter().map(|clause| self.slice(clause.body));
         bodies.any(|body| {
             let dense: String = body.split_whitespace().collect();
-            ["min", "max", "avg"]
-                .iter()
-                .any(|word| dense.contains(&format!("@{name}={word}(")))
+            // `@name=avg(` or `@name[key]=avg(`.
+            let variable = format!("@{name}");
+            let mut rests = dense.split(variable.as_str()).skip(1);
+            rests.any(|rest| {
+                let keyed = rest
+                    .strip_prefix('[')
+                    .and_then(|keys| keys.split_once("]="));
+                let value = keyed
+                    .map(|(_, value)| value)
+                    .or_else(|| rest.strip_prefix('='));
+                let extremes = ["min(", "max(", "avg("];
+                value.is_some_and(|value| extremes.iter().any(|word| value.starts_with(word)))
+            })
         })
     }
 

@@ -1,9 +1,12 @@
 //! Statements that add up.
 
-use super::{Checker, HookScope, build};
+use super::{AGGREGATES, Checker, HookScope, build};
 use crate::Fault;
-use crate::program::{ActionKind, Aggregate, AggregateId, AggregateKind, Expr, Type};
-use crate::source::ast::{self, Named};
+use crate::program::{
+    ActionKind, Aggregate, AggregateId, AggregateKind, Expr, ExprKind, Half, Input, Key, Keys,
+    Mapped, Type,
+};
+use crate::source::ast::{self, Named, Node};
 
 /// Room of `values(expression)` where nothing is said.
 const VALUES: u64 = 256;
@@ -60,6 +63,17 @@ impl Checker<'_> {
         };
         let value = value.map(|value| self.numeric(value, scope)).transpose()?;
         let ty = value.as_ref().map_or(Type::U64, |value: &Expr| value.ty);
+        let id = self.aggregate(name, kind, ty)?;
+        Ok(ActionKind::Update(id, value))
+    }
+
+    /// Returns the aggregate of a name, which is that of all its statements.
+    fn aggregate(
+        &mut self,
+        name: &Named,
+        kind: AggregateKind,
+        ty: Type,
+    ) -> Result<AggregateId, Fault> {
         let next = AggregateId(u32::try_from(self.aggregates.len()).unwrap_or(u32::MAX));
         let (id, known) = self.aggregates.entry(name.text.clone()).or_insert_with(|| {
             (
@@ -79,7 +93,102 @@ impl Checker<'_> {
             .help("Give one of them another name."));
         }
         known.ty = known.ty.with(ty);
-        Ok(ActionKind::Update(*id, value))
+        Ok(*id)
+    }
+
+    /// Checks `@name[keys] = word(arguments)`.
+    pub(super) fn update_map(
+        &mut self,
+        name: &Named,
+        keys: &[ast::ExprNode],
+        (word, arguments): (&Named, &[ast::ExprNode]),
+        scope: &HookScope<'_>,
+    ) -> Result<ActionKind, Fault> {
+        if self.variables.contains_key(&name.text) {
+            self.stored.push(name.text.clone());
+            let fault = Fault::new(name.span, format!("@{} is a variable.", name.text));
+            return Err(fault.help("Give the map another name; aggregates are not declared."));
+        }
+        let usage = |example: &str| {
+            let what = format!("{} does not fit here.", word.text);
+            let help = format!("Write `@{}[key] = {example}`.", name.text);
+            Err(Fault::new(word.span, what).help(help))
+        };
+        let (of, value) = match (word.text.as_str(), arguments) {
+            ("count", []) => (Mapped::Count, None),
+            ("sum", [value]) => (Mapped::Sum, Some(value)),
+            ("avg", [value]) => (Mapped::Average, Some(value)),
+            ("hist", [value]) => (Mapped::Log2, Some(value)),
+            ("lhist", [value, from, to, step]) => {
+                let AggregateKind::Linear { from, to, step } =
+                    self.linear(from, to, step, word, scope)?
+                else {
+                    return usage("lhist(arg1, 0, 4096, 64)");
+                };
+                (Mapped::Linear { from, to, step }, Some(value))
+            }
+            ("min" | "max", [_]) => {
+                let what = format!("{} has no keys.", word.text);
+                let help = "A table of keys has sums only: `hist(value)` shows the range.";
+                return Err(Fault::new(word.span, what).help(help));
+            }
+            ("count", _) => return usage("count()"),
+            ("lhist", _) => return usage("lhist(arg1, 0, 4096, 64)"),
+            ("values", _) => return usage("count()"),
+            (text, _) if !AGGREGATES.contains(&text) => {
+                let fault = Fault::new(word.span, "Only aggregates have keys.");
+                return Err(fault.help(format!("Write `@{}[key] = count()`.", name.text)));
+            }
+            (text, _) => return usage(&format!("{text}(arg1)")),
+        };
+        let mut list = Vec::new();
+        let mut parts = Vec::new();
+        for key in keys {
+            parts.push(match &key.node {
+                Node::Name(name) if name == "comm" => {
+                    let half = |half| build::input(Input::Comm(half), key.span);
+                    list.extend([Half::First, Half::Second].map(half));
+                    Key::Name
+                }
+                _ => {
+                    let number = self.numeric(key, scope)?;
+                    let ty = number.ty;
+                    list.push(number);
+                    Key::Number(ty)
+                }
+            });
+        }
+        let keys = match parts.as_slice() {
+            [one] => Keys(*one, None),
+            [one, two] => Keys(*one, Some(*two)),
+            _ => {
+                let fault = Fault::new(name.span, "A key has one or two values.");
+                return Err(
+                    fault.help("Leave one out, or put two small ones into one: `a << 32 | b`.")
+                );
+            }
+        };
+        if keys.words() > Keys::MOST_WORDS {
+            return Err(Fault::new(name.span, "A key has one name only."));
+        }
+        let mut ty = Type::U64;
+        if let Some(value) = value {
+            let value = self.numeric(value, scope)?;
+            ty = value.ty;
+            list.push(value);
+        }
+        let kind = AggregateKind::Map {
+            keys,
+            of,
+            room_log2: room_log2(keys, of),
+        };
+        let id = self.aggregate(name, kind, ty)?;
+        let list = Expr {
+            kind: ExprKind::List(list.into()),
+            ty,
+            span: word.span,
+        };
+        Ok(ActionKind::Update(id, Some(list)))
     }
 
     /// A number that has to be known before anything runs.
@@ -130,6 +239,16 @@ impl Checker<'_> {
             .help("Take a larger step."));
         }
         Ok(kind)
+    }
+}
+
+/// Returns the size of a map's table: twice as many buckets for histograms, whose entries are pairs of a key and an
+/// index, where they fit into a bank of counters.
+fn room_log2(keys: Keys, of: Mapped) -> u32 {
+    let usual = VALUES.ilog2();
+    match of {
+        Mapped::Log2 | Mapped::Linear { .. } if keys.words() < Keys::MOST_WORDS => usual + 1,
+        _ => usual,
     }
 }
 

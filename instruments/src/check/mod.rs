@@ -316,6 +316,9 @@ impl<'a> Checker<'a> {
                 {
                     return self.update(name, word, arguments, scope);
                 }
+                if let Node::Keyed(keys, word, arguments) = &value.node {
+                    return self.update_map(name, keys, (word, arguments), scope);
+                }
                 let id = self.target(name, scope)?;
                 Ok(ActionKind::Store(id, self.numeric(value, scope)?))
             }

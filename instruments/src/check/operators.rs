@@ -33,6 +33,10 @@ impl Checker<'_> {
             Node::Pointed(of) => self.pointed(of, scope, span),
             Node::Address(of) => self.address(of, scope, span),
             Node::Group(inside) => self.value(inside, scope),
+            Node::Keyed(_, word, _) => {
+                debug_assert!(false, "internal error: statements handle keys");
+                Err(Fault::new(word.span, "Keys are of statements."))
+            }
             Node::Cast(to, of) => self.cast(to, of, scope, span),
             Node::Unary(op, of) => {
                 let of = self.numeric(of, scope)?;

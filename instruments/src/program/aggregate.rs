@@ -1,6 +1,9 @@
 //! Aggregates: what is added up where it happens, in words of each CPU, and read now and then.
 
+use gilk_samples::totals::{KeyPart, TotalRow};
 pub use gilk_samples::totals::{TotalBucket as Bucket, TotalValue as Summary};
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::Type;
@@ -56,6 +59,145 @@ pub enum AggregateKind {
         /// Binary logarithm of the number of buckets in both tables together.
         room_log2: u32,
     },
+    /// A total for each key, in the same kind of table: a bucket has the number of its values, the sums of the halves
+    /// of each word of their keys, the sum of the marks, and for a sum or a mean the sum of the values. A histogram
+    /// counts pairs of a key and the index of a bucket of the histogram, as if that were another word of the key.
+    Map {
+        /// What the keys are made of.
+        keys: Keys,
+        /// The total of a key.
+        of: Mapped,
+        /// Binary logarithm of the number of buckets in both tables together.
+        room_log2: u32,
+    },
+}
+
+/// The parts of a key; the second may be absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Keys(pub Key, pub Option<Key>);
+
+/// A part of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Key {
+    /// A word.
+    Number(Type),
+    /// A name of 16 bytes: two words.
+    Name,
+}
+
+impl Key {
+    /// Returns the number of its words.
+    #[must_use]
+    pub const fn words(self) -> u32 {
+        match self {
+            Self::Number(_) => 1,
+            Self::Name => 2,
+        }
+    }
+}
+
+impl Keys {
+    /// The most words of a key.
+    pub const MOST_WORDS: u32 = 3;
+
+    /// Returns the number of words of a key.
+    #[must_use]
+    pub fn words(self) -> u32 {
+        self.0.words() + self.1.map_or(0, Key::words)
+    }
+
+    /// Returns the parts that words stand for.
+    fn parts(self, words: &[u64]) -> Vec<KeyPart> {
+        let mut words = words.iter().copied();
+        let mut next = || words.next().unwrap_or(0);
+        let part = |key| match key {
+            Key::Number(ty) => KeyPart::Number(if ty.signed() {
+                next().cast_signed().into()
+            } else {
+                next().into()
+            }),
+            Key::Name => {
+                let bytes = [next(), next()].map(u64::to_le_bytes).concat();
+                let name = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+                KeyPart::Text(String::from_utf8_lossy(name).into_owned())
+            }
+        };
+        std::iter::once(self.0).chain(self.1).map(part).collect()
+    }
+}
+
+/// The total of a key. No smallest and no largest is among them: a bucket of several keys is decoded by subtraction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Mapped {
+    /// The number of values.
+    Count,
+    /// The sum.
+    Sum,
+    /// The mean.
+    Average,
+    /// By powers of two.
+    Log2,
+    /// By equal steps, as [`AggregateKind::Linear`].
+    Linear {
+        /// The lower bound of the first bucket.
+        from: i64,
+        /// The upper bound of the last.
+        to: i64,
+        /// Width of a bucket.
+        step: u64,
+    },
+}
+
+impl Mapped {
+    /// Returns the same total without keys.
+    #[must_use]
+    pub const fn plain(self) -> AggregateKind {
+        match self {
+            Self::Count => AggregateKind::Count,
+            Self::Sum => AggregateKind::Sum,
+            Self::Average => AggregateKind::Average,
+            Self::Log2 => AggregateKind::Log2,
+            Self::Linear { from, to, step } => AggregateKind::Linear { from, to, step },
+        }
+    }
+}
+
+/// The table of an aggregate that distinguishes keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Words of a key.
+    pub keys: u32,
+    /// True if the index of a histogram's bucket follows them.
+    pub binned: bool,
+    /// True if a bucket has the sum of its values.
+    pub summed: bool,
+    /// Binary logarithm of the number of buckets in both tables together.
+    pub room_log2: u32,
+}
+
+impl Table {
+    /// Returns the number of sums of a bucket: the number of values, the lower and upper half of each word, the index,
+    /// the mark, the sum.
+    #[must_use]
+    pub fn sums(self) -> u32 {
+        2 + 2 * self.keys + u32::from(self.binned) + u32::from(self.summed)
+    }
+
+    /// Returns the terms that an entry adds to the sums of its bucket: its words, with the index of a histogram's bucket
+    /// among them, and the value for a sum.
+    #[must_use]
+    pub fn parts(self, words: &[u64], value: u64) -> Vec<u64> {
+        let (keys, bin) = words.split_at(words.len().min(self.keys as usize));
+        let halves = keys
+            .iter()
+            .flat_map(|&word| [word & 0xffff_ffff, word >> 32]);
+        let mark = Aggregate::mark(Aggregate::hash(words));
+        let parts = std::iter::once(1).chain(halves).chain(bin.iter().copied());
+        parts
+            .chain([mark])
+            .chain(self.summed.then_some(value))
+            .collect()
+    }
 }
 
 impl Aggregate {
@@ -67,8 +209,8 @@ impl Aggregate {
     pub const FACTORS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93];
     /// Bits that a value is shifted by to be mixed with itself.
     pub const MIXED: u32 = 29;
-    /// Sums that a bucket of values has.
-    pub const SUMS: u32 = 4;
+    /// Factor of the hash of a key of several words.
+    pub const SPREAD: u64 = 0xbf58_476d_1ce4_e5b9;
 
     /// Returns the number of words of each CPU.
     #[must_use]
@@ -78,12 +220,52 @@ impl Aggregate {
             AggregateKind::Min | AggregateKind::Max | AggregateKind::Average => 2,
             AggregateKind::Log2 => Self::LOG2_WORDS,
             AggregateKind::Linear { from, to, step } => linear_words(from, to, step),
-            AggregateKind::Values { room_log2 } => Self::SUMS << room_log2,
+            AggregateKind::Values { .. } | AggregateKind::Map { .. } => self
+                .table()
+                .map_or(0, |table| table.sums() << table.room_log2),
         }
     }
 
-    /// Adds a value to the words of its CPU. Missing words are left out.
-    pub fn update(&self, words: &mut [u64], value: u64) {
+    /// Returns the table of the aggregate, if it distinguishes keys.
+    #[must_use]
+    pub fn table(&self) -> Option<Table> {
+        match self.kind {
+            AggregateKind::Values { room_log2 } => Some(Table {
+                keys: 1,
+                binned: false,
+                summed: false,
+                room_log2,
+            }),
+            AggregateKind::Map {
+                keys,
+                of,
+                room_log2,
+            } => Some(Table {
+                keys: keys.words(),
+                binned: matches!(of, Mapped::Log2 | Mapped::Linear { .. }),
+                summed: matches!(of, Mapped::Sum | Mapped::Average),
+                room_log2,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Returns the aggregate that a map has for each key.
+    #[must_use]
+    pub fn mapped(&self) -> Option<Self> {
+        match self.kind {
+            AggregateKind::Map { of, .. } => Some(Self {
+                name: self.name.clone(),
+                kind: of.plain(),
+                ty: self.ty,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Adds a value, after the words of its key if it has one, to the words of its CPU. Missing words are left out.
+    pub fn update(&self, words: &mut [u64], values: &[u64]) {
+        let value = values.last().copied().unwrap_or(0);
         let flip = if self.ty.signed() { 1 << 63 } else { 0 };
         let mut add = |index: u32, amount: u64| {
             if let Some(word) = words.get_mut(index as usize) {
@@ -111,15 +293,31 @@ impl Aggregate {
             AggregateKind::Log2 | AggregateKind::Linear { .. } => {
                 add(self.bucket(value).unwrap_or(0), 1);
             }
-            AggregateKind::Values { room_log2 } => {
-                for table in [0, 1] {
-                    let place = Self::place(room_log2, table, value);
-                    for (sum, amount) in (0..).zip(Self::parts(value)) {
-                        add(place + (sum << room_log2), amount);
+            AggregateKind::Values { .. } | AggregateKind::Map { .. } => {
+                let Some(table) = self.table() else { return };
+                let mut entry: Vec<u64> =
+                    values.iter().copied().take(table.keys as usize).collect();
+                let bin = self.mapped().and_then(|mapped| mapped.bucket(value));
+                entry.extend(bin.map(u64::from));
+                for half in [0, 1] {
+                    let place = Self::place(table.room_log2, half, Self::hash(&entry));
+                    for (sum, amount) in (0..).zip(table.parts(&entry, value)) {
+                        add(place + (sum << table.room_log2), amount);
                     }
                 }
             }
         }
+    }
+
+    /// Returns the hash of the words of a key: the word, if there is one.
+    #[must_use]
+    pub fn hash(words: &[u64]) -> u64 {
+        let next = |hash: u64, word: &u64| {
+            let mixed = (hash ^ hash >> Self::MIXED).wrapping_mul(Self::SPREAD);
+            mixed.wrapping_add(*word)
+        };
+        let (first, rest) = words.split_first().unwrap_or((&0, &[]));
+        rest.iter().fold(*first, next)
     }
 
     /// The bucket of a value in one of the two tables.
@@ -130,12 +328,6 @@ impl Aggregate {
         let factor = if table == 0 { first } else { second };
         let place = value.wrapping_mul(factor).checked_shr(64 - half_log2);
         u32::try_from(place.unwrap_or(0)).unwrap_or(0) + (table << half_log2)
-    }
-
-    /// Returns the terms that a value adds to the sums of its bucket.
-    #[must_use]
-    pub fn parts(value: u64) -> [u64; 4] {
-        [1, value & 0xffff_ffff, value >> 32, Self::mark(value)]
     }
 
     /// Returns a hash that distinguishes one value from several with the same mean.
@@ -215,17 +407,60 @@ impl Aggregate {
                     })
                     .collect(),
             ),
-            AggregateKind::Values { room_log2 } => {
+            AggregateKind::Values { .. } => {
                 let sums: Vec<u64> = (0..self.words()).map(sum).collect();
-                let (seen, other) = values::decode(room_log2, &sums);
+                let (seen, other) = self.decoded(&sums);
                 let mut values: Vec<(i128, u64)> = seen
                     .into_iter()
-                    .map(|(value, count)| (self.wide(value), count))
+                    .map(|(words, entry)| (self.wide(Self::hash(&words)), entry.count))
                     .collect();
                 values.sort_by_key(|&(value, count)| (std::cmp::Reverse(count), value));
                 Summary::Values(values, other)
             }
+            AggregateKind::Map { keys, of, .. } => {
+                let sums: Vec<u64> = (0..self.words()).map(sum).collect();
+                let (seen, other) = self.decoded(&sums);
+                Summary::Map(self.rows(keys, of, seen), other)
+            }
         }
+    }
+
+    /// Returns the entries of the table, and the number of values of those that cannot be decoded.
+    fn decoded(&self, sums: &[u64]) -> (BTreeMap<Vec<u64>, Entry>, u64) {
+        self.table()
+            .map(|table| values::decode(table, sums))
+            .unwrap_or_default()
+    }
+
+    /// Returns the totals of all keys, the largest first.
+    fn rows(&self, keys: Keys, of: Mapped, seen: BTreeMap<Vec<u64>, Entry>) -> Vec<TotalRow> {
+        let mut bins = BTreeMap::<Vec<KeyPart>, Vec<u64>>::new();
+        let mut rows = Vec::new();
+        let buckets = self.mapped().map_or(0, |mapped| mapped.words());
+        for (words, Entry { count, sum }) in seen {
+            let key = keys.parts(&words);
+            let value = match of {
+                Mapped::Count => Summary::Number(count.into()),
+                Mapped::Sum => Summary::Number(self.wide(sum)),
+                #[expect(clippy::cast_precision_loss, reason = "a mean is a fraction")]
+                Mapped::Average => Summary::Mean(self.wide(sum) as f64 / count.max(1) as f64),
+                Mapped::Log2 | Mapped::Linear { .. } => {
+                    let all = bins.entry(key).or_insert_with(|| vec![0; buckets as usize]);
+                    let bin = words.last().and_then(|&bin| usize::try_from(bin).ok());
+                    if let Some(counted) = bin.and_then(|bin| all.get_mut(bin)) {
+                        *counted += count;
+                    }
+                    continue;
+                }
+            };
+            rows.push(TotalRow { key, value });
+        }
+        rows.extend(bins.into_iter().filter_map(|(key, words)| {
+            let value = self.mapped()?.read([words.as_slice()]);
+            Some(TotalRow { key, value })
+        }));
+        TotalRow::sort(&mut rows);
+        rows
     }
 
     /// The smallest and the largest value of a histogram's word.
@@ -261,6 +496,8 @@ fn linear_words(from: i64, to: i64, step: u64) -> u32 {
 }
 
 mod values;
+
+use values::Entry;
 
 #[cfg(test)]
 mod tests;

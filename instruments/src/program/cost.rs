@@ -4,7 +4,8 @@ use std::fmt;
 use std::ops::Add;
 
 use super::{
-    ActionKind, AggregateKind, BinaryOp, Checked, Expr, ExprKind, Input, Probe, Scope, UnaryOp,
+    ActionKind, Aggregate, AggregateKind, BinaryOp, Checked, Expr, ExprKind, Input, Probe, Scope,
+    UnaryOp,
 };
 
 /// Instructions that a straightforward translation runs at worst: every value in a register of its
@@ -43,6 +44,17 @@ impl fmt::Display for Cost {
         }
         Ok(())
     }
+}
+
+/// Returns the instructions of an update of a table: the hash, and the sums of two buckets.
+fn table(aggregate: &Aggregate) -> u32 {
+    let Some(table) = aggregate.table() else {
+        return 0;
+    };
+    let words = table.keys + u32::from(table.binned);
+    let bin = if table.binned { 20 } else { 0 };
+    let bucket = 10 + 5 * table.keys + 2 * table.sums();
+    bin + 7 * words + 2 * bucket
 }
 
 const fn instructions(instructions: u32) -> Cost {
@@ -102,6 +114,7 @@ impl Checked {
                         Some(AggregateKind::Log2) => 10,
                         Some(AggregateKind::Linear { .. }) => 16,
                         Some(AggregateKind::Values { .. }) | None => 44,
+                        Some(AggregateKind::Map { .. }) => self.aggregate(id).map_or(0, table),
                     })
                 }
             }
@@ -141,6 +154,7 @@ impl Checked {
                 },
                 Add::add,
             ),
+            ExprKind::List(_) => operands.fold(Cost::default(), Add::add),
             ExprKind::Extend { .. } => operands.fold(instructions(1), Add::add),
             ExprKind::Unary(op, _) => operands.fold(
                 instructions(if *op == UnaryOp::Not { 3 } else { 1 }),

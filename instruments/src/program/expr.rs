@@ -245,6 +245,9 @@ pub enum ExprKind {
         /// If it is 0.
         no: Box<Expr>,
     },
+    /// The words of a key and, after them, the value if there is one. Only the argument of an update of an
+    /// aggregate with keys is such a list; it has no value of its own.
+    List(Box<[Expr]>),
 }
 
 impl Expr {
@@ -260,6 +263,7 @@ impl Expr {
             | ExprKind::And(left, right)
             | ExprKind::Or(left, right) => vec![left, right],
             ExprKind::Select { condition, yes, no } => vec![condition, yes, no],
+            ExprKind::List(all) => all.iter().collect(),
         }
     }
 
@@ -290,6 +294,11 @@ impl Expr {
         match &self.kind {
             ExprKind::Constant(_) | ExprKind::Input(_) | ExprKind::Variable(_) => 1,
             ExprKind::Binary(_, left, right) => left.registers().max(right.registers() + 1),
+            ExprKind::List(all) => (0..)
+                .zip(all)
+                .map(|(before, one)| before + one.registers())
+                .max()
+                .unwrap_or(1),
             _ => self
                 .operands()
                 .iter()

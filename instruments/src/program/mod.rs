@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use gilk_samples::Meaning;
 
-pub use aggregate::{Aggregate, AggregateKind, Bucket, Summary};
+pub use aggregate::{Aggregate, AggregateKind, Bucket, Key, Keys, Mapped, Summary, Table};
 pub use cost::Cost;
 pub use event::Event;
 pub use expr::{Expr, ExprKind, Gpr, Half, Input, Type, Width};
@@ -216,7 +216,8 @@ pub enum ActionKind {
     /// Adds to a variable, wrapping, so that nothing is lost between processors (global: locked) or
     /// to an interrupt (per CPU: one instruction).
     Add(VariableId, Expr),
-    /// Puts a value into an aggregate; `None` for [`AggregateKind::Count`], which takes none.
+    /// Puts a value into an aggregate; `None` for [`AggregateKind::Count`], which takes none, and an
+    /// [`ExprKind::List`] for [`AggregateKind::Map`].
     Update(AggregateId, Option<Expr>),
 }
 

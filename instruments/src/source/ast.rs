@@ -82,6 +82,10 @@ impl ExprNode {
         match &self.node {
             Node::Number(_) | Node::Text(_) | Node::Name(_) | Node::Variable(_) => false,
             Node::Call(_, arguments) => arguments.iter().any(|argument| argument.any(holds)),
+            Node::Keyed(keys, _, arguments) => {
+                let mut parts = keys.iter().chain(arguments);
+                parts.any(|part| part.any(holds))
+            }
             Node::Field(of, ..)
             | Node::Unary(_, of)
             | Node::Pointed(of)
@@ -118,6 +122,8 @@ pub(crate) enum Node {
     Cast(TypeName, Box<ExprNode>),
     /// `(inside)`
     Group(Box<ExprNode>),
+    /// What is assigned to `@name[keys]`: the keys, and the aggregate of the values.
+    Keyed(Vec<ExprNode>, Named, Vec<ExprNode>),
 }
 
 /// `struct file *`, `s32`

@@ -201,8 +201,8 @@ fn variable(input: &mut TokenInput<'_, '_>) -> Parsed<Named> {
     }
     take(input)?;
     if token.text == "@" || ahead(input).is("[") {
-        return stop(Fault::new(token.span, "There are no maps.").help(
-            "Write `@name = values(key)` to count by key, `thread @name;` for one value a thread.",
+        return stop(Fault::new(token.span, "A variable has no keys.").help(
+            "Write `@name[key] = count()` or another aggregate, `thread @name;` for one value a thread.",
         ));
     }
     Ok(Named {
@@ -344,7 +344,7 @@ fn statement(input: &mut TokenInput<'_, '_>) -> Parsed<Statement> {
     })
 }
 
-/// Parses `@name[key] = count()` and `@name[key]++`, which are `@name = values(key)`.
+/// Parses `@name[keys] = aggregate` and `@name[keys]++`. The count of one number is `@name = values(key)`.
 fn keyed(input: &mut TokenInput<'_, '_>) -> Parsed<StatementKind> {
     let token = take(input)?;
     let named = Named {
@@ -352,35 +352,39 @@ fn keyed(input: &mut TokenInput<'_, '_>) -> Parsed<StatementKind> {
         span: token.span,
     };
     let help = format!(
-        "Write `@{0}[key] = count()`; for one value a thread declare `thread @{0};`.",
+        "Write `@{0}[key] = count()` or another aggregate; for one value a thread declare `thread @{0};`.",
         named.text
     );
     expect(input, "[", "before the key")?;
-    let key = expression(input)?;
-    if ahead(input).is(",") {
-        let fault = Fault::new(ahead(input).span, "A key is one value.");
-        return stop(fault.help(help));
+    let mut keys = vec![expression(input)?];
+    while accept(input, ",").is_some() {
+        keys.push(expression(input)?);
     }
     expect(input, "]", "after the key")?;
     let sign = take(input)?;
-    let span = match sign.text {
-        "++" => sign.span,
+    let (word, arguments, span) = match sign.text {
+        "++" => {
+            let text = "count".to_owned();
+            let span = sign.span;
+            (Named { text, span }, Vec::new(), span)
+        }
         "=" => {
             let value = expression(input)?;
-            match &value.node {
-                Node::Call(word, arguments) if word.text == "count" && arguments.is_empty() => {
-                    word.span
-                }
-                _ => return stop(Fault::new(value.span, "Only counts have keys.").help(help)),
+            match value.node {
+                Node::Call(word, arguments) => (word, arguments, value.span),
+                _ => return stop(Fault::new(value.span, "Only aggregates have keys.").help(help)),
             }
         }
-        _ => return stop(Fault::new(sign.span, "Only counts have keys.").help(help)),
+        _ => return stop(Fault::new(sign.span, "Only aggregates have keys.").help(help)),
     };
-    let values = Named {
-        text: "values".to_owned(),
-        span,
+    let is_name = |key: &ExprNode| matches!(&key.node, Node::Name(name) if name == "comm");
+    let node = match keys.as_slice() {
+        [key] if word.text == "count" && arguments.is_empty() && !is_name(key) => {
+            let text = "values".to_owned();
+            Node::Call(Named { text, ..word }, keys)
+        }
+        _ => Node::Keyed(keys, word, arguments),
     };
-    let node = Node::Call(values, vec![key]);
     Ok(StatementKind::Assign(named, ExprNode { node, span }))
 }
 

@@ -129,19 +129,15 @@ fn faults_say_where_what_and_what_to_write() {
         ),
         (
             "hit { @[arg0] = count() }",
-            "1:7 There are no maps. Write `@name = values(key)` to count by key, `thread @name;` for one value a thread.",
-        ),
-        (
-            "hit { @n[pid, tid] = count() }",
-            "1:13 A key is one value. Write `@n[key] = count()`; for one value a thread declare `thread @n;`.",
-        ),
-        (
-            "hit { @n[pid] = sum(arg0) }",
-            "1:17 Only counts have keys. Write `@n[key] = count()`; for one value a thread declare `thread @n;`.",
+            "1:7 A variable has no keys. Write `@name[key] = count()` or another aggregate, `thread @name;` for one value a thread.",
         ),
         (
             "hit { @n[tid] = tsc }",
-            "1:17 Only counts have keys. Write `@n[key] = count()`; for one value a thread declare `thread @n;`.",
+            "1:17 Only aggregates have keys. Write `@n[key] = count()` or another aggregate; for one value a thread declare `thread @n;`.",
+        ),
+        (
+            "hit { @n[tid] += 2 }",
+            "1:15 Only aggregates have keys. Write `@n[key] = count()` or another aggregate; for one value a thread declare `thread @n;`.",
         ),
         (
             "hit { sample(1 < 2 < 3) }",

@@ -26,25 +26,33 @@ impl Joined {
             for one in totals.added_up.iter_mut().filter(|one| one.unit == TICKS) {
                 let ticks =
                     |ticks: i128| ticks.saturating_mul(HZ.into()) / i128::from(member.turn.hz);
-                match &mut one.value {
-                    TotalValue::Number(value) => *value = ticks(*value),
-                    TotalValue::Mean(mean) => *mean *= HZ as f64 / member.turn.hz as f64,
-                    TotalValue::Values(values, _) => values
-                        .iter_mut()
-                        .for_each(|(value, _)| *value = ticks(*value)),
-                    TotalValue::Buckets(buckets) => {
-                        let ends = buckets
-                            .iter_mut()
-                            .flat_map(|one| [&mut one.from, &mut one.to]);
-                        ends.for_each(|end| *end = end.map(ticks));
-                    }
-                    TotalValue::Nothing => {}
-                }
+                in_ticks(&mut one.value, &ticks, HZ as f64 / member.turn.hz as f64);
             }
             all.added_up.append(&mut totals.added_up);
             all.failed_reads.append(&mut totals.failed_reads);
             all.no_room.append(&mut totals.no_room);
         }
         all
+    }
+}
+
+/// Converts the values of a total. The keys of a map have no unit.
+fn in_ticks(total: &mut TotalValue, ticks: &impl Fn(i128) -> i128, factor: f64) {
+    match total {
+        TotalValue::Number(value) => *value = ticks(*value),
+        TotalValue::Mean(mean) => *mean *= factor,
+        TotalValue::Values(values, _) => values
+            .iter_mut()
+            .for_each(|(value, _)| *value = ticks(*value)),
+        TotalValue::Map(rows, _) => rows
+            .iter_mut()
+            .for_each(|row| in_ticks(&mut row.value, ticks, factor)),
+        TotalValue::Buckets(buckets) => {
+            let ends = buckets
+                .iter_mut()
+                .flat_map(|one| [&mut one.from, &mut one.to]);
+            ends.for_each(|end| *end = end.map(ticks));
+        }
+        TotalValue::Nothing => {}
     }
 }

@@ -233,17 +233,14 @@ impl<'c> Compiler<'c> {
                 self.value(expr, 0);
                 self.keep_larger(aggregate, first);
             }
-            (AggregateKind::Log2, Some(expr)) => {
+            (AggregateKind::Log2 | AggregateKind::Linear { .. }, Some(expr)) => {
                 self.value(expr, 0);
-                self.log2(aggregate, first);
+                let further = self.bucket(aggregate, 0);
+                let [place, through] = [1, 2].map(|number| self.work(number));
+                self.count_at(first, further, place, through);
             }
-            (AggregateKind::Linear { from, to, step }, Some(expr)) => {
-                self.value(expr, 0);
-                self.linear(aggregate, first, (from, to, step));
-            }
-            (AggregateKind::Values { room_log2 }, Some(expr)) => {
-                self.value(expr, 0);
-                self.tally(first, room_log2);
+            (AggregateKind::Values { .. } | AggregateKind::Map { .. }, Some(expr)) => {
+                self.entry(aggregate, first, expr);
             }
             (_, None) => self.e.lacks("value for an aggregate that takes one"),
         }
@@ -279,9 +276,28 @@ impl<'c> Compiler<'c> {
         self.e.land(done);
     }
 
+    /// Computes the bucket of a histogram for the value in register `from` into the next one, and uses the one after
+    /// that. Returns the words to add to it.
+    pub(super) fn bucket(&mut self, histogram: &Aggregate, from: usize) -> u32 {
+        match histogram.kind {
+            AggregateKind::Linear {
+                from: low,
+                to,
+                step,
+            } => {
+                self.linear(histogram, from, (low, to, step));
+                1
+            }
+            _ => {
+                self.log2(histogram, from);
+                2
+            }
+        }
+    }
+
     /// The number of the highest bit, two words on; zero in word 1, less in word 0.
-    fn log2(&mut self, aggregate: &Aggregate, first: CounterSlot) {
-        let [value, place, other] = [0, 1, 2].map(|number| self.work(number));
+    fn log2(&mut self, aggregate: &Aggregate, from: usize) {
+        let [value, place, other] = [0, 1, 2].map(|number| self.work(from + number));
         self.constant(other, u64::MAX);
         self.op(Code::Bsr_r64_rm64, place, value);
         self.op(Code::Cmove_r64_rm64, place, other);
@@ -290,16 +306,10 @@ impl<'c> Compiler<'c> {
             self.op(Code::Test_rm64_r64, value, value);
             self.op(Code::Cmovs_r64_rm64, place, other);
         }
-        self.count_at(first, 2, place, other);
     }
 
-    fn linear(
-        &mut self,
-        aggregate: &Aggregate,
-        first: CounterSlot,
-        (from, to, step): (i64, i64, u64),
-    ) {
-        let [value, place, other] = [0, 1, 2].map(|number| self.work(number));
+    fn linear(&mut self, aggregate: &Aggregate, work: usize, (from, to, step): (i64, i64, u64)) {
+        let [value, place, other] = [0, 1, 2].map(|number| self.work(work + number));
         let signed = aggregate.ty.signed();
         let last = aggregate.words().saturating_sub(1);
         let step = step.max(1);
@@ -342,7 +352,6 @@ impl<'c> Compiler<'c> {
             Code::Cmovae_r64_rm64
         };
         self.op(above, place, other);
-        self.count_at(first, 1, place, other);
     }
 
     /// Increments the word at index `further` + `place` after the first.

@@ -2,8 +2,8 @@
 
 use super::action::elapsed_since;
 use super::{
-    Action, ActionKind, AggregateKind, BinaryOp, Expr, ExprKind, Home, Input, Probed, Registers,
-    Scope, VariableId, repeated,
+    Action, ActionKind, AggregateKind, BinaryOp, Expr, ExprKind, Home, Input, Mapped, Probed,
+    Registers, Scope, VariableId, repeated,
 };
 use crate::isa::abi::input_register;
 use crate::layout::{CounterSlot, RuntimeLayout};
@@ -197,6 +197,15 @@ impl Needs<'_> {
                         let through = far(first) || self.layout.sequences().is_some();
                         Demand::of(usize::from(through))
                     }
+                    // The list; then the hash, a bucket, a part of the key, and the address of a word.
+                    AggregateKind::Map { of, .. } => {
+                        let list = action.kind.value().map_or(0, |list| list.operands().len());
+                        let fixed = matches!(of, Mapped::Linear { .. });
+                        Demand {
+                            fixed,
+                            ..Demand::of(list + 4)
+                        }
+                    }
                     _ => word(first),
                 },
                 None => Demand::default(),
@@ -232,6 +241,10 @@ impl Needs<'_> {
             ExprKind::Load { address: value, .. }
             | ExprKind::Extend { value, .. }
             | ExprKind::Unary(_, value) => of(value),
+            ExprKind::List(all) => (0..)
+                .zip(all)
+                .map(|(before, one)| of(one).above(before))
+                .fold(Demand::default(), Demand::with),
             ExprKind::Binary(op, left, right) => {
                 let both = if at_hand(right) {
                     of(left)

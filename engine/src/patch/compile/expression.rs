@@ -170,6 +170,8 @@ impl Compiler<'_> {
                 self.op(Code::Test_rm64_r64, condition, condition);
                 self.op(Code::Cmove_r64_rm64, to, no);
             }
+            // The update of a map computes its parts.
+            ExprKind::List(_) => debug_assert!(false, "internal error: a list has no value"),
             ExprKind::Load { width, signed, .. } => {
                 if let Some(leaf) = leaf(expr) {
                     self.read(leaf, into);

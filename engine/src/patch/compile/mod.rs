@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use gilk_instruments::program::{
     Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Checked, Event, Expr,
-    ExprKind, Input, Probe, Scope, VariableId, Width,
+    ExprKind, Input, Mapped, Probe, Scope, VariableId, Width,
 };
 use iced_x86::Register;
 

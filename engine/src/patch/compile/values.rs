@@ -1,48 +1,143 @@
-//! Values counted one by one: sums of buckets, two for each value.
+//! Values by key: sums of buckets, two for each key.
 
-use gilk_instruments::program::Aggregate;
+use gilk_instruments::program::{Aggregate, Expr, ExprKind, Table};
 use iced_x86::{Code, Instruction, Register};
 
 use super::Compiler;
 use crate::layout::CounterSlot;
 
+/// The registers of an update of a table.
+#[derive(Clone, Copy)]
+struct Parts {
+    hash: Register,
+    place: Register,
+    part: Register,
+    through: Register,
+}
+
 impl Compiler<'_> {
-    /// The value in the first register goes into its bucket of each table, part by part.
-    pub(super) fn tally(&mut self, first: CounterSlot, room_log2: u32) {
-        let [value, place, part, through] = [0, 1, 2, 3].map(|number| self.work(number));
-        let half_log2 = room_log2.saturating_sub(1);
-        for (table, factor) in (0..).zip(Aggregate::FACTORS) {
-            let bucket = table << half_log2;
-            self.constant(place, factor);
-            self.op(Code::Imul_r64_rm64, place, value);
-            if half_log2 == 0 {
-                self.constant(place, 0);
-            } else {
-                self.shift_right(place, 64 - half_log2);
+    /// Computes a key and its value, and adds them to the sums of the key's bucket of each table, part by part.
+    pub(super) fn entry(&mut self, aggregate: &Aggregate, first: CounterSlot, expr: &Expr) {
+        let Some(table) = aggregate.table() else {
+            return;
+        };
+        let all = match &expr.kind {
+            ExprKind::List(all) => all,
+            _ => std::slice::from_ref(expr),
+        };
+        for (into, one) in (0..).zip(all) {
+            self.value(one, into);
+        }
+        let keys = table.keys as usize;
+        if let (true, Some(histogram)) = (table.binned, aggregate.mapped()) {
+            let further = self.bucket(&histogram, keys);
+            let [bin, place] = [0, 1].map(|number| self.work(keys + number));
+            self.copy(bin, place);
+            let further = i32::try_from(further).unwrap_or_default();
+            self.number(Code::Add_rm64_imm32, bin, further);
+        }
+        let words = keys + usize::from(table.binned);
+        let words: Vec<Register> = (0..words).map(|number| self.work(number)).collect();
+        let value = table.summed.then(|| self.work(keys));
+        // A single word is its own hash.
+        let next = if let [word] = words.as_slice() {
+            let next = all.len();
+            let [place, part, through] = [0, 1, 2].map(|number| self.work(next + number));
+            Parts {
+                hash: *word,
+                place,
+                part,
+                through,
             }
-            let word = self.word_at(first, bucket, place, through);
-            self.e.op(Instruction::with1(Code::Inc_rm64, word));
-            for sum in 1..Aggregate::SUMS {
-                match sum {
-                    1 => {
-                        let (to, from) = (part.full_register32(), value.full_register32());
-                        self.op(Code::Mov_r32_rm32, to, from);
-                    }
-                    2 => {
-                        self.op(Code::Mov_r64_rm64, part, value);
-                        self.shift_right(part, 32);
-                    }
-                    _ => {
-                        self.op(Code::Mov_r64_rm64, part, value);
-                        self.shift_right(part, Aggregate::MIXED);
-                        self.op(Code::Xor_r64_rm64, part, value);
-                        self.op(Code::Imul_r64_rm64, part, part);
-                    }
-                }
-                let word = self.word_at(first, bucket + (sum << room_log2), place, through);
-                self.e
-                    .op(Instruction::with2(Code::Add_rm64_r64, word, part));
-            }
+        } else {
+            let next = all.len();
+            let [hash, place, part, through] = [0, 1, 2, 3].map(|number| self.work(next + number));
+            let parts = Parts {
+                hash,
+                place,
+                part,
+                through,
+            };
+            self.hash(&words, parts);
+            parts
+        };
+        for half in [0, 1] {
+            self.add_to_bucket((table, half), first, &words, value, next);
+        }
+    }
+
+    fn hash(&mut self, words: &[Register], Parts { hash, part, .. }: Parts) {
+        let Some((word, rest)) = words.split_first() else {
+            return;
+        };
+        self.copy(hash, *word);
+        for word in rest {
+            self.op(Code::Mov_r64_rm64, part, hash);
+            self.shift_right(part, Aggregate::MIXED);
+            self.op(Code::Xor_r64_rm64, hash, part);
+            self.constant(part, Aggregate::SPREAD);
+            self.op(Code::Imul_r64_rm64, hash, part);
+            self.op(Code::Add_r64_rm64, hash, *word);
+        }
+    }
+
+    fn add_to_bucket(
+        &mut self,
+        (table, half): (Table, u32),
+        first: CounterSlot,
+        words: &[Register],
+        value: Option<Register>,
+        Parts {
+            hash,
+            place,
+            part,
+            through,
+        }: Parts,
+    ) {
+        let half_log2 = table.room_log2.saturating_sub(1);
+        let [first_factor, second_factor] = Aggregate::FACTORS;
+        let factor = if half == 0 {
+            first_factor
+        } else {
+            second_factor
+        };
+        self.constant(place, factor);
+        self.op(Code::Imul_r64_rm64, place, hash);
+        if half_log2 == 0 {
+            self.constant(place, 0);
+        } else {
+            self.shift_right(place, 64 - half_log2);
+        }
+        let mut sum = 0;
+        let mut next = |compiler: &mut Self, from: Option<Register>| {
+            let further = (half << half_log2) + (sum << table.room_log2);
+            let word = compiler.word_at(first, further, place, through);
+            compiler.e.op(match from {
+                Some(from) => Instruction::with2(Code::Add_rm64_r64, word, from),
+                None => Instruction::with1(Code::Inc_rm64, word),
+            });
+            sum += 1;
+        };
+        next(self, None);
+        let (keys, bin) = words.split_at(words.len().min(table.keys as usize));
+        for &word in keys {
+            let (to, from) = (part.full_register32(), word.full_register32());
+            self.op(Code::Mov_r32_rm32, to, from);
+            next(self, Some(part));
+            self.op(Code::Mov_r64_rm64, part, word);
+            self.shift_right(part, 32);
+            next(self, Some(part));
+        }
+        for &bin in bin {
+            next(self, Some(bin));
+        }
+        self.op(Code::Mov_r64_rm64, part, hash);
+        self.shift_right(part, Aggregate::MIXED);
+        self.op(Code::Xor_r64_rm64, part, hash);
+        self.op(Code::Imul_r64_rm64, part, part);
+        next(self, Some(part));
+        if let Some(value) = value {
+            next(self, Some(value));
         }
     }
 

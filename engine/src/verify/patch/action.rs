@@ -2,7 +2,9 @@
 //! values that the program defines.
 
 use crate::verify::reason::Reason;
-use gilk_instruments::program::{Action, ActionKind, Aggregate, AggregateKind, Probe};
+use gilk_instruments::program::{
+    Action, ActionKind, Aggregate, AggregateKind, ExprKind, Mapped, Probe,
+};
 
 use super::hit::{HitResult, HitRules, HitStage, Progress};
 use super::program::{Context, has_tests, known, steps};
@@ -22,6 +24,16 @@ pub(crate) struct WordWrite {
     pub(crate) adds: bool,
     /// True if the write is atomic for all CPUs.
     pub(crate) locked: bool,
+}
+
+/// What a step adds to the table of its aggregate.
+struct TableEntry {
+    /// The terms of a bucket's sums, in their order.
+    parts: Vec<SymValue>,
+    /// The hash of the key.
+    hash: SymValue,
+    /// Binary logarithm of the number of buckets.
+    room_log2: u32,
 }
 
 impl<'a> HitRules<'a> {
@@ -297,8 +309,10 @@ impl<'a> HitRules<'a> {
                     Ok(self.next(progress))
                 };
             }
-            (AggregateKind::Values { room_log2 }, Some(value)) => {
-                return self.tally(progress, write, (aggregate, first, room_log2), value);
+            (AggregateKind::Values { .. } | AggregateKind::Map { .. }, Some(_)) => {
+                let entry = self.entry(progress, aggregate, state);
+                let entry = entry.ok_or(Reason::NoAggregate)?;
+                return self.tally(progress, write, (aggregate, first), &entry);
             }
             _ => (None, one, None),
         };
@@ -314,48 +328,120 @@ impl<'a> HitRules<'a> {
         })
     }
 
-    /// Checks the addition of a part of a value to one of its two buckets: each part to the first
+    /// Returns the terms that the step adds to the sums of its buckets, and the hash of its key.
+    fn entry(
+        &mut self,
+        progress: Progress,
+        aggregate: &Aggregate,
+        state: &AbstractState,
+    ) -> Option<TableEntry> {
+        let place = self.place(progress, state)?;
+        let ActionKind::Update(_, Some(expr)) = &self.action(progress)?.kind else {
+            return None;
+        };
+        let list = match &expr.kind {
+            ExprKind::List(all) => all,
+            _ => std::slice::from_ref(expr),
+        };
+        let list: Vec<SymValue> = list
+            .iter()
+            .map(|one| place.value(self.values, one))
+            .collect();
+        let (keys, of, room_log2) = match aggregate.kind {
+            AggregateKind::Values { room_log2 } => (1, Mapped::Count, room_log2),
+            AggregateKind::Map {
+                keys,
+                of,
+                room_log2,
+            } => (keys.words() as usize, of, room_log2),
+            _ => return None,
+        };
+        let (keys, value) = list.split_at_checked(keys)?;
+        let takes_value = of != Mapped::Count;
+        let value = match value {
+            [] if !takes_value => None,
+            [value] if takes_value => Some(*value),
+            _ => return None,
+        };
+        let bin = match of {
+            Mapped::Log2 | Mapped::Linear { .. } => {
+                let histogram = Aggregate {
+                    name: String::new(),
+                    kind: of.plain(),
+                    ty: aggregate.ty,
+                };
+                Some(self.values.bucket(&histogram, value?))
+            }
+            Mapped::Count | Mapped::Sum | Mapped::Average => None,
+        };
+        let mut words = keys.iter().copied().chain(bin);
+        let mut hash = words.next()?;
+        for word in words {
+            let mixed = self.mixed(hash);
+            let spread = self.values.constant(Aggregate::SPREAD);
+            let spread = self.values.mul(mixed, spread);
+            hash = self.values.add(spread, word);
+        }
+        let mut parts = vec![self.values.constant(1)];
+        for &key in keys {
+            parts.push(self.values.extend(key, 32, false));
+            parts.push(self.values.shr(key, 32));
+        }
+        parts.extend(bin);
+        let mixed = self.mixed(hash);
+        parts.push(self.values.mul(mixed, mixed));
+        parts.extend(value.filter(|_| bin.is_none()));
+        Some(TableEntry {
+            parts,
+            hash,
+            room_log2,
+        })
+    }
+
+    /// Returns a value, exclusive or itself shifted.
+    fn mixed(&mut self, value: SymValue) -> SymValue {
+        let shifted = self.values.shr(value, Aggregate::MIXED);
+        self.values.xor(shifted, value)
+    }
+
+    /// Checks the addition of a part of an entry to one of its two buckets: each part to the first
     /// bucket, then to the second.
     fn tally(
         &mut self,
         progress: Progress,
         write: WordWrite,
-        (aggregate, first, room_log2): (&Aggregate, CounterSlot, u32),
-        value: SymValue,
+        (aggregate, first): (&Aggregate, CounterSlot),
+        entry: &TableEntry,
     ) -> HitResult {
         let done = match progress.stage {
             HitStage::Tallied(done) => done,
             _ => 0,
         };
-        let sums = Aggregate::SUMS;
+        let room_log2 = entry.room_log2;
+        let sums = u32::try_from(entry.parts.len()).unwrap_or(u32::MAX);
         let (table, sum) = (u32::from(done) / sums, u32::from(done) % sums);
         let half_log2 = room_log2.saturating_sub(1);
         let missing = "the factor of a table";
         let factor = Aggregate::FACTORS.get(table as usize);
         let factor = *factor.ok_or(Reason::Internal { missing })?;
         let factor = self.values.constant(factor);
-        let hashed = self.values.mul(value, factor);
+        let hashed = self.values.mul(entry.hash, factor);
         let place = match half_log2 {
             0 => self.values.constant(0),
             _ => self.values.shr(hashed, 64 - half_log2),
         };
         let further = (table << half_log2) + (sum << room_log2);
         let word = self.word(first, further);
-        let last = aggregate.words().saturating_sub(1);
-        let word = word.filter(|_| self.word(first, last).is_some());
+        // The words of the aggregate are as many as the sums of all buckets.
+        let last = (sums << room_log2).saturating_sub(1);
+        let whole = aggregate.words() == last.saturating_add(1);
+        let word = word.filter(|_| whole && self.word(first, last).is_some());
         let base = self.values.constant(word.ok_or(Reason::ValuesBank)?);
         let offset = self.values.scale(place, 8);
         let address = self.values.add(base, offset);
-        let part = match sum {
-            0 => self.values.constant(1),
-            1 => self.values.extend(value, 32, false),
-            2 => self.values.shr(value, 32),
-            _ => {
-                let shifted = self.values.shr(value, Aggregate::MIXED);
-                let mixed = self.values.xor(shifted, value);
-                self.values.mul(mixed, mixed)
-            }
-        };
+        let part = entry.parts.get(sum as usize).copied();
+        let missing = "the part of an entry";
+        let part = part.ok_or(Reason::Internal { missing })?;
         if address.is_unknown() || address != write.address {
             return Err(Reason::OtherValuesBucket);
         }

@@ -101,6 +101,8 @@ impl Context<'_> {
                 let [left, right] = self.truths(values, left, right);
                 values.or(left, right)
             }
+            // It is no value; the update of a map reads its parts.
+            ExprKind::List(_) => SymValue::UNKNOWN,
             ExprKind::Select { condition, yes, no } => {
                 let yes = self.value(values, yes);
                 let no = self.value(values, no);

@@ -127,13 +127,15 @@ proptest! {
             && let Some(said) = refused(always)
         {
             let early = text.contains("Input(Returned)") && said.contains("[ReturnedUnknown]");
+            // The proof knows more constant addresses than the compiler, and that those of a process are not read.
+            let early = early || text.contains("Load") && said.contains("[NeverFaults]");
             assert!(early || said.contains("[Undetermined]"), "{said}\n{text}");
         }
     }
 }
 
 /// Programs with every kind of test, value and action.
-const PROGRAMS: [&str; 23] = [
+const PROGRAMS: [&str; 28] = [
     "hit / pid == 77 && arg0 != 0 / { @n = count() }",
     "hit / comm == \"swapper/0\" || (s64)arg1 < -3 / { sample(arg0 + arg1 * 3) }",
     "hit { sample((arg0 >> 3) / 10 + arg1 % 7 + (arg2 & 0xff) * tid) }",
@@ -158,6 +160,11 @@ const PROGRAMS: [&str; 23] = [
     "thread @t; entry { @t = 0; sample(@t) }",
     "call @c; entry { @c = arg0 - 7; sample(arg0); @c = 0 }",
     "thread @t; entry / arg0 / { @t -= arg1; sample(@t) }",
+    "hit { @n[comm] = count() }",
+    "hit { @s[arg2, arg0] = sum(arg1) }",
+    "hit { @m[comm, arg0] = avg(arg1) }",
+    "hit { @h[arg0] = hist((s64)arg1) }",
+    "hit { @l[comm] = lhist((s64)arg0, -5, 95, 7) }",
 ];
 
 fn programs() -> impl Iterator<Item = Plan> {

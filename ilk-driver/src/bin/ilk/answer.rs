@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use gilk_engine::{Addr, Image};
 use gilk_samples::chart::scale::grouped;
-use gilk_samples::totals::{TotalBucket, TotalValue};
+use gilk_samples::totals::{TotalBucket, TotalRow, TotalValue};
 use ilk_driver::script::Place;
 
 /// Length of the longest bar.
@@ -97,6 +97,20 @@ impl Printer<'_> {
                     ),
                 }
             }
+            TotalValue::Map(rows, others) => {
+                let _infallible = writeln!(out, "  {place}");
+                for row in rows {
+                    self.keyed(out, row);
+                }
+                match others {
+                    0 => Ok(()),
+                    others => writeln!(
+                        out,
+                        "{:>16}  values of other keys, which the table could not keep apart",
+                        grouped(*others)
+                    ),
+                }
+            }
             TotalValue::Buckets(buckets) => {
                 let total: u64 = buckets.iter().map(|bucket| bucket.count).sum();
                 let noun = if total == 1 { "value" } else { "values" };
@@ -105,6 +119,31 @@ impl Printer<'_> {
                 self.histogram(out, buckets);
                 Ok(())
             }
+        };
+    }
+
+    /// Writes the total of a key.
+    fn keyed(&self, out: &mut String, row: &TotalRow) {
+        let key = row.key_by(|number| self.value(number));
+        let _infallible = match (&row.value, self.per) {
+            (TotalValue::Number(number), Some(seconds)) => {
+                let rate = decimal(*number as f64 / seconds);
+                writeln!(out, "{:>16}  {key}", format!("{rate}/s"))
+            }
+            (TotalValue::Number(number), None) => {
+                writeln!(out, "{:>16}  {key}", grouped(*number))
+            }
+            (TotalValue::Mean(mean), _) => {
+                writeln!(out, "{:>16}  {key}", self.with_unit(&decimal(*mean)))
+            }
+            (TotalValue::Buckets(buckets), _) => {
+                let total = row.value.hits();
+                let noun = if total == 1 { "value" } else { "values" };
+                let _infallible = writeln!(out, "  {key}: {} {noun}", grouped(total));
+                self.histogram(out, buckets);
+                Ok(())
+            }
+            (other, _) => writeln!(out, "{:>16}  {key}", grouped(other.hits())),
         };
     }
 
@@ -171,17 +210,7 @@ impl Printer<'_> {
 
 /// The order of rows: by the number, or the number of values.
 fn weight(value: &TotalValue) -> f64 {
-    match value {
-        TotalValue::Number(number) => *number as f64,
-        TotalValue::Mean(mean) => *mean,
-        TotalValue::Nothing => f64::NEG_INFINITY,
-        TotalValue::Values(values, others) => {
-            values.iter().map(|(_, count)| count).sum::<u64>() as f64 + *others as f64
-        }
-        TotalValue::Buckets(buckets) => {
-            buckets.iter().map(|bucket| bucket.count).sum::<u64>() as f64
-        }
-    }
+    value.weight()
 }
 
 fn is_zero(value: &TotalValue) -> bool {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use gilk_samples::chart::scale;
 use gilk_samples::metadata::{Clock, Metadata};
-use gilk_samples::totals::{Counted, Total, TotalBucket, TotalValue, Totals};
+use gilk_samples::totals::{Counted, Total, TotalBucket, TotalRow, TotalValue, Totals};
 
 /// Length of the longest bar.
 const BAR: u64 = 40;
@@ -86,40 +86,112 @@ fn put(out: &mut String, total: &Total, named: &str, clock: &Clock) -> std::fmt:
             }
             Ok(())
         }
-        TotalValue::Buckets(buckets) => {
-            let count = scale::grouped(total.value.hits());
-            writeln!(out, "{count:>14}  {named}:")?;
-            let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
-            let is_empty = |bucket: &&TotalBucket| bucket.count == 0;
-            let from = buckets.iter().take_while(is_empty).count();
-            let trailing = buckets.iter().rev().take_while(is_empty).count();
-            let shown = buckets.len().saturating_sub(from + trailing);
-            for bucket in buckets.iter().skip(from).take(shown) {
-                let length =
-                    (u128::from(bucket.count) * u128::from(BAR)).div_ceil(most.max(1).into());
-                let bar = "#".repeat(usize::try_from(length).unwrap_or(0));
-                let range = match (bucket.from, bucket.to) {
-                    (Some(from), Some(to)) if from == to => words(from),
-                    (Some(from), Some(to)) => format!("{} to {}", words(from), words(to)),
-                    (Some(from), None) => format!("{} and more", words(from)),
-                    (None, Some(to)) => format!("up to {}", words(to)),
-                    (None, None) => "all".to_owned(),
-                };
-                let count = scale::grouped(bucket.count);
-                let line = format!("{count:>14}  {range:<32} {bar}");
-                writeln!(out, "{}", line.trim_end())?;
+        TotalValue::Map(rows, others) => {
+            writeln!(out, "{:>14}  {named}, by key:", rows.len())?;
+            // A key has no unit.
+            let key = |row: &TotalRow| row.key_by(scale::grouped);
+            for row in rows {
+                match &row.value {
+                    TotalValue::Buckets(buckets) => {
+                        let count = scale::grouped(row.value.hits());
+                        writeln!(out, "{count:>14}  {}:", key(row))?;
+                        histogram(out, buckets, words)?;
+                    }
+                    TotalValue::Mean(mean) => {
+                        let mean = scale::mean(*mean, &total.unit, clock);
+                        writeln!(out, "{mean:>14}  {}", key(row))?;
+                    }
+                    TotalValue::Number(number) => {
+                        writeln!(out, "{:>14}  {}", words(*number), key(row))?;
+                    }
+                    other => writeln!(out, "{:>14}  {}", other.hits(), key(row))?,
+                }
+            }
+            if *others > 0 {
+                let others = scale::grouped(*others);
+                writeln!(out, "{others:>14}  values of other keys")?;
             }
             Ok(())
         }
+        TotalValue::Buckets(buckets) => {
+            let count = scale::grouped(total.value.hits());
+            writeln!(out, "{count:>14}  {named}:")?;
+            histogram(out, buckets, words)
+        }
     }
+}
+
+/// Writes a line per bucket, from the first one with values to the last.
+fn histogram(
+    out: &mut String,
+    buckets: &[TotalBucket],
+    words: impl Fn(i128) -> String,
+) -> std::fmt::Result {
+    let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
+    let is_empty = |bucket: &&TotalBucket| bucket.count == 0;
+    let from = buckets.iter().take_while(is_empty).count();
+    let trailing = buckets.iter().rev().take_while(is_empty).count();
+    let shown = buckets.len().saturating_sub(from + trailing);
+    for bucket in buckets.iter().skip(from).take(shown) {
+        let length = (u128::from(bucket.count) * u128::from(BAR)).div_ceil(most.max(1).into());
+        let bar = "#".repeat(usize::try_from(length).unwrap_or(0));
+        let range = match (bucket.from, bucket.to) {
+            (Some(from), Some(to)) if from == to => words(from),
+            (Some(from), Some(to)) => format!("{} to {}", words(from), words(to)),
+            (Some(from), None) => format!("{} and more", words(from)),
+            (None, Some(to)) => format!("up to {}", words(to)),
+            (None, None) => "all".to_owned(),
+        };
+        let count = scale::grouped(bucket.count);
+        let line = format!("{count:>14}  {range:<32} {bar}");
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use gilk_samples::Meaning;
     use gilk_samples::metadata::{Delivers, InstrumentInfo, Placed};
+    use gilk_samples::totals::KeyPart;
 
     use super::*;
+
+    #[test]
+    fn keys_are_printed_with_their_totals() {
+        let row = |key: Vec<KeyPart>, value| TotalRow { key, value };
+        let name = |text: &str| KeyPart::Text(text.to_owned());
+        let bucket = TotalBucket {
+            from: Some(4),
+            to: Some(7),
+            count: 3,
+        };
+        let rows = vec![
+            row(
+                vec![name("dd"), KeyPart::Number(-1)],
+                TotalValue::Number(1234),
+            ),
+            row(vec![name("sh"), KeyPart::Number(2)], TotalValue::Mean(1.5)),
+            row(vec![name("sh")], TotalValue::Buckets(vec![bucket])),
+        ];
+        let totals = Totals {
+            added_up: vec![total(0, "by", "bytes", TotalValue::Map(rows, 2))],
+            ..Totals::default()
+        };
+        let text = text(&totals, &metadata(), false);
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!(
+            lines[..4],
+            [
+                "3  @by of sizes pre vfs_read block 0, by key:",
+                "1,234 bytes  dd, -1",
+                "1.50 bytes  sh, 2",
+                "3  sh:",
+            ]
+        );
+        assert!(lines[4].starts_with("3  4 bytes to 7 bytes"), "{text}");
+        assert_eq!(lines[5..], ["2  values of other keys"]);
+    }
 
     fn total(placement: usize, name: &str, unit: &str, value: TotalValue) -> Total {
         Total {

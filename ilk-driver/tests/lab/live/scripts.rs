@@ -56,6 +56,36 @@ fn a_count_of_a_programs_own_calls_is_exact_and_its_exit_status_is_passed_on() {
     turn.assert_untouched();
 }
 
+/// Two programs, one of which calls kill(2) seven times, and the other five times: with signal 0, to itself.
+const CALLERS: &str = "for of in first:7 second:5; do \
+     printf '#!/bin/sh\nfor i in $(seq %s); do kill -0 $$; done\n' ${of#*:} > /tmp/${of%:*}; \
+     chmod +x /tmp/${of%:*}; /tmp/${of%:*}; done";
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn totals_by_key_are_those_of_each_process() {
+    let shared = shared();
+    let turn = shared.turn();
+    // The second argument of the system call is its second register, 104 bytes into `struct pt_regs`.
+    let script = "entry:__x64_sys_kill / comm == \"first\" || comm == \"second\" / { @calls[comm] = count(); \
+                  @sums[comm, *(u64 *)(arg0 + 104)] = sum(10); @sizes[comm] = hist(10) }";
+    let output = answer(&turn, &["-e", script, "-c", CALLERS]);
+    let (out, err) = printed(&output);
+    assert!(output.status.success(), "{out}{err}");
+    for line in ["7  first", "5  second", "70  first, 0", "50  second, 0"] {
+        assert!(
+            out.lines().any(|printed| printed.trim() == line),
+            "no {line:?}: {out}{err}"
+        );
+    }
+    assert!(
+        out.contains("first: 7 values") && out.contains("second: 5 values"),
+        "{out}{err}"
+    );
+    assert!(!out.contains("other keys"), "{out}{err}");
+    turn.assert_untouched();
+}
+
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn refused_placements_are_named_and_the_others_answer() {

@@ -8,7 +8,7 @@ use super::*;
 fn summed(aggregate: &Aggregate, values: &[(usize, u64)]) -> Summary {
     let mut cpus = vec![vec![0; aggregate.words() as usize]; 4];
     for &(cpu, value) in values {
-        aggregate.update(&mut cpus[cpu], value);
+        aggregate.update(&mut cpus[cpu], &[value]);
     }
     aggregate.read(cpus.iter().map(Vec::as_slice))
 }
@@ -111,6 +111,89 @@ fn what_fits_is_counted_exactly() {
             .iter()
             .all(|&(value, count)| i128::from(count) == value + 1)
     );
+}
+
+/// A map of keys of two parts, and the words of its entries.
+fn map(of: Mapped, second: Option<Key>, room_log2: u32, signed: bool) -> Aggregate {
+    let keys = Keys(Key::Number(Type::I64), second);
+    let kind = AggregateKind::Map {
+        keys,
+        of,
+        room_log2,
+    };
+    aggregate(kind, signed)
+}
+
+proptest! {
+    /// What is decoded of a key is what the aggregate without keys has of the key's values, and every other value is
+    /// among the others.
+    #[test]
+    fn the_totals_of_keys_are_those_of_their_values_alone(
+        values in proptest::collection::vec((0..4usize, 0..9u64, 0..3u64, -40..400i64), 0..80),
+        of in prop_oneof![
+            Just(Mapped::Count),
+            Just(Mapped::Sum),
+            Just(Mapped::Average),
+            Just(Mapped::Log2),
+            Just(Mapped::Linear { from: -10, to: 100, step: 7 }),
+        ],
+        named: bool,
+        room_log2 in 1..10u32,
+        signed: bool,
+    ) {
+        let second = if named { Key::Name } else { Key::Number(Type::U64) };
+        let map = map(of, Some(second), room_log2, signed);
+        let plain = map.mapped().unwrap();
+        let mut cpus = vec![vec![0; map.words() as usize]; 4];
+        let mut alone = BTreeMap::<(i128, String), Vec<u64>>::new();
+        for &(cpu, first, other, value) in &values {
+            let first = first.wrapping_sub(3).wrapping_mul(0x9_0000_0001);
+            // A name is what is before its first zero.
+            let text = u64::from_le_bytes(*b"kworker/") + (other << 56);
+            let (words, shown) = match named {
+                true => (vec![first, text, 0x31], format!("kworker{}1", char::from(b'/' + other as u8))),
+                false => (vec![first, other], other.to_string()),
+            };
+            let bits = value.cast_unsigned();
+            let mut all = words;
+            all.extend((of != Mapped::Count).then_some(bits));
+            map.update(&mut cpus[cpu], &all);
+            let entry = alone.entry((first.cast_signed().into(), shown));
+            plain.update(entry.or_insert_with(|| vec![0; plain.words() as usize]), &[bits]);
+        }
+        let Summary::Map(rows, other) = map.read(cpus.iter().map(Vec::as_slice)) else { panic!() };
+        let mut count = other;
+        for row in &rows {
+            let [KeyPart::Number(first), second] = row.key.as_slice() else { panic!() };
+            let second = match second {
+                KeyPart::Number(number) => number.to_string(),
+                KeyPart::Text(text) => text.clone(),
+            };
+            let words = &alone[&(*first, second)];
+            let expected = plain.read([words.as_slice()]);
+            match (&row.value, &expected) {
+                // Of a histogram some buckets may be among the others.
+                (Summary::Buckets(found), Summary::Buckets(all)) => {
+                    prop_assert!(found.iter().zip(all).all(|(one, all)| one.count == all.count || one.count == 0));
+                }
+                (found, expected) => prop_assert_eq!(found, expected),
+            }
+            count += match of {
+                Mapped::Log2 | Mapped::Linear { .. } => row.value.hits(),
+                _ => values.iter().filter(|value| {
+                    let first = value.1.wrapping_sub(3).wrapping_mul(0x9_0000_0001);
+                    let shown = if named { format!("kworker{}1", char::from(b'/' + value.2 as u8)) } else { value.2.to_string() };
+                    row.key() == format!("{}, {shown}", first.cast_signed())
+                }).count() as u64,
+            };
+        }
+        prop_assert_eq!(count, values.len() as u64, "none is lost");
+        let weights: Vec<f64> = rows.iter().map(|row| row.value.weight()).collect();
+        prop_assert!(weights.windows(2).all(|pair| pair[0] >= pair[1]));
+        if room_log2 == 9 && !matches!(of, Mapped::Log2 | Mapped::Linear { .. }) {
+            prop_assert_eq!(other, 0, "27 keys fit into 512 buckets");
+        }
+    }
 }
 
 /// With a quarter as many values as buckets, hardly a value is not decoded.

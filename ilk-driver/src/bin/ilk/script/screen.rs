@@ -11,7 +11,7 @@ use gilk_engine::{Image, VerifiedPlan};
 use gilk_samples::Batch;
 use gilk_samples::metadata::Clock;
 use gilk_samples::record::ALL_CPUS;
-use gilk_samples::totals::{Total, TotalBucket, TotalValue};
+use gilk_samples::totals::{Total, TotalBucket, TotalRow, TotalValue};
 use ilk_driver::client::{Event, StopFlag, Summary};
 use ilk_driver::interrupt;
 use ilk_driver::script::{Place, Query, Script, Terminal, TerminalAction};
@@ -404,6 +404,22 @@ fn difference(value: &TotalValue, base: &TotalValue) -> TotalValue {
             });
             let values = values.filter(|&(_, count)| count > 0).collect();
             TotalValue::Values(values, others.saturating_sub(*base_others))
+        }
+        (TotalValue::Map(now, others), TotalValue::Map(base, base_others)) => {
+            let rows = now.iter().map(|row| {
+                let before = base.iter().find(|before| before.key == row.key);
+                TotalRow {
+                    key: row.key.clone(),
+                    value: before.map_or_else(
+                        || row.value.clone(),
+                        |before| difference(&row.value, &before.value),
+                    ),
+                }
+            });
+            // A key without new values is left out, a sum of 0 too.
+            let mut rows: Vec<TotalRow> = rows.filter(|row| row.value.hits() > 0).collect();
+            TotalRow::sort(&mut rows);
+            TotalValue::Map(rows, others.saturating_sub(*base_others))
         }
         // Parsing refuses to clear the others.
         (value, _) => value.clone(),
