@@ -179,6 +179,14 @@ pub enum Error {
         /// The cause and advice, as a whole sentence.
         reason: String,
     },
+    /// A process cannot be instrumented.
+    #[error("Process {pid} cannot be instrumented: {reason}.")]
+    Process {
+        /// Its number.
+        pid: u32,
+        /// The reason, and what to do about it.
+        reason: String,
+    },
     /// From the engine.
     #[error(transparent)]
     Engine(#[from] gilk_engine::Error),

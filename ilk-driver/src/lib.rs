@@ -2,7 +2,7 @@
 //!
 //! [`protocol`] defines the messages between client and agent; [`agent`] runs on the target as
 //! root; `client` serves the window and the terminal program and needs no privilege; `lab` boots a
-//! kernel in QEMU; `saved` reads kernels from files; `sources` maps code to source lines; `doctor` examines a machine
+//! kernel in QEMU; `process` instruments processes of this machine; `saved` reads kernels from files; `sources` maps code to source lines; `doctor` examines a machine
 //! before anything is installed on it; `script` reads one-line scripts; `writes` converts a verified plan to what the
 //! module carries out.
 
@@ -15,6 +15,7 @@ pub mod interrupt;
 #[cfg(feature = "client")]
 pub mod lab;
 pub mod memory;
+pub mod process;
 pub mod protocol;
 #[cfg(feature = "client")]
 pub mod saved;

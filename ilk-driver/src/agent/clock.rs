@@ -24,6 +24,20 @@ fn rate(ticks: u64, elapsed: Duration) -> u64 {
     (ticks as f64 / elapsed.as_secs_f64()) as u64
 }
 
+/// Returns now as second 0.
+pub(super) fn now(tsc_hz: u64) -> Started {
+    let unix_ns = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| {
+            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+        });
+    Started {
+        tsc_hz,
+        tsc: sys::tsc(),
+        unix_ns,
+    }
+}
+
 /// The session's clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {

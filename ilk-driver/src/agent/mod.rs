@@ -41,10 +41,11 @@ mod workload;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::protocol::{self, Opening};
+use crate::protocol::{self, Opening, Started};
 use crate::{Error, Result};
 use server::Common;
 use stream::Stream;
+pub(crate) use sys::tsc;
 pub use trust::Trust;
 
 /// The agent's socket on a machine without a lab.
@@ -115,4 +116,9 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
             options.group.as_deref(),
         ),
     }
+}
+
+/// Returns second 0 of a session that begins now, on this machine.
+pub(crate) fn started() -> Started {
+    clock::now(clock::tsc_hz(0))
 }

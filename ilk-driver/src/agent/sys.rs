@@ -49,7 +49,7 @@ pub(super) fn boot_time() -> Duration {
 }
 
 /// Returns the processor's time-stamp counter.
-pub(super) fn tsc() -> u64 {
+pub(crate) fn tsc() -> u64 {
     // SAFETY: every x86-64 processor has rdtsc, and Linux permits it in user mode.
     #[allow(unsafe_code, unused_unsafe, reason = "rdtsc")]
     unsafe {

@@ -14,6 +14,7 @@ mod terminal;
 mod tests;
 
 pub use parse::Script;
+pub use pattern::matches;
 pub use point::seconds;
 pub use query::{Absent, Filter, Place, Query};
 pub use resolve::{Lines, resolve};

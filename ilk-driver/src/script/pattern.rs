@@ -1,7 +1,7 @@
 //! Wildcards in names of functions.
 
 /// Returns whether a name matches a pattern of `*` and `?`.
-pub(super) fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
     // Position after the last star, and that of the name where it is tried next.

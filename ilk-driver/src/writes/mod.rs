@@ -16,10 +16,9 @@ use crate::protocol::{Bytes, CHUNK, PlanOutline};
 use crate::{Error, Result};
 
 pub use model::{ArenaWrite, Batch, Counter, Fault, Poke, Recovery, Retire, Row, SpliceKind, Wait};
+pub(crate) use words::{aggregates_of, owners};
 #[cfg(feature = "client")]
-pub(crate) use words::{
-    aggregates_of, failed_reads_word, is_aggregate_word, owners, storage_full_word,
-};
+pub(crate) use words::{failed_reads_word, is_aggregate_word, storage_full_word};
 
 /// Alignment of patches.
 const PATCH_ALIGN: i64 = 16;

@@ -67,6 +67,8 @@ A recipe is a script of one word:
   ilk callers kfree          from where a function is called
 
 Each takes the switches of -e: -c COMMAND, -p PID, --for 10s, --save FILE.ron, -o FILE, -v, --strict, --all.
+
+`ilk process -p PID 'parse_*'` counts the calls of functions of a process on this machine, without the kernel's module.
 ";
 
 const EXIT: &str = "\

@@ -37,6 +37,8 @@ mod picture;
 #[cfg(feature = "client")]
 mod plan;
 #[cfg(feature = "client")]
+mod process;
+#[cfg(feature = "client")]
 mod program;
 #[cfg(feature = "client")]
 mod progress;
@@ -111,6 +113,8 @@ enum Command {
     #[cfg(feature = "client")]
     Callers(script::Callers),
     #[cfg(feature = "client")]
+    Process(process::Process),
+    #[cfg(feature = "client")]
     Lab(lab::LabCommand),
     #[cfg(feature = "client")]
     Functions(functions::Functions),
@@ -167,6 +171,8 @@ impl Command {
             Self::Latency(latency) => return latency.run(),
             #[cfg(feature = "client")]
             Self::Callers(callers) => return callers.run(),
+            #[cfg(feature = "client")]
+            Self::Process(process) => return process.run(),
             Self::Doctor(doctor) => return doctor.run(),
             Self::Agent(agent) => agent.run(),
             #[cfg(feature = "client")]

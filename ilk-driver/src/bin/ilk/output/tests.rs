@@ -94,6 +94,11 @@ const PATHS: &[(&str, &str, Role)] = &[
         Output(&["callers", "x", "--socket", "DIR/none", "-o", "OUT"]),
     ),
     ("callers", "socket", Other),
+    (
+        "process",
+        "output",
+        Output(&["process", "x", "-p", "4294967295", "-o", "OUT"]),
+    ),
     ("doctor", "root", Input),
     ("status", "socket", Other),
     ("stop", "socket", Other),

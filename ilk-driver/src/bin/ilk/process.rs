@@ -1,0 +1,246 @@
+//! `ilk process`: hits of functions in a process of this machine.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use clap::Args;
+use gilk_engine::cfg::Cfg;
+use gilk_engine::code::Function;
+use gilk_engine::session::Placement;
+use gilk_engine::{HookType, Image, Session};
+use gilk_instruments::Library;
+use gilk_samples::chart::scale;
+use gilk_samples::metadata::Clock;
+use gilk_samples::output::Contents;
+use gilk_samples::record::ALL_CPUS;
+use gilk_samples::recording::Writer;
+use gilk_samples::{Batch, Sample};
+use ilk_driver::client::{TargetInfo, label, metadata};
+use ilk_driver::interrupt;
+use ilk_driver::process::{Attached, Subject, clock, tsc};
+use ilk_driver::script::matches;
+
+use crate::output::Force;
+use crate::plan::{Planned, Strict};
+
+/// The session's length where none is given: a day.
+const UNLIMITED: f64 = 86_400.0;
+/// Interval at which totals are recorded, and Ctrl-C is polled.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Counters for placements beyond those that are known before the plan.
+const SPARE: u32 = 64;
+
+/// Count the calls of functions of a process on this machine, without the kernel's module.
+///
+/// The process needs glibc 2.35 or later, and you the right to trace it (as for gdb). Hits are
+/// counted exactly, on all threads; those of forked children are added. Ctrl-C, or the end of
+/// the process, removes everything and shows the counts.
+#[derive(Args)]
+pub(crate) struct Process {
+    /// The functions: names or patterns, separated by commas: 'malloc,free', 'parse_*'.
+    functions: String,
+    /// The process.
+    #[arg(short = 'p', long, value_name = "PID")]
+    pid: u32,
+    /// A library of the process, such as libc.so.6. Default: its program.
+    #[arg(long, value_name = "NAME")]
+    object: Option<String>,
+    /// Count every block of the functions, not only their calls.
+    #[arg(long)]
+    blocks: bool,
+    /// End after this time: 10s, 2m.
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    length: Option<f64>,
+    /// Keep the recording in this file.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Show places without hits, too.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
+    strict: Strict,
+}
+
+fn time(text: &str) -> Result<f64, String> {
+    let seconds = ilk_driver::script::seconds(text).filter(|seconds| *seconds <= UNLIMITED);
+    seconds.ok_or_else(|| String::from("write a time such as 10s, 250ms or 2m, at most 24h"))
+}
+
+impl Process {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let mut goals = self.force.goals();
+        if let Some(output) = &self.output {
+            goals.goal(output, Contents::Recording)?;
+        }
+        interrupt::watch();
+        // The number of counters decides the layout, so the object is read twice.
+        let first = Subject::read(self.pid, self.object.as_deref(), SPARE)?;
+        let session = self.session(first.image())?;
+        drop(first);
+        let counters = u32::try_from(session.placements.len())?.saturating_add(SPARE);
+        let subject = Subject::read(self.pid, self.object.as_deref(), counters)?;
+        let library = Library::builtin()?;
+        let planned = self
+            .strict
+            .planned(subject.image(), &session, &library, subject.layout())?;
+        let info = info(self.pid, &subject)?;
+        let attached = Attached::attach(subject, &planned.plan)?;
+        eprintln!(
+            "{} places in process {} are counted; its threads were stopped for {}. Ctrl-C ends.",
+            planned.session.placements.len(),
+            self.pid,
+            scale::duration(attached.stopped().as_secs_f64())
+        );
+        self.count(attached, &planned, &info)
+    }
+
+    /// The placements: the entries of functions, or all of their blocks.
+    fn session(&self, image: &Image) -> anyhow::Result<Session> {
+        let mut session = Session::empty();
+        session.name = format!("process {}", self.pid);
+        session.duration = self.length.unwrap_or(UNLIMITED);
+        for pattern in self.functions.split(',') {
+            let is_named = |function: &&Function| matches(pattern, &function.name);
+            let found: Vec<&Function> = image.functions().iter().filter(is_named).collect();
+            ensure!(
+                !found.is_empty(),
+                "No function of {} matches {pattern:?}.",
+                image.title()
+            );
+            for function in found {
+                let blocks = match self.blocks {
+                    true => Cfg::of(image, function.id).blocks.len().max(1),
+                    false => 1,
+                };
+                for block in 0..blocks {
+                    session.placements.push(Placement {
+                        function: function.name.as_str().into(),
+                        block: u32::try_from(block)?,
+                        hook: HookType::Pre,
+                        instrument: "counter".into(),
+                        launch: 0.0,
+                        splash: session.duration,
+                    });
+                }
+            }
+        }
+        Ok(session)
+    }
+
+    /// Counts until the end; records totals meanwhile.
+    fn count(
+        &self,
+        attached: Attached,
+        planned: &Planned,
+        info: &TargetInfo,
+    ) -> anyhow::Result<ExitCode> {
+        let plan = planned.plan.plan();
+        let started = clock();
+        let clock = Clock {
+            hz: started.tsc_hz,
+            start: started.tsc,
+            start_unix_ns: started.unix_ns,
+        };
+        let described = metadata(plan, &planned.session, info, clock)?;
+        let writer = self
+            .output
+            .as_ref()
+            .map(|output| Writer::create(output, &described));
+        let mut recorder = Recorder {
+            writer: writer.transpose()?,
+            last: HashMap::new(),
+        };
+        let begun = Instant::now();
+        let length = Duration::from_secs_f64(planned.session.duration);
+        while !interrupt::arrived() && begun.elapsed() < length && !attached.has_ended() {
+            std::thread::sleep(INTERVAL.min(length.saturating_sub(begun.elapsed())));
+            recorder.record(&attached.counts()?)?;
+        }
+        let removed = attached.remove()?;
+        recorder.record(&removed.counts)?;
+        if let Some(writer) = recorder.writer {
+            writer.finish()?;
+        }
+        let hits: HashMap<u64, u64> = removed.counts.iter().copied().collect();
+        let mut lines: Vec<(u64, String)> = plan
+            .instruments
+            .iter()
+            .map(|one| {
+                let hits = hits.get(&one.id.pack()).copied();
+                (hits.unwrap_or_default(), label(plan, one))
+            })
+            .filter(|(hits, _)| self.all || *hits > 0)
+            .collect();
+        lines.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+        for (hits, label) in &lines {
+            println!("{:>16}  {label}", scale::grouped(*hits));
+        }
+        if lines.is_empty() {
+            println!("No place was hit.");
+        }
+        print!("{}", planned.left_out);
+        if removed.ended {
+            println!("The process has ended.");
+        }
+        if let Some(why) = &removed.remains {
+            println!("The patches remain in the process, unused: {why}.");
+        }
+        if removed.overwritten > 0 {
+            println!(
+                "{} splices had been overwritten by another tool.",
+                removed.overwritten
+            );
+        }
+        println!(
+            "Its threads were stopped for {} at most.",
+            scale::duration(removed.stopped.as_secs_f64())
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Writes changed totals to a recording.
+struct Recorder {
+    writer: Option<Writer>,
+    /// The last totals that were written.
+    last: HashMap<u64, u64>,
+}
+
+impl Recorder {
+    fn record(&mut self, counts: &[(u64, u64)]) -> anyhow::Result<()> {
+        let Some(writer) = &mut self.writer else {
+            return Ok(());
+        };
+        let tsc = tsc();
+        let last = &mut self.last;
+        let changed = counts
+            .iter()
+            .filter(|&&(id, value)| last.insert(id, value) != Some(value));
+        let samples: Vec<Sample> = changed
+            .map(|&(id, value)| Sample { id, value, tsc })
+            .collect();
+        if !samples.is_empty() {
+            let cpu = ALL_CPUS;
+            writer.write(&Batch { cpu, samples })?;
+        }
+        Ok(())
+    }
+}
+
+/// The machine and the process, as recordings describe them.
+fn info(pid: u32, subject: &Subject) -> anyhow::Result<TargetInfo> {
+    let line = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
+    Ok(TargetInfo {
+        host: line("/proc/sys/kernel/hostname")?,
+        release: format!("{} of process {pid}", subject.image().title()),
+        cpus: subject.cpus(),
+        tsc_hz: clock().tsc_hz,
+        runs_programs: false,
+        layout: subject.layout().clone(),
+    })
+}

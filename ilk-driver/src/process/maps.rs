@@ -1,0 +1,161 @@
+//! The mappings of a process (proc(5), `/proc/pid/maps`).
+
+use gilk_engine::{Addr, Span};
+
+use super::text;
+use crate::Result;
+
+/// A line of the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MappedSpan {
+    pub(super) span: Span,
+    pub(super) executable: bool,
+    /// Offset in the file.
+    pub(super) offset: u64,
+    /// The file's number; 0 of memory without a file.
+    pub(super) inode: u64,
+    /// The file's path, or the kernel's name, or nothing.
+    pub(super) name: String,
+}
+
+/// Reads the mappings of a process, by address.
+pub(super) fn read(pid: u32) -> Result<Vec<MappedSpan>> {
+    Ok(text(pid, "maps")?.lines().filter_map(parse).collect())
+}
+
+/// A line: `7f00-7f10 r-xp 0000 08:01 1234   /usr/lib/libc.so.6`.
+fn parse(line: &str) -> Option<MappedSpan> {
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let mut rest = line;
+    let mut word = || {
+        let (word, tail) = rest.split_once(' ').unwrap_or((rest, ""));
+        rest = tail.trim_start();
+        word
+    };
+    let (start, end) = word().split_once('-')?;
+    let flags = word();
+    let offset = number(word())?;
+    word();
+    let inode = word().parse().ok()?;
+    Some(MappedSpan {
+        span: Span {
+            start: Addr(number(start)?),
+            end: Addr(number(end)?),
+        },
+        executable: flags.contains('x'),
+        offset,
+        inode,
+        name: rest.to_owned(),
+    })
+}
+
+/// Pages have this many bytes.
+pub(super) const PAGE: u64 = 4096;
+/// The lowest address that is used (`vm.mmap_min_addr` is at most this).
+const LOWEST: u64 = 1 << 20;
+/// The end of the addresses of a process.
+const HIGHEST: u64 = 0x7fff_ffff_f000;
+
+/// The gaps between mappings, less a distance in which stacks and the heap may grow.
+fn gaps(maps: &[MappedSpan]) -> impl Iterator<Item = Span> {
+    const DISTANCE: u64 = 4 << 20;
+    let starts = std::iter::once(LOWEST).chain(maps.iter().map(|one| one.span.end.0 + DISTANCE));
+    let ends = maps
+        .iter()
+        .map(|one| one.span.start.0.saturating_sub(DISTANCE));
+    let ends = ends.chain(std::iter::once(HIGHEST));
+    starts
+        .zip(ends)
+        .filter(|(start, end)| start < end)
+        .map(|(start, end)| Span {
+            start: Addr(start),
+            end: Addr(end),
+        })
+}
+
+/// Returns the highest free span of so many bytes below an address.
+pub(super) fn free_below(maps: &[MappedSpan], bytes: u64, end: u64) -> Option<Span> {
+    let fits = gaps(maps).filter_map(|gap| {
+        let end = gap.end.0.min(end) & !(PAGE - 1);
+        let start = end.checked_sub(bytes)?;
+        (start >= gap.start.0).then(|| Span::new(Addr(start), bytes))
+    });
+    fits.last()
+}
+
+/// Returns the free span of so many bytes that is nearest to another span, if every byte of the two is within reach of
+/// a 32-bit displacement.
+pub(super) fn free_near(maps: &[MappedSpan], bytes: u64, near: Span) -> Option<Span> {
+    const REACH: u64 = (1 << 31) - (1 << 20);
+    let distance = |span: &Span| span.end.0.max(near.end.0) - span.start.0.min(near.start.0);
+    let both_ends = gaps(maps).flat_map(|gap| {
+        let low = gap.start.0.next_multiple_of(PAGE);
+        let high = (gap.end.0 & !(PAGE - 1)).checked_sub(bytes);
+        let fits = high.filter(|&high| high >= low);
+        [fits.map(|_| low), fits]
+    });
+    let spans = both_ends
+        .flatten()
+        .map(|start| Span::new(Addr(start), bytes));
+    spans
+        .filter(|span| distance(span) < REACH)
+        .min_by_key(distance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_with_its_spaces() {
+        let line =
+            "7f0000001000-7f0000003000 r-xp 00002000 08:01 77                    /a b (deleted)";
+        let expected = MappedSpan {
+            span: Span {
+                start: Addr(0x7f00_0000_1000),
+                end: Addr(0x7f00_0000_3000),
+            },
+            executable: true,
+            offset: 0x2000,
+            inode: 77,
+            name: "/a b (deleted)".to_owned(),
+        };
+        assert_eq!(parse(line), Some(expected));
+        let nameless = "1000-2000 rw-p 00000000 00:00 0 ";
+        assert_eq!(parse(nameless).unwrap().name, "");
+        assert_eq!(parse("nonsense"), None);
+    }
+
+    fn mapped(start: u64, end: u64) -> MappedSpan {
+        MappedSpan {
+            span: Span {
+                start: Addr(start),
+                end: Addr(end),
+            },
+            executable: false,
+            offset: 0,
+            inode: 0,
+            name: String::new(),
+        }
+    }
+
+    #[test]
+    fn free_memory_is_found_within_reach_and_nowhere_else() {
+        let program = mapped(0x40_0000, 0x50_0000);
+        let library = mapped(0x7f00_0000_0000, 0x7f00_0100_0000);
+        let maps = [program, library.clone()];
+        let low = free_below(&maps, 0x1000, 1 << 31).unwrap();
+        assert_eq!(low.end.0, 1 << 31);
+        let near = free_near(&maps, 0x10_0000, library.span).unwrap();
+        assert!(near.end <= library.span.start || library.span.end <= near.start);
+        assert!(near.start.0.abs_diff(library.span.start.0) < 1 << 30);
+        // All around is taken.
+        let maps = [
+            mapped(LOWEST, library.span.start.0),
+            library.clone(),
+            mapped(library.span.end.0, HIGHEST),
+        ];
+        assert_eq!(free_near(&maps, 0x1000, library.span), None);
+        assert_eq!(free_below(&maps, 0x1000, 1 << 31), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! Processes as targets: what a process has mapped, plans for one of its objects, and the agent that writes them.
+//!
+//! Nothing is loaded into the process but an arena of patches near the object and a file of counters in its lower
+//! 2 GiB, and nothing is attached to it between two changes: counters are incremented by restartable sequences
+//! (`engine::layout::Sequences`), which threads need not be followed for. All threads are stopped for a change of the
+//! text ([`stopped`]), and none executes, or will return to, bytes that change.
+//!
+//! [`Subject::read`] reads an object as a process has it. Its [image](Subject::image) and
+//! [layout](Subject::layout) are planned for and verified as those of a kernel are; [`Attached::attach`] takes
+//! nothing but the verified plan.
+
+mod attached;
+mod maps;
+mod ptrace;
+mod remote;
+mod stopped;
+mod subject;
+
+use std::path::PathBuf;
+
+pub use attached::{Attached, Removed};
+pub use subject::{Object, Subject, objects};
+
+use crate::protocol::Started;
+use crate::{Error, Result};
+
+/// Reads the clock of this machine, for recordings.
+#[must_use]
+pub fn clock() -> Started {
+    crate::agent::started()
+}
+
+/// Reads the time-stamp counter.
+#[must_use]
+pub fn tsc() -> u64 {
+    crate::agent::tsc()
+}
+
+/// Builds the error of a process that cannot be instrumented.
+fn refused(pid: u32, reason: impl Into<String>) -> Error {
+    Error::Process {
+        pid,
+        reason: reason.into(),
+    }
+}
+
+/// The path of a file of a process in `/proc`.
+fn proc(pid: u32, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/{name}"))
+}
+
+/// Reads a text file of a process in `/proc`.
+fn text(pid: u32, name: &str) -> Result<String> {
+    std::fs::read_to_string(proc(pid, name)).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => refused(pid, "there is no such process"),
+        _ => refused(pid, format!("/proc/{pid}/{name} cannot be read ({error})")),
+    })
+}

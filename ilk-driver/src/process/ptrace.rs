@@ -1,0 +1,165 @@
+//! ptrace(2), a function per request.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Bit of a status of `waitpid`: a stop that `PTRACE_INTERRUPT` has caused.
+const EVENT_STOP: i32 = 128;
+/// `PTRACE_GETSIGMASK` and `PTRACE_SETSIGMASK` of include/uapi/linux/ptrace.h.
+const GETSIGMASK: libc::c_uint = 0x420a;
+const SETSIGMASK: libc::c_uint = 0x420b;
+/// `PTRACE_GET_RSEQ_CONFIGURATION`, since Linux 5.13.
+const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+
+/// Time after which a thread that does not stop is given up: it waits in the kernel where nothing interrupts it.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A thread's number.
+pub(super) type Tid = i32;
+
+/// The registers of a stopped thread.
+pub(super) type Registers = libc::user_regs_struct;
+
+/// `struct ptrace_rseq_configuration`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rseq {
+    /// Address of the thread's area, or 0.
+    pub(super) area: u64,
+    pub(super) bytes: u32,
+    pub(super) signature: u32,
+    pub(super) flags: u32,
+    pad: u32,
+}
+
+/// One request. `data` is passed as it is.
+fn request(number: libc::c_uint, tid: Tid, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: the requests that write to this process are given pointers to locals of the sizes that they write.
+    #[allow(unsafe_code, reason = "ptrace(2)")]
+    let result = unsafe { libc::ptrace(number, tid, address, data) };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Attaches to a thread, which continues.
+pub(super) fn seize(tid: Tid) -> io::Result<()> {
+    request(libc::PTRACE_SEIZE, tid, 0, 0)
+}
+
+/// Stops an attached thread soon.
+pub(super) fn interrupt(tid: Tid) -> io::Result<()> {
+    request(libc::PTRACE_INTERRUPT, tid, 0, 0)
+}
+
+/// Detaches from a stopped thread, which continues.
+pub(super) fn detach(tid: Tid) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, 0)
+}
+
+/// Waits until a thread has stopped because it was interrupted; signals that it is given before are delivered. Returns
+/// false if the thread has ended.
+///
+/// # Errors
+/// It does not stop.
+pub(super) fn wait_stopped(tid: Tid) -> io::Result<bool> {
+    loop {
+        let Some(status) = wait(tid)? else {
+            return Ok(false);
+        };
+        if status >> 16 == EVENT_STOP {
+            return Ok(true);
+        }
+        // Other events of its own are not requested.
+        request(libc::PTRACE_CONT, tid, 0, signal(status))?;
+    }
+}
+
+/// Executes one instruction of a stopped thread, all of whose signals are blocked. Returns false if the thread has
+/// ended.
+pub(super) fn step(tid: Tid) -> io::Result<bool> {
+    request(libc::PTRACE_SINGLESTEP, tid, 0, 0)?;
+    Ok(wait(tid)?.is_some())
+}
+
+/// The signal of a stop.
+fn signal(status: i32) -> usize {
+    usize::try_from(libc::WSTOPSIG(status)).unwrap_or(0)
+}
+
+/// Waits for a stop; `None` if the thread has ended.
+fn wait(tid: Tid) -> io::Result<Option<i32>> {
+    let begun = Instant::now();
+    loop {
+        let mut status = 0;
+        // SAFETY: the status is written to a local.
+        #[allow(unsafe_code, reason = "waitpid(2)")]
+        let found = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
+        match found {
+            0 if begun.elapsed() > PATIENCE => return Err(io::ErrorKind::TimedOut.into()),
+            0 if begun.elapsed() > Duration::from_millis(1) => {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            0 => std::thread::yield_now(),
+            -1 => {
+                return match io::Error::last_os_error() {
+                    error if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+                    error if error.kind() == io::ErrorKind::Interrupted => continue,
+                    error => Err(error),
+                };
+            }
+            _ if libc::WIFSTOPPED(status) => return Ok(Some(status)),
+            _ => return Ok(None),
+        }
+    }
+}
+
+/// Returns whether an error says that a thread has ended.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH)
+}
+
+/// Reads the registers of a stopped thread.
+pub(super) fn registers(tid: Tid) -> io::Result<Registers> {
+    // SAFETY: a structure of integers is valid if all are 0.
+    #[allow(unsafe_code, reason = "mem::zeroed")]
+    let mut registers: Registers = unsafe { std::mem::zeroed() };
+    request(libc::PTRACE_GETREGS, tid, 0, (&raw mut registers).addr())?;
+    Ok(registers)
+}
+
+/// Sets the registers of a stopped thread.
+pub(super) fn set_registers(tid: Tid, registers: &Registers) -> io::Result<()> {
+    request(
+        libc::PTRACE_SETREGS,
+        tid,
+        0,
+        std::ptr::from_ref(registers).addr(),
+    )
+}
+
+/// Sets the blocked signals of a stopped thread; returns those before.
+pub(super) fn set_blocked(tid: Tid, blocked: u64) -> io::Result<u64> {
+    let mut before = 0_u64;
+    request(GETSIGMASK, tid, size_of::<u64>(), (&raw mut before).addr())?;
+    request(
+        SETSIGMASK,
+        tid,
+        size_of::<u64>(),
+        (&raw const blocked).addr(),
+    )?;
+    Ok(before)
+}
+
+/// Returns the registration for restartable sequences of a stopped thread.
+pub(super) fn rseq(tid: Tid) -> io::Result<Rseq> {
+    let mut found = Rseq::default();
+    request(
+        GET_RSEQ_CONFIGURATION,
+        tid,
+        size_of::<Rseq>(),
+        (&raw mut found).addr(),
+    )?;
+    Ok(found)
+}

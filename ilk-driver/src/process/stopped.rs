@@ -1,0 +1,228 @@
+//! A process with all threads stopped.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::marker::PhantomData;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use gilk_engine::{Addr, Span};
+
+use super::maps::{self, MappedSpan};
+use super::ptrace::{self, Registers, Rseq, Tid};
+use super::{proc, refused, text};
+use crate::{Error, Result};
+
+/// Most bytes of a stack that are searched.
+const MOST_STACK: u64 = 64 << 20;
+
+/// A stopped thread.
+pub(super) struct Thread {
+    pub(super) tid: Tid,
+    pub(super) registers: Registers,
+    pub(super) rseq: Rseq,
+}
+
+/// A process whose threads are all stopped; they continue when this is dropped. A tracer is a thread, so this stays in
+/// its own.
+pub(super) struct Stopped {
+    pid: u32,
+    pub(super) threads: Vec<Thread>,
+    begun: Instant,
+    tracer: PhantomData<*const ()>,
+}
+
+/// Executes `work`, which stops processes, in a thread of its own: whatever fails, the kernel lets all threads of the
+/// processes continue when that thread ends.
+pub(super) fn traced<T: Send>(pid: u32, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let done = std::thread::scope(|scope| scope.spawn(work).join());
+    done.unwrap_or_else(|_| Err(refused(pid, "the agent has failed, which is a bug in gilk")))
+}
+
+/// Returns the threads of a process.
+fn threads(pid: u32) -> Result<Vec<Tid>> {
+    let gone = |error| match error {
+        error if std::io::Error::kind(&error) == std::io::ErrorKind::NotFound => {
+            refused(pid, "it has ended")
+        }
+        error => refused(pid, format!("its threads cannot be listed ({error})")),
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(proc(pid, "task")).map_err(gone)? {
+        let name = entry.map_err(gone)?.file_name();
+        let tid: Option<Tid> = name.to_str().and_then(|name| name.parse().ok());
+        found.extend(tid);
+    }
+    Ok(found)
+}
+
+/// Returns whether a thread has ended and was not waited for.
+fn has_ended(pid: u32, tid: Tid) -> bool {
+    // `1234 (name) Z …`: a name may have parentheses.
+    let stat = text(pid, &format!("task/{tid}/stat"));
+    let state = stat.ok().and_then(|stat| {
+        let (_, after) = stat.rsplit_once(')')?;
+        after.trim_start().chars().next()
+    });
+    state.is_none_or(|state| matches!(state, 'Z' | 'X'))
+}
+
+/// The reason why a thread may not be traced.
+fn not_permitted(pid: u32, error: &std::io::Error) -> Error {
+    let status = text(pid, "status").unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.map_or("", str::trim)
+    };
+    let tracer = field("TracerPid:");
+    if !matches!(tracer, "" | "0") {
+        return refused(
+            pid,
+            format!("process {tracer} is tracing it; end that first"),
+        );
+    }
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let why = match scope.trim() {
+        "1" => {
+            "the system permits a process to trace its own children only; start the program with \
+             `ilk process -- PROGRAM`, or as root: sysctl kernel.yama.ptrace_scope=0"
+        }
+        "2" | "3" => "the system permits tracing to root only (kernel.yama.ptrace_scope)",
+        _ => {
+            "it belongs to another user, or it is not dumpable because it has other privileges than its \
+             user (a setuid program); use root's rights"
+        }
+    };
+    refused(pid, format!("tracing is not permitted ({error}): {why}"))
+}
+
+impl Stopped {
+    /// Stops all threads of a process, those that start meanwhile too.
+    pub(super) fn stop(pid: u32) -> Result<Self> {
+        let mut stopped = Self {
+            pid,
+            threads: Vec::new(),
+            begun: Instant::now(),
+            tracer: PhantomData,
+        };
+        let mut known: BTreeSet<Tid> = BTreeSet::new();
+        loop {
+            let mut new = Vec::new();
+            for tid in threads(pid)? {
+                if known.contains(&tid) {
+                    continue;
+                }
+                match ptrace::seize(tid).and_then(|()| ptrace::interrupt(tid)) {
+                    Ok(()) => {
+                        known.insert(tid);
+                        new.push(tid);
+                    }
+                    Err(error) if ptrace::is_gone(&error) || has_ended(pid, tid) => {}
+                    Err(error) => return Err(not_permitted(pid, &error)),
+                }
+            }
+            if new.is_empty() {
+                break;
+            }
+            for tid in new {
+                stopped.add(tid)?;
+            }
+        }
+        if stopped.threads.is_empty() {
+            return Err(refused(pid, "it has ended"));
+        }
+        Ok(stopped)
+    }
+
+    fn add(&mut self, tid: Tid) -> Result<()> {
+        let read = || {
+            if !ptrace::wait_stopped(tid)? {
+                return Ok(None);
+            }
+            Ok(Some(Thread {
+                tid,
+                registers: ptrace::registers(tid)?,
+                rseq: ptrace::rseq(tid)?,
+            }))
+        };
+        match read() {
+            Ok(thread) => {
+                self.threads.extend(thread);
+                Ok(())
+            }
+            Err(error) if ptrace::is_gone(&error) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => Err(refused(
+                self.pid,
+                format!(
+                    "its thread {tid} does not stop: it waits in the kernel, such as for a child of vfork; try \
+                     again"
+                ),
+            )),
+            Err(error) => Err(refused(
+                self.pid,
+                format!(
+                    "its thread {tid} cannot be traced ({error}); Linux 5.13 is needed at least"
+                ),
+            )),
+        }
+    }
+
+    /// The time since the first thread was stopped.
+    pub(super) fn duration(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Returns a thread that executes in one of some spans, or will return there from a handler of a signal, if there
+    /// is one. Everything on the stacks counts, so a thread may be found that will not.
+    pub(super) fn inside(&self, memory: &File, spans: &[Span]) -> Result<Option<Tid>> {
+        if spans.is_empty() {
+            return Ok(None);
+        }
+        let maps = maps::read(self.pid)?;
+        let within = |at: u64| spans.iter().any(|span| span.contains(Addr(at)));
+        for thread in &self.threads {
+            if within(thread.registers.rip) || self.on_stack(memory, &maps, thread, &within)? {
+                return Ok(Some(thread.tid));
+            }
+        }
+        Ok(None)
+    }
+
+    fn on_stack(
+        &self,
+        memory: &File,
+        maps: &[MappedSpan],
+        thread: &Thread,
+        within: &dyn Fn(u64) -> bool,
+    ) -> Result<bool> {
+        let top = thread.registers.rsp & !7;
+        let stack = maps.iter().find(|one| one.span.contains(Addr(top)));
+        // Without a stack there are no handlers of signals.
+        let Some(stack) = stack else {
+            return Ok(false);
+        };
+        let length = stack.span.end.0 - top;
+        if length > MOST_STACK {
+            return Ok(true);
+        }
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        memory.read_exact_at(&mut bytes, top).map_err(|error| {
+            let tid = thread.tid;
+            refused(
+                self.pid,
+                format!("the stack of its thread {tid} cannot be read ({error})"),
+            )
+        })?;
+        let (words, _) = bytes.as_chunks::<8>();
+        Ok(words.iter().any(|word| within(u64::from_le_bytes(*word))))
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        for thread in &self.threads {
+            // It may have been killed.
+            let _ended = ptrace::detach(thread.tid);
+        }
+    }
+}

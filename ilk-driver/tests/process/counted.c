@@ -1,0 +1,140 @@
+// Counts its own calls of `counted`: threads, short-lived threads, forked children, and a handler of signals.
+#define _GNU_SOURCE
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct truth {
+	unsigned long calls, odd;
+};
+
+static struct truth *truth;
+static volatile int running;
+
+__attribute__((noipa)) unsigned counted(unsigned x)
+{
+	if (x % 3 == 1)
+		return x * 3 + 1;
+	return x / 2 + 7;
+}
+
+static unsigned expected(unsigned x)
+{
+	return x % 3 == 1 ? x * 3 + 1 : x / 2 + 7;
+}
+
+static void call(unsigned from, unsigned times)
+{
+	unsigned long odd = 0;
+	for (unsigned x = from; x < from + times; x++) {
+		if (counted(x) != expected(x)) {
+			fprintf(stderr, "wrong result of %u\n", x);
+			abort();
+		}
+		odd += x % 3 == 1;
+	}
+	__atomic_fetch_add(&truth->calls, times, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&truth->odd, odd, __ATOMIC_RELAXED);
+}
+
+static void on_alarm(int signal)
+{
+	call(signal, 3);
+}
+
+static void *thread(void *times)
+{
+	call(5, (unsigned long)times);
+	return NULL;
+}
+
+static void *forever(void *unused)
+{
+	while (running)
+		call(9, 1000);
+	return unused;
+}
+
+static void migrate(int round)
+{
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	CPU_SET(round % sysconf(_SC_NPROCESSORS_ONLN), &set);
+	sched_setaffinity(0, sizeof(set), &set);
+}
+
+static void load(int rounds)
+{
+	pthread_t threads[6], shorter;
+	for (int i = 0; i < 6; i++)
+		pthread_create(&threads[i], NULL, thread, (void *)(2000000UL));
+	for (int i = 0; i < rounds; i++) {
+		migrate(i);
+		pthread_create(&shorter, NULL, thread, (void *)100UL);
+		pthread_join(shorter, NULL);
+		if (i % 20 == 0) {
+			pid_t child = fork();
+			if (child == 0) {
+				call(1, 1000);
+				_exit(0);
+			}
+			waitpid(child, NULL, 0);
+		}
+	}
+	for (int i = 0; i < 6; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void filter(void)
+{
+	struct sock_filter all[] = { BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW) };
+	struct sock_fprog program = { .len = 1, .filter = all };
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+		abort();
+}
+
+int main(void)
+{
+	char line[64];
+	pthread_t threads[4];
+	struct itimerval interval = { { 0, 1000 }, { 0, 1000 } }, none = { { 0, 0 }, { 0, 0 } };
+	struct sigaction action = { .sa_handler = on_alarm, .sa_flags = SA_RESTART };
+
+	truth = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	sigaction(SIGALRM, &action, NULL);
+	puts("ready");
+	fflush(stdout);
+	while (fgets(line, sizeof(line), stdin)) {
+		if (!strcmp(line, "load\n")) {
+			setitimer(ITIMER_REAL, &interval, NULL);
+			load(400);
+			setitimer(ITIMER_REAL, &none, NULL);
+		} else if (!strcmp(line, "begin\n")) {
+			running = 1;
+			for (int i = 0; i < 4; i++)
+				pthread_create(&threads[i], NULL, forever, NULL);
+			setitimer(ITIMER_REAL, &interval, NULL);
+		} else if (!strcmp(line, "end\n")) {
+			setitimer(ITIMER_REAL, &none, NULL);
+			running = 0;
+			for (int i = 0; i < 4; i++)
+				pthread_join(threads[i], NULL);
+		} else if (!strcmp(line, "filter\n")) {
+			filter();
+		}
+		printf("%lu %lu\n", truth->calls, truth->odd);
+		fflush(stdout);
+	}
+	return 0;
+}

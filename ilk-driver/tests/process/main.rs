@@ -1,0 +1,328 @@
+//! Processes of this machine as targets: a program that counts its own calls is counted.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail as tests do"
+)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use gilk_engine::cfg::Cfg;
+use gilk_engine::session::Placement;
+use gilk_engine::verify::verify;
+use gilk_engine::{HookType, Image, Session, VerifiedPlan};
+use gilk_instruments::Library;
+use ilk_driver::process::{Attached, Removed, Subject, objects};
+
+/// The program, compiled.
+fn compiled(folder: &Path, options: &[&str]) -> PathBuf {
+    let (source, program) = (folder.join("counted.c"), folder.join("counted"));
+    std::fs::write(&source, include_str!("counted.c")).unwrap();
+    let done = Command::new("cc")
+        .args(["-O2", "-pthread", "-o"])
+        .arg(&program)
+        .args(options)
+        .arg(&source)
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    program
+}
+
+/// The program, executing.
+struct Counted {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _folder: tempfile::TempDir,
+}
+
+impl Counted {
+    fn start(options: &[&str], change: impl FnOnce(&mut Command)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(compiled(folder.path(), options));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        change(&mut command);
+        let mut child = command.spawn().unwrap();
+        let mut counted = Self {
+            input: child.stdin.take().unwrap(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+            _folder: folder,
+        };
+        assert_eq!(counted.line(), "ready");
+        counted
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Gives a command; returns the calls up to its end, and those with the first result.
+    fn does(&mut self, command: &str) -> (u64, u64) {
+        writeln!(self.input, "{command}").unwrap();
+        let line = self.line();
+        let (calls, odd) = line
+            .split_once(' ')
+            .unwrap_or_else(|| panic!("{command}: {line:?}"));
+        (calls.parse().unwrap(), odd.parse().unwrap())
+    }
+
+    /// The code of all its objects.
+    fn text(&self) -> Vec<(String, Vec<u8>)> {
+        let memory = std::fs::File::open(format!("/proc/{}/mem", self.pid())).unwrap();
+        let maps = self.maps();
+        let code = maps.lines().filter(|line| line.contains(" r-xp "));
+        code.map(|line| {
+            let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+            let number = |text| u64::from_str_radix(text, 16).unwrap();
+            let mut bytes = vec![0; (number(end) - number(start)) as usize];
+            memory.read_exact_at(&mut bytes, number(start)).unwrap();
+            (line.to_owned(), bytes)
+        })
+        .collect()
+    }
+
+    fn maps(&self) -> String {
+        std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap()
+    }
+
+    /// Ends it: its results were right.
+    fn end(mut self) {
+        drop(self.input);
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+/// A counter before every block of functions.
+fn every_block(image: &Image, functions: &[&str]) -> Session {
+    let mut session = Session::empty();
+    for name in functions {
+        let function = image.function_named(name).unwrap();
+        for block in 0..Cfg::of(image, function.id).blocks.len() {
+            session.placements.push(Placement {
+                function: (*name).into(),
+                block: u32::try_from(block).unwrap(),
+                hook: HookType::Pre,
+                instrument: "counter".into(),
+                launch: 0.0,
+                splash: session.duration,
+            });
+        }
+    }
+    session
+}
+
+fn planned(subject: &Subject, functions: &[&str]) -> VerifiedPlan {
+    let session = every_block(subject.image(), functions);
+    let library = Library::builtin().unwrap();
+    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, subject.layout());
+    verify(subject.image(), plan.unwrap()).unwrap()
+}
+
+fn attached(pid: u32) -> Attached {
+    let subject = Subject::read(pid, None, 64).unwrap();
+    let plan = planned(&subject, &["counted"]);
+    Attached::attach(subject, &plan).unwrap()
+}
+
+/// The hits of the entry of `counted`, and of its other blocks.
+fn hits(counts: &[(u64, u64)]) -> (u64, Vec<u64>) {
+    let all: Vec<u64> = counts.iter().map(|count| count.1).collect();
+    (all[0], all[1..].to_vec())
+}
+
+fn clean(removed: &Removed) {
+    assert_eq!(removed.remains, None);
+    assert_eq!(removed.overwritten, 0);
+    assert!(!removed.ended);
+}
+
+#[test]
+fn every_call_is_counted_and_nothing_remains() {
+    for options in [&[][..], &["-no-pie"], &["-O0"]] {
+        let mut counted = Counted::start(options, |_| {});
+        let text = counted.text();
+        let attached = attached(counted.pid());
+        assert!(counted.maps().contains("gilk-counters"));
+        assert_ne!(counted.text(), text);
+        let (calls, odd) = counted.does("load");
+        assert!(calls > 12_000_000 && odd > 4_000_000, "{calls} {odd}");
+        assert_eq!(hits(&attached.counts().unwrap()).0, calls);
+        let removed = attached.remove().unwrap();
+        clean(&removed);
+        let (entry, others) = hits(&removed.counts);
+        assert_eq!(entry, calls);
+        assert!(
+            others.contains(&odd) && others.contains(&(calls - odd)),
+            "{others:?} {odd}"
+        );
+        assert_eq!(counted.text(), text);
+        assert!(
+            !counted.maps().contains("gilk-counters"),
+            "{}",
+            counted.maps()
+        );
+        let (more, _) = counted.does("load");
+        assert!(more > calls);
+        counted.end();
+    }
+}
+
+#[test]
+fn a_program_under_load_is_attached_to_and_left_hundreds_of_times() {
+    let mut counted = Counted::start(&[], |_| {});
+    let text = counted.text();
+    counted.does("begin");
+    let (mut total, mut longest, mut remained) = (0, Duration::ZERO, 0);
+    for _ in 0..200 {
+        let attached = attached(counted.pid());
+        std::thread::sleep(Duration::from_millis(2));
+        let removed = attached.remove().unwrap();
+        assert_eq!(removed.overwritten, 0);
+        remained += u32::from(removed.remains.is_some());
+        longest = longest.max(removed.stopped);
+        total += hits(&removed.counts).0;
+    }
+    let (calls, _) = counted.does("end");
+    println!(
+        "{total} of {calls} calls counted, {longest:?} stopped at most, {remained} arenas remain"
+    );
+    assert!(0 < total && total < calls, "{total} {calls}");
+    assert_eq!(remained, 0);
+    assert_eq!(counted.text(), text);
+    counted.end();
+}
+
+#[test]
+fn a_library_is_counted_at_its_own_calls_too() {
+    let mut counted = Counted::start(&[], |_| {});
+    let names: Vec<String> = objects(counted.pid())
+        .unwrap()
+        .iter()
+        .map(|one| one.name().to_owned())
+        .collect();
+    assert!(names.contains(&"libc.so.6".to_owned()), "{names:?}");
+    let subject = Subject::read(counted.pid(), Some("libc.so.6"), 64).unwrap();
+    let mut session = every_block(subject.image(), &["fgets"]);
+    session.placements.truncate(1);
+    let library = Library::builtin().unwrap();
+    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, subject.layout());
+    let plan = verify(subject.image(), plan.unwrap()).unwrap();
+    let attached = Attached::attach(subject, &plan).unwrap();
+    for _ in 0..5 {
+        counted.does("nothing");
+    }
+    // The program has answered, and enters its next call soon.
+    let entered = || {
+        attached
+            .counts()
+            .unwrap()
+            .iter()
+            .map(|count| count.1)
+            .sum::<u64>()
+    };
+    let begun = std::time::Instant::now();
+    while entered() < 5 && begun.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let removed = attached.remove().unwrap();
+    clean(&removed);
+    // The call that waited is in its middle; after five lines it waits again.
+    assert_eq!(
+        removed
+            .counts
+            .iter()
+            .map(|count| count.1)
+            .collect::<Vec<_>>(),
+        [5]
+    );
+    counted.end();
+}
+
+#[test]
+fn the_counts_of_a_program_that_ends_are_kept() {
+    let mut counted = Counted::start(&[], |_| {});
+    let attached = attached(counted.pid());
+    let (calls, _) = counted.does("load");
+    counted.end();
+    assert!(attached.has_ended());
+    let removed = attached.remove().unwrap();
+    assert!(removed.ended);
+    assert_eq!(hits(&removed.counts).0, calls);
+}
+
+#[test]
+fn a_drop_takes_everything_out() {
+    let mut counted = Counted::start(&[], |_| {});
+    let text = counted.text();
+    drop(attached(counted.pid()));
+    assert_eq!(counted.text(), text);
+    counted.does("load");
+    counted.end();
+}
+
+#[test]
+fn processes_that_cannot_be_instrumented_are_refused_by_name() {
+    let refused = |pid: u32, object: Option<&str>, words: &str| {
+        let error = Subject::read(pid, object, 64).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    };
+    let without_rseq = |command: &mut Command| {
+        command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
+    };
+    let counted = Counted::start(&[], without_rseq);
+    refused(counted.pid(), None, "no-runtime");
+    counted.end();
+    let mut counted = Counted::start(&[], |_| {});
+    refused(counted.pid(), Some("libnothing.so"), "libc.so.6");
+    let pid = counted.pid();
+    counted.does("filter");
+    refused(pid, None, "seccomp");
+    counted.end();
+    refused(pid, None, "no such process");
+    // Not even one's own threads can be traced by one.
+    refused(std::process::id(), None, "cannot be instrumented");
+}
+
+/// A plan that was verified before the text changed is not written.
+#[test]
+fn text_that_has_changed_is_not_written() {
+    let counted = Counted::start(&[], |_| {});
+    let subject = Subject::read(counted.pid(), None, 64).unwrap();
+    let plan = planned(&subject, &["counted"]);
+    let at = subject
+        .image()
+        .function_named("counted")
+        .unwrap()
+        .span
+        .start
+        .0;
+    let memory = std::fs::OpenOptions::new()
+        .write(true)
+        .open(format!("/proc/{}/mem", counted.pid()));
+    memory.unwrap().write_all_at(&[0xcc], at).unwrap();
+    let changed = counted.text();
+    let error = Attached::attach(subject, &plan).unwrap_err().to_string();
+    assert!(error.contains("has changed"), "{error}");
+    assert_eq!(counted.text(), changed);
+    counted.end();
+}
