@@ -84,8 +84,8 @@ fn not_permitted(pid: u32, error: &std::io::Error) -> Error {
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     let why = match scope.trim() {
         "1" => {
-            "the system permits a process to trace its own children only; start the program with \
-             `ilk process -- PROGRAM`, or as root: sysctl kernel.yama.ptrace_scope=0"
+            "the system permits a process to trace its own children only; run ilk as root, or permit it: \
+             sudo sysctl kernel.yama.ptrace_scope=0"
         }
         "2" | "3" => "the system permits tracing to root only (kernel.yama.ptrace_scope)",
         _ => {
