@@ -1,6 +1,7 @@
 //! Measures what a hit costs on this machine's processor, in nanoseconds, and writes tables.
 //!
-//! `cargo run -p gilk-engine --example native -- [--quick] [--only TEXT] [--out FOLDER] [--against FILE]`
+//! `cargo run -p gilk-engine --example native -- [--quick] [--only TEXT] [--out FOLDER] [--against FILE]`,
+//! or `--model` to fit the constants of estimates, and to check them.
 
 #![allow(
     clippy::print_stdout,
@@ -16,12 +17,16 @@ use std::path::PathBuf;
 
 use timing::cases::all;
 use timing::measure::{Clock, measure};
+use timing::model::report;
 use timing::results::{Machine, Results};
 use timing::target::Target;
 
 /// Pairs of runs of each case.
 const ROUNDS: usize = 600;
 const QUICK_ROUNDS: usize = 60;
+
+/// Random sites to fit the times of estimates on, and to check them.
+const SITES: usize = 800;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut rounds = ROUNDS;
@@ -35,6 +40,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             value.ok_or_else(|| format!("{argument} needs a value"))
         };
         match argument.as_str() {
+            "--model" => {
+                println!("{}", report(&mut Target::new(), Clock::new(), SITES));
+                return Ok(());
+            }
             "--quick" => rounds = QUICK_ROUNDS,
             "--only" => only = value()?,
             "--out" => out = Some(value()?.into()),

@@ -9,7 +9,7 @@
 //!
 //! | layer | modules | contents |
 //! |---|---|---|
-//! | vocabulary | [`addr`], [`ids`], [`rule`], [`layout`], [`session`], [`collection`], [`unwind`] | addresses, typed ids, named refusals, the run-time layout of a target, the session file |
+//! | vocabulary | [`addr`], [`ids`], [`rule`], [`layout`], [`session`], [`collection`], [`unwind`], [`nanoseconds`] | addresses, typed ids, named refusals, the run-time layout of a target, the session file, times for estimates |
 //! | target | [`code`], [`kernel`], [`elf`] | the neutral [`Image`]: functions, bytes, fixed sites, entries; its readers for Linux kernels, running or from a file, and for programs and libraries |
 //! | machine | [`isa`], [`listing`] | decoding, effects, encoding and relocation of instructions; disassembly |
 //! | analysis | [`cfg`](mod@cfg), [`liveness`], [`native`], [`paths`], [`remarks`] | control-flow graphs, dead registers and flags, object files, path numbers, fields and texts that instructions refer to |
@@ -69,6 +69,7 @@ pub mod kernel;
 pub mod layout;
 pub mod listing;
 pub mod liveness;
+pub mod nanoseconds;
 pub mod native;
 pub mod patch;
 pub mod paths;

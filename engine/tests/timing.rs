@@ -5,6 +5,7 @@ mod timing;
 
 use timing::cases::all;
 use timing::measure::{Clock, measure};
+use timing::model::report;
 use timing::results::{Machine, Results, Row};
 use timing::target::Target;
 
@@ -26,6 +27,12 @@ fn every_case_counts_the_hits_of_the_model_and_changes_no_result() {
     let row = measure(&mut target, Clock::new(), case.unwrap(), 4);
     assert_eq!(row.hits_per_call, 16.0);
     assert!(row.bare_call_ns > 0.0 && row.quartiles_ns.is_sorted());
+    let text = report(&mut target, Clock::new(), 16);
+    assert!(
+        text.starts_with("6 random sites to fit on, 10 others"),
+        "{text}"
+    );
+    assert!(text.contains("| all | 10 |"), "{text}");
 }
 
 fn row(name: &str, ns: f64) -> Row {

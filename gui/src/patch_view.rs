@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
 use gilk_engine::listing::{Line, disassemble};
-use gilk_engine::patch::PieceKind;
+use gilk_engine::patch::{HitWork, PieceKind};
 use gilk_engine::placement::{Point, SiteIndex, Slot, Splice};
 use gilk_engine::plan::{Part, Patch, Plan, PokeKind};
 use gilk_engine::{Addr, Image, InstrumentId, Span};
@@ -209,6 +209,11 @@ impl Viewer<'_> {
 
     fn patch(&self, number: u32, patch: &Patch) -> Section {
         let executed: u32 = patch.pieces().map(|piece| piece.executed).sum();
+        let site = self.plan.site(patch.site);
+        let time = site.map_or_else(String::new, |site| {
+            let work = HitWork::of(site.splice, &patch.code, patch.pieces());
+            format!(", about {:.1} ns", work.nanoseconds())
+        });
         let mut notes: Vec<String> = Vec::new();
         for (point, ids) in &patch.hooks {
             let at = match point {
@@ -245,7 +250,7 @@ impl Viewer<'_> {
         });
         Section {
             title: format!(
-                "Patch {number}: {} bytes, {executed} instructions per hit and the splice",
+                "Patch {number}: {} bytes, {executed} instructions per hit and the splice{time}",
                 patch.code.len()
             ),
             notes,

@@ -49,7 +49,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State, scene: &Scene, commands: &mut Vec
 const fn meaning(style: Style) -> &'static str {
     match style {
         Style::Auto => {
-            "Whole if there are at least eight hooks, fewer jumps per call, and at most four times the bytes copied; otherwise in place."
+            "Whole if there are at least eight hooks, less time per call, and at most four times the bytes copied; otherwise in place."
         }
         Style::InPlace => "A splice at each hook.",
         Style::Whole => {
@@ -72,12 +72,13 @@ fn taken(state: &State, scene: &Scene) -> &'static str {
         .map_or("not planned", |one| one.style.name())
 }
 
-/// Calls that patches execute, each some 55 jumps; a line only where there are any.
+/// Calls that patches execute, each as long as a hundred jumps; a line only where there are any.
 const MOVED_CALLS: &str = "moved calls";
 
 fn costs(ui: &mut Ui, compared: &Comparison) {
     type Line = (&'static str, fn(&StyleCost) -> String);
-    const LINES: [Line; 8] = [
+    const LINES: [Line; 9] = [
+        ("ns per call", |cost| format!("{:.1}", cost.ns)),
         ("jumps per call", |cost| format!("{:.1}", cost.jumps)),
         ("splices", |cost| cost.sites.to_string()),
         ("bounces", |cost| cost.bounces.to_string()),

@@ -227,7 +227,7 @@ fn the_patch_pane_previews_the_patch_that_is_written() {
     );
     let patch = |harness: &Window| {
         let label = harness
-            .query_all_by_label_contains("instructions per hit and the splice")
+            .query_all_by_label_contains("instructions per hit and the splice, about ")
             .next();
         label.unwrap().accesskit_node().label().unwrap()
     };

@@ -27,6 +27,7 @@
 
 mod assemble;
 mod compile;
+mod cost;
 mod emit;
 mod entry;
 mod instrument;
@@ -47,6 +48,7 @@ pub(crate) use registers::given;
 pub use assemble::{Assembler, Hooks, Originals};
 pub use compile::{Home, Homes, Probed};
 pub(crate) use compile::{is_stacked, may_fault};
+pub use cost::HitWork;
 pub use entry::{TIMER_BYTES, TIMER_FACTOR};
 pub use pieces::{Packed, Pieces};
 

@@ -1,4 +1,4 @@
-//! A static estimate of the jumps that a pass through a function costs.
+//! A static estimate of the jumps and of the time that a pass through a function costs.
 
 use iced_x86::FlowControl;
 
@@ -9,21 +9,31 @@ use super::ids::{BlockId, InsnId};
 use super::solve::ProblemPart;
 use super::splice::SpliceForm;
 use crate::ids::Ids;
+use crate::nanoseconds;
 
 /// Assumed executions of a block in a loop on one pass.
 pub(super) const LOOP: f64 = 8.0;
-/// Jumps that take as long as a call of the function tracer.
-pub(super) const TRACER: f64 = 20.0;
-/// Jumps that take as long as an `int3`.
-pub(super) const TRAP: f64 = 200.0;
-/// Jumps that take as long as a moved call: a push and a jump leave the processor's stack of return addresses one
-/// short, so that every outer return mispredicts.
-pub(super) const MOVED: f64 = 55.0;
+/// Expected transfers of control on one pass between the original code and the patches of a function's sites.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Transfers {
+    /// Jumps; calls of the tracer and traps are one each.
+    pub(super) jumps: f64,
+    /// Their time in nanoseconds, with that of moved calls.
+    pub(super) ns: f64,
+}
 
-/// Expected jumps on one pass between the original code and the patches of a function's sites.
-pub(super) fn jumps(part: &ProblemPart<'_>) -> f64 {
+impl Transfers {
+    fn add(&mut self, times: f64, jumps: f64, ns: f64) {
+        self.jumps += times * jumps;
+        self.ns += times * ns;
+    }
+}
+
+/// Returns the expected transfers on one pass.
+pub(super) fn transfers(part: &ProblemPart<'_>) -> Transfers {
+    let mut transfers = Transfers::default();
     if part.drafts.is_empty() {
-        return 0.0;
+        return transfers;
     }
     let estimate = Estimate {
         part,
@@ -31,20 +41,24 @@ pub(super) fn jumps(part: &ProblemPart<'_>) -> f64 {
         weights: weights(&part.body),
         continued: part.continuations.edges(),
     };
-    let into = part.drafts.values().iter().map(|draft| {
-        let jumps = match draft.form {
-            SpliceForm::Jump | SpliceForm::Call => 1.0,
-            SpliceForm::Short => 2.0,
-            SpliceForm::Tracer => TRACER,
-            SpliceForm::Trap => TRAP,
+    for draft in part.drafts.values() {
+        let (jumps, ns) = match draft.form {
+            SpliceForm::Jump | SpliceForm::Call => (1.0, nanoseconds::CLOSE_JUMP),
+            SpliceForm::Short => (2.0, 2.0 * nanoseconds::CLOSE_JUMP),
+            SpliceForm::Tracer => (1.0, nanoseconds::TRACER),
+            SpliceForm::Trap => (1.0, nanoseconds::TRAP),
         };
-        jumps * estimate.arrivals(draft)
-    });
-    let insns = part.body.insns().iter();
-    let out = insns.clone().filter_map(|at| estimate.leaves(at));
-    let calls = insns.filter(|&at| part.body.is_call(at));
-    let moved = calls.map(|at| MOVED * estimate.moved(at));
-    into.sum::<f64>() + out.sum::<f64>() + moved.sum::<f64>()
+        transfers.add(estimate.arrivals(draft), jumps, ns);
+    }
+    for at in part.body.insns().iter() {
+        if let Some(times) = estimate.leaves(at) {
+            transfers.add(times, 1.0, nanoseconds::CLOSE_JUMP);
+        }
+        if part.body.is_call(at) {
+            transfers.add(estimate.moved(at), 0.0, nanoseconds::MOVED);
+        }
+    }
+    transfers
 }
 
 /// Number of calls in patches, each as often as it is copied.

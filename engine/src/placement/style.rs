@@ -6,7 +6,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use super::body::Body;
-use super::estimate::{self, jumps, moved_calls};
+use super::estimate::{self, moved_calls, transfers};
 use super::finish::finish;
 use super::ids::PartId;
 use super::options::{bodies, goal};
@@ -78,20 +78,16 @@ pub struct StyleCost {
     pub moved_calls: u32,
     /// Jumps between the original code and patches, beyond the program's own, expected on one pass through the
     /// function. A static estimate: a block executes once, or [`StyleCost::LOOP`] times in a loop, and takes
-    /// its edges equally often. A splice with a bounce is two jumps, the function tracer's call is
-    /// [`StyleCost::TRACER`], an `int3` [`StyleCost::TRAP`], and a moved call [`StyleCost::MOVED`].
+    /// its edges equally often. A splice with a bounce is two jumps.
     pub jumps: f64,
+    /// Nanoseconds of these jumps, of traps, of the tracer's calls and of moved calls, by the times of
+    /// [`nanoseconds`](crate::nanoseconds). Without the instruments, which take as long in either style.
+    pub ns: f64,
 }
 
 impl StyleCost {
     /// Assumed executions of a block in a loop on one pass.
     pub const LOOP: f64 = estimate::LOOP;
-    /// Jumps that take as long as a call of the function tracer.
-    pub const TRACER: f64 = estimate::TRACER;
-    /// Jumps that take as long as an `int3`.
-    pub const TRAP: f64 = estimate::TRAP;
-    /// Jumps that take as long as a call that a patch executes.
-    pub const MOVED: f64 = estimate::MOVED;
 
     const NOTHING: Self = Self {
         reached: 0,
@@ -104,6 +100,7 @@ impl StyleCost {
         waits: 0,
         moved_calls: 0,
         jumps: 0.0,
+        ns: 0.0,
     };
 
     fn of(problem: &Problem<'_, '_>, solution: &Solution) -> Self {
@@ -123,6 +120,7 @@ impl StyleCost {
         });
         let written = |site: &Site| site.splice.bytes() + u64::from(site.filled.count_ones());
         let splices: u64 = sites.iter().map(written).sum();
+        let transfers: Vec<_> = problem.parts.values().iter().map(transfers).collect();
         Self {
             reached: count(reached().count()),
             traps: count(reached().filter(|hook| hook.tactic == Tactic::Trap).count()),
@@ -133,18 +131,20 @@ impl StyleCost {
             points: count(reached().map(|hook| hook.points.len()).sum()),
             waits: count(sites.iter().filter(|site| site.overwritten > 1).count()),
             moved_calls: count(problem.parts.values().iter().map(moved_calls).sum()),
-            jumps: problem.parts.values().iter().map(jumps).sum(),
+            jumps: transfers.iter().map(|one| one.jumps).sum(),
+            ns: transfers.iter().map(|one| one.ns).sum(),
         }
     }
 }
 
 impl fmt::Display for StyleCost {
-    /// `3.5 jumps a pass, 4 splices and 1 bounce, 27 bytes written, 154 bytes copied, 9 points, 3 waits`.
+    /// `2.1 ns and 3.5 jumps a pass, 4 splices and 1 bounce, 27 bytes written, 154 bytes copied, 9 points, 3 waits`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = |count| if count == 1 { "" } else { "s" };
         write!(
             f,
-            "{:.1} jumps a pass, {} splice{}",
+            "{:.1} ns and {:.1} jumps a pass, {} splice{}",
+            self.ns,
             self.jumps,
             self.sites,
             plural(self.sites)
@@ -203,7 +203,7 @@ impl Comparison {
     }
 
     /// Returns whole if there are [`Self::FROM`] hooks or more, all that are reached in place are reached, no
-    /// more of them by an `int3`, with fewer jumps a pass, and with at most [`Self::TIMES`] times the
+    /// more of them by an `int3`, in less time a pass, and with at most [`Self::TIMES`] times the
     /// bytes copied; otherwise in place.
     #[must_use]
     pub fn cheaper(&self) -> Style {
@@ -212,7 +212,7 @@ impl Comparison {
                 if self.hooks >= Self::FROM
                     && whole.reached >= self.in_place.reached
                     && whole.traps <= self.in_place.traps
-                    && whole.jumps < self.in_place.jumps
+                    && whole.ns < self.in_place.ns
                     && whole.copied <= Self::TIMES * self.in_place.copied =>
             {
                 Style::Whole

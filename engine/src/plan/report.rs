@@ -9,7 +9,7 @@ use super::model::{
 use crate::cfg::{BlockIndex, Cfg};
 use crate::listing::disassemble;
 use crate::native::NativeCode;
-use crate::patch::PieceKind;
+use crate::patch::{HitWork, PieceKind};
 use crate::placement::{Bounce, InsnEdge, Point, Site, SiteIndex, Slot, compare};
 use crate::{Addr, HookType, Image, InstrumentId, Span};
 
@@ -210,9 +210,14 @@ impl Report<'_> {
 
     fn patch(&mut self, index: usize, patch: &Patch) -> std::fmt::Result {
         let executed: u32 = patch.pieces().map(|piece| piece.executed).sum();
+        let site = self.plan.site(patch.site);
+        let work = site.map(|site| HitWork::of(site.splice, &patch.code, patch.pieces()));
+        let time = work.map_or_else(String::new, |work| {
+            format!(", about {:.1} ns", work.nanoseconds())
+        });
         writeln!(
             self.out,
-            "  patch {index} at {}, {} bytes, {} a hit and the splice",
+            "  patch {index} at {}, {} bytes, {} a hit and the splice{time}",
             patch.address,
             patch.code.len(),
             instructions(executed)

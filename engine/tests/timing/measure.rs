@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::cases::Case;
 use super::results::Row;
-use super::target::{RING_SLOTS, Target, ticks};
+use super::target::{Changes, RING_SLOTS, Target, ticks};
 
 /// Length of a run: shorter than what a scheduler gives a thread, so that most runs are not interrupted.
 const RUN_NS: f64 = 100_000.0;
 /// First argument of every run, so that all runs of a case take the same ways.
-const SEED: u64 = 0x1234_5678_9abc_def1;
+pub(crate) const SEED: u64 = 0x1234_5678_9abc_def1;
 /// Calls of the smallest run, and of the one whose length is measured first.
 const FEWEST_CALLS: u64 = 2;
 
@@ -32,28 +32,46 @@ impl Clock {
     }
 }
 
-/// Measures a case.
-pub(crate) fn measure(target: &mut Target, clock: Clock, case: &Case, rounds: usize) -> Row {
-    let ready = case.load(target);
-    case.check(target, &ready);
-    let most = case.most_calls();
+/// Times of runs of so many calls, in nanoseconds.
+pub(crate) struct Times {
+    pub(crate) calls: u64,
+    /// Runs with the instrument.
+    pub(crate) with: Vec<f64>,
+    /// Runs without it.
+    pub(crate) without: Vec<f64>,
+    /// Differences of pairs.
+    pub(crate) differences: Vec<f64>,
+}
+
+/// Measures runs with and without an instrument, of at most so many calls.
+pub(crate) fn pairs(
+    target: &mut Target,
+    clock: Clock,
+    changes: &Changes,
+    most_calls: u64,
+    rounds: usize,
+) -> Times {
     let mut calls = FEWEST_CALLS;
-    target.set(&ready.changes, true);
+    target.set(changes, true);
     loop {
         let ns = target.run(calls, SEED).ticks as f64 / clock.per_ns;
-        if ns > RUN_NS / 2.0 || calls >= most {
+        if ns > RUN_NS / 2.0 || calls >= most_calls {
             break;
         }
-        calls = (2 * calls).min(most);
+        calls = (2 * calls).min(most_calls);
     }
-    let hits = case.tree.run(calls, SEED).1 as f64;
     let mut run = |on: bool| {
-        target.set(&ready.changes, on);
+        target.set(changes, on);
         // Caches and predictors know the new text before it is measured.
         target.run(calls.div_ceil(2), SEED);
         target.run(calls, SEED).ticks as f64 / clock.per_ns
     };
-    let (mut with, mut without, mut added) = (Vec::new(), Vec::new(), Vec::new());
+    let mut times = Times {
+        calls,
+        with: Vec::new(),
+        without: Vec::new(),
+        differences: Vec::new(),
+    };
     for round in 0..rounds {
         let (on, off) = if round % 2 == 0 {
             let on = run(true);
@@ -62,25 +80,41 @@ pub(crate) fn measure(target: &mut Target, clock: Clock, case: &Case, rounds: us
             let off = run(false);
             (run(true), off)
         };
-        with.push(on);
-        without.push(off);
-        added.push((on - off) / hits);
+        times.with.push(on);
+        times.without.push(off);
+        times.differences.push(on - off);
     }
-    let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
+    target.set(changes, false);
+    times
+}
+
+/// Measures a case.
+pub(crate) fn measure(target: &mut Target, clock: Clock, case: &Case, rounds: usize) -> Row {
+    let ready = case.load(target);
+    case.check(target, &ready);
+    let times = pairs(target, clock, &ready.changes, case.most_calls(), rounds);
+    let hits = case.tree.run(times.calls, SEED).1 as f64;
+    let (with, without) = (least(&times.with), least(&times.without));
+    let added = times.differences.iter().map(|added| added / hits);
     Row {
         group: case.group.to_owned(),
         name: case.name.clone(),
-        hits_per_call: hits / calls as f64,
-        bare_call_ns: least(&without) / calls as f64,
-        least_ns: (least(&with) - least(&without)) / hits,
-        quartiles_ns: quartiles(added),
+        hits_per_call: hits / times.calls as f64,
+        bare_call_ns: without / times.calls as f64,
+        least_ns: (with - without) / hits,
+        quartiles_ns: quartiles(added.collect()),
         instructions: ready.instructions,
         moved_calls: ready.moved_calls,
     }
 }
 
+/// The least of some times.
+fn least(times: &[f64]) -> f64 {
+    times.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
 /// The lower quartile, the median and the upper quartile.
-fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+pub(crate) fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }

@@ -14,11 +14,15 @@
 
 #[path = "../support/host.rs"]
 mod host;
+#[path = "../relocation/random.rs"]
+pub(crate) mod numbers;
 #[path = "../support/small.rs"]
 mod small;
 
 pub(crate) mod cases;
 pub(crate) mod measure;
+pub(crate) mod model;
+mod random;
 pub(crate) mod results;
 mod rivals;
 pub(crate) mod target;

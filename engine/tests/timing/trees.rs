@@ -6,6 +6,8 @@ use iced_x86::code_asm::{
     rdx, rsi,
 };
 
+use super::numbers::Random;
+use super::random;
 use super::small::Code;
 use super::target::TEXT;
 
@@ -57,17 +59,33 @@ pub(crate) struct Tree {
 impl Tree {
     /// A chain of so many calls, the last of which is of the leaf.
     pub(crate) fn chain(depth: u64, leaf: Leaf) -> Self {
+        Self::ending(depth, leaf.model(), leaf.writer())
+    }
+
+    /// A chain that ends with a random function, without a model.
+    pub(crate) fn random(depth: u64, random: &mut Random) -> Self {
+        Self::ending(
+            depth,
+            |_, _| (0, 0),
+            |a, helper| random::write(random, a, helper),
+        )
+    }
+
+    fn ending(
+        depth: u64,
+        model: Model,
+        write: impl FnOnce(&mut CodeAssembler, u64) -> Result<(), IcedError>,
+    ) -> Self {
         let mut tree = Self {
             functions: Vec::new(),
             root: TEXT,
             end: TEXT,
             depth,
-            model: leaf.model(),
+            model,
         };
         let helper = tree.add("helper", Leaf::Plain.writer());
-        let write = leaf.writer();
         let leaf = tree.add(LEAF, |a, _| write(a, helper));
-        tree.end = leaf + LEAF_ROOM;
+        tree.end = tree.end.max(leaf + LEAF_ROOM);
         for number in 1..depth {
             tree.add(&format!("caller_{number}"), caller);
         }

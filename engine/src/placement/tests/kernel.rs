@@ -120,6 +120,7 @@ fn functions_relocated_whole_count_each_hit_once() {
                 if is_cheaper {
                     for (sum, one) in sums.iter_mut().zip([&comparison.in_place, cost]) {
                         sum.jumps += one.jumps;
+                        sum.ns += one.ns;
                         sum.sites += one.sites;
                         sum.bounces += one.bounces;
                         sum.written += one.written;
