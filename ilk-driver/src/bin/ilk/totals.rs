@@ -9,6 +9,9 @@ use gilk_samples::totals::{Counted, Total, TotalBucket, TotalRow, TotalValue, To
 
 /// Length of the longest bar.
 const BAR: u64 = 40;
+/// Start of the kernel's half of the address space, with five levels of page tables
+/// (Documentation/arch/x86/x86_64/mm.rst).
+const KERNEL: u64 = 0xff00_0000_0000_0000;
 
 /// Returns a line per number, and a line per bucket and per value; the greatest first, and those
 /// without hits in one line unless `all` are requested.
@@ -58,6 +61,13 @@ pub(crate) fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
     out
 }
 
+/// Returns a number as an address, if it is one of the kernel's half of the address space: as a number it would have
+/// twenty digits, and a recording has no symbols.
+fn address(number: i128) -> Option<String> {
+    let address = u64::try_from(number).ok()?;
+    (address >= KERNEL).then(|| format!("{address:#x}"))
+}
+
 /// Returns instrument, hook and function of a placement.
 fn place(metadata: &Metadata, placement: usize, instrument: &str) -> String {
     let place = metadata.placement(placement);
@@ -79,7 +89,8 @@ fn put(out: &mut String, total: &Total, named: &str, clock: &Clock) -> std::fmt:
         TotalValue::Values(values, others) => {
             writeln!(out, "{:>14}  {named}:", values.len())?;
             for (value, count) in values {
-                writeln!(out, "{:>14}  × {}", scale::grouped(*count), words(*value))?;
+                let value = address(*value).unwrap_or_else(|| words(*value));
+                writeln!(out, "{:>14}  × {value}", scale::grouped(*count))?;
             }
             if *others > 0 {
                 writeln!(out, "{:>14}  × other values", scale::grouped(*others))?;
@@ -89,7 +100,8 @@ fn put(out: &mut String, total: &Total, named: &str, clock: &Clock) -> std::fmt:
         TotalValue::Map(rows, others) => {
             writeln!(out, "{:>14}  {named}, by key:", rows.len())?;
             // A key has no unit.
-            let key = |row: &TotalRow| row.key_by(scale::grouped);
+            let part = |number| address(number).unwrap_or_else(|| scale::grouped(number));
+            let key = |row: &TotalRow| row.key_by(part);
             for row in rows {
                 match &row.value {
                     TotalValue::Buckets(buckets) => {
@@ -282,7 +294,12 @@ mod tests {
         let totals = Totals {
             added_up: vec![
                 total(0, "lengths", "bytes", TotalValue::Buckets(buckets.to_vec())),
-                total(0, "seen", "", TotalValue::Values(vec![(7, 41)], 5)),
+                total(
+                    0,
+                    "seen",
+                    "",
+                    TotalValue::Values(vec![(0xffff_ffff_8123_4567, 50), (7, 41)], 5),
+                ),
             ],
             failed_reads: counted(3),
             no_room: counted(2),
@@ -291,11 +308,12 @@ mod tests {
         let text = text(&totals, &metadata(), false);
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         let bars: Vec<usize> = lines.iter().map(|line| line.matches('#').count()).collect();
-        assert_eq!(bars, [0, 40, 0, 1, 0, 0, 0, 0, 0], "{text}");
+        assert_eq!(bars, [0, 40, 0, 1, 0, 0, 0, 0, 0, 0], "{text}");
         assert!(lines[1].contains("2 bytes to 3 bytes"), "{text}");
         assert_eq!(
             lines[5..],
             [
+                "50  × 0xffffffff81234567",
                 "41  × 7",
                 "5  × other values",
                 "3  reads by sizes pre vfs_read block 0 failed and yielded 0",

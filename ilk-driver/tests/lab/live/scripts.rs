@@ -68,7 +68,7 @@ fn totals_by_key_are_those_of_each_process() {
     let turn = shared.turn();
     // The second argument of the system call is its second register, 104 bytes into `struct pt_regs`.
     let script = "entry:__x64_sys_kill / comm == \"first\" || comm == \"second\" / { @calls[comm] = count(); \
-                  @sums[comm, *(u64 *)(arg0 + 104)] = sum(10); @sizes[comm] = hist(10) }";
+                  @sums[comm, *(u64 *)((u64)arg0 + 104)] = sum(10); @sizes[comm] = hist(10) }";
     let output = answer(&turn, &["-e", script, "-c", CALLERS]);
     let (out, err) = printed(&output);
     assert!(output.status.success(), "{out}{err}");
