@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// A list.
+/// A list that most often has one element: that one is in place, without an allocation.
 #[derive(Clone)]
 pub struct Few<T>(List<T>);
 

@@ -347,7 +347,7 @@ impl RuntimeLayout {
 pub struct CounterBank {
     /// Offset of its first counter.
     pub base: SegmentOffset,
-    /// Counters in it.
+    /// Number of counters in it, eight bytes each.
     pub slots: u32,
 }
 

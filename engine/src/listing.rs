@@ -10,12 +10,12 @@ use iced_x86::{
 
 use crate::{Addr, Image};
 
-/// One instruction.
+/// A disassembled instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Its address in the target.
     pub at: Addr,
-    /// Its encoding.
+    /// Its encoding, as it is in memory.
     pub bytes: Vec<u8>,
     /// The instruction, with names for addresses.
     pub text: String,

@@ -22,7 +22,7 @@ const LIST: &str = ".gilk";
 pub struct Native {
     /// The object file's name, for people.
     pub file: Arc<str>,
-    /// All of it.
+    /// The bytes of the object file.
     pub object: Arc<[u8]>,
     /// The function's symbol.
     pub function: String,

@@ -272,7 +272,7 @@ struct LaneView<'a> {
 impl LaneView<'_> {
     /// Returns whether there is anything to see in a range; a level holds without samples.
     fn is_active(&self, (t0, _): (u64, u64)) -> bool {
-        let holds = || { self.part }.last_before(self.id, t0).is_some();
+        let holds = || self.part.last_before(self.id, t0).is_some();
         self.hits > 0 || self.meaning == Meaning::Level && holds()
     }
 

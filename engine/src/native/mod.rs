@@ -37,7 +37,7 @@ pub struct NativeCode {
 }
 
 impl NativeCode {
-    /// All of it.
+    /// The addresses of its code and constants.
     #[must_use]
     pub fn span(&self) -> Span {
         Span::new(self.address, self.bytes.len() as u64)

@@ -132,7 +132,7 @@ impl Value {
         }
     }
 
-    /// Less by another.
+    /// Returns the difference of two values.
     pub(super) fn minus(self, other: Self) -> Self {
         match other {
             Self::Number(by) => self.plus(Self::Number(by.negated())),

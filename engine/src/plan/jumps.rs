@@ -57,7 +57,7 @@ enum Entered {
     Yes,
     /// It never returns.
     Never,
-    /// For this reason.
+    /// The jump cannot be followed, for this reason.
     Not(String),
 }
 

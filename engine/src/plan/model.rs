@@ -132,9 +132,9 @@ id!(
 /// A dependency: `what` may only be in place while `on` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dependence {
-    /// The dependent part.
+    /// The part that must not be in place alone.
     pub what: Part,
-    /// The prerequisite.
+    /// The part that is written before it, and removed after it.
     pub on: Part,
 }
 

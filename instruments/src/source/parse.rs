@@ -125,7 +125,8 @@ fn string(input: &mut TokenInput<'_, '_>, purpose: &str) -> Parsed<String> {
 }
 
 fn header(input: &mut TokenInput<'_, '_>) -> Parsed<Header> {
-    let word = take(input)?;
+    // The word `instrument`.
+    take(input)?;
     let mut header = Header::default();
     let first = ahead(input);
     let mut end = first.span.start;
@@ -181,7 +182,6 @@ fn header(input: &mut TokenInput<'_, '_>) -> Parsed<Header> {
             });
         }
     }
-    let _ = word;
     Ok(header)
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Compared {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MachineState {
     pub(super) registers: [ExpressionId; 16],
-    /// Eight bytes each.
+    /// Values that were stored on the stack, eight bytes each.
     pub(super) slots: BTreeMap<Place, ExpressionId>,
     facts: HashMap<ExpressionId, ValueFact>,
     pub(super) memory: ExpressionId,

@@ -13,7 +13,7 @@ id!(
 /// The form of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Expression {
-    /// A number.
+    /// The same number at any time.
     Constant(u64),
     /// A value that an instruction produces, or that control brings to one: its address, and which of
     /// the values there.
@@ -26,7 +26,7 @@ pub(super) enum Expression {
     Plus { of: ExpressionId, constant: u64 },
     /// A value times a constant.
     Times { of: ExpressionId, factor: u64 },
-    /// Two values.
+    /// The sum of two values, which wraps.
     Sum(ExpressionId, ExpressionId),
     /// Memory at an address, at one state of memory; with zeros above.
     Loaded {
@@ -176,7 +176,7 @@ pub(super) enum Numbers {
     Any,
     /// From the first to the last.
     Range(u64, u64),
-    /// These, sorted.
+    /// One of these, sorted.
     Set(Rc<[u64]>),
 }
 
