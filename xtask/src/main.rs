@@ -51,7 +51,7 @@ Usage: cargo xtask <command>
   test [--yes] [--quick | --long]
         Everything that must hold: format, lints, documentation, tests, and the tests
         on live kernels in the lab. --quick leaves out all that needs a kernel, a display
-        or another program; --long adds soaks, every experiment, and `bare` for each release.
+        or another program; --long adds soaks, every experiment, `bare` and the packages for each release.
   bare [--suite bookworm|trixie]
         Makes a minimal Debian root with gcc, libc6-dev, git and this machine's Rust, and
         runs `cargo xtask test` and `cargo xtask run` in a copy of the tree there. As root.

@@ -13,7 +13,7 @@ use crate::kernels::{self, Kernel};
 use crate::log::Log;
 use crate::packages::Purpose;
 use crate::suite::{self, Binary, Times};
-use crate::{apt, bare, documentation, evaluate, python, root, tool};
+use crate::{apt, bare, documentation, evaluate, package, python, root, tool};
 
 /// Tests on a live kernel are named `live::…`; so is the test program of the window on the lab.
 const LIVE: &str = "live";
@@ -111,6 +111,7 @@ pub(crate) fn test(yes: bool, extent: Extent) -> Result<()> {
         for suite in root::SUITES {
             bare::bare(suite, yes)?;
         }
+        package::package(yes, &root::SUITES.map(str::to_owned))?;
     }
     Ok(())
 }

@@ -35,7 +35,7 @@ const STEPS: [(&str, &str); 8] = [
     ),
     (
         "the units are valid, and the socket is to start with the machine",
-        "systemd-analyze verify ilk.socket ilk.service 2>&1 | grep -i ilk && exit 1
+        "systemd-analyze verify --man=no ilk.socket ilk.service 2>&1 | grep -i ilk && exit 1
          test -L /etc/systemd/system/sockets.target.wants/ilk.socket
          getent group ilk",
     ),
@@ -58,8 +58,11 @@ const STEPS: [(&str, &str); 8] = [
     ),
     (
         "the lab runs without the source tree",
-        "apt-get -qq install --yes --no-install-recommends qemu-system-x86 busybox-static make gcc \\
-             xz-utils $(apt-cache show libelf1t64 >/dev/null 2>&1 && echo libelf1t64 || echo libelf1)
+        ". /etc/os-release
+         elf=libelf1t64
+         if test $VERSION_ID = 12; then elf=libelf1; fi
+         apt-get -qq install --yes --no-install-recommends qemu-system-x86 busybox-static make gcc \\
+             xz-utils $elf
          cd /root
          ilk run /usr/share/gilk/sessions/pulsar.ron --lab -o /root/pulsar.arrow
          ilk stats /root/pulsar.arrow | head -n 5",
