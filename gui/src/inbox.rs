@@ -232,7 +232,7 @@ impl App {
                     info.host.clone_from(name);
                 }
                 info.host = self.name_for(number, &info.host);
-                self.state.target = TargetState::Ready(Box::new(info));
+                self.state.target = TargetState::Ready(info);
                 self.pose_waiting();
             }
             TargetNews::Failed(error) => {

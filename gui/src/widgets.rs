@@ -150,7 +150,7 @@ fn paint_icon(ui: &Ui, icon: Icon, response: &Response, at: egui::Pos2) {
     icon.paint(ui.painter(), at, color);
 }
 
-/// Draws a small pill with text. Where there is no room for it, the text is cut, and the pointer shows all.
+/// Draws a small pill with text. A text that is too wide is cut, and its tooltip has all of it.
 pub(crate) fn pill(ui: &mut Ui, label: &str, color: Color32, fill: Color32) -> Response {
     let margin = vec2(18.0, 6.0);
     let mut job = LayoutJob::simple_singleline(label.to_owned(), prose(text::SMALL), color);

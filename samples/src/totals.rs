@@ -92,12 +92,12 @@ pub struct TotalRow {
     pub value: TotalValue,
 }
 
-/// A part of a key.
+/// One value of a key of several.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum KeyPart {
-    /// A number.
+    /// A value, signed by its type.
     Number(i128),
-    /// A name.
+    /// The name of a thread.
     Text(String),
 }
 

@@ -72,7 +72,7 @@ fn least_of(tiles: &Tiles<Pane>, tile: TileId, gap: f32) -> f32 {
                 Container::Linear(linear) if linear.dir == LinearDir::Horizontal => {
                     widths.reduce(|all, one| all + gap + one).unwrap_or(0.0)
                 }
-                // Of panes behind each other, the one in front counts: others can be shown alone.
+                // Of stacked tabs the active one counts: the others are not drawn.
                 Container::Tabs(tabs) => {
                     tabs.active.map_or(0.0, |front| least_of(tiles, front, gap))
                 }
@@ -84,7 +84,7 @@ fn least_of(tiles: &Tiles<Pane>, tile: TileId, gap: f32) -> f32 {
 }
 
 /// Returns widths of at least `least` each, taken from those that have more in proportion to what they have; `None`
-/// if all have enough, or if there is no room for all.
+/// if all have enough, or if the window is too narrow for all.
 fn distributed(widths: &[f32], least: &[f32], room: f32) -> Option<Vec<f32>> {
     let lacking: f32 = widths
         .iter()
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(
             distributed(&[100.0, 200.0], &[200.0, 300.0], 300.0),
             None,
-            "there is no room for all"
+            "all together are too wide"
         );
     }
 }

@@ -29,8 +29,8 @@ impl App {
             TargetNews::Connected(mut info) => {
                 let machine = self.state.machines.of(number);
                 let given = machine.and_then(|machine| machine.place.name.clone());
-                info.host = self.name_for(number, &given.unwrap_or(info.host));
-                self.set_machine_target(number, TargetState::Ready(Box::new(info)));
+                info.host = self.name_for(number, &given.unwrap_or_else(|| info.host.clone()));
+                self.set_machine_target(number, TargetState::Ready(info));
             }
             TargetNews::Failed(error) => {
                 let words = error.to_string();

@@ -109,7 +109,7 @@ pub enum TargetNews {
     /// New lines of the lab's console.
     Console(Vec<String>),
     /// The agent replied.
-    Connected(TargetInfo),
+    Connected(Box<TargetInfo>),
     /// The target failed; its thread has ended.
     Failed(Error),
     /// The target was cancelled; its thread has ended.

@@ -304,7 +304,7 @@ fn run_connection(
     reporter.step("load", step, "analyzing every function", 0.96);
     let image = Image::with_modules(&parts, &connection.modules()?)?.on(&connection.info().layout);
     reporter.send(TargetNews::Image(catalogue(image)));
-    reporter.send(TargetNews::Connected(connection.info().clone()));
+    reporter.send(TargetNews::Connected(Box::new(connection.info().clone())));
     loop {
         let order = match orders.recv_timeout(POLL_INTERVAL) {
             Ok(order) => order,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Type;
+use super::table::{KeyTotal, Table};
 
 /// Something added up in memory, by CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,8 +51,8 @@ pub enum AggregateKind {
     },
     /// The number of occurrences of each value, in an invertible Bloom lookup table (Goodrich and Mitzenmacher,
     /// 2011). There are two tables of buckets, and a value goes into one bucket of each, by
-    /// [`place`](Aggregate::place). A bucket has the number of its values, the sums of their lower and of their
-    /// upper halves, and the sum of their [`mark`](Aggregate::mark)s: sums only, so that processors and
+    /// [`place`](Table::place). A bucket has the number of its values, the sums of their lower and of their
+    /// upper halves, and the sum of their [`mark`](Table::mark)s: sums only, so that processors and
     /// interrupts do not disturb each other. A bucket with a single value yields that value and its count;
     /// subtracted from the other table, it may leave further buckets with a single value. Words: the counts of
     /// all buckets, the lower halves, the upper halves, the marks.
@@ -63,7 +64,7 @@ pub enum AggregateKind {
     /// of each word of their keys, the sum of the marks, and for a sum or a mean the sum of the values. A histogram
     /// counts pairs of a key and the index of a bucket of the histogram, as if that were another word of the key.
     Map {
-        /// What the keys are made of.
+        /// The parts of a key.
         keys: Keys,
         /// The total of a key.
         of: Mapped,
@@ -131,7 +132,7 @@ impl Keys {
 pub enum Mapped {
     /// The number of values.
     Count,
-    /// The sum.
+    /// The sum of the values, wrapping.
     Sum,
     /// The mean.
     Average,
@@ -162,55 +163,11 @@ impl Mapped {
     }
 }
 
-/// The table of an aggregate that distinguishes keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Table {
-    /// Words of a key.
-    pub keys: u32,
-    /// True if the index of a histogram's bucket follows them.
-    pub binned: bool,
-    /// True if a bucket has the sum of its values.
-    pub summed: bool,
-    /// Binary logarithm of the number of buckets in both tables together.
-    pub room_log2: u32,
-}
-
-impl Table {
-    /// Returns the number of sums of a bucket: the number of values, the lower and upper half of each word, the index,
-    /// the mark, the sum.
-    #[must_use]
-    pub fn sums(self) -> u32 {
-        2 + 2 * self.keys + u32::from(self.binned) + u32::from(self.summed)
-    }
-
-    /// Returns the terms that an entry adds to the sums of its bucket: its words, with the index of a histogram's bucket
-    /// among them, and the value for a sum.
-    #[must_use]
-    pub fn parts(self, words: &[u64], value: u64) -> Vec<u64> {
-        let (keys, bin) = words.split_at(words.len().min(self.keys as usize));
-        let halves = keys
-            .iter()
-            .flat_map(|&word| [word & 0xffff_ffff, word >> 32]);
-        let mark = Aggregate::mark(Aggregate::hash(words));
-        let parts = std::iter::once(1).chain(halves).chain(bin.iter().copied());
-        parts
-            .chain([mark])
-            .chain(self.summed.then_some(value))
-            .collect()
-    }
-}
-
 impl Aggregate {
     /// Words of the histogram by powers of two.
     pub const LOG2_WORDS: u32 = 66;
     /// Most words of a linear histogram.
     pub const LINEAR_WORDS: u32 = 258;
-    /// Factors of the two hash functions: odd, and without a pattern.
-    pub const FACTORS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93];
-    /// Bits that a value is shifted by to be mixed with itself.
-    pub const MIXED: u32 = 29;
-    /// Factor of the hash of a key of several words.
-    pub const SPREAD: u64 = 0xbf58_476d_1ce4_e5b9;
 
     /// Returns the number of words of each CPU.
     #[must_use]
@@ -300,41 +257,13 @@ impl Aggregate {
                 let bin = self.mapped().and_then(|mapped| mapped.bucket(value));
                 entry.extend(bin.map(u64::from));
                 for half in [0, 1] {
-                    let place = Self::place(table.room_log2, half, Self::hash(&entry));
+                    let place = Table::place(table.room_log2, half, Table::hash(&entry));
                     for (sum, amount) in (0..).zip(table.parts(&entry, value)) {
                         add(place + (sum << table.room_log2), amount);
                     }
                 }
             }
         }
-    }
-
-    /// Returns the hash of the words of a key: the word, if there is one.
-    #[must_use]
-    pub fn hash(words: &[u64]) -> u64 {
-        let next = |hash: u64, word: &u64| {
-            let mixed = (hash ^ hash >> Self::MIXED).wrapping_mul(Self::SPREAD);
-            mixed.wrapping_add(*word)
-        };
-        let (first, rest) = words.split_first().unwrap_or((&0, &[]));
-        rest.iter().fold(*first, next)
-    }
-
-    /// The bucket of a value in one of the two tables.
-    #[must_use]
-    pub fn place(room_log2: u32, table: u32, value: u64) -> u32 {
-        let half_log2 = room_log2.saturating_sub(1);
-        let [first, second] = Self::FACTORS;
-        let factor = if table == 0 { first } else { second };
-        let place = value.wrapping_mul(factor).checked_shr(64 - half_log2);
-        u32::try_from(place.unwrap_or(0)).unwrap_or(0) + (table << half_log2)
-    }
-
-    /// Returns a hash that distinguishes one value from several with the same mean.
-    #[must_use]
-    pub fn mark(value: u64) -> u64 {
-        let mixed = value ^ value >> Self::MIXED;
-        mixed.wrapping_mul(mixed)
     }
 
     /// The word that a histogram counts a value in.
@@ -412,7 +341,7 @@ impl Aggregate {
                 let (seen, other) = self.decoded(&sums);
                 let mut values: Vec<(i128, u64)> = seen
                     .into_iter()
-                    .map(|(words, entry)| (self.wide(Self::hash(&words)), entry.count))
+                    .map(|(words, entry)| (self.wide(Table::hash(&words)), entry.count))
                     .collect();
                 values.sort_by_key(|&(value, count)| (std::cmp::Reverse(count), value));
                 Summary::Values(values, other)
@@ -426,18 +355,18 @@ impl Aggregate {
     }
 
     /// Returns the entries of the table, and the number of values of those that cannot be decoded.
-    fn decoded(&self, sums: &[u64]) -> (BTreeMap<Vec<u64>, Entry>, u64) {
+    fn decoded(&self, sums: &[u64]) -> (BTreeMap<Vec<u64>, KeyTotal>, u64) {
         self.table()
-            .map(|table| values::decode(table, sums))
+            .map(|table| table.decode(sums))
             .unwrap_or_default()
     }
 
     /// Returns the totals of all keys, the largest first.
-    fn rows(&self, keys: Keys, of: Mapped, seen: BTreeMap<Vec<u64>, Entry>) -> Vec<TotalRow> {
+    fn rows(&self, keys: Keys, of: Mapped, seen: BTreeMap<Vec<u64>, KeyTotal>) -> Vec<TotalRow> {
         let mut bins = BTreeMap::<Vec<KeyPart>, Vec<u64>>::new();
         let mut rows = Vec::new();
         let buckets = self.mapped().map_or(0, |mapped| mapped.words());
-        for (words, Entry { count, sum }) in seen {
+        for (words, KeyTotal { count, sum }) in seen {
             let key = keys.parts(&words);
             let value = match of {
                 Mapped::Count => Summary::Number(count.into()),
@@ -494,10 +423,6 @@ fn linear_words(from: i64, to: i64, step: u64) -> u32 {
     let steps = room.div_ceil(u128::from(step.max(1)));
     u32::try_from(steps + 2).unwrap_or(u32::MAX)
 }
-
-mod values;
-
-use values::Entry;
 
 #[cfg(test)]
 mod tests;

@@ -10,17 +10,19 @@ mod cost;
 mod event;
 mod expr;
 mod ops;
+mod table;
 
 use std::fmt;
 use std::sync::Arc;
 
 use gilk_samples::Meaning;
 
-pub use aggregate::{Aggregate, AggregateKind, Bucket, Key, Keys, Mapped, Summary, Table};
+pub use aggregate::{Aggregate, AggregateKind, Bucket, Key, Keys, Mapped, Summary};
 pub use cost::Cost;
 pub use event::Event;
 pub use expr::{Expr, ExprKind, Gpr, Half, Input, Type, Width};
 pub use ops::{BinaryOp, Operator, UnaryOp};
+pub use table::Table;
 
 /// A stretch of the source, in bytes from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -122,7 +122,7 @@ pub(crate) enum Node {
     Cast(TypeName, Box<ExprNode>),
     /// `(inside)`
     Group(Box<ExprNode>),
-    /// What is assigned to `@name[keys]`: the keys, and the aggregate of the values.
+    /// An assignment to `@name[keys]`: the keys, and the aggregate of the values.
     Keyed(Vec<ExprNode>, Named, Vec<ExprNode>),
 }
 

@@ -8,7 +8,7 @@ use crate::layout::CounterSlot;
 
 /// The registers of an update of a table.
 #[derive(Clone, Copy)]
-struct Parts {
+struct UpdateRegisters {
     hash: Register,
     place: Register,
     part: Register,
@@ -43,7 +43,7 @@ impl Compiler<'_> {
         let next = if let [word] = words.as_slice() {
             let next = all.len();
             let [place, part, through] = [0, 1, 2].map(|number| self.work(next + number));
-            Parts {
+            UpdateRegisters {
                 hash: *word,
                 place,
                 part,
@@ -52,7 +52,7 @@ impl Compiler<'_> {
         } else {
             let next = all.len();
             let [hash, place, part, through] = [0, 1, 2, 3].map(|number| self.work(next + number));
-            let parts = Parts {
+            let parts = UpdateRegisters {
                 hash,
                 place,
                 part,
@@ -66,16 +66,16 @@ impl Compiler<'_> {
         }
     }
 
-    fn hash(&mut self, words: &[Register], Parts { hash, part, .. }: Parts) {
+    fn hash(&mut self, words: &[Register], UpdateRegisters { hash, part, .. }: UpdateRegisters) {
         let Some((word, rest)) = words.split_first() else {
             return;
         };
         self.copy(hash, *word);
         for word in rest {
             self.op(Code::Mov_r64_rm64, part, hash);
-            self.shift_right(part, Aggregate::MIXED);
+            self.shift_right(part, Table::MIXED);
             self.op(Code::Xor_r64_rm64, hash, part);
-            self.constant(part, Aggregate::SPREAD);
+            self.constant(part, Table::SPREAD);
             self.op(Code::Imul_r64_rm64, hash, part);
             self.op(Code::Add_r64_rm64, hash, *word);
         }
@@ -87,15 +87,15 @@ impl Compiler<'_> {
         first: CounterSlot,
         words: &[Register],
         value: Option<Register>,
-        Parts {
+        UpdateRegisters {
             hash,
             place,
             part,
             through,
-        }: Parts,
+        }: UpdateRegisters,
     ) {
         let half_log2 = table.room_log2.saturating_sub(1);
-        let [first_factor, second_factor] = Aggregate::FACTORS;
+        let [first_factor, second_factor] = Table::FACTORS;
         let factor = if half == 0 {
             first_factor
         } else {
@@ -132,7 +132,7 @@ impl Compiler<'_> {
             next(self, Some(bin));
         }
         self.op(Code::Mov_r64_rm64, part, hash);
-        self.shift_right(part, Aggregate::MIXED);
+        self.shift_right(part, Table::MIXED);
         self.op(Code::Xor_r64_rm64, part, hash);
         self.op(Code::Imul_r64_rm64, part, part);
         next(self, Some(part));

@@ -3,7 +3,7 @@
 
 use crate::verify::reason::Reason;
 use gilk_instruments::program::{
-    Action, ActionKind, Aggregate, AggregateKind, ExprKind, Mapped, Probe,
+    Action, ActionKind, Aggregate, AggregateKind, ExprKind, Mapped, Probe, Table,
 };
 
 use super::hit::{HitResult, HitRules, HitStage, Progress};
@@ -26,7 +26,7 @@ pub(crate) struct WordWrite {
     pub(crate) locked: bool,
 }
 
-/// What a step adds to the table of its aggregate.
+/// The update of an aggregate's table by a step.
 struct TableEntry {
     /// The terms of a bucket's sums, in their order.
     parts: Vec<SymValue>,
@@ -378,7 +378,7 @@ impl<'a> HitRules<'a> {
         let mut hash = words.next()?;
         for word in words {
             let mixed = self.mixed(hash);
-            let spread = self.values.constant(Aggregate::SPREAD);
+            let spread = self.values.constant(Table::SPREAD);
             let spread = self.values.mul(mixed, spread);
             hash = self.values.add(spread, word);
         }
@@ -400,7 +400,7 @@ impl<'a> HitRules<'a> {
 
     /// Returns a value, exclusive or itself shifted.
     fn mixed(&mut self, value: SymValue) -> SymValue {
-        let shifted = self.values.shr(value, Aggregate::MIXED);
+        let shifted = self.values.shr(value, Table::MIXED);
         self.values.xor(shifted, value)
     }
 
@@ -422,7 +422,7 @@ impl<'a> HitRules<'a> {
         let (table, sum) = (u32::from(done) / sums, u32::from(done) % sums);
         let half_log2 = room_log2.saturating_sub(1);
         let missing = "the factor of a table";
-        let factor = Aggregate::FACTORS.get(table as usize);
+        let factor = Table::FACTORS.get(table as usize);
         let factor = *factor.ok_or(Reason::Internal { missing })?;
         let factor = self.values.constant(factor);
         let hashed = self.values.mul(entry.hash, factor);

@@ -125,7 +125,7 @@ fn map(of: Mapped, second: Option<Key>, room_log2: u32, signed: bool) -> Aggrega
 }
 
 proptest! {
-    /// What is decoded of a key is what the aggregate without keys has of the key's values, and every other value is
+    /// The decoded total of a key is that of the aggregate without keys on the key's values, and every other value is
     /// among the others.
     #[test]
     fn the_totals_of_keys_are_those_of_their_values_alone(
