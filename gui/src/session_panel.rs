@@ -63,7 +63,7 @@ fn fields(ui: &mut Ui, state: &mut State) {
     let mut workload = state.document.session().workload.clone();
     ui.horizontal_wrapped(|ui| {
         widgets::caption(ui, "name");
-        let room = (ui.available_width() - 148.0).max(NARROWEST);
+        let room = (ui.available_size_before_wrap().x - 148.0).max(NARROWEST);
         let field = ui.add(TextEdit::singleline(&mut name).desired_width(room));
         if field.changed() {
             state
@@ -116,7 +116,7 @@ fn fields(ui: &mut Ui, state: &mut State) {
         let field = ui.add(
             TextEdit::singleline(&mut line)
                 .font(code(text::CODE))
-                .desired_width((ui.available_width() - 104.0).max(NARROWEST)),
+                .desired_width((ui.available_size_before_wrap().x - 100.0).max(NARROWEST)),
         );
         if field.changed() {
             let mut words = line.split(' ').map(str::to_owned);
