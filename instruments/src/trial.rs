@@ -212,7 +212,13 @@ fn is_put(probe: &Probe) -> bool {
 fn expect(tried: &mut Tried<'_>, ran: bool, expected: &str, line: &str) {
     let mut samples = Vec::new();
     let mut faults = 0;
-    for said in expected.split(',').map(str::trim) {
+    // A comma in brackets separates the parts of a key.
+    let mut depth = 0_i32;
+    let is_between = |letter: char| {
+        depth += i32::from(letter == '[') - i32::from(letter == ']');
+        letter == ',' && depth == 0
+    };
+    for said in expected.split(is_between).map(str::trim) {
         if said == "nothing" {
             assert!(!ran, "{line}: something was done");
         } else if let Some(value) = said.strip_prefix("sample ") {
