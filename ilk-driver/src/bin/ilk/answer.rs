@@ -8,8 +8,10 @@ use gilk_samples::chart::scale::grouped;
 use gilk_samples::totals::{TotalBucket, TotalRow, TotalValue};
 use ilk_driver::script::Place;
 
-/// Length of the longest bar.
-const BAR: u64 = 40;
+use crate::histogram;
+
+/// Widths of a histogram's counts and ranges.
+const WIDTHS: [usize; 2] = [16, 24];
 
 /// An aggregate of one place.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,25 +150,8 @@ impl Printer<'_> {
     }
 
     fn histogram(&self, out: &mut String, buckets: &[TotalBucket]) {
-        let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
-        let is_empty = |bucket: &&TotalBucket| bucket.count == 0;
-        let from = buckets.iter().take_while(is_empty).count();
-        let trailing = buckets.iter().rev().take_while(is_empty).count();
-        let shown = buckets.len().saturating_sub(from + trailing);
-        for bucket in buckets.iter().skip(from).take(shown) {
-            let length = (u128::from(bucket.count) * u128::from(BAR)).div_ceil(most.max(1).into());
-            let bar = "#".repeat(usize::try_from(length).unwrap_or(0));
-            let range = match (bucket.from, bucket.to) {
-                (Some(from), Some(to)) if from == to => self.amount(from),
-                (Some(from), Some(to)) => format!("{} to {}", self.amount(from), self.amount(to)),
-                (Some(from), None) => format!("{} and more", self.amount(from)),
-                (None, Some(to)) => format!("up to {}", self.amount(to)),
-                (None, None) => "all".to_owned(),
-            };
-            let count = grouped(bucket.count);
-            let line = format!("{count:>16}  {range:<24} {bar}");
-            let _infallible = writeln!(out, "{}", line.trim_end());
-        }
+        let amount = |number| self.amount(number);
+        let _infallible = histogram::write(out, buckets, WIDTHS, amount);
     }
 
     /// Returns a bound of a bucket; times in the largest unit that keeps them exact enough.

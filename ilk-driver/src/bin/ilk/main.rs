@@ -19,6 +19,8 @@ mod functions;
 #[cfg(feature = "client")]
 mod help;
 #[cfg(feature = "client")]
+mod histogram;
+#[cfg(feature = "client")]
 mod import;
 #[cfg(feature = "client")]
 mod instrument;

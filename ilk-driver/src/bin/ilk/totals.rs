@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 
 use gilk_samples::chart::scale;
 use gilk_samples::metadata::{Clock, Metadata};
-use gilk_samples::totals::{Counted, Total, TotalBucket, TotalRow, TotalValue, Totals};
+use gilk_samples::totals::{Counted, Total, TotalRow, TotalValue, Totals};
 
-/// Length of the longest bar.
-const BAR: u64 = 40;
+use crate::histogram;
+
+/// Widths of a histogram's counts and ranges.
+const WIDTHS: [usize; 2] = [14, 32];
 /// Start of the kernel's half of the address space, with five levels of page tables
 /// (Documentation/arch/x86/x86_64/mm.rst).
 const KERNEL: u64 = 0xff00_0000_0000_0000;
@@ -107,7 +109,7 @@ fn put(out: &mut String, total: &Total, named: &str, clock: &Clock) -> std::fmt:
                     TotalValue::Buckets(buckets) => {
                         let count = scale::grouped(row.value.hits());
                         writeln!(out, "{count:>14}  {}:", key(row))?;
-                        histogram(out, buckets, words)?;
+                        histogram::write(out, buckets, WIDTHS, words)?;
                     }
                     TotalValue::Mean(mean) => {
                         let mean = scale::mean(*mean, &total.unit, clock);
@@ -128,44 +130,16 @@ fn put(out: &mut String, total: &Total, named: &str, clock: &Clock) -> std::fmt:
         TotalValue::Buckets(buckets) => {
             let count = scale::grouped(total.value.hits());
             writeln!(out, "{count:>14}  {named}:")?;
-            histogram(out, buckets, words)
+            histogram::write(out, buckets, WIDTHS, words)
         }
     }
-}
-
-/// Writes a line per bucket, from the first one with values to the last.
-fn histogram(
-    out: &mut String,
-    buckets: &[TotalBucket],
-    words: impl Fn(i128) -> String,
-) -> std::fmt::Result {
-    let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
-    let is_empty = |bucket: &&TotalBucket| bucket.count == 0;
-    let from = buckets.iter().take_while(is_empty).count();
-    let trailing = buckets.iter().rev().take_while(is_empty).count();
-    let shown = buckets.len().saturating_sub(from + trailing);
-    for bucket in buckets.iter().skip(from).take(shown) {
-        let length = (u128::from(bucket.count) * u128::from(BAR)).div_ceil(most.max(1).into());
-        let bar = "#".repeat(usize::try_from(length).unwrap_or(0));
-        let range = match (bucket.from, bucket.to) {
-            (Some(from), Some(to)) if from == to => words(from),
-            (Some(from), Some(to)) => format!("{} to {}", words(from), words(to)),
-            (Some(from), None) => format!("{} and more", words(from)),
-            (None, Some(to)) => format!("up to {}", words(to)),
-            (None, None) => "all".to_owned(),
-        };
-        let count = scale::grouped(bucket.count);
-        let line = format!("{count:>14}  {range:<32} {bar}");
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use gilk_samples::Meaning;
     use gilk_samples::metadata::{Delivers, InstrumentInfo, Placed};
-    use gilk_samples::totals::KeyPart;
+    use gilk_samples::totals::{KeyPart, TotalBucket};
 
     use super::*;
 
