@@ -147,8 +147,16 @@ impl Script {
         }
         for declaration in &self.declarations {
             let mut blank = self.blank();
-            self.show(&mut blank, declaration.span);
-            if let Err(wrong) = Source::parse(&(String::from_utf8_lossy(&blank) + ";")) {
+            // The sign that ends it follows it in the script.
+            let end = declaration.span.end + 1;
+            self.show(
+                &mut blank,
+                Span {
+                    end,
+                    ..declaration.span
+                },
+            );
+            if let Err(wrong) = Source::parse(&String::from_utf8_lossy(&blank)) {
                 faults.extend(wrong.list);
             }
         }
@@ -353,15 +361,16 @@ impl Scanner<'_> {
 
     fn declaration(&mut self, word: &str) -> Result<DeclarationText, Fault> {
         let start = self.at;
-        let Some(length) = self.rest().find([';', '{']) else {
-            return Err(self.missing(";", "at the end of the declaration"));
-        };
-        if self.rest().get(length..=length) == Some("{") {
-            self.at += length;
+        while let Some(letter) = self.rest().chars().next()
+            && !matches!(letter, ';' | '{')
+        {
+            self.at += skipped(self.rest()).unwrap_or(letter.len_utf8());
+        }
+        if !self.rest().starts_with(';') {
             return Err(self.missing(";", "at the end of the declaration"));
         }
-        let span = self.span(start, start + length);
-        self.at = start + length + 1;
+        let span = self.span(start, self.at);
+        self.at += 1;
         Ok(DeclarationText {
             span,
             of_call: word == "call",

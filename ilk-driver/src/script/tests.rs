@@ -74,6 +74,13 @@ fn faults_point_at_the_column_and_say_what_to_write() {
 }
 
 #[test]
+fn a_comment_in_a_declaration_does_not_end_it() {
+    assert!(Script::parse("thread @a /* ; */; entry:f { @a = 1 }").is_ok());
+    let open = "1:19: `;` is expected at the end of the declaration, not the end.";
+    assert!(wrong("call ///thread @a;").starts_with(open));
+}
+
+#[test]
 fn an_empty_script_is_refused() {
     assert!(wrong("").contains("no probe in the kernel"));
     assert!(wrong("interval:1s { exit() }").contains("no probe in the kernel"));
