@@ -144,7 +144,7 @@ fn verified(image: &Image, plan: Plan) -> (f64, Vec<String>) {
 #[ignore = "needs GILK_IMAGE, a file of what was read from a kernel"]
 fn every_hook_of_many_functions_passes() {
     let image = image();
-    let step = number("GILK_STEP", 197);
+    let step = number("GILK_STEP", 499);
     let library = Library::builtin().unwrap();
     let hit = library.iter().filter(|one| one.stand() == Stand::Hook);
     let kinds: Vec<String> = hit.map(|one| one.name.clone()).collect();

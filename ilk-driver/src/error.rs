@@ -58,7 +58,6 @@ pub enum Error {
     #[error("{0}")]
     Target(String),
     /// No agent listens at the socket.
-    #[cfg(feature = "client")]
     #[error(
         "No agent listens at {target} ({source}); start one with `ilk lab`, or with `sudo ilk \
          agent --socket {target}` on the machine itself."
@@ -70,7 +69,6 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The agent accepted the connection but sent no answer.
-    #[cfg(feature = "client")]
     #[error(
         "The target at {target} did not answer within {seconds} s; it may still be booting or \
          have stopped, so look at its console and connect again."
@@ -82,7 +80,6 @@ pub enum Error {
         seconds: u64,
     },
     /// The connection to the target broke.
-    #[cfg(feature = "client")]
     #[error("The target was lost {doing}: {reason}. Start it again and connect again.")]
     Lost {
         /// The interrupted operation, as in `while reading`.
@@ -91,7 +88,6 @@ pub enum Error {
         reason: String,
     },
     /// The connection to the target broke during a recording.
-    #[cfg(feature = "client")]
     #[error(
         "The target was lost in the middle of the session ({reason}); {path} holds the {samples} \
          samples that arrived before that."
@@ -105,7 +101,6 @@ pub enum Error {
         reason: String,
     },
     /// A recording belongs to no session that can be resumed.
-    #[cfg(feature = "client")]
     #[error(
         "The session of {path} cannot be resumed ({reason}): it was over, or had no grace (`collection: \
          (grace: …)`)."
@@ -117,22 +112,18 @@ pub enum Error {
         reason: String,
     },
     /// Writing to the recording failed; the session was stopped or not begun.
-    #[cfg(feature = "client")]
     #[error("The recording could not be written, so all instruments were removed: {source}")]
     Recording {
         /// The writer's error.
         source: gilk_samples::Error,
     },
     /// A session was not started because it could not start on another of its machines.
-    #[cfg(feature = "client")]
     #[error("Nothing was started here, because another machine could not start; see its message.")]
     NotTogether,
     /// A session was stopped before it was started.
-    #[cfg(feature = "client")]
     #[error("The session was stopped before it began; nothing was written.")]
     NotBegun,
     /// The ssh tunnel to another machine could not be opened.
-    #[cfg(feature = "client")]
     #[error(
         "The machine {host} could not be reached: {reason}. Check that `ssh {host}` works without a \
          password and that `sudo ilk agent` runs there."
@@ -153,7 +144,6 @@ pub enum Error {
         reason: String,
     },
     /// A file holds no kernel that can be read.
-    #[cfg(feature = "client")]
     #[error("{path}: {reason}")]
     Saved {
         /// The file.
@@ -162,7 +152,6 @@ pub enum Error {
         reason: String,
     },
     /// A file has no debug information of the current kernel.
-    #[cfg(feature = "client")]
     #[error("{path} has no source lines of this kernel. {reason}")]
     Sources {
         /// The file.
@@ -171,7 +160,6 @@ pub enum Error {
         reason: String,
     },
     /// The lab could not be prepared or booted.
-    #[cfg(feature = "client")]
     #[error("The lab could not {step}: {reason}")]
     Lab {
         /// The failed step: `build the module`.

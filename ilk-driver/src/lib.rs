@@ -7,25 +7,19 @@
 //! module carries out.
 
 pub mod agent;
-#[cfg(feature = "client")]
 pub mod client;
 pub mod doctor;
 mod error;
 pub mod interrupt;
-#[cfg(feature = "client")]
 pub mod lab;
 pub mod memory;
 pub mod process;
 pub mod protocol;
-#[cfg(feature = "client")]
 pub mod saved;
-#[cfg(feature = "client")]
 pub mod script;
 mod shared;
-#[cfg(feature = "client")]
 pub mod sources;
 pub mod spread;
-#[cfg(feature = "client")]
 pub mod ssh;
 pub mod writes;
 

@@ -6,11 +6,6 @@
 //! and sends the number over the port; a matching number proves to the agent that both map the same
 //! memory. Neither side wakes the other; both poll.
 
-#![cfg_attr(
-    not(feature = "client"),
-    allow(dead_code, reason = "the agent alone only writes")
-)]
-
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

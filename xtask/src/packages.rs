@@ -47,6 +47,11 @@ const BASE: &[Package] = &[
 /// library that the kernel's objtool is linked to; not flex, bison or bc.
 const LAB: &[Package] = &[
     package("make", &["make"], "builds the module"),
+    package(
+        "binutils",
+        &["strip", "objdump"],
+        "takes the symbols off the agent, and is compared with the decoder",
+    ),
     package("xz-utils", &["xz"], "unpacks the drivers of newer kernels"),
     package("qemu-system-x86", &["qemu-system-x86_64"], "runs the lab"),
     library("busybox-static", "is the lab's user space"),
@@ -69,7 +74,6 @@ const WINDOW: &[Package] = &[
 
 /// Needed by tests only.
 const TESTS: &[Package] = &[
-    package("binutils", &["objdump"], "is compared with the decoder"),
     package(
         "xvfb",
         &["Xvfb", "xvfb-run"],

@@ -45,7 +45,10 @@ pub(crate) enum Extent {
 }
 
 /// Variables of a long run: tests read them and do more.
-const LONG: [(&str, &str); 6] = [
+const LONG: [(&str, &str); 9] = [
+    ("GILK_KPROBED", "copy_process"),
+    ("GILK_DIRECTORIES", "2"),
+    ("GILK_ROLLBACK_MOST", "1000"),
     ("GILK_SOAK_CYCLES", "2000"),
     ("GILK_FUZZ_CALLS", "200000"),
     ("GILK_NONSENSE", "400"),
@@ -156,9 +159,6 @@ fn jobs(extent: Extent, places: usize) -> Vec<Job> {
         Job::step("documentation and its examples", documentation::check)
             .after(&["build and lints"])
             .rank(60.0),
-        Job::step("lints of the agent alone", agent_lints)
-            .after(&["build and lints"])
-            .rank(20.0),
     ];
     if extent == Extent::Quick {
         return jobs;
@@ -189,20 +189,6 @@ fn jobs(extent: Extent, places: usize) -> Vec<Job> {
         .rank(90.0),
     ]);
     jobs
-}
-
-fn agent_lints(log: &Log) -> Result<()> {
-    log.run(&mut tool::cargo(&[
-        "clippy",
-        "--package",
-        "ilk-driver",
-        "--no-default-features",
-        "--bin",
-        "ilk",
-        "--",
-        "-D",
-        "warnings",
-    ]))
 }
 
 /// Tests of one program.
@@ -379,6 +365,7 @@ fn job(name: String, place: Place, parts: Vec<Part>, extent: Extent, found: Foun
         }
         if place.is_live() {
             variables.push(("GILK_LAB_SNAPSHOT", "1".into()));
+            variables.push(("GILK_AGENT", tool::target().join("debug/ilk")));
         }
         if place == Place::LaterLive {
             variables.push(("GILK_SERIES", kernels::LATER.into()));

@@ -276,5 +276,4 @@ fn plan_refusal(error: &dyn std::fmt::Display) -> Refusal {
 }
 
 #[cfg(test)]
-#[cfg(feature = "client")]
 mod tests;

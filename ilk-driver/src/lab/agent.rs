@@ -1,63 +1,119 @@
-//! The programs of the lab: the agent and the workloads, all linked statically. They are built from the source
-//! tree, or were by a package.
+//! The programs of the lab: the agent and the workloads. The agent is `ilk` itself with the libraries that it is
+//! linked to; the workloads are linked statically, and are built from the source tree, or were by a package.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::cache::{Fingerprint, is_fresh, mark_fresh};
-use super::host::{StepResult, on, run};
+use super::host::{StepResult, failed, on, run};
 use super::options::Options;
 use super::source::Source;
 use super::steps::{At, Reporter};
 
-/// The target with a C library that links statically; musl's is not available on every machine.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// The program interpreter of x86-64 Linux (x86-64 psABI, "Program Interpreter").
+const INTERPRETER: &str = "/lib64/ld-linux-x86-64.so.2";
 
-/// Returns a static `ilk` with the agent but without the client; builds it unless cargo finds it fresh.
-pub(super) fn build(options: &Options, reporter: &mut Reporter<'_>) -> StepResult<PathBuf> {
-    if let Source::Installed(folder) = &options.source {
-        return Ok(folder.join("agent"));
+/// The agent's program and what it needs to start.
+pub(super) struct Agent {
+    /// `ilk` without its symbols.
+    pub(super) program: PathBuf,
+    /// The interpreter and the libraries, at the same paths in the lab as on this machine.
+    pub(super) libraries: Vec<PathBuf>,
+}
+
+/// Returns the agent.
+pub(super) fn build(options: &Options, reporter: &mut Reporter<'_>) -> StepResult<Agent> {
+    let program = program(options, reporter)?;
+    let home = options.cache.join("agent");
+    fs::create_dir_all(&home).map_err(on("create", &home))?;
+    let stripped = home.join("ilk");
+    let fingerprint = Fingerprint::default().state_of(&program)?.finish();
+    if !is_fresh(&stripped, &fingerprint) {
+        // Renamed into place: a lab that was prepared before may be reading the old one.
+        let part = home.join("ilk.part");
+        let mut strip = Command::new("strip");
+        strip.arg("-o").arg(&part).arg(&program);
+        run(&mut strip, &mut |line| {
+            reporter.report(At::Agent, line, None);
+        })?;
+        fs::rename(&part, &stripped).map_err(on("rename", &part))?;
+        mark_fresh(&stripped, &fingerprint)?;
     }
+    let libraries = libraries(&stripped)?;
+    Ok(Agent {
+        program: stripped,
+        libraries,
+    })
+}
+
+/// Returns the `ilk` that the lab carries: the one of the options, this program, or the one that belongs to it.
+fn program(options: &Options, reporter: &mut Reporter<'_>) -> StepResult<PathBuf> {
+    if let Some(program) = &options.agent {
+        return Ok(program.clone());
+    }
+    let own = std::env::current_exe()
+        .map_err(|error| failed(format!("cannot find this program's own file: {error}")))?;
+    if own.file_name() == Some(OsStr::new("ilk")) {
+        return Ok(own);
+    }
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    if let Source::Installed(_) = options.source {
+        return Ok(folder.join("ilk"));
+    }
+    // The window or a test, of a folder of cargo's: target/PROFILE or target/PROFILE/deps.
+    let folder = match folder.file_name() == Some(OsStr::new("deps")) {
+        true => folder.parent().unwrap_or(folder),
+        false => folder,
+    };
     let manifest = options.source.tree("the agent")?.join("Cargo.toml");
-    let target = options.cache.join("agent");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args([
-        "build",
-        "--package",
-        "ilk-driver",
-        "--no-default-features",
-        "--bin",
-        "ilk",
-        "--release",
-        "--target",
-        TARGET,
-    ]);
     cargo
+        .args(["build", "--package", "ilk-driver", "--bin", "ilk"])
         .arg("--manifest-path")
         .arg(&manifest)
         .arg("--target-dir")
-        .arg(&target);
-    // Settings of an outer cargo do not apply to this build.
-    for name in [
-        "CARGO_ENCODED_RUSTFLAGS",
-        "CARGO_BUILD_RUSTFLAGS",
-        "CARGO_TARGET_DIR",
-        "CARGO_BUILD_TARGET_DIR",
-    ] {
-        cargo.env_remove(name);
-    }
-    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
-    cargo
-        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-        .env("CARGO_PROFILE_RELEASE_DEBUG", "0");
-    cargo
+        .arg(folder.parent().unwrap_or(folder))
         .env("CARGO_TERM_PROGRESS_WHEN", "never")
         .env("CARGO_TERM_COLOR", "never");
+    if folder.file_name() == Some(OsStr::new("release")) {
+        cargo.arg("--release");
+    }
     run(&mut cargo, &mut |line| {
         reporter.report(At::Agent, line.trim(), None);
     })?;
-    Ok(target.join(TARGET).join("release/ilk"))
+    Ok(folder.join("ilk"))
+}
+
+/// Returns the files that the interpreter loads for a program, itself among them.
+fn libraries(program: &Path) -> StepResult<Vec<PathBuf>> {
+    let mut libraries = Vec::new();
+    let mut wrong = None;
+    let mut list = Command::new(INTERPRETER);
+    list.arg("--list").arg(program);
+    run(&mut list, &mut |line| match loaded(line) {
+        Ok(path) => libraries.extend(path),
+        Err(missing) => wrong = Some(missing),
+    })?;
+    match wrong {
+        Some(missing) => Err(failed(format!(
+            "{} needs the library {missing}, which is not on this machine",
+            program.display()
+        ))),
+        None => Ok(libraries),
+    }
+}
+
+/// Reads a line of the interpreter's list: `libc.so.6 => /lib/libc.so.6 (0x7f…)`, a path alone, or the kernel's own
+/// object, which is no file.
+fn loaded(line: &str) -> Result<Option<PathBuf>, String> {
+    let (name, path) = line.split_once(" => ").unwrap_or((line, line));
+    if path.trim() == "not found" {
+        return Err(name.trim().to_owned());
+    }
+    let path = path.rsplit_once(" (").map_or(path, |(path, _)| path);
+    Ok(path.trim().starts_with('/').then(|| path.trim().into()))
 }
 
 /// A program for the lab's file system.
@@ -143,4 +199,31 @@ fn compile(sources: &[PathBuf], product: &Path, reporter: &mut Reporter<'_>) -> 
         );
     run(&mut gcc, &mut |line| reporter.report(At::Agent, line, None))?;
     mark_fresh(product, &fingerprint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interpreters_list_is_read() {
+        let path = |line| loaded(line).unwrap();
+        let library = "\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x00007f2f4a4f1000)";
+        assert_eq!(
+            path(library),
+            Some("/lib/x86_64-linux-gnu/libm.so.6".into())
+        );
+        assert_eq!(path("\tlinux-vdso.so.1 (0x00007fff2f3e9000)"), None);
+        let interpreter = format!("\t{INTERPRETER} (0x00007f2f4a6e4000)");
+        assert_eq!(path(&interpreter), Some(INTERPRETER.into()));
+        let missing = loaded("\tlibzstd.so.1 => not found").unwrap_err();
+        assert_eq!(missing, "libzstd.so.1");
+    }
+
+    #[test]
+    fn a_programs_libraries_are_files() {
+        let libraries = libraries(&std::env::current_exe().unwrap()).unwrap();
+        assert!(libraries.contains(&INTERPRETER.into()), "{libraries:?}");
+        assert!(libraries.iter().all(|path| path.is_file()), "{libraries:?}");
+    }
 }

@@ -1,9 +1,10 @@
 //! Packs the lab's file system: busybox, drivers, module, agent, workloads and the first process.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::agent::GuestProgram;
+use super::agent::{Agent, GuestProgram};
 use super::cpio::Archive;
 use super::drivers;
 use super::host::{StepResult, failed, on};
@@ -18,8 +19,8 @@ pub(super) struct Contents<'a> {
     pub(super) module: &'a Path,
     /// `rivals.ko`, if requested.
     pub(super) rivals: Option<&'a Path>,
-    /// The static `ilk`.
-    pub(super) agent: &'a Path,
+    /// `ilk` and its libraries.
+    pub(super) agent: &'a Agent,
     /// Static programs for sessions to run.
     pub(super) workloads: &'a [GuestProgram],
 }
@@ -33,14 +34,26 @@ pub(super) fn pack(
 ) -> StepResult<PathBuf> {
     let read = |path: &Path| fs::read(path).map_err(on("read", path));
     let mut archive = Archive::default();
-    for directory in ["bin", "dev", "lab"] {
-        archive.directory(directory);
+    let libraries = &contents.agent.libraries;
+    let folders = libraries
+        .iter()
+        .flat_map(|library| library.ancestors().skip(1));
+    let folders: BTreeSet<&Path> = folders
+        .chain(["/bin", "/dev", "/lab"].map(Path::new))
+        .filter(|folder| folder.parent().is_some())
+        .collect();
+    // Parents are before their children.
+    for folder in folders {
+        archive.directory(&folder.to_string_lossy());
     }
     // The kernel opens this for the first process before devtmpfs is mounted.
     archive.character_device("dev/console", 5, 1);
     archive.program("init", INIT.as_bytes());
     archive.program("bin/busybox", &read(&busybox()?)?);
-    archive.program("bin/ilk", &read(contents.agent)?);
+    archive.program("bin/ilk", &read(&contents.agent.program)?);
+    for library in libraries {
+        archive.program(&library.to_string_lossy(), &read(library)?);
+    }
     for workload in contents.workloads {
         archive.program(&format!("bin/{}", workload.name), &read(&workload.path)?);
     }

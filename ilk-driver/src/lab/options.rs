@@ -10,12 +10,15 @@ use super::source::Source;
 /// The options of a lab. [`Options::default`] is the lab of `cargo xtask run`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The origin of the module, the agent and the workloads: the tree `GILK_SOURCE`, otherwise the tree
+    /// The origin of the module and the workloads: the tree `GILK_SOURCE`, otherwise the tree
     /// that this program was built from, otherwise the package that it was installed by.
     pub source: Source,
     /// The cache of built products: `GILK_CACHE`, otherwise `.cache` in the source tree, otherwise
     /// the user's cache.
     pub cache: PathBuf,
+    /// The `ilk` that the lab carries as its agent: `GILK_AGENT`, if set; otherwise this program if it is `ilk`, or
+    /// the one that belongs to it.
+    pub agent: Option<PathBuf>,
     /// A kernel image to use instead of Debian's: `GILK_KERNEL`, if set. Needs `headers`.
     pub kernel: Option<PathBuf>,
     /// The headers of `kernel`: `GILK_HEADERS`, if set.
@@ -65,6 +68,7 @@ impl Default for Options {
         Self {
             cache: cache::default_directory(&source),
             source,
+            agent: set("GILK_AGENT"),
             kernel: set("GILK_KERNEL"),
             headers: set("GILK_HEADERS"),
             suite: set("GILK_SUITE").map(|suite| suite.to_string_lossy().into_owned()),

@@ -52,8 +52,8 @@ impl Prepared {
     }
 }
 
-/// Downloads and unpacks kernel and headers, builds `ilk.ko`, the static agent and the workloads,
-/// and packs the initramfs. Fresh products in the cache are kept.
+/// Downloads and unpacks kernel and headers, builds `ilk.ko` and the workloads, and packs the
+/// initramfs with them and the agent. Fresh products in the cache are kept.
 ///
 /// # Errors
 /// [`crate::Error::Lab`] with the step, the reason and the output of a failed tool: no network and

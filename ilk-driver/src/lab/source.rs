@@ -9,8 +9,8 @@ use super::host::{StepResult, failed};
 pub enum Source {
     /// gilk's source tree, from which all of them are built.
     Tree(PathBuf),
-    /// A folder of an installed package: `agent`, the static agent; `workload`, the workloads; and `kmod`,
-    /// the sources of the module, which is built for the lab's kernel.
+    /// A folder of an installed package: `workload`, the workloads; and `kmod`, the sources of the module, which is
+    /// built for the lab's kernel.
     Installed(PathBuf),
 }
 
@@ -23,7 +23,7 @@ impl Source {
         let installed = || {
             let program = std::env::current_exe().ok()?;
             let folder = program.parent()?.parent()?.join("lib/gilk");
-            folder.join("agent").is_file().then_some(folder)
+            folder.join("workload").is_dir().then_some(folder)
         };
         match installed() {
             Some(folder) if !Self::is_tree(tree) => Self::Installed(folder),
@@ -84,8 +84,6 @@ mod tests {
         std::fs::write(folder.path().join("workload/pulsar"), "").unwrap();
         let mut quiet = |_: &super::super::Step| {};
         let mut reporter = super::super::steps::Reporter::new(&mut quiet);
-        let agent = super::super::agent::build(&options, &mut reporter).unwrap();
-        assert_eq!(agent, folder.path().join("agent"));
         let workloads = super::super::agent::workloads(&options, &mut reporter).unwrap();
         let paths: Vec<_> = workloads.iter().map(|found| &found.path).collect();
         assert_eq!(paths, [&folder.path().join("workload/pulsar")]);

@@ -17,7 +17,6 @@ use crate::{Error, Result};
 
 pub use model::{ArenaWrite, Batch, Counter, Fault, Poke, Recovery, Retire, Row, SpliceKind, Wait};
 pub(crate) use words::{aggregates_of, owners};
-#[cfg(feature = "client")]
 pub(crate) use words::{failed_reads_word, is_aggregate_word, storage_full_word};
 
 /// Alignment of patches.

@@ -12,7 +12,6 @@ use super::model::Counter;
 const ID_BITS: u32 = 48;
 
 /// Returns whether a total belongs to a word of an aggregate instead of a counter.
-#[cfg(feature = "client")]
 pub(crate) fn is_aggregate_word(id: u64) -> bool {
     id >> ID_BITS != 0
 }

@@ -36,7 +36,7 @@ pub(crate) fn package(yes: bool, suites: &[String]) -> Result<()> {
         apt::provide(Purpose::Package, yes, false)
     })?;
     stages.stage("building for release (cargo shows how far it is)", build)?;
-    stages.stage("the static agent and the workloads", || {
+    stages.stage("the workloads", || {
         tool::run(released("ilk").args(["lab", "--prepare"]))
     })?;
     let packages = stages.stage("packages", make)?;
@@ -110,8 +110,6 @@ fn ilk(home: &Path) -> Result<Deb> {
     )?;
     package.program(&product("ilk"), "usr/bin/ilk")?;
     let cache = tool::cache();
-    let agent = cache.join("agent/x86_64-unknown-linux-gnu/release/ilk");
-    package.static_program(&agent, "usr/lib/gilk/agent")?;
     for name in names(&tool::root().join("ilk-driver/workload"), ".c")? {
         let built = cache.join("workload").join(&name);
         package.static_program(&built, &format!("usr/lib/gilk/workload/{name}"))?;

@@ -9,11 +9,14 @@ use gilk_engine::{Addr, Session};
 use super::{counted, quiet};
 use crate::support::{Turn, placement, shared};
 
-const FUNCTION: &str = "copy_process";
+/// The function: `GILK_KPROBED`, or one of 200 instructions; `copy_process` has 1,300.
+fn function() -> String {
+    std::env::var("GILK_KPROBED").unwrap_or_else(|_| "kernel_clone".into())
+}
 
 /// Registers a kprobe at each offset; then those that are accepted at the `armed` offsets are enabled while
 /// programs start. Prints what is refused.
-fn script(armed: &[u64], others: &[u64]) -> String {
+fn script(function: &str, armed: &[u64], others: &[u64]) -> String {
     let list = |offsets: &[u64]| {
         offsets.iter().fold(String::new(), |mut list, offset| {
             let _infallible = write!(list, " {offset:x}");
@@ -21,7 +24,7 @@ fn script(armed: &[u64], others: &[u64]) -> String {
         })
     };
     let add = format!(
-        "echo \"p:gilk/i$o {FUNCTION}+0x$o\" >> kprobe_events 2>/dev/null || echo refused $o"
+        "echo \"p:gilk/i$o {function}+0x$o\" >> kprobe_events 2>/dev/null || echo refused $o"
     );
     format!(
         "cd /sys/kernel/debug/tracing; for o in{}; do {add}; done; echo > kprobe_events; \
@@ -53,8 +56,9 @@ fn kprobes_are_accepted_at_what_remains_and_refused_at_what_is_displaced() {
     let shared = shared();
     let turn = shared.turn();
     let image = &shared.image;
-    let cfg = Cfg::of(image, image.function_named(FUNCTION).unwrap().id);
-    let session = counted(&turn, FUNCTION, "true", 1200.0);
+    let function = function();
+    let cfg = Cfg::of(image, image.function_named(&function).unwrap().id);
+    let session = counted(&turn, &function, "true", 1200.0);
     let layout = turn.connect().info().layout.clone();
     let library = gilk_instruments::Library::builtin().unwrap();
     let plan = gilk_engine::plan::plan(image, &session, &library, &layout).unwrap();
@@ -73,7 +77,7 @@ fn kprobes_are_accepted_at_what_remains_and_refused_at_what_is_displaced() {
     let offset = |at: &u64| at - cfg.span.start.0;
     let displaced: Vec<u64> = displaced.iter().map(offset).collect();
     let remaining: Vec<u64> = remaining.iter().map(offset).collect();
-    let script = script(&remaining, &displaced);
+    let script = script(&function, &remaining, &displaced);
 
     let mut without = quiet(&script, 1200.0);
     without.placements = vec![placement("vfs_mkdir", 0, "counter", (0.0, 1200.0))];
@@ -86,7 +90,7 @@ fn kprobes_are_accepted_at_what_remains_and_refused_at_what_is_displaced() {
         all.iter().filter(|offset| refused.contains(offset)).count()
     };
     println!(
-        "{FUNCTION}: of {} remaining instructions {} refuse a kprobe without a session, {} with; \
+        "{function}: of {} remaining instructions {} refuse a kprobe without a session, {} with; \
          of {} displaced {} and {}; {armed_before} and {armed} armed, {hit_before} and {hit} hit",
         remaining.len(),
         of(&before, &remaining),
