@@ -92,6 +92,14 @@ pub(crate) fn is_return(instruction: &Instruction) -> bool {
     matches!(instruction.code(), Code::Retnq | Code::Retnq_imm16)
 }
 
+/// Returns whether an operand may be written.
+pub(crate) fn is_write(access: OpAccess) -> bool {
+    matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
+}
+
 /// Instructions whose registers are more than their operands: firmware, hypervisors and enclaves
 /// answer them (VMware's port reads `rbx`, `rsi` and `rdi` after an `in`), or they switch contexts.
 pub(crate) fn is_opaque(instruction: &Instruction) -> bool {
@@ -174,10 +182,7 @@ pub(crate) fn plain(factory: &mut InstructionInfoFactory, instruction: &Instruct
         ) {
             effect.reads.registers.insert(register);
         }
-        if matches!(
-            used.access(),
-            OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-        ) {
+        if is_write(used.access()) {
             effect.writes.insert(register);
         }
         // A write of 32 bits clears the upper half; one of 8 or 16 leaves the rest (Intel SDM 1, 3.4.1.1).

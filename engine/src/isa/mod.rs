@@ -6,6 +6,7 @@ pub(crate) mod effect;
 pub(crate) mod encode;
 mod registers;
 pub mod relocate;
+pub(crate) mod stack;
 
 pub use abi::ARGUMENTS;
 pub use registers::RegisterSet;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess, Register};
+use iced_x86::{InstructionInfoFactory, Register};
 
 use super::RegisterSet;
 use super::backward::{self, Returns};
@@ -11,7 +11,8 @@ use super::effect::{CalleeEffects, passed};
 use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
 use crate::code::{Contract, Function, FunctionId};
 use crate::ids::Ids;
-use crate::isa::effect::{Effect, Values, is_call, is_return};
+use crate::isa::effect::{Effect, Values, is_write};
+use crate::isa::stack::stack_shift;
 use crate::{Addr, Image};
 
 /// The most instructions of a callee that is read: longer ones use most registers anyway.
@@ -131,55 +132,16 @@ fn returns_to_its_caller(cfg: &Cfg) -> bool {
 fn through(factory: &mut InstructionInfoFactory, block: &Block, start: i64) -> Option<i64> {
     let mut at = start;
     for instruction in &block.instructions {
-        let info = factory.info(&instruction);
-        let writes = |access: OpAccess| {
-            !matches!(
-                access,
-                OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
-            )
-        };
-        for memory in info.used_memory() {
+        for memory in factory.info(&instruction).used_memory() {
             let first = at.wrapping_add(memory.displacement().cast_signed());
             let end_of_access =
                 first.wrapping_add(i64::try_from(memory.memory_size().size()).ok()?);
             let own = memory.base() == Register::RSP && memory.index() == Register::None;
-            if own && writes(memory.access()) && first < 8 && end_of_access > 0 {
+            if own && is_write(memory.access()) && first < 8 && end_of_access > 0 {
                 return None;
             }
         }
-        let moves = info
-            .used_registers()
-            .iter()
-            .any(|used| used.register().full_register() == Register::RSP && writes(used.access()));
-        if moves {
-            at = at.checked_add(moved(&instruction)?)?;
-        }
+        at = at.checked_add(stack_shift(factory, &instruction)?)?;
     }
     Some(at)
-}
-
-/// Returns the distance by which an instruction moves the stack pointer, if it is a constant. Calls
-/// restore it, and returns are checked at the end of their block.
-fn moved(instruction: &Instruction) -> Option<i64> {
-    let own = |operand| instruction.op_register(operand) == Register::RSP;
-    match instruction.code() {
-        Code::Add_rm64_imm8 | Code::Add_rm64_imm32 if own(0) => {
-            Some(instruction.immediate(1).cast_signed())
-        }
-        Code::Sub_rm64_imm8 | Code::Sub_rm64_imm32 if own(0) => {
-            instruction.immediate(1).cast_signed().checked_neg()
-        }
-        Code::Lea_r64_m
-            if instruction.memory_base() == Register::RSP
-                && instruction.memory_index() == Register::None =>
-        {
-            Some(instruction.memory_displacement64().cast_signed())
-        }
-        _ if is_call(instruction) || is_return(instruction) => Some(0),
-        _ if own(0) || instruction.code() == Code::Leaveq => None,
-        _ => match instruction.stack_pointer_increment() {
-            0 => None,
-            bytes => Some(i64::from(bytes)),
-        },
-    }
 }

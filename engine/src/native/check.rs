@@ -9,7 +9,7 @@ use iced_x86::{
 
 use super::NativeCode;
 use super::frame::{Frame, branch};
-use super::state::is_write;
+use crate::isa::effect::is_write;
 use crate::{Addr, Span};
 
 /// Bytes of stack that a native function may take with all that it calls of its own file. A kernel stack has

@@ -9,11 +9,11 @@
 
 use std::collections::BTreeMap;
 
-use iced_x86::{
-    Code, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
-};
+use iced_x86::{Code, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register, UsedMemory};
 
 use super::value::{Range, Value};
+use crate::isa::effect::is_write;
+use crate::isa::stack::stack_shift;
 
 /// Callee-saved registers, besides rsp (System V ABI, 3.2.1).
 const KEPT: [Register; 6] = [
@@ -136,42 +136,15 @@ impl State {
         instruction: &Instruction,
         info: &mut InstructionInfoFactory,
     ) -> Result<(), &'static str> {
-        let first = instruction.op0_register();
-        match instruction.code() {
-            Code::Push_r64 => self.push(self.get(first))?,
-            Code::Pushq_imm8 | Code::Pushq_imm32 | Code::Push_rm64 | Code::Pushfq => {
-                self.push(Value::Unknown)?;
+        match stack_shift(info, instruction) {
+            Some(0) => self.compute(instruction, info)?,
+            Some(bytes) => self.shift(instruction, bytes, info)?,
+            None if instruction.code() == Code::Leaveq => {
+                let frame = self.get(Register::RBP);
+                self.set(Register::RBP, self.loaded(frame));
+                self.set(Register::RSP, frame.shifted(8));
             }
-            Code::Pop_r64 => {
-                let value = self.pop()?;
-                self.set(first, value);
-            }
-            Code::Leaveq => {
-                self.set(Register::RSP, self.get(Register::RBP));
-                let value = self.pop()?;
-                self.set(Register::RBP, value);
-            }
-            Code::Xchg_rm64_r64 | Code::Xchg_r64_RAX if first.is_gpr64() => {
-                let second = instruction.op1_register();
-                let (one, other) = (self.get(first), self.get(second));
-                self.set(first, other);
-                self.set(second, one);
-            }
-            _ => {
-                let result = self.result(instruction);
-                let info = info.info(instruction);
-                for memory in info.used_memory() {
-                    self.write(memory, instruction)?;
-                }
-                for register in info.used_registers() {
-                    if is_write(register.access()) {
-                        self.set(register.register(), Value::Unknown);
-                    }
-                }
-                if let Some((register, value)) = result {
-                    self.set(register, value);
-                }
-            }
+            None => self.compute(instruction, info)?,
         }
         // What is below rsp is anybody's.
         let low = self.stack()?.to;
@@ -179,19 +152,69 @@ impl State {
         Ok(())
     }
 
-    fn push(&mut self, value: Value) -> Result<(), &'static str> {
-        let to = self.stack()?.plus(Range::exactly(-8));
-        self.set(Register::RSP, Value::Stack(to));
-        if let (Some(at), Value::Original(register)) = (to.exact(), value) {
-            self.saved.insert(at, register);
+    /// Executes an instruction that moves the stack pointer by a constant: `add`, `sub`, `lea`, a push or a pop.
+    fn shift(
+        &mut self,
+        instruction: &Instruction,
+        bytes: i64,
+        info: &mut InstructionInfoFactory,
+    ) -> Result<(), &'static str> {
+        let operand = instruction.op0_register();
+        let from = self.get(Register::RSP);
+        for register in info.info(instruction).used_registers() {
+            if is_write(register.access()) {
+                self.set(register.register(), Value::Unknown);
+            }
+        }
+        self.set(Register::RSP, from.shifted(bytes));
+        match instruction.code() {
+            Code::Push_r64 => {
+                let pushed = self.get(operand);
+                if let (Some(at), Value::Original(register)) = (self.stack()?.exact(), pushed) {
+                    self.saved.insert(at, register);
+                }
+            }
+            Code::Pop_r64 => self.set(operand, self.loaded(from)),
+            Code::Pushq_imm8 | Code::Pushq_imm32 | Code::Push_rm64 | Code::Pushfq => {}
+            _ if matches!(
+                instruction.mnemonic(),
+                Mnemonic::Add | Mnemonic::Sub | Mnemonic::Lea
+            ) => {}
+            // Of two bytes, or to memory at an address that depends on the pop.
+            _ => return Err("changes the stack pointer by a push or a pop that is not followed"),
         }
         Ok(())
     }
 
-    fn pop(&mut self) -> Result<Value, &'static str> {
-        let from = self.stack()?;
-        self.set(Register::RSP, Value::Stack(from.plus(Range::exactly(8))));
-        Ok(self.loaded(Value::Stack(from)))
+    /// Executes an instruction that computes registers and memory from registers, constants and memory.
+    fn compute(
+        &mut self,
+        instruction: &Instruction,
+        info: &mut InstructionInfoFactory,
+    ) -> Result<(), &'static str> {
+        let first = instruction.op0_register();
+        let exchanges = matches!(instruction.code(), Code::Xchg_rm64_r64 | Code::Xchg_r64_RAX);
+        if exchanges && first.is_gpr64() {
+            let second = instruction.op1_register();
+            let (one, other) = (self.get(first), self.get(second));
+            self.set(first, other);
+            self.set(second, one);
+            return Ok(());
+        }
+        let result = self.result(instruction);
+        let info = info.info(instruction);
+        for memory in info.used_memory() {
+            self.write(memory, instruction)?;
+        }
+        for register in info.used_registers() {
+            if is_write(register.access()) {
+                self.set(register.register(), Value::Unknown);
+            }
+        }
+        if let Some((register, value)) = result {
+            self.set(register, value);
+        }
+        Ok(())
     }
 
     /// Returns the eight bytes at an address.
@@ -371,11 +394,3 @@ impl State {
 const OTHERS: &str =
     "writes over what its caller has on the stack, or what it has saved there itself";
 const BELOW: &str = "keeps what is below the stack pointer; compile it with -mno-red-zone";
-
-/// Returns whether an operand may be written.
-pub(super) fn is_write(access: OpAccess) -> bool {
-    matches!(
-        access,
-        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-    )
-}

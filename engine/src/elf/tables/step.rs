@@ -1,12 +1,14 @@
 //! The effect of one instruction on a state.
 
-use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::machine::{AbstractMachine, general};
 use super::state::{Compared, FRAME, MachineState, STACK, ValueFact};
 use super::value::{Expression, ExpressionId, Numbers, Which, mask, sign_extended};
 use crate::isa::RegisterSet;
 use crate::isa::abi::CALLER_SAVED;
+use crate::isa::effect::is_write;
+use crate::isa::stack::stack_shift;
 
 /// Offset of the guard of pointers in a thread's control block (glibc's sysdeps/x86_64/nptl/tls.h).
 const GUARD: u64 = 0x30;
@@ -78,17 +80,14 @@ impl AbstractMachine<'_> {
 
     /// Changes registers and memory to values of which nothing is known.
     fn unknown(&mut self, state: &mut MachineState, instruction: &Instruction) {
-        let writes = |access: OpAccess| {
-            !matches!(
-                access,
-                OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
-            )
-        };
         let info = self.factory.info(instruction);
-        let stored = info.used_memory().iter().any(|used| writes(used.access()));
+        let stored = info
+            .used_memory()
+            .iter()
+            .any(|used| is_write(used.access()));
         let mut registers = RegisterSet::EMPTY;
         for used in info.used_registers() {
-            if writes(used.access()) {
+            if is_write(used.access()) {
                 registers.insert(used.register());
             }
         }
@@ -205,16 +204,18 @@ impl AbstractMachine<'_> {
                 self.compute(state, at, to_bits, ValueFact { numbers, whole });
             }
             M::Push => {
+                let shift = self.word_shift(instruction)?;
                 let (value, _) = self.read(state, instruction, 0)?;
                 let stack = state.register(STACK)?;
-                let lower = self.all.plus(stack, 8_u64.wrapping_neg());
+                let lower = self.all.plus(stack, shift);
                 state.set(STACK, lower);
                 self.store(state, instruction, lower, Some(value));
             }
             M::Pop if in_register => {
+                let shift = self.word_shift(instruction)?;
                 let stack = state.register(STACK)?;
                 let value = self.load(state, stack, 8);
-                let higher = self.all.plus(stack, 8);
+                let higher = self.all.plus(stack, shift);
                 state.set(STACK, higher);
                 self.write(state, at, to, value)?;
             }
@@ -234,6 +235,12 @@ impl AbstractMachine<'_> {
             _ => return None,
         }
         Some(None)
+    }
+
+    /// Returns the number that a push or a pop of eight bytes adds to the stack pointer.
+    fn word_shift(&mut self, instruction: &Instruction) -> Option<u64> {
+        let shift = stack_shift(&mut self.factory, instruction)?;
+        (shift.unsigned_abs() == 8).then_some(shift.cast_unsigned())
     }
 
     fn sum(
