@@ -124,7 +124,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             tool::run(
                 tool::program("gilk")
                     .args(["--lab", "--session", DEMONSTRATION])
-                    .env("GILK_AGENT", tool::program("ilk").get_program())
                     .envs(kernel.clone()),
             )
         });

@@ -44,10 +44,13 @@ pub(crate) fn build(programs: &[&str]) -> Result<()> {
     run(&mut cargo)
 }
 
-/// A built program of the workspace, started in its root.
+/// A built program of the workspace, started in its root. A lab that it starts carries the `ilk` built with it.
 pub(crate) fn program(name: &str) -> Command {
-    let mut program = Command::new(target().join("debug").join(name));
-    program.current_dir(root());
+    let folder = target().join("debug");
+    let mut program = Command::new(folder.join(name));
+    program
+        .current_dir(root())
+        .env("GILK_AGENT", folder.join("ilk"));
     program
 }
 

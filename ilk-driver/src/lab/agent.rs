@@ -62,8 +62,9 @@ fn program(options: &Options, reporter: &mut Reporter<'_>) -> StepResult<PathBuf
     if let Source::Installed(_) = options.source {
         return Ok(folder.join("ilk"));
     }
-    // The window or a test, of a folder of cargo's: target/PROFILE or target/PROFILE/deps.
-    let folder = match folder.file_name() == Some(OsStr::new("deps")) {
+    // The window, a test or an example, of a folder of cargo's: target/PROFILE, or one in it.
+    let is_inner = ["deps", "examples"].map(OsStr::new).map(Some);
+    let folder = match is_inner.contains(&folder.file_name()) {
         true => folder.parent().unwrap_or(folder),
         false => folder,
     };
