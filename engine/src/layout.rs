@@ -49,10 +49,20 @@ pub struct RuntimeLayout {
     pub inputs: Inputs,
     /// Memory that programs may read.
     pub guard: Guard,
-    /// TSC ticks a millisecond; 0 if the target does not know.
-    pub tsc_khz: u32,
+    /// The target's monotonic clock; `None` if the target does not know the rate of the TSC.
+    pub clock: Option<MonotonicClock>,
     /// The processor's counters of events.
     pub events: Events,
+}
+
+/// The target's monotonic clock, by the TSC: bits 32 to 95 of the product of 128 bits of ticks and factor, plus the
+/// word at `offset`, modulo 2^64. The target keeps that word (`struct ilk_info` has how well).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MonotonicClock {
+    /// Nanoseconds per tick, times 2^32.
+    pub factor: u64,
+    /// Address of the word, 64 bits.
+    pub offset: Addr,
 }
 
 /// The processor's counters of events, as programs of instruments may read them by `rdpmc`.
@@ -126,7 +136,10 @@ impl RuntimeLayout {
             owner: Owner::kernel(current),
             inputs: Inputs::supposed(current),
             guard: Guard::KERNEL,
-            tsc_khz: 2_400_000,
+            clock: Some(MonotonicClock {
+                factor: (5 << 32) / 12,
+                offset: Addr(0xffff_ffff_c0a0_0000),
+            }),
             events: Events::default(),
         }
     }
@@ -172,13 +185,6 @@ impl RuntimeLayout {
         self.counter(slot)?;
         let first = self.shared.get(slot.bank as usize)?;
         Some(first.add(u64::from(slot.slot) * 8))
-    }
-
-    /// The factor from TSC ticks to nanoseconds: bits 32 to 95 of the product of 128 bits are the
-    /// nanoseconds.
-    #[must_use]
-    pub fn nsecs_factor(&self) -> Option<u64> {
-        (1_000_000_u64 << 32).checked_div(self.tsc_khz.into())
     }
 
     /// The number of counters in all banks.

@@ -248,9 +248,13 @@ fn placed(probed: &Probed) -> Machine {
     machine
 }
 
+/// The word that a target adds to scaled ticks.
+const CLOCK: u64 = 1_000_000_000_000_u64.wrapping_neg();
+
 /// Runs one and gives value and time of its sample.
 fn sample(value: Expr) -> (u64, u64) {
     let mut machine = placed(&sampling(value));
+    machine.set_word(GS + model::CLOCK_OFFSET, CLOCK);
     machine.run(PATCH, &random_state(&machine, &mut Random(1)));
     let [_, value, tsc, _] = slot(&mut machine, SERIAL);
     (value, tsc)
@@ -278,10 +282,13 @@ fn clocks_are_those_of_the_sample_or_read_just_before() {
     // 2.5 ticks a nanosecond.
     let (value, tsc) = sample(input(Input::Nsecs));
     let nsecs = (u128::from(tsc) * 2 / 5) as u64;
+    let scaled = value.wrapping_sub(CLOCK);
     assert!(
-        value <= nsecs && nsecs - value < 1_000_000 + nsecs / 1_000_000,
-        "{value} {nsecs}"
+        scaled <= nsecs && nsecs - scaled < 1_000_000 + nsecs / 1_000_000,
+        "{scaled} {nsecs}"
     );
+    let (value, _) = sample(minus(input(Input::Nsecs), input(Input::Nsecs)));
+    assert_eq!(value, 0, "one clock and one word are read for both");
 }
 
 /// An operation that the processor faults on has the language's result.

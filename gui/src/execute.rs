@@ -358,7 +358,7 @@ impl App {
             session,
             recording,
             stop,
-            sink: SampleSink::Alone(index, info),
+            sink: SampleSink::Alone(index, Box::new(info)),
             status,
             together: None,
         });

@@ -218,6 +218,11 @@ enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span);
 enum ilk_reason ilk_check_chain(const struct ilk_job *job);
 enum ilk_reason ilk_check_text(const struct ilk_job *job);
 
+/* clock.c: the kernel's monotonic clock, for generated code. */
+int ilk_clock_open(void);
+void ilk_clock_close(void);
+void ilk_clock_describe(struct ilk_info *info);
+
 /* ring.c: all data written by generated code. */
 int ilk_ring_init(void);
 void ilk_ring_exit(void);

@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 10u
+#define ILK_ABI_VERSION 11u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
 #define ILK_MAX_PUSHED 4096u
 #define ILK_MAX_FAULTS 65536u	/* instructions of the arena that may fault, including the module's own */
@@ -58,6 +58,13 @@ struct ilk_slot {
  *
  * gs_head, gs_limit, gs_lost_*, gs_current, gs_cpu and the counters of bank 0 fit in a disp32.
  * Those of other banks and ring_base do not. `timers` is within +-2 GiB of the arena.
+ *
+ * nsecs: address of a word, s64: the nanoseconds of CLOCK_MONOTONIC are nsecs_factor * tsc >> 32 (of
+ *       the product of 128 bits) plus this word, modulo 2^64. The word is written whenever the
+ *       kernel updates its time, which is at every tick of a machine that is not idle. Between, the
+ *       sum differs from the kernel's clock by what the rate of that has changed since open(), and
+ *       what the factor is off by, over the time since the update: 1 ns a tick of 4 ms by 0.25 ppm.
+ * nsecs_factor: the rate of that clock at open(); 0 if the TSC's rate is unknown.
  */
 struct ilk_info {
 	__u32 abi;		/* in: the caller's version; out: the module's */
@@ -81,6 +88,8 @@ struct ilk_info {
 	__u32 task_tgid;
 	__u32 task_comm;
 	__u64 gs_cpu;		/* the CPU's number: 32 bits */
+	__u64 nsecs;
+	__u64 nsecs_factor;
 	__u32 faults;		/* limit on instructions that may fault, of all writes together */
 	__u32 modules;		/* number of modules unloaded since this one was loaded; wraps */
 	char release[64];	/* kernel release that the module was built for */

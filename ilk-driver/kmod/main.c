@@ -62,6 +62,8 @@ static int ilk_open(struct inode *inode, struct file *file)
 		err = ilk_ring_alloc();
 	}
 	if (!err)
+		err = ilk_clock_open();
+	if (!err)
 		ilk_ring_open();
 	ilk_greeted = false;
 	mutex_unlock(&ilk_mutex);
@@ -74,6 +76,7 @@ static int ilk_release(struct inode *inode, struct file *file)
 {
 	mutex_lock(&ilk_mutex);
 	ilk_sites_clear();
+	ilk_clock_close();
 	ilk_seen_end();
 	ilk_arena_forget();
 	mutex_unlock(&ilk_mutex);
@@ -234,6 +237,7 @@ static int ilk_info(struct ilk_info __user *user)
 	info.modules = ilk_modules_gone;
 	strscpy(info.release, UTS_RELEASE, sizeof(info.release));
 	ilk_ring_describe(&info);
+	ilk_clock_describe(&info);
 	mutex_unlock(&ilk_mutex);
 	if (copy_to_user(user, &info, sizeof(info)))
 		return -EFAULT;

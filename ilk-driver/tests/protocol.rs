@@ -185,7 +185,7 @@ fn message() -> impl Strategy<Value = Message> {
                     base: SegmentOffset(base),
                     slots,
                 };
-                Message::Info(Target {
+                Message::Info(Box::new(Target {
                     host,
                     release,
                     cpus,
@@ -200,7 +200,7 @@ fn message() -> impl Strategy<Value = Message> {
                         },
                         ..RuntimeLayout::supposed(Addr(0x1000))
                     },
-                })
+                }))
             },
         );
     let holder = any::<(Option<u32>, Option<u32>, u64)>();

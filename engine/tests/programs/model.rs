@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use gilk_engine::layout::{
-    CounterBank, CounterSlot, EventCounter, Events, Inputs, KernelInputs, RuntimeLayout,
-    SegmentOffset,
+    CounterBank, CounterSlot, EventCounter, Events, Inputs, KernelInputs, MonotonicClock,
+    RuntimeLayout, SegmentOffset,
 };
 use gilk_engine::patch::{Home, Homes, Probed, TIMER_BYTES, TIMER_FACTOR};
 use gilk_engine::{Addr, InstrumentId};
@@ -22,6 +22,8 @@ pub(crate) const SERIAL: u64 = 16;
 pub(crate) const COUNTER: u64 = 1000;
 const WORDS: u32 = 1024;
 const CPU_WORD: u64 = 0x130;
+/// The word that makes scaled ticks nanoseconds.
+pub(crate) const CLOCK_OFFSET: u64 = 0x138;
 const THREAD: u32 = 0x40;
 const PROCESS: u32 = 0x48;
 const COMM: u32 = 0x50;
@@ -80,7 +82,10 @@ pub(crate) fn layout(machine: &mut Machine, seed: u64) -> RuntimeLayout {
             process: PROCESS,
             comm: COMM,
         }),
-        tsc_khz: 2_500_000,
+        clock: Some(MonotonicClock {
+            factor: (2 << 32) / 5,
+            offset: Addr(machine.address(GS + CLOCK_OFFSET)),
+        }),
         // No processor has such a counter, and a process may read none.
         events: Events {
             counters: [

@@ -46,7 +46,7 @@ pub(crate) struct Order {
 /// Destination of the samples of a run.
 pub(crate) enum SampleSink {
     /// An index of its own, for the described target.
-    Alone(Shared, TargetInfo),
+    Alone(Shared, Box<TargetInfo>),
     /// An index shared by several machines.
     Shared(MachineLane),
 }

@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 /// Version of the mirrored header.
-pub const ABI_VERSION: u32 = 10;
+pub const ABI_VERSION: u32 = 11;
 /// Limit on the pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
 /// Limit on the bytes of one poke.
@@ -74,6 +74,10 @@ pub struct IlkInfo {
     pub task_comm: u32,
     /// `gs:` offset of the CPU's number.
     pub gs_cpu: u64,
+    /// Address of the word that makes scaled TSC ticks nanoseconds of the kernel's monotonic clock.
+    pub nsecs: u64,
+    /// Nanoseconds of that clock per TSC tick, times 2^32; 0 if unknown.
+    pub nsecs_factor: u64,
     /// Limit on the instructions in the arena that may fault.
     pub faults: u32,
     /// Number of modules unloaded since this one was loaded.
@@ -412,6 +416,8 @@ mod tests {
             task_tgid,
             task_comm,
             gs_cpu,
+            nsecs,
+            nsecs_factor,
             faults,
             modules,
             release

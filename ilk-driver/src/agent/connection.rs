@@ -192,7 +192,7 @@ impl ClientConnection {
                 return Ok(());
             }
             _ if self.session.is_some() => Err(wrong("A session is running; stop it first.")),
-            Request::Info => self.info().map(Message::Info),
+            Request::Info => self.info().map(Box::new).map(Message::Info),
             Request::Kallsyms => {
                 let lists = self.kernel.lists();
                 let text = lists

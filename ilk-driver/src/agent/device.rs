@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 use gilk_engine::layout::{
-    Abi, CounterBank, Events, Guard, Inputs, KernelInputs, Owner, RingOwner, Rings, RuntimeLayout,
-    SegmentOffset,
+    Abi, CounterBank, Events, Guard, Inputs, KernelInputs, MonotonicClock, Owner, RingOwner, Rings,
+    RuntimeLayout, SegmentOffset,
 };
 use gilk_engine::{Addr, Span};
 
@@ -80,6 +80,8 @@ impl Device {
             task_tgid: 0,
             task_comm: 0,
             gs_cpu: 0,
+            nsecs: 0,
+            nsecs_factor: 0,
             faults: 0,
             modules: 0,
             release: [0; 64],
@@ -192,7 +194,10 @@ impl Device {
                 comm: info.task_comm,
             }),
             guard: Guard::KERNEL,
-            tsc_khz: info.tsc_khz,
+            clock: (info.nsecs_factor != 0).then_some(MonotonicClock {
+                factor: info.nsecs_factor,
+                offset: Addr(info.nsecs),
+            }),
             shared: self.shared.iter().copied().map(Addr).collect(),
             events,
         }

@@ -48,7 +48,7 @@ impl Connection {
         let mut wire = Wire::open(socket, patience, true)?;
         wire.send(&Request::Info)?;
         let info = match wire.answer(patience, "at the handshake")? {
-            Message::Info(target) => target,
+            Message::Info(target) => *target,
             other => return Err(unexpected(&other)),
         };
         Ok(Self {

@@ -322,7 +322,7 @@ fn layout(
         },
         inputs: Inputs::default(),
         guard: Guard::Missing,
-        tsc_khz: 0,
+        clock: None,
         events: Events::default(),
     }
 }

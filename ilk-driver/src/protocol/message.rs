@@ -140,7 +140,7 @@ pub struct PlanOutline {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
     /// The answer to [`Request::Info`].
-    Info(Target),
+    Info(Box<Target>),
     /// A part of the requested data.
     Chunk(Bytes),
     /// The end of the requested data, with a note for the user or an empty text.

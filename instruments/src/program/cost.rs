@@ -142,7 +142,7 @@ impl Checked {
                 loads: 1,
             },
             ExprKind::Input(input) => instructions(match input {
-                Input::Nsecs => 9,
+                Input::Nsecs => 11,
                 Input::Tsc => 4,
                 Input::Pid | Input::Tid | Input::Comm(_) => 2,
                 _ => 1,

@@ -179,7 +179,8 @@ pub enum Input {
     Cpu,
     /// The time-stamp counter.
     Tsc,
-    /// Nanoseconds: the time-stamp counter times a factor of the target, `tsc * factor >> 32`.
+    /// Nanoseconds of the target's monotonic clock: the time-stamp counter times a factor, and a word that the
+    /// target keeps.
     Nsecs,
     /// The index of the block at whose hook this runs.
     Block,

@@ -168,7 +168,7 @@ pub const WORDS: &[Word] = &[
     word(
         "nsecs",
         WordKind::Input,
-        "The time-stamp counter in nanoseconds.",
+        "The kernel's monotonic clock, in nanoseconds.",
     ),
     word("tsc", WordKind::Input, "The time-stamp counter, in ticks."),
     word(

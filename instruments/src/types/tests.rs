@@ -163,7 +163,11 @@ pub(crate) fn bytes() -> Vec<u8> {
         4,
         "task_struct",
         64,
-        &[("prio", int, 64, 0), ("comm", tag, 128, 0)],
+        &[
+            ("prio", int, 64, 0),
+            ("comm", tag, 128, 0),
+            ("start_time", ulong, 256, 0),
+        ],
     );
     let task_pointer = b.pointer(task);
     let busy = b.text("TASK_BUSY");

@@ -60,6 +60,14 @@ impl Compiler<'_> {
                 read_tsc(self.e);
                 self.copy(to, Register::RDX);
             }
+            Leaf::ClockOffset => {
+                let Some(clock) = self.layout.clock else {
+                    return self.e.lacks("clock of the target");
+                };
+                self.constant(to, clock.offset.0);
+                self.e
+                    .op(Instruction::with2(Code::Mov_r64_rm64, to, at(to, 0)));
+            }
             Leaf::Variable(id) => self.read_variable(id, into),
             Leaf::Memory(address, width) => self.load(address.0, width, into),
             Leaf::Stacked(number) => {
@@ -262,9 +270,11 @@ impl Compiler<'_> {
         match (input, leaf(expr), input_register(input)) {
             (Input::Nsecs, Some(leaf), _) => {
                 self.read(leaf, into);
-                let factor = self.planned(self.layout.nsecs_factor(), "rate of the clock");
+                let Some(clock) = self.layout.clock else {
+                    return self.e.lacks("clock of the target");
+                };
                 self.copy(Register::RAX, to);
-                self.constant(to, factor);
+                self.constant(to, clock.factor);
                 self.e.op(Instruction::with1(Code::Mul_rm64, to));
                 let by = 32;
                 self.e.op(Instruction::with3(
@@ -273,7 +283,8 @@ impl Compiler<'_> {
                     Register::RDX,
                     by,
                 ));
-                self.copy(to, Register::RAX);
+                self.read(Leaf::ClockOffset, into);
+                self.op(Code::Add_r64_rm64, to, Register::RAX);
             }
             (_, Some(leaf), _) => self.read(leaf, into),
             (_, _, Some(register)) => match self.registers.slot(register) {

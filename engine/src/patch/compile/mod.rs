@@ -150,7 +150,7 @@ impl Probed {
             let mut inputs = probe.expressions().flat_map(Expr::inputs);
             let reads = inputs.any(|input| input == Input::Nsecs);
             let why = "it reads the time in nanoseconds, and the target does not state the rate of its clock";
-            (reads && layout.nsecs_factor().is_none()).then(|| why.to_owned())
+            (reads && layout.clock.is_none()).then(|| why.to_owned())
         };
         let nowhere = || {
             let mut inputs = probe.expressions().flat_map(Expr::inputs);
@@ -229,6 +229,8 @@ enum Leaf<'e> {
     /// A word of the target other than the pointer to the task.
     Of(Input),
     Clock,
+    /// The word that makes scaled ticks nanoseconds.
+    ClockOffset,
     Variable(VariableId),
     /// Memory of the kernel's, without its sign.
     Memory(Address<'e>, Width),
@@ -260,7 +262,9 @@ fn repeated(expr: &Expr) -> Vec<Leaf<'_>> {
     let mut nodes = vec![expr];
     while let Some(node) = nodes.pop() {
         nodes.extend(node.operands().into_iter().rev());
-        if let Some(leaf) = leaf(node) {
+        let nanoseconds = matches!(node.kind, ExprKind::Input(Input::Nsecs));
+        let offset = nanoseconds.then_some(Leaf::ClockOffset);
+        for leaf in leaf(node).into_iter().chain(offset) {
             if !seen.contains(&leaf) {
                 seen.push(leaf);
             } else if !twice.contains(&leaf) {

@@ -209,15 +209,15 @@ fn nanoseconds_need_the_rate_of_the_clock() {
     )]);
     let source = String::from("instrument clock \"Time.\";\nhit { sample(nsecs) }");
     session.sources.insert("clock".to_owned(), source);
-    let planned = |tsc_khz| {
+    let planned = |clock| {
         let layout = RuntimeLayout {
-            tsc_khz,
+            clock,
             ..layout(0x1_0000)
         };
         plan(&image, &session, &Library::builtin().unwrap(), &layout)
     };
-    planned(2_500_000).unwrap();
-    let (rule, text) = refused(planned(0));
+    planned(layout(0x1_0000).clock).unwrap();
+    let (rule, text) = refused(planned(None));
     assert_eq!(rule, Rule::ProgramUnsupported);
     assert!(text.contains("the rate of its clock"), "{text}");
 }

@@ -283,7 +283,11 @@ impl InstrumentMachine<'_> {
                     Home::Shared(slot) => layout.shared(*slot).map(|at| at.0) == word,
                     _ => false,
                 });
-                word.filter(|_| shared).map(Source::Shared)
+                let clock = layout.clock.map(|clock| clock.offset.0);
+                match word {
+                    Some(_) if word == clock => Some(Source::ClockOffset),
+                    _ => word.filter(|_| shared).map(Source::Shared),
+                }
             }
             _ => None,
         };

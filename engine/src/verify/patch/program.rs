@@ -163,15 +163,17 @@ impl Context<'_> {
             Input::Comm(_) => self.read(values, Source::Input(input), 64),
             Input::Tsc => self.clock.unwrap_or(SymValue::UNKNOWN),
             Input::Nsecs => {
-                let (Some(tsc), Some(factor)) = (self.clock, self.layout.nsecs_factor()) else {
+                let (Some(tsc), Some(clock)) = (self.clock, self.layout.clock) else {
                     return SymValue::UNKNOWN;
                 };
-                let factor = values.constant(factor);
+                let factor = values.constant(clock.factor);
                 let low = values.mul(tsc, factor);
                 let low = values.shr(low, 32);
                 let high = values.made_of_two(Op::MultiplyHigh, tsc, factor);
                 let high = values.shl(high, 32);
-                values.or(low, high)
+                let scaled = values.or(low, high);
+                let offset = self.read(values, Source::ClockOffset, 64);
+                values.add(scaled, offset)
             }
             Input::Block => values.constant(self.id.block.into()),
             Input::Identifier => values.constant(self.id.pack()),

@@ -182,6 +182,8 @@ pub(crate) enum Source {
     Cpus(u64),
     /// A word that all CPUs share.
     Shared(u64),
+    /// The word that makes scaled TSC ticks nanoseconds of the target's monotonic clock.
+    ClockOffset,
     /// The value of a key in the table of storage.
     Kept(Key),
     /// A hardware event counter, or 0 where it is not available.

@@ -6,7 +6,7 @@ use iced_x86::{Code, Register};
 
 use super::handmade::judged;
 use super::*;
-use crate::layout::{Abi, Guard, InputLocation, ReturnPush, WordSegment};
+use crate::layout::{Abi, Guard, InputLocation, MonotonicClock, ReturnPush, WordSegment};
 
 fn user() -> RuntimeLayout {
     RuntimeLayout {
@@ -120,6 +120,33 @@ fn each_part_of_the_description_matters_to_the_proof() {
     refused(&image, &good, "UserMemory", |plan| {
         plan.layout.guard = Guard::KERNEL;
     });
+    // The time is that of the target's clock.
+    let nanoseconds = "hit { sample(nsecs - arg0 + nsecs) }";
+    let good = of_source(
+        &image,
+        ("assembly", 0, HookType::Pre),
+        nanoseconds,
+        &layout(),
+    );
+    let good = good.unwrap();
+    let clock = good.layout.clock.unwrap();
+    let factor = MonotonicClock {
+        factor: clock.factor + 1,
+        ..clock
+    };
+    let elsewhere = MonotonicClock {
+        offset: clock.offset.add(8),
+        ..clock
+    };
+    for (other, rule) in [
+        (None, "ForeignMemory"),
+        (Some(elsewhere), "ForeignMemory"),
+        (Some(factor), "OtherValue"),
+    ] {
+        refused(&image, &good, rule, |plan| {
+            plan.layout.clock = other;
+        });
+    }
     // A moved call pushes its return address in the stated form, or is not moved.
     let called = |layout: &RuntimeLayout| {
         let (function, block, hook) = calling(&image);

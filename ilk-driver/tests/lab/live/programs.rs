@@ -15,7 +15,7 @@ const CLONE: &str = "kernel_clone";
 /// A function that the kernel calls there for each new thread, for any caller.
 const WAKE: &str = "wake_up_new_task";
 
-const MINE: [(&str, &str); 5] = [
+const MINE: [(&str, &str); 7] = [
     (
         "child",
         "instrument child \"Samples the numbers of Pulsar's children.\";\n\
@@ -44,7 +44,24 @@ const MINE: [(&str, &str); 5] = [
          call @start; call @ns;\nentry { @start = tsc; @ns = nsecs }\n\
          return / @start != 0 / { @ticks = max(tsc - @start); sample(nsecs - @ns) }",
     ),
+    (
+        "clock",
+        "instrument clock \"Compares the monotonic clock with the kernel's reading of it.\" unit \"ns\";\n\
+         call @from;\nentry { @from = nsecs }\n\
+         return / @from != 0 / { @n = count(); @before = max((s64)(@from - retval)); \
+         @after = max((s64)(retval - nsecs)); @around = min((s64)(nsecs - @from)) }",
+    ),
+    (
+        "age",
+        "instrument age \"Samples how old a new thread is, by the kernel's own timestamp.\" unit \"ns\";\n\
+         hit { sample(nsecs - p->start_time) }",
+    ),
 ];
+
+/// A reading of the monotonic clock.
+const CLOCK: &str = "ktime_get";
+/// The bound of the distance between `nsecs` and the kernel's clock in the lab, in nanoseconds.
+const CLOCKS_APART_NS: i128 = 1_000;
 
 /// Returns the samples of all instruments of a placement, in order of time.
 fn of(outcome: &Outcome, index: usize) -> Vec<Sample> {
@@ -85,6 +102,10 @@ fn programs_report_the_known_facts_of_pulsars_forks() {
     placements.push(placement(WAKE, 0, "counter", (0.0, 8.0)));
     // The function that the system call jumps to in the end, for all of its callers.
     placements.extend(["child", "elapsed"].map(|name| placement(CLONE, 0, name, (0.0, 8.0))));
+    placements.extend(
+        [(CLOCK, "clock"), (WAKE, "age")]
+            .map(|(function, name)| placement(function, 0, name, (0.0, 8.0))),
+    );
     let session = Session {
         sources: MINE
             .map(|(name, text)| (name.to_owned(), text.to_owned()))
@@ -175,6 +196,27 @@ fn programs_report_the_known_facts_of_pulsars_forks() {
     let Total::Number(most) = total(&outcome, 6, "ticks") else {
         panic!("a largest value is a number");
     };
+    // The kernel's reading of its clock lies between two of ours, and a thread is younger than its own start.
+    let number = |name: &str| match total(&outcome, 10, name) {
+        Total::Number(number) => number,
+        other => panic!("{name} is a number: {other:?}"),
+    };
+    let clocks = ["n", "before", "after", "around"].map(number);
+    let [readings, before, after, around] = clocks;
+    assert!(
+        readings > 1000
+            && before < CLOCKS_APART_NS
+            && after < CLOCKS_APART_NS
+            && around > -CLOCKS_APART_NS,
+        "{clocks:?}"
+    );
+    let ages: Vec<u64> = of(&outcome, 11).iter().map(|one| one.value).collect();
+    assert_eq!(ages.len(), outcome.total(7) as usize);
+    assert!(
+        ages.iter().all(|age| (1..1_000_000_000).contains(age)),
+        "{ages:?}"
+    );
+
     let longest = both.iter().map(|sample| sample.value).max().unwrap();
     assert!(ns(most as u64).abs_diff(longest) < 10_000_000);
     assert_eq!((outcome.summary.lost(), outcome.summary.missing), (0, 0));
