@@ -1,5 +1,7 @@
 //! Aggregates that instruments computed in the target, reported at the end of a run.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// Aggregates of a run. They are in the footer of its recording.
@@ -16,6 +18,9 @@ pub struct Totals {
     /// their entries in the shared table were occupied. The variables then yielded 0.
     #[serde(default)]
     pub no_room: Vec<Counted>,
+    /// Names of the target's addresses among values and keys: `vfs_read+0x1c`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub symbols: BTreeMap<u64, String>,
     /// Reason why the session ended before its time, as a sentence; empty if it did not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ended: String,
@@ -52,6 +57,25 @@ pub struct Total {
     pub unit: String,
     /// Value of the aggregate.
     pub value: TotalValue,
+}
+
+impl Total {
+    /// Returns the numbers that may be addresses: counted values, and the numbers of keys.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<i128> {
+        match &self.value {
+            TotalValue::Values(values, _) => values.iter().map(|(value, _)| *value).collect(),
+            TotalValue::Map(rows, _) => {
+                let parts = rows.iter().flat_map(|row| &row.key);
+                let number = |part: &KeyPart| match part {
+                    KeyPart::Number(number) => Some(*number),
+                    KeyPart::Text(_) => None,
+                };
+                parts.filter_map(number).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Count of an incident of an instrument.

@@ -207,6 +207,16 @@ impl Image {
             .filter(|function| function.span.contains(at))
     }
 
+    /// The name of the function at `at`, with the distance from its start: `vfs_read+0x1c`.
+    #[must_use]
+    pub fn named(&self, at: Addr) -> Option<String> {
+        let function = self.function_at(at)?;
+        Some(match function.span.start.to(at) {
+            0 => function.name.clone(),
+            offset => format!("{}+{offset:#x}", function.name),
+        })
+    }
+
     /// The nearest symbol (text, data or module) at or before `at`, and its distance in bytes.
     #[must_use]
     pub fn symbol_at(&self, at: Addr) -> Option<(&str, u64)> {

@@ -7,7 +7,6 @@ use egui::{Align2, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
 use gilk_engine::{Addr, Image};
 use gilk_instruments::program::{Bucket, Summary};
 use gilk_samples::metadata::Clock;
-use gilk_samples::totals::KeyPart;
 use ilk_driver::client::AggregateSummary;
 
 use super::Record;
@@ -27,24 +26,10 @@ pub(crate) type Symbols = BTreeMap<i128, String>;
 
 /// Returns the names of all values of totals that are addresses in functions of the kernel.
 pub(crate) fn symbols(totals: &[AggregateSummary], image: &Image) -> Symbols {
-    let values = totals.iter().flat_map(|total| match &total.value {
-        Summary::Values(values, _) => values.iter().map(|(value, _)| *value).collect(),
-        Summary::Map(rows, _) => { rows.iter().flat_map(|row| &row.key) }
-            .filter_map(|part| match part {
-                KeyPart::Number(value) => Some(*value),
-                KeyPart::Text(_) => None,
-            })
-            .collect(),
-        _ => Vec::new(),
-    });
+    let values = totals.iter().flat_map(AggregateSummary::numbers);
     let named = values.filter_map(|value| {
         let at = Addr(u64::try_from(value).ok()?);
-        let function = image.function_at(at)?;
-        let name = match function.span.start.to(at) {
-            0 => function.name.clone(),
-            offset => format!("{}+{offset:#x}", function.name),
-        };
-        Some((value, name))
+        Some((value, image.named(at)?))
     });
     named.collect()
 }

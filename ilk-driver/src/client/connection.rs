@@ -1,10 +1,11 @@
 //! A connection to an agent, and the parts of the image read through it.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gilk_engine::kernel::{LiveParts, ModuleParts};
-use gilk_engine::{Addr, Span};
+use gilk_engine::{Addr, Image, Span};
 
 use super::wire::{PATIENCE, Wire, random_number, unexpected};
 pub use crate::protocol::Target as TargetInfo;
@@ -27,6 +28,8 @@ pub struct Connection {
     pub(super) insists: bool,
     /// Runs send the values of aggregates ([`Event::Aggregates`](super::Event::Aggregates)).
     pub(super) reports_aggregates: bool,
+    /// The target's kernel, for the names of addresses in recordings.
+    pub(super) image: Option<Arc<Image>>,
 }
 
 impl Connection {
@@ -57,7 +60,14 @@ impl Connection {
             events_assumed: false,
             insists: false,
             reports_aggregates: false,
+            image: None,
         })
+    }
+
+    /// Names the addresses among values and keys of aggregates in the recordings of later runs by this kernel, which is
+    /// the target's.
+    pub fn name_addresses(&mut self, image: Arc<Image>) {
+        self.image = Some(image);
     }
 
     /// Returns the description of the target.

@@ -1,5 +1,6 @@
 //! Events of a run, and its summary.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -81,6 +82,8 @@ pub struct Summary {
     pub instruments: Vec<InstrumentSummary>,
     /// Values of aggregates, in the order of the session.
     pub aggregates: Vec<AggregateSummary>,
+    /// Names of the target's addresses among the values and keys of aggregates.
+    pub symbols: BTreeMap<u64, String>,
     /// Reads of the kernel's memory by instruments that failed and yielded 0, in the order of the
     /// session.
     pub failed_reads: Vec<Counted>,

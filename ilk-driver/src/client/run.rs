@@ -1,11 +1,12 @@
 //! The execution of a session, from upload to recording.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::Sender;
-use gilk_engine::{Plan, Session, VerifiedPlan};
+use gilk_engine::{Addr, Image, Plan, Session, VerifiedPlan};
 use gilk_samples::clocks::Reading;
 use gilk_samples::collector::Collector;
 use gilk_samples::metadata::Clock;
@@ -14,7 +15,7 @@ use gilk_samples::totals::Totals;
 
 use super::clock::{self, Pinger};
 use super::connection::Connection;
-use super::event::{Event, InstrumentSummary, StopFlag, Summary};
+use super::event::{AggregateSummary, Event, InstrumentSummary, StopFlag, Summary};
 use super::feed::EventFeed;
 use super::lease::Lease;
 use super::sidecar::SidecarWriter;
@@ -98,6 +99,7 @@ impl Connection {
             outline,
             lease,
             reports_aggregates: self.reports_aggregates,
+            image: self.image.clone(),
         };
         match writer.and_then(Collector::start) {
             Ok(collector) => run.collector = Some(collector),
@@ -178,6 +180,7 @@ pub(super) struct SessionRun<'a> {
     pub(super) feed: EventFeed<'a>,
     pub(super) lease: Lease,
     pub(super) reports_aggregates: bool,
+    pub(super) image: Option<Arc<Image>>,
     /// Declared after the collector, whose thread writes its sidecars.
     pub(super) sidecar: Option<SidecarWriter>,
 }
@@ -358,8 +361,10 @@ impl SessionRun<'_> {
 
     fn finish(mut self, wire: &mut Wire, finished: &Finished) -> Result<Summary> {
         self.losses(finished.tsc, &finished.losses);
+        let added_up = self.tally.aggregates(&self.outline);
         let totals = Totals {
-            added_up: self.tally.aggregates(&self.outline),
+            symbols: self.symbols(&added_up),
+            added_up,
             failed_reads: self.tally.failed_reads(&self.outline),
             no_room: self.tally.no_room(&self.outline),
             ended: finished
@@ -394,6 +399,7 @@ impl SessionRun<'_> {
             losses: finished.losses.clone(),
             instruments: self.instruments(),
             aggregates: totals.added_up,
+            symbols: totals.symbols,
             failed_reads: totals.failed_reads,
             no_room: totals.no_room,
             switches: self.tally.switches.clone(),
@@ -402,6 +408,17 @@ impl SessionRun<'_> {
         };
         self.feed.send(Event::Finished(Box::new(summary.clone())));
         Ok(summary)
+    }
+
+    /// Returns the names of addresses of the target's code among values and keys.
+    fn symbols(&self, totals: &[AggregateSummary]) -> BTreeMap<u64, String> {
+        let image = self.image.iter();
+        let named = image.flat_map(|image| {
+            let numbers = totals.iter().flat_map(AggregateSummary::numbers);
+            let addresses = numbers.filter_map(|number| u64::try_from(number).ok());
+            addresses.filter_map(|address| Some((address, image.named(Addr(address))?)))
+        });
+        named.collect()
     }
 
     fn instruments(&self) -> Vec<InstrumentSummary> {

@@ -291,6 +291,7 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
                 instrument: "latency".into(),
                 count: 2,
             }],
+            symbols: [(16, "same".to_owned()), (32, format!("of {machine}"))].into(),
             ended: String::new(),
         });
         writer.finish().unwrap();
@@ -301,6 +302,8 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
         assert_eq!(names[4..6], ["one: latency", "two: latency"]);
         assert_eq!(totals.failed_reads[1].instrument, "two: load");
         assert_eq!(totals.no_room[1].instrument, "two: latency");
+        // An address that is other code on another machine has no name.
+        assert_eq!(totals.symbols, [(16, "same".to_owned())].into());
         for (place, by) in [(0, 2), (5, 4)] {
             let values: Vec<&Value> = totals.added_up[place..]
                 .iter()

@@ -1,5 +1,7 @@
 //! Aggregates of the instruments of several machines.
 
+use std::collections::BTreeMap;
+
 use super::Joined;
 use super::turn::{HZ, TICKS};
 use crate::totals::{TotalValue, Totals};
@@ -10,6 +12,7 @@ impl Joined {
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut all = Totals::default();
+        let mut symbols: BTreeMap<u64, Option<String>> = BTreeMap::new();
         for (member, machine) in self.members.iter().zip(&self.metadata.machines) {
             let mut totals = member.recording.totals().clone();
             let name =
@@ -31,7 +34,18 @@ impl Joined {
             all.added_up.append(&mut totals.added_up);
             all.failed_reads.append(&mut totals.failed_reads);
             all.no_room.append(&mut totals.no_room);
+            for (address, symbol) in totals.symbols {
+                // Kernels with other code at an address share no name of it.
+                let known = symbols
+                    .entry(address)
+                    .or_insert_with(|| Some(symbol.clone()));
+                if known.as_ref() != Some(&symbol) {
+                    *known = None;
+                }
+            }
         }
+        let named = |(address, symbol): (u64, Option<String>)| Some((address, symbol?));
+        all.symbols = symbols.into_iter().filter_map(named).collect();
         all
     }
 }

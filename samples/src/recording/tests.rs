@@ -324,6 +324,7 @@ fn totals() -> impl Strategy<Value = Totals> {
             instrument: "elapsed".to_owned(),
             count: 2,
         }],
+        symbols: [(u64::MAX, "vfs_read+0x1c".to_owned())].into(),
         ended: "The session was ended: a test ended it.".to_owned(),
     })
 }

@@ -178,13 +178,9 @@ impl Printer<'_> {
     /// Returns a value: an address as a symbol, an error by its name, else the number.
     pub(crate) fn value(&self, value: i128) -> String {
         if let Ok(address) = u64::try_from(value)
-            && let Some(function) = self.image.function_at(Addr(address))
+            && let Some(symbol) = self.image.named(Addr(address))
         {
-            let offset = function.span.start.to(Addr(address));
-            return match offset {
-                0 => function.name.clone(),
-                offset => format!("{}+{offset:#x}", function.name),
-            };
+            return symbol;
         }
         match error_name(value) {
             Some(name) => format!("{value} (-{name})"),

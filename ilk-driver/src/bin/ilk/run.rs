@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, ensure};
@@ -169,8 +170,9 @@ fn prepare(
         connection.insist_on_unknown_kernel();
     }
     let layout = &connection.info().layout;
-    let image = Image::with_modules(&parts, &modules)?.on(layout);
+    let image = Arc::new(Image::with_modules(&parts, &modules)?.on(layout));
     let planned = strict.planned(&image, session, library, layout)?;
+    connection.name_addresses(image);
     for note in &planned.plan.plan().notes {
         println!("Note: {note}.");
     }
@@ -265,6 +267,7 @@ pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) {
         added_up: summary.aggregates.clone(),
         failed_reads: summary.failed_reads.clone(),
         no_room: summary.no_room.clone(),
+        symbols: summary.symbols.clone(),
         ended: String::new(),
     };
     print!("{}", totals::text(&totals, metadata, all));

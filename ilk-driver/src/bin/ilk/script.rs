@@ -4,6 +4,7 @@ mod screen;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
@@ -237,8 +238,9 @@ impl ScriptOptions {
         let connection = &mut connected.connection;
         let (parts, modules) = target::read(connection)?;
         let layout = connection.info().layout.clone();
-        let image = Image::with_modules(&parts, &modules)?.on(&layout);
+        let image = Arc::new(Image::with_modules(&parts, &modules)?.on(&layout));
         drop((parts, modules));
+        connection.name_addresses(Arc::clone(&image));
         let filter = Filter {
             duration: self.length.unwrap_or(UNLIMITED),
             pid: self.pid,

@@ -1,6 +1,7 @@
 //! The text of instruments' totals, at the end of a run and of a recording.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use gilk_samples::chart::scale;
@@ -34,7 +35,7 @@ pub(crate) fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
             &mut out,
             total,
             &format!("@{} of {place}", total.name),
-            clock,
+            (clock, &totals.symbols),
         );
     }
     match sorted.iter().filter(|total| !shown(total)).count() {
@@ -63,11 +64,12 @@ pub(crate) fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
     out
 }
 
-/// Returns a number as an address, if it is one of the kernel's half of the address space: as a number it would have
-/// twenty digits, and a recording has no symbols.
-fn address(number: i128) -> Option<String> {
+/// Returns a number as a symbol, if the recording names it, or as an address, if it is one of the kernel's half of the
+/// address space, where it would have twenty digits.
+fn address(symbols: &BTreeMap<u64, String>, number: i128) -> Option<String> {
     let address = u64::try_from(number).ok()?;
-    (address >= KERNEL).then(|| format!("{address:#x}"))
+    let symbol = symbols.get(&address).cloned();
+    symbol.or_else(|| (address >= KERNEL).then(|| format!("{address:#x}")))
 }
 
 /// Returns instrument, hook and function of a placement.
@@ -76,7 +78,12 @@ fn place(metadata: &Metadata, placement: usize, instrument: &str) -> String {
     place.unwrap_or_else(|| instrument.to_owned())
 }
 
-fn put(out: &mut String, total: &Total, named: &str, clock: &Clock) -> std::fmt::Result {
+fn put(
+    out: &mut String,
+    total: &Total,
+    named: &str,
+    (clock, symbols): (&Clock, &BTreeMap<u64, String>),
+) -> std::fmt::Result {
     let words = |number: i128| scale::amount(number, &total.unit, clock);
     match &total.value {
         TotalValue::Number(number) => writeln!(out, "{:>14}  {named}", words(*number)),
@@ -91,7 +98,7 @@ fn put(out: &mut String, total: &Total, named: &str, clock: &Clock) -> std::fmt:
         TotalValue::Values(values, others) => {
             writeln!(out, "{:>14}  {named}:", values.len())?;
             for (value, count) in values {
-                let value = address(*value).unwrap_or_else(|| words(*value));
+                let value = address(symbols, *value).unwrap_or_else(|| words(*value));
                 writeln!(out, "{:>14}  × {value}", scale::grouped(*count))?;
             }
             if *others > 0 {
@@ -102,7 +109,7 @@ fn put(out: &mut String, total: &Total, named: &str, clock: &Clock) -> std::fmt:
         TotalValue::Map(rows, others) => {
             writeln!(out, "{:>14}  {named}, by key:", rows.len())?;
             // A key has no unit.
-            let part = |number| address(number).unwrap_or_else(|| scale::grouped(number));
+            let part = |number| address(symbols, number).unwrap_or_else(|| scale::grouped(number));
             let key = |row: &TotalRow| row.key_by(part);
             for row in rows {
                 match &row.value {
@@ -276,6 +283,7 @@ mod tests {
                 ),
             ],
             failed_reads: counted(3),
+            symbols: [(0xffff_ffff_8123_4567, "vfs_read+0x7".to_owned())].into(),
             no_room: counted(2),
             ended: String::new(),
         };
@@ -287,7 +295,7 @@ mod tests {
         assert_eq!(
             lines[5..],
             [
-                "50  × 0xffffffff81234567",
+                "50  × vfs_read+0x7",
                 "41  × 7",
                 "5  × other values",
                 "3  reads by sizes pre vfs_read block 0 failed and yielded 0",
