@@ -1,34 +1,21 @@
 //! The splices of a plan in a process: written, read, and removed.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
 use gilk_engine::layout::{CounterSlot, RuntimeLayout, Sequences};
 use gilk_engine::plan::PokeKind;
 use gilk_engine::{Addr, Plan, Span, VerifiedPlan};
 
+use super::record::{Client, Kept, Record, Written};
 use super::remote::Remote;
-use super::stopped::{Stopped, traced};
+use super::removal::{self, Cleaned, Patched, unmap};
+use super::stopped::{Stopped, quiet, traced};
 use super::subject::Subject;
 use super::{maps, proc, refused};
 use crate::writes;
 use crate::{Error, Result};
-
-/// Attempts to find a moment in which no thread is where it must not be, a millisecond apart.
-const ATTEMPTS: usize = 500;
-/// Time between two attempts.
-const BETWEEN: Duration = Duration::from_millis(1);
-/// Name of the file of counters, as `/proc/pid/maps` shows it.
-const COUNTERS: &[u8] = b"gilk-counters\0";
-
-/// A write of text.
-#[derive(Clone, Debug)]
-struct Written {
-    at: Addr,
-    original: Vec<u8>,
-    splice: Vec<u8>,
-}
 
 /// A process that counts the hits of a plan. They are removed when this is dropped, if they were not before.
 #[derive(Debug)]
@@ -37,16 +24,11 @@ pub struct Attached {
     memory: File,
     /// The words of all CPUs, which outlive the process.
     counters: File,
-    words: Span,
-    /// The part of the arena that is mapped.
-    arena: Span,
+    record: Record,
     layout: RuntimeLayout,
     sequences: Sequences,
     /// Keys and words of the counters.
     slots: Vec<(u64, CounterSlot)>,
-    text: Vec<Written>,
-    /// Bytes of bounces, which threads pass through.
-    bounces: Vec<Span>,
     stopped: Duration,
     removed: bool,
 }
@@ -58,12 +40,8 @@ pub struct Removed {
     pub counts: Vec<(u64, u64)>,
     /// The process had ended, or executed another program.
     pub ended: bool,
-    /// The reason why the arena remains in the process, if it does. Nothing enters it any more.
-    pub remains: Option<String>,
-    /// Splices that were not there any more: something else has written over them.
-    pub overwritten: usize,
-    /// The longest time for which the threads were stopped.
-    pub stopped: Duration,
+    /// What was met in the process and its forked children.
+    pub cleaned: Cleaned,
 }
 
 impl Attached {
@@ -85,6 +63,7 @@ impl Attached {
             layout,
             sequences,
             words,
+            reserved,
         } = subject;
         let plan = plan.plan();
         if plan.layout != layout || plan.release != image.release() {
@@ -112,49 +91,42 @@ impl Attached {
         for write in &text {
             same(pid, &memory, write.at, &write.original)?;
         }
-        let used = plan
-            .patches
-            .iter()
-            .map(|patch| patch.address.add(patch.code.len() as u64));
-        let used = used.max().unwrap_or(layout.arena.start);
-        let arena = Span {
-            start: layout.arena.start,
-            end: Addr(used.0.next_multiple_of(maps::PAGE)),
-        };
-        let counters = map(pid, &stopped, &memory, (words, arena))?;
-        let slots = slots(plan);
+        let record = record_of(plan, &layout, reserved, (words, text, bounces))?;
+        let encoded = record.encode()?;
+        let counters = map(pid, &stopped, &memory, &record)?;
         let mut attached = Self {
             pid,
             memory,
             counters,
-            words,
-            arena,
+            record,
             layout,
             sequences,
-            slots,
-            text: Vec::new(),
-            bounces,
+            slots: slots(plan),
             stopped: Duration::ZERO,
             removed: false,
         };
-        let written = attached.write(plan, text);
+        let written = attached.write(plan, &encoded);
         attached.stopped = stopped.duration();
         drop(stopped);
         // A failed write is undone by the drop.
         written.map(|()| attached)
     }
 
-    /// Writes the patches, then the text.
-    fn write(&mut self, plan: &Plan, text: Vec<Written>) -> Result<()> {
-        let failed = |pid, error| refused(pid, format!("its memory cannot be written ({error})"));
+    /// Writes the record and the patches, then the text.
+    fn write(&self, plan: &Plan, record: &[u8]) -> Result<()> {
+        let write = |bytes: &[u8], at: Addr| {
+            let written = self.memory.write_all_at(bytes, at.0);
+            written.map_err(|error| {
+                refused(self.pid, format!("its memory cannot be written ({error})"))
+            })
+        };
+        let end = self.record.arena.end.0;
+        write(record, Addr(end - record.len() as u64))?;
         for patch in &plan.patches {
-            let written = self.memory.write_all_at(&patch.code, patch.address.0);
-            written.map_err(|error| failed(self.pid, error))?;
+            write(&patch.code, patch.address)?;
         }
-        for write in text {
-            let written = self.memory.write_all_at(&write.splice, write.at.0);
-            self.text.push(write);
-            written.map_err(|error| failed(self.pid, error))?;
+        for one in &self.record.text {
+            write(&one.splice, one.at)?;
         }
         Ok(())
     }
@@ -168,10 +140,15 @@ impl Attached {
     /// Returns whether the process has ended, or executed another program.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        let mut byte = [0];
-        self.memory
-            .read_exact_at(&mut byte, self.arena.start.0)
-            .is_err()
+        self.patched().has_ended()
+    }
+
+    fn patched(&self) -> Patched<'_> {
+        Patched {
+            pid: self.pid,
+            memory: &self.memory,
+            record: &self.record,
+        }
     }
 
     /// The hits up to now, by key.
@@ -179,12 +156,12 @@ impl Attached {
     /// # Errors
     /// [`Error::Process`] if the file of counters cannot be read.
     pub fn counts(&self) -> Result<Vec<(u64, u64)>> {
-        let mut bytes = vec![0; usize::try_from(self.words.len()).unwrap_or(0)];
+        let mut bytes = vec![0; usize::try_from(self.record.words.len()).unwrap_or(0)];
         let read = self.counters.read_exact_at(&mut bytes, 0);
         read.map_err(|error| refused(self.pid, format!("its counters cannot be read ({error})")))?;
         let (words, _) = bytes.as_chunks::<8>();
         let word = |at: u64| {
-            let offset = at.checked_sub(self.words.start.0)?;
+            let offset = at.checked_sub(self.record.words.start.0)?;
             Some(u64::from_le_bytes(
                 *words.get(usize::try_from(offset / 8).ok()?)?,
             ))
@@ -207,7 +184,7 @@ impl Attached {
         counts.collect()
     }
 
-    /// Removes everything from the process, and returns the last counts.
+    /// Removes everything from the process and its forked children, and returns the last counts.
     ///
     /// # Errors
     /// [`Error::Process`] if its threads cannot be stopped.
@@ -216,99 +193,28 @@ impl Attached {
     }
 
     fn take_out(&mut self) -> Result<Removed> {
-        let mut removed = Removed {
-            counts: Vec::new(),
-            ended: false,
-            remains: None,
-            overwritten: 0,
+        let mut cleaned = Cleaned {
             stopped: self.stopped,
+            ..Cleaned::default()
         };
-        let done = traced(self.pid, || self.restore(&mut removed));
-        removed.ended = self.has_ended();
-        self.removed = done.is_ok() || removed.ended;
-        if !removed.ended {
-            done?;
-            removed.remains = traced(self.pid, || self.unmap(&mut removed.stopped))?;
-        }
-        removed.counts = self.counts()?;
-        Ok(removed)
-    }
-
-    /// Writes the original text.
-    fn restore(&self, removed: &mut Removed) -> Result<()> {
-        let stopped = quiet(self.pid, &self.memory, &self.bounces)?;
-        for write in self.text.iter().rev() {
-            let failed =
-                |error| refused(self.pid, format!("its text cannot be restored ({error})"));
-            let mut found = vec![0; write.splice.len()];
-            self.memory
-                .read_exact_at(&mut found, write.at.0)
-                .map_err(failed)?;
-            if found == write.splice {
-                let restored = self.memory.write_all_at(&write.original, write.at.0);
-                restored.map_err(failed)?;
-            } else if found != write.original {
-                removed.overwritten += 1;
-            }
-        }
-        removed.stopped = removed.stopped.max(stopped.duration());
-        Ok(())
-    }
-
-    /// Unmaps the arena and the counters once no thread is in a patch or will return to one. Returns the reason if
-    /// that does not come.
-    fn unmap(&self, longest: &mut Duration) -> Result<Option<String>> {
-        let mut busy = 0;
-        for _ in 0..ATTEMPTS {
-            let stopped = match Stopped::stop(self.pid) {
-                Err(_) if self.has_ended() => return Ok(None),
-                stopped => stopped?,
-            };
-            match stopped.inside(&self.memory, &[self.arena])? {
-                Some(tid) => busy = tid,
-                None => {
-                    self.disarm(&stopped)?;
-                    let maps = maps::read(self.pid)?;
-                    let remote = Remote::of(self.pid, &stopped, &self.memory, &maps)?;
-                    for span in [self.arena, self.words] {
-                        unmap(&remote, span)?;
-                    }
-                    *longest = (*longest).max(stopped.duration());
-                    return Ok(None);
-                }
-            }
-            *longest = (*longest).max(stopped.duration());
-            drop(stopped);
-            std::thread::sleep(BETWEEN);
-        }
-        Ok(Some(format!(
-            "the stack of its thread {busy} points into the arena, such as in the frame of a signal"
-        )))
-    }
-
-    /// Clears the descriptor of each thread that is in the arena: the kernel would not find it there, and kill the
-    /// process.
-    fn disarm(&self, stopped: &Stopped) -> Result<()> {
-        for thread in stopped
-            .threads
-            .iter()
-            .filter(|thread| thread.rseq.area != 0)
-        {
-            let failed = |error| {
-                let tid = thread.tid;
-                refused(
-                    self.pid,
-                    format!("the area of its thread {tid} cannot be cleared ({error})"),
-                )
-            };
-            let at = thread.rseq.area + 8;
-            let mut word = [0; 8];
-            self.memory.read_exact_at(&mut word, at).map_err(failed)?;
-            if self.arena.contains(Addr(u64::from_le_bytes(word))) {
-                self.memory.write_all_at(&[0; 8], at).map_err(failed)?;
-            }
-        }
-        Ok(())
+        let patched = self.patched();
+        let done = patched.remove(&mut cleaned);
+        let ended = patched.has_ended() && cleaned.processes.is_empty();
+        self.removed = done.is_ok();
+        done?;
+        let file = self.counters.metadata().map_err(|error| {
+            refused(self.pid, format!("its file of counters is gone ({error})"))
+        })?;
+        let file = file.ino();
+        // What remains in the process itself was tried already.
+        let (pid, tried) = (self.pid, !cleaned.remains.is_empty());
+        let children = |one, kept: Kept| kept.file == file && !(tried && one == pid);
+        removal::clean(&children, &mut cleaned)?;
+        Ok(Removed {
+            counts: self.counts()?,
+            ended,
+            cleaned,
+        })
     }
 }
 
@@ -354,24 +260,6 @@ fn slots(plan: &Plan) -> Vec<(u64, CounterSlot)> {
     hits.chain(aggregates).collect()
 }
 
-/// Stops a process in a moment when no thread is in some spans, or will return there.
-fn quiet(pid: u32, memory: &File, avoided: &[Span]) -> Result<Stopped> {
-    let mut busy = 0;
-    for _ in 0..ATTEMPTS {
-        let stopped = Stopped::stop(pid)?;
-        match stopped.inside(memory, avoided)? {
-            None => return Ok(stopped),
-            Some(tid) => busy = tid,
-        }
-        drop(stopped);
-        std::thread::sleep(BETWEEN);
-    }
-    Err(refused(
-        pid,
-        format!("its thread {busy} stays among instructions that would be displaced; try again"),
-    ))
-}
-
 /// Compares bytes of a process with those that a plan expects.
 fn same(pid: u32, memory: &File, at: Addr, expected: &[u8]) -> Result<()> {
     let mut found = vec![0; expected.len()];
@@ -387,21 +275,60 @@ fn same(pid: u32, memory: &File, at: Addr, expected: &[u8]) -> Result<()> {
     }
 }
 
+/// Returns the record of a plan: its arena has the patches, then the record itself.
+fn record_of(
+    plan: &Plan,
+    layout: &RuntimeLayout,
+    reserved: Span,
+    (words, text, bounces): (Span, Vec<Written>, Vec<Span>),
+) -> Result<Record> {
+    let ends = plan
+        .patches
+        .iter()
+        .map(|patch| patch.address.add(patch.code.len() as u64));
+    let used = ends.max().unwrap_or(layout.arena.start);
+    let mut record = Record {
+        words,
+        arena: reserved,
+        text,
+        bounces,
+    };
+    // No address is longer than the end of what is reserved.
+    let end = used.0 + record.encode()?.len() as u64 + maps::PAGE;
+    record.arena.end = Addr(end & !(maps::PAGE - 1));
+    if record.arena.end <= reserved.end {
+        Ok(record)
+    } else {
+        Err(Error::Plan {
+            reason:
+                "its patches and their record do not fit into the arena; instrument fewer places"
+                    .to_owned(),
+        })
+    }
+}
+
 /// Maps the words and the arena into a process; returns the file of the words.
-fn map(pid: u32, stopped: &Stopped, memory: &File, (words, arena): (Span, Span)) -> Result<File> {
+fn map(pid: u32, stopped: &Stopped, memory: &File, record: &Record) -> Result<File> {
+    let (words, arena) = (record.words, record.arena);
     let maps = maps::read(pid)?;
     let remote = Remote::of(pid, stopped, memory, &maps)?;
-    let name = remote.put(COUNTERS)?;
+    let name = remote.put(&Client::current()?.file_name())?;
     let arguments = [name, u64::from(libc::MFD_CLOEXEC), 0, 0, 0, 0];
     let number = remote.call(
         "create a file of counters",
         libc::SYS_memfd_create,
         arguments,
     )?;
-    let counters = counters(pid, number, words.len()).and_then(|counters| {
-        let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
+    let bytes = words.len() + arena.len();
+    let counters = counters(pid, number, bytes).and_then(|counters| {
         let writable = libc::PROT_READ | libc::PROT_WRITE;
-        place(&remote, words, (writable, flags), number)?;
+        place(&remote, words, (writable, libc::MAP_SHARED), (number, 0))?;
+        let executable = libc::PROT_READ | libc::PROT_EXEC;
+        let placed = (executable, libc::MAP_PRIVATE);
+        if let Err(error) = place(&remote, arena, placed, (number, words.len())) {
+            unmap(&remote, words)?;
+            return Err(error);
+        }
         Ok(counters)
     });
     remote.call(
@@ -409,14 +336,7 @@ fn map(pid: u32, stopped: &Stopped, memory: &File, (words, arena): (Span, Span))
         libc::SYS_close,
         [number, 0, 0, 0, 0, 0],
     )?;
-    let counters = counters?;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    let executable = libc::PROT_READ | libc::PROT_EXEC;
-    if let Err(error) = place(&remote, arena, (executable, flags), u64::MAX) {
-        unmap(&remote, words)?;
-        return Err(error);
-    }
-    Ok(counters)
+    counters
 }
 
 /// Opens the file of counters that a process has created, and sets its length.
@@ -435,21 +355,21 @@ fn counters(pid: u32, number: u64, bytes: u64) -> Result<File> {
     })
 }
 
-/// Maps a span of a process.
+/// Maps a span of a process: part of a file, by its number and offset.
 fn place(
     remote: &Remote<'_>,
     span: Span,
-    (protection, flags): (i32, i32),
-    file: u64,
+    (protection, sharing): (i32, i32),
+    (file, offset): (u64, u64),
 ) -> Result<()> {
     let number = |flags: i32| u64::from(flags.cast_unsigned());
     let arguments = [
         span.start.0,
         span.len(),
         number(protection),
-        number(flags),
+        number(sharing | libc::MAP_FIXED_NOREPLACE),
         file,
-        0,
+        offset,
     ];
     let what = format!("map memory at {}", span.start);
     let at = remote.call(&what, libc::SYS_mmap, arguments)?;
@@ -460,10 +380,4 @@ fn place(
     let elsewhere = Span::new(Addr(at), span.len());
     unmap(remote, elsewhere)?;
     Err(remote.refused(format!("its memory at {} is taken", span.start)))
-}
-
-fn unmap(remote: &Remote<'_>, span: Span) -> Result<()> {
-    let arguments = [span.start.0, span.len(), 0, 0, 0, 0];
-    let what = format!("unmap memory at {}", span.start);
-    remote.call(&what, libc::SYS_munmap, arguments).map(drop)
 }

@@ -10,15 +10,20 @@
 //! nothing but the verified plan.
 
 mod attached;
+mod frame;
 mod maps;
 mod ptrace;
+mod record;
 mod remote;
+mod removal;
 mod stopped;
 mod subject;
 
 use std::path::PathBuf;
 
 pub use attached::{Attached, Removed};
+pub use record::Client;
+pub use removal::{Cleaned, clean_after, clean_leftovers};
 pub use subject::{Object, Subject, objects};
 
 use crate::protocol::Started;

@@ -5,9 +5,13 @@ use std::time::{Duration, Instant};
 
 /// Bit of a status of `waitpid`: a stop that `PTRACE_INTERRUPT` has caused.
 const EVENT_STOP: i32 = 128;
+/// Signal of a stop at a system call, by `PTRACE_O_TRACESYSGOOD`.
+const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
 /// `PTRACE_GETSIGMASK` and `PTRACE_SETSIGMASK` of include/uapi/linux/ptrace.h.
 const GETSIGMASK: libc::c_uint = 0x420a;
 const SETSIGMASK: libc::c_uint = 0x420b;
+/// `NT_X86_XSTATE` of include/uapi/linux/elf.h.
+const X86_XSTATE: usize = 0x202;
 /// `PTRACE_GET_RSEQ_CONFIGURATION`, since Linux 5.13.
 const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 
@@ -45,7 +49,8 @@ fn request(number: libc::c_uint, tid: Tid, address: usize, data: usize) -> io::R
 
 /// Attaches to a thread, which continues.
 pub(super) fn seize(tid: Tid) -> io::Result<()> {
-    request(libc::PTRACE_SEIZE, tid, 0, 0)
+    let options = usize::try_from(libc::PTRACE_O_TRACESYSGOOD).unwrap_or_default();
+    request(libc::PTRACE_SEIZE, tid, 0, options)
 }
 
 /// Stops an attached thread soon.
@@ -76,11 +81,29 @@ pub(super) fn wait_stopped(tid: Tid) -> io::Result<bool> {
     }
 }
 
-/// Executes one instruction of a stopped thread, all of whose signals are blocked. Returns false if the thread has
-/// ended.
-pub(super) fn step(tid: Tid) -> io::Result<bool> {
-    request(libc::PTRACE_SINGLESTEP, tid, 0, 0)?;
-    Ok(wait(tid)?.is_some())
+/// Executes a system call of a stopped thread, all of whose signals are blocked, to its end. Returns false if the
+/// thread has ended.
+///
+/// The thread is not stepped: a step whose tracer is killed meanwhile ends in a SIGTRAP that nothing handles.
+pub(super) fn system_call(tid: Tid) -> io::Result<bool> {
+    let mut stops = 0;
+    // At its start, and at its end.
+    while stops < 2 {
+        request(libc::PTRACE_SYSCALL, tid, 0, 0)?;
+        let Some(status) = wait(tid)? else {
+            return Ok(false);
+        };
+        stops += usize::from(libc::WSTOPSIG(status) == SYSCALL_STOP);
+    }
+    Ok(true)
+}
+
+/// Stops a stopped thread again, before it executes another instruction, where the kernel looks for signals: there it
+/// then sees to a system call that the first stop interrupted.
+pub(super) fn stop_again(tid: Tid) -> io::Result<bool> {
+    interrupt(tid)?;
+    request(libc::PTRACE_CONT, tid, 0, 0)?;
+    wait_stopped(tid)
 }
 
 /// The signal of a stop.
@@ -129,6 +152,24 @@ pub(super) fn registers(tid: Tid) -> io::Result<Registers> {
     Ok(registers)
 }
 
+/// Returns the extended state of a stopped thread: registers of floating point and vectors.
+pub(super) fn extended_state(tid: Tid) -> io::Result<Vec<u8>> {
+    // More than all parts that processors have.
+    let mut bytes = vec![0_u8; 1 << 14];
+    let mut vector = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    request(
+        libc::PTRACE_GETREGSET,
+        tid,
+        X86_XSTATE,
+        (&raw mut vector).addr(),
+    )?;
+    bytes.truncate(vector.iov_len);
+    Ok(bytes)
+}
+
 /// Sets the registers of a stopped thread.
 pub(super) fn set_registers(tid: Tid, registers: &Registers) -> io::Result<()> {
     request(
@@ -139,17 +180,21 @@ pub(super) fn set_registers(tid: Tid, registers: &Registers) -> io::Result<()> {
     )
 }
 
-/// Sets the blocked signals of a stopped thread; returns those before.
-pub(super) fn set_blocked(tid: Tid, blocked: u64) -> io::Result<u64> {
-    let mut before = 0_u64;
-    request(GETSIGMASK, tid, size_of::<u64>(), (&raw mut before).addr())?;
+/// Returns the blocked signals of a stopped thread.
+pub(super) fn blocked(tid: Tid) -> io::Result<u64> {
+    let mut blocked = 0_u64;
+    request(GETSIGMASK, tid, size_of::<u64>(), (&raw mut blocked).addr())?;
+    Ok(blocked)
+}
+
+/// Sets the blocked signals of a stopped thread.
+pub(super) fn set_blocked(tid: Tid, blocked: u64) -> io::Result<()> {
     request(
         SETSIGMASK,
         tid,
         size_of::<u64>(),
         (&raw const blocked).addr(),
-    )?;
-    Ok(before)
+    )
 }
 
 /// Returns the registration for restartable sequences of a stopped thread.

@@ -5,30 +5,39 @@ use std::os::unix::fs::FileExt;
 
 use gilk_engine::Addr;
 
+use super::frame::Frame;
 use super::maps::MappedSpan;
 use super::ptrace::{self, Registers};
+use super::record::is_ours;
 use super::refused;
 use super::stopped::{Stopped, Thread};
 use crate::Result;
 
-/// The instruction, two bytes.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// `syscall; ret`.
+const SYSCALL: &[u8] = &[0x0f, 0x05, 0xc3];
+/// `mov rax, 15; syscall`, as handlers of signals return: `rt_sigreturn`.
+const RESTORER: &[u8] = &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 
-/// All signals but that of a step: the kernel would reset the handler of a blocked one that it must deliver.
-const BLOCKED: u64 = !(1 << (libc::SIGTRAP - 1));
+/// All signals.
+const BLOCKED: u64 = u64::MAX;
 
-/// Bytes below the stack pointer that a thread may use: the red zone, and more.
-const BELOW_STACK: u64 = 4096;
+/// Bytes below the frame for what system calls read.
+const BELOW_FRAME: u64 = 256;
 
-/// A thread that executes system calls. It is as before when this is dropped.
+/// A thread that executes system calls. It is as before when this is dropped, and also if this process is killed
+/// meanwhile: it then returns from its system call to a frame of a signal, and through that to where it was.
 pub(super) struct Remote<'s> {
     pid: u32,
     thread: &'s Thread,
     memory: &'s File,
-    /// Address of a `syscall` of the process.
+    /// Address of a `syscall; ret` of the process.
     syscall: u64,
     before: Registers,
     blocked: u64,
+    /// Address of the frame, which is the top of the stack.
+    frame: u64,
+    /// The registers with which it returns through the frame.
+    idle: Registers,
 }
 
 impl<'s> Remote<'s> {
@@ -43,19 +52,45 @@ impl<'s> Remote<'s> {
             |error: std::io::Error| refused(pid, format!("its thread is not traced ({error})"));
         let thread = stopped.threads.first();
         let thread = thread.ok_or_else(|| refused(pid, "it has ended"))?;
-        let syscall = syscall(memory, maps);
-        let syscall =
-            syscall.ok_or_else(|| refused(pid, "none of its code has a system call to use"))?;
-        // Signals would be delivered in place of the system call, again and again.
-        let blocked = ptrace::set_blocked(thread.tid, BLOCKED).map_err(failed)?;
-        Ok(Self {
+        let code = |bytes| {
+            let found = code(memory, maps, bytes);
+            found.ok_or_else(|| refused(pid, "its C library has no system call to use"))
+        };
+        let (syscall, restorer) = (code(SYSCALL)?, code(RESTORER)?);
+        let before = restarted(memory, thread);
+        let blocked = ptrace::blocked(thread.tid).map_err(failed)?;
+        let state = ptrace::extended_state(thread.tid).map_err(failed)?;
+        let frame = Frame::new(&interrupted(before), blocked, &state, restorer);
+        let frame = frame.ok_or_else(|| refused(pid, "its extended state is not known"))?;
+        memory
+            .write_all_at(&frame.bytes, frame.at)
+            .map_err(|error| {
+                refused(
+                    pid,
+                    format!("the stack of its thread {} is full ({error})", thread.tid),
+                )
+            })?;
+        let idle = Registers {
+            rip: restorer,
+            rsp: frame.at + 8,
+            // No system call was interrupted that the kernel would restart.
+            orig_rax: u64::MAX,
+            ..before
+        };
+        let remote = Self {
             pid,
             thread,
             memory,
             syscall,
-            before: restarted(memory, thread),
+            before,
             blocked,
-        })
+            frame: frame.at,
+            idle,
+        };
+        ptrace::set_registers(thread.tid, &idle).map_err(failed)?;
+        // Signals would be delivered in place of the system call, again and again.
+        ptrace::set_blocked(thread.tid, BLOCKED).map_err(failed)?;
+        Ok(remote)
     }
 
     /// Builds the error of the process.
@@ -66,29 +101,27 @@ impl<'s> Remote<'s> {
     /// Executes a system call; returns its result, or the error's name.
     pub(super) fn call(&self, what: &str, number: i64, arguments: [u64; 6]) -> Result<u64> {
         let failed = |why: String| refused(self.pid, format!("it cannot {what}: {why}"));
-        let stepped = |error: std::io::Error| failed(error.to_string());
+        let traced = |error: std::io::Error| failed(error.to_string());
         let [rdi, rsi, rdx, r10, r8, r9] = arguments;
         let registers = Registers {
             rip: self.syscall,
-            rsp: self.before.rsp - BELOW_STACK,
+            rsp: self.frame,
             rax: number.cast_unsigned(),
-            // No system call was interrupted that the kernel would restart.
-            orig_rax: u64::MAX,
             rdi,
             rsi,
             rdx,
             r10,
             r8,
             r9,
-            ..self.before
+            ..self.idle
         };
         let tid = self.thread.tid;
-        ptrace::set_registers(tid, &registers).map_err(stepped)?;
-        if !ptrace::step(tid).map_err(stepped)? {
+        ptrace::set_registers(tid, &registers).map_err(traced)?;
+        if !ptrace::system_call(tid).map_err(traced)? {
             return Err(failed("it was killed".to_owned()));
         }
-        let after = ptrace::registers(tid).map_err(stepped)?;
-        if after.rip != self.syscall + SYSCALL.len() as u64 {
+        let after = ptrace::registers(tid).map_err(traced)?;
+        if after.rip != self.syscall + 2 {
             return Err(failed(format!("its thread stopped at {:#x}", after.rip)));
         }
         match after.rax.cast_signed() {
@@ -102,7 +135,7 @@ impl<'s> Remote<'s> {
 
     /// Puts bytes below the stack for a system call; returns their address.
     pub(super) fn put(&self, bytes: &[u8]) -> Result<u64> {
-        let at = (self.before.rsp - BELOW_STACK / 2) & !15;
+        let at = self.frame - BELOW_FRAME;
         self.memory
             .write_all_at(bytes, at)
             .map_err(|error| refused(self.pid, format!("its stack cannot be written ({error})")))?;
@@ -112,9 +145,12 @@ impl<'s> Remote<'s> {
 
 impl Drop for Remote<'_> {
     fn drop(&mut self) {
-        // A thread that is killed needs neither.
-        let _ended = ptrace::set_registers(self.thread.tid, &self.before);
-        let _ended = ptrace::set_blocked(self.thread.tid, self.blocked);
+        // A thread that is killed needs none of these.
+        let tid = self.thread.tid;
+        let _ended = ptrace::set_registers(tid, &self.idle);
+        let _ended = ptrace::stop_again(tid);
+        let _ended = ptrace::set_blocked(tid, self.blocked);
+        let _ended = ptrace::set_registers(tid, &self.before);
     }
 }
 
@@ -146,16 +182,33 @@ fn restarted(memory: &File, thread: &Thread) -> Registers {
     registers
 }
 
-/// Finds a `syscall`: in the vdso, or elsewhere.
-fn syscall(memory: &File, maps: &[MappedSpan]) -> Option<u64> {
-    let mut executable: Vec<&MappedSpan> = maps.iter().filter(|one| one.executable).collect();
-    executable.sort_by_key(|one| one.name != "[vdso]");
-    executable.iter().find_map(|one| {
-        let mut bytes = vec![0; usize::try_from(one.span.len()).ok()?];
-        memory.read_exact_at(&mut bytes, one.span.start.0).ok()?;
-        let offset = bytes
-            .windows(SYSCALL.len())
-            .position(|two| two == SYSCALL)?;
+/// Returns registers as the kernel sets them before it delivers a signal without a handler: a system call that was
+/// interrupted is executed again.
+fn interrupted(registers: Registers) -> Registers {
+    // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND and ERESTART_RESTARTBLOCK of include/linux/errno.h.
+    let again = match registers.rax.cast_signed() {
+        -514..=-512 => registers.orig_rax,
+        -516 => libc::SYS_restart_syscall.cast_unsigned(),
+        _ => return registers,
+    };
+    match registers.orig_rax.cast_signed() {
+        ..0 => registers,
+        _ => Registers {
+            rip: registers.rip - 2,
+            rax: again,
+            ..registers
+        },
+    }
+}
+
+/// Finds instructions in the code of a process.
+fn code(memory: &File, maps: &[MappedSpan], bytes: &[u8]) -> Option<u64> {
+    let executable = maps.iter();
+    let mut executable = executable.filter(|one| one.executable && one.inode != 0 && !is_ours(one));
+    executable.find_map(|one| {
+        let mut text = vec![0; usize::try_from(one.span.len()).ok()?];
+        memory.read_exact_at(&mut text, one.span.start.0).ok()?;
+        let offset = text.windows(bytes.len()).position(|some| some == bytes)?;
         Some(one.span.start.add(offset as u64)).map(|Addr(at)| at)
     })
 }

@@ -16,6 +16,11 @@ use crate::{Error, Result};
 /// Most bytes of a stack that are searched.
 const MOST_STACK: u64 = 64 << 20;
 
+/// Attempts to find a moment in which no thread is where it must not be, a millisecond apart.
+pub(super) const ATTEMPTS: usize = 500;
+/// Time between two attempts.
+pub(super) const BETWEEN: Duration = Duration::from_millis(1);
+
 /// A stopped thread.
 pub(super) struct Thread {
     pub(super) tid: Tid,
@@ -37,6 +42,24 @@ pub(super) struct Stopped {
 pub(super) fn traced<T: Send>(pid: u32, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let done = std::thread::scope(|scope| scope.spawn(work).join());
     done.unwrap_or_else(|_| Err(refused(pid, "the agent has failed, which is a bug in gilk")))
+}
+
+/// Stops a process in a moment when no thread is in some spans, or will return there.
+pub(super) fn quiet(pid: u32, memory: &File, avoided: &[Span]) -> Result<Stopped> {
+    let mut busy = 0;
+    for _ in 0..ATTEMPTS {
+        let stopped = Stopped::stop(pid)?;
+        match stopped.inside(memory, avoided)? {
+            None => return Ok(stopped),
+            Some(tid) => busy = tid,
+        }
+        drop(stopped);
+        std::thread::sleep(BETWEEN);
+    }
+    Err(refused(
+        pid,
+        format!("its thread {busy} stays among instructions that would be displaced; try again"),
+    ))
 }
 
 /// Returns the threads of a process.

@@ -12,6 +12,8 @@ use object::Endianness;
 use object::read::elf::{FileHeader, ProgramHeader};
 
 use super::maps::{self, MappedSpan};
+use super::record::{MOST_PER_WRITE, is_ours};
+use super::removal::memory;
 use super::stopped::{Stopped, traced};
 use super::{proc, refused, text};
 use crate::{Error, Result};
@@ -53,7 +55,7 @@ impl Object {
 pub fn objects(pid: u32) -> Result<Vec<Object>> {
     let maps = maps::read(pid)?;
     let mut objects: Vec<Object> = Vec::new();
-    for mapping in maps.iter().filter(|mapping| mapping.inode != 0) {
+    for mapping in maps.iter().filter(|one| one.inode != 0 && !is_ours(one)) {
         let known = objects.iter_mut().find(|one| one.inode == mapping.inode);
         match known {
             Some(object) => {
@@ -90,6 +92,8 @@ pub struct Subject {
     pub(super) sequences: Sequences,
     /// The words of all CPUs.
     pub(super) words: Span,
+    /// Free addresses for the arena and its record.
+    pub(super) reserved: Span,
 }
 
 impl Subject {
@@ -117,18 +121,7 @@ impl Subject {
         let file = file_of(pid, &object)?;
         let slide = slide(&file, &object)
             .ok_or_else(|| refused(pid, format!("{} is not mapped as its file is", object.path)))?;
-        let memory = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(proc(pid, "mem"));
-        let memory = memory.map_err(|error| {
-            refused(
-                pid,
-                format!(
-                    "its memory may not be written ({error}): it belongs to another user, or is not dumpable"
-                ),
-            )
-        })?;
+        let memory = memory(pid)?;
         let sequences = traced(pid, || sequences(pid, counters))?;
         let mut live = Vec::new();
         for code in &object.code {
@@ -155,12 +148,15 @@ impl Subject {
         })?;
         let arena = (u64::from(counters) * ARENA_PER_COUNTER).max(SMALLEST_ARENA);
         let arena = arena.next_multiple_of(maps::PAGE);
-        let arena = maps::free_near(&maps, arena, object.span).ok_or_else(|| {
+        let record = (u64::from(counters) * MOST_PER_WRITE).next_multiple_of(maps::PAGE);
+        let bytes = arena + record;
+        let reserved = maps::free_near(&maps, bytes, object.span).ok_or_else(|| {
             refused(
                 pid,
-                format!("no {arena} bytes are free within reach of {}", object.path),
+                format!("no {bytes} bytes are free within reach of {}", object.path),
             )
         })?;
+        let arena = Span::new(reserved.start, arena);
         let layout = layout((arena, words), sequences, counters, shadow_stack);
         layout.check()?;
         Ok(Self {
@@ -170,6 +166,7 @@ impl Subject {
             layout,
             sequences,
             words,
+            reserved,
         })
     }
 

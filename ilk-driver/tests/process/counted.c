@@ -16,6 +16,7 @@
 
 struct truth {
 	unsigned long calls, odd;
+	volatile int stay;
 };
 
 static struct truth *truth;
@@ -35,13 +36,20 @@ static unsigned expected(unsigned x)
 
 static void call(unsigned from, unsigned times)
 {
-	unsigned long odd = 0;
+	unsigned long odd = 0, sum = 0;
+	double real = 0;
 	for (unsigned x = from; x < from + times; x++) {
 		if (counted(x) != expected(x)) {
 			fprintf(stderr, "wrong result of %u\n", x);
 			abort();
 		}
 		odd += x % 3 == 1;
+		sum += x;
+		real += x;
+	}
+	if (real != sum) {
+		fprintf(stderr, "wrong sum from %u\n", from);
+		abort();
 	}
 	__atomic_fetch_add(&truth->calls, times, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&truth->odd, odd, __ATOMIC_RELAXED);
@@ -95,6 +103,27 @@ static void load(int rounds)
 		pthread_join(threads[i], NULL);
 }
 
+static void fork_children(void)
+{
+	truth->stay = 1;
+	for (int i = 0; i < 3; i++) {
+		if (fork() == 0) {
+			while (truth->stay)
+				call(1, 1000);
+			_exit(0);
+		}
+	}
+}
+
+static void join_children(void)
+{
+	int status;
+	truth->stay = 0;
+	for (int i = 0; i < 3; i++)
+		if (wait(&status) < 0 || status)
+			abort();
+}
+
 static void filter(void)
 {
 	struct sock_filter all[] = { BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW) };
@@ -130,6 +159,10 @@ int main(void)
 			running = 0;
 			for (int i = 0; i < 4; i++)
 				pthread_join(threads[i], NULL);
+		} else if (!strcmp(line, "fork\n")) {
+			fork_children();
+		} else if (!strcmp(line, "join\n")) {
+			join_children();
 		} else if (!strcmp(line, "filter\n")) {
 			filter();
 		}

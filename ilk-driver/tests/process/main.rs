@@ -8,6 +8,8 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod killed;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -87,21 +89,11 @@ impl Counted {
 
     /// The code of all its objects.
     fn text(&self) -> Vec<(String, Vec<u8>)> {
-        let memory = std::fs::File::open(format!("/proc/{}/mem", self.pid())).unwrap();
-        let maps = self.maps();
-        let code = maps.lines().filter(|line| line.contains(" r-xp "));
-        code.map(|line| {
-            let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
-            let number = |text| u64::from_str_radix(text, 16).unwrap();
-            let mut bytes = vec![0; (number(end) - number(start)) as usize];
-            memory.read_exact_at(&mut bytes, number(start)).unwrap();
-            (line.to_owned(), bytes)
-        })
-        .collect()
+        text(self.pid())
     }
 
     fn maps(&self) -> String {
-        std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap()
+        maps(self.pid())
     }
 
     /// Ends it: its results were right.
@@ -110,6 +102,25 @@ impl Counted {
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}");
     }
+}
+
+/// The code of all objects of a process.
+fn text(pid: u32) -> Vec<(String, Vec<u8>)> {
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let maps = maps(pid);
+    let code = maps.lines().filter(|line| line.contains(" r-xp "));
+    code.map(|line| {
+        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let number = |text| u64::from_str_radix(text, 16).unwrap();
+        let mut bytes = vec![0; (number(end) - number(start)) as usize];
+        memory.read_exact_at(&mut bytes, number(start)).unwrap();
+        (line.to_owned(), bytes)
+    })
+    .collect()
+}
+
+fn maps(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap()
 }
 
 /// A counter before every block of functions.
@@ -151,8 +162,9 @@ fn hits(counts: &[(u64, u64)]) -> (u64, Vec<u64>) {
 }
 
 fn clean(removed: &Removed) {
-    assert_eq!(removed.remains, None);
-    assert_eq!(removed.overwritten, 0);
+    assert_eq!(removed.cleaned.remains, [""; 0]);
+    assert_eq!(removed.cleaned.failed, [""; 0]);
+    assert_eq!(removed.cleaned.overwritten, 0);
     assert!(!removed.ended);
 }
 
@@ -162,7 +174,7 @@ fn every_call_is_counted_and_nothing_remains() {
         let mut counted = Counted::start(options, |_| {});
         let text = counted.text();
         let attached = attached(counted.pid());
-        assert!(counted.maps().contains("gilk-counters"));
+        assert!(counted.maps().contains("memfd:gilk"));
         assert_ne!(counted.text(), text);
         let (calls, odd) = counted.does("load");
         assert!(calls > 12_000_000 && odd > 4_000_000, "{calls} {odd}");
@@ -176,11 +188,7 @@ fn every_call_is_counted_and_nothing_remains() {
             "{others:?} {odd}"
         );
         assert_eq!(counted.text(), text);
-        assert!(
-            !counted.maps().contains("gilk-counters"),
-            "{}",
-            counted.maps()
-        );
+        assert!(!counted.maps().contains("memfd:gilk"), "{}", counted.maps());
         let (more, _) = counted.does("load");
         assert!(more > calls);
         counted.end();
@@ -197,9 +205,9 @@ fn a_program_under_load_is_attached_to_and_left_hundreds_of_times() {
         let attached = attached(counted.pid());
         std::thread::sleep(Duration::from_millis(2));
         let removed = attached.remove().unwrap();
-        assert_eq!(removed.overwritten, 0);
-        remained += u32::from(removed.remains.is_some());
-        longest = longest.max(removed.stopped);
+        assert_eq!(removed.cleaned.overwritten, 0);
+        remained += removed.cleaned.remains.len();
+        longest = longest.max(removed.cleaned.stopped);
         total += hits(&removed.counts).0;
     }
     let (calls, _) = counted.does("end");

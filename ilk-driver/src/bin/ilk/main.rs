@@ -30,6 +30,7 @@ mod show;
 mod span;
 mod stats;
 mod status;
+mod supervisor;
 mod target;
 mod totals;
 

@@ -20,11 +20,12 @@ use gilk_samples::recording::Writer;
 use gilk_samples::{Batch, Sample};
 use ilk_driver::client::{TargetInfo, label, metadata};
 use ilk_driver::interrupt;
-use ilk_driver::process::{Attached, Subject, clock, tsc};
+use ilk_driver::process::{Attached, Client, Subject, clock, tsc};
 use ilk_driver::script::matches;
 
 use crate::output::Force;
 use crate::plan::{Planned, Strict};
+use crate::supervisor::{self, Supervisor};
 
 /// The session's length where none is given: a day.
 const UNLIMITED: f64 = 86_400.0;
@@ -41,10 +42,11 @@ const SPARE: u32 = 64;
 #[derive(Args)]
 pub(crate) struct Process {
     /// The functions: names or patterns, separated by commas: 'malloc,free', 'parse_*'.
-    functions: String,
+    #[arg(required_unless_present_any = ["clean", "supervise"])]
+    functions: Option<String>,
     /// The process.
-    #[arg(short = 'p', long, value_name = "PID")]
-    pid: u32,
+    #[arg(short = 'p', long, value_name = "PID", required_unless_present_any = ["clean", "supervise"])]
+    pid: Option<u32>,
     /// A library of the process, such as libc.so.6. Default: its program.
     #[arg(long, value_name = "NAME")]
     object: Option<String>,
@@ -60,6 +62,13 @@ pub(crate) struct Process {
     /// Show places without hits, too.
     #[arg(long)]
     all: bool,
+    /// Remove what an `ilk process` that was killed, with its supervisor, has left in a process and its
+    /// forked children; without -p, in all processes.
+    #[arg(long, conflicts_with_all = ["functions", "object", "blocks", "length", "output", "all"])]
+    clean: bool,
+    /// Remove what this process, PID:START, leaves when its end of the standard input closes.
+    #[arg(long, hide = true, exclusive = true, value_name = "CLIENT", value_parser = supervisor::client)]
+    supervise: Option<Client>,
     #[command(flatten)]
     force: Force,
     #[command(flatten)]
@@ -73,38 +82,51 @@ fn time(text: &str) -> Result<f64, String> {
 
 impl Process {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(client) = self.supervise {
+            return supervisor::supervise(client);
+        }
+        match (self.pid, self.functions.as_deref()) {
+            (Some(pid), Some(functions)) => self.instrument(pid, functions),
+            (pid, _) => supervisor::clean(pid),
+        }
+    }
+
+    fn instrument(&self, pid: u32, functions: &str) -> anyhow::Result<ExitCode> {
         let mut goals = self.force.goals();
         if let Some(output) = &self.output {
             goals.goal(output, Contents::Recording)?;
         }
         interrupt::watch();
         // The number of counters decides the layout, so the object is read twice.
-        let first = Subject::read(self.pid, self.object.as_deref(), SPARE)?;
-        let session = self.session(first.image())?;
+        let first = Subject::read(pid, self.object.as_deref(), SPARE)?;
+        let session = self.session(pid, functions, first.image())?;
         drop(first);
         let counters = u32::try_from(session.placements.len())?.saturating_add(SPARE);
-        let subject = Subject::read(self.pid, self.object.as_deref(), counters)?;
+        let subject = Subject::read(pid, self.object.as_deref(), counters)?;
         let library = Library::builtin()?;
         let planned = self
             .strict
             .planned(subject.image(), &session, &library, subject.layout())?;
-        let info = info(self.pid, &subject)?;
+        let info = info(pid, &subject)?;
+        let supervisor = Supervisor::start()?;
         let attached = Attached::attach(subject, &planned.plan)?;
         eprintln!(
             "{} places in process {} are counted; its threads were stopped for {}. Ctrl-C ends.",
             planned.session.placements.len(),
-            self.pid,
+            pid,
             scale::duration(attached.stopped().as_secs_f64())
         );
-        self.count(attached, &planned, &info)
+        let code = self.count(attached, &planned, &info)?;
+        supervisor.dismiss()?;
+        Ok(code)
     }
 
     /// The placements: the entries of functions, or all of their blocks.
-    fn session(&self, image: &Image) -> anyhow::Result<Session> {
+    fn session(&self, pid: u32, functions: &str, image: &Image) -> anyhow::Result<Session> {
         let mut session = Session::empty();
-        session.name = format!("process {}", self.pid);
+        session.name = format!("process {pid}");
         session.duration = self.length.unwrap_or(UNLIMITED);
-        for pattern in self.functions.split(',') {
+        for pattern in functions.split(',') {
             let is_named = |function: &&Function| matches(pattern, &function.name);
             let found: Vec<&Function> = image.functions().iter().filter(is_named).collect();
             ensure!(
@@ -187,18 +209,10 @@ impl Process {
         if removed.ended {
             println!("The process has ended.");
         }
-        if let Some(why) = &removed.remains {
-            println!("The patches remain in the process, unused: {why}.");
-        }
-        if removed.overwritten > 0 {
-            println!(
-                "{} splices had been overwritten by another tool.",
-                removed.overwritten
-            );
-        }
+        print!("{}", supervisor::text(&removed.cleaned));
         println!(
             "Its threads were stopped for {} at most.",
-            scale::duration(removed.stopped.as_secs_f64())
+            scale::duration(removed.cleaned.stopped.as_secs_f64())
         );
         Ok(ExitCode::SUCCESS)
     }

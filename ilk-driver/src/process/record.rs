@@ -1,0 +1,245 @@
+//! The record of an instrumented process: what removes the instrumentation, kept in the process itself.
+//!
+//! It is at the end of the arena, which is named in `/proc/pid/maps`, so that any `ilk` with the right to trace the
+//! process finds and removes what a killed one has left, in forked children too.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use gilk_engine::{Addr, Span};
+use serde::{Deserialize, Serialize};
+
+use super::maps::{self, MappedSpan};
+use super::{refused, text};
+use crate::{Error, Result};
+
+/// The start of the name of the file of counters and patches, as `/proc/pid/maps` has it.
+const SHOWN: &str = "/memfd:gilk:";
+/// The end of a record of this format.
+const MAGIC: u64 = u64::from_le_bytes(*b"gilk\0\0\0\x01");
+/// Bytes after a record: its length, and the format.
+const TRAILER: usize = 16;
+/// The most bytes that a record has for each splice, and for each bounce.
+pub(super) const MOST_PER_WRITE: u64 = 128;
+
+/// A write of text.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Written {
+    pub(super) at: Addr,
+    pub(super) original: Vec<u8>,
+    pub(super) splice: Vec<u8>,
+}
+
+/// A process that instruments others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Client {
+    /// Its number.
+    pub pid: u32,
+    /// Its start, in clock ticks from that of the machine: numbers are used again.
+    pub started: u64,
+}
+
+/// What is in a process, and what was there before.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// The words of all CPUs.
+    pub(super) words: Span,
+    /// The patches, and this record.
+    pub(super) arena: Span,
+    pub(super) text: Vec<Written>,
+    /// Bytes of bounces, which threads pass through.
+    pub(super) bounces: Vec<Span>,
+}
+
+/// A file of counters and patches that a process has mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Kept {
+    /// The number of the file, which is that of the forked children's too.
+    pub(super) file: u64,
+    pub(super) client: Client,
+    /// The mapping of the words. A client that was killed early has not mapped all.
+    words: Option<Span>,
+    /// The mapping of the patches and the record.
+    arena: Option<Span>,
+}
+
+impl Client {
+    /// This process.
+    ///
+    /// # Errors
+    /// [`Error::Process`](crate::Error::Process) if `/proc` is not mounted.
+    pub fn current() -> Result<Self> {
+        let pid = std::process::id();
+        let started = status(pid)?.map(|(_, started)| started);
+        let started = started.ok_or_else(|| refused(pid, "/proc does not show its start"))?;
+        Ok(Self { pid, started })
+    }
+
+    /// The name of its files, as `memfd_create` takes it.
+    pub(super) fn file_name(self) -> Vec<u8> {
+        format!("gilk:{}:{}\0", self.pid, self.started).into_bytes()
+    }
+
+    /// Returns whether it executes still.
+    pub(super) fn is_alive(self) -> bool {
+        match status(self.pid) {
+            Ok(Some((state, started))) => started == self.started && !matches!(state, 'Z' | 'X'),
+            Ok(None) | Err(_) => false,
+        }
+    }
+}
+
+/// Returns the state and the start of a process.
+fn status(pid: u32) -> Result<Option<(char, u64)>> {
+    // `1234 (name) S …`: a name may have parentheses.
+    let stat = text(pid, "stat")?;
+    let fields = || {
+        let (_, after) = stat.rsplit_once(')')?;
+        let mut fields = after.split_whitespace();
+        let state = fields.next()?.chars().next()?;
+        Some((state, fields.nth(18)?.parse().ok()?))
+    };
+    Ok(fields())
+}
+
+impl Record {
+    /// Returns it as bytes that end where the arena ends.
+    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+        let wrong = |error| Error::Plan {
+            reason: format!("the record of its patches cannot be made ({error})"),
+        };
+        let mut bytes = postcard::to_stdvec(self).map_err(wrong)?;
+        let length = bytes.len() as u64;
+        bytes.extend(length.to_le_bytes());
+        bytes.extend(MAGIC.to_le_bytes());
+        Ok(bytes)
+    }
+
+    /// Reads the record of what a process keeps.
+    pub(super) fn read(pid: u32, memory: &File, kept: Kept) -> Result<Self> {
+        let arena = kept.arena.unwrap_or_default();
+        let unreadable = |why: String| {
+            let at = arena.start;
+            refused(
+                pid,
+                format!("the record of its patches at {at} cannot be read ({why})"),
+            )
+        };
+        let mut bytes = vec![0; usize::try_from(arena.len()).unwrap_or(0)];
+        memory
+            .read_exact_at(&mut bytes, arena.start.0)
+            .map_err(|error| unreadable(error.to_string()))?;
+        // The record is written before the text.
+        let trailer = bytes.len().saturating_sub(TRAILER);
+        if bytes.iter().skip(trailer).all(|byte| *byte == 0) {
+            return Ok(Self {
+                words: kept.words.unwrap_or_default(),
+                arena,
+                text: Vec::new(),
+                bounces: Vec::new(),
+            });
+        }
+        let record = || {
+            let (before, trailer) = bytes.split_at_checked(bytes.len().checked_sub(TRAILER)?)?;
+            let (length, magic) = trailer.split_first_chunk()?;
+            let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+            let (_, record) = before.split_at_checked(before.len().checked_sub(length)?)?;
+            let record: Self = postcard::from_bytes(record).ok()?;
+            (magic == MAGIC.to_le_bytes() && record.arena == arena).then_some(record)
+        };
+        record().ok_or_else(|| {
+            unreadable("another version of gilk wrote it, or the process did".to_owned())
+        })
+    }
+}
+
+/// Returns whether a mapping is gilk's.
+pub(super) fn is_ours(mapping: &MappedSpan) -> bool {
+    client_of(mapping).is_some()
+}
+
+fn client_of(mapping: &MappedSpan) -> Option<Client> {
+    let rest = mapping.name.strip_prefix(SHOWN)?;
+    let (pid, started) = rest.split_once(' ')?.0.split_once(':')?;
+    let (pid, started) = (pid.parse().ok()?, started.parse().ok()?);
+    Some(Client { pid, started })
+}
+
+/// Returns what clients have mapped in a process.
+pub(super) fn kept(pid: u32) -> Result<Vec<Kept>> {
+    let mut all: Vec<Kept> = Vec::new();
+    for mapping in maps::read(pid)? {
+        let Some(client) = client_of(&mapping) else {
+            continue;
+        };
+        let known = all.iter().position(|one| one.file == mapping.inode);
+        let mut one = known.map_or(
+            Kept {
+                file: mapping.inode,
+                client,
+                words: None,
+                arena: None,
+            },
+            |known| all.swap_remove(known),
+        );
+        match mapping.executable {
+            true => one.arena = Some(mapping.span),
+            false => one.words = Some(mapping.span),
+        }
+        all.push(one);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_from_the_end_of_its_arena_and_nothing_else_is() {
+        let record = Record {
+            words: Span::new(Addr(0x1000), 0x2000),
+            arena: Span::new(Addr(0), 4096),
+            text: vec![Written {
+                at: Addr(0x40_1000),
+                original: vec![1, 2, 3, 4, 5],
+                splice: vec![5, 4, 3, 2, 1],
+            }],
+            bounces: Vec::new(),
+        };
+        let client = Client::current().unwrap();
+        assert!(client.is_alive());
+        let later = Client {
+            started: client.started + 1,
+            ..client
+        };
+        assert!(!later.is_alive());
+        let bytes = record.encode().unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![0xcc; 4096 - bytes.len()]).unwrap();
+        file.write_all(&bytes).unwrap();
+        let kept = Kept {
+            file: 1,
+            client,
+            words: None,
+            arena: Some(record.arena),
+        };
+        let found = Record::read(1, &file, kept).unwrap();
+        assert_eq!(found.encode().unwrap(), bytes);
+        // No byte of it, changed, makes the reader fail in another way than by an error.
+        for at in 4096 - bytes.len()..4096 {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at as u64).unwrap();
+            for changed in [!byte[0], byte[0] ^ 0x80, 0xff] {
+                file.write_all_at(&[changed], at as u64).unwrap();
+                let _read_or_refused = Record::read(1, &file, kept);
+            }
+            file.write_all_at(&byte, at as u64).unwrap();
+        }
+        file.write_all_at(&[0], 4088).unwrap();
+        let error = Record::read(1, &file, kept).unwrap_err().to_string();
+        assert!(error.contains("another version"), "{error}");
+    }
+}

@@ -1,0 +1,253 @@
+//! The removal of patches: from a process, from its forked children, and from those of a client that was killed.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use gilk_engine::{Addr, Span};
+
+use super::record::{self, Client, Kept, Record};
+use super::remote::Remote;
+use super::stopped::{ATTEMPTS, BETWEEN, Stopped, quiet, traced};
+use super::{maps, proc, refused};
+use crate::Result;
+
+/// How often what a client leaves is looked for: at least, and at most where a removal fails.
+const LEAST_LOOKS: usize = 5;
+const MOST_LOOKS: usize = 100;
+/// Time between two looks.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
+/// What a removal has met.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Processes from which patches were removed.
+    pub processes: Vec<u32>,
+    /// The reasons why arenas remain in processes. Nothing enters them any more.
+    pub remains: Vec<String>,
+    /// Splices that were not there any more: something else has written over them.
+    pub overwritten: usize,
+    /// The longest time for which the threads of a process were stopped.
+    pub stopped: Duration,
+    /// The reasons why processes are instrumented still.
+    pub failed: Vec<String>,
+}
+
+/// A process with patches.
+pub(super) struct Patched<'p> {
+    pub(super) pid: u32,
+    pub(super) memory: &'p File,
+    pub(super) record: &'p Record,
+}
+
+impl Patched<'_> {
+    /// Returns whether the process has ended, or executed another program.
+    pub(super) fn has_ended(&self) -> bool {
+        let spans = [self.record.arena, self.record.words];
+        let first = spans.iter().find(|span| !span.is_empty());
+        let at = first.map_or(0, |span| span.start.0);
+        self.memory.read_exact_at(&mut [0], at).is_err()
+    }
+
+    /// Restores the text, then unmaps the arena and the counters.
+    pub(super) fn remove(&self, cleaned: &mut Cleaned) -> Result<()> {
+        let done = traced(self.pid, || self.restore(cleaned));
+        if self.has_ended() {
+            return Ok(());
+        }
+        done?;
+        traced(self.pid, || self.unmap(cleaned))?;
+        cleaned.processes.push(self.pid);
+        Ok(())
+    }
+
+    /// Writes the original text.
+    fn restore(&self, cleaned: &mut Cleaned) -> Result<()> {
+        let stopped = quiet(self.pid, self.memory, &self.record.bounces)?;
+        for write in self.record.text.iter().rev() {
+            let failed =
+                |error| refused(self.pid, format!("its text cannot be restored ({error})"));
+            let mut found = vec![0; write.splice.len()];
+            self.memory
+                .read_exact_at(&mut found, write.at.0)
+                .map_err(failed)?;
+            if found == write.splice {
+                let restored = self.memory.write_all_at(&write.original, write.at.0);
+                restored.map_err(failed)?;
+            } else if found != write.original {
+                cleaned.overwritten += 1;
+            }
+        }
+        cleaned.stopped = cleaned.stopped.max(stopped.duration());
+        Ok(())
+    }
+
+    /// Unmaps the arena and the counters once no thread is in a patch or will return to one.
+    fn unmap(&self, cleaned: &mut Cleaned) -> Result<()> {
+        let mut busy = 0;
+        for _ in 0..ATTEMPTS {
+            let stopped = match Stopped::stop(self.pid) {
+                Err(_) if self.has_ended() => return Ok(()),
+                stopped => stopped?,
+            };
+            let inside = stopped.inside(self.memory, &[self.record.arena])?;
+            if inside.is_none() {
+                self.disarm(&stopped)?;
+                let maps = maps::read(self.pid)?;
+                let remote = Remote::of(self.pid, &stopped, self.memory, &maps)?;
+                let spans = [self.record.words, self.record.arena];
+                for span in spans.into_iter().filter(|span| !span.is_empty()) {
+                    unmap(&remote, span)?;
+                }
+            }
+            cleaned.stopped = cleaned.stopped.max(stopped.duration());
+            drop(stopped);
+            match inside {
+                None => return Ok(()),
+                Some(tid) => busy = tid,
+            }
+            std::thread::sleep(BETWEEN);
+        }
+        cleaned.remains.push(format!(
+            "the stack of thread {busy} of process {} points into the arena, such as in the frame of a signal",
+            self.pid
+        ));
+        Ok(())
+    }
+
+    /// Clears the descriptor of each thread that is in the arena: the kernel would not find it there, and kill the
+    /// process.
+    fn disarm(&self, stopped: &Stopped) -> Result<()> {
+        for thread in stopped
+            .threads
+            .iter()
+            .filter(|thread| thread.rseq.area != 0)
+        {
+            let failed = |error| {
+                let tid = thread.tid;
+                refused(
+                    self.pid,
+                    format!("the area of its thread {tid} cannot be cleared ({error})"),
+                )
+            };
+            let at = thread.rseq.area + 8;
+            let mut word = [0; 8];
+            self.memory.read_exact_at(&mut word, at).map_err(failed)?;
+            if self.record.arena.contains(Addr(u64::from_le_bytes(word))) {
+                self.memory.write_all_at(&[0; 8], at).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn unmap(remote: &Remote<'_>, span: Span) -> Result<()> {
+    let arguments = [span.start.0, span.len(), 0, 0, 0, 0];
+    let what = format!("unmap memory at {}", span.start);
+    remote.call(&what, libc::SYS_munmap, arguments).map(drop)
+}
+
+/// Returns what clients have mapped in all processes whose mappings may be read.
+fn everywhere() -> Result<Vec<(u32, Kept)>> {
+    let listed = fs::read_dir("/proc").map_err(crate::Error::io("/proc", "Is it mounted?"))?;
+    let pids = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let mut found = Vec::new();
+    for pid in pids {
+        // It has ended, or is another user's.
+        let Ok(all) = record::kept(pid) else {
+            continue;
+        };
+        found.extend(all.into_iter().map(|kept| (pid, kept)));
+    }
+    Ok(found)
+}
+
+/// Removes what `chosen` accepts from all processes, those too that they fork meanwhile.
+pub(super) fn clean(chosen: &dyn Fn(u32, Kept) -> bool, cleaned: &mut Cleaned) -> Result<()> {
+    let mut tried = BTreeSet::new();
+    loop {
+        let mut all = everywhere()?;
+        all.retain(|&(pid, kept)| chosen(pid, kept) && tried.insert((pid, kept)));
+        if all.is_empty() {
+            return Ok(());
+        }
+        for (pid, kept) in all {
+            let mut remove = || {
+                let memory = memory(pid)?;
+                let record = Record::read(pid, &memory, kept)?;
+                let patched = Patched {
+                    pid,
+                    memory: &memory,
+                    record: &record,
+                };
+                patched.remove(cleaned)
+            };
+            // The reader of the list names the process.
+            if let Err(error) = remove() {
+                cleaned.failed.push(error.to_string());
+            }
+        }
+    }
+}
+
+/// Opens the memory of a process; of this program alone, should the process execute another.
+pub(super) fn memory(pid: u32) -> Result<File> {
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(proc(pid, "mem"));
+    opened.map_err(|error| {
+        refused(
+            pid,
+            format!(
+                "its memory may not be written ({error}): it belongs to another user, or is not dumpable"
+            ),
+        )
+    })
+}
+
+/// Removes what a client that ends now leaves in processes.
+///
+/// Its threads end one after the other: one may still trace a process, whose thread has yet to finish a system call
+/// that maps memory. So it is looked for several times.
+///
+/// # Errors
+/// [`Error`](crate::Error) if the processes of the machine cannot be listed.
+pub fn clean_after(client: Client) -> Result<Cleaned> {
+    let mut cleaned = Cleaned::default();
+    for attempt in 0..MOST_LOOKS {
+        cleaned.failed.clear();
+        clean(&|_, kept| kept.client == client, &mut cleaned)?;
+        if attempt >= LEAST_LOOKS && cleaned.failed.is_empty() && !client.is_alive() {
+            break;
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    Ok(cleaned)
+}
+
+/// Removes what killed clients have left, in a process and its forked children, or in all processes.
+///
+/// # Errors
+/// [`Error::Process`](crate::Error::Process) if there is no such process, or one that executes counts in it.
+pub fn clean_leftovers(pid: Option<u32>) -> Result<Cleaned> {
+    let kept = pid.map(record::kept).transpose()?;
+    let all = kept.iter().flatten();
+    let alive = all.clone().find(|kept| kept.client.is_alive());
+    if let (Some(pid), Some(Kept { client, .. })) = (pid, alive) {
+        let reason = format!(
+            "process {} instruments it; Ctrl-C there ends that",
+            client.pid
+        );
+        return Err(refused(pid, reason));
+    }
+    let files: BTreeSet<u64> = all.map(|kept| kept.file).collect();
+    let chosen = |_, one: Kept| {
+        let named = pid.is_none() || files.contains(&one.file);
+        named && !one.client.is_alive()
+    };
+    let mut cleaned = Cleaned::default();
+    clean(&chosen, &mut cleaned)?;
+    Ok(cleaned)
+}
