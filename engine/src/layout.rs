@@ -35,8 +35,8 @@ pub struct RuntimeLayout {
     pub rings: Rings,
     /// Arrays of counters at the segment, `u64` each; with [`Sequences`], at addresses.
     pub counters: Vec<CounterBank>,
-    /// Addresses of the first counter of each bank on CPU 0: the counters of CPU 0, addressed as
-    /// memory, are the words that all CPUs share.
+    /// Addresses of the first word of each bank that all CPUs share: the counters of CPU 0, addressed as memory;
+    /// with [`Sequences`], the counters of threads without an area.
     pub shared: Vec<Addr>,
     /// Storage of threads and calls: entries of two words, the key of the owner, or 0, and a value that is
     /// not 0. A thread's key is its owner's address | number.
@@ -179,7 +179,7 @@ impl RuntimeLayout {
             .then(|| SegmentOffset(bank.base.0.wrapping_add(u64::from(slot.slot) * 8)))
     }
 
-    /// The address of a word that all CPUs share: the counter of CPU 0.
+    /// The address of a word that all CPUs share.
     #[must_use]
     pub fn shared(&self, slot: CounterSlot) -> Option<Addr> {
         self.counter(slot)?;
@@ -343,6 +343,15 @@ impl RuntimeLayout {
             .is_multiple_of(Sequences::DESCRIPTOR_BYTES)
         {
             return wrong(format!("the arena begins at {}", self.arena.start));
+        }
+        let row = sequences.unregistered();
+        let mut shared = self.counters.iter().zip(&self.shared);
+        if let Some((_, shared)) =
+            shared.find(|(bank, shared)| bank.base.0.checked_add(row) != Some(shared.0))
+        {
+            return wrong(format!(
+                "the words at {shared}, which all CPUs share, are not those after the last CPU's"
+            ));
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ pub enum Rule {
     /// A call would be moved, and the target's processor compares return addresses with a shadow stack.
     ShadowStack,
     /// The target's rings belong to threads, for which no code is generated; or its counters are reached by
-    /// restartable sequences, and the instrument does more than count.
+    /// restartable sequences, and no single store completes what the instrument does.
     RingOwner,
     /// The instrument reads memory, and the target does not state which addresses may be read.
     Unguarded,

@@ -38,7 +38,7 @@ pub enum RingOwner {
     /// ([`Rule::RingOwner`](crate::Rule::RingOwner)).
     Thread,
     /// A CPU, from user space, by restartable sequences (`rseq(2)`): each write of a CPU's word is the commit of one.
-    /// Counters exist, and rings do not: all but counting is refused
+    /// Counters exist, and rings do not: what no single store completes is refused
     /// ([`Rule::RingOwner`](crate::Rule::RingOwner)).
     Rseq(Sequences),
 }
@@ -47,7 +47,7 @@ pub enum RingOwner {
 ///
 /// The [counters](super::RuntimeLayout::counter) are memory: those of CPU 0 at their addresses, those of CPU `n`
 /// `n << stride_log2` bytes on. After the last CPU come the words of threads that have not registered an area: these
-/// are incremented with a lock prefix.
+/// are updated with a lock prefix, and are the words that all CPUs [share](super::RuntimeLayout::shared).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Sequences {
     /// The thread's `struct rseq` (include/uapi/linux/rseq.h), from the base of the segment: `__rseq_offset` of
@@ -64,6 +64,13 @@ pub struct Sequences {
 impl Sequences {
     /// Bytes of a descriptor (`struct rseq_cs`), and its alignment.
     pub const DESCRIPTOR_BYTES: u64 = 32;
+
+    /// The number of a CPU that the thread has executed on, 32 bits, always below [`Self::cpus`]: that of the last one,
+    /// or 0 if the area is not registered (`cpu_id_start`).
+    #[must_use]
+    pub const fn cpu_id_start(self) -> SegmentOffset {
+        self.area
+    }
 
     /// The number of the CPU that the thread executes on, 32 bits: at least [`Self::cpus`] if the area is not
     /// registered.

@@ -147,14 +147,6 @@ impl Emitter {
         )
     }
 
-    /// The word at an address below 2 GiB.
-    pub(super) fn memory(&self, address: u64) -> MemoryOperand {
-        MemoryOperand {
-            segment_prefix: Register::None,
-            ..self.word(SegmentOffset(address))
-        }
-    }
-
     /// The word of the segment at the offset in a register.
     pub(super) fn word_by(&self, offset: Register) -> MemoryOperand {
         MemoryOperand::new(offset, Register::None, 1, 0, 0, false, self.segment)

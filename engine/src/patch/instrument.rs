@@ -33,8 +33,12 @@ pub(super) enum Lost {
         value: Register,
         through: Register,
     },
-    /// The thread has not registered for restartable sequences: its hit is counted in the word at this address.
-    Unregistered { from: Forward, word: u64 },
+    /// The thread has not registered for restartable sequences: it updates a word of such threads.
+    Unregistered {
+        from: Forward,
+        word: RowWord,
+        update: WordUpdate,
+    },
     /// A load fails: its value is 0.
     Read {
         by: Failing,
@@ -98,12 +102,72 @@ fn count(e: &mut Emitter, counter: SegmentOffset, a: Register) {
     }
 }
 
-/// Counts a hit in the word that is at `word` on CPU 0, by a restartable sequence, through a register. Until its last
-/// instruction, the `inc`, nothing is stored but the address of the descriptor, and the kernel restarts a thread that
-/// has lost its CPU between, at the instruction after the signature.
-pub(super) fn count_restartably(
+/// An update of a word in memory, by one instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WordUpdate {
+    Increment,
+    Add(Register),
+    AddNumber(i32),
+    Store(Register),
+    StoreNumber(i32),
+}
+
+impl WordUpdate {
+    /// Returns the instruction that updates a word.
+    pub(super) fn of(self, word: MemoryOperand) -> Result<Instruction, iced_x86::IcedError> {
+        match self {
+            Self::Increment => Instruction::with1(Code::Inc_rm64, word),
+            Self::Add(from) => Instruction::with2(Code::Add_rm64_r64, word, from),
+            Self::AddNumber(number) => Instruction::with2(Code::Add_rm64_imm32, word, number),
+            Self::Store(from) => Instruction::with2(Code::Mov_rm64_r64, word, from),
+            Self::StoreNumber(number) => Instruction::with2(Code::Mov_rm64_imm32, word, number),
+        }
+    }
+
+    /// Returns the instruction that updates a word of several CPUs.
+    pub(super) fn of_shared(self, word: MemoryOperand) -> Result<Instruction, iced_x86::IcedError> {
+        // A store is whole by itself.
+        let adds = !matches!(self, Self::Store(_) | Self::StoreNumber(_));
+        self.of(word).map(|mut instruction| {
+            instruction.set_has_lock_prefix(adds);
+            instruction
+        })
+    }
+}
+
+/// A word of the CPU in memory: its address on CPU 0, and a register with the number of eight bytes to add.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowWord {
+    pub(super) address: u64,
+    pub(super) place: Option<Register>,
+}
+
+impl RowWord {
+    /// The word in the row that begins at the address in a register, or at 0.
+    fn of(self, row: Register) -> MemoryOperand {
+        let (place, scale) = match self.place {
+            Some(place) => (place, 8),
+            None => (Register::None, 1),
+        };
+        MemoryOperand::new(
+            row,
+            place,
+            scale,
+            self.address.cast_signed(),
+            8,
+            false,
+            Register::None,
+        )
+    }
+}
+
+/// Updates a word of the CPU by a restartable sequence, through a register. Until its last instruction, the update,
+/// nothing is stored but the address of the descriptor, and the kernel restarts a thread that has lost its CPU
+/// between, at the instruction after the signature.
+pub(super) fn update_restartably(
     e: &mut Emitter,
-    word: u64,
+    word: RowWord,
+    update: WordUpdate,
     sequences: Sequences,
     through: Register,
 ) -> Lost {
@@ -135,8 +199,7 @@ pub(super) fn count_restartably(
         through,
         sequences.stride_log2,
     ));
-    let counter = at(through, word.cast_signed());
-    e.op(Instruction::with1(Code::Inc_rm64, counter));
+    e.op(update.of(word.of(through)));
     let commit = e.here();
     e.sequence(Restartable {
         loads,
@@ -144,9 +207,11 @@ pub(super) fn count_restartably(
         commit,
         abort,
     });
+    let address = word.address.wrapping_add(sequences.unregistered());
     Lost::Unregistered {
         from,
-        word: word.wrapping_add(sequences.unregistered()),
+        word: RowWord { address, ..word },
+        update,
     }
 }
 
@@ -271,14 +336,9 @@ pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
             };
             e.op(Instruction::with2(Code::Add_rm64_r64, word, through));
         }
-        Lost::Unregistered { from, word } => {
+        Lost::Unregistered { from, word, update } => {
             e.land(from);
-            let word = e.memory(word);
-            let count = Instruction::with1(Code::Inc_rm64, word);
-            e.op(count.map(|mut count| {
-                count.set_has_lock_prefix(true);
-                count
-            }));
+            e.op(update.of_shared(word.of(Register::None)));
         }
         Lost::Read { by, counter, into } => {
             match by {

@@ -123,7 +123,6 @@ reasons! {
     NoDescriptor = "the address that it stores is not that of a descriptor of the sequence that follows",
     OutsideSequence = "it stores to memory or calls, outside of a restartable sequence",
     InSequence { instruction: String } = "`{instruction}` is not permitted at this place of a restartable sequence",
-    OtherCounter = "it is not the CPU's word of the counter of this hit",
     BytesPushed { bytes: u64 } = "{bytes} bytes are still on the stack",
     NotRestored { registers: String } = "{registers} may be used later and does not have its value",
     NothingToCopy { at: Addr } = "no instruction begins at {at} to be copied",

@@ -98,12 +98,16 @@ fn wrong_rows(layout: &RuntimeLayout, sequences: Sequences) -> Option<&'static s
         return None;
     }
     let last = high.saturating_add(u64::from(cpus) << stride_log2);
+    let row = u64::from(cpus) << stride_log2;
+    let mut shared = layout.counters.iter().zip(&layout.shared);
     if high.saturating_sub(low) > 1 << stride_log2 {
         Some("overlap")
     } else if last > 1 << 31 {
         Some("are not in the lower 2 GiB")
     } else if last > layout.arena.start.0 && low < layout.arena.end.0 {
         Some("overlap the arena")
+    } else if shared.any(|(bank, shared)| bank.base.0.checked_add(row) != Some(shared.0)) {
+        Some("are shared elsewhere than after those of the last CPU")
     } else {
         None
     }

@@ -7,10 +7,11 @@ use gilk_engine::layout::CounterSlot;
 use gilk_engine::patch::Probed;
 use gilk_engine::plan::PlannedInstrument;
 use gilk_instruments::program::{Aggregate, AggregateKind, Mapped};
+use gilk_samples::totals::Totals;
 use serde::{Deserialize, Serialize};
 
 use super::event::{AggregateSummary, Counted};
-pub(super) use crate::writes::is_aggregate_word;
+pub use crate::writes::is_aggregate_word;
 use crate::writes::{aggregates_of, failed_reads_word, owners, storage_full_word};
 
 /// An aggregate, and the keys of its words.
@@ -65,6 +66,17 @@ pub(super) fn summaries(
         }
     };
     aggregates.iter().map(summary).collect()
+}
+
+/// Returns the totals of a plan's aggregates, given the values of its words by key.
+#[must_use]
+pub fn totals(plan: &Plan, words: &BTreeMap<u64, u64>) -> Totals {
+    Totals {
+        added_up: summaries(&aggregate_words(plan), words),
+        failed_reads: counts(&failed_reads(plan), words),
+        no_room: counts(&storage_full(plan), words),
+        ..Totals::default()
+    }
 }
 
 /// A word that counts failures of a placement.

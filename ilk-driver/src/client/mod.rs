@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 
 pub use crate::protocol::{CpuLosses, Holder, SplicedFunction, Status};
 pub use address::{Route, TargetAddress};
+pub use aggregates::{is_aggregate_word, totals};
 pub use connection::{Connection, TargetInfo};
 pub use describe::{label, metadata};
 pub use event::{AggregateSummary, Counted, Event, InstrumentSummary, StopFlag, Summary, Switch};

@@ -5,9 +5,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use gilk_engine::elf::ElfParts;
 use gilk_engine::layout::{
-    Abi, CounterBank, Events, Guard, Inputs, Owner, Rings, RuntimeLayout, SegmentOffset, Sequences,
+    Abi, CounterBank, Events, Guard, InputLocation, Inputs, Owner, Rings, RuntimeLayout,
+    SegmentOffset, Sequences,
 };
 use gilk_engine::{Addr, Image, Span};
+use gilk_instruments::program::Input;
 use object::Endianness;
 use object::read::elf::{FileHeader, ProgramHeader};
 
@@ -295,6 +297,8 @@ fn layout(
     counters: u32,
     shadow_stack: bool,
 ) -> RuntimeLayout {
+    let mut inputs = Inputs::default();
+    inputs.set(Input::Cpu, Some(InputLocation::Segment(sequences.cpu_id())));
     RuntimeLayout {
         arena,
         unwinds: true,
@@ -308,8 +312,8 @@ fn layout(
             base: SegmentOffset(words.start.0),
             slots: counters,
         }],
-        shared: Vec::new(),
-        // No variables are kept: these are refused.
+        shared: vec![words.start.add(sequences.unregistered())],
+        // No variables of threads and calls are kept: these are refused.
         timers: Addr(0),
         timers_log2: 1,
         owner: Owner {
@@ -317,7 +321,7 @@ fn layout(
             free_bits: 0,
             busy_bit: 48,
         },
-        inputs: Inputs::default(),
+        inputs,
         guard: Guard::Missing,
         clock: None,
         events: Events::default(),

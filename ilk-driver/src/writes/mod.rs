@@ -16,8 +16,9 @@ use crate::protocol::{Bytes, CHUNK, PlanOutline};
 use crate::{Error, Result};
 
 pub use model::{ArenaWrite, Batch, Counter, Fault, Poke, Recovery, Retire, Row, SpliceKind, Wait};
+pub use words::is_aggregate_word;
 pub(crate) use words::{aggregates_of, owners};
-pub(crate) use words::{failed_reads_word, is_aggregate_word, storage_full_word};
+pub(crate) use words::{failed_reads_word, storage_full_word};
 
 /// Alignment of patches.
 const PATCH_ALIGN: i64 = 16;

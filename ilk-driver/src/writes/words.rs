@@ -12,7 +12,8 @@ use super::model::Counter;
 const ID_BITS: u32 = 48;
 
 /// Returns whether a total belongs to a word of an aggregate instead of a counter.
-pub(crate) fn is_aggregate_word(id: u64) -> bool {
+#[must_use]
+pub fn is_aggregate_word(id: u64) -> bool {
     id >> ID_BITS != 0
 }
 

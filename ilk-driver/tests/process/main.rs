@@ -9,6 +9,7 @@
 )]
 
 mod killed;
+mod programs;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;

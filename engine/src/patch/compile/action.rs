@@ -12,7 +12,9 @@ use super::{Compiler, Home, leaf};
 use crate::isa::encode::{at, indexed};
 use crate::layout::{CounterSlot, SegmentOffset};
 use crate::patch::entry::{Kept, empty, find_entry, keep_entry, own_entry, place_of};
-use crate::patch::instrument::{Lost, SampleValue, count_restartably, sample};
+use crate::patch::instrument::{
+    Lost, RowWord, SampleValue, WordUpdate, sample, update_restartably,
+};
 
 impl<'c> Compiler<'c> {
     pub(super) fn action(&mut self, action: &'c Action) {
@@ -32,13 +34,10 @@ impl<'c> Compiler<'c> {
     pub(super) fn cpu_word(
         &mut self,
         slot: CounterSlot,
-        further: u32,
+        words: u32,
         through: Register,
     ) -> MemoryOperand {
-        let slot = CounterSlot {
-            slot: slot.slot.saturating_add(further),
-            ..slot
-        };
+        let slot = further(slot, words);
         let word = self.planned(self.layout.counter(slot), "word of that number");
         if word.near().is_some() {
             return self.e.word(word);
@@ -94,7 +93,7 @@ impl<'c> Compiler<'c> {
                 self.value(expr, 0);
                 self.keep(home, Kept::Stored);
             }
-            home => self.put_in_word(home, expr, (Code::Mov_rm64_r64, Code::Mov_rm64_imm32)),
+            home => self.put_in_word(home, expr, false),
         }
     }
 
@@ -104,7 +103,7 @@ impl<'c> Compiler<'c> {
                 self.value(expr, 0);
                 self.keep(home, Kept::Added);
             }
-            home => self.put_in_word(home, expr, (Code::Add_rm64_r64, Code::Add_rm64_imm32)),
+            home => self.put_in_word(home, expr, true),
         }
     }
 
@@ -173,7 +172,8 @@ impl<'c> Compiler<'c> {
         self.planned(word, "counter of values that are not stored")
     }
 
-    fn put_in_word(&mut self, home: Option<Home>, expr: &Expr, (code, with_number): (Code, Code)) {
+    /// Stores a value in a word, or adds it.
+    fn put_in_word(&mut self, home: Option<Home>, expr: &Expr, adds: bool) {
         let operand = match self.operand(expr, 0) {
             Operand::Saved(_) => {
                 self.value(expr, 0);
@@ -181,25 +181,48 @@ impl<'c> Compiler<'c> {
             }
             operand => operand,
         };
+        let update = match (operand, adds) {
+            (Operand::Register(from), true) => WordUpdate::Add(from),
+            (Operand::Register(from), false) => WordUpdate::Store(from),
+            (Operand::Saved(_), _) => return self.e.lacks("register for a saved value"),
+            (Operand::Number(1), true) => WordUpdate::Increment,
+            (Operand::Number(number), true) => WordUpdate::AddNumber(number),
+            (Operand::Number(number), false) => WordUpdate::StoreNumber(number),
+        };
         let through = self.work(1);
-        let (word, shared) = match home {
-            Some(Home::Cpu(slot)) => (self.cpu_word(slot, 0, through), false),
-            Some(Home::Shared(slot)) => (self.shared_word(slot, through), true),
-            _ => return self.e.lacks("word for a variable"),
-        };
-        let instruction = match operand {
-            Operand::Register(from) => Instruction::with2(code, word, from),
-            Operand::Saved(_) => return self.e.lacks("register for a saved value"),
-            Operand::Number(1) if with_number == Code::Add_rm64_imm32 => {
-                Instruction::with1(Code::Inc_rm64, word)
+        match home {
+            Some(Home::Cpu(slot)) => self.write_cpu(slot, None, update, through),
+            Some(Home::Shared(slot)) => {
+                let word = self.shared_word(slot, through);
+                self.e.op(update.of_shared(word));
             }
-            Operand::Number(number) => Instruction::with2(with_number, word, number),
+            _ => self.e.lacks("word for a variable"),
+        }
+    }
+
+    /// Updates a word of the CPU: a slot's, or the one that is so many words after it as the register `place` says.
+    pub(super) fn write_cpu(
+        &mut self,
+        slot: CounterSlot,
+        place: Option<Register>,
+        update: WordUpdate,
+        through: Register,
+    ) {
+        if let Some(sequences) = self.layout.sequences() {
+            let address = self
+                .planned(self.layout.counter(slot), "word of that number")
+                .0;
+            let word = RowWord { address, place };
+            let way = update_restartably(self.e, word, update, sequences, through);
+            let end = self.e.here();
+            self.lost.push((way, end));
+            return;
+        }
+        let word = match place {
+            Some(place) => self.word_at(slot, place, through),
+            None => self.cpu_word(slot, 0, through),
         };
-        self.e.op(instruction.map(|mut instruction| {
-            // A store is whole by itself.
-            instruction.set_has_lock_prefix(shared && code == Code::Add_rm64_r64);
-            instruction
-        }));
+        self.e.op(update.of(word));
     }
 
     fn update(&mut self, id: AggregateId, expr: Option<&Expr>) {
@@ -207,27 +230,15 @@ impl<'c> Compiler<'c> {
             return self.e.lacks("words for an aggregate");
         };
         match (aggregate.kind, expr) {
-            (AggregateKind::Count, _) => match self.layout.sequences() {
-                Some(sequences) => {
-                    let word = self.planned(self.layout.counter(first), "word of that number");
-                    let through = self.work(0);
-                    let way = count_restartably(self.e, word.0, sequences, through);
-                    let end = self.e.here();
-                    self.lost.push((way, end));
-                }
-                None => self.count(first, 0),
-            },
+            (AggregateKind::Count, _) => self.count(first, 0),
             (AggregateKind::Sum, Some(expr)) => {
-                let codes = (Code::Add_rm64_r64, Code::Add_rm64_imm32);
-                self.put_in_word(Some(Home::Cpu(first)), expr, codes);
+                self.put_in_word(Some(Home::Cpu(first)), expr, true);
             }
             (AggregateKind::Average, Some(expr)) => {
                 self.value(expr, 0);
                 self.count(first, 1);
                 let (value, through) = (self.work(0), self.work(1));
-                let word = self.cpu_word(first, 1, through);
-                self.e
-                    .op(Instruction::with2(Code::Add_rm64_r64, word, value));
+                self.write_cpu(further(first, 1), None, WordUpdate::Add(value), through);
             }
             (AggregateKind::Min | AggregateKind::Max, Some(expr)) => {
                 self.value(expr, 0);
@@ -235,9 +246,10 @@ impl<'c> Compiler<'c> {
             }
             (AggregateKind::Log2 | AggregateKind::Linear { .. }, Some(expr)) => {
                 self.value(expr, 0);
-                let further = self.bucket(aggregate, 0);
+                let words = self.bucket(aggregate, 0);
                 let [place, through] = [1, 2].map(|number| self.work(number));
-                self.count_at(first, further, place, through);
+                let first = further(first, words);
+                self.write_cpu(first, Some(place), WordUpdate::Increment, through);
             }
             (AggregateKind::Values { .. } | AggregateKind::Map { .. }, Some(expr)) => {
                 self.entry(aggregate, first, expr);
@@ -248,11 +260,11 @@ impl<'c> Compiler<'c> {
 
     fn count(&mut self, word: CounterSlot, spare: usize) {
         let through = self.work(spare);
-        let word = self.cpu_word(word, 0, through);
-        self.e.op(Instruction::with1(Code::Inc_rm64, word));
+        self.write_cpu(word, None, WordUpdate::Increment, through);
     }
 
-    /// The first register, as it is compared, goes into the second word if it is larger.
+    /// The first register, as it is compared, goes into the second word if it is larger. With restartable sequences
+    /// that is a word which all CPUs share: it is read at each hit, and seldom written.
     fn keep_larger(&mut self, aggregate: &Aggregate, first: CounterSlot) {
         let (key, through) = (self.work(0), self.work(1));
         if aggregate.ty.signed() {
@@ -263,15 +275,23 @@ impl<'c> Compiler<'c> {
             self.e.op(Instruction::with1(Code::Not_rm64, key));
         }
         self.count(first, 1);
-        let word = self.cpu_word(first, 1, through);
+        let shares = self.layout.sequences().is_some();
+        let word = match shares {
+            true => self.shared_word(further(first, 1), through),
+            false => self.cpu_word(first, 1, through),
+        };
         let rax = Register::RAX;
         self.e.op(Instruction::with2(Code::Mov_r64_rm64, rax, word));
         let retry = self.e.here();
         self.op(Code::Cmp_r64_rm64, rax, key);
         let done = self.e.branch_forward(Code::Jae_rel32_64);
-        // Fails if an interrupt, or the thread's next CPU, has stored another meanwhile.
-        self.e
-            .op(Instruction::with2(Code::Cmpxchg_rm64_r64, word, key));
+        // Fails if an interrupt, or the thread's next CPU, or any CPU of those that share it, has stored another
+        // meanwhile.
+        let exchange = Instruction::with2(Code::Cmpxchg_rm64_r64, word, key);
+        self.e.op(exchange.map(|mut exchange| {
+            exchange.set_has_lock_prefix(shares);
+            exchange
+        }));
         self.e.branch_back(Code::Jne_rel8_64, retry);
         self.e.land(done);
     }
@@ -354,23 +374,12 @@ impl<'c> Compiler<'c> {
         self.op(above, place, other);
     }
 
-    /// Increments the word at index `further` + `place` after the first.
-    fn count_at(&mut self, first: CounterSlot, further: u32, place: Register, through: Register) {
-        let word = self.word_at(first, further, place, through);
-        self.e.op(Instruction::with1(Code::Inc_rm64, word));
-    }
-
-    /// Returns the word at index `further` + `place` after the first. One outside the range of displacements is
-    /// addressed by `through`.
-    pub(super) fn word_at(
-        &mut self,
-        first: CounterSlot,
-        further: u32,
-        place: Register,
-        through: Register,
-    ) -> MemoryOperand {
-        let word = self.planned(self.layout.counter(first), "word of that number");
-        let base = word.0.wrapping_add(u64::from(further) * 8);
+    /// Returns the word of the CPU that is so many words after a slot as `place` says. One outside the range of
+    /// displacements is addressed by `through`.
+    fn word_at(&mut self, slot: CounterSlot, place: Register, through: Register) -> MemoryOperand {
+        let base = self
+            .planned(self.layout.counter(slot), "word of that number")
+            .0;
         match i32::try_from(base.cast_signed()) {
             Ok(base) => MemoryOperand::new(
                 Register::None,
@@ -403,6 +412,14 @@ pub(super) fn elapsed_since(expr: &Expr) -> Option<&Expr> {
             Some(start)
         }
         _ => None,
+    }
+}
+
+/// Returns the slot so many words after another.
+pub(super) fn further(slot: CounterSlot, words: u32) -> CounterSlot {
+    CounterSlot {
+        slot: slot.slot.saturating_add(words),
+        ..slot
     }
 }
 

@@ -175,8 +175,10 @@ impl Needs<'_> {
                 .counter(slot)
                 .is_none_or(|word| word.near().is_none())
         };
-        // A word that no displacement reaches is reached through the second register.
-        let word = |slot| Demand::of(if far(slot) { 2 } else { 0 });
+        // A word that no displacement reaches, or of another address on each CPU, is reached through the second
+        // register.
+        let sequences = self.layout.sequences().is_some();
+        let word = |slot| Demand::of(if far(slot) || sequences { 2 } else { 0 });
         let own = match &action.kind {
             // A value that is at hand needs no register while a slot is reserved.
             ActionKind::Sample(value) if is_sampled_as_it_is(value) => Demand::fixed(2),
@@ -194,7 +196,7 @@ impl Needs<'_> {
                     AggregateKind::Log2 => Demand::of(3),
                     AggregateKind::Values { .. } => Demand::of(4),
                     AggregateKind::Count => {
-                        let through = far(first) || self.layout.sequences().is_some();
+                        let through = far(first) || sequences;
                         Demand::of(usize::from(through))
                     }
                     // The list; then the hash, a bucket, a part of the key, and the address of a word.

@@ -3,13 +3,13 @@
 use gilk_instruments::program::{
     BinaryOp, Event, Expr, ExprKind, Gpr, Input, UnaryOp, VariableId, Width,
 };
-use iced_x86::{Code, Instruction, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::demand::is_truth;
 use super::{Compiler, Home, Leaf, leaf, ops};
 use crate::isa::abi::{input_register, low_byte, low_word};
 use crate::isa::encode::at;
-use crate::layout::{Guard, InputLocation, SegmentOffset};
+use crate::layout::{CounterSlot, Guard, InputLocation, SegmentOffset, Sequences};
 use crate::patch::instrument::{Failing, Lost, count_failed, read_tsc, whole};
 
 /// The second operand of an instruction.
@@ -103,11 +103,32 @@ impl Compiler<'_> {
         self.e.op(Instruction::with2(code, part, place));
     }
 
+    /// A word of a CPU that the thread has executed on, where CPUs have rows of words.
+    fn row_word(
+        &mut self,
+        slot: CounterSlot,
+        sequences: Sequences,
+        through: Register,
+    ) -> MemoryOperand {
+        let word = self.planned(self.layout.counter(slot), "word of that number");
+        let cpu = self.e.word(sequences.cpu_id_start());
+        let short = through.full_register32();
+        self.e
+            .op(Instruction::with2(Code::Mov_r32_rm32, short, cpu));
+        let by = sequences.stride_log2;
+        self.e
+            .op(Instruction::with2(Code::Shl_rm64_imm8, through, by));
+        at(through, word.0.cast_signed())
+    }
+
     fn read_variable(&mut self, id: VariableId, into: usize) {
         let to = self.work(into);
         match self.probed.home(id) {
             Some(Home::Cpu(slot)) => {
-                let word = self.cpu_word(slot, 0, to);
+                let word = match self.layout.sequences() {
+                    Some(sequences) => self.row_word(slot, sequences, to),
+                    None => self.cpu_word(slot, 0, to),
+                };
                 self.e.op(Instruction::with2(Code::Mov_r64_rm64, to, word));
             }
             Some(Home::Shared(slot)) => {

@@ -123,10 +123,12 @@ impl Probed {
             return Some((Rule::RingOwner, why.to_owned()));
         }
         if layout.sequences().is_some()
-            && let Some(what) = self.beyond_counting(probe)
+            && let Some(what) = self.beyond_one_store(probe)
         {
-            let why =
-                format!("in a process, code is generated for counting hits only, and it {what}");
+            let why = format!(
+                "in a process a restartable sequence has one store, and it {what}; count(), sum(), avg(), min(), \
+                 max(), histograms, values() and maps work, and so do global and per-CPU variables"
+            );
             return Some((Rule::RingOwner, why));
         }
         if layout.guard == Guard::Missing && probe.expressions().any(|expr| expr.any(&mut loads)) {
@@ -173,24 +175,21 @@ impl Probed {
 }
 
 impl Probed {
-    /// Returns what a probe does besides counting hits, if it does.
-    fn beyond_counting(&self, probe: &Probe) -> Option<&'static str> {
-        let action = probe.actions.iter().find_map(|action| match &action.kind {
-            ActionKind::Sample(_) => Some("samples"),
-            ActionKind::Store(..) | ActionKind::Add(..) => Some("keeps values"),
-            ActionKind::Update(id, _) => {
-                let counts = { self.checked.aggregate(*id) }
-                    .is_some_and(|aggregate| aggregate.kind == AggregateKind::Count);
-                (!counts).then_some("aggregates values")
-            }
+    /// Returns the effect of a probe that no single store of a word completes, if there is one.
+    fn beyond_one_store(&self, probe: &Probe) -> Option<&'static str> {
+        let keyed = |id| matches!(self.home(id), Some(Home::Thread(_) | Home::Call(_)));
+        let keeps = "keeps a variable of a thread or call, in an entry of several words";
+        let action = probe.actions.iter().find_map(|action| match action.kind {
+            ActionKind::Sample(_) => Some("samples, into a slot of several words"),
+            ActionKind::Store(id, _) | ActionKind::Add(id, _) => keyed(id).then_some(keeps),
+            ActionKind::Update(..) => None,
         });
-        let keeps = |node: &Expr| matches!(node.kind, ExprKind::Variable(_));
-        let reads = || {
-            probe
-                .expressions()
-                .any(|expr| expr.any(&mut |node| keeps(node)))
-        };
-        action.or_else(|| reads().then_some("reads what another probe keeps"))
+        let mut expressions = probe.expressions();
+        let reads = |node: &Expr| matches!(node.kind, ExprKind::Variable(id) if keyed(id));
+        action.or_else(|| {
+            let any = expressions.any(|expr| expr.any(&mut |node| reads(node)));
+            any.then_some(keeps)
+        })
     }
 }
 

@@ -4,7 +4,9 @@ use gilk_instruments::program::{Aggregate, Expr, ExprKind, Table};
 use iced_x86::{Code, Instruction, Register};
 
 use super::Compiler;
+use super::action::further;
 use crate::layout::CounterSlot;
+use crate::patch::instrument::WordUpdate;
 
 /// The registers of an update of a table.
 #[derive(Clone, Copy)]
@@ -110,12 +112,9 @@ impl Compiler<'_> {
         }
         let mut sum = 0;
         let mut next = |compiler: &mut Self, from: Option<Register>| {
-            let further = (half << half_log2) + (sum << table.room_log2);
-            let word = compiler.word_at(first, further, place, through);
-            compiler.e.op(match from {
-                Some(from) => Instruction::with2(Code::Add_rm64_r64, word, from),
-                None => Instruction::with1(Code::Inc_rm64, word),
-            });
+            let slot = further(first, (half << half_log2) + (sum << table.room_log2));
+            let update = from.map_or(WordUpdate::Increment, WordUpdate::Add);
+            compiler.write_cpu(slot, Some(place), update, through);
             sum += 1;
         };
         next(self, None);

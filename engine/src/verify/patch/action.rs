@@ -131,12 +131,37 @@ impl<'a> HitRules<'a> {
         (keeps && read).then(|| self.values.less(false, kept, value))
     }
 
-    /// Returns the word of the maximum that the step updates.
+    /// Returns the word of the maximum that the step updates: a CPU's, or with restartable sequences that which all
+    /// CPUs share.
     pub(crate) fn largest(&mut self, progress: Progress, state: &AbstractState) -> Option<u64> {
         let (aggregate, first, _) = self.aggregated(progress, state)?;
         let keeps = matches!(aggregate.kind, AggregateKind::Min | AggregateKind::Max);
-        let counted = progress.stage == HitStage::Counted;
-        (keeps && counted).then(|| self.word(first, 1)).flatten()
+        if !keeps || progress.stage != HitStage::Counted {
+            return None;
+        }
+        if self.layout.sequences().is_none() {
+            return self.word(first, 1);
+        }
+        let slot = CounterSlot {
+            slot: first.slot.checked_add(1)?,
+            ..first
+        };
+        self.layout.shared(slot).map(|word| word.0)
+    }
+
+    /// Returns whether the step writes to words that all CPUs share.
+    pub(crate) fn writes_shared(&mut self, progress: Progress, state: &AbstractState) -> bool {
+        let (Some(place), Some(action)) = (self.place(progress, state), self.action(progress))
+        else {
+            return false;
+        };
+        match action.kind {
+            ActionKind::Store(id, _) | ActionKind::Add(id, _) => {
+                matches!(place.probed.home(id), Some(Home::Shared(_)))
+            }
+            ActionKind::Update(..) => self.largest(progress, state).is_some(),
+            ActionKind::Sample(_) => false,
+        }
     }
 
     /// Checks a `cmpxchg` of a maximum.
@@ -166,13 +191,6 @@ impl<'a> HitRules<'a> {
             stage: HitStage::Raising,
             ..progress
         }))
-    }
-
-    /// The word of the counter that the step increments, if it only counts the hit.
-    pub(crate) fn hit_counter(&mut self, progress: Progress, state: &AbstractState) -> Option<u64> {
-        let (aggregate, first, _) = self.aggregated(progress, state)?;
-        let counts = aggregate.kind == AggregateKind::Count;
-        counts.then(|| self.word(first, 0)).flatten()
     }
 
     fn word(&self, first: CounterSlot, further: u32) -> Option<u64> {

@@ -265,13 +265,15 @@ impl InstrumentMachine<'_> {
         });
         let source = match (by_word, size) {
             _ if of_input.is_some() => of_input,
-            (true, 8) => {
-                if let Some(word) = word
-                    && self.hit(one).largest(progress, state) == Some(word)
-                {
-                    let atom = Atom::Largest(instruction.ip());
-                    return self.read(atom, state, progress).map(Some);
-                }
+            (by_word, 8)
+                if word.is_some()
+                    && by_word == layout.sequences().is_none()
+                    && self.hit(one).largest(progress, state) == word =>
+            {
+                let atom = Atom::Largest(instruction.ip());
+                return self.read(atom, state, progress).map(Some);
+            }
+            (true, 8) if layout.sequences().is_none() => {
                 let own = homes().any(|home| match home {
                     Home::Cpu(slot) => layout.counter(*slot).map(|word| word.0) == word,
                     _ => false,
@@ -279,12 +281,19 @@ impl InstrumentMachine<'_> {
                 word.filter(|_| own).map(Source::Cpus)
             }
             (false, 8) => {
+                let row = self.word_of_row(address);
+                let own = row.is_some()
+                    && homes().any(|home| match home {
+                        Home::Cpu(slot) => layout.counter(*slot).map(|word| word.0) == row,
+                        _ => false,
+                    });
                 let shared = homes().any(|home| match home {
                     Home::Shared(slot) => layout.shared(*slot).map(|at| at.0) == word,
                     _ => false,
                 });
                 let clock = layout.clock.map(|clock| clock.offset.0);
                 match word {
+                    _ if own => row.map(Source::Cpus),
                     Some(_) if word == clock => Some(Source::ClockOffset),
                     _ => word.filter(|_| shared).map(Source::Shared),
                 }

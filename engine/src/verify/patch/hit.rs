@@ -79,9 +79,38 @@ pub(crate) enum HitStage {
     Sequence {
         sequence: Sequence,
         done: SequenceStep,
+        before: WholeStage,
     },
-    /// The thread has no area for restartable sequences: its hit is counted in the word of such threads.
-    Unregistered,
+    /// The thread has no area for restartable sequences: it updates the word of such threads.
+    Unregistered { before: WholeStage },
+}
+
+/// A stage at which a restartable sequence may begin, and to which it is set back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum WholeStage {
+    Nothing,
+    Counted,
+    Tallied(u8),
+}
+
+impl WholeStage {
+    /// Returns the stage, if a sequence may begin there.
+    pub(super) fn of(stage: HitStage) -> Option<Self> {
+        match stage {
+            HitStage::Nothing => Some(Self::Nothing),
+            HitStage::Counted => Some(Self::Counted),
+            HitStage::Tallied(done) => Some(Self::Tallied(done)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn stage(self) -> HitStage {
+        match self {
+            Self::Nothing => HitStage::Nothing,
+            Self::Counted => HitStage::Counted,
+            Self::Tallied(done) => HitStage::Tallied(done),
+        }
+    }
 }
 
 /// The written words of a slot.
@@ -132,7 +161,7 @@ impl Progress {
             | HitStage::Counted
             | HitStage::Tallied(_)
             | HitStage::Raising
-            | HitStage::Unregistered => false,
+            | HitStage::Unregistered { .. } => false,
             HitStage::Sequence { done, .. } => match done {
                 SequenceStep::Armed => false,
                 SequenceStep::Read(cpu)
@@ -162,7 +191,7 @@ impl Progress {
             HitStage::Owned { .. } => "its own entry of the table of timers is still busy",
             HitStage::Full => "an overflow is not counted",
             HitStage::Sequence { .. } => "its restartable sequence has not committed",
-            HitStage::Unregistered => "the hit of a thread without an area is not counted",
+            HitStage::Unregistered { .. } => "a thread without an area does not update its word",
         }
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct InstrumentMachine<'a> {
     pub(crate) values: SymValues,
     /// Keys of the table of storage, and the addresses of their entries.
     pub(crate) entries: Vec<(Key, SymValue)>,
+    /// Numbers of the thread's CPU, as instructions have read them, with whose rows of words programs work.
+    pub(crate) rows: Vec<SymValue>,
     /// The instrument whose code executes.
     pub(crate) expected: Option<&'a Expected>,
     /// Descriptors of the patch's restartable sequences.

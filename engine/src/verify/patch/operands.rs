@@ -303,6 +303,17 @@ impl<'a> InstrumentMachine<'a> {
         } else {
             return Err(not_allowed(instruction));
         };
+        if let (Location::Memory(address), Some(one)) = (place, self.program())
+            && let Some(word) = self.values.as_constant(address)
+            && self.layout.sequences().is_some()
+        {
+            if !instruction.has_lock_prefix() {
+                return Err(Reason::UnlockedEntry);
+            }
+            let old = state.register(RAX);
+            state.compare = Compare::Unknown;
+            return self.hit(one).raise(progress, (word, old, new), state);
+        }
         if let (Location::Memory(address), Some(one)) = (place, expected) {
             let Some((entry, 0)) = timer_entry(&mut self.values, self.layout, address) else {
                 return Err(Reason::NoEntry);

@@ -1,18 +1,21 @@
-//! Restartable sequences: increments of a word of the CPU in user space (`rseq(2)`, kernel/rseq.c of Linux).
+//! Restartable sequences: updates of a word of the CPU in user space (`rseq(2)`, kernel/rseq.c of Linux).
 //!
 //! A thread that loses its CPU inside a sequence, or is given a signal there, continues at the sequence's address of
 //! restart, with its registers as they are. So from each instruction of a sequence there is a way to that address,
-//! with no part of the hit done: it is walked like any other, and its states are joined. In a sequence control only
+//! with nothing of the update done: it is walked like any other, and its states are joined. In a sequence control only
 //! falls through, or leaves it where the thread is found unregistered; nothing is stored, and the last instruction is
-//! the one increment of the CPU's word, which makes the hit complete. All other writes of memory are forbidden, except
-//! those of the patch's own words on the stack.
+//! the one update of the CPU's word: an addition to it, or a store. A step of a program with several words has a
+//! sequence for each, and a thread is set back to the one that it was in. All other writes of memory are forbidden,
+//! except those of the patch's own words on the stack, and of words that all CPUs share.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
+use super::action::WordWrite;
 use super::descriptor::{Sequence, SequenceStep};
-use super::hit::{Expected, HitStage, Progress};
+use super::hit::{Expected, HitStage, Progress, WholeStage};
 use super::location;
 use super::machine::{BranchWay, InstrumentMachine, MachineFlow};
+use super::operands::not_allowed;
 use super::state::{AbstractState, Compare};
 use crate::verify::reason::Reason;
 use crate::verify::symbolic::atom::{Atom, SymValue};
@@ -20,10 +23,13 @@ use crate::verify::symbolic::atom::{Atom, SymValue};
 impl Progress {
     /// Returns the address where the kernel restarts the thread if it loses its CPU now, and the progress there.
     pub(crate) fn restart(self) -> Option<(u64, Self)> {
-        let HitStage::Sequence { sequence, .. } = self.stage else {
+        let HitStage::Sequence {
+            sequence, before, ..
+        } = self.stage
+        else {
             return None;
         };
-        let stage = HitStage::Nothing;
+        let stage = before.stage();
         Some((sequence.abort, Self { stage, ..self }))
     }
 }
@@ -42,17 +48,14 @@ impl<'a> InstrumentMachine<'a> {
             return Ok(None);
         };
         match progress.stage {
-            HitStage::Sequence { sequence, done } => {
-                self.inside_sequence(instruction, state, (sequence, done), progress)
-            }
-            HitStage::Unregistered => {
-                let word = self.counted(progress, state);
-                let word = word.map(|word| word.wrapping_add(sequences.unregistered()));
-                let address = self.incremented(instruction, state, true)?;
-                if word.is_none() || self.values.as_constant(address) != word {
-                    return Err(Reason::OtherCounter);
-                }
-                self.counts(instruction, state, progress)
+            HitStage::Sequence {
+                sequence,
+                done,
+                before,
+            } => self.inside_sequence(instruction, state, (sequence, done, before), progress),
+            HitStage::Unregistered { before } => {
+                let row = self.values.constant(sequences.unregistered());
+                self.updates(instruction, state, (row, true, before), progress)
             }
             _ => {
                 let compares = matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
@@ -64,12 +67,65 @@ impl<'a> InstrumentMachine<'a> {
                     let flow = self.arm(instruction, state, expected, progress)?;
                     return Ok(Some(flow));
                 }
-                if stores || instruction.mnemonic() == Mnemonic::Call {
+                if instruction.mnemonic() == Mnemonic::Call
+                    || stores && !self.is_shared_write(instruction, state, progress)?
+                {
                     return Err(Reason::OutsideSequence);
+                }
+                if instruction.mnemonic() == Mnemonic::Mov
+                    && instruction.op1_kind() == OpKind::Memory
+                    && self.is_at(instruction, sequences.cpu_id_start().0, 4)?
+                {
+                    self.reads_cpu(instruction, state, progress)?;
+                    return Ok(Some(MachineFlow::On(Some(progress))));
                 }
                 Ok(None)
             }
         }
+    }
+
+    /// Returns whether an instruction writes to memory that all CPUs share, which the rules of the step decide on.
+    fn is_shared_write(
+        &mut self,
+        instruction: &Instruction,
+        state: &AbstractState,
+        progress: Progress,
+    ) -> Result<bool, Reason> {
+        let Some(one) = self.program() else {
+            return Ok(false);
+        };
+        let whole = instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Mov;
+        let memory = !location::is_word(&self.layout.abi, instruction)?;
+        Ok(whole && memory && self.hit(one).writes_shared(progress, state))
+    }
+
+    /// Executes a load of the number of a CPU that the thread has executed on.
+    fn reads_cpu(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut AbstractState,
+        progress: Progress,
+    ) -> Result<(), Reason> {
+        if self.program().is_none() || !instruction.op0_register().is_gpr32() {
+            return Err(not_allowed(instruction));
+        }
+        let atom = Atom::CpuOf(instruction.ip());
+        let cpu = self.read(atom, state, progress)?;
+        let cpu = self.values.mask(cpu, 0xffff_ffff);
+        self.rows.retain(|known| *known != cpu);
+        self.rows.push(cpu);
+        self.set(instruction, cpu, state)
+    }
+
+    /// Returns the word, on CPU 0, whose row of one of the thread's CPUs has this address.
+    pub(super) fn word_of_row(&mut self, address: SymValue) -> Option<u64> {
+        let sequences = self.layout.sequences()?;
+        let values = &mut self.values;
+        self.rows.iter().find_map(|cpu| {
+            let row = values.scale(*cpu, 1 << sequences.stride_log2.min(63));
+            let word = values.sub(address, row);
+            values.as_constant(word)
+        })
     }
 
     /// Executes the store of a descriptor's address.
@@ -82,11 +138,10 @@ impl<'a> InstrumentMachine<'a> {
     ) -> Result<MachineFlow, Reason> {
         let plain = instruction.mnemonic() == Mnemonic::Mov
             && instruction.op1_kind() == OpKind::Register
-            && instruction.op1_register().is_gpr64()
-            && progress.stage == HitStage::Nothing;
-        if !plain || expected.is_none() || self.counted(progress, state).is_none() {
-            return Err(Reason::OutsideSequence);
-        }
+            && instruction.op1_register().is_gpr64();
+        let before = WholeStage::of(progress.stage);
+        let before = before.filter(|_| plain && expected.is_some() && self.program().is_some());
+        let before = before.ok_or(Reason::OutsideSequence)?;
         let stored = self.operand(instruction, 1, state, progress)?;
         let stored = self.values.as_constant(stored);
         let next = instruction.next_ip();
@@ -100,6 +155,7 @@ impl<'a> InstrumentMachine<'a> {
         let stage = HitStage::Sequence {
             sequence: descriptor.sequence,
             done: SequenceStep::Armed,
+            before,
         };
         Ok(MachineFlow::On(Some(Progress { stage, ..progress })))
     }
@@ -109,7 +165,7 @@ impl<'a> InstrumentMachine<'a> {
         &mut self,
         instruction: &Instruction,
         state: &mut AbstractState,
-        (sequence, done): (Sequence, SequenceStep),
+        (sequence, done, before): (Sequence, SequenceStep, WholeStage),
         progress: Progress,
     ) -> Result<Option<MachineFlow>, Reason> {
         let next = instruction.next_ip();
@@ -118,7 +174,11 @@ impl<'a> InstrumentMachine<'a> {
         };
         let sequences = self.layout.sequences().ok_or_else(wrong)?;
         let mnemonic = instruction.mnemonic();
-        let stage = |done| HitStage::Sequence { sequence, done };
+        let stage = |done| HitStage::Sequence {
+            sequence,
+            done,
+            before,
+        };
         let after = |done| {
             let stage = stage(done);
             Ok(Some(MachineFlow::On(Some(Progress { stage, ..progress }))))
@@ -127,15 +187,8 @@ impl<'a> InstrumentMachine<'a> {
             let SequenceStep::Registered(cpu) = done else {
                 return Err(wrong());
             };
-            let word = self.counted(progress, state).ok_or_else(wrong)?;
-            let word = self.values.constant(word);
             let row = self.values.scale(cpu, 1 << sequences.stride_log2.min(63));
-            let meant = self.values.add(word, row);
-            let address = self.incremented(instruction, state, false)?;
-            if meant.is_unknown() || address != meant {
-                return Err(Reason::OtherCounter);
-            }
-            return self.counts(instruction, state, progress);
+            return self.updates(instruction, state, (row, false, before), progress);
         }
         match done {
             SequenceStep::Armed => {
@@ -181,7 +234,7 @@ impl<'a> InstrumentMachine<'a> {
                 };
                 Ok(Some(MachineFlow::Branch {
                     to,
-                    taken: way(HitStage::Unregistered),
+                    taken: way(HitStage::Unregistered { before }),
                     falls: way(stage(SequenceStep::Registered(cpu))),
                 }))
             }
@@ -207,45 +260,53 @@ impl<'a> InstrumentMachine<'a> {
         }
     }
 
-    /// The word, on CPU 0, of the counter that the hit increments next.
-    fn counted(&mut self, progress: Progress, state: &AbstractState) -> Option<u64> {
-        let one = self.program()?;
-        self.hit(one).hit_counter(progress, state)
-    }
-
-    /// Returns the address that an `inc` of 64 bits increments.
-    fn incremented(
-        &mut self,
-        instruction: &Instruction,
-        state: &AbstractState,
-        locked: bool,
-    ) -> Result<SymValue, Reason> {
-        let plain = instruction.mnemonic() == Mnemonic::Inc
-            && instruction.op0_kind() == OpKind::Memory
-            && instruction.memory_size().size() == 8
-            && instruction.has_lock_prefix() == locked
-            && instruction.memory_base() != Register::RSP
-            && !location::is_word(&self.layout.abi, instruction)?;
-        if plain {
-            location::address(&mut self.values, instruction, state)
-        } else {
-            Err(Reason::InSequence {
-                instruction: instruction.to_string(),
-            })
-        }
-    }
-
-    /// Completes the count of a hit.
-    fn counts(
+    /// Executes the one update of a word: of a row of words, whose writers may be several at a time.
+    fn updates(
         &mut self,
         instruction: &Instruction,
         state: &mut AbstractState,
+        (row, shared, before): (SymValue, bool, WholeStage),
         progress: Progress,
     ) -> Result<Option<MachineFlow>, Reason> {
+        let wrong = || Reason::InSequence {
+            instruction: instruction.to_string(),
+        };
+        let adds = match instruction.mnemonic() {
+            Mnemonic::Inc | Mnemonic::Add => true,
+            Mnemonic::Mov => false,
+            _ => return Err(wrong()),
+        };
+        let plain = instruction.op0_kind() == OpKind::Memory
+            && instruction.memory_size().size() == 8
+            && instruction.has_lock_prefix() == (shared && adds)
+            && instruction.memory_base() != Register::RSP
+            && !location::is_word(&self.layout.abi, instruction)?;
+        if !plain {
+            return Err(wrong());
+        }
         let one = self.program().ok_or(Reason::UnhookedCount)?;
-        state.compare = Compare::Unknown;
-        state.flags &= !instruction.rflags_modified();
-        Ok(Some(MachineFlow::On(self.hit(one).next(progress))))
+        let value = match instruction.mnemonic() {
+            Mnemonic::Inc => self.values.constant(1),
+            _ => self.operand(instruction, 1, state, progress)?,
+        };
+        let address = location::address(&mut self.values, instruction, state)?;
+        // The word, on CPU 0.
+        let address = self.values.sub(address, row);
+        let write = WordWrite {
+            by_word: true,
+            address,
+            value,
+            adds,
+            locked: false,
+        };
+        if adds {
+            state.compare = Compare::Unknown;
+            state.flags &= !instruction.rflags_modified();
+        }
+        let stage = before.stage();
+        let progress = Progress { stage, ..progress };
+        let next = self.hit(one).write(progress, write, state)?;
+        Ok(Some(MachineFlow::On(next)))
     }
 
     /// Returns whether the operand in memory is of so many bytes at an offset of the segment.

@@ -96,6 +96,7 @@ impl<'a> Walk<'a> {
                 entered: unwind::pushed_by(site),
                 values,
                 entries: Vec::new(),
+                rows: Vec::new(),
                 expected: None,
                 descriptors,
                 planned_faults,

@@ -22,6 +22,7 @@ mod random;
 mod retirements;
 mod samples;
 mod schedules;
+mod sequence_programs;
 mod sequences;
 mod sites;
 mod tactics;

@@ -7,7 +7,7 @@ use crate::layout::{Abi, Guard, Sequences};
 use crate::patch::PieceKind;
 use crate::placement::Splice;
 
-const SEQUENCES: Sequences = Sequences {
+pub(super) const SEQUENCES: Sequences = Sequences {
     area: SegmentOffset(0xffff_ffff_ffff_f6a0),
     signature: 0x5305_3053,
     cpus: 5,
@@ -15,7 +15,7 @@ const SEQUENCES: Sequences = Sequences {
 };
 
 /// A process's layout, but for its arena.
-fn process() -> RuntimeLayout {
+pub(super) fn process() -> RuntimeLayout {
     RuntimeLayout {
         abi: Abi::PROCESS,
         rings: Rings::none(SEQUENCES),
@@ -23,7 +23,7 @@ fn process() -> RuntimeLayout {
             base: SegmentOffset(0x2000_0000),
             slots: 64,
         }],
-        shared: Vec::new(),
+        shared: vec![Addr(0x2000_0000 + (5 << 9))],
         inputs: Inputs::default(),
         guard: Guard::Missing,
         unwinds: true,
@@ -182,17 +182,17 @@ fn each_part_of_a_sequence_is_proven() {
     });
     refused("InSequence", &|plan| overwrite(plan, is_shift, &[0x9d]));
     // The one increment, of this CPU's word.
-    refused("OtherCounter", &|plan| change(plan, is_shift, 1, 1));
-    refused("OtherCounter", &|plan| {
+    refused("OtherAggregate", &|plan| change(plan, is_shift, 1, 1));
+    refused("OtherAggregate", &|plan| {
         overwrite(plan, is_shift, &[0x48, 0x8d, 0x40, 0]);
     });
-    refused("OtherCounter", &|plan| change(plan, is_count, 4, 8));
+    refused("OtherAggregate", &|plan| change(plan, is_count, 4, 8));
     refused("InSequence", &|plan| {
         // dec
         change(plan, is_count, 5, 8);
     });
     // That of threads without an area.
-    refused("OtherCounter", &|plan| change(plan, is_shared, 4, 8));
+    refused("OtherAggregate", &|plan| change(plan, is_shared, 4, 8));
     refused("InSequence", &|plan| {
         let found = instructions(plan).into_iter().find(is_shared).unwrap();
         let start = (found.ip() - plan.patches[0].address.0) as usize;
@@ -252,9 +252,12 @@ fn the_layout_of_a_process_is_checked_and_is_that_of_the_code() {
     refused("OutsideSequence", &|other| other.area.0 -= 8);
     refused("Descriptor: signature", &|other| other.signature += 1);
     refused("InSequence", &|other| other.cpus += 1);
-    refused("OtherCounter", &|other| other.stride_log2 += 1);
+    refused("OtherAggregate", &|other| other.stride_log2 += 1);
     refused("SequenceRows: overlap", &|other| other.stride_log2 = 8);
     refused("SequenceRows: numbered", &|other| other.cpus = 0);
+    super::refused(&image, &good, "SequenceRows: shared elsewhere", |plan| {
+        plan.layout.shared = vec![Addr(0x2000_0000)];
+    });
     refused("SequenceRows: 2 GiB", &|other| other.cpus = 1 << 22);
     super::refused(&image, &good, "SequenceRows: arena", |plan| {
         plan.layout.arena = Span::new(Addr(0x2000_0000), 0x1000);
@@ -270,6 +273,7 @@ fn the_layout_of_a_process_is_checked_and_is_that_of_the_code() {
         let mut other = SEQUENCES;
         change(&mut other);
         layout.rings = Rings::none(other);
+        layout.shared.clear();
     };
     wrong(
         &|layout| set(&|other| other.area.0 = 1 << 40, layout),
@@ -285,19 +289,23 @@ fn the_layout_of_a_process_is_checked_and_is_that_of_the_code() {
         "512 bytes",
     );
     wrong(&|layout| layout.arena.start.0 += 16, "arena begins");
+    wrong(&|layout| layout.shared = vec![Addr(8)], "all CPUs share");
 }
 
 #[test]
-fn more_than_counting_is_refused_in_a_process() {
+fn more_than_one_store_is_refused_in_a_process() {
     let image = super::handmade::image();
     for (source, rule, words) in [
         ("hit { sample(1) }", "ring-owner", "it samples"),
-        ("cpu @n; hit { @n = 1 }", "ring-owner", "keeps values"),
-        ("hit { @n = sum(arg0) }", "ring-owner", "aggregates values"),
         (
-            "shared cpu @n; hit / @n == 1 / { @m = count() }",
+            "thread @n; hit { @n = 1 }",
             "ring-owner",
-            "another probe keeps",
+            "variable of a thread",
+        ),
+        (
+            "shared thread @n; hit / @n == 1 / { @m = count() }",
+            "ring-owner",
+            "so do global and per-CPU variables",
         ),
         (
             "hit / *(u64 *)arg0 == 1 / { @m = count() }",

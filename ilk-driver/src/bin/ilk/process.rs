@@ -1,16 +1,16 @@
-//! `ilk process`: hits of functions in a process of this machine.
+//! `ilk process`: instruments in a process of this machine.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use clap::Args;
 use gilk_engine::cfg::Cfg;
 use gilk_engine::code::Function;
 use gilk_engine::session::Placement;
-use gilk_engine::{HookType, Image, Session};
+use gilk_engine::{Error, HookType, Image, Session};
 use gilk_instruments::Library;
 use gilk_samples::chart::scale;
 use gilk_samples::metadata::Clock;
@@ -18,32 +18,39 @@ use gilk_samples::output::Contents;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::Writer;
 use gilk_samples::{Batch, Sample};
-use ilk_driver::client::{TargetInfo, label, metadata};
+use ilk_driver::client::{TargetInfo, is_aggregate_word, label, metadata, totals};
 use ilk_driver::interrupt;
 use ilk_driver::process::{Attached, Client, Subject, clock, tsc};
-use ilk_driver::script::matches;
+use ilk_driver::script::{Filter, Script, matches, resolve};
 
 use crate::output::Force;
-use crate::plan::{Planned, Strict};
+use crate::plan::{Planned, Strict, grouped};
 use crate::supervisor::{self, Supervisor};
+use crate::totals::text;
 
 /// The session's length where none is given: a day.
 const UNLIMITED: f64 = 86_400.0;
 /// Interval at which totals are recorded, and Ctrl-C is polled.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Counters for placements beyond those that are known before the plan.
-const SPARE: u32 = 64;
+/// Words of each CPU that a process is given at first, and at most.
+const WORDS: [u32; 2] = [64, 1 << 20];
+/// Names in a line of functions that are left out.
+const NAMED: usize = 8;
 
-/// Count the calls of functions of a process on this machine, without the kernel's module.
+/// Count the calls of functions of a process on this machine, or run a script in it, without the kernel's module.
 ///
 /// The process needs glibc 2.35 or later, and you the right to trace it (as for gdb). Hits are
 /// counted exactly, on all threads; those of forked children are added. Ctrl-C, or the end of
-/// the process, removes everything and shows the counts.
+/// the process, removes everything and shows the results.
 #[derive(Args)]
 pub(crate) struct Process {
     /// The functions: names or patterns, separated by commas: 'malloc,free', 'parse_*'.
-    #[arg(required_unless_present_any = ["clean", "supervise"])]
+    #[arg(required_unless_present_any = ["clean", "supervise", "script"])]
     functions: Option<String>,
+    /// A script instead: 'entry:parse { @sizes = hist(arg1) }'; `ilk help probes` and `ilk help language`
+    /// have the words.
+    #[arg(short = 'e', long = "execute", value_name = "SCRIPT", conflicts_with_all = ["functions", "blocks"])]
+    script: Option<String>,
     /// The process.
     #[arg(short = 'p', long, value_name = "PID", required_unless_present_any = ["clean", "supervise"])]
     pid: Option<u32>,
@@ -64,7 +71,7 @@ pub(crate) struct Process {
     all: bool,
     /// Remove what an `ilk process` that was killed, with its supervisor, has left in a process and its
     /// forked children; without -p, in all processes.
-    #[arg(long, conflicts_with_all = ["functions", "object", "blocks", "length", "output", "all"])]
+    #[arg(long, conflicts_with_all = ["functions", "script", "object", "blocks", "length", "output", "all"])]
     clean: bool,
     /// Remove what this process, PID:START, leaves when its end of the standard input closes.
     #[arg(long, hide = true, exclusive = true, value_name = "CLIENT", value_parser = supervisor::client)]
@@ -85,33 +92,24 @@ impl Process {
         if let Some(client) = self.supervise {
             return supervisor::supervise(client);
         }
-        match (self.pid, self.functions.as_deref()) {
-            (Some(pid), Some(functions)) => self.instrument(pid, functions),
-            (pid, _) => supervisor::clean(pid),
+        match self.pid {
+            Some(pid) if !self.clean => self.instrument(pid),
+            pid => supervisor::clean(pid),
         }
     }
 
-    fn instrument(&self, pid: u32, functions: &str) -> anyhow::Result<ExitCode> {
+    fn instrument(&self, pid: u32) -> anyhow::Result<ExitCode> {
         let mut goals = self.force.goals();
         if let Some(output) = &self.output {
             goals.goal(output, Contents::Recording)?;
         }
         interrupt::watch();
-        // The number of counters decides the layout, so the object is read twice.
-        let first = Subject::read(pid, self.object.as_deref(), SPARE)?;
-        let session = self.session(pid, functions, first.image())?;
-        drop(first);
-        let counters = u32::try_from(session.placements.len())?.saturating_add(SPARE);
-        let subject = Subject::read(pid, self.object.as_deref(), counters)?;
-        let library = Library::builtin()?;
-        let planned = self
-            .strict
-            .planned(subject.image(), &session, &library, subject.layout())?;
+        let (subject, planned) = self.planned(pid)?;
         let info = info(pid, &subject)?;
         let supervisor = Supervisor::start()?;
         let attached = Attached::attach(subject, &planned.plan)?;
         eprintln!(
-            "{} places in process {} are counted; its threads were stopped for {}. Ctrl-C ends.",
+            "{} places in process {} are instrumented; its threads were stopped for {}. Ctrl-C ends.",
             planned.session.placements.len(),
             pid,
             scale::duration(attached.stopped().as_secs_f64())
@@ -121,10 +119,60 @@ impl Process {
         Ok(code)
     }
 
-    /// The placements: the entries of functions, or all of their blocks.
-    fn session(&self, pid: u32, functions: &str, image: &Image) -> anyhow::Result<Session> {
-        let mut session = Session::empty();
+    /// Reads the process and plans for it, with as many words as the plan needs.
+    fn planned(&self, pid: u32) -> anyhow::Result<(Subject, Planned)> {
+        let library = Library::builtin()?;
+        let [mut words, most] = WORDS;
+        loop {
+            let subject = Subject::read(pid, self.object.as_deref(), words)?;
+            let session = self.session(pid, subject.image())?;
+            let planned =
+                { self.strict }.planned(subject.image(), &session, &library, subject.layout());
+            let error = match planned {
+                Ok(planned) => return Ok((subject, planned)),
+                Err(error) => error,
+            };
+            // The number of words decides the layout, so the object is read again.
+            match error.downcast_ref() {
+                Some(&Error::Full { needed, .. }) if words < most => {
+                    let needed = u32::try_from(needed).unwrap_or(most);
+                    words = needed.max(words.saturating_mul(4)).min(most);
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// The placements of the script, or those of counters.
+    fn session(&self, pid: u32, image: &Image) -> anyhow::Result<Session> {
+        let mut session = match (&self.script, &self.functions) {
+            (Some(script), _) => self.of_script(script, image)?,
+            (None, functions) => self.of_functions(functions.as_deref().unwrap_or("*"), image)?,
+        };
         session.name = format!("process {pid}");
+        Ok(session)
+    }
+
+    fn of_script(&self, text: &str, image: &Image) -> anyhow::Result<Session> {
+        let script = Script::parse(text).map_err(|faults| anyhow!("{faults}"))?;
+        ensure!(
+            script.terminal().actions().next().is_none(),
+            "In a process the terminal shows totals at the end; leave out what the script prints or clears."
+        );
+        let filter = Filter {
+            duration: self.length.unwrap_or(UNLIMITED),
+            pid: None,
+        };
+        let query = resolve(&script, image, filter, None).map_err(|faults| anyhow!("{faults}"))?;
+        let absent = query.absent.iter();
+        let absent = absent.map(|one| (one.reason.clone(), one.function.clone()));
+        eprint!("{}", grouped(absent, "Left out", NAMED));
+        Ok(query.session)
+    }
+
+    /// The placements: the entries of functions, or all of their blocks.
+    fn of_functions(&self, functions: &str, image: &Image) -> anyhow::Result<Session> {
+        let mut session = Session::empty();
         session.duration = self.length.unwrap_or(UNLIMITED);
         for pattern in functions.split(',') {
             let is_named = |function: &&Function| matches(pattern, &function.name);
@@ -185,14 +233,18 @@ impl Process {
         }
         let removed = attached.remove()?;
         recorder.record(&removed.counts)?;
-        if let Some(writer) = recorder.writer {
+        let hits: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
+        let totals = totals(plan, &hits);
+        if let Some(mut writer) = recorder.writer {
+            writer.totals(totals.clone());
             writer.finish()?;
         }
-        let hits: HashMap<u64, u64> = removed.counts.iter().copied().collect();
         let mut lines: Vec<(u64, String)> = plan
             .instruments
             .iter()
+            .filter(|one| one.counter.is_some())
             .map(|one| {
+                // Each counter has a word.
                 let hits = hits.get(&one.id.pack()).copied();
                 (hits.unwrap_or_default(), label(plan, one))
             })
@@ -202,9 +254,10 @@ impl Process {
         for (hits, label) in &lines {
             println!("{:>16}  {label}", scale::grouped(*hits));
         }
-        if lines.is_empty() {
+        if lines.is_empty() && totals.is_empty() {
             println!("No place was hit.");
         }
+        print!("{}", text(&totals, &described, self.all));
         print!("{}", planned.left_out);
         if removed.ended {
             println!("The process has ended.");
@@ -234,6 +287,7 @@ impl Recorder {
         let last = &mut self.last;
         let changed = counts
             .iter()
+            .filter(|(id, _)| !is_aggregate_word(*id))
             .filter(|&&(id, value)| last.insert(id, value) != Some(value));
         let samples: Vec<Sample> = changed
             .map(|&(id, value)| Sample { id, value, tsc })

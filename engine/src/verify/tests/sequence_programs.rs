@@ -1,0 +1,171 @@
+//! Programs in a process: each of their words is updated by a restartable sequence of its own.
+
+use gilk_instruments::program::Input;
+use iced_x86::{Code, Mnemonic, Register};
+
+use super::sequences::{SEQUENCES, process};
+use super::*;
+use crate::layout::{InputLocation, Sequences};
+use crate::patch::PieceKind;
+
+/// Programs, with the number of their sequences.
+const PROGRAMS: [(&str, u32); 18] = [
+    ("hit { @n = count() }", 1),
+    ("entry { @n = sum(arg0) }", 1),
+    ("entry { @n = sum(arg0 + 5); @m = sum(1) }", 2),
+    ("entry { @n = avg(arg1) }", 2),
+    ("entry { @n = min(arg0) }", 1),
+    ("entry { @n = max((s32)arg0) }", 1),
+    ("entry { @n = hist(arg0) }", 1),
+    ("entry { @n = hist((s64)arg0) }", 1),
+    ("entry { @n = lhist(arg0, 3, 21, 3) }", 1),
+    ("entry { @n = values(arg0) }", 8),
+    ("entry { @n[arg0, arg2] = sum(arg1) }", 14),
+    ("cpu @n; entry { @n = arg0; @n += 1 }", 2),
+    ("cpu @n; entry { @n += arg0; @m = sum(@n) }", 2),
+    ("cpu @n, @m; entry / @n < @m / { @n += 3; @m += arg0 }", 2),
+    (
+        "global @n; entry / @n % 3 == 0 / { @m = count(); @n += 1 }",
+        1,
+    ),
+    ("global @n; entry { @n += arg0 }", 0),
+    ("global @n; entry { @n = arg0 }", 0),
+    ("entry / arg0 > 7 && cpu < 4 / { @n = sum(tsc) }", 1),
+];
+
+/// The layout of the other tests, with room for tables, and the input `cpu`.
+fn layout_of_process() -> RuntimeLayout {
+    let sequences = Sequences {
+        stride_log2: 17,
+        ..SEQUENCES
+    };
+    let mut layout = process();
+    layout.rings = Rings::none(sequences);
+    layout.counters[0].slots = 1 << 14;
+    layout.shared = vec![Addr(0x2000_0000 + (5 << 17))];
+    let cpu = InputLocation::Segment(sequences.cpu_id());
+    layout.inputs.set(Input::Cpu, Some(cpu));
+    layout
+}
+
+fn written(image: &Image, source: &str) -> Plan {
+    let mut session = session(vec![placement("kept", 0, HookType::Pre, "mine")]);
+    let text = format!("instrument mine \"x.\"; {source}");
+    session.sources.insert("mine".into(), text);
+    let library = Library::builtin().unwrap();
+    plan(image, &session, &library, &layout_of_process())
+        .unwrap_or_else(|error| panic!("{source}: {error}"))
+}
+
+#[test]
+fn each_word_is_updated_by_a_sequence_of_its_own() {
+    let image = super::handmade::image();
+    for (source, sequences) in PROGRAMS {
+        let plan = written(&image, source);
+        assert_eq!(plan.patches[0].sequences, sequences, "{source}");
+        passes(&image, &plan);
+    }
+}
+
+#[test]
+fn no_instruction_of_a_program_can_be_left_out() {
+    let image = super::handmade::image();
+    for (source, _) in PROGRAMS {
+        let good = written(&image, source);
+        let patch = &good.patches[0];
+        let pieces = patch
+            .pieces()
+            .filter(|piece| matches!(piece.kind, PieceKind::Instrument(_) | PieceKind::Lost(_)));
+        for piece in pieces {
+            let range = piece.range.start as usize..piece.range.end as usize;
+            let at = Addr(patch.address.0 + u64::from(piece.range.start));
+            for instruction in decoded(at, &patch.code[range]) {
+                if instruction.mnemonic() == Mnemonic::Int3 {
+                    continue;
+                }
+                let mut bad = good.clone();
+                let start = (instruction.ip() - patch.address.0) as usize;
+                bad.patches[0].code[start..start + instruction.len()].fill(0x90);
+                assert!(verify(&image, bad).is_err(), "{source}: {instruction}");
+            }
+        }
+    }
+}
+
+/// The first instruction of a kind, with its bytes in the patch.
+fn find(
+    plan: &Plan,
+    which: impl Fn(&Instruction) -> bool,
+) -> (Instruction, std::ops::Range<usize>) {
+    let patch = &plan.patches[0];
+    let code = patch.code.len() - 32 * patch.sequences as usize;
+    let all = decoded(patch.address, &patch.code[..code]);
+    let found = all.into_iter().find(which).unwrap();
+    let start = (found.ip() - patch.address.0) as usize;
+    (found, start..start + found.len())
+}
+
+#[test]
+fn updates_of_other_words_or_by_other_values_are_seen() {
+    let image = super::handmade::image();
+    let refused = |source: &str, rule: &str, damage: &dyn Fn(&mut Plan)| {
+        super::refused(&image, &written(&image, source), rule, damage);
+    };
+    let is_add =
+        |one: &Instruction| one.code() == Code::Add_rm64_r64 && one.memory_displacement64() != 0;
+    let is_commit = |one: &Instruction| is_add(one) && !one.has_lock_prefix();
+    // The next word.
+    refused("entry { @n = sum(arg0) }", "OtherAggregate", &|plan| {
+        let (_, bytes) = find(plan, is_commit);
+        plan.patches[0].code[bytes.end - 4] ^= 8;
+    });
+    // `sub` for `add`, and a store.
+    for opcode in [0x29, 0x89] {
+        refused(
+            "entry { @n = sum(arg0) }",
+            "InSequence|AggregateWrite",
+            &|plan| {
+                let (_, bytes) = find(plan, is_commit);
+                plan.patches[0].code[bytes.start + 1] = opcode;
+            },
+        );
+    }
+    // The sum before the count, and another bucket.
+    refused("entry { @n = avg(arg0) }", "OtherAggregate", &|plan| {
+        let (_, bytes) = find(plan, is_commit);
+        plan.patches[0].code[bytes.end - 4] ^= 8;
+    });
+    refused("entry { @n = hist(arg0) }", "OtherBucket", &|plan| {
+        let is_place = |one: &Instruction| {
+            one.mnemonic() == Mnemonic::Inc && one.memory_index() != Register::None
+        };
+        let (_, bytes) = find(plan, is_place);
+        plan.patches[0].code[bytes.end - 4] ^= 8;
+    });
+    // A variable of all CPUs by a CPU's rules, and the other way round.
+    refused(
+        "global @n; entry { @n += arg0 }",
+        "OutsideSequence|Prefix",
+        &|plan| {
+            let (_, bytes) = find(plan, |one| one.has_lock_prefix());
+            plan.patches[0].code[bytes.start] = 0x3e;
+        },
+    );
+    refused(
+        "cpu @n; entry { @m = sum(@n); @n = 1 }",
+        "ForeignMemory",
+        &|plan| {
+            let (_, bytes) = find(plan, |one| {
+                one.code() == Code::Mov_r64_rm64
+                    && one.memory_displacement64() != 0
+                    && one.memory_base() != Register::RSP
+            });
+            plan.patches[0].code[bytes.end - 4] ^= 8;
+        },
+    );
+    // A maximum of all CPUs, without the lock prefix.
+    refused("entry { @n = max(arg0) }", "OutsideSequence", &|plan| {
+        let (_, bytes) = find(plan, |one| one.mnemonic() == Mnemonic::Cmpxchg);
+        plan.patches[0].code[bytes.start] = 0x3e;
+    });
+}
