@@ -40,7 +40,7 @@ pub struct Removed {
     pub counts: Vec<(u64, u64)>,
     /// The process had ended, or executed another program.
     pub ended: bool,
-    /// What was met in the process and its forked children.
+    /// Findings in the process and its forked children.
     pub cleaned: Cleaned,
 }
 

@@ -23,14 +23,14 @@ const FLAGS: u64 = 7;
 const NO_STACK: u64 = 0xff;
 
 /// A frame, and where it must be.
-pub(super) struct Frame {
+pub(super) struct SignalFrame {
     /// Its address, which is that of the address to return to. `rt_sigreturn` is executed with the stack pointer
     /// eight bytes above.
     pub(super) at: u64,
     pub(super) bytes: Vec<u8>,
 }
 
-impl Frame {
+impl SignalFrame {
     /// Makes the frame of a thread below its stack, with its blocked signals and its extended state (`NT_X86_XSTATE`);
     /// `None` if the state is not as processors have it.
     pub(super) fn new(

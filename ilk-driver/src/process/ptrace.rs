@@ -99,7 +99,7 @@ pub(super) fn system_call(tid: Tid) -> io::Result<bool> {
 }
 
 /// Stops a stopped thread again, before it executes another instruction, where the kernel looks for signals: there it
-/// then sees to a system call that the first stop interrupted.
+/// then restarts a system call that the first stop interrupted.
 pub(super) fn stop_again(tid: Tid) -> io::Result<bool> {
     interrupt(tid)?;
     request(libc::PTRACE_CONT, tid, 0, 0)?;

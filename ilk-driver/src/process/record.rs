@@ -39,7 +39,7 @@ pub struct Client {
     pub started: u64,
 }
 
-/// What is in a process, and what was there before.
+/// Contents of a process, and those from before.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     /// The words of all CPUs.

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use gilk_engine::Addr;
 
-use super::frame::Frame;
+use super::frame::SignalFrame;
 use super::maps::MappedSpan;
 use super::ptrace::{self, Registers};
 use super::record::is_ours;
@@ -60,7 +60,7 @@ impl<'s> Remote<'s> {
         let before = restarted(memory, thread);
         let blocked = ptrace::blocked(thread.tid).map_err(failed)?;
         let state = ptrace::extended_state(thread.tid).map_err(failed)?;
-        let frame = Frame::new(&interrupted(before), blocked, &state, restorer);
+        let frame = SignalFrame::new(&interrupted(before), blocked, &state, restorer);
         let frame = frame.ok_or_else(|| refused(pid, "its extended state is not known"))?;
         memory
             .write_all_at(&frame.bytes, frame.at)

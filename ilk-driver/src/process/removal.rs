@@ -13,13 +13,13 @@ use super::stopped::{ATTEMPTS, BETWEEN, Stopped, quiet, traced};
 use super::{maps, proc, refused};
 use crate::Result;
 
-/// How often what a client leaves is looked for: at least, and at most where a removal fails.
+/// Number of searches for the remains of a client: at least, and at most where a removal fails.
 const LEAST_LOOKS: usize = 5;
 const MOST_LOOKS: usize = 100;
 /// Time between two looks.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
-/// What a removal has met.
+/// Findings of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
     /// Processes from which patches were removed.

@@ -1,4 +1,4 @@
-//! What remains in a process when `ilk process` is killed, and in its forked children.
+//! Remains in a process when `ilk process` is killed, and in its forked children.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
