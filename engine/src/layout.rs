@@ -303,6 +303,16 @@ impl RuntimeLayout {
 
 /// Checks of restartable sequences.
 impl RuntimeLayout {
+    /// Addresses and lengths of the words of CPU 0, with [`Sequences`].
+    fn rows(&self) -> impl Iterator<Item = (u64, u64)> {
+        let banks = self.counters.iter();
+        let banks = banks.map(|bank| (bank.base.0, u64::from(bank.slots) * 8));
+        let rings = &self.rings;
+        let words = [rings.head, rings.limit, rings.lost_full];
+        let words = words.into_iter().filter(|_| rings.exist());
+        banks.chain(words.map(|word| (word.0, 8)))
+    }
+
     fn check_sequences(&self, sequences: Sequences) -> Result<()> {
         let wrong = |reason: String| Err(Error::Layout { reason });
         let Sequences {
@@ -319,10 +329,9 @@ impl RuntimeLayout {
                 "{cpus} CPUs have their counters 2^{stride_log2} bytes apart"
             ));
         }
-        let ends = self.counters.iter().map(|bank| {
-            let bytes = u64::from(bank.slots) * 8;
-            (bank.base.0, bank.base.0.saturating_add(bytes))
-        });
+        let ends = self
+            .rows()
+            .map(|(base, bytes)| (base, base.saturating_add(bytes)));
         let row = ends.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
         let (start, end) = row.unwrap_or_default();
         if end - start > 1 << stride_log2 {
@@ -334,6 +343,14 @@ impl RuntimeLayout {
         if end.saturating_add(sequences.unregistered()) > 1 << 31 {
             return wrong(format!(
                 "counters at {start:#x} of {cpus} CPUs are out of reach of a displacement"
+            ));
+        }
+        let ring = 1 << self.rings.stride_log2.min(32);
+        let last = self.rings.base.0.saturating_add(u64::from(cpus) * ring);
+        if self.rings.exist() && last > 1 << 31 {
+            return wrong(format!(
+                "rings at {} of {cpus} CPUs are out of reach of a displacement",
+                self.rings.base
             ));
         }
         if !self

@@ -8,8 +8,9 @@ use crate::Addr;
 /// Bytes of a slot, as a power of two (`struct ilk_slot`).
 pub const SLOT_LOG2: u32 = 5;
 
-/// The rings of samples, and the words by which slots are reserved. Where counters are reached by restartable
-/// sequences there are no rings, and only [`Rings::per`] has a meaning.
+/// The rings of samples, and the words by which slots are reserved. With [`Sequences`] the words are memory in the rows
+/// of counters, the head is the number of samples so far, and nothing is written to a slot's mark; without rings there
+/// only [`Rings::per`] has a meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rings {
     /// The owner of a ring.
@@ -38,8 +39,7 @@ pub enum RingOwner {
     /// ([`Rule::RingOwner`](crate::Rule::RingOwner)).
     Thread,
     /// A CPU, from user space, by restartable sequences (`rseq(2)`): each write of a CPU's word is the commit of one.
-    /// Counters exist, and rings do not: what no single store completes is refused
-    /// ([`Rule::RingOwner`](crate::Rule::RingOwner)).
+    /// What no single store completes is refused ([`Rule::RingOwner`](crate::Rule::RingOwner)).
     Rseq(Sequences),
 }
 
@@ -93,6 +93,31 @@ impl Sequences {
 }
 
 impl Rings {
+    /// Returns whether there are rings.
+    #[must_use]
+    pub const fn exist(&self) -> bool {
+        !matches!(self.per, RingOwner::Rseq(_)) || self.base.0 != 0
+    }
+
+    /// Rings of CPUs that are reached by restartable sequences: of `1 << slots_log2` slots, from `base` on, with the
+    /// three words of CPU 0 at `words`.
+    #[must_use]
+    pub const fn of_sequences(
+        sequences: Sequences,
+        (base, slots_log2): (Addr, u32),
+        words: u64,
+    ) -> Self {
+        Self {
+            per: RingOwner::Rseq(sequences),
+            base,
+            stride_log2: slots_log2 + SLOT_LOG2,
+            slots_log2,
+            head: SegmentOffset(words),
+            limit: SegmentOffset(words + 8),
+            lost_full: SegmentOffset(words + 16),
+        }
+    }
+
     /// No rings: counters that are reached by restartable sequences.
     #[must_use]
     pub const fn none(sequences: Sequences) -> Self {

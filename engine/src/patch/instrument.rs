@@ -3,19 +3,20 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::emit::{Emitter, Faulting, Forward, Restartable};
+use super::emit::{Emitter, Faulting, Forward};
 use super::registers::Registers;
+use super::restartable::WordUpdate;
 use super::{HookProgram, Hooked, compile, native};
 use crate::Addr;
 use crate::isa::abi::low_byte;
 use crate::isa::encode::{at, indexed};
-use crate::layout::{RuntimeLayout, SLOT_LOG2, SegmentOffset, Sequences};
+use crate::layout::{RuntimeLayout, SLOT_LOG2, SegmentOffset};
 
 /// Offsets of the parts of a slot (`struct ilk_slot`).
 const SLOT_MARK: i64 = 0;
-const SLOT_VALUE: i64 = 8;
-const SLOT_TSC: i64 = 16;
-const SLOT_ID: i64 = 24;
+pub(super) const SLOT_VALUE: i64 = 8;
+pub(super) const SLOT_TSC: i64 = 16;
+pub(super) const SLOT_ID: i64 = 24;
 
 /// A rare path: its code counts the event, and is placed after the other code of the patch.
 #[derive(Clone, Copy, Debug)]
@@ -33,10 +34,11 @@ pub(super) enum Lost {
         value: Register,
         through: Register,
     },
-    /// The thread has not registered for restartable sequences: it updates a word of such threads.
-    Unregistered {
+    /// The thread has not registered for restartable sequences, or the ring of its CPU is full: it updates a word that
+    /// other CPUs may update, too.
+    Shared {
         from: Forward,
-        word: RowWord,
+        word: MemoryOperand,
         update: WordUpdate,
     },
     /// A load fails: its value is 0.
@@ -99,119 +101,6 @@ fn count(e: &mut Emitter, counter: SegmentOffset, a: Register) {
         let word = e.word_by(a);
         e.op(Instruction::with2(Code::Mov_r64_imm64, a, counter.0));
         e.op(Instruction::with1(Code::Inc_rm64, word));
-    }
-}
-
-/// An update of a word in memory, by one instruction.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum WordUpdate {
-    Increment,
-    Add(Register),
-    AddNumber(i32),
-    Store(Register),
-    StoreNumber(i32),
-}
-
-impl WordUpdate {
-    /// Returns the instruction that updates a word.
-    pub(super) fn of(self, word: MemoryOperand) -> Result<Instruction, iced_x86::IcedError> {
-        match self {
-            Self::Increment => Instruction::with1(Code::Inc_rm64, word),
-            Self::Add(from) => Instruction::with2(Code::Add_rm64_r64, word, from),
-            Self::AddNumber(number) => Instruction::with2(Code::Add_rm64_imm32, word, number),
-            Self::Store(from) => Instruction::with2(Code::Mov_rm64_r64, word, from),
-            Self::StoreNumber(number) => Instruction::with2(Code::Mov_rm64_imm32, word, number),
-        }
-    }
-
-    /// Returns the instruction that updates a word of several CPUs.
-    pub(super) fn of_shared(self, word: MemoryOperand) -> Result<Instruction, iced_x86::IcedError> {
-        // A store is whole by itself.
-        let adds = !matches!(self, Self::Store(_) | Self::StoreNumber(_));
-        self.of(word).map(|mut instruction| {
-            instruction.set_has_lock_prefix(adds);
-            instruction
-        })
-    }
-}
-
-/// A word of the CPU in memory: its address on CPU 0, and a register with the number of eight bytes to add.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RowWord {
-    pub(super) address: u64,
-    pub(super) place: Option<Register>,
-}
-
-impl RowWord {
-    /// The word in the row that begins at the address in a register, or at 0.
-    fn of(self, row: Register) -> MemoryOperand {
-        let (place, scale) = match self.place {
-            Some(place) => (place, 8),
-            None => (Register::None, 1),
-        };
-        MemoryOperand::new(
-            row,
-            place,
-            scale,
-            self.address.cast_signed(),
-            8,
-            false,
-            Register::None,
-        )
-    }
-}
-
-/// Updates a word of the CPU by a restartable sequence, through a register. Until its last instruction, the update,
-/// nothing is stored but the address of the descriptor, and the kernel restarts a thread that has lost its CPU
-/// between, at the instruction after the signature.
-pub(super) fn update_restartably(
-    e: &mut Emitter,
-    word: RowWord,
-    update: WordUpdate,
-    sequences: Sequences,
-    through: Register,
-) -> Lost {
-    let short = through.full_register32();
-    let relative =
-        |address: u64| MemoryOperand::with_base_displ(Register::RIP, address.cast_signed());
-    // A nop whose displacement is the signature.
-    let signature = i64::from(sequences.signature.cast_signed());
-    let nop = relative(e.here().0.wrapping_add(7).wrapping_add_signed(signature));
-    e.op(Instruction::with1(Code::Nop_rm32, nop));
-    let abort = e.here();
-    let descriptor = relative(abort.0);
-    e.op(Instruction::with2(Code::Lea_r64_m, through, descriptor));
-    let loads = e.last_displacement();
-    let armed = e.word(sequences.armed());
-    e.op(Instruction::with2(Code::Mov_rm64_r64, armed, through));
-    let start = e.here();
-    let cpu = e.word(sequences.cpu_id());
-    e.op(Instruction::with2(Code::Mov_r32_rm32, short, cpu));
-    // Without an area the number is negative.
-    e.op(Instruction::with2(
-        Code::Cmp_rm32_imm32,
-        short,
-        sequences.cpus,
-    ));
-    let from = e.branch_forward(Code::Jae_rel32_64);
-    e.op(Instruction::with2(
-        Code::Shl_rm64_imm8,
-        through,
-        sequences.stride_log2,
-    ));
-    e.op(update.of(word.of(through)));
-    let commit = e.here();
-    e.sequence(Restartable {
-        loads,
-        start,
-        commit,
-        abort,
-    });
-    let address = word.address.wrapping_add(sequences.unregistered());
-    Lost::Unregistered {
-        from,
-        word: RowWord { address, ..word },
-        update,
     }
 }
 
@@ -336,9 +225,9 @@ pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
             };
             e.op(Instruction::with2(Code::Add_rm64_r64, word, through));
         }
-        Lost::Unregistered { from, word, update } => {
+        Lost::Shared { from, word, update } => {
             e.land(from);
-            e.op(update.of_shared(word.of(Register::None)));
+            e.op(update.of_shared(word));
         }
         Lost::Read { by, counter, into } => {
             match by {

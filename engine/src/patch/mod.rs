@@ -21,9 +21,10 @@
 //! reservation, which fails only if an interrupt or a migration came between: the interrupting writer made
 //! progress (lock-free).
 //!
-//! A counter of a process is incremented by a restartable sequence: the address of its descriptor is stored in the
-//! thread's `struct rseq`, the number of the CPU is read, and one `inc` of that CPU's word is the last instruction. A
-//! thread that loses its CPU between is set back by the kernel to before the store.
+//! A word of a process is updated by a restartable sequence: the address of its descriptor is stored in the
+//! thread's `struct rseq`, the number of the CPU is read, and one update of that CPU's word is the last instruction: of
+//! a counter, or, after a slot is filled, of the head of a ring. A thread that loses its CPU between is set back by the
+//! kernel to before the store.
 
 mod assemble;
 mod compile;
@@ -34,6 +35,7 @@ mod instrument;
 mod native;
 mod pieces;
 mod registers;
+mod restartable;
 
 use std::ops::Range;
 

@@ -122,6 +122,7 @@ reasons! {
     Descriptor { why: &'static str } = "the descriptor of a restartable sequence {why}",
     NoDescriptor = "the address that it stores is not that of a descriptor of the sequence that follows",
     OutsideSequence = "it stores to memory or calls, outside of a restartable sequence",
+    OtherRingWord = "it is not the word of the CPU's ring that the sample increments",
     InSequence { instruction: String } = "`{instruction}` is not permitted at this place of a restartable sequence",
     BytesPushed { bytes: u64 } = "{bytes} bytes are still on the stack",
     NotRestored { registers: String } = "{registers} may be used later and does not have its value",

@@ -90,13 +90,23 @@ fn wrong_rows(layout: &RuntimeLayout, sequences: Sequences) -> Option<&'static s
         return Some("are not numbered");
     }
     let (mut low, mut high) = (u64::MAX, 0_u64);
+    let rings = &layout.rings;
+    let samples = rings.base != Addr(0);
     for bank in &layout.counters {
         low = low.min(bank.base.0);
         high = high.max(bank.base.0.saturating_add(8 * u64::from(bank.slots)));
     }
-    if layout.counters.is_empty() {
+    for word in [rings.head, rings.limit, rings.lost_full] {
+        if samples {
+            low = low.min(word.0);
+            high = high.max(word.0.saturating_add(8));
+        }
+    }
+    if low > high {
         return None;
     }
+    // Rings are after the rows, or before.
+    let slots = Span::new(rings.base, u64::from(cpus) << rings.stride_log2.min(30));
     let last = high.saturating_add(u64::from(cpus) << stride_log2);
     let row = u64::from(cpus) << stride_log2;
     let mut shared = layout.counters.iter().zip(&layout.shared);
@@ -106,6 +116,11 @@ fn wrong_rows(layout: &RuntimeLayout, sequences: Sequences) -> Option<&'static s
         Some("are not in the lower 2 GiB")
     } else if last > layout.arena.start.0 && low < layout.arena.end.0 {
         Some("overlap the arena")
+    } else if samples && (slots.end.0 > 1 << 31 || slots.end < slots.start) {
+        Some("have rings that are not in the lower 2 GiB")
+    } else if samples && (slots.overlaps(layout.arena) || slots.start.0 < last && low < slots.end.0)
+    {
+        Some("overlap the rings")
     } else if shared.any(|(bank, shared)| bank.base.0.checked_add(row) != Some(shared.0)) {
         Some("are shared elsewhere than after those of the last CPU")
     } else {
@@ -115,14 +130,19 @@ fn wrong_rows(layout: &RuntimeLayout, sequences: Sequences) -> Option<&'static s
 
 /// Checks that no per-CPU word has two uses.
 fn per_cpu(layout: &RuntimeLayout, wrong: &mut impl FnMut(Reason)) {
-    // With restartable sequences counters are memory, and there are no other words.
+    // With restartable sequences the words are memory, and those of rings may be missing.
+    let process = layout.sequences().is_some();
     let words = [
-        layout.rings.head,
-        layout.rings.limit,
-        layout.rings.lost_full,
-        layout.owner.word,
+        (layout.rings.head, process && layout.rings.base == Addr(0)),
+        (layout.rings.limit, process && layout.rings.base == Addr(0)),
+        (
+            layout.rings.lost_full,
+            process && layout.rings.base == Addr(0),
+        ),
+        (layout.owner.word, process),
     ];
-    let words = words.iter().filter(|_| layout.sequences().is_none());
+    let words = words.into_iter().filter(|(_, missing)| !missing);
+    let words = words.map(|(word, _)| word);
     let banks = layout
         .counters
         .iter()

@@ -11,8 +11,9 @@ use gilk_engine::{Addr, Plan, Span, VerifiedPlan};
 use super::record::{Client, Kept, Record, Written};
 use super::remote::Remote;
 use super::removal::{self, Cleaned, Patched, unmap};
+use super::rings::SampleRings;
 use super::stopped::{Stopped, quiet, traced};
-use super::subject::Subject;
+use super::subject::{Subject, rows};
 use super::{maps, proc, refused};
 use crate::writes;
 use crate::{Error, Result};
@@ -29,6 +30,7 @@ pub struct Attached {
     sequences: Sequences,
     /// Keys and words of the counters.
     slots: Vec<(u64, CounterSlot)>,
+    rings: Option<SampleRings>,
     stopped: Duration,
     removed: bool,
 }
@@ -102,10 +104,21 @@ impl Attached {
             layout,
             sequences,
             slots: slots(plan),
+            rings: None,
             stopped: Duration::ZERO,
             removed: false,
         };
-        let written = attached.write(plan, &encoded);
+        let opened = SampleRings::open(&attached.counters, &attached.layout);
+        let opened = opened.map_err(|error| {
+            refused(
+                pid,
+                format!("its rings of samples cannot be opened ({error})"),
+            )
+        });
+        let written = opened.and_then(|rings| {
+            attached.rings = Some(rings);
+            attached.write(plan, &encoded)
+        });
         attached.stopped = stopped.duration();
         drop(stopped);
         // A failed write is undone by the drop.
@@ -156,7 +169,7 @@ impl Attached {
     /// # Errors
     /// [`Error::Process`] if the file of counters cannot be read.
     pub fn counts(&self) -> Result<Vec<(u64, u64)>> {
-        let mut bytes = vec![0; usize::try_from(self.record.words.len()).unwrap_or(0)];
+        let mut bytes = vec![0; usize::try_from(rows(self.sequences)).unwrap_or(0)];
         let read = self.counters.read_exact_at(&mut bytes, 0);
         read.map_err(|error| refused(self.pid, format!("its counters cannot be read ({error})")))?;
         let (words, _) = bytes.as_chunks::<8>();
@@ -182,6 +195,11 @@ impl Attached {
             Ok((key, sum?))
         });
         counts.collect()
+    }
+
+    /// Takes the reader of the samples, which remain after the removal and the end of the process; once.
+    pub fn take_rings(&mut self) -> Option<SampleRings> {
+        self.rings.take()
     }
 
     /// Removes everything from the process and its forked children, and returns the last counts.

@@ -1,8 +1,8 @@
 //! Processes as targets: what a process has mapped, plans for one of its objects, and the agent that writes them.
 //!
-//! Nothing is loaded into the process but an arena of patches near the object and a file of counters in its lower
-//! 2 GiB, and nothing is attached to it between two changes: counters are incremented by restartable sequences
-//! (`engine::layout::Sequences`), which threads need not be followed for. All threads are stopped for a change of the
+//! Nothing is loaded into the process but an arena of patches near the object and a file of counters and rings in its
+//! lower 2 GiB, and nothing is attached to it between two changes: counters are incremented, and samples delivered, by
+//! restartable sequences (`engine::layout::Sequences`), which threads need not be followed for. All threads are stopped for a change of the
 //! text ([`stopped`]), and none executes, or will return to, bytes that change.
 //!
 //! [`Subject::read`] reads an object as a process has it. Its [image](Subject::image) and
@@ -16,6 +16,7 @@ mod ptrace;
 mod record;
 mod remote;
 mod removal;
+mod rings;
 mod stopped;
 mod subject;
 
@@ -24,6 +25,7 @@ use std::path::PathBuf;
 pub use attached::{Attached, Removed};
 pub use record::Client;
 pub use removal::{Cleaned, clean_after, clean_leftovers};
+pub use rings::{Drained, SampleRings};
 pub use subject::{Object, Subject, objects};
 
 use crate::protocol::Started;

@@ -172,6 +172,10 @@ pub(super) fn kept(pid: u32) -> Result<Vec<Kept>> {
         let Some(client) = client_of(&mapping) else {
             continue;
         };
+        // The client itself reads samples there.
+        if client.pid == pid && client.is_alive() {
+            continue;
+        }
         let known = all.iter().position(|one| one.file == mapping.inode);
         let mut one = known.map_or(
             Kept {

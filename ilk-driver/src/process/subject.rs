@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use gilk_engine::elf::ElfParts;
 use gilk_engine::layout::{
-    Abi, CounterBank, Events, Guard, InputLocation, Inputs, Owner, Rings, RuntimeLayout,
+    Abi, CounterBank, Events, Guard, InputLocation, Inputs, Owner, Rings, RuntimeLayout, SLOT_LOG2,
     SegmentOffset, Sequences,
 };
 use gilk_engine::{Addr, Image, Span};
@@ -24,6 +24,12 @@ use crate::{Error, Result};
 const LOW: u64 = 1 << 31;
 /// Bytes of the arena for each counter: several times a patch's.
 const ARENA_PER_COUNTER: u64 = 1 << 10;
+/// Bytes of the words of a ring, in each row.
+const RING_WORDS: u64 = 24;
+/// Slots of a ring, as powers of two: at most, and at least.
+const SLOTS_LOG2: [u32; 2] = [18, 8];
+/// Bytes of all rings, at most, if they have more than the fewest slots.
+const MOST_RINGS: u64 = 1 << 28;
 /// Bytes of the smallest arena.
 const SMALLEST_ARENA: u64 = 1 << 16;
 
@@ -92,7 +98,7 @@ pub struct Subject {
     pub(super) image: Image,
     pub(super) layout: RuntimeLayout,
     pub(super) sequences: Sequences,
-    /// The words of all CPUs.
+    /// The words of all CPUs, and their rings.
     pub(super) words: Span,
     /// Free addresses for the arena and its record.
     pub(super) reserved: Span,
@@ -140,12 +146,14 @@ impl Subject {
         };
         let image = Image::from_elf(&parts)?;
         let maps = maps::read(pid)?;
-        let bytes = (u64::from(sequences.cpus) + 1) << sequences.stride_log2;
+        let slots_log2 = slots_log2(sequences.cpus);
+        let rings = u64::from(sequences.cpus) << (slots_log2 + SLOT_LOG2);
+        let bytes = rows(sequences) + rings;
         let words = maps::free_below(&maps, bytes, LOW);
         let words = words.ok_or_else(|| {
             refused(
                 pid,
-                format!("its lower 2 GiB have no {bytes} free bytes for counters"),
+                format!("its lower 2 GiB have no {bytes} free bytes for counters and rings"),
             )
         })?;
         let arena = (u64::from(counters) * ARENA_PER_COUNTER).max(SMALLEST_ARENA);
@@ -159,7 +167,12 @@ impl Subject {
             )
         })?;
         let arena = Span::new(reserved.start, arena);
-        let layout = layout((arena, words), sequences, counters, shadow_stack);
+        let rings = Rings::of_sequences(
+            sequences,
+            (words.start.add(rows(sequences)), slots_log2),
+            words.start.0 + u64::from(counters) * 8,
+        );
+        let layout = layout((arena, words), (sequences, rings), counters, shadow_stack);
         layout.check()?;
         Ok(Self {
             pid,
@@ -269,7 +282,7 @@ fn sequences(pid: u32, counters: u32) -> Result<Sequences> {
             "its threads have registered for restartable sequences in different ways (rule no-runtime)",
         ));
     }
-    let bytes = (u64::from(counters) * 8)
+    let bytes = (u64::from(counters) * 8 + RING_WORDS)
         .max(maps::PAGE)
         .next_power_of_two();
     Ok(Sequences {
@@ -291,9 +304,23 @@ fn cpus() -> Result<u32> {
     Ok(last + 1)
 }
 
+/// Returns the slots of each ring, as a power of two.
+fn slots_log2(cpus: u32) -> u32 {
+    let [mut slots_log2, least] = SLOTS_LOG2;
+    while slots_log2 > least && u64::from(cpus) << (slots_log2 + SLOT_LOG2) > MOST_RINGS {
+        slots_log2 -= 1;
+    }
+    slots_log2
+}
+
+/// Bytes of the words of all CPUs, and of threads without an area.
+pub(super) fn rows(sequences: Sequences) -> u64 {
+    (u64::from(sequences.cpus) + 1) << sequences.stride_log2
+}
+
 fn layout(
     (arena, words): (Span, Span),
-    sequences: Sequences,
+    (sequences, rings): (Sequences, Rings),
     counters: u32,
     shadow_stack: bool,
 ) -> RuntimeLayout {
@@ -307,7 +334,7 @@ fn layout(
             shadow_stack,
             ..Abi::PROCESS
         },
-        rings: Rings::none(sequences),
+        rings,
         counters: vec![CounterBank {
             base: SegmentOffset(words.start.0),
             slots: counters,

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use gilk_engine::Session;
 use gilk_engine::verify::verify;
 use gilk_instruments::Library;
+use gilk_samples::Batch;
 use gilk_samples::totals::TotalValue;
 use ilk_driver::client::totals;
-use ilk_driver::process::{Attached, Subject};
+use ilk_driver::process::{Attached, Drained, SampleRings, Subject};
 use ilk_driver::script::{Filter, Script, resolve};
 
 use super::{Counted, clean};
@@ -95,5 +96,95 @@ fn totals_of_programs_are_those_of_the_process() {
         ref other => panic!("{other:?}"),
     });
     assert_eq!(sums.sum::<i128>(), sum.into());
+    counted.end();
+}
+
+#[test]
+fn each_hit_is_a_sample_or_a_loss_that_is_counted() {
+    let mut counted = Counted::start(&[], |_| {});
+    let subject = Subject::read(counted.pid(), None, 64).unwrap();
+    let session = session(
+        &subject,
+        "entry:counted { sample((u32)arg0); @calls = count() }",
+    );
+    let library = Library::builtin().unwrap();
+    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, subject.layout());
+    let plan = verify(subject.image(), plan.unwrap()).unwrap();
+    let mut attached = Attached::attach(subject, &plan).unwrap();
+    let mut rings = attached.take_rings().unwrap();
+    let mut last = BTreeMap::new();
+    let (mut taken, mut lost, mut sum) = (0, 0, 0_u64);
+    let mut drain = |rings: &mut SampleRings| {
+        let Drained { batches, losses } = rings.drain().unwrap();
+        for Batch { cpu, samples } in batches {
+            for sample in samples {
+                let before = last.insert(cpu, sample.tsc).unwrap_or_default();
+                assert!(before < sample.tsc, "CPU {cpu}: {before} {}", sample.tsc);
+                sum += sample.value;
+                taken += 1;
+            }
+        }
+        lost += losses.iter().map(|loss| loss.count).sum::<u64>();
+    };
+    // Slowly enough for none to be lost, then as fast as it can.
+    let (ended, is_over) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let loaded = scope.spawn(|| {
+            let calls = counted.does("load").0;
+            ended.send(()).unwrap();
+            calls
+        });
+        while is_over.try_recv().is_err() {
+            drain(&mut rings);
+        }
+        loaded.join().unwrap();
+    });
+    let (calls, _) = counted.does("count");
+    let (truth, _) = counted.does("sums");
+    let removed = attached.remove().unwrap();
+    clean(&removed);
+    drain(&mut rings);
+    assert_eq!(taken + lost, calls);
+    assert!(taken > 100_000, "{taken} of {calls}");
+    if lost == 0 {
+        assert_eq!(sum, truth);
+    }
+    println!("{taken} samples, {lost} lost of {calls}");
+    counted.end();
+}
+
+#[test]
+fn a_few_samples_all_arrive_with_their_values() {
+    let mut counted = Counted::start(&[], |_| {});
+    let subject = Subject::read(counted.pid(), None, 64).unwrap();
+    let script = "entry:counted / (u32)arg0 % 4096 == 1 / { sample((u32)arg0); @sum = sum((u32)arg0); @n = count() }";
+    let session = session(&subject, script);
+    let library = Library::builtin().unwrap();
+    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, subject.layout());
+    let plan = verify(subject.image(), plan.unwrap()).unwrap();
+    let mut attached = Attached::attach(subject, &plan).unwrap();
+    let mut rings = attached.take_rings().unwrap();
+    counted.does("load");
+    let removed = attached.remove().unwrap();
+    clean(&removed);
+    let Drained { batches, losses } = rings.drain().unwrap();
+    assert_eq!(losses, []);
+    let words: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
+    let all = totals(plan.plan(), &words).added_up;
+    let values = batches
+        .iter()
+        .flat_map(|batch| &batch.samples)
+        .map(|sample| i128::from(sample.value));
+    let (number, sum) = (values.clone().count(), values.sum::<i128>());
+    let value = |name: &str| {
+        all.iter()
+            .find(|one| one.name == name)
+            .unwrap()
+            .value
+            .clone()
+    };
+    assert_eq!(value("sum"), TotalValue::Number(sum));
+    assert_eq!(value("n"), TotalValue::Number(number as i128));
+    assert!(number > 2000, "{number}");
     counted.end();
 }

@@ -12,9 +12,8 @@ use super::{Compiler, Home, leaf};
 use crate::isa::encode::{at, indexed};
 use crate::layout::{CounterSlot, SegmentOffset};
 use crate::patch::entry::{Kept, empty, find_entry, keep_entry, own_entry, place_of};
-use crate::patch::instrument::{
-    Lost, RowWord, SampleValue, WordUpdate, sample, update_restartably,
-};
+use crate::patch::instrument::{Lost, SampleValue, sample};
+use crate::patch::restartable::{RowWord, WordUpdate, sample_restartably, update_restartably};
 
 impl<'c> Compiler<'c> {
     pub(super) fn action(&mut self, action: &'c Action) {
@@ -58,6 +57,13 @@ impl<'c> Compiler<'c> {
         // A computed value is in the first register.
         let first = usize::from(!is_sampled_as_it_is(expr));
         let registers = [self.work(first), self.work(first + 1)];
+        if let Some(sequences) = self.layout.sequences() {
+            let target = (self.layout, sequences);
+            let lost = sample_restartably(self.e, self.hooked, target, &value, registers);
+            let end = self.e.here();
+            self.lost.extend(lost.map(|lost| (lost, end)));
+            return;
+        }
         let lost = sample(self.e, self.hooked, self.layout, &value, registers);
         let end = self.e.here();
         self.lost.push((lost, end));

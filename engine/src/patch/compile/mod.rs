@@ -123,11 +123,11 @@ impl Probed {
             return Some((Rule::RingOwner, why.to_owned()));
         }
         if layout.sequences().is_some()
-            && let Some(what) = self.beyond_one_store(probe)
+            && let Some(what) = self.beyond_one_store(probe, layout)
         {
             let why = format!(
-                "in a process a restartable sequence has one store, and it {what}; count(), sum(), avg(), min(), \
-                 max(), histograms, values() and maps work, and so do global and per-CPU variables"
+                "in a process a restartable sequence has one store, and it {what}; sample(), count(), sum(), avg(), \
+                 min(), max(), histograms, values() and maps work, and so do global and per-CPU variables"
             );
             return Some((Rule::RingOwner, why));
         }
@@ -176,11 +176,13 @@ impl Probed {
 
 impl Probed {
     /// Returns the effect of a probe that no single store of a word completes, if there is one.
-    fn beyond_one_store(&self, probe: &Probe) -> Option<&'static str> {
+    fn beyond_one_store(&self, probe: &Probe, layout: &RuntimeLayout) -> Option<&'static str> {
         let keyed = |id| matches!(self.home(id), Some(Home::Thread(_) | Home::Call(_)));
         let keeps = "keeps a variable of a thread or call, in an entry of several words";
         let action = probe.actions.iter().find_map(|action| match action.kind {
-            ActionKind::Sample(_) => Some("samples, into a slot of several words"),
+            ActionKind::Sample(_) => {
+                (!layout.rings.exist()).then_some("samples, and there are no rings")
+            }
             ActionKind::Store(id, _) | ActionKind::Add(id, _) => keyed(id).then_some(keeps),
             ActionKind::Update(..) => None,
         });

@@ -6,7 +6,7 @@ use iced_x86::{Code, Instruction, Register};
 use super::Compiler;
 use super::action::further;
 use crate::layout::CounterSlot;
-use crate::patch::instrument::WordUpdate;
+use crate::patch::restartable::WordUpdate;
 
 /// The registers of an update of a table.
 #[derive(Clone, Copy)]

@@ -1,5 +1,6 @@
 //! Descriptors of restartable sequences, as the kernel reads them (`struct rseq_cs` of include/uapi/linux/rseq.h).
 
+use super::slot::SlotWords;
 use crate::layout::Sequences;
 use crate::plan::Patch;
 use crate::verify::reason::Reason;
@@ -31,6 +32,17 @@ pub(crate) enum SequenceStep {
     Compared(SymValue),
     /// It is that of a CPU.
     Registered(SymValue),
+    /// The head of the CPU's ring is read.
+    Headed { cpu: SymValue, head: SymValue },
+    /// It is compared with the ring's limit.
+    Limited { cpu: SymValue, head: SymValue },
+    /// The slot of the head is free, and is filled with a sample of a time.
+    Filling {
+        cpu: SymValue,
+        head: SymValue,
+        tsc: SymValue,
+        written: SlotWords,
+    },
 }
 
 /// A descriptor at the end of a patch.

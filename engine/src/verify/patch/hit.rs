@@ -7,6 +7,7 @@ use std::sync::Arc;
 use gilk_instruments::Native;
 
 use super::descriptor::{Sequence, SequenceStep};
+use super::slot::SlotWords;
 use super::state::{AbstractState, Fact};
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::Probed;
@@ -83,6 +84,9 @@ pub(crate) enum HitStage {
     },
     /// The thread has no area for restartable sequences: it updates the word of such threads.
     Unregistered { before: WholeStage },
+    /// A sample is lost, because the thread has no area or the ring of its CPU is full: it is counted in this row of
+    /// words.
+    Lost { row: SymValue },
 }
 
 /// A stage at which a restartable sequence may begin, and to which it is set back.
@@ -111,23 +115,6 @@ impl WholeStage {
             Self::Tallied(done) => HitStage::Tallied(done),
         }
     }
-}
-
-/// The written words of a slot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct SlotWords {
-    value: bool,
-    time: bool,
-    identifier: bool,
-}
-
-impl SlotWords {
-    /// All except the mark.
-    const ALL: Self = Self {
-        value: true,
-        time: true,
-        identifier: true,
-    };
 }
 
 impl Progress {
@@ -167,7 +154,14 @@ impl Progress {
                 SequenceStep::Read(cpu)
                 | SequenceStep::Compared(cpu)
                 | SequenceStep::Registered(cpu) => gone(cpu),
+                SequenceStep::Headed { cpu, head } | SequenceStep::Limited { cpu, head } => {
+                    gone(cpu) || gone(head)
+                }
+                SequenceStep::Filling { cpu, head, tsc, .. } => {
+                    gone(cpu) || gone(head) || gone(tsc)
+                }
             },
+            HitStage::Lost { row } => gone(row),
             HitStage::Trying { head, tsc } | HitStage::Reserved { head, tsc, .. } => {
                 gone(head) || gone(tsc)
             }
@@ -191,6 +185,7 @@ impl Progress {
             HitStage::Owned { .. } => "its own entry of the table of timers is still busy",
             HitStage::Full => "an overflow is not counted",
             HitStage::Sequence { .. } => "its restartable sequence has not committed",
+            HitStage::Lost { .. } => "its loss is not counted",
             HitStage::Unregistered { .. } => "a thread without an area does not update its word",
         }
     }
@@ -319,34 +314,7 @@ impl HitRules<'_> {
                             Err(Reason::OtherMark)
                         };
                     }
-                    Some(8) => {
-                        self.value(progress, stored, tsc, state)?;
-                        SlotWords {
-                            value: true,
-                            ..written
-                        }
-                    }
-                    Some(16) if stored == tsc => SlotWords {
-                        time: true,
-                        ..written
-                    },
-                    Some(16) => {
-                        return Err(Reason::OtherTime);
-                    }
-                    Some(24)
-                        if self.values.as_constant(stored) == Some(self.expected.id.pack()) =>
-                    {
-                        SlotWords {
-                            identifier: true,
-                            ..written
-                        }
-                    }
-                    Some(24) => {
-                        return Err(Reason::OtherIdentifier {
-                            id: self.expected.id,
-                        });
-                    }
-                    _ => return Err(Reason::OutsideSlot),
+                    offset => self.fill(progress, written, offset, (stored, tsc), state)?,
                 };
                 Ok(Some(Progress {
                     stage: HitStage::Reserved { head, tsc, written },
@@ -355,6 +323,41 @@ impl HitRules<'_> {
             }
             HitStage::Owned { .. } => self.keep(progress, address, stored, state),
             _ => Err(Reason::StoresForeign),
+        }
+    }
+
+    /// Checks a store of eight bytes at an offset of a slot other than the mark; returns the words that are written then.
+    pub(super) fn fill(
+        &mut self,
+        progress: Progress,
+        written: SlotWords,
+        offset: Option<u64>,
+        (stored, tsc): (SymValue, SymValue),
+        state: &AbstractState,
+    ) -> Result<SlotWords, Reason> {
+        match offset {
+            Some(8) => {
+                self.value(progress, stored, tsc, state)?;
+                Ok(SlotWords {
+                    value: true,
+                    ..written
+                })
+            }
+            Some(16) if stored == tsc => Ok(SlotWords {
+                time: true,
+                ..written
+            }),
+            Some(16) => Err(Reason::OtherTime),
+            Some(24) if self.values.as_constant(stored) == Some(self.expected.id.pack()) => {
+                Ok(SlotWords {
+                    identifier: true,
+                    ..written
+                })
+            }
+            Some(24) => Err(Reason::OtherIdentifier {
+                id: self.expected.id,
+            }),
+            _ => Err(Reason::OutsideSlot),
         }
     }
 

@@ -16,7 +16,7 @@ use super::hit::{Expected, HitStage, Progress, WholeStage};
 use super::location;
 use super::machine::{BranchWay, InstrumentMachine, MachineFlow};
 use super::operands::not_allowed;
-use super::state::{AbstractState, Compare};
+use super::state::{AbstractState, Compare, Since};
 use crate::verify::reason::Reason;
 use crate::verify::symbolic::atom::{Atom, SymValue};
 
@@ -53,6 +53,7 @@ impl<'a> InstrumentMachine<'a> {
                 done,
                 before,
             } => self.inside_sequence(instruction, state, (sequence, done, before), progress),
+            HitStage::Lost { row } => self.loses(instruction, state, row, progress).map(Some),
             HitStage::Unregistered { before } => {
                 let row = self.values.constant(sequences.unregistered());
                 self.updates(instruction, state, (row, true, before), progress)
@@ -183,6 +184,14 @@ impl<'a> InstrumentMachine<'a> {
             let stage = stage(done);
             Ok(Some(MachineFlow::On(Some(Progress { stage, ..progress }))))
         };
+        if self.samples(progress)
+            && let SequenceStep::Registered(_)
+            | SequenceStep::Headed { .. }
+            | SequenceStep::Limited { .. }
+            | SequenceStep::Filling { .. } = done
+        {
+            return self.inside_sample(instruction, state, (sequence, done, before), progress);
+        }
         if next == sequence.commit {
             let SequenceStep::Registered(cpu) = done else {
                 return Err(wrong());
@@ -202,6 +211,8 @@ impl<'a> InstrumentMachine<'a> {
                 }
                 let cpu = self.read(Atom::CpuOf(instruction.ip()), state, progress)?;
                 let cpu = self.values.mask(cpu, 0xffff_ffff);
+                // A sample has a time from within its sequence.
+                state.since_head = Since::default();
                 self.set(instruction, cpu, state)?;
                 after(SequenceStep::Read(cpu))
             }
@@ -232,13 +243,22 @@ impl<'a> InstrumentMachine<'a> {
                         never: false,
                     })
                 };
+                let without = if self.samples(progress) {
+                    let row = self.values.constant(sequences.unregistered());
+                    HitStage::Lost { row }
+                } else {
+                    HitStage::Unregistered { before }
+                };
                 Ok(Some(MachineFlow::Branch {
                     to,
-                    taken: way(HitStage::Unregistered { before }),
+                    taken: way(without),
                     falls: way(stage(SequenceStep::Registered(cpu))),
                 }))
             }
-            SequenceStep::Registered(_) => {
+            SequenceStep::Registered(_)
+            | SequenceStep::Headed { .. }
+            | SequenceStep::Limited { .. }
+            | SequenceStep::Filling { .. } => {
                 // In registers alone, and control falls through.
                 let computes = matches!(
                     mnemonic,

@@ -9,7 +9,7 @@ use crate::layout::{InputLocation, Sequences};
 use crate::patch::PieceKind;
 
 /// Programs, with the number of their sequences.
-const PROGRAMS: [(&str, u32); 18] = [
+const PROGRAMS: [(&str, u32); 24] = [
     ("hit { @n = count() }", 1),
     ("entry { @n = sum(arg0) }", 1),
     ("entry { @n = sum(arg0 + 5); @m = sum(1) }", 2),
@@ -30,19 +30,29 @@ const PROGRAMS: [(&str, u32); 18] = [
     ),
     ("global @n; entry { @n += arg0 }", 0),
     ("global @n; entry { @n = arg0 }", 0),
+    ("entry { sample(arg0) }", 1),
+    ("entry { sample(tsc) }", 1),
+    ("entry { sample(7) }", 1),
+    ("entry { sample(tsc - arg1) }", 1),
+    ("entry { sample(arg0 * 3 + cpu) }", 1),
+    (
+        "entry / arg2 != 0 / { sample(arg0); @n = count(); sample(tsc + arg1) }",
+        3,
+    ),
     ("entry / arg0 > 7 && cpu < 4 / { @n = sum(tsc) }", 1),
 ];
 
 /// The layout of the other tests, with room for tables, and the input `cpu`.
 fn layout_of_process() -> RuntimeLayout {
     let sequences = Sequences {
-        stride_log2: 17,
+        stride_log2: 18,
         ..SEQUENCES
     };
     let mut layout = process();
-    layout.rings = Rings::none(sequences);
+    let words = 0x2000_0000 + (8 << 14);
+    layout.rings = Rings::of_sequences(sequences, (Addr(0x3000_0000), 10), words);
     layout.counters[0].slots = 1 << 14;
-    layout.shared = vec![Addr(0x2000_0000 + (5 << 17))];
+    layout.shared = vec![Addr(0x2000_0000 + (5 << 18))];
     let cpu = InputLocation::Segment(sequences.cpu_id());
     layout.inputs.set(Input::Cpu, Some(cpu));
     layout
@@ -168,4 +178,68 @@ fn updates_of_other_words_or_by_other_values_are_seen() {
         let (_, bytes) = find(plan, |one| one.mnemonic() == Mnemonic::Cmpxchg);
         plan.patches[0].code[bytes.start] = 0x3e;
     });
+}
+
+#[test]
+fn samples_that_are_not_whole_or_of_another_ring_are_seen() {
+    let image = super::handmade::image();
+    let source = "entry { sample(arg1) }";
+    let refused = |rule: &str, which: &dyn Fn(&Instruction) -> bool, from_end: usize, by: u8| {
+        super::refused(&image, &written(&image, source), rule, |plan| {
+            let (_, bytes) = find(plan, which);
+            plan.patches[0].code[bytes.end - from_end] ^= by;
+        });
+    };
+    let stored = |offset: u64| {
+        move |one: &Instruction| {
+            one.code() == Code::Mov_rm64_r64 && one.memory_displacement64() == 0x3000_0000 + offset
+        }
+    };
+    // The time, the value and the identifier, each elsewhere.
+    for offset in [8, 16, 24] {
+        refused(
+            "OutsideSlot|OtherValue|OtherTime|OtherIdentifier|EarlyMark",
+            &stored(offset),
+            4,
+            32,
+        );
+    }
+    // The head, the limit, and their comparison.
+    let is_row = |one: &Instruction| {
+        one.code() == Code::Mov_r64_rm64 && one.memory_displacement64() == 0x2000_0000 + (8 << 14)
+    };
+    refused("InSequence", &is_row, 4, 8);
+    refused("InSequence", &|one| one.code() == Code::Cmp_r64_rm64, 4, 8);
+    refused("InSequence", &|one| one.mnemonic() == Mnemonic::Je, 5, 1);
+    // The slot, and the ring.
+    refused(
+        "OutsideSlot",
+        &|one| one.code() == Code::And_rm32_imm32 || one.code() == Code::And_EAX_imm32,
+        4,
+        1,
+    );
+    refused(
+        "OutsideSlot",
+        &|one| one.mnemonic() == Mnemonic::Shl && one.immediate8() == 15,
+        1,
+        1,
+    );
+    // The commit, and the loss.
+    refused(
+        "OtherRingWord",
+        &|one| one.mnemonic() == Mnemonic::Inc && !one.has_lock_prefix(),
+        4,
+        8,
+    );
+    refused("OtherRingWord", &|one| one.has_lock_prefix(), 4, 8);
+    // A clock that is read before the sequence.
+    super::refused(
+        &image,
+        &written(&image, source),
+        "InSequence|StaleClock|Since",
+        |plan| {
+            let (_, bytes) = find(plan, |one| one.mnemonic() == Mnemonic::Rdtsc);
+            plan.patches[0].code[bytes].fill(0x90);
+        },
+    );
 }

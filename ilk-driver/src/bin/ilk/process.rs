@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
@@ -13,14 +14,15 @@ use gilk_engine::session::Placement;
 use gilk_engine::{Error, HookType, Image, Session};
 use gilk_instruments::Library;
 use gilk_samples::chart::scale;
-use gilk_samples::metadata::Clock;
+use gilk_samples::collector::Collector;
+use gilk_samples::metadata::{Clock, Delivers};
 use gilk_samples::output::Contents;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::Writer;
 use gilk_samples::{Batch, Sample};
 use ilk_driver::client::{TargetInfo, is_aggregate_word, label, metadata, totals};
 use ilk_driver::interrupt;
-use ilk_driver::process::{Attached, Client, Subject, clock, tsc};
+use ilk_driver::process::{Attached, Client, SampleRings, Subject, clock, tsc};
 use ilk_driver::script::{Filter, Script, matches, resolve};
 
 use crate::output::Force;
@@ -32,6 +34,8 @@ use crate::totals::text;
 const UNLIMITED: f64 = 86_400.0;
 /// Interval at which totals are recorded, and Ctrl-C is polled.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which rings are emptied.
+const DRAINED: Duration = Duration::from_millis(5);
 /// Words of each CPU that a process is given at first, and at most.
 const WORDS: [u32; 2] = [64, 1 << 20];
 /// Names in a line of functions that are left out.
@@ -205,7 +209,7 @@ impl Process {
     /// Counts until the end; records totals meanwhile.
     fn count(
         &self,
-        attached: Attached,
+        mut attached: Attached,
         planned: &Planned,
         info: &TargetInfo,
     ) -> anyhow::Result<ExitCode> {
@@ -222,22 +226,43 @@ impl Process {
             .as_ref()
             .map(|output| Writer::create(output, &described));
         let mut recorder = Recorder {
-            writer: writer.transpose()?,
+            collector: writer.transpose()?.map(Collector::start).transpose()?,
             last: HashMap::new(),
+            taken: 0,
+            lost: 0,
         };
+        let mut rings = attached.take_rings();
+        let samples = described.instruments.iter();
+        let samples = { samples }.any(|one| one.delivers == Delivers::Samples);
+        let interval = if samples { DRAINED } else { INTERVAL };
+        let mut due = Instant::now();
         let begun = Instant::now();
         let length = Duration::from_secs_f64(planned.session.duration);
-        while !interrupt::arrived() && begun.elapsed() < length && !attached.has_ended() {
-            std::thread::sleep(INTERVAL.min(length.saturating_sub(begun.elapsed())));
-            recorder.record(&attached.counts()?)?;
+        let failed = |recorder: &Recorder| {
+            let collector = recorder.collector.as_ref();
+            collector.is_some_and(Collector::has_failed)
+        };
+        while !interrupt::arrived()
+            && begun.elapsed() < length
+            && !attached.has_ended()
+            && !failed(&recorder)
+        {
+            std::thread::sleep(interval.min(length.saturating_sub(begun.elapsed())));
+            recorder.drain(&mut rings)?;
+            if due.elapsed() >= INTERVAL {
+                due = Instant::now();
+                recorder.record(&attached.counts()?)?;
+            }
         }
         let removed = attached.remove()?;
+        recorder.drain(&mut rings)?;
         recorder.record(&removed.counts)?;
+        let (taken, lost) = (recorder.taken, recorder.lost);
         let hits: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
         let totals = totals(plan, &hits);
-        if let Some(mut writer) = recorder.writer {
-            writer.totals(totals.clone());
-            writer.finish()?;
+        if let Some(collector) = recorder.collector {
+            collector.totals(totals.clone());
+            collector.finish()?;
         }
         let mut lines: Vec<(u64, String)> = plan
             .instruments
@@ -254,7 +279,14 @@ impl Process {
         for (hits, label) in &lines {
             println!("{:>16}  {label}", scale::grouped(*hits));
         }
-        if lines.is_empty() && totals.is_empty() {
+        if samples {
+            println!(
+                "{} samples, {} lost.",
+                scale::grouped(taken),
+                scale::grouped(lost)
+            );
+        }
+        if lines.is_empty() && totals.is_empty() && taken + lost == 0 {
             println!("No place was hit.");
         }
         print!("{}", text(&totals, &described, self.all));
@@ -271,16 +303,40 @@ impl Process {
     }
 }
 
-/// Writes changed totals to a recording.
+/// Writes samples and changed totals to a recording.
 struct Recorder {
-    writer: Option<Writer>,
+    /// Writes in a thread of its own, so that the disk does not delay the reading of rings.
+    collector: Option<Collector>,
     /// The last totals that were written.
     last: HashMap<u64, u64>,
+    /// Numbers of samples, and of hits without one.
+    taken: u64,
+    lost: u64,
 }
 
 impl Recorder {
+    fn drain(&mut self, rings: &mut Option<SampleRings>) -> anyhow::Result<()> {
+        let Some(rings) = rings else {
+            return Ok(());
+        };
+        let drained = rings.drain()?;
+        for batch in &drained.batches {
+            self.taken += batch.samples.len() as u64;
+        }
+        self.lost += drained.losses.iter().map(|loss| loss.count).sum::<u64>();
+        if let Some(collector) = &self.collector {
+            for batch in drained.batches {
+                collector.samples(&Arc::new(batch));
+            }
+            if !drained.losses.is_empty() {
+                collector.losses(drained.losses);
+            }
+        }
+        Ok(())
+    }
+
     fn record(&mut self, counts: &[(u64, u64)]) -> anyhow::Result<()> {
-        let Some(writer) = &mut self.writer else {
+        let Some(collector) = &self.collector else {
             return Ok(());
         };
         let tsc = tsc();
@@ -294,7 +350,7 @@ impl Recorder {
             .collect();
         if !samples.is_empty() {
             let cpu = ALL_CPUS;
-            writer.write(&Batch { cpu, samples })?;
+            collector.samples(&Arc::new(Batch { cpu, samples }));
         }
         Ok(())
     }
