@@ -11,6 +11,7 @@
 
 mod attached;
 mod frame;
+mod launched;
 mod maps;
 mod ptrace;
 mod record;
@@ -23,6 +24,7 @@ mod subject;
 use std::path::PathBuf;
 
 pub use attached::{Attached, Removed};
+pub use launched::StartedProgram;
 pub use record::Client;
 pub use removal::{Cleaned, clean_after, clean_leftovers};
 pub use rings::{Drained, SampleRings};

@@ -53,6 +53,53 @@ pub(super) fn seize(tid: Tid) -> io::Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, options)
 }
 
+/// Has this process, a child that will execute a program, traced by its parent: it stops after that.
+pub(super) fn trace_me() -> io::Result<()> {
+    request(libc::PTRACE_TRACEME, 0, 0, 0)
+}
+
+/// Waits until a traced child has executed a program.
+///
+/// # Errors
+/// It has ended.
+pub(super) fn wait_executed(tid: Tid) -> io::Result<()> {
+    let ended = || io::Error::other("it has ended before");
+    wait(tid)?.map(drop).ok_or_else(ended)
+}
+
+/// Lets a stopped thread execute until a breakpoint, an `int3` before `end`; other signals are delivered.
+///
+/// # Errors
+/// It has ended, or does not come there.
+pub(super) fn run_to(tid: Tid, end: u64) -> io::Result<()> {
+    let mut delivered = 0;
+    loop {
+        request(libc::PTRACE_CONT, tid, 0, delivered)?;
+        let status = wait(tid)?.ok_or_else(|| io::Error::other("it has ended before"))?;
+        let trapped = libc::WSTOPSIG(status) == libc::SIGTRAP;
+        if trapped && registers(tid)?.rip == end {
+            return Ok(());
+        }
+        delivered = signal(status);
+    }
+}
+
+/// Detaches from a stopped thread, whose process stays stopped until it is given SIGCONT.
+pub(super) fn detach_stopped(tid: Tid) -> io::Result<()> {
+    let stop = usize::try_from(libc::SIGSTOP).unwrap_or_default();
+    request(libc::PTRACE_DETACH, tid, 0, stop)
+}
+
+/// Gives SIGCONT to a process.
+pub(super) fn proceed(tid: Tid) -> io::Result<()> {
+    // SAFETY: kill(2) takes no pointers.
+    #[allow(unsafe_code, reason = "kill(2)")]
+    match unsafe { libc::kill(tid, libc::SIGCONT) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Stops an attached thread soon.
 pub(super) fn interrupt(tid: Tid) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)

@@ -9,6 +9,7 @@
 )]
 
 mod killed;
+mod launched;
 mod programs;
 
 use std::io::{BufRead, BufReader, Write};

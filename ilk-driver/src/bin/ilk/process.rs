@@ -10,23 +10,27 @@ use anyhow::{anyhow, ensure};
 use clap::Args;
 use gilk_engine::cfg::Cfg;
 use gilk_engine::code::Function;
+use gilk_engine::patch::Probed;
+use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::session::Placement;
 use gilk_engine::{Error, HookType, Image, Session};
 use gilk_instruments::Library;
+use gilk_instruments::program::ActionKind;
 use gilk_samples::chart::scale;
 use gilk_samples::collector::Collector;
-use gilk_samples::metadata::{Clock, Delivers};
+use gilk_samples::metadata::Clock;
 use gilk_samples::output::Contents;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::Writer;
 use gilk_samples::{Batch, Sample};
 use ilk_driver::client::{TargetInfo, is_aggregate_word, label, metadata, totals};
 use ilk_driver::interrupt;
-use ilk_driver::process::{Attached, Client, SampleRings, Subject, clock, tsc};
+use ilk_driver::process::{Attached, Client, SampleRings, StartedProgram, Subject, clock, tsc};
 use ilk_driver::script::{Filter, Script, matches, resolve};
 
 use crate::output::Force;
 use crate::plan::{Planned, Strict, grouped};
+use crate::program::exit;
 use crate::supervisor::{self, Supervisor};
 use crate::totals::text;
 
@@ -56,7 +60,7 @@ pub(crate) struct Process {
     #[arg(short = 'e', long = "execute", value_name = "SCRIPT", conflicts_with_all = ["functions", "blocks"])]
     script: Option<String>,
     /// The process.
-    #[arg(short = 'p', long, value_name = "PID", required_unless_present_any = ["clean", "supervise"])]
+    #[arg(short = 'p', long, value_name = "PID", required_unless_present_any = ["clean", "supervise", "program"])]
     pid: Option<u32>,
     /// A library of the process, such as libc.so.6. Default: its program.
     #[arg(long, value_name = "NAME")]
@@ -80,6 +84,10 @@ pub(crate) struct Process {
     /// Remove what this process, PID:START, leaves when its end of the standard input closes.
     #[arg(long, hide = true, exclusive = true, value_name = "CLIENT", value_parser = supervisor::client)]
     supervise: Option<Client>,
+    /// Start this program with its arguments instead, instrumented from its entry on, and end with it and its exit
+    /// status.
+    #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["pid", "clean"])]
+    program: Vec<String>,
     #[command(flatten)]
     force: Force,
     #[command(flatten)]
@@ -96,13 +104,22 @@ impl Process {
         if let Some(client) = self.supervise {
             return supervisor::supervise(client);
         }
-        match self.pid {
-            Some(pid) if !self.clean => self.instrument(pid),
-            pid => supervisor::clean(pid),
+        match (self.pid, self.program.split_first()) {
+            (_, Some((program, arguments))) => {
+                let mut launched = StartedProgram::start(program, arguments)?;
+                self.instrument(launched.pid(), Some(&mut launched))
+            }
+            (Some(pid), None) if !self.clean => self.instrument(pid, None),
+            (pid, None) => supervisor::clean(pid),
         }
     }
 
-    fn instrument(&self, pid: u32) -> anyhow::Result<ExitCode> {
+    /// Instruments a process until the end, which for a launched program is its own.
+    fn instrument(
+        &self,
+        pid: u32,
+        mut launched: Option<&mut StartedProgram>,
+    ) -> anyhow::Result<ExitCode> {
         let mut goals = self.force.goals();
         if let Some(output) = &self.output {
             goals.goal(output, Contents::Recording)?;
@@ -118,9 +135,20 @@ impl Process {
             pid,
             scale::duration(attached.stopped().as_secs_f64())
         );
-        let code = self.count(attached, &planned, &info)?;
+        if let Some(launched) = &mut launched {
+            launched.release()?;
+        }
+        self.count(attached, &planned, &info)?;
         supervisor.dismiss()?;
-        Ok(code)
+        let Some(launched) = launched else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        let status = launched.wait()?;
+        println!("The program has ended: {status}.");
+        match status.success() {
+            true => Ok(ExitCode::SUCCESS),
+            false => Ok(exit(&status.to_string())),
+        }
     }
 
     /// Reads the process and plans for it, with as many words as the plan needs.
@@ -212,7 +240,7 @@ impl Process {
         mut attached: Attached,
         planned: &Planned,
         info: &TargetInfo,
-    ) -> anyhow::Result<ExitCode> {
+    ) -> anyhow::Result<()> {
         let plan = planned.plan.plan();
         let started = clock();
         let clock = Clock {
@@ -232,8 +260,7 @@ impl Process {
             lost: 0,
         };
         let mut rings = attached.take_rings();
-        let samples = described.instruments.iter();
-        let samples = { samples }.any(|one| one.delivers == Delivers::Samples);
+        let samples = plan.instruments.iter().any(samples);
         let interval = if samples { DRAINED } else { INTERVAL };
         let mut due = Instant::now();
         let begun = Instant::now();
@@ -299,8 +326,17 @@ impl Process {
             "Its threads were stopped for {} at most.",
             scale::duration(removed.cleaned.stopped.as_secs_f64())
         );
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
+}
+
+/// Returns whether an instrument delivers samples.
+fn samples(instrument: &PlannedInstrument) -> bool {
+    let probed = instrument.probe.as_deref();
+    let mut actions = { probed.and_then(Probed::probe) }
+        .map_or(&[][..], |probe| &probe.actions)
+        .iter();
+    actions.any(|action| matches!(action.kind, ActionKind::Sample(_)))
 }
 
 /// Writes samples and changed totals to a recording.

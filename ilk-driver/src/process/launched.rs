@@ -1,0 +1,147 @@
+//! A program that is started for its instruments: it is stopped at its entry, when the dynamic linker has mapped its
+//! libraries and registered its thread for restartable sequences, and has executed nothing of its own.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+
+use super::ptrace::{self, Tid};
+use super::removal::memory;
+use super::stopped::traced;
+use super::{proc, refused};
+use crate::{Error, Result};
+
+/// `AT_BASE`, the address of the dynamic linker, and `AT_ENTRY` of include/uapi/linux/auxvec.h.
+const BASE: u64 = 7;
+const ENTRY: u64 = 9;
+/// Offset of the class in the identification of an ELF file, and that of 64 bits (the ABI's chapter 4).
+const CLASS: usize = 4;
+const CLASS_64: u8 = 2;
+/// `int3`.
+const BREAKPOINT: [u8; 1] = [0xcc];
+
+/// A program, stopped at its entry until it is released. It is killed if this is dropped before.
+#[derive(Debug)]
+pub struct StartedProgram {
+    child: Child,
+    released: bool,
+}
+
+impl StartedProgram {
+    /// Starts a program with arguments.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be started; [`Error::Process`] if it does not reach its entry, or is none that can be
+    /// instrumented there.
+    pub fn start(program: &str, arguments: &[String]) -> Result<Self> {
+        // The thread that starts the program is its tracer.
+        traced(0, || {
+            let mut command = Command::new(program);
+            command.args(arguments);
+            // SAFETY: between fork and exec, the closure executes one system call.
+            #[allow(unsafe_code, reason = "the child has itself traced")]
+            unsafe {
+                command.pre_exec(ptrace::trace_me)
+            };
+            let child = command.spawn().map_err(Error::io(
+                program,
+                "The program cannot be started; write its path, or a name in PATH, after `--`.",
+            ))?;
+            let launched = Self {
+                child,
+                released: false,
+            };
+            launched.to_entry()?;
+            Ok(launched)
+        })
+    }
+
+    /// The number of its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn tid(&self) -> Tid {
+        Tid::try_from(self.child.id()).unwrap_or(Tid::MAX)
+    }
+
+    /// Executes the dynamic linker, up to the program's entry.
+    fn to_entry(&self) -> Result<()> {
+        let (pid, tid) = (self.pid(), self.tid());
+        let lost = |error: std::io::Error| {
+            refused(
+                pid,
+                format!("the program does not reach its entry ({error})"),
+            )
+        };
+        ptrace::wait_executed(tid).map_err(lost)?;
+        let mut header = [0; CLASS + 1];
+        let exe = File::open(proc(pid, "exe")).map_err(lost)?;
+        exe.read_exact_at(&mut header, 0).map_err(lost)?;
+        if header.last() != Some(&CLASS_64) {
+            return Err(refused(
+                pid,
+                "its program is not one of 64 bits, and only these are instrumented",
+            ));
+        }
+        let vector = fs::read(proc(pid, "auxv")).map_err(lost)?;
+        let (words, _) = vector.as_chunks::<8>();
+        let (pairs, _) = words.as_chunks::<2>();
+        let value = |key: u64| {
+            let pair = pairs.iter().find(|pair| u64::from_le_bytes(pair[0]) == key);
+            pair.map_or(0, |pair| u64::from_le_bytes(pair[1]))
+        };
+        if value(BASE) == 0 {
+            return Err(refused(
+                pid,
+                "its program is linked statically, and registers for restartable sequences only after its \
+                 entry; start it, and instrument it with -p",
+            ));
+        }
+        let entry = value(ENTRY);
+        let memory = memory(pid)?;
+        let mut original = [0];
+        memory.read_exact_at(&mut original, entry).map_err(lost)?;
+        memory.write_all_at(&BREAKPOINT, entry).map_err(lost)?;
+        ptrace::run_to(tid, entry.wrapping_add(1)).map_err(lost)?;
+        memory.write_all_at(&original, entry).map_err(lost)?;
+        let mut registers = ptrace::registers(tid).map_err(lost)?;
+        registers.rip = entry;
+        ptrace::set_registers(tid, &registers).map_err(lost)?;
+        ptrace::detach_stopped(tid).map_err(lost)
+    }
+
+    /// Lets the program execute.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if it has ended.
+    pub fn release(&mut self) -> Result<()> {
+        let released = ptrace::proceed(self.tid());
+        released.map_err(|error| refused(self.pid(), format!("it cannot continue ({error})")))?;
+        self.released = true;
+        Ok(())
+    }
+
+    /// Waits for the end of the program.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if its exit status is not known.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        let status = self.child.wait();
+        status.map_err(|error| {
+            let pid = self.pid();
+            refused(pid, format!("its exit status is not known ({error})"))
+        })
+    }
+}
+
+impl Drop for StartedProgram {
+    fn drop(&mut self) {
+        if !self.released {
+            // It may have ended.
+            let _ended = self.child.kill().and_then(|()| self.child.wait());
+        }
+    }
+}
