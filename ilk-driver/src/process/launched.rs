@@ -16,8 +16,8 @@ use crate::{Error, Result};
 const BASE: u64 = 7;
 const ENTRY: u64 = 9;
 /// Offset of the class in the identification of an ELF file, and that of 64 bits (the ABI's chapter 4).
-const CLASS: usize = 4;
-const CLASS_64: u8 = 2;
+pub(super) const CLASS: usize = 4;
+pub(super) const CLASS_64: u8 = 2;
 /// `int3`.
 const BREAKPOINT: [u8; 1] = [0xcc];
 

@@ -62,6 +62,10 @@ fn proc(pid: u32, name: &str) -> PathBuf {
 fn text(pid: u32, name: &str) -> Result<String> {
     std::fs::read_to_string(proc(pid, name)).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refused(pid, "there is no such process"),
+        std::io::ErrorKind::PermissionDenied => refused(
+            pid,
+            "it belongs to another user, or it is not dumpable; use root's rights",
+        ),
         _ => refused(pid, format!("/proc/{pid}/{name} cannot be read ({error})")),
     })
 }

@@ -13,6 +13,7 @@ use gilk_instruments::program::Input;
 use object::Endianness;
 use object::read::elf::{FileHeader, ProgramHeader};
 
+use super::launched::{CLASS, CLASS_64};
 use super::maps::{self, MappedSpan};
 use super::record::{MOST_PER_WRITE, is_ours};
 use super::removal::memory;
@@ -117,6 +118,18 @@ impl Subject {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.map_or("", str::trim)
         };
+        if field("State:").starts_with('Z') {
+            return Err(refused(
+                pid,
+                "it has ended, and its parent has not waited for it",
+            ));
+        }
+        if field("VmSize:").is_empty() {
+            return Err(refused(
+                pid,
+                "it is a thread of the kernel, which `ilk -e` and `ilk run` instrument",
+            ));
+        }
         if field("Seccomp:") != "0" {
             return Err(refused(
                 pid,
@@ -127,6 +140,15 @@ impl Subject {
         let shadow_stack = field("x86_Thread_features:").contains("shstk");
         let object = object(pid, name)?;
         let file = file_of(pid, &object)?;
+        if file.get(CLASS).is_some_and(|class| *class != CLASS_64) {
+            return Err(refused(
+                pid,
+                format!(
+                    "{} is not an object of 64 bits, and only these are instrumented",
+                    object.path
+                ),
+            ));
+        }
         let slide = slide(&file, &object)
             .ok_or_else(|| refused(pid, format!("{} is not mapped as its file is", object.path)))?;
         let memory = memory(pid)?;

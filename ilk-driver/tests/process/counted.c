@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -127,6 +128,19 @@ static void join_children(void)
 			abort();
 }
 
+static void be_traced(void)
+{
+	truth->stay = 1;
+	if (fork() == 0) {
+		truth->stay = ptrace(PTRACE_SEIZE, getppid(), 0, 0) ? 3 : 2;
+		while (truth->stay == 2)
+			usleep(1000);
+		_exit(0);
+	}
+	while (truth->stay == 1)
+		usleep(1000);
+}
+
 static void filter(void)
 {
 	struct sock_filter all[] = { BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW) };
@@ -166,6 +180,14 @@ int main(void)
 			fork_children();
 		} else if (!strcmp(line, "join\n")) {
 			join_children();
+		} else if (!strcmp(line, "traced\n")) {
+			be_traced();
+		} else if (!strcmp(line, "untraced\n")) {
+			truth->stay = 0;
+			wait(NULL);
+		} else if (!strcmp(line, "exec\n")) {
+			execl("/proc/self/exe", "counted", NULL);
+			abort();
 		} else if (!strcmp(line, "filter\n")) {
 			filter();
 		}

@@ -11,6 +11,7 @@
 mod killed;
 mod launched;
 mod programs;
+mod refused;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
@@ -288,29 +289,6 @@ fn a_drop_takes_everything_out() {
     assert_eq!(counted.text(), text);
     counted.does("load");
     counted.end();
-}
-
-#[test]
-fn processes_that_cannot_be_instrumented_are_refused_by_name() {
-    let refused = |pid: u32, object: Option<&str>, words: &str| {
-        let error = Subject::read(pid, object, 64).unwrap_err().to_string();
-        assert!(error.contains(words), "{error}");
-    };
-    let without_rseq = |command: &mut Command| {
-        command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
-    };
-    let counted = Counted::start(&[], without_rseq);
-    refused(counted.pid(), None, "no-runtime");
-    counted.end();
-    let mut counted = Counted::start(&[], |_| {});
-    refused(counted.pid(), Some("libnothing.so"), "libc.so.6");
-    let pid = counted.pid();
-    counted.does("filter");
-    refused(pid, None, "seccomp");
-    counted.end();
-    refused(pid, None, "no such process");
-    // Not even one's own threads can be traced by one.
-    refused(std::process::id(), None, "cannot be instrumented");
 }
 
 /// A plan that was verified before the text changed is not written.
