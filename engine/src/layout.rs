@@ -285,9 +285,9 @@ impl RuntimeLayout {
             ));
         }
         for (number, one) in self.events.counters.iter().enumerate() {
-            let rest = self.events.counters.get(number + 1..).unwrap_or_default();
+            let mut rest = self.events.counters.iter().skip(number + 1);
             let twice = |other: &EventCounter| other.event == one.event || other.index == one.index;
-            if !(1..=64).contains(&one.width) || rest.iter().any(twice) {
+            if !(1..=64).contains(&one.width) || rest.any(twice) {
                 return wrong(format!(
                     "the counter of {} has {} bits and number {:#x}, and counters have 1 to 64 bits and \
                      a number of their own",

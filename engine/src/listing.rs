@@ -8,6 +8,7 @@ use iced_x86::{
     SymbolResult,
 };
 
+use crate::ids::part;
 use crate::{Addr, Image};
 
 /// A disassembled instruction.
@@ -37,7 +38,7 @@ pub fn disassemble(image: Option<&Image>, at: Addr, code: &[u8]) -> Vec<Line> {
             let next = start + 1;
             lines.push(Line {
                 at: here,
-                bytes: code.get(start..next).unwrap_or_default().to_vec(),
+                bytes: part(code, start..next).to_vec(),
                 text: "(bad)".to_owned(),
             });
             if decoder.set_position(next).is_err() {
@@ -46,10 +47,7 @@ pub fn disassemble(image: Option<&Image>, at: Addr, code: &[u8]) -> Vec<Line> {
             decoder.set_ip(here.add(1).0);
             continue;
         }
-        let bytes = code
-            .get(start..decoder.position())
-            .unwrap_or_default()
-            .to_vec();
+        let bytes = part(code, start..decoder.position()).to_vec();
         lines.push(Line {
             at: here,
             bytes,

@@ -357,7 +357,7 @@ fn what_a_simple_probe_costs() {
     };
     let counting = probed(random::of_probe(Some(is), vec![counting()]));
     assert!(matches!(
-        counting.homes.variables.first(),
+        counting.homes.variables.values().first(),
         Some(Home::Cpu(_))
     ));
     assert_eq!(cost(&counting, nothing), 5);

@@ -30,7 +30,7 @@ use gilk_engine::HookType;
 use gilk_engine::liveness::Live;
 use gilk_engine::patch::{Home, HookProgram, Probed, TIMER_BYTES};
 use gilk_engine::placement::Point;
-use gilk_instruments::program::Hook;
+use gilk_instruments::program::{AggregateId, Hook};
 use iced_x86::code_asm::{CodeAssembler, qword_ptr, rsp};
 use model::SERIAL;
 use native::{GS, Machine, PATCH};
@@ -184,7 +184,7 @@ fn added(statements: &str, interrupt: Option<usize>) -> (u64, u64, usize) {
     let mut placed = Placed::new(statements);
     let steps = placed.run(interrupt);
     let homes = placed.probed.homes.clone();
-    let word = match homes.variables.first() {
+    let word = match homes.variables.values().first() {
         Some(Home::Cpu(slot) | Home::Shared(slot)) => *slot,
         Some(Home::Thread(_) | Home::Call(_)) => {
             let (sum, owned) = placed.table();
@@ -192,7 +192,7 @@ fn added(statements: &str, interrupt: Option<usize>) -> (u64, u64, usize) {
             let lost = placed.counter(homes.no_room.unwrap().slot);
             return (sum, lost, steps);
         }
-        None => homes.aggregates[0],
+        None => homes.aggregates[AggregateId(0)],
     };
     (placed.counter(word.slot), 0, steps)
 }

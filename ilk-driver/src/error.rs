@@ -95,7 +95,7 @@ pub enum Error {
     LostRecording {
         /// The recording.
         path: PathBuf,
-        /// Samples in it.
+        /// Samples that were written before.
         samples: u64,
         /// The symptom.
         reason: String,

@@ -31,7 +31,7 @@ pub enum Error {
     Name {
         /// Its name.
         file: String,
-        /// The name in it.
+        /// The name that its source declares.
         name: String,
     },
     /// No such instrument.

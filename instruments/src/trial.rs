@@ -55,7 +55,7 @@ impl Tried<'_> {
     }
 
     fn instance(&self, variable: VariableId) -> (VariableId, u64) {
-        let of = match self.program.variable(variable).unwrap().scope {
+        let of = match self.program.variables[variable].scope {
             Scope::Global => 0,
             Scope::Cpu => self.or("cpu", 0),
             Scope::Thread => self.or("tid", 1),
@@ -111,7 +111,7 @@ impl Machine for Tried<'_> {
     }
 
     fn update(&mut self, id: AggregateId, values: &[u64]) {
-        let aggregate = self.program.aggregate(id).unwrap();
+        let aggregate = &self.program.aggregates[id];
         let words = self
             .words
             .entry((id, self.inputs.get("cpu").copied().unwrap_or(0)))
@@ -243,30 +243,25 @@ fn kept(tried: &mut Tried<'_>, name: &str) -> String {
     };
     let name = name.strip_prefix('@').unwrap();
     let program = tried.program;
-    if let Some(at) = program
-        .variables
-        .iter()
-        .position(|known| known.name == name)
-    {
-        let value = tried.read(VariableId(u32::try_from(at).unwrap()));
-        return if program.variables[at].ty.signed() {
+    let mut variables = program.variables.iter();
+    if let Some((id, variable)) = variables.find(|(_, known)| known.name == name) {
+        let value = tried.read(id);
+        return if variable.ty.signed() {
             value.cast_signed().to_string()
         } else {
             value.to_string()
         };
     }
-    let at = program
-        .aggregates
-        .iter()
-        .position(|known| known.name == name)
+    let mut aggregates = program.aggregates.iter();
+    let (id, aggregate) = aggregates
+        .find(|(_, known)| known.name == name)
         .unwrap_or_else(|| panic!("nothing is named @{name}"));
-    let id = AggregateId(u32::try_from(at).unwrap());
     let words = tried
         .words
         .iter()
         .filter(|((of, _), _)| *of == id)
         .map(|(_, words)| words.as_slice());
-    let (total, part) = match (program.aggregates[at].read(words), part) {
+    let (total, part) = match (aggregate.read(words), part) {
         // `key`, `key; bucket`, or `other`.
         (Summary::Map(_, other), Some("other")) => return other.to_string(),
         (Summary::Map(rows, _), Some(part)) => {

@@ -20,6 +20,7 @@ pub mod scale;
 mod svg;
 mod terminal;
 
+pub use canvas::escaped;
 pub use png::png;
 pub use svg::svg;
 pub use terminal::terminal;
@@ -153,7 +154,8 @@ impl<'a> Chart<'a> {
         let hits = part.hits(instrument.id, instrument.meaning, (t0, t1));
         let seconds = statistics::seconds_in_place(instrument, self.clock(), (t0, t1));
         let label = owner.label(instrument);
-        let place = { label.strip_prefix(&instrument.instrument) }
+        let place = label
+            .strip_prefix(&instrument.instrument)
             .unwrap_or(&label)
             .trim();
         let holds = instrument.meaning == Meaning::Level && owner == Owner::Level;

@@ -5,6 +5,7 @@
 //!
 //! | layer | modules | contents |
 //! |---|---|---|
+//! | vocabulary | [`ids`] | typed indices and dense maps, for all crates of the project |
 //! | formats in memory | [`id`], [`record`], [`meaning`], [`ring`] | a sample's 24 bytes, its identifier, and the per-CPU ring that patches write; all that the agent links |
 //! | the file | `metadata`, `totals`, `recording`, `collector` | an Arrow IPC file that is self-describing and survives a crash, and the thread that writes it |
 //! | time | `clocks`, `joined` | the clocks of several machines aligned, and their recordings read as one |
@@ -12,7 +13,7 @@
 //! | files | `input`, `output` | what people name: bounded reading, whole writing |
 //! | output | `chart`, `export`, `import` | pictures, other programs' formats, and other programs' recordings |
 //!
-//! Everything but the first layer needs the feature `recording`, which is enabled by default.
+//! Everything but the first two layers needs the feature `recording`, which is enabled by default.
 //!
 //! # Examples
 //! Write a recording, open it, and query its time index:
@@ -53,6 +54,7 @@
 
 mod error;
 pub mod id;
+pub mod ids;
 pub mod meaning;
 pub mod record;
 pub mod ring;

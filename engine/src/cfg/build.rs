@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::decode::{DecodedFunction, FlowAfter, InsnIndex, Target, decode};
 use super::instructions::{FunctionBytes, Instructions};
 use super::{Block, BlockEnd, BlockIndex, Cfg, Edge, EdgeIndex, EdgeKind};
-use crate::code::{FunctionId, Why};
+use crate::code::{FunctionId, Why, present};
 use crate::ids::{Id, Ids};
 use crate::{Addr, Image, Refusal, Rule, Span};
 
@@ -29,15 +29,9 @@ pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
     };
     let (blocks, edges, refusal) = match decode(image, function) {
         Ok(decoded) => {
-            let bytes = image.bytes(function.span);
-            debug_assert!(
-                bytes.is_some(),
-                "{} was decoded from no bytes",
-                function.name
-            );
             let text = FunctionBytes {
                 start: function.span.start,
-                bytes: bytes.unwrap_or_default().into(),
+                bytes: present(image.bytes(function.span)).into(),
             };
             let (blocks, edges) = graph(&decoded, &Arc::new(text));
             (blocks, edges, forbidden(image, function.span))

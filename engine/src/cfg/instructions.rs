@@ -8,6 +8,7 @@ use std::sync::Arc;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 use crate::Addr;
+use crate::ids::{part, to_u32};
 
 /// The bytes of a function, which its blocks share.
 #[derive(PartialEq, Eq)]
@@ -37,14 +38,21 @@ impl Instructions {
         last: &Instruction,
         count: usize,
     ) -> Self {
-        let number = |offset: u64| u32::try_from(offset).unwrap_or(u32::MAX);
-        let offset = |at: u64| number(at.wrapping_sub(text.start.0));
+        let offset = |at: u64| {
+            let offset = u32::try_from(at.wrapping_sub(text.start.0));
+            debug_assert!(
+                offset.is_ok(),
+                "an instruction at {at:#x} of {}",
+                text.start
+            );
+            offset.unwrap_or(u32::MAX)
+        };
         Self {
             text: Arc::clone(text),
             first: offset(first.ip()),
             last: offset(last.ip()),
             end: offset(last.next_ip()),
-            count: number(count as u64),
+            count: to_u32(count),
         }
     }
 
@@ -102,7 +110,7 @@ impl Instructions {
 
     fn bytes(&self, from: u32) -> &[u8] {
         let range = from as usize..self.end as usize;
-        self.text.bytes.get(range).unwrap_or_default()
+        part(&self.text.bytes, range)
     }
 
     fn decoder(&self, from: u32) -> Decoder<'_> {

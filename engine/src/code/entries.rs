@@ -1,6 +1,7 @@
 //! Entries into functions, other than at their start and by branches of their own.
 
 use super::Function;
+use crate::ids::part;
 use crate::{Addr, Span};
 
 /// A branch, a call or a static key of another function.
@@ -25,7 +26,7 @@ pub(crate) struct Entries {
 fn within<T>(sorted: &[T], span: Span, at: impl Fn(&T) -> Addr) -> &[T] {
     let first = sorted.partition_point(|element| at(element) < span.start);
     let end = sorted.partition_point(|element| at(element) < span.end);
-    sorted.get(first..end).unwrap_or_default()
+    part(sorted, first..end)
 }
 
 impl Entries {

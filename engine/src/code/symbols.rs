@@ -79,6 +79,7 @@ impl Symbols {
             ranked.sort_by_cached_key(|&index| shared.get(index).map(key));
             for (rank, index) in ranked.into_iter().enumerate() {
                 if let Some(symbol) = shared.get_mut(index) {
+                    // The 256th and further ones are alike: only the first is preferred.
                     symbol.rank = u8::try_from(rank).unwrap_or(u8::MAX);
                 }
             }

@@ -80,6 +80,7 @@ pub(crate) fn low_byte(register: Register) -> Register {
         Register::R14L,
         Register::R15L,
     ];
+    debug_assert!(register.is_gpr(), "{register:?} has no low byte");
     all.get(register.number())
         .copied()
         .unwrap_or(Register::None)
@@ -105,6 +106,7 @@ pub(crate) fn low_word(register: Register) -> Register {
         Register::R14W,
         Register::R15W,
     ];
+    debug_assert!(register.is_gpr(), "{register:?} has no low word");
     all.get(register.number())
         .copied()
         .unwrap_or(Register::None)

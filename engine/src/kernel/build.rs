@@ -67,6 +67,7 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     let mut read_only = bounds.read_only.clone();
     for module in Module::all(modules, &memory, bounds.kernel, bug_layout)? {
         let own = module.extents(&symbols);
+        // A module that is being loaded or removed: none of its functions is in the image.
         let Ok(read) = collect::Tables::read(&module.bounds, bug_layout, &memory) else {
             continue;
         };

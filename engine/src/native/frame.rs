@@ -36,9 +36,9 @@ impl Frame {
             let instruction = code
                 .get(&at)
                 .ok_or_else(|| wrong("is a branch target, and no instruction begins there"))?;
-            let Some(mut state) = known.get(&at).cloned() else {
-                continue;
-            };
+            let state = known.get(&at).cloned();
+            debug_assert!(state.is_some(), "{at} is reached in no state");
+            let mut state = state.ok_or_else(|| wrong("is reached in an unknown state"))?;
             let depth = state.depth().map_err(wrong)?;
             let mut on = vec![Addr(instruction.next_ip())];
             match instruction.flow_control() {

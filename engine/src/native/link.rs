@@ -65,7 +65,7 @@ pub(super) fn link(
                 _ => None,
             };
             let symbol = symbol.ok_or("a reference of it has no target")?;
-            let name = symbol.name().unwrap_or("something without a name");
+            let name = symbol.name().map_err(unnamed)?;
             let target = match symbol.section_index().and_then(base) {
                 Some(base) => base.add(symbol.address()),
                 None if symbol.is_undefined() => {
@@ -93,7 +93,7 @@ pub(super) fn link(
     {
         if let Some(base) = symbol.section_index().and_then(base) {
             let at = base.add(symbol.address());
-            let name = symbol.name().unwrap_or_default();
+            let name = symbol.name().map_err(unnamed)?;
             // Parts that the compiler makes of functions have a dot in their names. They continue other functions,
             // and are analysed with those.
             functions.extend((!name.contains('.')).then_some(at));
@@ -121,7 +121,7 @@ pub(super) fn link(
 fn place(file: &File<'_>) -> Result<(Vec<Placed>, Vec<u8>), String> {
     let (mut texts, mut constants) = (Vec::new(), Vec::new());
     for section in file.sections().filter(|section| section.size() > 0) {
-        let name = section.name().unwrap_or_default();
+        let name = section.name().map_err(unnamed)?;
         match section.kind() {
             SectionKind::Text => texts.push(section),
             SectionKind::ReadOnlyData
@@ -154,11 +154,11 @@ fn place(file: &File<'_>) -> Result<(Vec<Placed>, Vec<u8>), String> {
         if section.align() > MOST_ALIGN {
             return Err(format!(
                 "its section {} is to lie at a multiple of {} bytes, and {MOST_ALIGN} are the most there are",
-                section.name().unwrap_or_default(),
+                section.name().map_err(unnamed)?,
                 section.align()
             ));
         }
-        let align = usize::try_from(section.align()).unwrap_or(1).max(1);
+        let align = usize::try_from(section.align().max(1)).map_err(|error| error.to_string())?;
         bytes.resize(bytes.len().next_multiple_of(align), INT3);
         placed.push(Placed {
             index: section.index(),
@@ -168,6 +168,10 @@ fn place(file: &File<'_>) -> Result<(Vec<Placed>, Vec<u8>), String> {
         bytes.extend_from_slice(section.data().map_err(|error| error.to_string())?);
     }
     Ok((placed, bytes))
+}
+
+fn unnamed(error: object::Error) -> String {
+    format!("a section or a symbol of it has no name that can be read ({error})")
 }
 
 /// Writes the reference at `at`; `None` if it is of another kind, or does not fit.

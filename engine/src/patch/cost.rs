@@ -3,6 +3,7 @@
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
 use super::{Piece, PieceKind};
+use crate::ids::part;
 use crate::nanoseconds;
 use crate::placement::Splice;
 
@@ -44,9 +45,7 @@ impl HitWork {
         }
         for piece in pieces.into_iter().filter(|piece| piece.executed > 0) {
             let bytes = piece.range.start as usize..piece.range.end as usize;
-            let bytes = code.get(bytes);
-            debug_assert!(bytes.is_some(), "a piece is not within its patch");
-            let decoder = Decoder::new(64, bytes.unwrap_or_default(), DecoderOptions::NONE);
+            let decoder = Decoder::new(64, part(code, bytes), DecoderOptions::NONE);
             let executed = decoder.into_iter().take(piece.executed as usize);
             match piece.kind {
                 PieceKind::Relocated => work.relocated(executed),

@@ -3,7 +3,7 @@
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
 use super::{Fault, Piece, PieceKind, Recovery};
-use crate::ids::{Ids, id};
+use crate::ids::{Ids, id, to_u32};
 use crate::isa::encode::{INT3, at, jump, rel32};
 use crate::isa::relocate::Relocated;
 use crate::layout::{RuntimeLayout, SegmentOffset, Sequences};
@@ -389,8 +389,4 @@ impl Emitter {
             }),
         }
     }
-}
-
-fn to_u32(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -25,8 +25,10 @@ pub(super) fn call(
             Parameter::Input(Input::Identifier) => Some(hooked.id.pack()),
             Parameter::Input(Input::Block) => Some(hooked.id.block.into()),
             Parameter::Counter => {
-                let word = hooked.counter.and_then(|slot| layout.counter(slot));
-                Some(word.unwrap_or_default().0)
+                let Some(word) = hooked.counter.and_then(|slot| layout.counter(slot)) else {
+                    return e.lacks("counter of a native function");
+                };
+                Some(word.0)
             }
             Parameter::Input(_) => None,
         };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{Piece, PieceKind};
 use crate::InstrumentId;
+use crate::ids::to_u32;
 
 /// Packed stretches of a patch. Instruments are numbers in the patch's lists.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -29,7 +30,14 @@ impl Pieces {
     /// `known` is for all patches that are packed together.
     #[must_use]
     pub fn pack(pieces: &[Piece], ids: &[InstrumentId], known: &mut Packed) -> Self {
-        let number = |id: InstrumentId| ids.iter().position(|known| *known == id);
+        let number = |id: InstrumentId| {
+            let number = ids.iter().position(|known| *known == id);
+            debug_assert!(
+                number.is_some(),
+                "a piece of {id:?}, which its patch does not list"
+            );
+            number
+        };
         let mut packed = Vec::with_capacity(4 * pieces.len());
         for piece in pieces {
             let (kind, of) = match piece.kind {
@@ -46,7 +54,7 @@ impl Pieces {
                 _ => kind,
             });
             if let Some(number) = of {
-                put(&mut packed, u32::try_from(number).unwrap_or(u32::MAX));
+                put(&mut packed, to_u32(number));
             }
             put(
                 &mut packed,

@@ -5,6 +5,7 @@ use iced_x86::Register;
 
 use super::compile::Demand;
 use super::{HookProgram, Hooked};
+use crate::ids::to_u32;
 use crate::isa::abi::{CALLER_SAVED, input_register};
 use crate::layout::RuntimeLayout;
 use crate::liveness::{Live, RegisterSet};
@@ -106,7 +107,8 @@ impl Registers {
         }
     }
 
-    /// The register to work in of that number.
+    /// The register to work in of that number. Beyond the number that was required it is none, which cannot be
+    /// encoded: an instruction that uses it refuses the patch.
     pub(super) fn work(&self, number: usize) -> Register {
         self.work.get(number).copied().unwrap_or(Register::None)
     }
@@ -114,7 +116,7 @@ impl Registers {
     /// Returns the bytes from the stack pointer after all saves to that of the code at the hook.
     pub(super) fn pushed(&self) -> i64 {
         let saved = (self.saved.len() + usize::from(self.flags)) * 8 + usize::from(self.red_zone);
-        i64::from(self.entered) + i64::try_from(saved).unwrap_or(0)
+        i64::from(self.entered) + i64::from(to_u32(saved))
     }
 
     /// Returns the offset of the saved value of `register` from the stack pointer after all saves.

@@ -10,7 +10,7 @@ use super::slots::{Hosts, SlotOffer};
 use super::solve::{Assignment, Problem, ProblemPart};
 use super::splice::{SpliceForm, short_reach};
 use crate::cfg::padding_after;
-use crate::ids::{Id, Ids};
+use crate::ids::{self, Ids};
 use crate::{Addr, Span};
 
 /// A short splice without a slot.
@@ -121,14 +121,11 @@ impl<'a> Problem<'_, 'a> {
                 matching.offer(offer.at);
             }
             matching.restrict(None);
-            let mut rest = vec![true; offers.len()];
-            for slot in matching.assigned.values().iter().flatten() {
-                if let Some(rest) = rest.get_mut(slot.index()) {
-                    *rest = false;
-                }
+            let mut rest: Ids<SlotId, bool> = vec![true; offers.len()].into();
+            for &slot in matching.assigned.values().iter().flatten() {
+                rest[slot] = false;
             }
-            let rest = (0..).map(SlotId::new).zip(rest);
-            for (slot, _) in rest.filter(|(_, rest)| *rest) {
+            for (slot, _) in rest.iter().filter(|(_, rest)| **rest) {
                 matching.offer_again(slot);
             }
         } else {
@@ -137,9 +134,8 @@ impl<'a> Problem<'_, 'a> {
             }
         }
         let unmatched = matching.unmatched();
-        let unmatched: Vec<ShortSplice> = unmatched
-            .filter_map(|short| shorts.get(short.index()).copied())
-            .collect();
+        let unmatched: Vec<ShortSplice> =
+            unmatched.map(|short| *ids::entry(shorts, short)).collect();
         if !unmatched.is_empty() {
             self.invite(&unmatched);
             let offered = offers.len();
@@ -149,14 +145,9 @@ impl<'a> Problem<'_, 'a> {
             }
         }
         for (short, slot) in shorts.iter().zip(matching.assigned.values()) {
-            let offer = slot.and_then(|slot| offers.get(slot.index()));
-            debug_assert_eq!(
-                offer.is_some(),
-                slot.is_some(),
-                "a slot that was not offered"
-            );
             let (part, first) = (short.part, short.first);
-            if let Some(&offer) = offer {
+            if let Some(slot) = *slot {
+                let offer = *ids::entry(offers, slot);
                 self.assigned.push(Assignment { part, first, offer });
                 continue;
             }
@@ -216,8 +207,6 @@ impl<'a> Problem<'_, 'a> {
                 offers::offer(&hosts, low, high, offers);
             }
         }
-        if let Some(new) = offers.get_mut(first..) {
-            new.sort_unstable();
-        }
+        offers.split_at_mut(first).1.sort_unstable();
     }
 }

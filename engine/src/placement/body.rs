@@ -227,11 +227,16 @@ impl<'a> Body<'a> {
                     .iter()
                     .take_while(|site| site.span.start < span.end)
                     .find(|site| site.span.overlaps(span) && !may_move(site, &instruction));
+                let offset = u32::try_from(start.to(span.start));
+                let len = u8::try_from(span.len());
+                debug_assert!(
+                    offset.is_ok() && len.is_ok(),
+                    "an instruction at {span:?}, of code from {start} on"
+                );
                 let facts = InsnFacts {
-                    // A function of 4 GiB is no function, and has no such instruction.
-                    offset: u32::try_from(span.start.0 - start.0).unwrap_or(u32::MAX),
+                    offset: offset.unwrap_or(u32::MAX),
                     segment: SegmentId::NONE,
-                    len: u8::try_from(span.len()).unwrap_or(u8::MAX),
+                    len: len.unwrap_or(u8::MAX),
                     stays: match site {
                         Some(site) => Some(rule_of(site.why)),
                         None => stays(cfg, &instruction),

@@ -43,9 +43,9 @@ impl Deref for PokeBytes {
 
 impl DerefMut for PokeBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.bytes
-            .get_mut(..usize::from(self.len))
-            .unwrap_or_default()
+        let bytes = self.bytes.get_mut(..usize::from(self.len));
+        debug_assert!(bytes.is_some(), "{} bytes", self.len);
+        bytes.unwrap_or_default()
     }
 }
 

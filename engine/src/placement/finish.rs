@@ -13,7 +13,7 @@ use super::splice::SpliceForm;
 use super::tactic::Tactic;
 use super::tactics::block_relocation;
 use super::tactics::search::HookEvent;
-use crate::ids::{Id, Ids};
+use crate::ids::{self, Id, Ids, to_u32};
 use crate::{Addr, Refusal, Rule, Span};
 
 /// Numbering of drafts as sites of the solution, in order of address.
@@ -67,7 +67,7 @@ pub(super) fn finish(problem: &mut Problem<'_, '_>) -> Solution {
         let bounce = by_site[number].map(|(bounce, _)| bounce);
         let first = hosted.partition_point(|&(host, _)| host < number);
         let end = hosted.partition_point(|&(host, _)| host <= number);
-        let hosted = hosted.get(first..end).unwrap_or_default();
+        let hosted = ids::part(&hosted, first..end);
         sites.extend(site(&problem.parts[part], draft, bounce, hosted));
     }
     debug_assert_eq!(sites.len(), numbers.order.len(), "each draft is a site");
@@ -167,7 +167,7 @@ fn site(
     Some(Site {
         splice: splice?,
         displaced: body.span(draft.range),
-        overwritten: u32::try_from(overwritten).unwrap_or(u32::MAX),
+        overwritten: to_u32(overwritten),
         filled,
         continuations: continuations
             .map(|run| Continuation {

@@ -6,6 +6,7 @@ use super::ids::{InsnId, InsnRange};
 use super::slots::{Hosts, Offers, SlotOffer};
 use super::splice::{SPLICE_BYTES, SpliceForm};
 use super::tactics::{donor, local_bounce, padding};
+use crate::ids::part;
 use crate::{Addr, Span};
 
 /// Appends the slots of a function from `low` to `high`, in no order.
@@ -41,9 +42,8 @@ impl Offers<'_, '_, '_> {
         let is_before = |draft: &Draft, end: InsnId| draft.range.first < end;
         let drafts = self.hosts.drafts;
         let first = drafts.partition_point(|draft| is_before(draft, segment.range.first));
-        let drafts = drafts.get(first..).unwrap_or_default();
-        let count = drafts.partition_point(|draft| is_before(draft, segment.range.end));
-        let drafts = drafts.get(..count).unwrap_or_default();
+        let end = drafts.partition_point(|draft| is_before(draft, segment.range.end));
+        let drafts = part(drafts, first..end);
         let end = body.end(segment.range.last());
         let splices = drafts.last().map_or(end, |last| last.splice(body).end);
         let gap = Span {

@@ -14,7 +14,7 @@ use super::solution::{Solution, Wanted};
 use super::solve::{Goal, Neighbours, Problem};
 use super::tactic::{Tactic, Tactics};
 use crate::cfg::{BlockEnd, BlockIndex, Cfg};
-use crate::ids::Id;
+use crate::ids::{Id, to_u32};
 use crate::{Addr, HookType, Image, Refusal, Rule};
 
 /// The cost of a hook that is alone in a session.
@@ -34,14 +34,13 @@ pub struct Cost {
 
 impl Cost {
     fn of(solution: &Solution) -> Self {
-        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         let sites = &solution.sites;
         let continuations = sites.iter().flat_map(|site| &site.continuations);
         let copied = continuations.map(|continuation| continuation.copied.len());
         Self {
-            sites: count(sites.len()),
-            bounces: count(solution.bounces.len()),
+            sites: to_u32(sites.len()),
+            bounces: to_u32(solution.bounces.len()),
             displaced: bytes(sites.iter().map(|site| site.displaced.len()).sum()),
             copied: bytes(copied.sum()),
             overwritten: sites.iter().map(|site| site.overwritten).max().unwrap_or(0),
@@ -77,7 +76,7 @@ pub struct Choice {
     pub cost: Cost,
 }
 
-/// The options of one block.
+/// Whether, and how, each hook of a block can be instrumented.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockOptions {
     /// Index in the function's graph.
@@ -310,14 +309,16 @@ pub(super) fn bodies<'a>(
     for family in families(image, graphs) {
         let body = Body::of(image, family.graphs);
         for index in family.given {
-            if let (Some(position), Some(cfg)) = (positions.get_mut(index), graphs.get(index)) {
-                let base = body.base(cfg.function);
-                *position = GraphPosition {
-                    part: PartId::new(bodies.len()),
-                    base: base.unwrap_or(BlockId::new(0)),
-                    blocks: base.map(|_| cfg.blocks.len()),
-                };
-            }
+            let (Some(position), Some(cfg)) = (positions.get_mut(index), graphs.get(index)) else {
+                debug_assert!(false, "graph {index} of {}", graphs.len());
+                continue;
+            };
+            let base = body.base(cfg.function);
+            *position = GraphPosition {
+                part: PartId::new(bodies.len()),
+                base: base.unwrap_or(BlockId::new(0)),
+                blocks: base.map(|_| cfg.blocks.len()),
+            };
         }
         bodies.push(Rc::new(body));
     }

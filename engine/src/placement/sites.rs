@@ -6,6 +6,7 @@ use super::ids::{InsnId, InsnRange};
 use super::splice::{SPLICE_BYTES, SpliceForm};
 use super::tactic::{Tactic, Tactics};
 use super::tactics::call_splice;
+use crate::ids::part;
 
 /// Returns the sites of a segment for `points`, sorted instructions of it: each begins at a point where it can, and
 /// one serves several points where sites would overlap. The call that ends a segment has a site of its own, unless
@@ -31,7 +32,7 @@ pub(super) fn of_segment(
         return sites_in(body, before, &points);
     };
     let inside = points.partition_point(|&at| at < before.range.end);
-    let mut sites = sites_in(body, before, points.get(..inside).unwrap_or_default());
+    let mut sites = sites_in(body, before, part(points, 0..inside));
     if sites
         .last()
         .is_none_or(|site| site.range.end < before.range.end)

@@ -190,13 +190,13 @@ impl<'a> ProblemPart<'a> {
         let tracer = body.tracer.filter(|_| self.requirements.tracer);
         drafts.extend(tracer.map(|tracer| Draft::new(SpliceForm::Tracer, InsnRange::one(tracer))));
         let mut points = self.requirements.copied.as_slice();
-        while let Some(&first) = points.first() {
+        while let Some((&first, after)) = points.split_first() {
             let Some(index) = body.segment_of(first) else {
                 debug_assert!(
                     false,
                     "{first:?} is to be copied by a site, and is in no segment"
                 );
-                points = points.get(1..).unwrap_or_default();
+                points = after;
                 continue;
             };
             let segment = body.segments[index];

@@ -15,7 +15,7 @@ use super::solve::{Goal, Neighbours, Problem};
 use super::splice::SPLICE_BYTES;
 use super::tactic::{Tactic, Tactics};
 use crate::cfg::{BlockIndex, Cfg};
-use crate::ids::{Id, Ids};
+use crate::ids::{Id, Ids, to_u32};
 use crate::{HookType, Image, Refusal};
 
 /// The placement of a function's hooks.
@@ -104,7 +104,6 @@ impl StyleCost {
     };
 
     fn of(problem: &Problem<'_, '_>, solution: &Solution) -> Self {
-        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let sites = &solution.sites;
         let reached = || solution.hooks.iter().flatten();
         let copied = sites.iter().map(|site| {
@@ -122,15 +121,15 @@ impl StyleCost {
         let splices: u64 = sites.iter().map(written).sum();
         let transfers: Vec<_> = problem.parts.values().iter().map(transfers).collect();
         Self {
-            reached: count(reached().count()),
-            traps: count(reached().filter(|hook| hook.tactic == Tactic::Trap).count()),
-            sites: count(sites.len()),
-            bounces: count(solution.bounces.len()),
+            reached: to_u32(reached().count()),
+            traps: to_u32(reached().filter(|hook| hook.tactic == Tactic::Trap).count()),
+            sites: to_u32(sites.len()),
+            bounces: to_u32(solution.bounces.len()),
             written: splices + SPLICE_BYTES * solution.bounces.len() as u64,
             copied: copied.sum(),
-            points: count(reached().map(|hook| hook.points.len()).sum()),
-            waits: count(sites.iter().filter(|site| site.overwritten > 1).count()),
-            moved_calls: count(problem.parts.values().iter().map(moved_calls).sum()),
+            points: to_u32(reached().map(|hook| hook.points.len()).sum()),
+            waits: to_u32(sites.iter().filter(|site| site.overwritten > 1).count()),
+            moved_calls: to_u32(problem.parts.values().iter().map(moved_calls).sum()),
             jumps: transfers.iter().map(|one| one.jumps).sum(),
             ns: transfers.iter().map(|one| one.ns).sum(),
         }
@@ -270,7 +269,7 @@ fn both<'a>(
     let mut pairs = before.iter().zip(after);
     let lost = pairs.find_map(|(before, after)| after.err().filter(|_| before.is_ok()));
     Comparison {
-        hooks: u32::try_from(goals.len()).unwrap_or(u32::MAX),
+        hooks: to_u32(goals.len()),
         in_place,
         whole: lost.map_or(Ok(cost), Err),
     }

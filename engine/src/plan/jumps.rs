@@ -74,11 +74,10 @@ impl<'i> Jumps<'i> {
     pub(super) fn count(&mut self, functions: impl IntoIterator<Item = FunctionId>) {
         let mut callees = BTreeSet::new();
         for function in functions {
-            callees.extend(
-                self.ends(function)
-                    .map(|ends| ends.functions)
-                    .unwrap_or_default(),
-            );
+            // A function whose ends are refused is refused again where it is planned.
+            if let Ok(ends) = self.ends(function) {
+                callees.extend(ends.functions);
+            }
         }
         for function in callees {
             *self.placements.entry(function).or_default() += 1;

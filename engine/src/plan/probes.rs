@@ -84,7 +84,7 @@ impl<'l> Words<'l> {
     /// Allocates the storage of a placement.
     pub(super) fn homes(&mut self, checked: &Checked) -> Result<Homes> {
         let mut homes = Homes::default();
-        for variable in &checked.variables {
+        for variable in checked.variables.values() {
             let name = (variable.name.clone(), variable.scope);
             let known = self.shared.get(&name).filter(|_| variable.shared).copied();
             let home = match known {
@@ -96,14 +96,14 @@ impl<'l> Words<'l> {
             }
             homes.variables.push(home);
         }
-        for aggregate in &checked.aggregates {
+        for aggregate in checked.aggregates.values() {
             homes.aggregates.push(self.take(aggregate.words())?);
         }
         if checked.probes.iter().any(may_fault) {
             homes.failed = Some(self.take(1)?);
         }
         let keyed = |home: &Home| matches!(home, Home::Thread(_) | Home::Call(_));
-        if homes.variables.iter().any(keyed) {
+        if homes.variables.values().iter().any(keyed) {
             homes.no_room = Some(self.take(1)?);
         }
         Ok(homes)

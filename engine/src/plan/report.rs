@@ -7,6 +7,7 @@ use super::model::{
     Batch, Part, Patch, Plan, PlannedFunction, PlannedInstrument, Poke, PokeKind, Quiesce,
 };
 use crate::cfg::{BlockIndex, Cfg};
+use crate::ids::part;
 use crate::listing::disassemble;
 use crate::native::NativeCode;
 use crate::patch::{HitWork, PieceKind};
@@ -240,9 +241,7 @@ impl Report<'_> {
             };
             writeln!(self.out, "    ; {what}")?;
             let range = piece.range.start as usize..piece.range.end as usize;
-            let code = patch.code.get(range);
-            debug_assert!(code.is_some(), "a piece is not within its patch");
-            let code = code.unwrap_or_default();
+            let code = part(&patch.code, range);
             let at = patch.address.add(u64::from(piece.range.start));
             self.lines(at, code, "    ")?;
         }

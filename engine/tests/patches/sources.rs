@@ -16,7 +16,7 @@ pub(crate) const NO_ROOM: CounterSlot = CounterSlot { bank: 0, slot: 4 };
 pub(crate) fn probed(source: &str) -> Probed {
     let source = Source::parse(source).unwrap();
     let checked = source.check(&Context::default()).unwrap();
-    let variables = checked.variables.iter();
+    let variables = checked.variables.values().iter();
     let homes = Homes {
         variables: variables
             .map(|variable| match variable.scope {

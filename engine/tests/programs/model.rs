@@ -41,6 +41,7 @@ pub(crate) fn homes(program: &Checked) -> Homes {
     Homes {
         variables: program
             .variables
+            .values()
             .iter()
             .map(|variable| match variable.scope {
                 Scope::Cpu => Home::Cpu(take(1)),
@@ -51,6 +52,7 @@ pub(crate) fn homes(program: &Checked) -> Homes {
             .collect(),
         aggregates: program
             .aggregates
+            .values()
             .iter()
             .map(|aggregate| take(aggregate.words()))
             .collect(),
@@ -293,7 +295,7 @@ impl interpret::Machine for Model {
     }
 
     fn read(&mut self, variable: VariableId) -> u64 {
-        match self.homes.variables[variable.0 as usize] {
+        match self.homes.variables[variable] {
             Home::Cpu(slot) | Home::Shared(slot) => *self.word(slot),
             home => {
                 let (key, entry) = self.keyed(home);
@@ -304,7 +306,7 @@ impl interpret::Machine for Model {
     }
 
     fn write(&mut self, variable: VariableId, value: u64) {
-        match self.homes.variables[variable.0 as usize] {
+        match self.homes.variables[variable] {
             Home::Cpu(slot) | Home::Shared(slot) => *self.word(slot) = value,
             home => {
                 let (key, entry) = self.keyed(home);
@@ -320,9 +322,8 @@ impl interpret::Machine for Model {
     }
 
     fn update(&mut self, aggregate: AggregateId, values: &[u64]) {
-        let number = aggregate.0 as usize;
-        let first = self.homes.aggregates[number].slot as usize;
-        let aggregate = self.program.aggregates[number].clone();
+        let first = self.homes.aggregates[aggregate].slot as usize;
+        let aggregate = self.program.aggregates[aggregate].clone();
         let words = &mut self.words[first..first + aggregate.words() as usize];
         aggregate.update(words, values);
     }

@@ -8,6 +8,7 @@ use gilk_instruments::program::{
     Variable, VariableId, Width,
 };
 use gilk_samples::Meaning;
+use gilk_samples::ids::Ids;
 use proptest::prelude::*;
 
 /// Numbers at which things change.
@@ -203,7 +204,7 @@ fn argument(aggregate: &Aggregate, value: Option<Expr>) -> Option<Expr> {
     Some(Expr { kind, ty, span })
 }
 
-fn aggregates() -> impl Strategy<Value = Vec<Aggregate>> {
+fn aggregates() -> impl Strategy<Value = Ids<AggregateId, Aggregate>> {
     let linear =
         (-100i64..100, 1i64..200, 1u64..20).prop_map(|(from, room, step)| AggregateKind::Linear {
             from,
@@ -230,7 +231,7 @@ fn aggregates() -> impl Strategy<Value = Vec<Aggregate>> {
         kind,
         ty,
     });
-    prop::collection::vec(one, 1..4)
+    prop::collection::vec(one, 1..4).prop_map(Ids::from)
 }
 
 fn actions(aggregates: usize) -> impl Strategy<Value = Action> {
@@ -269,7 +270,7 @@ pub(crate) fn program() -> impl Strategy<Value = Checked> {
         (Just(aggregates), predicate, actions).prop_map(|(aggregates, predicate, mut actions)| {
             for action in &mut actions {
                 if let ActionKind::Update(id, value) = &mut action.kind {
-                    *value = argument(&aggregates[id.0 as usize], value.take());
+                    *value = argument(&aggregates[*id], value.take());
                 }
             }
             Checked {
@@ -298,12 +299,14 @@ pub(crate) fn of_probe(predicate: Option<Expr>, actions: Vec<Action>) -> Checked
             variable("g", Scope::Global),
             variable("t", Scope::Thread),
             variable("a", Scope::Call),
-        ],
+        ]
+        .into(),
         aggregates: vec![Aggregate {
             name: String::from("n"),
             kind: AggregateKind::Count,
             ty: Type::U64,
-        }],
+        }]
+        .into(),
         probes: vec![Probe {
             hook: Hook::Hit,
             function: None,

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use egui::{Color32, Pos2};
 use gilk_engine::HookType;
+use gilk_samples::chart::escaped;
 
 use super::marks::{Hooked, Mark};
 use super::scene::{EdgeLook, Metrics, Scene, inside};
@@ -130,10 +131,4 @@ fn write(
 
 fn hex(color: Color32) -> String {
     format!("#{:02x}{:02x}{:02x}", color.r(), color.g(), color.b())
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
 }

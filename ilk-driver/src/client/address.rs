@@ -14,7 +14,7 @@ const HERE: &str = "here";
 pub struct TargetAddress {
     /// Its name in recordings, if that is not the machine's own.
     pub name: Option<String>,
-    /// The route to it.
+    /// The way to reach its agent.
     pub route: Route,
 }
 

@@ -67,7 +67,7 @@ impl Client {
     /// This process.
     ///
     /// # Errors
-    /// [`Error::Process`](crate::Error::Process) if `/proc` is not mounted.
+    /// [`Error::Process`] if `/proc` is not mounted.
     pub fn current() -> Result<Self> {
         let pid = std::process::id();
         let started = status(pid)?.map(|(_, started)| started);

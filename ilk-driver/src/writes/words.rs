@@ -40,8 +40,8 @@ pub(crate) fn aggregates_of<'p>(
     probed: &'p Probed,
 ) -> impl Iterator<Item = (&'p Aggregate, Vec<(u64, CounterSlot)>)> {
     let mut keys = (1_u64..).map(move |number| owner.id.pack() | number << ID_BITS);
-    let homes = probed.homes.aggregates.iter();
-    let aggregates = probed.checked.aggregates.iter().zip(homes);
+    let homes = probed.homes.aggregates.values().iter();
+    let aggregates = probed.checked.aggregates.values().iter().zip(homes);
     aggregates.map(move |(aggregate, first)| {
         let slot_of = |word| CounterSlot {
             slot: first.slot.saturating_add(word),
@@ -55,7 +55,7 @@ pub(crate) fn aggregates_of<'p>(
 
 /// Returns the key of the extra word `number`, which follows the words of all aggregates.
 fn extra_key(owner: &PlannedInstrument, probed: &Probed, number: u64) -> u64 {
-    let words = probed.checked.aggregates.iter();
+    let words = probed.checked.aggregates.values().iter();
     let words: u64 = words.map(|aggregate| u64::from(aggregate.words())).sum();
     owner.id.pack() | (words + number) << ID_BITS
 }

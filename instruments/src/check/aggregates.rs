@@ -1,5 +1,7 @@
 //! Statements that add up.
 
+use gilk_samples::ids::Id as _;
+
 use super::{AGGREGATES, Checker, HookScope, build};
 use crate::Fault;
 use crate::program::{
@@ -74,7 +76,7 @@ impl Checker<'_> {
         kind: AggregateKind,
         ty: Type,
     ) -> Result<AggregateId, Fault> {
-        let next = AggregateId(u32::try_from(self.aggregates.len()).unwrap_or(u32::MAX));
+        let next = AggregateId::new(self.aggregates.len());
         let (id, known) = self.aggregates.entry(name.text.clone()).or_insert_with(|| {
             (
                 next,

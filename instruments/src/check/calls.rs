@@ -3,13 +3,15 @@
 //! not store into such a variable at every entry, a probe that does is added before the others; where it does not
 //! set it to 0 at the exits, one that does is added after them.
 
+use gilk_samples::ids::Ids;
+
 use crate::program::{
     Action, ActionKind, BinaryOp, Expr, ExprKind, Hook, Probe, Scope, Type, Variable, VariableId,
 };
 
 /// Adds a probe at the entry of each function whose calls would read values of an earlier call, and one at the
 /// exits of each whose calls would leave values.
-pub(super) fn begin_at_zero(variables: &[Variable], probes: &mut Vec<Probe>) {
+pub(super) fn begin_at_zero(variables: &Ids<VariableId, Variable>, probes: &mut Vec<Probe>) {
     let mut functions: Vec<Option<String>> = Vec::new();
     for probe in probes.iter() {
         if !functions.contains(&probe.function) {
@@ -23,13 +25,13 @@ pub(super) fn begin_at_zero(variables: &[Variable], probes: &mut Vec<Probe>) {
             .filter(|probe| probe.function == function)
             .collect();
         let end = end(&own);
-        let stale = (0..).zip(variables).filter(|(id, variable)| {
-            variable.scope == Scope::Call && is_stale(VariableId(*id), &own)
-        });
+        let stale = variables
+            .iter()
+            .filter(|&(id, variable)| variable.scope == Scope::Call && is_stale(id, &own));
         let span = own.first().map(|probe| probe.span).unwrap_or_default();
-        let zero = |(id, _): (u32, &Variable)| Action {
+        let zero = |(id, _): (VariableId, &Variable)| Action {
             kind: ActionKind::Store(
-                VariableId(id),
+                id,
                 Expr {
                     kind: ExprKind::Constant(0),
                     ty: Type::U64,
@@ -38,9 +40,9 @@ pub(super) fn begin_at_zero(variables: &[Variable], probes: &mut Vec<Probe>) {
             ),
             span,
         };
-        let left = (0..).zip(variables).filter(|(id, variable)| {
-            variable.scope == Scope::Call && is_left(VariableId(*id), &own)
-        });
+        let left = variables
+            .iter()
+            .filter(|&(id, variable)| variable.scope == Scope::Call && is_left(id, &own));
         for (hook, actions, probes) in [
             (Hook::Entry, stale.map(zero).collect::<Vec<_>>(), &mut first),
             (end, left.map(zero).collect(), &mut last),

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gilk_samples::Meaning;
+use gilk_samples::ids::{Id as _, Ids};
 
 use crate::program::{
     Action, ActionKind, Aggregate, AggregateId, AggregateKind, Checked, ExprKind, Hook, Probe,
@@ -89,7 +90,8 @@ impl Source {
         }
         let mut variables: Vec<_> = checker.variables.into_values().collect();
         variables.sort_by_key(|(id, _)| *id);
-        let variables: Vec<Variable> = variables.into_iter().map(|(_, known)| known).collect();
+        let variables: Ids<VariableId, Variable> =
+            variables.into_iter().map(|(_, known)| known).collect();
         calls::begin_at_zero(&variables, &mut probes);
         let mut aggregates: Vec<_> = checker.aggregates.into_values().collect();
         aggregates.sort_by_key(|(id, _)| *id);
@@ -117,7 +119,11 @@ impl Source {
 
 /// Refuses an instrument that takes itself out and counts nothing: its count shows that it was hit.
 fn hits_are_counted(program: &Checked, faults: &mut Vec<Fault>) {
-    let mut kinds = program.aggregates.iter().map(|aggregate| aggregate.kind);
+    let mut kinds = program
+        .aggregates
+        .values()
+        .iter()
+        .map(|aggregate| aggregate.kind);
     if program.once && !kinds.any(|kind| kind == AggregateKind::Count) {
         let span = program.probes.first().map(|probe| probe.span);
         let what = "An instrument that takes itself out once hit has to count its hits.";
@@ -139,9 +145,7 @@ fn levels_are_one(program: &Checked, faults: &mut Vec<Fault>) {
             let ExprKind::Variable(id) = node.kind else {
                 return false;
             };
-            let Some(variable) = program.variables.get(id.0 as usize) else {
-                return false;
-            };
+            let variable = &program.variables[id];
             let scope = match variable.scope {
                 _ if program.meaning != Meaning::Level => return false,
                 VariableScope::Cpu => "another number on each processor",
@@ -215,7 +219,7 @@ impl<'a> Checker<'a> {
     fn declare(&mut self, source: &Source) {
         for declaration in &source.parts.declarations {
             for name in &declaration.names {
-                let id = VariableId(u32::try_from(self.variables.len()).unwrap_or(u32::MAX));
+                let id = VariableId::new(self.variables.len());
                 let variable = Variable {
                     name: name.text.clone(),
                     scope: declaration.scope,

@@ -22,10 +22,7 @@ impl Checked {
         let mut functions: Vec<&Option<String>> = returns().map(|probe| &probe.function).collect();
         functions.sort_unstable();
         functions.dedup();
-        let Ok(mark) = u32::try_from(self.variables.len()).map(VariableId) else {
-            return followed;
-        };
-        followed.variables.push(Variable {
+        let mark = followed.variables.push(Variable {
             // No source can name it.
             name: String::from("passed on"),
             scope: Scope::Call,

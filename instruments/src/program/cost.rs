@@ -97,7 +97,7 @@ impl Checked {
         let value = kind
             .value()
             .map_or(Cost::default(), |expr| self.expression(expr));
-        let scope = |id| self.variable(id).map_or(Scope::Thread, |known| known.scope);
+        let scope = |id| self.variables[id].scope;
         value
             + match *kind {
                 ActionKind::Sample(_) => instructions(18),
@@ -106,17 +106,15 @@ impl Checked {
                     Scope::Cpu | Scope::Global => stored(scope(id)) + instructions(2),
                     keyed => stored(keyed),
                 },
-                ActionKind::Update(id, _) => {
-                    instructions(match self.aggregate(id).map(|known| known.kind) {
-                        Some(AggregateKind::Count | AggregateKind::Sum) => 1,
-                        Some(AggregateKind::Average) => 2,
-                        Some(AggregateKind::Min | AggregateKind::Max) => 9,
-                        Some(AggregateKind::Log2) => 10,
-                        Some(AggregateKind::Linear { .. }) => 16,
-                        Some(AggregateKind::Values { .. }) | None => 44,
-                        Some(AggregateKind::Map { .. }) => self.aggregate(id).map_or(0, table),
-                    })
-                }
+                ActionKind::Update(id, _) => instructions(match self.aggregates[id].kind {
+                    AggregateKind::Count | AggregateKind::Sum => 1,
+                    AggregateKind::Average => 2,
+                    AggregateKind::Min | AggregateKind::Max => 9,
+                    AggregateKind::Log2 => 10,
+                    AggregateKind::Linear { .. } => 16,
+                    AggregateKind::Values { .. } => 44,
+                    AggregateKind::Map { .. } => table(&self.aggregates[id]),
+                }),
             }
     }
 
@@ -129,10 +127,7 @@ impl Checked {
             .map(|operand| self.expression(operand));
         match &expr.kind {
             ExprKind::Constant(_) => instructions(1),
-            ExprKind::Variable(id) => variable(
-                self.variable(*id)
-                    .map_or(Scope::Thread, |known| known.scope),
-            ),
+            ExprKind::Variable(id) => variable(self.variables[*id].scope),
             ExprKind::Input(Input::Argument(6..)) => Cost {
                 instructions: 5,
                 loads: 1,

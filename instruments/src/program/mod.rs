@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use gilk_samples::Meaning;
+use gilk_samples::ids::{Ids, id};
 
 pub use aggregate::{Aggregate, AggregateKind, Bucket, Key, Keys, Mapped, Summary};
 pub use cost::Cost;
@@ -62,9 +63,9 @@ pub struct Checked {
     /// True if a placement is removed at its first hit.
     pub once: bool,
     /// State between hits.
-    pub variables: Vec<Variable>,
+    pub variables: Ids<VariableId, Variable>,
     /// Aggregates in the order of the source.
-    pub aggregates: Vec<Aggregate>,
+    pub aggregates: Ids<AggregateId, Aggregate>,
     /// Probes in the order of the source, which is the order in which they run at one hook.
     pub probes: Vec<Probe>,
 }
@@ -191,13 +192,15 @@ pub struct Probe {
     pub span: Span,
 }
 
-/// Index of a variable in [`Checked::variables`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct VariableId(pub u32);
+id!(
+    /// Key of a variable in [`Checked::variables`].
+    pub VariableId(pub)
+);
 
-/// Index of an aggregate in [`Checked::aggregates`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct AggregateId(pub u32);
+id!(
+    /// Key of an aggregate in [`Checked::aggregates`].
+    pub AggregateId(pub)
+);
 
 /// One thing a probe does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,18 +238,6 @@ impl ActionKind {
 }
 
 impl Checked {
-    /// A variable of the program.
-    #[must_use]
-    pub fn variable(&self, id: VariableId) -> Option<&Variable> {
-        self.variables.get(id.0 as usize)
-    }
-
-    /// An aggregate of the program.
-    #[must_use]
-    pub fn aggregate(&self, id: AggregateId) -> Option<&Aggregate> {
-        self.aggregates.get(id.0 as usize)
-    }
-
     /// Returns whether it is placed on a function as a whole: it has probes at the entry or the exits of
     /// the placement's function, and none at a block.
     #[must_use]

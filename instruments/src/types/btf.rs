@@ -186,6 +186,14 @@ impl Btf {
         self.entry_at(*self.entries.get(index)? as usize)
     }
 
+    /// A word of the data after an entry, which [`Self::new`] found within the data.
+    fn trailing(&self, entry: &Entry, offset: usize) -> u32 {
+        let word = self.word(entry.at + offset);
+        debug_assert!(word.is_some(), "a type's data ends outside the types");
+        word.unwrap_or(0)
+    }
+
+    /// Returns a text; empty for an offset outside the texts, which the data may have.
     fn string(&self, offset: u32) -> &str {
         self.bytes
             .get(self.strings.clone())
@@ -213,17 +221,17 @@ impl Btf {
         let bytes = entry.value;
         match entry.kind() {
             1 => {
-                let encoding = self.word(entry.at).unwrap_or(0);
+                let encoding = self.trailing(&entry, 0);
                 Shape::Integer {
                     bytes,
                     signed: (encoding >> 24) & 1 != 0,
-                    bits: u8::try_from(encoding & 0xff).unwrap_or(0),
+                    bits: (encoding & 0xff) as u8,
                 }
             }
             2 => Shape::Pointer(entry.value),
             3 => Shape::Array {
-                of: self.word(entry.at).unwrap_or(0),
-                count: self.word(entry.at + 8).unwrap_or(0),
+                of: self.trailing(&entry, 0),
+                count: self.trailing(&entry, 8),
             },
             4 => Shape::Struct { bytes },
             5 => Shape::Union { bytes },

@@ -90,8 +90,9 @@ impl Canvas<'_> {
     }
 }
 
-/// Escapes text for use between tags; characters that XML forbids are left out.
-fn escaped(text: &str) -> String {
+/// Escapes text for use between tags of an SVG or another XML file; characters that XML forbids are left out.
+#[must_use]
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars().filter(|c| !c.is_control()) {
         match c {

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::Sample;
+use crate::ids::{Ids, id};
 use crate::metadata::Metadata;
 
 /// Name of the instrument.
@@ -31,13 +32,22 @@ pub(super) fn traces(metadata: &Metadata) -> impl Iterator<Item = (u64, u32)> {
     traces.filter_map(|info| Some((info.id, info.about()?)))
 }
 
+id!(
+    /// Key of a call in [`Calls::all`].
+    pub(super) CallId
+);
+
+/// The root, which stands for all threads.
+pub(super) const ROOT: CallId = CallId(0);
+
 /// A function in a stack, with its callees.
 #[derive(Debug, Default)]
 pub(super) struct Call {
     pub(super) major: u32,
-    parent: usize,
+    /// The caller; none for the root.
+    caller: Option<CallId>,
     /// Callees by major number.
-    pub(super) calls: BTreeMap<u32, usize>,
+    pub(super) calls: BTreeMap<u32, CallId>,
     /// Time in the function itself, in TSC ticks.
     pub(super) own: u64,
     pub(super) count: u64,
@@ -46,14 +56,14 @@ pub(super) struct Call {
 /// Current stack of a thread.
 #[derive(Debug, Default)]
 struct ThreadStack {
-    stack: Vec<usize>,
+    stack: Vec<CallId>,
     last: u64,
 }
 
-/// All stacks as a tree; the first entry is the root.
+/// All stacks as a tree. A caller precedes its callees.
 #[derive(Debug)]
 pub(super) struct Calls {
-    pub(super) all: Vec<Call>,
+    pub(super) all: Ids<CallId, Call>,
     threads: HashMap<(bool, u64), ThreadStack>,
     traces: HashMap<u64, u32>,
     pub(super) names: HashMap<u32, String>,
@@ -64,7 +74,7 @@ impl Calls {
         let traces = traces(metadata).collect();
         let functions = metadata.functions.iter();
         Self {
-            all: vec![Call::default()],
+            all: Ids::from(vec![Call::default()]),
             threads: HashMap::new(),
             traces,
             // Separators of the folded format may not occur in a name.
@@ -83,22 +93,20 @@ impl Calls {
         let idle = number == 0;
         let key = (idle, if idle { u64::from(cpu) } else { number });
         let thread = self.threads.entry(key).or_default();
-        let top = thread.stack.last().copied().unwrap_or(0);
-        if top != 0 {
-            let passed = sample.tsc.saturating_sub(thread.last);
-            match self.all.get_mut(top) {
-                Some(call) => call.own += passed,
-                None => debug_assert!(false, "call {top} of a stack does not exist"),
-            }
+        let top = thread.stack.last().copied();
+        if let Some(top) = top {
+            self.all[top].own += sample.tsc.saturating_sub(thread.last);
         }
         thread.last = sample.tsc;
         if is_entry {
             if thread.stack.len() < DEEPEST {
-                thread.stack.push(enter(&mut self.all, top, major));
+                thread
+                    .stack
+                    .push(enter(&mut self.all, top.unwrap_or(ROOT), major));
             }
             return;
         }
-        let is_it = |at: &usize| self.all.get(*at).is_some_and(|call| call.major == major);
+        let is_it = |call: &CallId| self.all[*call].major == major;
         // A call that began before the recording has no entry.
         if let Some(from) = thread.stack.iter().rposition(is_it) {
             thread.stack.truncate(from);
@@ -112,45 +120,35 @@ impl Calls {
     }
 
     /// Returns the inclusive time of each call in TSC ticks, in the order of `all`.
-    pub(super) fn totals(&self) -> Vec<u64> {
-        let mut totals: Vec<u64> = self.all.iter().map(|call| call.own).collect();
-        // A caller precedes its callees.
-        for at in (1..self.all.len()).rev() {
-            let (Some(call), Some(&total)) = (self.all.get(at), totals.get(at)) else {
-                continue;
-            };
-            match totals.get_mut(call.parent) {
-                Some(caller) => *caller += total,
-                None => debug_assert!(false, "caller {} does not exist", call.parent),
+    pub(super) fn totals(&self) -> Ids<CallId, u64> {
+        let mut totals: Ids<CallId, u64> = self.all.values().iter().map(|call| call.own).collect();
+        for (id, call) in self.all.iter().rev() {
+            if let Some(caller) = call.caller {
+                totals[caller] += totals[id];
             }
         }
         totals
     }
 }
 
-/// Returns the node of a call of `major` by the node `by`, which is inserted if it is new.
-fn enter(all: &mut Vec<Call>, by: usize, major: u32) -> usize {
-    let (next, full) = (all.len(), all.len() >= MOST);
-    let Some(caller) = all.get_mut(by) else {
-        return by;
-    };
-    let at = match caller.calls.get(&major) {
-        Some(&known) => known,
-        None if full => return by,
+/// Returns the node of a call of `major` by the node `by`, which is inserted if it is new; the caller itself
+/// if there are too many.
+fn enter(all: &mut Ids<CallId, Call>, by: CallId, major: u32) -> CallId {
+    let call = match all[by].calls.get(&major) {
+        Some(&call) => call,
+        None if all.len() >= MOST => return by,
         None => {
-            caller.calls.insert(major, next);
-            all.push(Call {
+            let call = all.push(Call {
                 major,
-                parent: by,
+                caller: Some(by),
                 ..Call::default()
             });
-            next
+            all[by].calls.insert(major, call);
+            call
         }
     };
-    if let Some(call) = all.get_mut(at) {
-        call.count += 1;
-    }
-    at
+    all[call].count += 1;
+    call
 }
 
 #[cfg(test)]

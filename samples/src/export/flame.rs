@@ -3,8 +3,8 @@
 
 use std::io::{self, Write};
 
-use super::calls::Calls;
-use crate::chart::scale;
+use super::calls::{CallId, Calls, ROOT};
+use crate::chart::{escaped, scale};
 use crate::metadata::Clock;
 
 /// Width of the picture in pixels.
@@ -19,7 +19,7 @@ const NARROW: f64 = 0.1;
 
 /// A call and its position.
 struct Frame {
-    call: usize,
+    call: CallId,
     depth: usize,
     /// Ticks from the left.
     from: u64,
@@ -28,24 +28,22 @@ struct Frame {
 /// Writes the picture as SVG; a tooltip shows each frame's time and calls.
 pub(super) fn draw(out: &mut impl Write, calls: &Calls, clock: &Clock) -> io::Result<()> {
     let totals = calls.totals();
-    let all = totals.first().copied().unwrap_or(0);
+    let all = totals[ROOT];
     let wide = |ticks: u64| (WIDTH - 2.0 * MARGIN) * ticks as f64 / all.max(1) as f64;
     let mut frames = Vec::new();
     let mut open = vec![Frame {
-        call: 0,
+        call: ROOT,
         depth: 0,
         from: 0,
     }];
     while let Some(frame) = open.pop() {
-        let total = |call: usize| totals.get(call).copied().unwrap_or(0);
         let mut from = frame.from;
-        let within = calls.all.get(frame.call).map(|call| &call.calls);
-        for &call in within.into_iter().flat_map(|within| within.values()) {
-            if wide(total(call)) >= NARROW {
+        for &call in calls.all[frame.call].calls.values() {
+            if wide(totals[call]) >= NARROW {
                 let depth = frame.depth + 1;
                 open.push(Frame { call, depth, from });
             }
-            from += total(call);
+            from += totals[call];
         }
         frames.push(frame);
     }
@@ -60,11 +58,9 @@ pub(super) fn draw(out: &mut impl Write, calls: &Calls, clock: &Clock) -> io::Re
         scale::duration(seconds(all))
     )?;
     for frame in &frames {
-        let (Some(call), Some(&total)) = (calls.all.get(frame.call), totals.get(frame.call)) else {
-            continue;
-        };
+        let (call, total) = (&calls.all[frame.call], totals[frame.call]);
         let (name, count) = match frame.call {
-            0 => ("all".to_owned(), String::new()),
+            ROOT => ("all".to_owned(), String::new()),
             _ => {
                 let count = scale::grouped(call.count);
                 (escaped(&calls.name(call.major)), format!(", {count} calls"))
@@ -106,10 +102,4 @@ fn colour(name: &str) -> String {
         120 + part(8, 90),
         60 + part(16, 40)
     )
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
 }

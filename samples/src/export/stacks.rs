@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::calls::Calls;
+use super::calls::{Calls, ROOT};
 use super::flame;
 use super::items::Item;
 use super::sink::Sink;
@@ -36,13 +36,11 @@ impl<W: Write> Stacks<W> {
     }
 
     fn folded(&mut self) -> io::Result<()> {
-        let mut open = vec![(0, String::new())];
+        let mut open = vec![(ROOT, String::new())];
         while let Some((at, before)) = open.pop() {
-            let Some(call) = self.calls.all.get(at) else {
-                continue;
-            };
+            let call = &self.calls.all[at];
             let mut stack = before;
-            if at != 0 {
+            if at != ROOT {
                 if !stack.is_empty() {
                     stack.push(';');
                 }

@@ -7,6 +7,8 @@
 use std::fmt::Write as _;
 
 use super::{Drawn, drawn};
+use crate::chart::escaped;
+use crate::ids::{Id as _, Ids, id};
 use crate::metadata::{FunctionInfo, Metadata};
 use crate::profile::Profile;
 
@@ -19,6 +21,22 @@ const GAP: (f64, f64) = (26.0, 44.0);
 const MARGIN: f64 = 24.0;
 /// Number of ordering sweeps.
 const SWEEPS: usize = 8;
+
+id!(
+    /// A block of the function.
+    BlockNumber
+);
+id!(
+    /// An edge between two of them.
+    EdgeNumber
+);
+id!(
+    /// A row of blocks, from the top.
+    RowNumber
+);
+
+type DrawnEdges = Ids<EdgeNumber, (BlockNumber, BlockNumber)>;
+type Places = Ids<BlockNumber, BlockBox>;
 
 /// A block and its position.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,17 +57,20 @@ impl BlockBox {
 #[must_use]
 pub fn svg(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -> String {
     let blocks = drawn(metadata, function, profiles);
-    let edges: Vec<(usize, usize)> = function
+    // A file may name blocks that it does not have.
+    let edges: DrawnEdges = function
         .edges
         .iter()
-        .map(|&(from, to)| (from as usize, to as usize))
-        .filter(|&(from, to)| from.max(to) < blocks.len())
+        .filter(|(from, to)| (*from.max(to) as usize) < blocks.len())
+        .map(|&(from, to)| (BlockNumber(from), BlockNumber(to)))
         .collect();
     let (rows, is_back) = rows(blocks.len(), &edges);
     let places = places(&blocks, &rows, &edges);
-    let right = places.iter().map(|at| at.x + at.width).fold(0.0, f64::max);
-    let bottom = places.iter().map(|at| at.y + at.height).fold(0.0, f64::max);
-    let loops = is_back.iter().filter(|back| **back).count();
+    let right = places.values().iter().map(|at| at.x + at.width);
+    let right = right.fold(0.0, f64::max);
+    let bottom = places.values().iter().map(|at| at.y + at.height);
+    let bottom = bottom.fold(0.0, f64::max);
+    let loops = is_back.values().iter().filter(|back| **back).count();
     let (width, height) = (right + MARGIN + 12.0 * loops as f64, bottom + MARGIN);
     let mut out = String::new();
     // Writing to a String cannot fail.
@@ -62,10 +83,8 @@ pub fn svg(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -
         escaped(&function.name)
     );
     let mut lane = right;
-    for (&(from, to), &back) in edges.iter().zip(&is_back) {
-        let (Some(from), Some(to)) = (places.get(from), places.get(to)) else {
-            continue;
-        };
+    for (edge, &(from, to)) in edges.iter() {
+        let (from, to, back) = (places[from], places[to], is_back[edge]);
         let path = if back {
             lane += 12.0;
             let (y0, y1) = (from.y + from.height / 2.0, to.y + to.height / 2.0);
@@ -87,7 +106,7 @@ pub fn svg(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -
             r##"<path d="{path}" fill="none" stroke="#555555"{dash} marker-end="url(#tip)"/>"##
         );
     }
-    for (block, at) in blocks.iter().zip(&places) {
+    for (block, at) in blocks.iter().zip(places.values()) {
         let _ = writeln!(
             out,
             r##"<rect x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}" rx="4" fill="{}" stroke="#333333"/>"##,
@@ -108,68 +127,58 @@ pub fn svg(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -
 }
 
 /// Returns the row of each block, and which edges are back edges.
-fn rows(blocks: usize, edges: &[(usize, usize)]) -> (Vec<usize>, Vec<bool>) {
-    let mut successors: Vec<Vec<(usize, usize)>> = vec![Vec::new(); blocks];
-    for (number, &(from, to)) in edges.iter().enumerate() {
-        // A file may name blocks that it does not have.
-        if let Some(successors) = successors.get_mut(from) {
-            successors.push((number, to));
-        }
+fn rows(blocks: usize, edges: &DrawnEdges) -> (Ids<BlockNumber, RowNumber>, Ids<EdgeNumber, bool>) {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Visit {
+        Never,
+        Open,
+        Finished,
     }
-    let mut is_back = vec![false; edges.len()];
-    // 0: not visited; 1: on the stack; 2: finished.
-    let mut state = vec![0u8; blocks];
+    let mut successors: Ids<BlockNumber, Vec<EdgeNumber>> = vec![Vec::new(); blocks].into();
+    for (edge, &(from, _)) in edges.iter() {
+        successors[from].push(edge);
+    }
+    let mut is_back = Ids::like(edges, false);
+    let mut visits = Ids::like(&successors, Visit::Never);
     let mut order = Vec::new();
-    for root in 0..blocks {
+    for root in successors.keys() {
         let mut open = vec![(root, 0)];
         while let Some((block, next)) = open.pop() {
-            let Some(seen) = state.get_mut(block) else {
-                continue;
-            };
             if next == 0 {
-                if *seen != 0 {
+                if visits[block] != Visit::Never {
                     continue;
                 }
-                *seen = 1;
+                visits[block] = Visit::Open;
             }
-            match successors.get(block).and_then(|edges| edges.get(next)) {
-                Some(&(edge, to)) => {
-                    open.push((block, next + 1));
-                    match state.get(to) {
-                        Some(0) => open.push((to, 0)),
-                        Some(1) => {
-                            if let Some(back) = is_back.get_mut(edge) {
-                                *back = true;
-                            }
-                        }
-                        _ => {}
-                    }
-                }
-                None => {
-                    if let Some(state) = state.get_mut(block) {
-                        *state = 2;
-                    }
-                    order.push(block);
-                }
+            let Some(&edge) = successors[block].get(next) else {
+                visits[block] = Visit::Finished;
+                order.push(block);
+                continue;
+            };
+            open.push((block, next + 1));
+            let (_, to) = edges[edge];
+            match visits[to] {
+                Visit::Never => open.push((to, 0)),
+                Visit::Open => is_back[edge] = true,
+                Visit::Finished => {}
             }
         }
     }
-    let mut rows = vec![0usize; blocks];
+    let mut rows = Ids::like(&successors, RowNumber(0));
     for &block in order.iter().rev() {
-        let below = rows.get(block).copied().unwrap_or(0) + 1;
-        for &(edge, to) in successors.get(block).into_iter().flatten() {
-            if is_back.get(edge) == Some(&false)
-                && let Some(row) = rows.get_mut(to)
-            {
-                *row = (*row).max(below);
+        let below = RowNumber(rows[block].0 + 1);
+        for &edge in &successors[block] {
+            let (_, to) = edges[edge];
+            if !is_back[edge] {
+                rows[to] = rows[to].max(below);
             }
         }
     }
     (rows, is_back)
 }
 
-fn places(blocks: &[Drawn], rows: &[usize], edges: &[(usize, usize)]) -> Vec<BlockBox> {
-    let mut places: Vec<BlockBox> = blocks
+fn places(blocks: &[Drawn], rows: &Ids<BlockNumber, RowNumber>, edges: &DrawnEdges) -> Places {
+    let mut places: Places = blocks
         .iter()
         .map(|block| {
             let longest = block.lines.iter().map(|line| line.chars().count()).max();
@@ -180,85 +189,68 @@ fn places(blocks: &[Drawn], rows: &[usize], edges: &[(usize, usize)]) -> Vec<Blo
             }
         })
         .collect();
-    let last = rows.iter().max().map_or(0, |row| row + 1);
-    let mut by_row: Vec<Vec<usize>> = vec![Vec::new(); last];
-    for (block, &row) in rows.iter().enumerate() {
-        if let Some(row) = by_row.get_mut(row) {
-            row.push(block);
-        }
+    let last = rows.values().iter().max().map_or(0, |row| row.index() + 1);
+    let mut by_row: Ids<RowNumber, Vec<BlockNumber>> = vec![Vec::new(); last].into();
+    for (block, &row) in rows.iter() {
+        by_row[row].push(block);
     }
     let mut top = 2.0 * MARGIN;
-    for row in &by_row {
+    for row in by_row.values() {
         let mut highest: f64 = 0.0;
         for &block in row {
-            if let Some(at) = places.get_mut(block) {
-                at.y = top;
-                highest = highest.max(at.height);
-            }
+            places[block].y = top;
+            highest = highest.max(places[block].height);
         }
         top += highest + GAP.1;
     }
     for sweep in 0..SWEEPS {
         let downwards = sweep % 2 == 0;
-        let each: Vec<usize> = if downwards {
-            (0..last).collect()
-        } else {
-            (0..last).rev().collect()
-        };
+        let mut each: Vec<RowNumber> = by_row.keys().collect();
+        if !downwards {
+            each.reverse();
+        }
         for row in each {
-            let Some(blocks) = by_row.get_mut(row) else {
-                continue;
-            };
-            let wanted = |block: usize| {
-                let there = edges.iter().filter_map(|&(from, to)| match downwards {
-                    true => (to == block).then_some(from),
-                    false => (from == block).then_some(to),
-                });
-                let there: Vec<f64> = there
-                    .filter_map(|other| Some(places.get(other)?.middle()))
-                    .collect();
-                let own = places.get(block).map_or(0.0, BlockBox::middle);
-                if there.is_empty() {
-                    own
+            let wanted = |block: BlockNumber| {
+                let neighbours = edges
+                    .values()
+                    .iter()
+                    .filter_map(|&(from, to)| match downwards {
+                        true => (to == block).then_some(from),
+                        false => (from == block).then_some(to),
+                    });
+                let middles: Vec<f64> = neighbours.map(|other| places[other].middle()).collect();
+                if middles.is_empty() {
+                    places[block].middle()
                 } else {
-                    there.iter().sum::<f64>() / there.len() as f64
+                    middles.iter().sum::<f64>() / middles.len() as f64
                 }
             };
-            let mut wishes: Vec<(f64, usize)> =
-                blocks.iter().map(|&block| (wanted(block), block)).collect();
+            let blocks = by_row[row].iter();
+            let mut wishes: Vec<(f64, BlockNumber)> =
+                blocks.map(|&block| (wanted(block), block)).collect();
             wishes.sort_by(|one, other| one.0.total_cmp(&other.0));
-            *blocks = wishes.iter().map(|(_, block)| *block).collect();
+            by_row[row] = wishes.iter().map(|(_, block)| *block).collect();
             set(&mut places, &wishes);
         }
     }
-    let left = places.iter().map(|at| at.x).fold(f64::INFINITY, f64::min);
-    for at in &mut places {
+    let left = places.values().iter().map(|at| at.x);
+    let left = left.fold(f64::INFINITY, f64::min);
+    for (_, at) in places.iter_mut() {
         at.x += MARGIN - left;
     }
     places
 }
 
 /// Positions a row without overlaps, centred on the wishes of its blocks.
-fn set(places: &mut [BlockBox], wishes: &[(f64, usize)]) {
-    let width = |places: &[BlockBox], block: usize| places.get(block).map_or(0.0, |at| at.width);
-    let all: f64 = wishes
-        .iter()
-        .map(|(_, block)| width(places, *block) + GAP.0)
-        .sum();
+fn set(places: &mut Places, wishes: &[(f64, BlockNumber)]) {
+    let widths = wishes.iter().map(|(_, block)| places[*block].width + GAP.0);
+    let all: f64 = widths.sum();
     let mean = wishes.iter().map(|(wish, _)| wish).sum::<f64>() / wishes.len().max(1) as f64;
     let mut x = mean - (all - GAP.0) / 2.0;
     for &(_, block) in wishes {
-        if let Some(at) = places.get_mut(block) {
-            at.x = x;
-            x += at.width + GAP.0;
-        }
+        places[block].x = x;
+        x += places[block].width + GAP.0;
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -270,17 +262,21 @@ mod tests {
     proptest! {
         #[test]
         fn blocks_are_below_their_predecessors_without_overlaps(
-            blocks in 1usize..30, edges in prop::collection::vec((0usize..30, 0usize..30), 0..60),
+            blocks in 1usize..30, edges in prop::collection::vec((0u32..30, 0u32..30), 0..60),
         ) {
-            let edges: Vec<_> = edges.into_iter().filter(|(from, to)| from.max(to) < &blocks).collect();
+            let edges: DrawnEdges = edges
+                .into_iter()
+                .filter(|(from, to)| (*from.max(to) as usize) < blocks)
+                .map(|(from, to)| (BlockNumber(from), BlockNumber(to)))
+                .collect();
             let (rows, is_back) = rows(blocks, &edges);
-            for (&(from, to), back) in edges.iter().zip(&is_back) {
-                prop_assert!(*back || rows[to] > rows[from]);
+            for (edge, &(from, to)) in edges.iter() {
+                prop_assert!(is_back[edge] || rows[to] > rows[from]);
             }
             let drawn: Vec<Drawn> = (0..blocks)
                 .map(|n| Drawn { lines: vec!["x".repeat(1 + n % 7); 1 + n % 3], colour: String::new() })
                 .collect();
-            let places = places(&drawn, &rows, &edges);
+            let places = places(&drawn, &rows, &edges).into_values();
             for (n, one) in places.iter().enumerate() {
                 for other in &places[n + 1..] {
                     let apart = one.x + one.width <= other.x || other.x + other.width <= one.x

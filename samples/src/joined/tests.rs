@@ -128,7 +128,9 @@ fn check(metadata: &Metadata, index: &Index, marks: &[Mark]) {
         labels,
         ["web1: of 0", "web1: of 3", "web2: of 0", "web2: of 3"]
     );
-    let placements: Vec<u32> = { metadata.instruments.iter() }
+    let placements: Vec<u32> = metadata
+        .instruments
+        .iter()
         .filter_map(|one| Some(one.placed.as_ref()?.placement))
         .collect();
     assert_eq!(

@@ -59,15 +59,15 @@ pub struct Summary {
     pub path: PathBuf,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Batches in it.
+    /// Record batches written.
     pub batches: u64,
-    /// Samples in it.
+    /// Samples written.
     pub samples: u64,
     /// Samples lost because a ring was full.
     pub lost_full: u64,
     /// Samples lost for other reasons.
     pub lost_otherwise: u64,
-    /// Marks in it.
+    /// Marks written, those of launches and splashes among them.
     pub marks: u64,
     /// Minimum and maximum time of all samples, in TSC ticks.
     pub span: Option<(u64, u64)>,

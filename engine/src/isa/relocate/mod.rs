@@ -16,6 +16,7 @@ use iced_x86::{
     Register,
 };
 
+use crate::ids::{part, to_u32};
 use crate::isa::encode::{INT3, NOPS, rel32};
 use crate::layout::{Abi, ReturnPush, WordSegment};
 use crate::unwind::Row;
@@ -50,7 +51,7 @@ impl Relocated {
     /// Starts a row: the following code replaces the instruction at `original`.
     fn row(&mut self, original: Addr, pushed: u32) {
         self.rows.push(Row {
-            at: u32::try_from(self.bytes.len()).unwrap_or(u32::MAX),
+            at: to_u32(self.bytes.len()),
             pushed,
             original,
         });
@@ -92,7 +93,7 @@ pub fn relocate(code: &[u8], from: Addr, to: Addr, abi: &Abi) -> Result<Relocate
         }
         movable(&instruction)?;
         keeps_segment(&instruction, abi)?;
-        let original = code.get(position..decoder.position()).unwrap_or_default();
+        let original = part(code, position..decoder.position());
         let offsets = decoder.get_constant_offsets(&instruction);
         done.row(at, 0);
         let mut writer = Writer {
@@ -257,17 +258,15 @@ impl Writer<'_> {
             return 0;
         }
         let mut short = 0;
-        while !is_upper_half(self.here().add(last + short)) {
+        while !is_upper_half(self.here().add(last + short as u64)) {
             short += 1;
         }
-        let mut nops = usize::try_from(short).unwrap_or(0);
-        let left = HALF_LINE - nops;
-        while nops > 0 {
-            let nop = NOPS.get(nops.min(NOPS.len()) - 1).copied();
-            let nop = nop.unwrap_or_default();
+        let left = HALF_LINE - short;
+        // The longest that fits, down to that of one byte.
+        while let Some(nop) = NOPS.iter().rfind(|nop| nop.len() <= short) {
             self.out.bytes.extend_from_slice(nop);
             self.out.executed += 1;
-            nops -= nop.len().max(1);
+            short -= nop.len();
         }
         left
     }

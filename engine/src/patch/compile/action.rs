@@ -254,7 +254,7 @@ impl<'c> Compiler<'c> {
                 self.value(expr, 0);
                 let words = self.bucket(aggregate, 0);
                 let [place, through] = [1, 2].map(|number| self.work(number));
-                let first = further(first, words);
+                let first = further(first, words.into());
                 self.write_cpu(first, Some(place), WordUpdate::Increment, through);
             }
             (AggregateKind::Values { .. } | AggregateKind::Map { .. }, Some(expr)) => {
@@ -304,7 +304,7 @@ impl<'c> Compiler<'c> {
 
     /// Computes the bucket of a histogram for the value in register `from` into the next one, and uses the one after
     /// that. Returns the words to add to it.
-    pub(super) fn bucket(&mut self, histogram: &Aggregate, from: usize) -> u32 {
+    pub(super) fn bucket(&mut self, histogram: &Aggregate, from: usize) -> u8 {
         match histogram.kind {
             AggregateKind::Linear {
                 from: low,

@@ -231,8 +231,8 @@ impl Needs<'_> {
                 ..Demand::fixed(1)
             },
             ExprKind::Variable(id) => {
-                let keyed = { self.probed.checked.variable(*id) }
-                    .is_some_and(|known| matches!(known.scope, Scope::Thread | Scope::Call));
+                let scope = self.probed.checked.variables[*id].scope;
+                let keyed = matches!(scope, Scope::Thread | Scope::Call);
                 Demand::of(match (keyed, self.is_found(*id)) {
                     (false, _) => 1,
                     (true, true) => 2,

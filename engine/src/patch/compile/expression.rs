@@ -243,8 +243,13 @@ impl Compiler<'_> {
         let (to, counter) = (self.work(into), self.failures());
         let from = match self.layout.guard {
             Guard::Below(bound) if tested => {
-                // The layout is checked: the bound is a sign-extended number. No address is below this one.
-                let bound = i32::try_from(bound.0.cast_signed()).unwrap_or(i32::MIN);
+                let bound = i32::try_from(bound.0.cast_signed());
+                debug_assert!(
+                    bound.is_ok(),
+                    "the layout is checked: its bound is sign-extended"
+                );
+                // No address is below this one.
+                let bound = bound.unwrap_or(i32::MIN);
                 self.number(Code::Cmp_rm64_imm32, to, bound);
                 Some(self.e.branch_forward(Code::Jge_rel32_64))
             }

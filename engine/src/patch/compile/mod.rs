@@ -27,6 +27,7 @@ use super::Hooked;
 use super::emit::Emitter;
 use super::instrument::Lost;
 use super::registers::Registers;
+use crate::ids::Ids;
 use crate::isa::abi::{argument, input_register};
 use crate::layout::{CounterSlot, Guard, RuntimeLayout};
 use crate::liveness::RegisterSet;
@@ -50,10 +51,10 @@ pub struct Probed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Homes {
     /// Storage of each variable.
-    pub variables: Vec<Home>,
+    pub variables: Ids<VariableId, Home>,
     /// The first word of each aggregate; its other words follow in the bank. Empty for an instrument that only
     /// counts its hits: each of its hooks has a counter.
-    pub aggregates: Vec<CounterSlot>,
+    pub aggregates: Ids<AggregateId, CounterSlot>,
     /// Counter of failed reads of memory, if there are any reads.
     pub failed: Option<CounterSlot>,
     /// Counter of values that were not stored because their entry of the table was taken, if any variable is
@@ -81,14 +82,14 @@ impl Probed {
         self.checked.probes.get(self.index as usize)
     }
 
-    /// Storage of a variable.
+    /// Storage of a variable; `None` for one that the placement does not have, in a plan that is not the planner's.
     #[must_use]
     pub fn home(&self, id: VariableId) -> Option<Home> {
-        self.homes.variables.get(id.0 as usize).copied()
+        self.homes.variables.find(id).copied()
     }
 
     /// Returns an aggregate and its first word, which is `counter` where the placement has no words for
-    /// aggregates: the instrument only counts its hits.
+    /// aggregates: the instrument only counts its hits. `None` for one that the placement does not have.
     #[must_use]
     pub fn aggregate(
         &self,
@@ -96,9 +97,9 @@ impl Probed {
         counter: Option<CounterSlot>,
     ) -> Option<(&Aggregate, CounterSlot)> {
         let slots = &self.homes.aggregates;
-        let slot = slots.get(id.0 as usize).copied();
+        let slot = slots.find(id).copied();
         let slot = slot.or(counter.filter(|_| slots.is_empty()))?;
-        Some((self.checked.aggregate(id)?, slot))
+        Some((self.checked.aggregates.find(id)?, slot))
     }
 
     /// The registers of the code at the hook that the probe reads.

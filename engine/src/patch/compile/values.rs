@@ -35,8 +35,7 @@ impl Compiler<'_> {
             let further = self.bucket(&histogram, keys);
             let [bin, place] = [0, 1].map(|number| self.work(keys + number));
             self.copy(bin, place);
-            let further = i32::try_from(further).unwrap_or_default();
-            self.number(Code::Add_rm64_imm32, bin, further);
+            self.number(Code::Add_rm64_imm32, bin, further.into());
         }
         let words = keys + usize::from(table.binned);
         let words: Vec<Register> = (0..words).map(|number| self.work(number)).collect();

@@ -1,6 +1,7 @@
 //! Names, numbers, versions and refusals of sessions written by hand.
 
 use gilk_instruments::Library;
+use gilk_instruments::program::VariableId;
 use iced_x86::code_asm::registers::*;
 
 use super::layout;
@@ -350,7 +351,7 @@ fn shared_variables_are_the_sessions() {
                     .clone()
                     .unwrap()
                     .homes
-                    .variables[0]
+                    .variables[VariableId(0)]
             };
             let both = (of(0), of(1));
             crate::verify::verify(&image, plan).unwrap();

@@ -71,8 +71,8 @@ pub(crate) fn retirements(plan: &Plan) -> Vec<Retirement> {
 /// Returns the hit counters of a `once` instrument, or `None` for others.
 fn counted(one: &PlannedInstrument) -> Option<Vec<CounterSlot>> {
     let probed = one.probe.as_ref().filter(|probed| probed.checked.once)?;
-    let aggregates = probed.checked.aggregates.iter();
-    let counts = aggregates.zip(&probed.homes.aggregates);
+    let aggregates = probed.checked.aggregates.values().iter();
+    let counts = aggregates.zip(probed.homes.aggregates.values());
     let counts = counts.filter(|(aggregate, _)| aggregate.kind == AggregateKind::Count);
     let slots: Vec<CounterSlot> = counts.map(|(_, slot)| *slot).collect();
     (!slots.is_empty()).then_some(slots)

@@ -494,7 +494,14 @@ impl<'a> HitRules<'a> {
         let (Some(difference), Some(0)) = (equal, self.values.as_constant(no)) else {
             return Ok(None);
         };
-        for key in probed.homes.variables.iter().copied().filter_map(Key::of) {
+        for key in probed
+            .homes
+            .variables
+            .values()
+            .iter()
+            .copied()
+            .filter_map(Key::of)
+        {
             let Some((entry, owner)) = self.owner_by(key, difference) else {
                 continue;
             };

@@ -244,7 +244,7 @@ impl InstrumentMachine<'_> {
         let size = instruction.memory_size().size();
         let address = location::address(&mut self.values, instruction, state)?;
         let layout = self.layout;
-        let homes = || probed.homes.variables.iter();
+        let homes = || probed.homes.variables.values().iter();
         let by_word = location::is_word(&layout.abi, instruction)?;
         let word = self.values.as_constant(address);
         let task = self.values.task(layout.owner);

@@ -39,7 +39,7 @@ fn world(plan: &Plan, number: u64) -> PatchWorld {
     }
     let mut memory = HashMap::new();
     let probed = plan.instruments.iter().filter_map(|one| one.probe.as_ref());
-    for home in probed.flat_map(|probed| &probed.homes.variables) {
+    for home in probed.flat_map(|probed| probed.homes.variables.values()) {
         let Home::Thread(number) = *home else {
             continue;
         };

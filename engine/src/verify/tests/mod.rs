@@ -3,6 +3,7 @@
 pub(crate) mod caught;
 mod conventions;
 mod endings;
+mod entries;
 mod faults;
 mod flips;
 mod garbage;
@@ -10,6 +11,7 @@ mod good;
 mod handmade;
 mod interpreter;
 mod liveness;
+mod loads;
 mod machine;
 mod mutations;
 pub(crate) mod natives;

@@ -3,26 +3,31 @@
 
 use std::sync::Arc;
 
-use gilk_instruments::program::{Checked, Scope};
-use iced_x86::{Code, FlowControl, OpKind};
+use gilk_instruments::program::{AggregateId, Checked, Scope, VariableId};
+use iced_x86::{FlowControl, OpKind};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use super::caught::CODE;
+use super::entries::place_of_only_entry;
 use super::random;
 use super::*;
 use crate::layout::CounterSlot;
 use crate::liveness::{Live, RegisterSet};
 use crate::patch::{
-    Assembler, Home, Homes, HookProgram, Hooked, Packed, PieceKind, Pieces, Probed, Recovery,
-    TIMER_FACTOR,
+    Assembler, Home, Homes, HookProgram, Hooked, Packed, PieceKind, Pieces, Probed,
 };
 use crate::placement::Point;
 use crate::plan::PlannedInstrument;
 use crate::plan::faults;
 
 /// A plan of one instrument in the language, at the function's block.
-fn written(image: &Image, function: &str, block: u32, source: &str) -> crate::Result<Plan> {
+pub(super) fn written(
+    image: &Image,
+    function: &str,
+    block: u32,
+    source: &str,
+) -> crate::Result<Plan> {
     let mut session = session(vec![placement(function, block, HookType::Pre, "mine")]);
     session.sources.insert("mine".into(), source.into());
     plan(image, &session, &Library::builtin().unwrap(), &layout())
@@ -40,6 +45,7 @@ fn homes(program: &Checked) -> Homes {
     Homes {
         variables: program
             .variables
+            .values()
             .iter()
             .map(|variable| match variable.scope {
                 Scope::Cpu => Home::Cpu(take(1)),
@@ -50,6 +56,7 @@ fn homes(program: &Checked) -> Homes {
             .collect(),
         aggregates: program
             .aggregates
+            .values()
             .iter()
             .map(|aggregate| take(aggregate.words()))
             .collect(),
@@ -167,7 +174,7 @@ const PROGRAMS: [&str; 28] = [
     "hit { @l[comm] = lhist((s64)arg0, -5, 95, 7) }",
 ];
 
-fn programs() -> impl Iterator<Item = Plan> {
+pub(super) fn programs() -> impl Iterator<Item = Plan> {
     let image = kernel().image();
     PROGRAMS.into_iter().map(move |program| {
         let source = format!("instrument mine \"x.\";\n{program}");
@@ -177,7 +184,7 @@ fn programs() -> impl Iterator<Item = Plan> {
 }
 
 /// Instructions of the instrument, by offset in its patch.
-fn instrument(plan: &Plan) -> Vec<(usize, Instruction)> {
+pub(super) fn instrument(plan: &Plan) -> Vec<(usize, Instruction)> {
     let patch = &plan.patches[0];
     let own = |kind: &PieceKind| matches!(kind, PieceKind::Instrument(_) | PieceKind::Lost(_));
     let mut all = Vec::new();
@@ -189,20 +196,6 @@ fn instrument(plan: &Plan) -> Vec<(usize, Instruction)> {
         }
     }
     all
-}
-
-/// Returns the instructions that compute the place of the only entry that a plan finds: another function of the key
-/// is as good there, since nothing else finds that entry.
-fn place_of_only_entry(plan: &Plan) -> Option<std::ops::Range<u64>> {
-    let all = instrument(plan);
-    let factor =
-        |one: &Instruction| one.code() == Code::Mov_r64_imm64 && one.immediate64() == TIMER_FACTOR;
-    let mut found = (0..all.len()).filter(|&number| factor(&all[number].1));
-    let (first, None) = (found.next()?, found.next()) else {
-        return None;
-    };
-    // The factor, the product, and two shifts.
-    Some(all[first].1.ip()..all[first + 3].1.next_ip())
 }
 
 #[test]
@@ -289,168 +282,6 @@ fn no_condition_operand_or_constant_of_a_program_can_be_another() {
     assert!(tried > 100, "{tried} changes");
 }
 
-/// A variable of a thread or a call is found once in a probe, however often it is used, unless registers are short.
-#[test]
-fn an_entry_of_the_table_is_found_once_in_a_probe() {
-    let image = kernel().image();
-    let found = |source: &str| {
-        let source = format!("instrument mine \"x.\"; {source}");
-        let plan = written(&image, "helper", 0, &source).unwrap();
-        passes(&image, &plan);
-        let hashes = instrument(&plan).into_iter();
-        hashes
-            .filter(|(_, one)| {
-                one.code() == Code::Mov_r64_imm64 && one.immediate64() == TIMER_FACTOR
-            })
-            .count()
-    };
-    let timer = "hit / @t != 0 / { sample(tsc - @t); @t = 0 }";
-    assert_eq!(found(&format!("thread @t; {timer}")), 1);
-    let two = "hit / @t != @u / { @u += @t; sample(@t + @u); @t = 0; @u = 0 }";
-    assert_eq!(found(&format!("thread @t, @u; {two}")), 2);
-    let many = ["a", "b", "c", "d", "e", "f", "g"];
-    let stores = many
-        .map(|name| format!("@{name} = @{name} | arg0;"))
-        .concat();
-    let all = many.map(|name| format!("@{name}")).join(", ");
-    let short = found(&format!("thread {all}; hit {{ {stores} }}"));
-    assert!((8..14).contains(&short), "{short}");
-}
-
-/// The same program, whose code reads the value of its thread before its own store, and uses it after that.
-fn read_before_its_store(plan: &mut Plan) {
-    let all = decoded(plan.patches[0].address, &plan.patches[0].code);
-    let load = all.iter().find(|one| {
-        one.code() == Code::Mov_r64_rm64
-            && one.op1_kind() == OpKind::Memory
-            && one.memory_displacement64() == 8
-            && one.memory_base() != iced_x86::Register::RSP
-    });
-    let (load, lock) = (
-        load.unwrap(),
-        all.iter().find(|one| one.has_lock_prefix()).unwrap(),
-    );
-    let patch = &mut plan.patches[0];
-    let offset = |at: u64| (at - patch.address.0) as usize;
-    let (from, to) = (offset(lock.ip()), offset(load.next_ip()));
-    patch.code[from..to].rotate_right(load.len());
-    // What branches over the instruction, or to what it has passed, has as much farther to go.
-    let place = |at: u64| match at {
-        at if (lock.ip()..=load.ip()).contains(&at) => at + load.len() as u64,
-        at => at,
-    };
-    let branches = all.iter().filter(|one| one.near_branch_target() != 0);
-    for one in branches.filter(|one| one.ip() != load.ip()) {
-        let (at, target) = (place(one.ip()), place(one.near_branch_target()));
-        let end = offset(at) + one.len();
-        let distance = target.wrapping_sub(at + one.len() as u64).cast_signed();
-        match one.is_jcc_short() {
-            true => patch.code[end - 1] = i8::try_from(distance).unwrap().cast_unsigned(),
-            false => patch.code[end - 4..end]
-                .copy_from_slice(&i32::try_from(distance).unwrap().to_le_bytes()),
-        }
-    }
-}
-
-/// All probes find the entry of a variable at the same place.
-#[test]
-fn no_place_of_an_entry_can_be_another_than_in_other_probes() {
-    let image = kernel().image();
-    let source =
-        "instrument mine \"x.\"; thread @t; hit { @t = arg0; sample(@t) } hit { @n = sum(@t) }";
-    let good = written(&image, "helper", 0, source).unwrap();
-    let factor = instrument(&good)
-        .into_iter()
-        .find(|(_, one)| one.code() == Code::Mov_r64_imm64 && one.immediate64() == TIMER_FACTOR);
-    let (at, factor) = factor.unwrap();
-    refused(&image, &good, "OtherEntry", |plan| {
-        plan.patches[0].code[at + factor.len() - 1] ^= 1;
-    });
-}
-
-/// The word of an entry that was read before the program's own store is not the variable after it.
-#[test]
-fn no_value_of_an_entry_outlives_a_store_into_it() {
-    let image = kernel().image();
-    for source in [
-        "thread @t; hit { @t = arg0; sample(@t) }",
-        "thread @t; hit { @t += arg0; @n = sum(@t) }",
-        "call @c; entry { @c = arg0; sample(@c) }",
-    ] {
-        let source = format!("instrument mine \"x.\"; {source}");
-        let good = written(&image, "helper", 0, &source).unwrap();
-        refused(&image, &good, "StaleEntry", read_before_its_store);
-    }
-}
-
-/// The recovery of a failed load, and the set of instructions that may fault, are derived by the
-/// proof.
-#[test]
-fn no_read_of_memory_can_go_on_elsewhere() {
-    let image = kernel().image();
-    let mut entries = 0;
-    let mut without = Caught::new("loads without a recovery", &[CODE]);
-    let mut elsewhere = Caught::new("other recoveries of loads", &[CODE]);
-    for (number, plan) in programs().enumerate() {
-        let all: Vec<Addr> = decoded(plan.patches[0].address, &plan.patches[0].code)
-            .iter()
-            .map(|one| Addr(one.ip()))
-            .collect();
-        for entry in 0..plan.faults.len() {
-            entries += 1;
-            let mut bad = plan.clone();
-            bad.faults.remove(entry);
-            without.must_refuse(&image, bad, format_args!("{number}: entry {entry}"));
-            let Recovery::At(right) = plan.faults[entry].recovery else {
-                panic!("{:?}", plan.faults)
-            };
-            let others = all.iter().map(|&at| Recovery::At(at));
-            for other in others.chain([Recovery::Like(right), Recovery::At(Addr(0x10))]) {
-                let mut bad = plan.clone();
-                bad.faults[entry].recovery = other;
-                let same = bad == plan;
-                let refused = elsewhere.refuses(&image, bad, format_args!("{number}: {other:?}"));
-                assert_eq!(refused, !same, "{number}: {other:?}");
-            }
-        }
-    }
-    assert_eq!(
-        entries,
-        2 + 3 + 1 + 4 + 3 + 4 + 2 + 4 + 2,
-        "constant addresses of a process are not read"
-    );
-}
-
-/// A read is counted as failed, and gives 0, where its own test has found that it may not be read, and nowhere else.
-#[test]
-fn no_test_of_an_address_can_lead_elsewhere() {
-    let image = kernel().image();
-    let mut tried = 0;
-    let mut caught = Caught::new("other targets of tests of addresses", &[CODE]);
-    for (number, plan) in programs().enumerate().skip(10) {
-        let patch = &plan.patches[0];
-        let all = decoded(patch.address, &patch.code);
-        for (at, one) in instrument(&plan) {
-            if one.code() != Code::Jge_rel32_64 {
-                continue;
-            }
-            for to in &all {
-                // This is its target already.
-                if to.ip() == one.near_branch_target() {
-                    continue;
-                }
-                let mut bad = plan.clone();
-                let far = i32::try_from(to.ip().wrapping_sub(one.next_ip()).cast_signed()).unwrap();
-                bad.patches[0].code[at + 2..at + 6].copy_from_slice(&far.to_le_bytes());
-                tried += 1;
-                let what = format_args!("program {number}: `{one}` to `{to}`");
-                caught.must_refuse(&image, bad, what);
-            }
-        }
-    }
-    assert!(tried > 100, "{tried} ways");
-}
-
 /// A counter of an event is read by its own number, and what comes of it has as many bits as it.
 #[test]
 fn no_counter_of_an_event_can_be_anothers() {
@@ -492,17 +323,28 @@ fn no_word_of_a_program_can_be_anothers() {
             "another word",
         );
     };
-    moved(&plans[0], &|homes| homes.aggregates[0].slot += 1);
-    moved(&plans[3], &|homes| homes.variables.swap(0, 1));
-    moved(&plans[5], &|homes| homes.variables[0] = Home::Thread(1));
-    moved(&plans[7], &|homes| homes.aggregates[0].bank = 0);
+    moved(&plans[0], &|homes| {
+        homes.aggregates[AggregateId(0)].slot += 1;
+    });
+    moved(&plans[3], &|homes| {
+        let (one, other) = (VariableId(0), VariableId(1));
+        let home = homes.variables[one];
+        homes.variables[one] = homes.variables[other];
+        homes.variables[other] = home;
+    });
+    moved(&plans[5], &|homes| {
+        homes.variables[VariableId(0)] = Home::Thread(1);
+    });
+    moved(&plans[7], &|homes| {
+        homes.aggregates[AggregateId(0)].bank = 0;
+    });
     moved(&plans[5], &|homes| homes.no_room = None);
     moved(&plans[9], &|homes| {
         homes.no_room = Some(CounterSlot { bank: 0, slot: 77 });
     });
     moved(&plans[10], &|homes| homes.failed = None);
     moved(&plans[11], &|homes| {
-        homes.failed = Some(homes.aggregates[0]);
+        homes.failed = Some(homes.aggregates[AggregateId(0)]);
     });
 }
 
@@ -568,63 +410,4 @@ fn arguments_on_the_stack_are_read_at_the_entry_only() {
         assert_eq!(refused.is_none(), right, "{refused:?}");
         assert!(refused.is_none_or(|said| said.contains("[StackArgument]")));
     }
-}
-
-/// On a kernel that was not compared with the lists of handlers, a program that loads memory is refused
-/// everywhere, by the planner and by the proof, until the user insists; a counter of hits is not.
-#[test]
-fn no_read_stands_in_an_unknown_kernel_unless_the_user_insists() {
-    let fixture = Fixture::new().compiled("other", |a| {
-        a.mov(eax, edi)?;
-        a.add(rax, rsi)?;
-        a.lea(rax, ptr(rax + 8))?;
-        a.ret()
-    });
-    let mut parts = fixture.parts();
-    parts.release = "6.6.0-other".into();
-    let unknown = crate::Image::from_live(&parts).unwrap();
-    let source = "instrument mine \"x.\"; hit { sample(*(u64 *)arg0) }";
-    let refused = written(&unknown, "other", 0, source);
-    let said = refused.unwrap_err().to_string();
-    assert!(said.contains("unknown-kernel"), "{said}");
-    let harmless = "instrument mine \"x.\"; hit { sample(arg0) }";
-    passes(&unknown, &written(&unknown, "other", 0, harmless).unwrap());
-    let insisted = unknown.clone().with_known_faults();
-    let plan = written(&insisted, "other", 0, source).unwrap();
-    passes(&insisted, &plan);
-    let Err(violations) = verify(&unknown, plan) else {
-        panic!("it is sent")
-    };
-    let said = list(&violations);
-    assert!(said.contains("[LoadsInHandler]"), "{said}");
-}
-
-/// A program that loads memory is refused in the kernel's handlers of failed loads, by the planner
-/// and by the proof.
-#[test]
-fn no_read_stands_where_its_fault_is_handled() {
-    let handler = |name: &str| {
-        Fixture::new()
-            .compiled(name, |a| {
-                a.mov(eax, edi)?;
-                a.add(rax, rsi)?;
-                a.lea(rax, ptr(rax + 8))?;
-                a.ret()
-            })
-            .image()
-    };
-    let source = "instrument mine \"x.\"; hit { sample(*(u64 *)arg0) }";
-    let refused = written(&handler("fixup_exception"), "fixup_exception", 0, source);
-    let said = refused.unwrap_err().to_string();
-    assert!(said.contains("would fault recursively"), "{said}");
-    // The same code by another name.
-    let other = handler("other");
-    let mut plan = written(&other, "other", 0, source).unwrap();
-    passes(&other, &plan);
-    plan.functions[0].name = "fixup_exception".into();
-    let Err(violations) = verify(&handler("fixup_exception"), plan) else {
-        panic!("it is sent")
-    };
-    let said = list(&violations);
-    assert!(said.contains("[LoadsInHandler]"), "{said}");
 }

@@ -124,7 +124,7 @@ fn describe(program: &Checked) -> String {
             .map_or_else(String::new, |name| format!(":{name}"));
         text += &format!("{}{function}: {}\n", probe.hook, program.cost(probe));
     }
-    for aggregate in &program.aggregates {
+    for aggregate in program.aggregates.values() {
         let bytes = aggregate.words() * 8;
         text += &format!("@{}: {bytes} bytes per CPU\n", aggregate.name);
     }

@@ -76,7 +76,8 @@ fn a_missing_event_counter_is_refused_and_harmless_if_assumed() {
     let of_library = outcome.plan.instruments.iter();
     let of_library = of_library.filter(|one| one.placement == 2);
     let of_library: Vec<u64> = of_library.map(|one| one.id.pack()).collect();
-    let sampled = { outcome.samples.iter() }.filter(|(_, one)| of_library.contains(&one.id));
+    let sampled = outcome.samples.iter();
+    let sampled = sampled.filter(|(_, one)| of_library.contains(&one.id));
     let sampled: Vec<u64> = sampled.map(|(_, one)| one.value).collect();
     assert!(sampled.iter().all(|misses| *misses == 0), "{sampled:?}");
     let calls = sampled.len() as u64;

@@ -145,7 +145,8 @@ fn splices_are_removed_with_their_module() {
         ..session(script)
     };
     let (plan, summary, said) = run(&mut connection, &image, &session);
-    let own = { plan.sites.iter() }.filter(|site| image.module_at(site.displaced.start).is_some());
+    let own = plan.sites.iter();
+    let own = own.filter(|site| image.module_at(site.displaced.start).is_some());
     assert_eq!(summary.gone(), own.count() as u64, "{said:?}");
     for (number, (name, block)) in hooks.iter().enumerate() {
         if *block == 0 {

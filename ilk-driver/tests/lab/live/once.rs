@@ -117,7 +117,10 @@ fn splices_are_retired_after_their_instruments_are_hit() {
     let instruments = retired.plan.instruments.iter();
     let slots: BTreeSet<_> = instruments
         .filter(|instrument| hit.contains(&instrument.placement))
-        .flat_map(|instrument| instrument.probe.as_ref().unwrap().homes.aggregates.clone())
+        .flat_map(|instrument| {
+            let homes = &instrument.probe.as_ref().unwrap().homes;
+            homes.aggregates.values().to_vec()
+        })
         .collect();
     let retirements = verify(&shared.image, retired.plan.clone())
         .unwrap()

@@ -140,7 +140,7 @@ fn programs_report_the_known_facts_of_pulsars_forks() {
         between.push(begun(first).abs_diff(begun(call)) + first.tsc.abs_diff(call.tsc));
     }
     outcome.assert_moments(between, 1000);
-    let values = |index| { of(&outcome, index).into_iter() }.map(|sample| sample.value);
+    let values = |index| of(&outcome, index).into_iter().map(|sample| sample.value);
     assert_eq!(values(8).collect::<Vec<_>>(), values(2).collect::<Vec<_>>());
     // The parent samples each child once.
     let children: BTreeSet<u64> = returned.iter().map(|sample| sample.value).collect();

@@ -241,8 +241,8 @@ impl Seen {
         let is_end = |at: u64| {
             let symbol = image.symbol_at(Addr(at));
             symbol.is_some_and(|(name, _)| {
-                let ends = ENDS.iter().chain(&["__x86_"]);
-                { ends }.any(|end| name.starts_with(end))
+                let mut ends = ENDS.iter().chain(&["__x86_"]);
+                ends.any(|end| name.starts_with(end))
             })
         };
         let (mut inside, mut pushed, mut places) = (0, 0, BTreeSet::new());

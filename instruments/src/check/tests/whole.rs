@@ -17,24 +17,21 @@ fn a_whole_instrument_is_checked() {
     );
     assert_eq!(program.meaning, gilk_samples::Meaning::Duration);
     assert!(program.of_function() && !program.once);
-    assert_eq!(program.variables[0].scope, Scope::Call);
+    let variables = program.variables.values();
+    assert_eq!(variables[0].scope, Scope::Call);
     assert_eq!(
-        (
-            program.variables[1].scope,
-            program.variables[1].shared,
-            program.variables[1].ty
-        ),
+        (variables[1].scope, variables[1].shared, variables[1].ty),
         (Scope::Cpu, true, Type::I64)
     );
     assert_eq!(
-        program.aggregates[1].kind,
+        program.aggregates.values()[1].kind,
         AggregateKind::Linear {
             from: 0,
             to: 100,
             step: 30
         }
     );
-    assert_eq!(program.aggregates[1].words(), 6);
+    assert_eq!(program.aggregates.values()[1].words(), 6);
     let ActionKind::Add(id, value) = &program.probes[1].actions[1].kind else {
         panic!("{:?}", program.probes[1].actions)
     };

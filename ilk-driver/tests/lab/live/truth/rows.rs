@@ -210,8 +210,10 @@ fn traced(run: &Run, case: &Case) {
             .edges
             .iter()
             .any(|edge| (edge.from.0, edge.to.0) == (from, to));
-        let hidden =
-            { cfg.edges.iter() }.any(|edge| edge.from.0 == from && !hooked.contains(&edge.to.0));
+        let hidden = cfg
+            .edges
+            .iter()
+            .any(|edge| edge.from.0 == from && !hooked.contains(&edge.to.0));
         assert!(
             edge || to == 0 || hidden,
             "there is no path from {from} to {to}"

@@ -1,8 +1,8 @@
 //! Typed indices and dense maps keyed by them.
 //!
-//! An index that belongs to one table is a type of its own ([`id!`](crate::ids::id)), and the table is an
+//! An index that belongs to one table is a type of its own ([`id!`](crate::id)), and the table is an
 //! [`Ids`], which is indexed by that type alone. So an index of one table cannot be used on another, and
-//! an index that is not in its table is a defect of this crate, not an input: [`Index`] panics and names
+//! an index that is not in its table is a defect of the program, not an input: [`Index`] panics and names
 //! both. Use [`Ids::find`] for an index that comes from outside, such as a plan's or a file's.
 //!
 //! The model is `cranelift-entity`. The crate itself would bring two more crates of Wasmtime, released
@@ -10,7 +10,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Index, IndexMut};
+use std::ops::{Index, IndexMut, Range};
 
 /// A key of an [`Ids`].
 pub trait Id: Copy + Eq + fmt::Debug {
@@ -20,8 +20,23 @@ pub trait Id: Copy + Eq + fmt::Debug {
     fn index(self) -> usize;
 }
 
-/// Defines a key type: `id!(/// Number of a block. pub(crate) BlockNo);`. With `BlockNo(pub)` its number is
-/// public, for keys that files or messages name.
+/// Defines a key type, an [`Id`](crate::ids::Id) of 32 bits. With `(pub)` after its name, its number is public, for
+/// keys that files or messages name.
+///
+/// # Examples
+/// ```
+/// use gilk_samples::ids::{Ids, id};
+///
+/// id!(
+///     /// Number of a lane, from the top.
+///     LaneNumber
+/// );
+///
+/// let mut labels = Ids::<LaneNumber, &str>::new();
+/// let first = labels.push("counter");
+/// assert_eq!(labels[first], "counter");
+/// ```
+#[macro_export]
 macro_rules! id {
     ($(#[$attribute:meta])* $visibility:vis $name:ident $(($number:vis))?) => {
         $(#[$attribute])*
@@ -41,7 +56,7 @@ macro_rules! id {
         }
     };
 }
-pub(crate) use id;
+pub use id;
 
 /// The entry of a key in a slice that has one for each key, as public types keep them. A key that is in no
 /// entry is a defect, as it is in [`Ids`].
@@ -49,9 +64,35 @@ pub(crate) use id;
     clippy::indexing_slicing,
     reason = "a key that is in no entry is a defect"
 )]
-pub(crate) fn entry<K: Id, V>(values: &[V], key: K) -> &V {
+#[must_use]
+pub fn entry<K: Id, V>(values: &[V], key: K) -> &V {
     debug_assert!(key.index() < values.len(), "{key:?} of {}", values.len());
     &values[key.index()]
+}
+
+/// The part of a slice that a range of it names. A range beyond the slice is a defect, as it is in [`Ids`].
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a range that is not in the slice is a defect"
+)]
+#[must_use]
+pub fn part<V>(values: &[V], range: Range<usize>) -> &[V] {
+    debug_assert!(
+        range.start <= range.end && range.end <= values.len(),
+        "{range:?} of {}",
+        values.len()
+    );
+    &values[range]
+}
+
+/// A number of things, or of bytes, that is known to fit 32 bits: more is a defect.
+#[must_use]
+pub fn to_u32(count: usize) -> u32 {
+    debug_assert!(
+        u32::try_from(count).is_ok(),
+        "{count} as a number of 32 bits"
+    );
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// A dense map: entry `n` belongs to key `n`.
