@@ -13,8 +13,6 @@ pub const CLOSE_JUMP: f64 = 0.5;
 pub const INSTRUCTION: f64 = 0.25;
 /// A read of the time stamp counter.
 pub const CLOCK: f64 = 6.1;
-/// A save of the flags, and their restore: `popf` alone is some 20 cycles.
-pub const FLAGS: f64 = 7.2;
 /// An unlocked compare-and-exchange.
 pub const EXCHANGE: f64 = 1.4;
 /// An access to memory by another instruction.

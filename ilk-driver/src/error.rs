@@ -175,6 +175,12 @@ pub enum Error {
         /// The reason, and what to do about it.
         reason: String,
     },
+    /// The processor lacks an instruction of patches.
+    #[error(
+        "This processor does not execute `lahf` in 64-bit mode (lahf_lm among the flags of \
+         /proc/cpuinfo), which instruments save the flags with: nothing can be instrumented on it."
+    )]
+    Processor,
     /// From the engine.
     #[error(transparent)]
     Engine(#[from] gilk_engine::Error),

@@ -14,6 +14,7 @@ pub mod interrupt;
 pub mod lab;
 pub mod memory;
 pub mod process;
+mod processor;
 pub mod protocol;
 pub mod saved;
 pub mod script;

@@ -241,9 +241,7 @@ impl Work<'_> {
         for &register in &registers.saved {
             self.e.push(Instruction::with1(Op::Push_r64, register));
         }
-        if registers.flags {
-            self.e.push(Ok(Instruction::with(Op::Pushfq)));
-        }
+        self.e.save_flags(registers.flags);
         self.e.piece(PieceKind::Save);
         for hooked in instruments {
             let ways = emit(self.e, hooked, &registers, self.layout);
@@ -253,9 +251,7 @@ impl Work<'_> {
                 .extend(ways.map(|(way, end)| (hooked.id, way, end, frame)));
             self.e.piece(PieceKind::Instrument(hooked.id));
         }
-        if registers.flags {
-            self.e.pop(Ok(Instruction::with(Op::Popfq)));
-        }
+        self.e.restore_flags(registers.flags);
         for &register in registers.saved.iter().rev() {
             self.e.pop(Instruction::with1(Op::Pop_r64, register));
         }

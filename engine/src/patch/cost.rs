@@ -14,8 +14,6 @@ pub struct HitWork {
     pub jumps: u32,
     /// Reads of a clock or of another counter of the processor, which other instructions wait for.
     pub clocks: u32,
-    /// Times that the flags are saved and restored.
-    pub flags: u32,
     /// Compare-and-exchange instructions.
     pub exchanges: u32,
     /// Calls that push their return address, so that every outer return mispredicts.
@@ -66,12 +64,11 @@ impl HitWork {
 
     /// Each count, and the time of one.
     #[must_use]
-    pub const fn terms(&self) -> [(u32, f64); 9] {
+    pub const fn terms(&self) -> [(u32, f64); 8] {
         [
             (self.jumps, nanoseconds::JUMP),
             (self.instructions, nanoseconds::INSTRUCTION),
             (self.clocks, nanoseconds::CLOCK),
-            (self.flags, nanoseconds::FLAGS),
             (self.exchanges, nanoseconds::EXCHANGE),
             (self.accesses, nanoseconds::ACCESS),
             (self.moved_calls, nanoseconds::MOVED),
@@ -83,7 +80,6 @@ impl HitWork {
     fn add(&mut self, instruction: &Instruction) {
         let counted = match instruction.code() {
             Code::Rdtsc | Code::Rdpmc => &mut self.clocks,
-            Code::Popfq => &mut self.flags,
             Code::Cmpxchg_rm64_r64 => &mut self.exchanges,
             _ if instruction.flow_control() == FlowControl::UnconditionalBranch => &mut self.jumps,
             _ if instruction.op_kinds().any(|kind| kind == OpKind::Memory) => &mut self.accesses,
@@ -110,7 +106,7 @@ impl HitWork {
 
 #[cfg(test)]
 mod tests {
-    use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, qword_ptr, rax, rcx, rdx, rsp};
+    use iced_x86::code_asm::{CodeAssembler, al, dword_ptr, eax, qword_ptr, rax, rcx, rdx, rsp};
 
     use super::*;
 
@@ -137,17 +133,19 @@ mod tests {
     #[test]
     fn work_is_counted_by_kind_and_the_original_instructions_are_not() {
         let counted = work(&[
-            (PieceKind::Save, 2, |a| {
+            (PieceKind::Save, 3, |a| {
                 a.push(rdx)?;
-                a.pushfq()
+                a.lahf()?;
+                a.seto(al)
             }),
-            (PieceKind::Restore, 8, |a| {
+            (PieceKind::Restore, 9, |a| {
                 a.rdtsc()?;
                 a.cmpxchg(qword_ptr(0x100).gs(), rcx)?;
                 a.inc(qword_ptr(0x200).gs())?;
                 a.add(rcx, rax)?;
                 a.xor(eax, eax)?;
-                a.popfq()?;
+                a.add(al, 0x7f)?;
+                a.sahf()?;
                 a.pop(rdx)?;
                 a.nop()
             }),
@@ -163,17 +161,16 @@ mod tests {
         let expected = HitWork {
             jumps: 2,
             clocks: 1,
-            flags: 1,
             exchanges: 1,
             moved_calls: 1,
             tracers: 0,
             traps: 0,
             accesses: 1,
-            instructions: 6,
+            instructions: 9,
         };
         assert_eq!(counted, expected);
         let ns = counted.nanoseconds();
-        let known = nanoseconds::MOVED + nanoseconds::CLOCK + nanoseconds::FLAGS;
+        let known = nanoseconds::MOVED + nanoseconds::CLOCK;
         assert!(ns > known && ns < known + 10.0, "{ns}");
     }
 

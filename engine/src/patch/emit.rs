@@ -2,6 +2,7 @@
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
+use super::registers::SavedFlags;
 use super::{Fault, Piece, PieceKind, Recovery};
 use crate::ids::{Ids, id, to_u32};
 use crate::isa::encode::{INT3, at, jump, rel32};
@@ -186,6 +187,31 @@ impl Emitter {
     pub(super) fn pop(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) {
         self.op(instruction);
         self.pushed = self.pushed.saturating_sub(8);
+    }
+
+    /// Emits the save of the flags.
+    pub(super) fn save_flags(&mut self, to: SavedFlags) {
+        if to == SavedFlags::Dead {
+            return;
+        }
+        self.op(Ok(Instruction::with(Code::Lahf)));
+        self.op(Instruction::with1(Code::Seto_rm8, Register::AL));
+        if to == SavedFlags::Pushed {
+            self.push(Instruction::with1(Code::Push_r64, Register::RAX));
+        }
+    }
+
+    /// Emits the restore of the flags.
+    pub(super) fn restore_flags(&mut self, from: SavedFlags) {
+        if from == SavedFlags::Dead {
+            return;
+        }
+        if from == SavedFlags::Pushed {
+            self.pop(Instruction::with1(Code::Pop_r64, Register::RAX));
+        }
+        // Overflows if al is 1.
+        self.op(Instruction::with2(Code::Add_AL_imm8, Register::AL, 0x7f));
+        self.op(Ok(Instruction::with(Code::Sahf)));
     }
 
     /// Ends the piece that began where the last one ended; an empty one is left out.

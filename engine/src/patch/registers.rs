@@ -29,6 +29,18 @@ const PREFERRED: [Register; 14] = [
     Register::R15,
 ];
 
+/// Storage of the flags while the instruments of one hook execute. Both ways save them by `lahf` and `seto al`, and
+/// restore them by `add al, 0x7f` and `sahf`: `popf` takes some 20 cycles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SavedFlags {
+    /// Nowhere: they are dead.
+    Dead,
+    /// In rax, which no instrument uses.
+    Rax,
+    /// On the stack, after the registers.
+    Pushed,
+}
+
 /// Registers that the instruments of one hook use, and those saved around them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Registers {
@@ -36,8 +48,8 @@ pub(super) struct Registers {
     pub(super) work: Vec<Register>,
     /// Registers to push, in order.
     pub(super) saved: Vec<Register>,
-    /// True if the flags are pushed, after the registers.
-    pub(super) flags: bool,
+    /// Storage of the flags.
+    pub(super) flags: SavedFlags,
     /// Bytes that are pushed before all saves.
     entered: u32,
     /// Bytes below the stack pointer to step over before all pushes: the red zone, if there are any pushes.
@@ -45,7 +57,7 @@ pub(super) struct Registers {
 }
 
 impl Registers {
-    /// The most registers to work in.
+    /// The most registers to work in: all but rax, rdx and rcx.
     pub(super) const MOST_WORK: usize = PREFERRED.len() - 3;
 
     /// Chooses for `hooked`, all at one hook where `live` is live and `entered` bytes are pushed.
@@ -75,6 +87,9 @@ impl Registers {
         } else {
             Vec::new()
         };
+        // The flags pass through rax.
+        let flags = live.flags && !hooked.is_empty();
+        used.extend((flags && !needs.fixed).then_some(Register::RAX));
         // A shift by a register wants rcx.
         used.extend(needs.counts.then_some(Register::RCX));
         let work: Vec<Register> = candidates
@@ -96,8 +111,12 @@ impl Registers {
             .into_iter()
             .filter(|&register| kept.contains(register))
             .collect();
-        let flags = live.flags && !hooked.is_empty();
-        let pushes = flags || calls || !saved.is_empty();
+        let flags = match flags {
+            false => SavedFlags::Dead,
+            true if needs.fixed || calls => SavedFlags::Pushed,
+            true => SavedFlags::Rax,
+        };
+        let pushes = flags == SavedFlags::Pushed || calls || !saved.is_empty();
         Self {
             work,
             red_zone: if pushes { layout.abi.red_zone } else { 0 },
@@ -115,15 +134,22 @@ impl Registers {
 
     /// Returns the bytes from the stack pointer after all saves to that of the code at the hook.
     pub(super) fn pushed(&self) -> i64 {
-        let saved = (self.saved.len() + usize::from(self.flags)) * 8 + usize::from(self.red_zone);
+        let saved = (self.saved.len() + self.flags.words()) * 8 + usize::from(self.red_zone);
         i64::from(self.entered) + i64::from(to_u32(saved))
     }
 
     /// Returns the offset of the saved value of `register` from the stack pointer after all saves.
     pub(super) fn slot(&self, register: Register) -> Option<i64> {
         let index = self.saved.iter().position(|&saved| saved == register)?;
-        let above = self.saved.len() - 1 - index + usize::from(self.flags);
+        let above = self.saved.len() - 1 - index + self.flags.words();
         i64::try_from(above * 8).ok()
+    }
+}
+
+impl SavedFlags {
+    /// Words on the stack.
+    fn words(self) -> usize {
+        usize::from(self == Self::Pushed)
     }
 }
 

@@ -170,16 +170,9 @@ fn work(plan: &Plan) -> Option<HitWork> {
 }
 
 /// Terms that are fitted: the first of [`HitWork::terms`]. The others are rows of the bench.
-const FITTED: usize = 6;
+const FITTED: usize = 5;
 /// The names of the fitted constants of [`gilk_engine::nanoseconds`].
-const NAMES: [&str; FITTED] = [
-    "JUMP",
-    "INSTRUCTION",
-    "CLOCK",
-    "FLAGS",
-    "EXCHANGE",
-    "ACCESS",
-];
+const NAMES: [&str; FITTED] = ["JUMP", "INSTRUCTION", "CLOCK", "EXCHANGE", "ACCESS"];
 /// Relative errors of sites that cost less than this are those of what costs so much: less is noise.
 const SMALL_NS: f64 = 1.0;
 
@@ -211,9 +204,8 @@ fn solve(observed: &[Observed], zero: [bool; FITTED]) -> Constants {
     let mut rows = [[0.0; FITTED + 1]; FITTED];
     for one in observed {
         let weight = one.ns.max(SMALL_NS).powi(-2);
-        let counts: Vec<f64> = { one.work.terms().into_iter() }
-            .map(|(count, _)| f64::from(count))
-            .collect();
+        let terms = one.work.terms().into_iter();
+        let counts: Vec<f64> = terms.map(|(count, _)| f64::from(count)).collect();
         for (row, number) in rows.iter_mut().zip(0..) {
             for column in 0..FITTED {
                 row[column] += weight * counts[number] * counts[column];
@@ -276,7 +268,8 @@ pub(crate) fn report(target: &mut Target, clock: Clock, sites: usize) -> String 
     );
     let kinds = KINDS.iter().map(|kind| Some(kind.what)).chain([None]);
     for kind in kinds {
-        let sites: Vec<&Observed> = { checked.iter() }
+        let sites = checked.iter();
+        let sites: Vec<&Observed> = sites
             .filter(|one| kind.is_none_or(|kind| one.what == kind))
             .collect();
         let share = |constants: &Constants, slack: f64| {

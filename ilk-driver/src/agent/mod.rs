@@ -84,8 +84,9 @@ pub struct ServeOptions {
 ///
 /// # Errors
 /// [`Error::Io`] if the port or the socket cannot be opened or breaks; [`Error::Target`] if the group
-/// does not exist.
+/// does not exist; [`Error::Processor`] if patches cannot execute here.
 pub fn serve(options: &ServeOptions) -> Result<()> {
+    crate::processor::check()?;
     match &options.listen {
         Listen::Port(path) => {
             let stream = Arc::new(Stream::port(path)?);

@@ -54,6 +54,7 @@ impl Attached {
     /// displaced instructions; [`Error::Plan`] if not all instruments of the plan begin and end together. Nothing is
     /// left in the process then.
     pub fn attach(subject: Subject, plan: &VerifiedPlan) -> Result<Self> {
+        crate::processor::check()?;
         traced(subject.pid, || Self::attach_traced(subject, plan))
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod descriptor;
 pub(crate) mod equivalence;
 pub(crate) mod explain;
 pub(crate) mod fault;
+mod flags;
 pub(crate) mod hit;
 pub(crate) mod joins;
 pub(crate) mod location;

@@ -78,6 +78,8 @@ pub(crate) struct AbstractState {
     pub(crate) red_zone: u8,
     /// Status flags with their value of the original code.
     pub(crate) flags: u32,
+    /// The `lahf` that executed last, and the flags that had their value of the original code then.
+    pub(crate) saved_flags: Option<(u64, u32)>,
     pub(crate) compare: Compare,
     pub(crate) since_head: Since,
     /// The truth value that the last branch has proven.
@@ -107,6 +109,7 @@ impl AbstractState {
             stack: Vec::new(),
             red_zone: 0,
             flags: STATUS & !spoilt.flags(),
+            saved_flags: None,
             compare: Compare::Unknown,
             since_head: Since::default(),
             branch_fact: None,
@@ -212,7 +215,7 @@ impl AbstractState {
         for value in self.registers.iter_mut().chain(&mut self.stack) {
             let kept = value.is_original()
                 || values.as_constant(*value).is_some()
-                || matches!(values.as_atom(*value), Some(Atom::Flags(_)));
+                || matches!(values.as_atom(*value), Some(Atom::Flags(..)));
             if !kept {
                 *value = SymValue::UNKNOWN;
             }
@@ -241,6 +244,10 @@ impl AbstractState {
             stack: self.stack.iter().zip(&other.stack).map(same).collect(),
             red_zone: self.red_zone,
             flags: self.flags & other.flags,
+            saved_flags: match (self.saved_flags, other.saved_flags) {
+                (Some((at, ours)), Some((same, theirs))) if at == same => Some((at, ours & theirs)),
+                _ => None,
+            },
             compare: if self.compare == other.compare {
                 self.compare
             } else {

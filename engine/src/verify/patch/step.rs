@@ -64,6 +64,9 @@ impl<'a> InstrumentMachine<'a> {
         if instruction.is_jmp_short_or_near() {
             return Ok(MachineFlow::Jump(instruction.near_branch_target()));
         }
+        if self.flags(instruction, state)? {
+            return Ok(MachineFlow::On(Some(progress)));
+        }
         let kept = state.flags & !instruction.rflags_modified();
         let mut now = Some(progress);
         match mnemonic {
@@ -149,20 +152,6 @@ impl<'a> InstrumentMachine<'a> {
                     return Err(not_allowed(instruction));
                 }
                 self.set(instruction, value, state)?;
-            }
-            Mnemonic::Pushfq => {
-                self.may_push(state)?;
-                let flags = self.values.atom(Atom::Flags(state.flags));
-                push(state, flags)?;
-            }
-            Mnemonic::Popfq => {
-                let value = state.stack.pop().ok_or(Reason::PopsNoFlags)?;
-                let Some(&Atom::Flags(flags)) = self.values.as_atom(value) else {
-                    return Err(Reason::PopsOtherFlags);
-                };
-                state.flags = flags;
-                state.compare = Compare::Unknown;
-                return Ok(MachineFlow::On(Some(progress)));
             }
             Mnemonic::Rdtsc => {
                 let tsc = self.read(Atom::Tsc(instruction.ip()), state, progress)?;

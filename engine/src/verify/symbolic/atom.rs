@@ -52,8 +52,8 @@ id!(
 pub(crate) enum Atom {
     /// Value of this register in the original code.
     Register(u8),
-    /// The flags register; the given flags have their value of the original code.
-    Flags(u32),
+    /// Rax with saved flags: the `lahf` that saved them, and how much of the save or the restore has executed.
+    Flags(u64, FlagsStage),
     /// `gs:[head]`.
     Head(u64),
     /// The join of several reads of `gs:[head]` in rax, at this address.
@@ -93,6 +93,17 @@ pub(crate) enum Atom {
     Largest(u64),
     /// Return value of a native function, by return address.
     Returned(u64),
+}
+
+/// A stage of the save and the restore of the flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum FlagsStage {
+    /// After `lahf`: ah has all but the overflow flag.
+    Low,
+    /// After `seto al`: al has the overflow flag.
+    Saved,
+    /// After `add al, 0x7f`: the overflow flag is restored, and ah has the others.
+    Overflow,
 }
 
 /// Number of general registers.

@@ -4,7 +4,7 @@
 use gilk_instruments::program::Input;
 use iced_x86::{Code, Register};
 
-use super::handmade::judged;
+use super::handmade::{judged, restore, save};
 use super::*;
 use crate::layout::{Abi, Guard, InputLocation, MonotonicClock, ReturnPush, WordSegment};
 
@@ -237,16 +237,16 @@ fn the_red_zone_is_stepped_over_before_all_pushes_and_back_after_all_pops() {
     let judged = |rule: Option<&str>, down: i32, push_first: bool, up: i32| {
         judged(&image, &plan, rule, &|a| {
             if push_first {
-                a.pushfq()?;
+                save(a)?;
             }
             if down != 0 {
                 a.lea(rsp, qword_ptr(rsp + down))?;
             }
             if !push_first {
-                a.pushfq()?;
+                save(a)?;
             }
             a.inc(qword_ptr(counter).fs())?;
-            a.popfq()?;
+            restore(a)?;
             if up != 0 {
                 a.lea(rsp, qword_ptr(rsp + up))?;
             }

@@ -102,9 +102,9 @@ fn flags_and_everything_else_are_kept() {
     let judged = |rule: Option<&str>, write: Asm<'_>| judged(&image, &plan, rule, write);
     let count = |a: &mut CodeAssembler| a.inc(qword_ptr(COUNTER).gs());
     judged(None, &|a| {
-        a.pushfq()?;
+        save(a)?;
         count(a)?;
-        a.popfq()?;
+        restore(a)?;
         tail(a)
     });
     // `adc` uses the carry flag, which `inc` leaves alone, and changes all the others.
@@ -117,27 +117,27 @@ fn flags_and_everything_else_are_kept() {
         tail(a)
     });
     judged(Some("Instruction: still on the stack"), &|a| {
-        a.pushfq()?;
+        save(a)?;
         count(a)?;
         tail(a)
     });
     judged(Some("Instruction: the flags may be used later"), &|a| {
         a.add(qword_ptr(COUNTER).gs(), 1)?;
-        a.pushfq()?;
-        a.popfq()?;
+        save(a)?;
+        restore(a)?;
         tail(a)
     });
     judged(Some("Instruction: r11 may be used later"), &|a| {
-        a.pushfq()?;
+        save(a)?;
         count(a)?;
-        a.popfq()?;
+        restore(a)?;
         a.mov(r11d, 5)?;
         tail(a)
     });
     judged(Some("NotOriginal"), &|a| {
-        a.pushfq()?;
+        save(a)?;
         count(a)?;
-        a.popfq()?;
+        restore(a)?;
         a.adc(rax, rdi)?;
         a.lea(rdx, qword_ptr(DATA + 0x21))?;
         a.jmp(back)?;
@@ -206,9 +206,9 @@ fn calls_and_branches_at_the_end() {
         });
     };
     let count = |a: &mut CodeAssembler| {
-        a.pushfq()?;
+        save(a)?;
         a.inc(qword_ptr(COUNTER).gs())?;
-        a.popfq()
+        restore(a)
     };
     let ends = move |a: &mut CodeAssembler| {
         a.jne(there)?;
@@ -281,9 +281,9 @@ fn returns_stay_in_upper_halves() {
                 for displacement in 0..before {
                     a.lea(rax, qword_ptr(rax + displacement + 1))?;
                 }
-                a.pushfq()?;
+                save(a)?;
                 a.inc(qword_ptr(COUNTER).gs())?;
-                a.popfq()?;
+                restore(a)?;
                 (0..nops).try_for_each(|_| a.nop())?;
                 a.ret()?;
                 a.int3()

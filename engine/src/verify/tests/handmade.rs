@@ -78,6 +78,20 @@ pub(super) fn leave(a: &mut CodeAssembler) -> Result<(), IcedError> {
     a.int3()
 }
 
+/// Saves rax and the flags.
+pub(super) fn save(a: &mut CodeAssembler) -> Result<(), IcedError> {
+    a.push(rax)?;
+    a.lahf()?;
+    a.seto(al)
+}
+
+/// Restores the flags and rax.
+pub(super) fn restore(a: &mut CodeAssembler) -> Result<(), IcedError> {
+    a.add(al, 0x7f)?;
+    a.sahf()?;
+    a.pop(rax)
+}
+
 #[test]
 fn a_counter() {
     let image = image();
@@ -93,7 +107,7 @@ fn a_counter() {
     // The same by other means: in a dead register, with saved flags, around a jump.
     judged(None, &|a| {
         let mut on = a.create_label();
-        a.pushfq()?;
+        save(a)?;
         a.push(rax)?;
         a.mov(rcx, COUNTER)?;
         a.jmp(on)?;
@@ -101,7 +115,7 @@ fn a_counter() {
         a.set_label(&mut on)?;
         a.add(qword_ptr(rcx).gs(), 1)?;
         a.pop(rax)?;
-        a.popfq()?;
+        restore(a)?;
         moved(a)?;
         leave(a)
     });
@@ -180,6 +194,81 @@ fn a_counter() {
 }
 
 #[test]
+fn live_flags_are_restored() {
+    let image = image();
+    let plan = planned_close(&image, vec![placement("kept", 0, HookType::Pre, "counter")]);
+    // Without its flags, the original instruction is none that a copy may have there.
+    let around = |rule: Option<&str>, before: Asm<'_>, after: Asm<'_>| {
+        judged(&image, &plan, rule, &|a| {
+            before(a)?;
+            // It changes the carry flag too, which the next instruction reads.
+            a.add(qword_ptr(COUNTER).gs(), 1)?;
+            after(a)?;
+            a.adc(rax, rdi)?;
+            a.lea(rdx, qword_ptr(DATA + 0x20))?;
+            let end = plan.sites[0].displaced.end;
+            a.jmp(end.0)?;
+            a.int3()
+        });
+    };
+    around(None, &save, &restore);
+    // The instrument may use rax meanwhile.
+    around(
+        None,
+        &|a| {
+            save(a)?;
+            a.push(rax)?;
+            a.xor(eax, eax)
+        },
+        &|a| {
+            a.pop(rax)?;
+            restore(a)
+        },
+    );
+    around(Some("Instruction"), &|_| Ok(()), &|_| Ok(()));
+    around(Some("Instruction"), &save, &|a| a.pop(rax));
+    around(
+        Some("Instruction"),
+        &|a| {
+            a.push(rax)?;
+            a.xor(eax, eax)?;
+            a.lahf()?;
+            a.seto(al)
+        },
+        &restore,
+    );
+    let others: [Asm<'_>; 4] = [
+        // Another number overflows elsewhere.
+        &|a| {
+            a.add(al, 0x7e)?;
+            a.sahf()
+        },
+        // The addition changes what was restored.
+        &|a| {
+            a.sahf()?;
+            a.add(al, 0x7f)
+        },
+        &|a| {
+            a.mov(rax, rdi)?;
+            a.add(al, 0x7f)?;
+            a.sahf()
+        },
+        // The overflow flag was not saved.
+        &|a| {
+            a.lahf()?;
+            a.add(al, 0x7f)?;
+            a.sahf()
+        },
+    ];
+    for other in others {
+        around(Some("OtherFlags"), &save, &|a| {
+            other(a)?;
+            a.pop(rax)
+        });
+    }
+}
+
+#[test]
 fn live_registers_are_restored() {
     let image = image();
     let plan = planned_close(&image, vec![placement("f", 0, HookType::Pre, "counter")]);
@@ -222,12 +311,6 @@ fn live_registers_are_restored() {
         &|a| a.pop(rdi),
         Some("Leaves: rdi may be used later"),
     );
-    around(
-        &|a| a.pushfq(),
-        &|a| a.pop(rdi),
-        Some("Leaves: rdi may be used later"),
-    );
-    around(&|a| a.push(rbx), &|a| a.popfq(), Some("PopsOtherFlags"));
     around(&|a| a.sub(rsp, 8), &|a| a.add(rsp, 8), Some("MovesStack"));
     around(
         &|a| a.mov(rcx, rsp),

@@ -246,8 +246,25 @@ impl<'a> Interpreter<'a> {
                     self.ip = i.near_branch_target();
                 }
             }
-            Mnemonic::Pushfq => self.push(u64::from(self.flags)),
-            Mnemonic::Popfq => self.flags = self.pop() as u32 & STATUS,
+            Mnemonic::Lahf => {
+                let low = self.flags & STATUS & !RflagsBits::OF;
+                self.registers[0] = self.registers[0] & !0xff00 | u64::from(low) << 8;
+            }
+            Mnemonic::Seto if i.op0_register() == Register::AL => {
+                let overflow = self.flags & RflagsBits::OF != 0;
+                self.registers[0] = self.registers[0] & !0xff | u64::from(overflow);
+            }
+            Mnemonic::Add if i.op0_register() == Register::AL => {
+                let (a, b) = (self.registers[0] as u8, i.immediate8());
+                let sum = a.wrapping_add(b);
+                let overflow = (a ^ sum) & (b ^ sum) & 0x80 != 0;
+                self.result(8, sum.into(), sum < a, overflow, (a ^ b ^ sum) & 16 != 0);
+                self.registers[0] = self.registers[0] & !0xff | u64::from(sum);
+            }
+            Mnemonic::Sahf => {
+                let low = (self.registers[0] >> 8) as u32 & STATUS & !RflagsBits::OF;
+                self.flags = self.flags & RflagsBits::OF | low;
+            }
             Mnemonic::Push
                 if i.stack_pointer_increment() == -8 && i.op0_kind() != OpKind::Memory =>
             {

@@ -1,0 +1,21 @@
+//! Requirements of generated code on the processor.
+
+use std::arch::x86_64::__cpuid;
+
+use crate::{Error, Result};
+
+/// Leaf of CPUID with the extended features, and the bit in ecx for `lahf` and `sahf` in 64-bit mode (Intel's
+/// manual, volume 2A, CPUID).
+const EXTENDED: u32 = 0x8000_0001;
+const LAHF: u32 = 1;
+
+/// Checks that the processor executes `lahf` and `sahf`, with which patches save the flags.
+///
+/// # Errors
+/// [`Error::Processor`] if it does not, as some of the first 64-bit processors, until 2006.
+pub(crate) fn check() -> Result<()> {
+    if __cpuid(EXTENDED).ecx & LAHF == 0 {
+        return Err(Error::Processor);
+    }
+    Ok(())
+}
