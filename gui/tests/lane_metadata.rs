@@ -164,7 +164,9 @@ fn samples_after_a_tail_call_name_the_function_of_their_placement() {
     }
     assert!(of(1).all(|info| info.label == format!("elapsed {}", place(info))));
     // Labels are distinct where both sample at the same return.
-    let mut labels: Vec<&str> = { metadata.instruments.iter() }
+    let mut labels: Vec<&str> = metadata
+        .instruments
+        .iter()
         .filter(|info| info.delivers.is_samples())
         .map(|info| &*info.label)
         .collect();

@@ -46,7 +46,9 @@ pub(super) fn find(
             for instruction in &block.instructions {
                 let at = Addr(instruction.ip());
                 // The kernel makes a call of it, even if it is none now.
-                let static_call = { image.fixed().overlapping(Span::new(at, 1)) }
+                let static_call = image
+                    .fixed()
+                    .overlapping(Span::new(at, 1))
                     .any(|site| site.why == Why::StaticCall);
                 let branches = !matches!(
                     instruction.flow_control(),

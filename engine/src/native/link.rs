@@ -44,7 +44,9 @@ pub(super) fn link(
 ) -> Result<Linked, String> {
     let file = File::parse(&*native.object).map_err(|error| error.to_string())?;
     let (placed, mut bytes) = place(&file)?;
-    let text = { placed.iter().filter(|one| one.is_text) }
+    let text = placed
+        .iter()
+        .filter(|one| one.is_text)
         .filter_map(|one| {
             let size = file.section_by_index(one.index).ok()?.size();
             (one.offset as u64).checked_add(size)

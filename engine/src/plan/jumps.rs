@@ -134,7 +134,9 @@ impl<'i> Jumps<'i> {
         visited: &Ends,
     ) -> Result<Option<FunctionId>, String> {
         let Some(function) = self.image.function_at(to) else {
-            let (name, _) = { self.image.symbol_at(to) }
+            let (name, _) = self
+                .image
+                .symbol_at(to)
                 .filter(|(_, into)| *into == 0)
                 .unwrap_or(("no function", 0));
             return Err(format!("{name} (no function begins at {to})"));

@@ -69,6 +69,9 @@ fn note(image: &Image, tables: &mut Tables, how: &How) {
 }
 
 fn without_trap(counts: &Counts) -> u64 {
-    let traps = { counts.by_tactic.iter() }.filter(|(tactic, _)| tactic.name() == "int3");
+    let traps = counts
+        .by_tactic
+        .iter()
+        .filter(|(tactic, _)| tactic.name() == "int3");
     counts.reached() - traps.map(|(_, count)| count).sum::<u64>()
 }

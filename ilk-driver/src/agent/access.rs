@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn the_invoker_is_found_by_the_variables_of_each_program() {
         let with = |set: &[(&str, &str)]| {
-            let set: Vec<(String, String)> = { set.iter() }
+            let set: Vec<(String, String)> = set
+                .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect();
             invoker(

@@ -134,7 +134,9 @@ mod tests {
         let holder = status.holder.unwrap();
         assert_eq!((holder.user, holder.process), (Some(1000), Some(77)));
         assert_eq!((status.parked, status.splices), (Some(12), 3));
-        let functions: Vec<(&str, u32)> = { status.functions.iter() }
+        let functions: Vec<(&str, u32)> = status
+            .functions
+            .iter()
             .map(|function| (function.name.as_str(), function.splices))
             .collect();
         assert_eq!(functions, [("copy_process", 1), ("kernel_clone", 2)]);

@@ -76,7 +76,9 @@ fn planned(image: &Image, session: &Session) -> crate::Result<Plan> {
 /// The hooks of a plan's probes, in words, by placement; the plan is verified.
 fn places(image: &Image, session: &Session) -> Vec<String> {
     let plan = planned(image, session).unwrap();
-    let said = { plan.instruments.iter() }
+    let said = plan
+        .instruments
+        .iter()
         .map(|one| {
             let probed = one.probe.as_ref().unwrap();
             let name = &plan.functions[one.id.major as usize].name;

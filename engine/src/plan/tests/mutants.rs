@@ -51,7 +51,9 @@ fn other_site(plan: &Plan, random: &mut Choices) -> SiteIndex {
 }
 
 fn other_point(plan: &Plan, random: &mut Choices) -> Point {
-    let points: Vec<Point> = { plan.instruments.iter() }
+    let points: Vec<Point> = plan
+        .instruments
+        .iter()
         .flat_map(|one| one.points.iter().map(|(_, point)| *point))
         .collect();
     match points[random.below(points.len())] {

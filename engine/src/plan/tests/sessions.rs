@@ -378,7 +378,9 @@ fn one_instrument_may_stand_at_every_kind_of_hook() {
     let image = kernel();
     let library = Library::builtin().unwrap();
     let plan = plan(&image, &session, &library, &layout(1 << 20)).unwrap();
-    let hooks: Vec<_> = { plan.instruments.iter() }
+    let hooks: Vec<_> = plan
+        .instruments
+        .iter()
         .map(|one| {
             (
                 one.probe.as_ref().unwrap().probe().unwrap().hook,

@@ -119,7 +119,9 @@ impl Stats {
         found
             .instruments
             .sort_by_key(|of| std::cmp::Reverse(of.hits));
-        let shown: Vec<&Profile> = { found.instruments.iter() }
+        let shown: Vec<&Profile> = found
+            .instruments
+            .iter()
             .filter(|of| self.all || of.hits > 0)
             .collect();
         let idle = match found.instruments.len() - shown.len() {
@@ -170,9 +172,7 @@ fn read(recording: &Recording, span: (u64, u64)) -> anyhow::Result<Profiles> {
 /// Returns a table with a line per instrument.
 fn table(found: &Profiles, shown: &[&Profile], metadata: &Metadata) -> String {
     let head = ["hits", "rate", "min", "median", "99 %", "max", "gap median"];
-    let rows: Vec<[String; 7]> = { shown.iter() }
-        .map(|of| row(of, &metadata.clock))
-        .collect();
+    let rows: Vec<[String; 7]> = shown.iter().map(|of| row(of, &metadata.clock)).collect();
     let mut widths = head.map(|text| text.chars().count());
     for row in &rows {
         for (width, text) in widths.iter_mut().zip(row) {

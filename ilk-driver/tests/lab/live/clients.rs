@@ -139,7 +139,8 @@ fn part(random: &mut Random, image: &Image, library: &Library) -> SessionPart {
         _ => {
             // A known instrument, often with a word of it changed.
             let mut text = definition.text().unwrap().replace(&definition.name, "own");
-            let digits: Vec<usize> = { text.char_indices() }
+            let digits: Vec<usize> = text
+                .char_indices()
                 .filter(|(_, c)| c.is_ascii_digit())
                 .map(|(at, _)| at)
                 .collect();

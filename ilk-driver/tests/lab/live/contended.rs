@@ -49,7 +49,8 @@ fn retries_are_counted_where_two_processors_contend() {
         let mut all = block.instructions.iter();
         all.any(|one| one.mnemonic() == Mnemonic::Cmpxchg && one.has_lock_prefix())
     };
-    let graphs = { TAKE.into_iter() }
+    let graphs = TAKE
+        .into_iter()
         .filter_map(|name| image.function_named(name).ok())
         .map(|function| (function.name.to_string(), Cfg::of(image, function.id)));
     let mut with_loop = graphs.filter(|(_, cfg)| cfg.blocks.iter().any(|block| is_try(&block)));

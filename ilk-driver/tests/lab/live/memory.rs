@@ -90,7 +90,9 @@ fn file_names_are_read_through_types_and_bad_addresses_yield_0() {
         ..Session::empty()
     };
     let outcome = turn.run(&session);
-    let copies = { outcome.said.iter() }
+    let copies = outcome
+        .said
+        .iter()
         .filter(|line| line.contains("copy "))
         .count();
     assert!(copies > 5, "{:?}", outcome.said);
@@ -135,7 +137,9 @@ fn stack_arguments_are_those_that_the_caller_passed() {
     };
     let outcome = turn.run(&session);
     let remote = |line: &String| line.split("remote ").nth(1).map(|said| said.trim().parse());
-    let said: Vec<u64> = { outcome.said.iter() }
+    let said: Vec<u64> = outcome
+        .said
+        .iter()
         .filter_map(remote)
         .map(Result::unwrap)
         .collect();

@@ -129,7 +129,8 @@ fn splices_are_removed_with_their_module() {
     let again = format!("rmmod {DRIVER} && insmod /lab/{DRIVER}.ko");
     let script = format!("{}; {again} && {}", opens(BEFORE), opens(AFTER));
     let functions = functions(&image);
-    let hooks: Vec<(String, u32)> = { functions.iter() }
+    let hooks: Vec<(String, u32)> = functions
+        .iter()
         .flat_map(|function| {
             let wanted = Chosen::of(&image, &[function]).wanted;
             let before = wanted.into_iter().filter(|one| one.hook == HookType::Pre);

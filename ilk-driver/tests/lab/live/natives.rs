@@ -126,7 +126,9 @@ fn the_examples_in_c_and_rust_count_a_programs_reported_calls() {
         object_of_rust(&examples.join("example.rs")),
     ];
     let outcome = turn.run_with(&library(&objects), &session);
-    let offsets: Vec<u64> = { outcome.said.iter() }
+    let offsets: Vec<u64> = outcome
+        .said
+        .iter()
         .filter_map(|line| line.strip_prefix("advice "))
         .map(|numbers| numbers.split(' ').next().unwrap().parse().unwrap())
         .collect();

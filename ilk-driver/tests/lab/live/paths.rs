@@ -91,7 +91,9 @@ fn path_counts_add_up_to_the_counters_at_blocks() {
         let aggregates = outcome.summary.aggregates.iter();
         let profile = paths.read(aggregates.map(|one| (&*one.instrument, &one.value)));
         let counted = crate::support::counts_of(&outcome, &session, name, "counter");
-        let blocks: BTreeMap<u32, u64> = { profile.blocks().into_iter() }
+        let blocks: BTreeMap<u32, u64> = profile
+            .blocks()
+            .into_iter()
             .map(|(block, count)| (block.0, count))
             .collect();
         for (block, count) in &counted {

@@ -189,7 +189,9 @@ fn programs_report_the_known_facts_of_pulsars_forks() {
     let hz = u128::from(outcome.summary.clock.hz);
     let ns = |ticks: u64| (u128::from(ticks) * 1_000_000_000 / hz) as u64;
     let ticks = |ns: u64| (u128::from(ns) * hz / 1_000_000_000) as u64;
-    let apart = { elapsed.iter().zip(&both) }
+    let apart = elapsed
+        .iter()
+        .zip(&both)
         .map(|(one, other)| ticks(other.value).abs_diff(one.value))
         .collect();
     outcome.assert_moments(apart, 1000);

@@ -94,8 +94,8 @@ fn handlers_of_a_patchs_faults_refuse_reads() {
     traced.begin(session(READ));
     let mut windows = traced.windows();
     // The splice is installed and the workload begins in the first windows.
-    let found = (0..WINDOWS).map(|_| faults(&traced, layout.arena, &windows.next()));
-    let faults = { found }
+    let mut found = (0..WINDOWS).map(|_| faults(&traced, layout.arena, &windows.next()));
+    let faults = found
         .find(|faults| faults.values().any(|handling| handling.count > READS))
         .expect("the workload reads where nothing can be read");
     assert_eq!(faults.len(), 2, "two instructions fault: {faults:?}");

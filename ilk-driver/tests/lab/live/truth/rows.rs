@@ -201,7 +201,9 @@ fn traced(run: &Run, case: &Case) {
     // Each step is an edge of the graph if the next block has a hook, or a new call.
     let id = run.shared.image.function_named(case.function).unwrap().id;
     let cfg = Cfg::of(&run.shared.image, id);
-    let hooked: BTreeSet<u32> = { case.placements.iter() }
+    let hooked: BTreeSet<u32> = case
+        .placements
+        .iter()
         .map(|index| run.outcome.id(*index).block)
         .collect();
     for pair in samples.windows(2) {

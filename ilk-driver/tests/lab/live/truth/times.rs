@@ -253,9 +253,7 @@ pub(super) fn while_witnessed(run: &Run, case: &Case) -> Vec<(u64, u64, u32)> {
             .iter()
             .any(|(begun, ended)| begun.tsc < tsc && tsc < ended.tsc)
     };
-    let samples: Vec<_> = { all.iter().copied() }
-        .filter(|(tsc, ..)| ends(*tsc))
-        .collect();
+    let samples: Vec<_> = all.iter().copied().filter(|(tsc, ..)| ends(*tsc)).collect();
     let (from, to) = (run.said("begun")[0][1], run.said("ended")[0][0]);
     let others = |(tsc, ..): &&(u64, u64, u32)| *tsc < from || to < *tsc;
     let before_and_after = all.iter().filter(others).filter(|(tsc, ..)| !ends(*tsc));
@@ -280,7 +278,8 @@ pub(super) fn spins(run: &Run, case: &Case) {
     let (from, to) = (run.said("begun")[0][1], run.said("ended")[0][0]);
     let meanwhile = |tsc: &u64| from < *tsc && *tsc < to;
     let samples = run.samples(case).into_iter();
-    let mut begun: Vec<u64> = { samples.map(|(tsc, value, _)| tsc - value) }
+    let mut begun: Vec<u64> = samples
+        .map(|(tsc, value, _)| tsc - value)
         .filter(meanwhile)
         .collect();
     begun.sort_unstable();
