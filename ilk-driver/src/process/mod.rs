@@ -11,6 +11,7 @@
 
 mod attached;
 mod frame;
+mod instrumented;
 mod launched;
 mod maps;
 mod ptrace;
@@ -24,6 +25,7 @@ mod subject;
 use std::path::PathBuf;
 
 pub use attached::{Attached, Removed};
+pub use instrumented::Instrumented;
 pub use launched::StartedProgram;
 pub use record::Client;
 pub use removal::{Cleaned, clean_after, clean_leftovers};

@@ -149,7 +149,7 @@ pub(super) fn unmap(remote: &Remote<'_>, span: Span) -> Result<()> {
 }
 
 /// Returns what clients have mapped in all processes whose mappings may be read.
-fn everywhere() -> Result<Vec<(u32, Kept)>> {
+pub(super) fn everywhere() -> Result<Vec<(u32, Kept)>> {
     let listed = fs::read_dir("/proc").map_err(crate::Error::io("/proc", "Is it mounted?"))?;
     let pids = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     let mut found = Vec::new();

@@ -24,6 +24,20 @@ fn cleaned(pid: u32) -> (bool, String) {
     (done.status.success(), both)
 }
 
+/// The line of `ilk status` about a process.
+fn status(pid: u32) -> Option<String> {
+    // There is no agent, which it says after the processes.
+    let done = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .args(["status", "--socket", "/run/no-agent.sock"])
+        .output()
+        .unwrap();
+    assert!(!done.status.success());
+    let lines = String::from_utf8(done.stdout).unwrap();
+    let start = format!("process {pid} (counted): ");
+    let mut lines = lines.lines().filter_map(|line| line.strip_prefix(&start));
+    lines.next().map(str::to_owned)
+}
+
 fn kill(pid: u32) {
     let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
     assert!(killed.unwrap().success());
@@ -99,9 +113,16 @@ fn what_remains_of_a_killed_client_and_supervisor_is_removed_on_request() {
     let [supervisor] = children(client.id())[..] else {
         panic!("the client has no supervisor");
     };
+    let counting = status(pid).unwrap();
+    let (splices, by) = counting.split_once(" splices, ").unwrap();
+    assert!(splices.parse::<u32>().unwrap() > 1, "{counting}");
+    assert_eq!(by, format!("by process {}", client.id()));
     kill(supervisor);
     client.kill().unwrap();
     client.wait().unwrap();
+    let left = status(pid).unwrap();
+    let way = format!("which was killed (`ilk process --clean -p {pid}`)");
+    assert!(left.starts_with(splices) && left.ends_with(&way), "{left}");
     counted.does("fork");
     assert_ne!(counted.text(), before);
     let forked = children(pid);
@@ -117,6 +138,7 @@ fn what_remains_of_a_killed_client_and_supervisor_is_removed_on_request() {
     }
     let (done, said) = cleaned(pid);
     assert!(done && said.contains("Nothing of a killed ilk"), "{said}");
+    assert_eq!(status(pid), None);
     counted.does("join");
     counted.does("end");
     counted.end();

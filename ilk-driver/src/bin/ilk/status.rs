@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use ilk_driver::client::{self, Status};
+use ilk_driver::process::Instrumented;
 
 use crate::target::TargetArgs;
 
-/// Show the client of an agent and the functions that are spliced, without disturbing its session.
+/// Show the processes of this machine that are instrumented, then the client of an agent and the functions that are
+/// spliced, without disturbing any session.
 #[derive(Args)]
 pub(crate) struct StatusCommand {
     #[command(flatten)]
@@ -24,6 +26,9 @@ pub(crate) struct Stop {
 
 impl StatusCommand {
     pub(crate) fn run(self) -> anyhow::Result<()> {
+        for process in Instrumented::all()? {
+            println!("{}", process_line(&process));
+        }
         let status = client::status(&self.target.socket_alone()?)?;
         print!("{}", text(&status));
         Ok(())
@@ -36,6 +41,22 @@ impl Stop {
         println!("The session is ended, and every splice is removed.");
         Ok(())
     }
+}
+
+fn process_line(process: &Instrumented) -> String {
+    let Instrumented { pid, name, .. } = process;
+    let splices = match process.splices {
+        Some(1) => String::from("1 splice"),
+        Some(splices) => format!("{splices} splices"),
+        None => String::from("splices that this user may not read"),
+    };
+    let client = process.client.pid;
+    let by = if process.is_counting {
+        format!("by process {client}")
+    } else {
+        format!("left by process {client}, which was killed (`ilk process --clean -p {pid}`)")
+    };
+    format!("process {pid} ({name}): {splices}, {by}")
 }
 
 fn text(status: &Status) -> String {
