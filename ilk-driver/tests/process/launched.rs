@@ -42,7 +42,7 @@ fn a_started_program_is_counted_from_its_first_call_to_its_last() {
     let calls = calls.unwrap_or_else(|| panic!("{shown}"));
     let counted = shown
         .lines()
-        .find(|line| line.contains("pre counted block 0"))
+        .find(|line| line.contains("@calls of "))
         .unwrap();
     let counted = counted.trim().split(' ').next().unwrap().replace(',', "");
     assert_eq!(counted, calls.to_string(), "{shown}");

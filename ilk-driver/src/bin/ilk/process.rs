@@ -22,6 +22,7 @@ use gilk_samples::metadata::Clock;
 use gilk_samples::output::Contents;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::Writer;
+use gilk_samples::totals::{Total, TotalValue};
 use gilk_samples::{Batch, Sample};
 use ilk_driver::client::{TargetInfo, is_aggregate_word, label, metadata, totals};
 use ilk_driver::interrupt;
@@ -42,6 +43,9 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const DRAINED: Duration = Duration::from_millis(5);
 /// Words of each CPU that a process is given at first, and at most.
 const WORDS: [u32; 2] = [64, 1 << 20];
+/// Names of the aggregates of a script's instruments that only count, by instrument.
+type CounterNames = BTreeMap<String, String>;
+
 /// Names in a line of functions that are left out.
 const NAMED: usize = 8;
 
@@ -125,7 +129,7 @@ impl Process {
             goals.goal(output, Contents::Recording)?;
         }
         interrupt::watch();
-        let (subject, planned) = self.planned(pid)?;
+        let (subject, planned, names) = self.planned(pid)?;
         let info = info(pid, &subject)?;
         let supervisor = Supervisor::start()?;
         let attached = Attached::attach(subject, &planned.plan)?;
@@ -138,7 +142,7 @@ impl Process {
         if let Some(launched) = &mut launched {
             launched.release()?;
         }
-        self.count(attached, &planned, &info)?;
+        self.count(attached, &planned, &names, &info)?;
         supervisor.dismiss()?;
         let Some(launched) = launched else {
             return Ok(ExitCode::SUCCESS);
@@ -152,16 +156,15 @@ impl Process {
     }
 
     /// Reads the process and plans for it, with as many words as the plan needs.
-    fn planned(&self, pid: u32) -> anyhow::Result<(Subject, Planned)> {
+    fn planned(&self, pid: u32) -> anyhow::Result<(Subject, Planned, CounterNames)> {
         let library = Library::builtin()?;
         let [mut words, most] = WORDS;
         loop {
             let subject = Subject::read(pid, self.object.as_deref(), words)?;
-            let session = self.session(pid, subject.image())?;
-            let planned =
-                { self.strict }.planned(subject.image(), &session, &library, subject.layout());
-            let error = match planned {
-                Ok(planned) => return Ok((subject, planned)),
+            let (session, names) = self.session(pid, subject.image())?;
+            let (image, layout) = (subject.image(), subject.layout());
+            let error = match self.strict.planned(image, &session, &library, layout) {
+                Ok(planned) => return Ok((subject, planned, names)),
                 Err(error) => error,
             };
             // The number of words decides the layout, so the object is read again.
@@ -176,16 +179,19 @@ impl Process {
     }
 
     /// The placements of the script, or those of counters.
-    fn session(&self, pid: u32, image: &Image) -> anyhow::Result<Session> {
-        let mut session = match (&self.script, &self.functions) {
+    fn session(&self, pid: u32, image: &Image) -> anyhow::Result<(Session, CounterNames)> {
+        let (mut session, names) = match (&self.script, &self.functions) {
             (Some(script), _) => self.of_script(script, image)?,
-            (None, functions) => self.of_functions(functions.as_deref().unwrap_or("*"), image)?,
+            (None, functions) => {
+                let functions = functions.as_deref().unwrap_or("*");
+                (self.of_functions(functions, image)?, CounterNames::new())
+            }
         };
         session.name = format!("process {pid}");
-        Ok(session)
+        Ok((session, names))
     }
 
-    fn of_script(&self, text: &str, image: &Image) -> anyhow::Result<Session> {
+    fn of_script(&self, text: &str, image: &Image) -> anyhow::Result<(Session, CounterNames)> {
         let script = Script::parse(text).map_err(|faults| anyhow!("{faults}"))?;
         ensure!(
             script.terminal().actions().next().is_none(),
@@ -199,7 +205,7 @@ impl Process {
         let absent = query.absent.iter();
         let absent = absent.map(|one| (one.reason.clone(), one.function.clone()));
         eprint!("{}", grouped(absent, "Left out", NAMED));
-        Ok(query.session)
+        Ok((query.session, query.counters))
     }
 
     /// The placements: the entries of functions, or all of their blocks.
@@ -239,6 +245,7 @@ impl Process {
         &self,
         mut attached: Attached,
         planned: &Planned,
+        names: &CounterNames,
         info: &TargetInfo,
     ) -> anyhow::Result<()> {
         let plan = planned.plan.plan();
@@ -286,22 +293,28 @@ impl Process {
         recorder.record(&removed.counts)?;
         let (taken, lost) = (recorder.taken, recorder.lost);
         let hits: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
-        let totals = totals(plan, &hits);
+        let mut totals = totals(plan, &hits);
         if let Some(collector) = recorder.collector {
             collector.totals(totals.clone());
             collector.finish()?;
         }
-        let mut lines: Vec<(u64, String)> = plan
-            .instruments
-            .iter()
-            .filter(|one| one.counter.is_some())
-            .map(|one| {
-                // Each counter has a word.
-                let hits = hits.get(&one.id.pack()).copied();
-                (hits.unwrap_or_default(), label(plan, one))
-            })
-            .filter(|(hits, _)| self.all || *hits > 0)
-            .collect();
+        let mut lines: Vec<(u64, String)> = Vec::new();
+        for one in plan.instruments.iter().filter(|one| one.counter.is_some()) {
+            // Each counter has a word.
+            let hits = hits.get(&one.id.pack()).copied().unwrap_or_default();
+            match names.get(&one.definition.name) {
+                // The recording has it as a counter.
+                Some(name) => totals.added_up.push(Total {
+                    placement: one.placement,
+                    instrument: one.definition.name.clone(),
+                    name: name.clone(),
+                    unit: String::new(),
+                    value: TotalValue::Number(hits.into()),
+                }),
+                None if self.all || hits > 0 => lines.push((hits, label(plan, one))),
+                None => {}
+            }
+        }
         lines.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
         for (hits, label) in &lines {
             println!("{:>16}  {label}", scale::grouped(*hits));
@@ -333,9 +346,8 @@ impl Process {
 /// Returns whether an instrument delivers samples.
 fn samples(instrument: &PlannedInstrument) -> bool {
     let probed = instrument.probe.as_deref();
-    let mut actions = { probed.and_then(Probed::probe) }
-        .map_or(&[][..], |probe| &probe.actions)
-        .iter();
+    let probe = probed.and_then(Probed::probe);
+    let mut actions = probe.iter().flat_map(|probe| &probe.actions);
     actions.any(|action| matches!(action.kind, ActionKind::Sample(_)))
 }
 
