@@ -1,6 +1,6 @@
 //! Typed indices and dense maps keyed by them.
 //!
-//! An index that belongs to one table is a type of its own ([`id!`](crate::id)), and the table is an
+//! An index that belongs to one table is a type of its own ([`id!`](macro@crate::id)), and the table is an
 //! [`Ids`], which is indexed by that type alone. So an index of one table cannot be used on another, and
 //! an index that is not in its table is a defect of the program, not an input: [`Index`] panics and names
 //! both. Use [`Ids::find`] for an index that comes from outside, such as a plan's or a file's.
@@ -20,7 +20,7 @@ pub trait Id: Copy + Eq + fmt::Debug {
     fn index(self) -> usize;
 }
 
-/// Defines a key type, an [`Id`](crate::ids::Id) of 32 bits. With `(pub)` after its name, its number is public, for
+/// Defines a key type, an [`Id`] of 32 bits. With `(pub)` after its name, its number is public, for
 /// keys that files or messages name.
 ///
 /// # Examples

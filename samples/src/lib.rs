@@ -6,7 +6,7 @@
 //! | layer | modules | contents |
 //! |---|---|---|
 //! | vocabulary | [`ids`] | typed indices and dense maps, for all crates of the project |
-//! | formats in memory | [`id`], [`record`], [`meaning`], [`ring`] | a sample's 24 bytes, its identifier, and the per-CPU ring that patches write; all that the agent links |
+//! | formats in memory | [`mod@id`], [`record`], [`meaning`], [`ring`] | a sample's 24 bytes, its identifier, and the per-CPU ring that patches write; all that the agent links |
 //! | the file | `metadata`, `totals`, `recording`, `collector` | an Arrow IPC file that is self-describing and survives a crash, and the thread that writes it |
 //! | time | `clocks`, `joined` | the clocks of several machines aligned, and their recordings read as one |
 //! | queries | `statistics`, `index`, `level`, `stats`, `histogram`, `profile`, `compare`, `graph` | columns of a lane at any zoom, averages over time, the definition of every number, tests for differences, counts per block |
