@@ -38,7 +38,11 @@ const BASE: &[Package] = &[
         "compiles the module and the workload",
     ),
     library("libc6-dev", "links the workload statically"),
-    package("coreutils", &["cat", "mkfifo"], "makes pipes for tests"),
+    package(
+        "coreutils",
+        &["cat", "mkfifo", "true"],
+        "makes pipes for tests, and is a program that a test instruments",
+    ),
     package("dash", &["sh"], "runs the lab's scripts"),
     package("git", &["git"], "lists the files of the tree"),
 ];
@@ -80,6 +84,7 @@ const TESTS: &[Package] = &[
         "is a display for the window's tests",
     ),
     package("xauth", &["xauth"], "is a display for the window's tests"),
+    package("procps", &["kill"], "kills programs for tests"),
     package("python3", &["python3"], "reads recordings and exports"),
     library(
         "python3-venv",

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use crate::fail::{Fail, Result};
 use crate::jobs::Timed;
 use crate::log::Log;
+use crate::stages::seconds;
 use crate::tool;
 
 /// Separates arguments in the variable that `clippy-driver` reads.
@@ -149,12 +153,13 @@ impl Binary {
         Ok([plain, ignored])
     }
 
-    /// Runs some of its tests one after the other and records the time of each.
+    /// Runs some of its tests one after the other and records the time of each. Kills the program after the limit.
     pub(crate) fn run(
         &self,
         tests: &[String],
         prefix: &str,
         variables: &[(&str, PathBuf)],
+        limit: Duration,
         log: &Log,
     ) -> Result<Vec<Timed>> {
         let mut command = self.command();
@@ -174,12 +179,12 @@ impl Binary {
             Fail::new(format!("cannot run {}: {error}", self.path.display()))
         };
         let mut child = command.spawn().map_err(failed)?;
+        let out = child.stdout.take();
+        let child = Limited::new(child, limit);
         let mut timed = Vec::new();
         let mut begun: Option<String> = None;
         let mut last = Instant::now();
-        let lines = child
-            .stdout
-            .take()
+        let lines = out
             .map(BufReader::new)
             .into_iter()
             .flat_map(|out| out.split(b'\n'));
@@ -205,7 +210,15 @@ impl Binary {
                 log.say(&line);
             }
         }
-        let status = child.wait().map_err(failed)?;
+        let (status, is_late) = child.wait().map_err(failed)?;
+        if is_late {
+            let during = begun.as_deref().unwrap_or("no test");
+            return Err(Fail::new(format!(
+                "{} was killed after {}, during {during}",
+                self.title(),
+                seconds(limit)
+            )));
+        }
         if !status.success() {
             return Err(Fail::new(format!("{} ({status})", self.title())));
         }
@@ -214,6 +227,46 @@ impl Binary {
             return Err(Fail::new(format!("{} reported {counts}", self.title())));
         }
         Ok(timed)
+    }
+}
+
+/// A test program that is killed if it does not end in time.
+struct Limited {
+    child: Arc<Mutex<Child>>,
+    done: Sender<()>,
+    killer: JoinHandle<bool>,
+}
+
+impl Limited {
+    fn new(child: Child, limit: Duration) -> Self {
+        let child = Arc::new(Mutex::new(child));
+        let (done, ended) = mpsc::channel();
+        let victim = Arc::clone(&child);
+        let killer = thread::spawn(move || {
+            let is_late = ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+            if is_late {
+                // Fails only for a program that has just ended.
+                let _ = victim.lock().unwrap_or_else(PoisonError::into_inner).kill();
+            }
+            is_late
+        });
+        Self {
+            child,
+            done,
+            killer,
+        }
+    }
+
+    /// Waits for a program that has closed its output. Returns also whether it was killed.
+    fn wait(self) -> io::Result<(ExitStatus, bool)> {
+        drop(self.done);
+        let is_late = self.killer.join().unwrap_or(false);
+        let status = self
+            .child
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .wait()?;
+        Ok((status, is_late))
     }
 }
 

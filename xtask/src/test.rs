@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use crate::fail::{Fail, Result};
 use crate::jobs::{Graph, Job, Outcome, Timed, slowest};
@@ -28,6 +29,10 @@ const MOMENTS: &str = "live::truth::";
 const BY_HAND: &str = "by_hand::";
 /// Expected seconds of a job; test programs that take longer are divided.
 const PIECE: f32 = 40.0;
+/// Time after which a job's test program is taken to hang: eight times the longest's, for slow machines.
+const LIMIT: Duration = Duration::from_secs(20 * 60);
+/// The same for a long run's soaks.
+const LONG_LIMIT: Duration = Duration::from_secs(6 * 3600);
 /// Slowest tests in the final table.
 const SLOWEST: usize = 20;
 /// The test that operates a window by mouse and keys: it has its job to itself.
@@ -371,6 +376,11 @@ fn job(name: String, place: Place, parts: Vec<Part>, extent: Extent, found: Foun
             variables.push(("GILK_SERIES", kernels::LATER.into()));
         }
         let mut seed = SEED;
+        let limit = if extent == Extent::Long {
+            LONG_LIMIT
+        } else {
+            LIMIT
+        };
         if extent == Extent::Long {
             variables.extend(LONG.map(|(name, value)| (name, value.into())));
             seed = RandomState::new().hash_one(seed);
@@ -382,7 +392,7 @@ fn job(name: String, place: Place, parts: Vec<Part>, extent: Extent, found: Foun
         for part in &parts {
             match part
                 .binary
-                .run(&part.tests, place.prefix(), &variables, log)
+                .run(&part.tests, place.prefix(), &variables, limit, log)
             {
                 Ok(timed) => tests.extend(timed),
                 Err(fail) => failures.push(fail.to_string()),

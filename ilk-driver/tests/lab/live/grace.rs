@@ -228,8 +228,9 @@ fn a_client_that_reconnects_too_late_leaves_no_splice() {
         let way = Arc::clone(&way);
         std::thread::spawn(move || {
             way.wait_for_samples();
+            let lost = Instant::now();
             way.cut();
-            Instant::now()
+            lost
         })
     };
     let directory = tempfile::tempdir().unwrap();
