@@ -224,17 +224,22 @@ fn a_client_that_reconnects_too_late_leaves_no_splice() {
     session.collection.grace = 3.0;
     session.duration = 600.0;
     let mut connection = Connection::connect(&way.socket).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let recording = directory.path().join("recording.arrow");
     let cutter = {
-        let way = Arc::clone(&way);
+        let (way, recording) = (Arc::clone(&way), recording.clone());
         std::thread::spawn(move || {
-            way.wait_for_samples();
+            let begun = Instant::now();
+            while Recording::open(&recording).map_or(0, |recording| recording.samples()) == 0 {
+                let waited = begun.elapsed();
+                assert!(waited < Duration::from_secs(120), "no samples come");
+                std::thread::sleep(Duration::from_millis(10));
+            }
             let lost = Instant::now();
             way.cut();
             lost
         })
     };
-    let directory = tempfile::tempdir().unwrap();
-    let recording = directory.path().join("recording.arrow");
     let (_, outcome) = run(&mut connection, &shared.image, &session, &recording);
     let lost = cutter.join().unwrap();
     assert!(
