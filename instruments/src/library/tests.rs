@@ -318,7 +318,7 @@ fn edges_and_callers_are_distinguished() {
     );
     tried(
         "call-trace",
-        "entry tid=1 -> nothing\nreturn tid=1 -> nothing",
+        "entry tid=1 call=1 -> nothing\nreturn tid=1 call=1 -> nothing",
     );
     // Together: what the caller's instrument stores is what the others read.
     let both = "instrument both \"X.\"; shared thread @called; call @start;
@@ -333,5 +333,42 @@ fn edges_and_callers_are_distinguished() {
          return:outer tid=1 -> @called = 0
          entry tid=1 call=1 tsc=40 -> @start = 0
          return tid=1 call=1 tsc=50 -> nothing",
+    );
+}
+
+/// Returns the probes of a built-in instrument, without its comments and declarations.
+fn probes(name: &str) -> String {
+    let text = FILES
+        .iter()
+        .find(|(file, _)| *file == format!("{name}.gilk"));
+    let (_, text) = text.expect("it is built in");
+    let (_, probes) = text.split_once("\nentry").expect("it has an entry probe");
+    format!("entry{probes}")
+}
+
+#[test]
+fn a_call_trace_beside_its_caller_has_an_end_for_each_begin_in_either_order() {
+    let together = |first: &str, second: &str| {
+        let source = format!(
+            "instrument both \"X.\"; shared thread @called; call @begun; {} {}",
+            probes(first),
+            probes(second)
+        );
+        trial::check(&source, "nowhere").unwrap()
+    };
+    // The function calls itself, and is left twice.
+    trial::run(
+        &together("caller", "call-trace"),
+        "entry tid=1 call=1 -> sample 3
+         entry tid=1 call=2 -> sample 3
+         return tid=1 call=2 -> sample 2
+         return tid=1 call=1 -> sample 2, @called = 0, @begun = 0",
+    );
+    trial::run(
+        &together("call-trace", "caller"),
+        "entry tid=1 call=1 -> @called = 1
+         entry tid=1 call=2 -> sample 3
+         return tid=1 call=2 -> sample 2
+         return tid=1 call=1 -> @called = 0, @begun = 0",
     );
 }

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::Sample;
+use crate::chart::scale::grouped;
 use crate::ids::{Ids, id};
 use crate::metadata::Metadata;
 
@@ -53,6 +54,13 @@ pub(super) struct Call {
     pub(super) count: u64,
 }
 
+/// Numbers of entries without a return, and of returns without an entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Unmatched {
+    entries: u64,
+    returns: u64,
+}
+
 /// Current stack of a thread.
 #[derive(Debug, Default)]
 struct ThreadStack {
@@ -66,6 +74,7 @@ pub(super) struct Calls {
     pub(super) all: Ids<CallId, Call>,
     threads: HashMap<(bool, u64), ThreadStack>,
     traces: HashMap<u64, u32>,
+    unmatched: Unmatched,
     pub(super) names: HashMap<u32, String>,
 }
 
@@ -77,6 +86,7 @@ impl Calls {
             all: Ids::from(vec![Call::default()]),
             threads: HashMap::new(),
             traces,
+            unmatched: Unmatched::default(),
             // Separators of the folded format may not occur in a name.
             names: functions
                 .map(|function| (function.major, function.name.replace([';', ' ', '\n'], "_")))
@@ -108,9 +118,37 @@ impl Calls {
         }
         let is_it = |call: &CallId| self.all[*call].major == major;
         // A call that began before the recording has no entry.
-        if let Some(from) = thread.stack.iter().rposition(is_it) {
-            thread.stack.truncate(from);
+        match thread.stack.iter().rposition(is_it) {
+            Some(from) => {
+                self.unmatched.entries += (thread.stack.len() - from - 1) as u64;
+                thread.stack.truncate(from);
+            }
+            None => self.unmatched.returns += 1,
         }
+    }
+
+    /// Returns a sentence about calls that lack their entry or their return; none if there are no such calls.
+    pub(super) fn remark(&self) -> Option<String> {
+        let open = self
+            .threads
+            .values()
+            .map(|thread| thread.stack.len() as u64);
+        let Unmatched { entries, returns } = self.unmatched;
+        let entries = entries + open.sum::<u64>();
+        if (entries, returns) == (0, 0) {
+            return None;
+        }
+        let plural = |count: u64, one: &'static str, many: &'static str| match count {
+            1 => format!("1 {one}"),
+            _ => format!("{} {many}", grouped(count)),
+        };
+        Some(format!(
+            "The call traces have {} without a return and {} without an entry: calls at the ends of the recording, \
+             calls that never return, or lost samples. Such a call ends with its caller; a return without an entry \
+             is left out.",
+            plural(entries, "entry", "entries"),
+            plural(returns, "return", "returns")
+        ))
     }
 
     /// Returns the name of a function.
@@ -213,10 +251,12 @@ mod tests {
             stacks.item(&Item::Sample(*cpu, *sample)).unwrap();
         }
         stacks.finish().unwrap();
+        let remark = stacks.remark();
         drop(stacks);
         let text = String::from_utf8(out).unwrap();
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort();
+        lines.extend(remark);
         lines
     }
 
@@ -262,7 +302,15 @@ mod tests {
             let expected: Vec<String> = expected.iter().map(|(stack, time)| format!("{stack} {time}")).collect();
             let mut expected = expected;
             expected.sort();
-            prop_assert_eq!(folded(&metadata, &samples), expected);
+            let entries: usize = stacks.values().map(|(stack, _)| stack.len()).sum();
+            let mut found = folded(&metadata, &samples);
+            if entries > 0 {
+                let remark = found.pop().unwrap();
+                let noun = if entries == 1 { "entry" } else { "entries" };
+                let says = format!("The call traces have {entries} {noun} without a return and 0 returns ");
+                prop_assert!(remark.starts_with(&says), "{}", remark);
+            }
+            prop_assert_eq!(found, expected);
         }
     }
 
@@ -305,6 +353,14 @@ mod tests {
             (0, sample(7, 2, true, 100)),
             (0, sample(7, 2, false, 101)),
         ];
-        assert_eq!(folded(&metadata, &samples), ["f0 20", "f0;f1 40", "f2 1"]);
+        let mut lines = folded(&metadata, &samples);
+        let remark = lines.pop().unwrap();
+        assert_eq!(lines, ["f0 20", "f0;f1 40", "f2 1"]);
+        assert!(
+            remark.starts_with(
+                "The call traces have 1 entry without a return and 1 return without an entry: "
+            ),
+            "{remark}"
+        );
     }
 }

@@ -26,6 +26,8 @@ pub struct Exported {
     pub samples: u64,
     /// An error for each batch that could not be read and was left out.
     pub damaged: Vec<Error>,
+    /// A sentence about what the output cannot show: entries of call traces without a return.
+    pub remark: Option<String>,
 }
 
 /// Writer of one format.
@@ -34,6 +36,10 @@ pub(super) trait Sink {
     fn item(&mut self, item: &Item) -> io::Result<()>;
     /// Writes the end of the file.
     fn finish(&mut self) -> io::Result<()>;
+    /// Returns a sentence about what the output cannot show, after its end.
+    fn remark(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Reasons why an export ended early.
@@ -77,6 +83,7 @@ pub(super) fn pour(
         return Err(Poured::Cancelled { samples });
     }
     sink.finish()?;
+    exported.remark = sink.remark();
     // The last report: all samples are written, so the answer no longer matters.
     let _ = progress(Progress { samples, of });
     Ok(exported)

@@ -72,4 +72,8 @@ impl<W: Write> Sink for Stacks<W> {
         }
         self.out.flush()
     }
+
+    fn remark(&self) -> Option<String> {
+        self.calls.remark()
+    }
 }

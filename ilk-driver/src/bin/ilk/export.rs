@@ -99,6 +99,9 @@ impl Export {
             for damage in &exported.damaged {
                 eprintln!("{damage}");
             }
+            if let Some(remark) = &exported.remark {
+                eprintln!("{remark}");
+            }
             samples += exported.samples;
         }
         eprintln!("{samples} samples in {}.", self.output.display());

@@ -88,6 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         times::when_called,
     ),
     row("call-trace", super::VERIFY, At::Entry, times::call_trace),
+    row("call-trace", COPY_CALL, At::Entry, times::root_traced),
 ];
 
 /// Returns the number of calls of umask(2): the first one, those with marks, and the children's.

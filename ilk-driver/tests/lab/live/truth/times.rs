@@ -345,6 +345,13 @@ pub(super) fn when_called(run: &Run, case: &Case) {
     assert_eq!(run.samples(case).len(), within);
 }
 
+/// Checks the trace of the function that has `caller` itself: an entry and a return of each call.
+pub(super) fn root_traced(run: &Run, case: &Case) {
+    let steps: Vec<u64> = run.values(case).iter().map(|value| value & 1).collect();
+    assert!(steps.chunks(2).all(|call| call == [1, 0]), "{steps:?}");
+    assert_eq!(steps.len(), 2 * run.said("copy").len());
+}
+
 pub(super) fn call_trace(run: &Run, case: &Case) {
     let mut calls: BTreeMap<u64, usize> = BTreeMap::new();
     for thread in within_copies(run).0 {
