@@ -13,12 +13,14 @@ use crate::metadata::{Clock, InstrumentInfo, Metadata};
 use crate::recording::{Loss, Mark, RowKind};
 use crate::statistics::{self, Rate};
 
+pub mod bars;
 mod canvas;
 mod lane;
 mod png;
 pub mod scale;
 mod svg;
 mod terminal;
+pub mod totals;
 
 pub use canvas::escaped;
 pub use png::png;
@@ -50,6 +52,8 @@ pub struct Chart<'a> {
     pub only_known: bool,
     /// Splits the lanes of an instrument by CPU or thread; `None` draws one lane per instrument.
     pub by: Option<By>,
+    /// Lines of text below a picture: the [totals](totals::text) of the run.
+    pub notes: String,
 }
 
 impl<'a> Chart<'a> {
@@ -68,6 +72,7 @@ impl<'a> Chart<'a> {
             all: false,
             only_known: false,
             by: None,
+            notes: String::new(),
         }
     }
 

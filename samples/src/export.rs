@@ -30,6 +30,7 @@ mod protobuf;
 mod sink;
 mod stacks;
 mod text;
+mod totals;
 mod tracks;
 
 pub use folder::export_into;
@@ -49,7 +50,7 @@ pub enum Format {
     /// an empty line, then a line for each sample with identifier and value, and in addition to the
     /// report's format the time in ticks.
     Report,
-    /// One JSON object per line: first the metadata, then the samples. Values above 2^53, which
+    /// One JSON object per line: first the metadata and the totals, then the samples. Values above 2^53, which
     /// many readers would round, are strings in hexadecimal.
     JsonLines,
     /// [Parquet](https://parquet.apache.org/): the recording's columns, `utc` (a timestamp) and
@@ -68,15 +69,17 @@ pub enum Format {
     Folded,
     /// Stacks of call traces as a flame graph, in SVG.
     Flame,
-    /// The timeline as a picture, in SVG.
+    /// The timeline as a picture, with the totals below it, in SVG.
     Svg,
-    /// The timeline as a picture, in PNG.
+    /// The timeline as a picture, with the totals below it, in PNG.
     Png,
+    /// The totals as comma-separated text: a line per number, key, value or bucket.
+    Totals,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Csv,
         Self::Report,
         Self::JsonLines,
@@ -88,6 +91,7 @@ impl Format {
         Self::Flame,
         Self::Svg,
         Self::Png,
+        Self::Totals,
     ];
 
     /// Returns the format's name: `csv`.
@@ -105,6 +109,7 @@ impl Format {
             Self::Flame => "flame",
             Self::Svg => "svg",
             Self::Png => "png",
+            Self::Totals => "totals",
         }
     }
 
@@ -127,6 +132,9 @@ impl Format {
             Self::Flame => "A flame graph of call traces, in SVG",
             Self::Svg => "The timeline as a picture, in SVG",
             Self::Png => "The timeline as a picture, in PNG",
+            Self::Totals => {
+                "Aggregates and maps with their keys, comma-separated, a line per number"
+            }
         }
     }
 
@@ -145,6 +153,7 @@ impl Format {
             Self::Flame => "flame.svg",
             Self::Svg => "svg",
             Self::Png => "png",
+            Self::Totals => "totals.csv",
         }
     }
 
@@ -229,6 +238,9 @@ pub fn export_to(
     if matches!(format, Format::Svg | Format::Png) {
         return picture::export(recording, format == Format::Png, path, progress);
     }
+    if format == Format::Totals {
+        return totals::export(recording, path);
+    }
     if matches!(format, Format::Folded | Format::Flame)
         && calls::traces(recording.metadata()).next().is_none()
     {
@@ -259,9 +271,9 @@ fn sink<'a>(
     let metadata = recording.metadata();
     let file = BufWriter::with_capacity(1 << 16, file);
     Ok(match format {
-        Format::Csv => Box::new(Lines::new(file, LineFormat::Csv, metadata)),
-        Format::Report => Box::new(Lines::new(file, LineFormat::Report, metadata)),
-        Format::JsonLines => Box::new(Lines::new(file, LineFormat::JsonLines, metadata)),
+        Format::Csv => Box::new(Lines::new(file, LineFormat::Csv, recording)),
+        Format::Report => Box::new(Lines::new(file, LineFormat::Report, recording)),
+        Format::JsonLines => Box::new(Lines::new(file, LineFormat::JsonLines, recording)),
         Format::Parquet => {
             let alignment = Alignment::of(recording).map_err(io::Error::other)?;
             Box::new(parquet::Parquet::new(file, recording, alignment)?)
@@ -270,7 +282,9 @@ fn sink<'a>(
         Format::Chrome => Box::new(chrome::Chrome::new(file, metadata)),
         Format::Folded => Box::new(Stacks::new(file, StackFormat::Folded, metadata)),
         Format::Flame => Box::new(Stacks::new(file, StackFormat::Flame, metadata)),
-        Format::Ctf | Format::Svg | Format::Png => return Err(io::ErrorKind::Unsupported.into()),
+        Format::Ctf | Format::Svg | Format::Png | Format::Totals => {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
     })
 }
 

@@ -22,6 +22,12 @@ const AXIS: f64 = 50.0;
 /// White above and below a lane.
 const INSET: f64 = 4.0;
 
+/// Height of a line of notes, and the size of its letters.
+const NOTE: f64 = 15.0;
+const NOTE_SIZE: f64 = 11.0;
+/// Lines of notes that are drawn; the others are counted in a line.
+const NOTES: usize = 400;
+
 const INK: &str = "#1f2933";
 const QUIET: &str = "#667482";
 const GRID: &str = "#e6eaee";
@@ -43,7 +49,13 @@ pub fn svg(chart: &Chart<'_>) -> String {
     let width = f64::from(chart.width.clamp(480, 16_000));
     let lost = chart.lost();
     let bottom = HEADING + tall * lanes.len() as f64 + if lost.is_some() { LOSSES } else { 0.0 };
-    let height = bottom + AXIS + if left_out.is_empty() { 0.0 } else { 18.0 };
+    let notes = notes(&chart.notes);
+    let below = bottom + AXIS + if left_out.is_empty() { 0.0 } else { 18.0 };
+    let height = below
+        + match notes.len() {
+            0 => 0.0,
+            lines => NOTE * (lines + 1) as f64,
+        };
     let has_values = lanes
         .iter()
         .any(|lane| lane.meaning != Meaning::Event && lane.total.count > 0);
@@ -80,8 +92,29 @@ pub fn svg(chart: &Chart<'_>) -> String {
     if !left_out.is_empty() {
         canvas.text(24.0, bottom + AXIS, 11.0, QUIET, "start", &left_out);
     }
+    for (note, line) in notes.iter().zip(1u32..) {
+        let y = below + NOTE * f64::from(line);
+        canvas.code(24.0, y, NOTE_SIZE, INK, note, width - 48.0);
+    }
     canvas.out.push_str("</svg>\n");
     canvas.out
+}
+
+/// Returns the lines of notes that are drawn; a space that SVG would drop is one that it keeps.
+fn notes(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = text
+        .lines()
+        .map(|line| line.trim_end().replace(' ', "\u{a0}"))
+        .collect();
+    let beyond = lines.len().saturating_sub(NOTES);
+    if beyond > 0 {
+        lines.truncate(NOTES);
+        lines.push(format!(
+            "{} further lines, which `ilk show` prints",
+            scale::grouped(beyond as u64)
+        ));
+    }
+    lines
 }
 
 impl Canvas<'_> {

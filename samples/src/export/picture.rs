@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use super::sink::{Exported, Progress};
-use crate::chart::{Chart, png, svg};
+use crate::chart::{Chart, png, svg, totals};
 use crate::index::Index;
 use crate::output;
 use crate::recording::Recording;
@@ -43,6 +43,7 @@ pub(super) fn export(
     chart.marks = &marks;
     let name = recording.path().file_stem().unwrap_or_default();
     chart.title = format!("{} — Linux {}", name.to_string_lossy(), metadata.kernel);
+    chart.notes = totals::text(recording.totals(), metadata, false);
     let picture = svg(&chart);
     let bytes = if as_png {
         png(&picture, 1.0)?

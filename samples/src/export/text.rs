@@ -1,5 +1,6 @@
 //! Samples as lines of text, without an allocation per sample.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 
@@ -9,6 +10,8 @@ use super::sink::Sink;
 use super::tracks::plain_id;
 use crate::Sample;
 use crate::metadata::Metadata;
+use crate::recording::Recording;
+use crate::totals::Totals;
 
 /// Bytes per write.
 const ENOUGH: usize = 1 << 15;
@@ -26,13 +29,15 @@ pub(super) struct Lines<'a, W> {
     out: W,
     format: LineFormat,
     metadata: &'a Metadata,
+    totals: &'a Totals,
     /// Text of an identifier in a line, quoted as the format requires.
     names: HashMap<u64, String>,
     bytes: Vec<u8>,
 }
 
 impl<'a, W: Write> Lines<'a, W> {
-    pub(super) fn new(out: W, format: LineFormat, metadata: &'a Metadata) -> Self {
+    pub(super) fn new(out: W, format: LineFormat, recording: &'a Recording) -> Self {
+        let metadata = recording.metadata();
         let instruments = metadata.instruments.iter();
         let names = instruments.map(|instrument| {
             (
@@ -44,6 +49,7 @@ impl<'a, W: Write> Lines<'a, W> {
             out,
             format,
             metadata,
+            totals: recording.totals(),
             names: names.collect(),
             bytes: Vec::new(),
         };
@@ -82,6 +88,11 @@ impl<'a, W: Write> Lines<'a, W> {
                     serde_json::to_string(self.metadata).unwrap_or_else(|_| "null".to_owned());
                 self.text("{\"gilk\":");
                 self.text(&metadata);
+                if !self.totals.is_empty() {
+                    let totals = serde_json::to_string(self.totals);
+                    self.text(",\"gilk.totals\":");
+                    self.text(&totals.unwrap_or_else(|_| "null".to_owned()));
+                }
                 self.text("}\n");
             }
         }
@@ -175,14 +186,20 @@ impl<W: Write> Sink for Lines<'_, W> {
     }
 }
 
+/// Returns text as a field of comma-separated text (RFC 4180): in quotes where it would be split, with its own
+/// quotes doubled.
+pub(super) fn field(text: &str) -> Cow<'_, str> {
+    if text.contains([',', '"', '\n', '\r']) {
+        Cow::Owned(format!("\"{}\"", text.replace('"', "\"\"")))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
 /// Returns the text of an instrument in a line.
 fn name(format: LineFormat, id: u64, label: &str) -> String {
     match format {
-        // RFC 4180: quotes where a field would be split, and doubled inside them.
-        LineFormat::Csv if label.contains([',', '"', '\n', '\r']) => {
-            format!("\"{}\"", label.replace('"', "\"\""))
-        }
-        LineFormat::Csv => label.to_owned(),
+        LineFormat::Csv => field(label).into_owned(),
         LineFormat::Report => plain_id(id),
         LineFormat::JsonLines => serde_json::Value::from(label).to_string(),
     }

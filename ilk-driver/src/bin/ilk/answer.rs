@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use gilk_engine::{Addr, Image};
+use gilk_samples::chart::bars;
 use gilk_samples::chart::scale::grouped;
 use gilk_samples::totals::{TotalBucket, TotalRow, TotalValue};
 use ilk_driver::script::Place;
-
-use crate::histogram;
 
 /// Widths of a histogram's counts and ranges.
 const WIDTHS: [usize; 2] = [16, 24];
@@ -151,7 +150,7 @@ impl Printer<'_> {
 
     fn histogram(&self, out: &mut String, buckets: &[TotalBucket]) {
         let amount = |number| self.amount(number);
-        let _infallible = histogram::write(out, buckets, WIDTHS, amount);
+        let _infallible = bars::write(out, buckets, WIDTHS, amount);
     }
 
     /// Returns a bound of a bucket; times in the largest unit that keeps them exact enough.

@@ -104,7 +104,10 @@ impl Export {
             }
             samples += exported.samples;
         }
-        eprintln!("{samples} samples in {}.", self.output.display());
+        match format {
+            Some(Format::Totals) => eprintln!("They are in {}.", self.output.display()),
+            _ => eprintln!("{samples} samples in {}.", self.output.display()),
+        }
         Ok(())
     }
 

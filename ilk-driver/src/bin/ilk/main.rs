@@ -10,7 +10,6 @@ mod dump;
 mod export;
 mod functions;
 mod help;
-mod histogram;
 mod import;
 mod instrument;
 mod join;
@@ -32,7 +31,6 @@ mod stats;
 mod status;
 mod supervisor;
 mod target;
-mod totals;
 
 use std::io::ErrorKind;
 use std::process::ExitCode;

@@ -17,6 +17,7 @@ use gilk_engine::{Error, HookType, Image, Session};
 use gilk_instruments::Library;
 use gilk_instruments::program::ActionKind;
 use gilk_samples::chart::scale;
+use gilk_samples::chart::totals::text;
 use gilk_samples::collector::Collector;
 use gilk_samples::metadata::Clock;
 use gilk_samples::output::Contents;
@@ -33,7 +34,6 @@ use crate::output::Force;
 use crate::plan::{Planned, Strict, grouped};
 use crate::program::exit;
 use crate::supervisor::{self, Supervisor};
-use crate::totals::text;
 
 /// The session's length where none is given: a day.
 const UNLIMITED: f64 = 86_400.0;

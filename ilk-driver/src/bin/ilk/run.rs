@@ -10,7 +10,7 @@ use clap::Args;
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, unbounded};
 use gilk_engine::{Image, Session};
 use gilk_instruments::Library;
-use gilk_samples::chart::scale;
+use gilk_samples::chart::{scale, totals};
 use gilk_samples::metadata::Metadata;
 use gilk_samples::output::{Contents, Goals};
 use gilk_samples::recording::Recording;
@@ -21,7 +21,7 @@ use ilk_driver::interrupt;
 use crate::output::Force;
 use crate::plan::{Planned, Strict};
 use crate::progress::Progress;
-use crate::{plan, program, show, target, totals};
+use crate::{plan, program, show, target};
 
 /// Interval at which Ctrl-C is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

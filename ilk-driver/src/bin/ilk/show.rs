@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use gilk_samples::chart::{Chart, svg, terminal};
+use gilk_samples::chart::{Chart, svg, terminal, totals};
 use gilk_samples::index::{By, Index};
 use gilk_samples::joined::{self, Joined};
 use gilk_samples::metadata::Metadata;
@@ -16,7 +16,7 @@ use gilk_samples::totals::Totals;
 use crate::output::Force;
 use crate::progress::{Progress, columns};
 use crate::span::Span;
-use crate::{join, pager, picture, totals};
+use crate::{join, pager, picture};
 
 /// Show a recording: its description, and a lane per instrument, or per CPU or thread of it. `ilk
 /// stats` prints the numbers.
@@ -230,6 +230,7 @@ fn show(shown: Shown, selection: &Selection<'_>, picture: Option<&Path>) -> anyh
         return Ok(());
     };
     chart.max_lanes = selection.lanes;
+    chart.notes = totals::text(&totals, &metadata, selection.all);
     picture::write(to, svg(&chart))
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use gilk_samples::chart::scale;
+use gilk_samples::chart::{scale, totals};
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::output::Contents;
 use gilk_samples::profile::{Distribution, LevelProfile, Profile, Profiles, profiles};
@@ -17,7 +17,7 @@ use ilk_driver::interrupt;
 use crate::output::Force;
 use crate::progress::Progress;
 use crate::span::Span;
-use crate::{pager, picture, totals};
+use crate::{pager, picture};
 
 /// Print statistics of each instrument of a recording: counts, rates, percentiles, times between
 /// samples.
@@ -82,12 +82,12 @@ impl Stats {
         lost.retain(|loss| (span.0..span.1).contains(&loss.tsc) || self.span.is_none());
         let lost = Loss::summed(&lost);
         // Totals cover the whole run, and no part of it.
-        let mut totals = recording.totals().clone();
+        let mut run = recording.totals().clone();
         if self.span.is_some() {
-            totals = Totals::default();
+            run = Totals::default();
         }
         if let Some(wanted) = &self.instrument {
-            totals.retain(|instrument| instrument.contains(wanted));
+            run.retain(|instrument| instrument.contains(wanted));
         }
         if let Some(name) = &self.graph {
             let function = metadata
@@ -111,7 +111,7 @@ impl Stats {
                 "span": found.span,
                 "instruments": found.instruments,
                 "levels": found.levels,
-                "totals": totals,
+                "totals": run,
                 "lost": lost.iter().map(loss_json).collect::<Vec<_>>(),
             });
             return pager::print(&format!("{about:#}\n"));
@@ -139,7 +139,7 @@ impl Stats {
         pager::print(&format!(
             "{text}{idle}{}{}{}",
             levels(&found.levels, &metadata.clock, lost.is_empty()),
-            totals::text(&totals, metadata, self.all),
+            totals::text(&run, metadata, self.all),
             Loss::by_cpu(&lost, metadata)
         ))
     }

@@ -1,17 +1,18 @@
 //! Histograms as text.
 
-use std::fmt::Write as _;
-
-use gilk_samples::chart::scale::grouped;
-use gilk_samples::totals::TotalBucket;
+use super::scale::grouped;
+use crate::totals::TotalBucket;
 
 /// Length of the longest bar.
 const BAR: u64 = 40;
 
 /// Writes a line per bucket, from the first one with values to the last, with columns of these widths for counts and
 /// ranges.
-pub(crate) fn write(
-    out: &mut String,
+///
+/// # Errors
+/// Those of `out`: none for a String.
+pub fn write(
+    out: &mut impl std::fmt::Write,
     buckets: &[TotalBucket],
     [counts, ranges]: [usize; 2],
     words: impl Fn(i128) -> String,

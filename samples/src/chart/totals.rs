@@ -4,11 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use gilk_samples::chart::scale;
-use gilk_samples::metadata::{Clock, Metadata};
-use gilk_samples::totals::{Counted, Total, TotalRow, TotalValue, Totals};
-
-use crate::histogram;
+use super::{bars, scale};
+use crate::metadata::{Clock, Metadata};
+use crate::totals::{Counted, Total, TotalRow, TotalValue, Totals};
 
 /// Widths of a histogram's counts and ranges.
 const WIDTHS: [usize; 2] = [14, 32];
@@ -18,7 +16,8 @@ const KERNEL: u64 = 0xff00_0000_0000_0000;
 
 /// Returns a line per number, and a line per bucket and per value; the greatest first, and those
 /// without hits in one line unless `all` are requested.
-pub(crate) fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
+#[must_use]
+pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
     let clock = &metadata.clock;
     let mut sorted: Vec<&Total> = totals.added_up.iter().collect();
     sorted.sort_by_key(|total| Reverse(total.value.hits()));
@@ -116,7 +115,7 @@ fn put(
                     TotalValue::Buckets(buckets) => {
                         let count = scale::grouped(row.value.hits());
                         writeln!(out, "{count:>14}  {}:", key(row))?;
-                        histogram::write(out, buckets, WIDTHS, words)?;
+                        bars::write(out, buckets, WIDTHS, words)?;
                     }
                     TotalValue::Mean(mean) => {
                         let mean = scale::mean(*mean, &total.unit, clock);
@@ -137,18 +136,17 @@ fn put(
         TotalValue::Buckets(buckets) => {
             let count = scale::grouped(total.value.hits());
             writeln!(out, "{count:>14}  {named}:")?;
-            histogram::write(out, buckets, WIDTHS, words)
+            bars::write(out, buckets, WIDTHS, words)
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use gilk_samples::Meaning;
-    use gilk_samples::metadata::{Delivers, InstrumentInfo, Placed};
-    use gilk_samples::totals::{KeyPart, TotalBucket};
-
     use super::*;
+    use crate::Meaning;
+    use crate::metadata::{Delivers, InstrumentInfo, Placed};
+    use crate::totals::{KeyPart, TotalBucket};
 
     #[test]
     fn keys_are_printed_with_their_totals() {
