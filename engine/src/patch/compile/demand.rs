@@ -3,7 +3,7 @@
 use super::action::elapsed_since;
 use super::{
     Action, ActionKind, AggregateKind, BinaryOp, Expr, ExprKind, Home, Input, Mapped, Probed,
-    Registers, Scope, VariableId, repeated,
+    Registers, Scope, VariableId, ops, repeated,
 };
 use crate::isa::abi::input_register;
 use crate::layout::{CounterSlot, RuntimeLayout};
@@ -258,10 +258,8 @@ impl Needs<'_> {
                     | BinaryOp::DivideUnsigned
                     | BinaryOp::RemainderSigned
                     | BinaryOp::RemainderUnsigned => both.with(Demand::fixed(3)),
-                    BinaryOp::ShiftLeft
-                    | BinaryOp::ShiftRightSigned
-                    | BinaryOp::ShiftRightUnsigned
-                        if !matches!(right.kind, ExprKind::Constant(_)) =>
+                    op if ops::shift(*op).is_some()
+                        && !matches!(right.kind, ExprKind::Constant(_)) =>
                     {
                         // The count is computed even where it is at hand.
                         Demand {
