@@ -12,6 +12,22 @@ use crate::tool;
 /// The series after Debian 12's own, from the same archive.
 pub(crate) const LATER: &str = "6.12";
 
+/// The suite that has the newest kernel.
+const NEWEST: &str = "trixie-backports";
+
+/// The newest kernel, in the lab's cache.
+#[derive(Debug)]
+pub(crate) struct Newest {
+    suite: PathBuf,
+}
+
+impl Newest {
+    /// The variable by which tests boot this kernel.
+    pub(crate) fn variable(&self) -> (&'static str, PathBuf) {
+        ("GILK_SUITE", self.suite.clone())
+    }
+}
+
 /// Files of a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
@@ -61,6 +77,23 @@ pub(crate) fn saved_later(log: &Log) -> Result<Option<Kernel>> {
     }
     log.run(tool::program("ilk").args(["lab", "--prepare", "--series", LATER]))?;
     save(Some(LATER), &choice, LATER, log).map(Some)
+}
+
+/// Downloads the newest kernel and builds the lab for it, unless Debian's archive does not deliver it to this machine.
+pub(crate) fn prepared_newest(log: &Log) -> Result<Option<Newest>> {
+    let prepared = log.run(tool::program("ilk").args(["lab", "--prepare", "--suite", NEWEST]));
+    let choice = tool::cache().join(format!("kernel/current-{NEWEST}"));
+    match prepared {
+        Ok(()) => Ok(Some(Newest {
+            suite: NEWEST.into(),
+        })),
+        // The choice is written once the packages are unpacked: what fails then is not the archive's fault.
+        Err(fail) if choice.is_file() => Err(fail),
+        Err(fail) => {
+            log.say(&format!("  skipped: no kernel of {NEWEST} ({fail})"));
+            Ok(None)
+        }
+    }
 }
 
 fn save(series: Option<&str>, choice: &Path, name: &str, log: &Log) -> Result<Kernel> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::fail::{Fail, Result};
 use crate::jobs::{Graph, Job, Outcome, Timed, slowest};
-use crate::kernels::{self, Kernel};
+use crate::kernels::{self, Kernel, Newest};
 use crate::log::Log;
 use crate::packages::Purpose;
 use crate::suite::{self, Binary, Times};
@@ -23,6 +23,17 @@ const LIVE: &str = "live";
 const DIRECTORIES: [&str; 2] = ["live::everywhere::", "director"];
 /// Tests that run on both kernels.
 const EVERYWHERE: &str = "live::everywhere::";
+/// Tests that run on the newest kernel too, and those of a long run.
+const NEWEST: [&str; 2] = [
+    "live::pulsar::the_demonstration",
+    "live::conservation::of_every_block_of_copy_process",
+];
+const NEWEST_LONG: [&str; 4] = [
+    "live::pulsar::",
+    "live::conservation::",
+    "live::restoration::",
+    "live::faults::",
+];
 /// Tests that compare moments with the kernel's own probes: beside other work the emulated machine stalls between them.
 const MOMENTS: &str = "live::truth::";
 /// Part of the names of tests that need what no machine of CI's has: their documentation says what.
@@ -70,6 +81,7 @@ const SEED: u64 = 2000;
 struct Found {
     kernel: Arc<OnceLock<Kernel>>,
     later: Arc<OnceLock<Kernel>>,
+    newest: Arc<OnceLock<Newest>>,
     python: Arc<OnceLock<PathBuf>>,
 }
 
@@ -88,6 +100,8 @@ enum Place {
     LiveAlone,
     /// The lab with the later kernel.
     LaterLive,
+    /// The lab with the newest kernel.
+    NewestLive,
 }
 
 /// Runs every job.
@@ -171,11 +185,15 @@ fn jobs(extent: Extent, places: usize) -> Vec<Job> {
     let Found {
         kernel,
         later,
+        newest,
         python,
     } = found;
     let saved = move |log: &Log| kernels::saved(log).map(|found| drop(kernel.set(found)));
     let saved_later = move |log: &Log| {
         kernels::saved_later(log).map(|found| drop(found.map(|found| later.set(found))))
+    };
+    let prepared_newest = move |log: &Log| {
+        kernels::prepared_newest(log).map(|found| drop(found.map(|found| newest.set(found))))
     };
     let provided = move |log: &Log| python::provide(log).map(|found| drop(python.set(found)));
     jobs.extend([
@@ -187,6 +205,9 @@ fn jobs(extent: Extent, places: usize) -> Vec<Job> {
         Job::step("later kernel", saved_later)
             .after(&["kernel"])
             .rank(9e6),
+        Job::step("newest kernel", prepared_newest)
+            .after(&["lab"])
+            .rank(9e5),
         Job::step("experiments", move |log| {
             evaluate::quickly(extent == Extent::Long, log)
         })
@@ -217,7 +238,8 @@ fn divided(binaries: &[Binary], extent: Extent, places: usize, found: &Found) ->
             } else {
                 (times.sum(&title, &tests, estimate) / PIECE).ceil() as usize
             };
-            let is_whole = tests.len() == 1 || place == Place::LiveAlone;
+            let is_whole =
+                tests.len() == 1 || [Place::LiveAlone, Place::NewestLive].contains(&place);
             let parts = if is_whole { 1 } else { parts };
             for (tests, seconds) in times.divide(&title, tests, parts, estimate) {
                 let part = Part {
@@ -271,6 +293,17 @@ fn placed(binary: &Binary, extent: Extent) -> Result<Vec<(Place, Vec<String>)>> 
             Place::LaterLive,
             live.iter().filter(is_later).cloned().collect(),
         ));
+        let is_newest = |name: &&String| {
+            let mut prefixes = match extent {
+                Extent::Long => NEWEST_LONG.iter(),
+                Extent::Quick | Extent::Full => NEWEST.iter(),
+            };
+            prefixes.any(|prefix| name.starts_with(prefix))
+        };
+        placed.push((
+            Place::NewestLive,
+            live.iter().filter(is_newest).cloned().collect(),
+        ));
         let (alone, live) = live.into_iter().partition(|name| name.starts_with(MOMENTS));
         placed.push((Place::LiveAlone, alone));
         placed.push((Place::Live, live));
@@ -281,12 +314,16 @@ fn placed(binary: &Binary, extent: Extent) -> Result<Vec<(Place, Vec<String>)>> 
 
 impl Place {
     fn is_live(self) -> bool {
-        matches!(self, Self::Live | Self::LiveAlone | Self::LaterLive)
+        matches!(
+            self,
+            Self::Live | Self::LiveAlone | Self::LaterLive | Self::NewestLive
+        )
     }
 
     fn prefix(self) -> &'static str {
         match self {
             Self::LaterImage | Self::LaterLive => "6.12 ",
+            Self::NewestLive => "newest ",
             Self::Plain | Self::Image | Self::Live | Self::LiveAlone => "",
         }
     }
@@ -299,6 +336,7 @@ impl Place {
             Self::Live => " on a live kernel",
             Self::LiveAlone => " alone on a live kernel",
             Self::LaterLive => " on a live 6.12",
+            Self::NewestLive => " on the newest kernel, live",
         }
     }
 
@@ -309,6 +347,7 @@ impl Place {
             Self::LaterImage => &["later kernel"],
             Self::Live | Self::LiveAlone => &["kernel", "python"],
             Self::LaterLive => &["later kernel"],
+            Self::NewestLive => &["newest kernel"],
         }
     }
 
@@ -321,6 +360,7 @@ impl Place {
             Self::LiveAlone => 25.0,
             Self::Live | Self::LaterLive if name.contains("hostile") => 25.0,
             Self::Live | Self::LaterLive => 10.0,
+            Self::NewestLive => 20.0,
         }
     }
 
@@ -350,17 +390,20 @@ fn job(name: String, place: Place, parts: Vec<Part>, extent: Extent, found: Foun
     let seconds: f32 = parts.iter().map(|part| part.seconds).sum();
     let screen = parts.iter().any(|part| part.binary.name == JOURNEY);
     let run = move |log: &Log| {
+        let newest = found.newest.get().filter(|_| place == Place::NewestLive);
         let kernel = match place {
-            Place::LaterImage | Place::LaterLive => &found.later,
-            Place::Plain | Place::Image | Place::Live | Place::LiveAlone => &found.kernel,
+            Place::LaterImage | Place::LaterLive => found.later.get(),
+            Place::Plain | Place::Image | Place::Live | Place::LiveAlone => found.kernel.get(),
+            Place::NewestLive => None,
         };
-        if kernel.get().is_none() && place.prefix() != "" {
-            log.say("skipped: there is no later kernel");
+        if kernel.is_none() && newest.is_none() && place.prefix() != "" {
+            log.say("skipped: this machine's archive has no such kernel");
             return Ok(Outcome::default());
         }
         let mut variables: Vec<(&str, PathBuf)> = Vec::new();
+        variables.extend(newest.map(Newest::variable));
         if place != Place::Plain {
-            variables.extend(kernel.get().into_iter().flat_map(Kernel::variables));
+            variables.extend(kernel.into_iter().flat_map(Kernel::variables));
             variables.extend(
                 found
                     .python
