@@ -15,7 +15,7 @@ mod tests;
 
 pub use parse::Script;
 pub use pattern::matches;
-pub use point::seconds;
+pub use point::{KINDS, seconds};
 pub use query::{Absent, Filter, Place, Query};
 pub use resolve::{Lines, resolve};
 pub use terminal::{Terminal, TerminalAction};

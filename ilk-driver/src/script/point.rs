@@ -60,7 +60,7 @@ pub(super) struct Point {
 }
 
 /// The words that begin an attach point, each with an example.
-pub(super) const KINDS: [(&str, &str); 11] = [
+pub const KINDS: [(&str, &str); 11] = [
     ("entry", "entry:vfs_read"),
     ("return", "return:tcp_*"),
     ("leave", "leave:vfs_read"),

@@ -135,7 +135,9 @@ impl Checker<'_> {
             }
             Value::Place(place) => self.loaded(place),
             Value::Comm(span) => Err(Fault::new(span, "The name of a thread is not a number.")
-                .help("Compare it with a string: `comm == \"sh\"`.")),
+                .help(
+                    "It is a key, `@names[comm, tid] = count()`, or compared: `comm == \"sh\"`.",
+                )),
             Value::Text(_, span) => Err(Fault::new(span, "A string is not a number.")
                 .help("Strings are compared: `comm == \"sh\"`.")),
         }

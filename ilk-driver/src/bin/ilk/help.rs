@@ -66,6 +66,8 @@ A recipe is a script of one word:
   ilk latency vfs_read       a histogram of the time from entry to return
   ilk callers kfree          from where a function is called
 
+  ilk script opensnoop       a script in a file, or a tool that is built in; without a name the tools are listed
+
 Each takes the switches of -e: -c COMMAND, -p PID, --for 10s, --save FILE.ron, -o FILE, -v, --strict, --all.
 
 `ilk process -p PID 'parse_*'` counts the calls of functions of a process on this machine, without the kernel's module.

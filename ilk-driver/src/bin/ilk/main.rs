@@ -31,6 +31,7 @@ mod stats;
 mod status;
 mod supervisor;
 mod target;
+mod tools;
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -73,6 +74,7 @@ enum Command {
     Trace(script::Trace),
     Latency(script::Latency),
     Callers(script::Callers),
+    Script(script::ScriptFile),
     Process(process::Process),
     Lab(lab::LabCommand),
     Functions(functions::Functions),
@@ -106,6 +108,7 @@ impl Command {
             Self::Trace(trace) => return trace.run(),
             Self::Latency(latency) => return latency.run(),
             Self::Callers(callers) => return callers.run(),
+            Self::Script(script) => return script.run(),
             Self::Process(process) => return process.run(),
             Self::Doctor(doctor) => return doctor.run(),
             Self::Agent(agent) => agent.run(),

@@ -12,6 +12,7 @@ use crossbeam_channel::unbounded;
 use gilk_engine::session::Workload;
 use gilk_engine::{Image, plan};
 use gilk_instruments::Library;
+use gilk_samples::input;
 use gilk_samples::output::{self, Contents};
 use ilk_driver::client::StopFlag;
 use ilk_driver::interrupt;
@@ -20,7 +21,7 @@ use ilk_driver::sources::Sources;
 
 use crate::output::Force;
 use crate::plan::{Strict, grouped};
-use crate::target;
+use crate::{target, tools};
 use screen::{Form, Screen};
 
 /// Seconds of a session that only Ctrl-C or its program ends.
@@ -75,6 +76,19 @@ fn time(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| String::from("write a time such as 10s, 250ms or 2m, at most 24h"))
 }
 
+/// Run a script in a file, or one of the tools that are built in: opensnoop, runqlat, ….
+#[derive(Args)]
+pub(crate) struct ScriptFile {
+    /// The file, or the name of a tool. Without it the tools are listed.
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Print the script instead.
+    #[arg(long, requires = "file")]
+    print: bool,
+    #[command(flatten)]
+    options: ScriptOptions,
+}
+
 /// Count the calls of functions.
 #[derive(Args)]
 pub(crate) struct Count {
@@ -127,6 +141,25 @@ impl ScriptCommand {
             "A command or a script is missing; write -e 'entry:vfs_* { @calls = count() }', or `ilk help`",
         )?;
         self.options.run(&script, Form::Plain)
+    }
+}
+
+impl ScriptFile {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let Some(file) = &self.file else {
+            print!("{}", tools::list());
+            return Ok(ExitCode::SUCCESS);
+        };
+        let name = file.to_str().filter(|_| !file.exists());
+        let text = match name {
+            Some(name) => tools::find(name)?.text.to_owned(),
+            None => input::text(file)?,
+        };
+        if self.print {
+            print!("{text}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        self.options.run(&text, Form::Plain)
     }
 }
 

@@ -88,7 +88,7 @@ fn what_cannot_be_had_is_refused_with_the_reason() {
         ),
         (
             "hit / comm / { sample(1) }",
-            "comm: The name of a thread is not a number. Compare it with a string: `comm == \"sh\"`.",
+            "comm: The name of a thread is not a number. It is a key, `@names[comm, tid] = count()`, or compared: `comm == \"sh\"`.",
         ),
         (
             "hit { sample(comm == \"a name that is too long\") }",
