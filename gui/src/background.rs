@@ -10,6 +10,7 @@ use gilk_instruments::Definition;
 
 use crate::app::App;
 use crate::availability;
+use crate::calls::{self, CallRun, CallsRequest};
 use crate::catalogue::Catalogue;
 use crate::desk::Pane;
 use crate::functions::{HitFunctions, Scope};
@@ -38,6 +39,7 @@ impl App {
             self.state.draft.hook = HookType::Pre;
         }
         self.request_statistics();
+        self.request_calls();
         self.update_source_check();
         self.request_machine_plans();
         let Some(catalogue) = self.state.catalogue.clone() else {
@@ -116,6 +118,31 @@ impl App {
         spawn("statistics", move || {
             let rows = statistics::rows::rows(&metadata, &index, key.ticks);
             mail.send(Message::Statistics(key, rows));
+        });
+    }
+
+    /// While the pane of calls is visible, requests the calls of the recording; one request at a time.
+    fn request_calls(&mut self) {
+        let wanted = calls::pane::wanted(&self.state);
+        if let Some(request) = &self.state.call_tree.requested {
+            if wanted.as_ref() != Some(&request.key) {
+                request.stop.stop();
+            }
+            return;
+        }
+        let Some(key) = wanted.filter(|_| self.state.desk.sees(Pane::Calls)) else {
+            return;
+        };
+        if self.state.call_tree.answers(&key) {
+            return;
+        }
+        let request = CallsRequest::of(key);
+        let mail = self.workers.mail().clone();
+        let work = request.clone();
+        self.state.call_tree.requested = Some(request);
+        spawn("calls", move || {
+            let read = CallRun::of(&work).map(Box::new);
+            mail.send(Message::Calls(work.key, read));
         });
     }
 

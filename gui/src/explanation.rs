@@ -153,6 +153,9 @@ const fn pane_explanation(pane: Pane) -> &'static str {
         Pane::Session => "The instruments of the session.",
         Pane::Timeline => "The samples, a lane per instrument.",
         Pane::Statistics => "The numbers of the samples, a row per instrument and function.",
+        Pane::Calls => {
+            "The calls of a recording with call traces: callees below their callers, as wide as their time."
+        }
         Pane::Schedule => "The time of each instrument in the session.",
         Pane::Patch => "The code that will be written.",
         Pane::Instruments => "The instruments that can be placed.",

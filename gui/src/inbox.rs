@@ -194,6 +194,7 @@ impl App {
                     (table.rows, table.answered) = (rows, Some(key));
                 }
             }
+            Message::Calls(key, read) => self.state.call_tree.answer(key, read),
             Message::Compared(Ok(runs)) => {
                 self.state.statistics.comparison = Some(*runs);
                 self.state.desk.show(Pane::Statistics);

@@ -9,6 +9,7 @@ pub mod args;
 mod availability;
 mod background;
 pub mod call_graph;
+pub mod calls;
 pub mod catalogue;
 pub mod command;
 mod console_pane;

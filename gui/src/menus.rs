@@ -162,6 +162,7 @@ pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
             Some(Command::TogglePane(Pane::Session)),
             Some(Command::TogglePane(Pane::Timeline)),
             Some(Command::TogglePane(Pane::Statistics)),
+            Some(Command::TogglePane(Pane::Calls)),
             Some(Command::TogglePane(Pane::Schedule)),
             Some(Command::TogglePane(Pane::Patch)),
             Some(Command::TogglePane(Pane::Instruments)),

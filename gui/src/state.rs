@@ -16,6 +16,7 @@ use ilk_driver::client::StopFlag;
 
 use crate::args::Source;
 use crate::call_graph::CallGraph;
+use crate::calls::CallView;
 use crate::catalogue::Catalogue;
 use crate::command::Command;
 use crate::desk::{Desk, PaneFocus};
@@ -95,6 +96,8 @@ pub struct State {
     pub run: Run,
     /// The samples.
     pub timeline: Timeline,
+    /// State of the pane of calls.
+    pub call_tree: CallView,
     /// The table of statistics.
     pub statistics: Statistics,
     /// The recording being read.
@@ -168,6 +171,7 @@ impl State {
             hooked: Hooked::default(),
             run: Run::default(),
             timeline: Timeline::default(),
+            call_tree: CallView::default(),
             statistics: Statistics::default(),
             reading: None,
             exporting: None,

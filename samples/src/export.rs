@@ -11,12 +11,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::str::FromStr;
 
+use crate::calls;
 use crate::clocks::Alignment;
 use crate::output::{self, Output};
 use crate::recording::Recording;
 use crate::{Error, Result};
 
-mod calls;
 mod chrome;
 mod ctf;
 mod flame;
@@ -241,9 +241,7 @@ pub fn export_to(
     if format == Format::Totals {
         return totals::export(recording, path);
     }
-    if matches!(format, Format::Folded | Format::Flame)
-        && calls::traces(recording.metadata()).next().is_none()
-    {
+    if matches!(format, Format::Folded | Format::Flame) && !calls::is_traced(recording.metadata()) {
         let path = recording.path().to_path_buf();
         return Err(Error::NoCalls { path });
     }

@@ -29,6 +29,8 @@ pub enum Pane {
     Timeline,
     /// The table of statistics of the samples.
     Statistics,
+    /// The calls of the recording, by callers and callees.
+    Calls,
     /// The times of each instrument.
     Schedule,
     /// The code that will be written.
@@ -43,13 +45,14 @@ pub enum Pane {
 
 impl Pane {
     /// All panes, in the order of the menu.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Functions,
         Self::Graph,
         Self::Inspector,
         Self::Session,
         Self::Timeline,
         Self::Statistics,
+        Self::Calls,
         Self::Schedule,
         Self::Patch,
         Self::Instruments,
@@ -67,6 +70,7 @@ impl Pane {
             Self::Session => "Session",
             Self::Timeline => "Timeline",
             Self::Statistics => "Statistics",
+            Self::Calls => "Calls",
             Self::Schedule => "Schedule",
             Self::Patch => "Patch",
             Self::Instruments => "Instruments",
@@ -85,6 +89,7 @@ impl Pane {
             Self::Session => "Session pane",
             Self::Timeline => "Timeline pane",
             Self::Statistics => "Statistics pane",
+            Self::Calls => "Calls pane",
             Self::Schedule => "Schedule pane",
             Self::Patch => "Patch pane",
             Self::Instruments => "Instruments pane",
@@ -113,6 +118,7 @@ impl Default for Desk {
             Pane::Timeline,
             Pane::Schedule,
             Pane::Statistics,
+            Pane::Calls,
             Pane::Patch,
             Pane::Editor,
             Pane::Console,
@@ -136,18 +142,28 @@ impl Desk {
     /// Returns a layout with every pane visible, for large screens.
     #[must_use]
     pub fn tiled() -> Self {
-        const WIDE: [Pane; 3] = [Pane::Functions, Pane::Graph, Pane::Inspector];
-        const HIGH: [Pane; 4] = [
-            Pane::Instruments,
-            Pane::Editor,
-            Pane::Statistics,
-            Pane::Session,
+        const ROWS: [([Pane; 3], [f32; 3]); 4] = [
+            (
+                [Pane::Functions, Pane::Graph, Pane::Inspector],
+                [0.7, 1.5, 0.8],
+            ),
+            (
+                [Pane::Instruments, Pane::Editor, Pane::Session],
+                [0.8, 1.3, 0.9],
+            ),
+            (
+                [Pane::Statistics, Pane::Calls, Pane::Schedule],
+                [1.0, 1.0, 1.0],
+            ),
+            (
+                [Pane::Timeline, Pane::Patch, Pane::Console],
+                [1.3, 1.1, 0.6],
+            ),
         ];
-        const LOW: [Pane; 4] = [Pane::Timeline, Pane::Schedule, Pane::Patch, Pane::Console];
         let mut tiles = Tiles::default();
-        let mut row = |panes: &[Pane], shares: [f32; 4]| {
+        let mut row = |(panes, shares): ([Pane; 3], [f32; 3])| {
             let mut line = Linear::new(LinearDir::Horizontal, Vec::new());
-            for (&pane, share) in panes.iter().zip(shares) {
+            for (pane, share) in panes.into_iter().zip(shares) {
                 let tile = tiles.insert_pane(pane);
                 let tabs = tiles.insert_tab_tile(vec![tile]);
                 line.add_child(tabs);
@@ -155,11 +171,7 @@ impl Desk {
             }
             tiles.insert_container(Container::Linear(line))
         };
-        let rows = vec![
-            row(&WIDE, [0.7, 1.5, 0.8, 0.0]),
-            row(&HIGH, [0.7, 0.8, 0.7, 0.8]),
-            row(&LOW, [1.1, 1.0, 1.1, 0.5]),
-        ];
+        let rows = ROWS.map(&mut row).to_vec();
         let root = tiles.insert_vertical_tile(rows);
         Self {
             tree: Tree::new(egui::Id::unique("desk"), root, tiles),

@@ -12,8 +12,8 @@ use crate::command::Command;
 use crate::state::State;
 use crate::theme::{Palette, Tokens, space};
 use crate::{
-    console_pane, editor, functions, graph, inspector, instruments_pane, patch_pane, schedule,
-    session_panel, statistics, timeline, widgets,
+    calls, console_pane, editor, functions, graph, inspector, instruments_pane, patch_pane,
+    schedule, session_panel, statistics, timeline, widgets,
 };
 
 /// Points between two panes.
@@ -78,6 +78,7 @@ impl Behavior<Pane> for PaneBehavior<'_> {
                 timeline::view::show(ui, &mut state.timeline, notes, here, commands);
             }
             Pane::Statistics => statistics::pane::show(ui, state, commands),
+            Pane::Calls => calls::pane::show(ui, state, commands),
             Pane::Schedule => schedule::show(ui, state, commands),
             Pane::Patch => patch_pane::show(ui, state),
             Pane::Instruments => instruments_pane::show(ui, state, commands),
@@ -165,6 +166,7 @@ impl Behavior<Pane> for PaneBehavior<'_> {
                 Pane::Session => session_panel::header(ui, state, commands),
                 Pane::Timeline => timeline::view::header(ui, &state.timeline, commands),
                 Pane::Statistics => statistics::pane::header(ui, state, commands),
+                Pane::Calls => calls::pane::header(ui, state, commands),
                 Pane::Schedule => schedule::header(ui, state, commands),
                 Pane::Patch => patch_pane::header(ui, state),
                 Pane::Instruments => instruments_pane::header(ui, state, commands),

@@ -10,7 +10,11 @@ impl Pane {
         match self {
             Self::Graph | Self::Timeline | Self::Schedule | Self::Patch => 300.0,
             Self::Inspector | Self::Session | Self::Editor => 250.0,
-            Self::Functions | Self::Instruments | Self::Statistics | Self::Console => 170.0,
+            Self::Functions
+            | Self::Instruments
+            | Self::Statistics
+            | Self::Calls
+            | Self::Console => 170.0,
         }
     }
 }

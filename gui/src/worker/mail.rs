@@ -17,6 +17,7 @@ use ilk_driver::sources::Sources;
 
 use crate::Error;
 use crate::call_graph::CallGraph;
+use crate::calls::{CallRun, CallsKey};
 use crate::catalogue::Catalogue;
 use crate::document::Edited;
 use crate::graph::Scene;
@@ -87,6 +88,8 @@ pub enum Message {
     RecordingProgress(u64, u64),
     /// The rows of the table of statistics, with the contents that they answer.
     Statistics(StatisticsKey, Vec<StatisticsRow>),
+    /// The calls of a recording, with the contents that they answer.
+    Calls(CallsKey, Result<Box<CallRun>, Error>),
     /// Two recordings, compared.
     Compared(Result<Box<ComparedRuns>, Error>),
     /// The losses of the recording of a run that has ended, with their times.

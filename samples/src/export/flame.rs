@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use super::calls::{CallId, Calls, ROOT};
+use crate::calls::{CallId, Calls, ROOT};
 use crate::chart::{escaped, scale};
 use crate::metadata::Clock;
 
