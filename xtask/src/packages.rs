@@ -98,6 +98,13 @@ const TESTS: &[Package] = &[
     ),
 ];
 
+/// Needed by the tests that need neither kernel nor display.
+const QUICK: &[Package] = &[package(
+    "g++",
+    &["g++", "c++"],
+    "compiles programs with landing pads for tests",
+)];
+
 /// Needed by `cargo xtask package`, beside the lab's and the window's.
 const PACKAGING: &[Package] = &[
     package("binutils", &["strip"], "removes symbols from programs"),
@@ -163,12 +170,12 @@ pub(crate) enum Purpose {
 impl Purpose {
     fn packages(self) -> impl Iterator<Item = &'static Package> {
         let groups: &[&[Package]] = match self {
-            Self::Quick => &[BASE],
+            Self::Quick => &[BASE, QUICK],
             Self::Bare => &[BASE, BARE],
             Self::Package => &[BASE, LAB, WINDOW, PACKAGING, BARE],
             Self::Headless => &[BASE, LAB],
             Self::Window => &[BASE, LAB, WINDOW],
-            Self::Tests => &[BASE, LAB, WINDOW, TESTS],
+            Self::Tests => &[BASE, LAB, WINDOW, QUICK, TESTS],
         };
         groups.iter().copied().flatten()
     }

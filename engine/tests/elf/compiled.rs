@@ -14,19 +14,19 @@ use tempfile::TempDir;
 use crate::image;
 
 /// Compiles a library.
-fn library(folder: &TempDir, compiler: &str, source: &str, options: &[&str]) -> PathBuf {
+fn library(folder: &TempDir, mut compiler: Command, source: &str, options: &[&str]) -> PathBuf {
     let (from, to) = (
         folder.path().join("source.c"),
         folder.path().join("library.so"),
     );
     std::fs::write(&from, source).unwrap();
-    let done = Command::new(compiler)
+    let done = compiler
         .args(["-shared", "-fPIC", "-o"])
         .arg(&to)
         .args(options)
         .arg(&from)
         .output()
-        .unwrap_or_else(|error| panic!("{compiler}: {error}"));
+        .unwrap_or_else(|error| panic!("{compiler:?}: {error}"));
     let text = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.success(), "{text}");
     to
@@ -34,7 +34,7 @@ fn library(folder: &TempDir, compiler: &str, source: &str, options: &[&str]) -> 
 
 fn compiled(source: &str, options: &[&str]) -> Image {
     let folder = tempfile::tempdir().unwrap();
-    image(&library(&folder, "cc", source, options))
+    image(&library(&folder, Command::new("cc"), source, options))
 }
 
 fn graph(image: &Image, name: &str) -> Cfg {
@@ -169,7 +169,7 @@ extern \"C\" int guarded(int value) {
     return 0;
 }";
     let folder = tempfile::tempdir().unwrap();
-    let path = library(&folder, "c++", source, &["-O2", "-x", "c++"]);
+    let path = library(&folder, Command::new("c++"), source, &["-O2", "-x", "c++"]);
     let image = image(&path);
     let parts = image
         .functions()
@@ -295,7 +295,7 @@ fn planning_for_a_program_by_the_layout_of_a_kernel_is_refused_by_name() {
 fn a_probe_in_a_process_refuses_its_function() {
     use gilk_engine::elf::ElfParts;
     let folder = tempfile::tempdir().unwrap();
-    let path = library(&folder, "cc", SWITCH, &["-O2"]);
+    let path = library(&folder, Command::new("cc"), SWITCH, &["-O2"]);
     let file = std::fs::read(&path).unwrap();
     let slide = 0x7f00_0000_0000;
     let of_file = image(&path);

@@ -116,6 +116,8 @@ impl Case {
                 self.state.registers = self.state.registers.map(|value| value | 0x0101);
                 self.state.registers[4] = machine.address(STACK);
                 self.state.registers[0] = random.below(0x7f) | 1;
+                // The word at rsp may be the divisor, or any byte of it.
+                self.top |= 0x0101_0101_0101_0101;
                 // The high half of what is divided, but for bytes.
                 self.state.registers[2] = u64::from(instruction.op0_register() == Register::DL);
             }

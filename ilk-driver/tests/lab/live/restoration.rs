@@ -153,11 +153,12 @@ fn consecutive_sessions_work() {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..3 {
         let session = pulsar(
-            2.0,
+            // Twice the workload's time, for a machine with other work.
+            3.0,
             50,
             vec![
-                placement("__x64_sys_clone", 0, "timestamp", (0.0, 2.0)),
-                placement("__x64_sys_clone", 0, "counter", (0.0, 2.0)),
+                placement("__x64_sys_clone", 0, "timestamp", (0.0, 3.0)),
+                placement("__x64_sys_clone", 0, "counter", (0.0, 3.0)),
             ],
         );
         let (_, outcome) = run(
