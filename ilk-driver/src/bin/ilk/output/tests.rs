@@ -116,6 +116,20 @@ const PATHS: &[(&str, &str, Role)] = &[
     ("instrument check", "image", Input),
     // Rewritten in place with --write, as its help says.
     ("instrument format", "file", Input),
+    ("script", "file", Input),
+    (
+        "script",
+        "output",
+        Output(&["script", "syscount", "--socket", "DIR/none", "-o", "OUT"]),
+    ),
+    (
+        "script",
+        "save",
+        Output(&[
+            "script", "syscount", "--socket", "DIR/none", "--save", "OUT",
+        ]),
+    ),
+    ("script", "socket", Other),
     ("plan", "session", Input),
     ("plan", "files", Input),
     ("plan", "socket", Other),
