@@ -36,6 +36,7 @@ mod stages;
 mod suite;
 mod test;
 mod tool;
+mod watched;
 
 use std::process::ExitCode;
 

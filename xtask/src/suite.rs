@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::fail::{Fail, Result};
@@ -15,6 +12,7 @@ use crate::jobs::Timed;
 use crate::log::Log;
 use crate::stages::seconds;
 use crate::tool;
+use crate::watched::{End, Watched};
 
 /// Separates arguments in the variable that `clippy-driver` reads.
 const HACKERY: &str = "__CLIPPY_HACKERY__";
@@ -153,7 +151,8 @@ impl Binary {
         Ok([plain, ignored])
     }
 
-    /// Runs some of its tests one after the other and records the time of each. Kills the program after the limit.
+    /// Runs some of its tests one after the other and records the time of each. Kills the program if none ends
+    /// within the limit.
     pub(crate) fn run(
         &self,
         tests: &[String],
@@ -173,22 +172,12 @@ impl Binary {
             .args(tests)
             .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
             .stderr(log.stdio()?);
-        let failed = |error: std::io::Error| {
-            Fail::new(format!("cannot run {}: {error}", self.path.display()))
-        };
-        let mut child = command.spawn().map_err(failed)?;
-        let out = child.stdout.take();
-        let child = Limited::new(child, limit);
+        let mut program = Watched::start(&mut command, limit)?;
         let mut timed = Vec::new();
         let mut begun: Option<String> = None;
         let mut last = Instant::now();
-        let lines = out
-            .map(BufReader::new)
-            .into_iter()
-            .flat_map(|out| out.split(b'\n'));
-        for line in lines.map_while(std::io::Result::ok) {
+        while let Some(line) = program.line()? {
             let line = String::from_utf8_lossy(&line).into_owned();
             // A program's own output separates a test's name from its result.
             let result = ended(&line).map(str::to_owned);
@@ -199,6 +188,7 @@ impl Binary {
             }
             if let Some(name) = result {
                 begun = None;
+                program.has_advanced();
                 let time = last.elapsed();
                 last = Instant::now();
                 timed.push(Timed {
@@ -210,11 +200,15 @@ impl Binary {
                 log.say(&line);
             }
         }
-        let (status, is_late) = child.wait().map_err(failed)?;
+        let End {
+            status,
+            is_late,
+            left,
+        } = program.end()?;
         if is_late {
             let during = begun.as_deref().unwrap_or("no test");
             return Err(Fail::new(format!(
-                "{} was killed after {}, during {during}",
+                "{} was killed: no test ended in {}, during {during}",
                 self.title(),
                 seconds(limit)
             )));
@@ -226,47 +220,11 @@ impl Binary {
             let counts = format!("{} of {} tests", timed.len(), tests.len());
             return Err(Fail::new(format!("{} reported {counts}", self.title())));
         }
-        Ok(timed)
-    }
-}
-
-/// A test program that is killed if it does not end in time.
-struct Limited {
-    child: Arc<Mutex<Child>>,
-    done: Sender<()>,
-    killer: JoinHandle<bool>,
-}
-
-impl Limited {
-    fn new(child: Child, limit: Duration) -> Self {
-        let child = Arc::new(Mutex::new(child));
-        let (done, ended) = mpsc::channel();
-        let victim = Arc::clone(&child);
-        let killer = thread::spawn(move || {
-            let is_late = ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
-            if is_late {
-                // Fails only for a program that has just ended.
-                let _ = victim.lock().unwrap_or_else(PoisonError::into_inner).kill();
-            }
-            is_late
-        });
-        Self {
-            child,
-            done,
-            killer,
+        if !left.is_empty() {
+            let left = left.join(", ");
+            return Err(Fail::new(format!("{} left {left}", self.title())));
         }
-    }
-
-    /// Waits for a program that has closed its output. Returns also whether it was killed.
-    fn wait(self) -> io::Result<(ExitStatus, bool)> {
-        drop(self.done);
-        let is_late = self.killer.join().unwrap_or(false);
-        let status = self
-            .child
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .wait()?;
-        Ok((status, is_late))
+        Ok(timed)
     }
 }
 

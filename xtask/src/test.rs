@@ -40,8 +40,8 @@ const MOMENTS: &str = "live::truth::";
 const BY_HAND: &str = "by_hand::";
 /// Expected seconds of a job; test programs that take longer are divided.
 const PIECE: f32 = 40.0;
-/// Time after which a job's test program is taken to hang: eight times the longest's, for slow machines.
-const LIMIT: Duration = Duration::from_secs(20 * 60);
+/// Time after which a test is taken to hang: four times the longest's, for slow machines.
+const LIMIT: Duration = Duration::from_secs(10 * 60);
 /// The same for a long run's soaks.
 const LONG_LIMIT: Duration = Duration::from_secs(6 * 3600);
 /// Slowest tests in the final table.

@@ -231,6 +231,11 @@ fn object(pid: u32, name: Option<&str>) -> Result<Object> {
     let all = objects(pid)?;
     let names: Vec<&str> = all.iter().map(Object::name).collect();
     let names = names.join(", ");
+    if all.is_empty() {
+        let cause =
+            "none of its objects is mapped: it is about to execute a program, or to end; try again";
+        return Err(refused(pid, cause));
+    }
     let found = match name {
         Some(name) => all
             .into_iter()

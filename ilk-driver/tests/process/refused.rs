@@ -4,10 +4,11 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use ilk_driver::process::Subject;
 
-use super::{Counted, attached, hits};
+use super::{Counted, attached, hits, maps};
 
 /// A user and group without rights.
 const UNPRIVILEGED: u32 = 65534;
@@ -103,9 +104,17 @@ fn a_program_of_32_bits_is_refused() {
     let Ok(mut child) = Command::new(&path).spawn() else {
         return;
     };
-    refused(child.id(), None, &["64 bits"]);
+    // The kernel maps it after `spawn` has returned.
+    let name = path.to_str().unwrap();
+    let begun = Instant::now();
+    while !maps(child.id()).contains(name) && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::yield_now();
+    }
+    let error = Subject::read(child.id(), None, 64).err();
     child.kill().unwrap();
     child.wait().unwrap();
+    let error = error.unwrap().to_string();
+    assert!(error.contains("64 bits"), "{error}");
 }
 
 #[test]
