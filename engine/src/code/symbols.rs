@@ -10,6 +10,8 @@ pub(crate) struct Symbol {
     pub(crate) kind: u8,
     /// True if a module owns it, or what registers as one (`bpf`, `__builtin__ftrace`).
     pub(crate) module: bool,
+    /// True if the kernel generated what is there: a trampoline of the tracer, a BPF program.
+    pub(crate) generated: bool,
     /// Its preference among the symbols of its address, least first.
     rank: u8,
     start: u32,
@@ -49,15 +51,24 @@ impl Symbols {
         }
     }
 
-    /// Adds a symbol; `None` if names take up more than 4 GiB.
-    pub(crate) fn push(&mut self, at: Addr, kind: u8, module: bool, name: &str) -> Option<()> {
+    /// Adds a symbol with its owner in brackets, if it is not the core; `None` if names take up more than 4 GiB.
+    pub(crate) fn push(
+        &mut self,
+        at: Addr,
+        kind: u8,
+        owner: Option<&str>,
+        name: &str,
+    ) -> Option<()> {
+        // kernel/trace/ftrace.c, kernel/kprobes.c and kernel/bpf/core.c of Linux list theirs so.
+        let is_generated = |owner: &str| owner == "[bpf]" || owner.starts_with("[__builtin__");
         let start = u32::try_from(self.names.len()).ok()?;
         let len = u32::try_from(name.len()).ok()?;
         self.names.push_str(name);
         self.entries.push(Symbol {
             at,
             kind,
-            module,
+            module: owner.is_some(),
+            generated: owner.is_some_and(is_generated),
             rank: 0,
             start,
             len,

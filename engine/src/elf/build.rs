@@ -202,7 +202,7 @@ fn symbols(contents: &Contents<'_>, stubs: &[Stub], functions: &[Span]) -> Resul
     let mut push = |at: Addr, kind: u8, name: &str| {
         named.insert(at);
         symbols
-            .push(at, kind, false, name)
+            .push(at, kind, None, name)
             .ok_or_else(|| bad("its names take up more than 4 GiB"))
     };
     let mut all: Vec<&CodeSymbol> = contents.symbols.iter().collect();
@@ -236,7 +236,7 @@ fn symbols(contents: &Contents<'_>, stubs: &[Stub], functions: &[Span]) -> Resul
     for start in unnamed {
         let name = format!("sub_{:x}", start.0);
         symbols
-            .push(start, b't', false, &name)
+            .push(start, b't', None, &name)
             .ok_or_else(|| bad("its names take up more than 4 GiB"))?;
     }
     symbols.sort(|name, symbol| names::strangeness(name, symbol.is_weak()));

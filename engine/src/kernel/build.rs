@@ -65,7 +65,7 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     let mut blacklist = collect::blacklist(&parts.blacklist, &bounds, &symbols, &extents)?;
     let mut texts = Texts::new(text);
     let mut read_only = bounds.read_only.clone();
-    for module in Module::all(modules, &memory, bounds.kernel, bug_layout)? {
+    for module in Module::all(modules, &symbols, &memory, bounds.kernel, bug_layout)? {
         let own = module.extents(&symbols);
         // A module that is being loaded or removed: none of its functions is in the image.
         let Ok(read) = collect::Tables::read(&module.bounds, bug_layout, &memory) else {

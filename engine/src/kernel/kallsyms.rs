@@ -34,7 +34,7 @@ pub(crate) fn parse(kallsyms: &str) -> Result<Symbols> {
         if at < UPPER_HALF {
             continue;
         }
-        let pushed = symbols.push(Addr(at), kind, fields.next().is_some(), name);
+        let pushed = symbols.push(Addr(at), kind, fields.next(), name);
         pushed.ok_or_else(|| Error::Image {
             reason: "kallsyms is longer than 4 GiB".to_owned(),
         })?;

@@ -96,6 +96,17 @@ fn parse(list: &str) -> Result<Vec<Section<'_>>> {
     Ok(sections)
 }
 
+/// Ends sections where code begins that the kernel has generated: it lies between the text of modules where they
+/// share large pages (`execmem_cache_alloc` in mm/execmem.c of Linux).
+fn end_at_generated(sections: &mut [Section<'_>], symbols: &Symbols) {
+    for section in sections {
+        let mut inside = symbols.within(section.span);
+        if let Some(first) = inside.find(|symbol| symbol.generated) {
+            section.span.end = first.at;
+        }
+    }
+}
+
 /// A module with text.
 #[derive(Clone, Debug)]
 pub(crate) struct Module {
@@ -111,11 +122,13 @@ impl Module {
     /// [`Error::Image`] if the list is damaged.
     pub(crate) fn all(
         parts: &ModuleParts,
+        symbols: &Symbols,
         memory: &Memory,
         kernel: Span,
         bug_layout: BugLayout,
     ) -> Result<Vec<Self>> {
-        let sections = parse(&parts.sections)?;
+        let mut sections = parse(&parts.sections)?;
+        end_at_generated(&mut sections, symbols);
         let mut names: Vec<&str> = sections.iter().map(|section| section.module).collect();
         names.sort_unstable();
         names.dedup();
@@ -242,6 +255,20 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("line 1"), "{error}");
+    }
+
+    #[test]
+    fn a_section_ends_where_generated_code_begins() {
+        let kallsyms = "ffffffffc0001000 t probe\t[virtio]\n\
+                        ffffffffc0001800 t ftrace_trampoline\t[__builtin__ftrace]\n";
+        let symbols = crate::kernel::kallsyms::parse(kallsyms).unwrap();
+        let mut sections = parse(LIST).unwrap();
+        end_at_generated(&mut sections, &symbols);
+        let ends: Vec<u64> = sections
+            .iter()
+            .map(|section| section.span.end.0 & 0xffff)
+            .collect();
+        assert_eq!(ends, [0x1800, 0x2100, 0x3100]);
     }
 
     #[test]
