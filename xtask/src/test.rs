@@ -17,7 +17,7 @@ use crate::packages::Purpose;
 use crate::suite::{self, Binary, Times};
 use crate::{apt, bare, documentation, evaluate, package, python, root, tool};
 
-/// Tests on a live kernel are named `live::…`; so is the test program of the window on the lab.
+/// Tests on a live kernel are in a module of this name.
 const LIVE: &str = "live";
 /// Tests that hook whole directories of the kernel; on the later kernel a part of the long run.
 const DIRECTORIES: [&str; 2] = ["live::everywhere::", "director"];
@@ -277,7 +277,7 @@ fn placed(binary: &Binary, extent: Extent) -> Result<Vec<(Place, Vec<String>)>> 
     }
     let mut placed = vec![(Place::Plain, plain)];
     if extent != Extent::Quick {
-        let is_live = |name: &String| binary.name == LIVE || name.starts_with(LIVE);
+        let is_live = |name: &String| name.split("::").any(|part| part == LIVE);
         let (live, image): (Vec<_>, Vec<_>) = ignored.into_iter().partition(is_live);
         let is_engine = binary.home.ends_with("engine");
         placed.push((

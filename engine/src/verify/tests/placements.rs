@@ -345,7 +345,7 @@ fn of_the_fixture() {
     }
 }
 
-/// Functions of a real kernel in both styles; `GILK_IMAGE` is as in `engine/tests/verify_kernel.rs`.
+/// Functions of a real kernel in both styles; `GILK_IMAGE` is as in `engine/tests/kernel`.
 #[test]
 #[ignore = "needs GILK_IMAGE, a file of what was read from a kernel"]
 fn of_real_functions() {

@@ -1,0 +1,35 @@
+//! Tests of the window's panes by the tasks of people. One program: each more would link everything again.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at the first failure"
+)]
+
+mod calls;
+mod desk;
+mod graph;
+mod keyboard;
+mod lane_metadata;
+mod large;
+mod live;
+mod machines;
+mod natives;
+mod placing;
+mod questions;
+mod refused_values;
+mod remote;
+mod repairs;
+mod schedule;
+mod snapshots;
+mod sources;
+mod styles;
+mod support;
+mod theme_snapshots;
+mod threads;
+mod timeline;
+mod undo;
+mod viewing;
+mod window;

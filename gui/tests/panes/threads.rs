@@ -1,0 +1,120 @@
+//! Lanes by thread, by accessibility names.
+
+use crate::support::{Window, browsing_in, click, placements, press, record, run_command};
+use egui::{Key, Modifiers};
+use egui_kittest::kittest::Queryable;
+use gilk_gui::timeline::Record;
+use gilk_samples::index::Index;
+use gilk_samples::{Batch, Meaning, Sample};
+
+const THREAD_RECORDER: u64 = 1 << 50;
+
+/// A run of a second on two CPUs with an event each millisecond on both. The first CPU runs thread
+/// 40, and from the middle on 41; the second records at the middle that it runs 40.
+fn thread_record(unit: &str) -> Record {
+    let mut metadata = record().metadata;
+    let event = metadata.instruments[0].clone();
+    let mut recorder = event.clone();
+    (recorder.id, recorder.unit, recorder.meaning) = (THREAD_RECORDER, unit.into(), Meaning::Value);
+    recorder.instrument = "running-thread".into();
+    recorder.label = "running-thread pre finish_task_switch block 0".into();
+    metadata.instruments = vec![event.clone(), recorder];
+    let mut record = Record::live("threads.arrow".into(), metadata, 1.0);
+    record
+        .index
+        .replace(Index::new().by_thread_and_level(&record.metadata));
+    for (cpu, first, second) in [(0, Some(40), 41), (1, None, 40)] {
+        let switch = |thread: u64, tsc| Sample {
+            id: THREAD_RECORDER,
+            value: thread,
+            tsc,
+        };
+        let hit = |millisecond: u64| Sample {
+            id: event.id,
+            value: 0,
+            tsc: 1000 * millisecond,
+        };
+        // At the same tick as the events before and after it.
+        let samples = first.map(|thread| switch(thread, 0)).into_iter();
+        let samples = samples
+            .chain((0..=500).map(hit))
+            .chain([switch(second, 500_000)]);
+        let samples = samples.chain((500..1000).map(hit)).collect();
+        record.append(&Batch { cpu, samples });
+    }
+    record.now = None;
+    record
+}
+
+fn show(harness: &mut Window, record: Record) {
+    harness.state_mut().state_mut().timeline.open(record);
+    harness.run_steps(3);
+}
+
+#[test]
+fn samples_belong_to_the_thread_that_ran_on_any_cpu() {
+    let mut harness = browsing_in(crate::support::image_path(), "kernel_clone");
+    show(&mut harness, thread_record("thread"));
+    let lane = "timestamp pre kernel_clone block 0";
+    harness.get_by_label(&format!("lane {lane}: 2002"));
+    click(&mut harness, "lanes by thread");
+    let top = |harness: &Window, name: &str| harness.get_by_label(name).rect().top();
+    let tops = [
+        // Of CPU 0 up to the switch, and of CPU 1 after it.
+        ("thread 40", 501 + 500),
+        ("thread 41", 500),
+        ("unknown thread", 501),
+    ]
+    .map(|(thread, hits)| top(&harness, &format!("lane {lane} of {thread}: {hits}")));
+    assert!(tops.is_sorted(), "{tops:?}");
+    // Samples of the recording instrument belong to the thread.
+    harness.get_by_label("lane running-thread pre finish_task_switch block 0 of thread 40: 2");
+    assert!(
+        harness
+            .query_by_label_contains("This recording has no running threads")
+            .is_none()
+    );
+    // Back by the palette.
+    run_command(&mut harness, "lanes in session order");
+    harness.run_steps(2);
+    harness.get_by_label(&format!("lane {lane}: 2002"));
+}
+
+#[test]
+fn recording_threads_is_one_click_and_one_undo_step() {
+    let image = crate::support::renamed("mmput", "finish_task_switch.isra.0");
+    let mut harness = browsing_in(image, "kernel_clone");
+    show(&mut harness, thread_record("things"));
+    run_command(&mut harness, "lanes by thread");
+    harness.run_steps(2);
+    // The lanes stay.
+    harness.get_by_label("lane timestamp pre kernel_clone block 0: 2002");
+    harness.get_by_label_contains("This recording has no running threads.");
+    let placed = |harness: &Window| -> Vec<String> {
+        let placed = placements(harness).iter();
+        placed
+            .map(|one| {
+                let times = format!("{} to {}", one.launch, one.splash);
+                format!("{} {} {} {times}", one.instrument, one.function, one.block)
+            })
+            .collect()
+    };
+    click(&mut harness, "Record running threads");
+    let there = ["running-thread finish_task_switch.isra.0 0 0 to 10"];
+    assert_eq!(placed(&harness), there);
+    harness.get_by_label_contains("plan verified: 1 instrument,");
+    click(&mut harness, "Record running threads");
+    assert_eq!(placed(&harness), there, "it is added once");
+    press(&mut harness, Modifiers::COMMAND, Key::Z);
+    assert!(placed(&harness).is_empty(), "it is one undo step");
+}
+
+#[test]
+fn a_kernel_without_the_function_is_reported() {
+    let mut harness = browsing_in(crate::support::image_path(), "kernel_clone");
+    show(&mut harness, thread_record("things"));
+    click(&mut harness, "lanes by thread");
+    click(&mut harness, "Record running threads");
+    harness.get_by_label_contains("This kernel has no function finish_task_switch");
+    assert!(placements(&harness).is_empty());
+}
