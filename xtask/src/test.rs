@@ -19,8 +19,10 @@ use crate::{apt, bare, documentation, evaluate, package, python, root, tool};
 
 /// Tests on a live kernel are in a module of this name.
 const LIVE: &str = "live";
-/// Tests that hook whole directories of the kernel; on the later kernel a part of the long run.
-const DIRECTORIES: [&str; 2] = ["live::everywhere::", "director"];
+/// Tests that hook whole directories of the kernel, and a thousand functions of all of them: the first run on the
+/// host's series, the others on the later one, and long runs have all on both.
+const DIRECTORIES: &str = "live::everywhere::flow_is_conserved_in_a_whole_directory_at_once";
+const THOUSAND: &str = "live::everywhere::flow_is_conserved_in_a_thousand_functions_at_once";
 /// Tests that run on both kernels.
 const EVERYWHERE: &str = "live::everywhere::";
 /// Tests that run on the newest kernel too, and those of a long run.
@@ -285,9 +287,9 @@ fn placed(binary: &Binary, extent: Extent) -> Result<Vec<(Place, Vec<String>)>> 
             if is_engine { image.clone() } else { Vec::new() },
         ));
         placed.push((Place::Image, image));
+        let is_long = extent == Extent::Long;
         let is_later = |name: &&String| {
-            name.starts_with(EVERYWHERE)
-                && (extent == Extent::Long || !DIRECTORIES.iter().all(|part| name.contains(part)))
+            name.starts_with(EVERYWHERE) && (is_long || name.as_str() != DIRECTORIES)
         };
         placed.push((
             Place::LaterLive,
@@ -304,7 +306,8 @@ fn placed(binary: &Binary, extent: Extent) -> Result<Vec<(Place, Vec<String>)>> 
             Place::NewestLive,
             live.iter().filter(is_newest).cloned().collect(),
         ));
-        let (alone, live) = live.into_iter().partition(|name| name.starts_with(MOMENTS));
+        let of_host = live.into_iter().filter(|name| is_long || name != THOUSAND);
+        let (alone, live) = of_host.partition(|name| name.starts_with(MOMENTS));
         placed.push((Place::LiveAlone, alone));
         placed.push((Place::Live, live));
     }
