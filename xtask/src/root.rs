@@ -106,7 +106,8 @@ pub(crate) fn run(
     variables: &[(&str, &str)],
     command: &str,
 ) -> Result<()> {
-    let mut script = String::from("set -eu\n");
+    // A mount point, as every machine's root is: else a command in it could make no namespace of mounts.
+    let mut script = format!("set -eu\nmount --bind '{0}' '{0}'\n", root.display());
     for (inside, outside) in shared {
         script += &format!(
             "mkdir -p '{0}{inside}'\nmount --bind '{1}' '{0}{inside}'\n",
