@@ -6,6 +6,7 @@
 //! | `test` | installs what tests need, then everything: format, lints, documentation, tests, the live kernel; `--quick` without the lab, `--long` with soaks |
 //! | `package` | makes Debian packages |
 //! | `bare` | runs both commands in a Debian root that has nothing but Rust |
+//! | `kernels` | live tests on every kernel that Debian's archive has; writes the table of docs/kernels.md |
 //! | `language` | refuses the words that CODE_STYLE.md replaces |
 //! | `circles` | refuses files of a crate that import each other in a circle |
 //! | `picture` | makes the README's picture of the window |
@@ -25,6 +26,7 @@ mod jobs;
 mod kernels;
 mod language;
 mod log;
+mod matrix;
 mod native;
 mod package;
 mod packages;
@@ -74,6 +76,9 @@ Usage: cargo xtask <command>
         The papers' experiments in the lab, or those named: correlation, overhead, hits,
         grain, inlining, web, hunt, coverage, many. Checks the claims about them and writes docs/evaluation.md;
         --quick runs short forms, as the tests do, and writes nothing there.
+  kernels [--yes] [TEXT...]
+        Live tests on every kernel of Debian's archive that has headers, or on those whose options of
+        `ilk lab` contain TEXT, and their rows of the table in docs/kernels.md. Takes an hour or two.
   language [PATH...]
         Refuses the words that CODE_STYLE.md replaces, in all tracked files or those below PATH.
   circles
@@ -152,6 +157,7 @@ fn dispatch(mut arguments: Vec<String>) -> Result<()> {
             };
             package::package(yes, &suites)
         }
+        "kernels" => matrix::kernels(yes, &given.rest),
         "language" => language::check(&given.rest),
         "circles" => {
             given.nothing_else()?;

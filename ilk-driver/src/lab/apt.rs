@@ -70,19 +70,26 @@ impl Apt {
         })
     }
 
-    /// Fetches the lists of a suite, at most once a day; the host's own are the host's.
-    pub(super) fn update(&self, reporter: &mut Reporter<'_>) -> StepResult<()> {
+    /// Returns whether the lists of a suite are older than a day; the host's own are the host's.
+    pub(super) fn is_stale(&self) -> bool {
         const DAY: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
-        let Some(suite) = &self.suite else {
+        let age = fs::metadata(self.fetched()).and_then(|about| about.modified());
+        self.suite.is_some() && !age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < DAY))
+    }
+
+    /// The file whose time is that of the last update.
+    fn fetched(&self) -> PathBuf {
+        self.lists.join("fetched")
+    }
+
+    /// Fetches the lists of a suite if they are stale.
+    pub(super) fn update(&self, reporter: &mut Reporter<'_>) -> StepResult<()> {
+        let Some(suite) = self.suite.as_ref().filter(|_| self.is_stale()) else {
             return Ok(());
         };
-        let fetched = self.lists.join("fetched");
-        let age = fs::metadata(&fetched).and_then(|about| about.modified());
-        if age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < DAY)) {
-            return Ok(());
-        }
         reporter.report(At::Kernel, format!("fetching apt's lists of {suite}"), None);
         run(self.command("apt-get").arg("update"), &mut |_| ())?;
+        let fetched = self.fetched();
         fs::write(&fetched, "").map_err(on("write", &fetched))
     }
 

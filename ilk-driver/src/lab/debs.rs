@@ -55,17 +55,17 @@ pub(super) fn unpack(
     let apt = Apt::new(suite, &home)?;
     if let Some(root) = &chosen
         && !is_newer(&apt.lists, &choice)
+        && !apt.is_stale()
     {
         let build_root = suite.map(|suite| build_root(&apt, &home, suite, root, reporter));
         return Ok((root.clone(), build_root.transpose()?));
     }
-    apt.update(reporter)?;
-    reporter.report(
-        At::Kernel,
-        format!("looking for the newest {flavour} kernel with apt"),
-        None,
-    );
-    let newest = match (newest(&apt, &home, series, suffix, reporter), &chosen) {
+    let newest = apt.update(reporter).and_then(|()| {
+        let doing = format!("looking for the newest {flavour} kernel with apt");
+        reporter.report(At::Kernel, doing, None);
+        newest(&apt, &home, series, suffix, reporter)
+    });
+    let newest = match (newest, &chosen) {
         (Ok(root), _) => root,
         (Err(error), Some(root)) => {
             reporter.report(
