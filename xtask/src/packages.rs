@@ -105,6 +105,21 @@ const QUICK: &[Package] = &[package(
     "compiles programs with landing pads for tests",
 )];
 
+/// Needed by long runs.
+const LONG: &[Package] = &[
+    package("bochs", &["bochs"], "emulates indirect branch tracking"),
+    library("bochsbios", "starts Bochs"),
+    library("vgabios", "starts Bochs"),
+    package(
+        "grub-common",
+        &["grub-mkrescue"],
+        "makes a disc that Bochs boots",
+    ),
+    library("grub-pc-bin", "boots from that disc"),
+    library("mtools", "makes that disc"),
+    library("xorriso", "makes that disc"),
+];
+
 /// Needed by `cargo xtask package`, beside the lab's and the window's.
 const PACKAGING: &[Package] = &[
     package("binutils", &["strip"], "removes symbols from programs"),
@@ -159,6 +174,8 @@ pub(crate) enum Purpose {
     Window,
     /// Every test.
     Tests,
+    /// Those of long runs too.
+    Long,
     /// The tests that need neither kernel nor display.
     Quick,
     /// A root of another Debian.
@@ -176,6 +193,7 @@ impl Purpose {
             Self::Headless => &[BASE, LAB],
             Self::Window => &[BASE, LAB, WINDOW],
             Self::Tests => &[BASE, LAB, WINDOW, QUICK, TESTS],
+            Self::Long => &[BASE, LAB, WINDOW, QUICK, TESTS, LONG],
         };
         groups.iter().copied().flatten()
     }
@@ -274,6 +292,7 @@ mod tests {
             Purpose::Headless,
             Purpose::Window,
             Purpose::Tests,
+            Purpose::Long,
         ] {
             let mut names: Vec<_> = purpose.packages().map(|package| package.name).collect();
             let all = names.len();
@@ -304,7 +323,7 @@ mod tests {
                 } else if path.extension().is_some_and(|extension| extension == "rs") {
                     let text = std::fs::read_to_string(&path).unwrap();
                     let is_listed = |program: &&str| {
-                        let all = [Purpose::Tests, Purpose::Package];
+                        let all = [Purpose::Long, Purpose::Package];
                         let mut packages = all.into_iter().flat_map(Purpose::packages);
                         packages.any(|package| package.programs.contains(program))
                             || OPTIONAL.iter().any(|(name, _)| name == program)

@@ -38,6 +38,8 @@ const NEWEST_LONG: [&str; 4] = [
 ];
 /// Tests that compare moments with the kernel's own probes: beside other work the emulated machine stalls between them.
 const MOMENTS: &str = "live::truth::";
+/// Tests of long runs only: they take many minutes.
+const LONG_ONLY: &str = "live::bochs::";
 /// Part of the names of tests that need what no machine of CI's has: their documentation says what.
 const BY_HAND: &str = "by_hand::";
 /// Expected seconds of a job; test programs that take longer are divided.
@@ -109,10 +111,10 @@ enum Place {
 /// Runs every job.
 pub(crate) fn test(yes: bool, extent: Extent) -> Result<()> {
     let is_quick = extent == Extent::Quick;
-    let purpose = if is_quick {
-        Purpose::Quick
-    } else {
-        Purpose::Tests
+    let purpose = match extent {
+        Extent::Quick => Purpose::Quick,
+        Extent::Full => Purpose::Tests,
+        Extent::Long => Purpose::Long,
     };
     println!("System packages:");
     apt::provide(purpose, yes, is_quick)?;
@@ -276,6 +278,7 @@ fn placed(binary: &Binary, extent: Extent) -> Result<Vec<(Place, Vec<String>)>> 
     let [mut plain, mut ignored] = binary.tests()?;
     for tests in [&mut plain, &mut ignored] {
         tests.retain(|name| !name.contains(BY_HAND));
+        tests.retain(|name| extent == Extent::Long || !name.starts_with(LONG_ONLY));
     }
     let mut placed = vec![(Place::Plain, plain)];
     if extent != Extent::Quick {

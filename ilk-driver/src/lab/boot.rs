@@ -10,7 +10,7 @@ use super::accelerator::Accelerator;
 use super::cpio::Archive;
 use super::host::{Failure, StepResult as Outcome, failed, on};
 use super::prepare::Prepared;
-use super::qemu::{QemuMachine, QemuProcess, Start};
+use super::qemu::{EmulatorProcess, QemuMachine, Start};
 use super::runtime::RunDirectory;
 use super::snapshot::Snapshot;
 use super::steps::{At, Reporter, Step};
@@ -19,16 +19,16 @@ use crate::Result;
 
 /// Lines of `init.sh`: it starts the agent, or it has failed.
 const READY: &str = "gilk-lab: ready";
-const FAILED: &str = "gilk-lab: failed: ";
+pub(super) const FAILED: &str = "gilk-lab: failed: ";
 /// Lines of the console that an error quotes.
 const TAIL: usize = 25;
 /// Interval at which the console is polled.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 /// A running lab. Dropping it ends QEMU and removes its files.
 pub struct Lab {
     // Ended before its directory is removed: fields are dropped in this order.
-    running: QemuProcess,
+    running: EmulatorProcess,
     directory: RunDirectory,
     socket: PathBuf,
     console: PathBuf,
@@ -134,7 +134,7 @@ fn choose(prepared: &Prepared, reporter: &mut Reporter<'_>) -> Outcome<Verdict> 
 
 /// QEMU's process for a lab, and the paths of its files.
 struct Launched {
-    running: QemuProcess,
+    running: EmulatorProcess,
     directory: RunDirectory,
     socket: PathBuf,
     console: PathBuf,
@@ -287,7 +287,7 @@ fn boot(
 }
 
 /// Appends an archive of further files to the lab's file system: Linux unpacks one archive after the other.
-fn with_files(prepared: &Prepared, directory: &Path) -> Outcome<PathBuf> {
+pub(super) fn with_files(prepared: &Prepared, directory: &Path) -> Outcome<PathBuf> {
     let files = &prepared.options.files;
     if files.is_empty() {
         return Ok(prepared.initramfs.clone());
@@ -303,12 +303,12 @@ fn with_files(prepared: &Prepared, directory: &Path) -> Outcome<PathBuf> {
     Ok(whole)
 }
 
-fn read(console: &Path) -> Outcome<String> {
+pub(super) fn read(console: &Path) -> Outcome<String> {
     let bytes = fs::read(console).map_err(on("read", console))?;
     Ok(String::from_utf8_lossy(&bytes).replace('\r', ""))
 }
 
-fn read_since(console: &Path, seen: &mut u64) -> Outcome<Vec<String>> {
+pub(super) fn read_since(console: &Path, seen: &mut u64) -> Outcome<Vec<String>> {
     let mut bytes = Vec::new();
     fs::File::open(console)
         .and_then(|mut file| {
@@ -323,7 +323,7 @@ fn read_since(console: &Path, seen: &mut u64) -> Outcome<Vec<String>> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-fn with_tail(what: &str, text: &str) -> Failure {
+pub(super) fn with_tail(what: &str, text: &str) -> Failure {
     let lines: Vec<&str> = text.lines().collect();
     let tail = lines
         .get(lines.len().saturating_sub(TAIL)..)

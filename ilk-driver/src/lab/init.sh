@@ -51,6 +51,15 @@ if [ $trial = yes ]; then
 	poweroff -f
 fi
 
+if [ -x /lab/run ]; then
+	echo "gilk-lab: ready"
+	/lab/run
+	echo "gilk-lab: /lab/run ended with status $?"
+	# A slow serial port has not sent the line yet, and the kernel's last one would lie within it.
+	usleep 100000
+	poweroff -f
+fi
+
 port=
 tries=0
 while [ -z "$port" ]; do
@@ -65,11 +74,6 @@ while [ -z "$port" ]; do
 done
 
 echo "gilk-lab: ready"
-if [ -x /lab/run ]; then
-	/lab/run
-	echo "gilk-lab: /lab/run ended with status $?"
-	poweroff -f
-fi
 while true; do
 	# An emulated processor copies byte by byte where the C library uses rep movsb.
 	GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=0x10000000 \

@@ -11,11 +11,13 @@
 //! | `module`, `agent` | builds `ilk.ko`; builds the static `ilk` and the workloads |
 //! | `drivers`, `cpio`, `initramfs`, `init.sh` | the lab's file system and its first process |
 //! | `accelerator`, `trial`, `qemu`, `runtime`, `boot`, `snapshot` | KVM or emulation; the process; its files; from start to answer; a saved boot |
+//! | `bochs` | a session in an emulator with indirect branch tracking |
 //! | `cache`, `host`, `steps` | freshness of products; the host's tools; progress |
 
 mod accelerator;
 mod agent;
 mod apt;
+mod bochs;
 mod boot;
 mod cache;
 mod cpio;
@@ -35,6 +37,7 @@ mod steps;
 mod trial;
 
 pub use accelerator::Accelerator;
+pub use bochs::{BochsSession, console_in_bochs, session_in_bochs};
 pub use boot::Lab;
 pub use options::Options;
 pub use prepare::{Prepared, prepare};

@@ -162,8 +162,8 @@ impl QemuMachine<'_> {
     }
 
     /// Starts QEMU.
-    pub(super) fn start(&self) -> Result<QemuProcess> {
-        QemuProcess::start(self.command()?, self.complaints())
+    pub(super) fn start(&self) -> Result<EmulatorProcess> {
+        EmulatorProcess::start(self.command()?, self.complaints(), "qemu-system-x86")
     }
 }
 
@@ -172,11 +172,11 @@ fn value(path: &Path) -> String {
     path.to_string_lossy().replace(',', ",,")
 }
 
-/// A QEMU process. It ends when this value is dropped, and when the starting process ends in any way.
+/// A process of an emulator. It ends when this value is dropped, and when the starting process ends in any way.
 ///
-/// A thread starts QEMU and exists as long as QEMU does: Linux sends the signal of a
+/// A thread starts it and exists as long as it does: Linux sends the signal of a
 /// parent's death when the *thread* that forked ends, and a lab may be booted by one that ends soon.
-pub(super) struct QemuProcess {
+pub(super) struct EmulatorProcess {
     stop: Option<Sender<()>>,
     keeper: Option<JoinHandle<()>>,
     ended: Arc<Mutex<Option<String>>>,
@@ -184,8 +184,10 @@ pub(super) struct QemuProcess {
     process: u32,
 }
 
-impl QemuProcess {
-    fn start(mut command: Command, complaints: PathBuf) -> Result<Self> {
+impl EmulatorProcess {
+    /// Starts an emulator of a package, whose messages go to a file.
+    pub(super) fn start(mut command: Command, complaints: PathBuf, package: &str) -> Result<Self> {
+        let program = command.get_program().to_string_lossy().into_owned();
         die_with_parent(&mut command);
         let (stop, stopped) = mpsc::channel::<()>();
         let (sender, started) = mpsc::channel();
@@ -219,7 +221,7 @@ impl QemuProcess {
             *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
         };
         let keeper = thread::Builder::new()
-            .name("qemu".into())
+            .name("emulator".into())
             .spawn(keep)
             .map_err(|error| failed(format!("cannot start a thread: {error}")))?;
         match started.recv() {
@@ -230,20 +232,20 @@ impl QemuProcess {
                 complaints,
                 process,
             }),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Err(failed(
-                "there is no qemu-system-x86_64 on this machine; install the package qemu-system-x86",
-            )),
-            Ok(Err(error)) => Err(failed(format!("cannot start qemu-system-x86_64: {error}"))),
-            Err(_) => Err(failed("the thread that starts QEMU ended")),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Err(failed(format!(
+                "there is no {program} on this machine; install the package {package}"
+            ))),
+            Ok(Err(error)) => Err(failed(format!("cannot start {program}: {error}"))),
+            Err(_) => Err(failed(format!("the thread that starts {program} ended"))),
         }
     }
 
-    /// QEMU's process number.
+    /// The process number.
     pub(super) fn process(&self) -> u32 {
         self.process
     }
 
-    /// Returns QEMU's exit status and messages, once it has ended.
+    /// Returns the exit status and messages, once it has ended.
     pub(super) fn end(&self) -> Option<String> {
         let status = self
             .ended
@@ -260,7 +262,7 @@ impl QemuProcess {
     }
 }
 
-impl Drop for QemuProcess {
+impl Drop for EmulatorProcess {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(keeper) = self.keeper.take() {

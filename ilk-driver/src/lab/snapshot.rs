@@ -18,7 +18,7 @@ use super::accelerator::Accelerator;
 use super::cache::Fingerprint;
 use super::host::{StepResult as Result, failed, on};
 use super::prepare::Prepared;
-use super::qemu::QemuProcess;
+use super::qemu::EmulatorProcess;
 
 /// Limit for a command of the monitor, and for a restoration.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -121,7 +121,7 @@ impl Snapshot {
     }
 
     /// Loads the snapshot into a QEMU that waits for one, and starts it.
-    pub(super) fn restore(&self, monitor: &Path, running: &QemuProcess) -> Result<()> {
+    pub(super) fn restore(&self, monitor: &Path, running: &EmulatorProcess) -> Result<()> {
         let begin = Instant::now();
         while !monitor.exists() {
             if let Some(end) = running.end() {

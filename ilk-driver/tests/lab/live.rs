@@ -1,6 +1,7 @@
 //! Tests that need the lab; `cargo xtask test` selects them by this module's name.
 
 mod beside;
+mod bochs;
 mod clients;
 mod conservation;
 mod contended;

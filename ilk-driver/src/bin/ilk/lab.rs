@@ -1,17 +1,34 @@
-//! `ilk lab`: boots a lab and keeps it until Ctrl-C.
+//! `ilk lab`: boots a lab and keeps it until Ctrl-C, or runs one session in Bochs.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
+use gilk_engine::Session;
+use gilk_samples::output::{self, Contents};
 use ilk_driver::client::lab_link;
 use ilk_driver::interrupt;
-use ilk_driver::lab::{Options, prepare};
+use ilk_driver::lab::{Options, prepare, session_in_bochs};
 
+use crate::output::Force;
 use crate::progress::Progress;
 use crate::target::boot;
+
+/// Time limit of a session in Bochs beside its own duration: the boot takes some minutes.
+const BOCHS_LIMIT: Duration = Duration::from_secs(30 * 60);
+/// Slowness of Bochs, at most: seconds of the host for one of the guest.
+const BOCHS_SECONDS: f64 = 60.0;
+
+/// An emulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Machine {
+    /// QEMU: the agent is kept until Ctrl-C.
+    Qemu,
+    /// Bochs, which has indirect branch tracking: runs one session.
+    Bochs,
+}
 
 /// Boot a stock kernel in QEMU with the module and the agent in it, and keep it until Ctrl-C.
 #[derive(Args)]
@@ -46,6 +63,17 @@ pub(crate) struct LabCommand {
     /// Do not load the module, to test the behaviour without it.
     #[arg(long)]
     no_module: bool,
+    /// The emulator. Bochs has indirect branch tracking and no connection to the agent: it runs one session, and ends.
+    #[arg(long, value_enum, default_value_t = Machine::Qemu)]
+    machine: Machine,
+    /// The session that Bochs runs.
+    #[arg(long, value_name = "FILE", required_if_eq("machine", "bochs"))]
+    session: Option<PathBuf>,
+    /// The recording of Bochs' session.
+    #[arg(short, long, value_name = "FILE", required_if_eq("machine", "bochs"))]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// The link by which other commands find this lab; removed on drop.
@@ -66,6 +94,20 @@ impl LabCommand {
             load_module: !self.no_module,
             ..defaults
         };
+        match (self.machine, &self.session, &self.output) {
+            (Machine::Qemu, None, None) => {}
+            (Machine::Qemu, ..) => bail!(
+                "--session and --output are for --machine bochs; in QEMU, start `ilk lab` and then `ilk run`."
+            ),
+            (Machine::Bochs, Some(session), Some(output)) => {
+                self.force
+                    .goals()
+                    .reads(session)
+                    .goal(output, Contents::Recording)?;
+                return in_bochs(&options, session, output);
+            }
+            (Machine::Bochs, ..) => bail!("--machine bochs needs --session and --output."),
+        }
         if self.prepare {
             let mut progress = Progress::new();
             prepare(&options, &mut |step| progress.step(step))?;
@@ -101,6 +143,31 @@ impl LabCommand {
         drop(link);
         Ok(())
     }
+}
+
+/// Runs a session in Bochs and writes its recording.
+fn in_bochs(options: &Options, session: &Path, goal: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(session)
+        .with_context(|| format!("{} cannot be read", session.display()))?;
+    // A mistake is found here, not after the boot.
+    let parsed =
+        Session::from_ron(&text).with_context(|| format!("{} is no session", session.display()))?;
+    let limit = BOCHS_LIMIT + Duration::from_secs_f64(parsed.duration * BOCHS_SECONDS);
+    let mut progress = Progress::new();
+    let prepared = prepare(options, &mut |step| progress.step(step))?;
+    let ran = session_in_bochs(&prepared, &text, limit, &mut |line| progress.draw(line));
+    drop(progress);
+    let ran = ran?;
+    for line in &ran.said {
+        println!("{line}");
+    }
+    if let Some(recording) = &ran.recording {
+        output::write(goal, recording)?;
+    }
+    if ran.status != 0 {
+        bail!("`ilk run` in the guest ended with status {}.", ran.status);
+    }
+    Ok(())
 }
 
 impl Link {
