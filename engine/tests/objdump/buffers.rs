@@ -29,6 +29,8 @@ pub(crate) enum Difference {
     Operand,
     /// An instruction that came after binutils 2.40.
     Newer,
+    /// An instruction that came after the decoder, as binutils 2.44 knows: REX2 of Intel's APX, and MOVRS.
+    Later,
     /// `frstpm` of the 80287, which objdump still knows.
     Obsolete,
     /// VIA's PadLock, of which objdump knows some, and those only without other prefixes.
@@ -122,6 +124,7 @@ pub(crate) fn difference(
             _ if vector => Some(Difference::Vector),
             _ if before.contains(&0xf0) => Some(Difference::Lock),
             [0x8c | 0x8e, ..] => Some(Difference::NoSegment),
+            [0xd5, ..] | [0x0f, 0x38, 0x8a | 0x8b, ..] => Some(Difference::Later),
             [0x0f, 0xa6 | 0xa7, ..] => Some(Difference::PadLock),
             [0xdb, 0xe5, ..] => Some(Difference::Obsolete),
             // Control registers 1, 5, 6, 7 …, debug registers above 7.

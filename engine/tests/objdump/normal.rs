@@ -131,7 +131,7 @@ pub(crate) enum Notation {
     Name,
     /// `imul r, r, n` with one register twice: iced writes it once.
     TwiceTheSame,
-    /// To and from segment registers: objdump names the register by the size of the operand, iced by
+    /// To and from segment registers, those of tables too: objdump names the register by the size of the operand, iced by
     /// the 16 bits of it that count.
     SegmentRegister,
     /// Instructions whose memory has no size, or one that is called otherwise: tables' registers, caches,
@@ -224,7 +224,8 @@ fn notation(instruction: &Instruction) -> Option<Notation> {
         instruction.op_kind(n) == OpKind::Register
             && instruction.op_register(n).is_segment_register()
     });
-    if segment && instruction.mnemonic() == Mnemonic::Mov {
+    let selector = matches!(instruction.mnemonic(), Mnemonic::Ltr | Mnemonic::Lldt);
+    if selector || segment && instruction.mnemonic() == Mnemonic::Mov {
         return Some(Notation::SegmentRegister);
     }
     Some(match instruction.mnemonic() {

@@ -117,7 +117,7 @@ fn kprobes_are_accepted_at_what_remains_and_refused_at_what_is_displaced() {
         "probes that never fire are accepted: {silent:x?}"
     );
     assert!(
-        armed == armed_before && hit > 50,
+        armed == armed_before && hit * 3 > armed,
         "{armed} armed, {hit} hit"
     );
     turn.assert_untouched();

@@ -35,7 +35,7 @@ pub(super) const DIRECTORIES: [Directory; 3] = [
                 "__traceiter_sched_kthread_stop",
                 "__traceiter_contention_begin",
             ),
-            ("io_schedule_timeout", "__mutex_unlock_slowpath.constprop.0"),
+            ("io_schedule_timeout", "__mutex_unlock_slowpath"),
         ],
         members: &[
             "wake_up_process",
@@ -103,8 +103,22 @@ pub(super) const DIRECTORIES: [Directory; 3] = [
 /// Returns the functions of a directory, in order of address, with the parts that the compiler
 /// split off.
 pub(super) fn functions<'a>(image: &'a Image, directory: &Directory) -> Vec<&'a Function> {
+    // The compiler may have made a copy for its callers: `.constprop.0` on 6.1, `.isra.0` on Debian 13's 6.12.
+    let is_copy = |function: &&Function, symbol: &str| {
+        let ending = function.name.strip_prefix(symbol);
+        ending
+            .is_some_and(|ending| ending.starts_with(".constprop.") || ending.starts_with(".isra."))
+    };
     let named = |symbol: &str| {
-        let function = image.function_named(symbol);
+        let copy = || {
+            image
+                .functions()
+                .iter()
+                .find(|function| is_copy(function, symbol))
+        };
+        let function = image
+            .function_named(symbol)
+            .or_else(|error| copy().ok_or(error));
         function.unwrap_or_else(|error| panic!("{}: {error}", directory.name))
     };
     let start = |symbol| named(symbol).span.start;

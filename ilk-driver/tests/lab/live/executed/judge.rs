@@ -289,7 +289,7 @@ impl<'a> Judge<'a> {
             (Verdict::Direct, 5000),
             (Verdict::FallsThrough, 3000),
             (Verdict::Returns, 1000),
-            (Verdict::Indirect, 100),
+            (Verdict::Indirect, 50),
             (Verdict::Interrupted, 5),
         ] {
             assert!(count(verdict) >= least, "{verdict:?}: {self}");
