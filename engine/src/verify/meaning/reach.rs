@@ -1,6 +1,8 @@
 //! The paths of control through one function, in the text and in patches, with the instruments on
 //! them.
 
+use iced_x86::Mnemonic;
+
 use super::state::{Meaning, Want};
 use crate::ids::Id;
 use crate::placement::{InsnEdge, Point, SiteIndex, Splice};
@@ -126,6 +128,16 @@ impl<'a> Reach<'a> {
         let start = (!part).then_some(routine.span.start);
         for &at in image.pointed_at(routine.span).iter().chain(&start) {
             self.by_text(None, at.0);
+        }
+        // An indirect branch may land wherever an `endbr64` is, whether or not a pointer to it was found.
+        let landings = routine.instructions.iter().filter(|decoded| {
+            matches!(
+                decoded.instruction.mnemonic(),
+                Mnemonic::Endbr64 | Mnemonic::Endbr32
+            )
+        });
+        for landing in landings {
+            self.by_text(None, landing.at());
         }
         for branch in image.branches_into(routine.span) {
             if !self.is_displaced(branch.source) {

@@ -121,6 +121,15 @@ pub(super) fn fixture() -> Fixture {
             a.add(rax, rbx)?;
             a.pop(rbx)?;
             a.ret()
+        })
+        .compiled("overriding", |a| {
+            // A weak function without a symbol lies after it: nothing refers to it, and an `endbr64` begins it.
+            a.lea(rax, qword_ptr(rdi + 9))?;
+            a.ret()?;
+            a.nops_with_size(8)?;
+            a.endbr64()?;
+            a.lea(rax, qword_ptr(rdi + 5))?;
+            a.ret()
         });
     let keyed = Fixture::address(2) + 5 + 8;
     let image = fixture.image();
