@@ -7,7 +7,7 @@ use crate::fail::{Fail, Result};
 use crate::log::Log;
 use crate::packages::Purpose;
 use crate::stages::Stages;
-use crate::{apt, suite, tool};
+use crate::{apt, tool};
 
 /// Folder of recordings and figures.
 pub(crate) const PLACE: &str = "target/gilk/evaluation";
@@ -42,9 +42,6 @@ pub(crate) fn evaluate(yes: bool, words: &[String]) -> Result<()> {
 
 /// Runs short forms of the experiments, which check the claims about their figures: one of them, or all.
 pub(crate) fn quickly(all: bool, log: &Log) -> Result<()> {
-    // `cargo test --all-targets` builds examples as test programs; their dependencies are built by then.
-    let mut build = tool::cargo(&["build", "--workspace", "--example", "evaluate"]);
-    log.run(suite::linted(&mut build))?;
     let mut program = tool::program("examples/evaluate");
     program.args(["--out", QUICK_PLACE, "--quick"]);
     log.run(program.args(QUICKEST.iter().filter(|_| !all)))

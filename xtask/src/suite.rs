@@ -49,14 +49,21 @@ pub(crate) fn linted(cargo: &mut Command) -> &mut Command {
 
 /// Builds everything that has code (tests, programs, examples, benchmarks) with one set of features, and lints it.
 pub(crate) fn build(log: &Log) -> Result<Vec<Binary>> {
+    // `--all-targets` would build examples as test programs, and the tests that start one would build it again.
+    let binaries = built(&[], log)?;
+    built(&["--benches"], log)?;
+    Ok(binaries)
+}
+
+/// Builds the targets that a selection of cargo's names.
+fn built(selection: &[&str], log: &Log) -> Result<Vec<Binary>> {
     let mut cargo = tool::cargo(&[
         "test",
         "--workspace",
-        "--all-targets",
         "--no-run",
         "--message-format=json-render-diagnostics",
     ]);
-    linted(&mut cargo)
+    linted(cargo.args(selection))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log.stdio()?);
