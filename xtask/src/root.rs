@@ -37,9 +37,11 @@ pub(crate) fn install(suite: &str, root: &Path, packages: &str) -> Result<()> {
         fs::remove_dir_all(root).map_err(failed("remove", root))?;
     }
     fs::create_dir_all(root).map_err(failed("create", root))?;
-    let mut debootstrap = Command::new("debootstrap");
+    // In a namespace of its own: debootstrap may leave `/proc` mounted in the root.
+    let mut debootstrap = Command::new("unshare");
     debootstrap
-        .args(["--variant=minbase", &format!("--include={packages}"), suite])
+        .args(["--mount", "debootstrap", "--variant=minbase"])
+        .args([&format!("--include={packages}"), suite])
         .arg(root)
         .arg(mirror());
     tool::run(&mut debootstrap)?;
