@@ -76,9 +76,10 @@ extern "C" fn interrupt(_signal: libc::c_int) {
     }
 }
 
-/// Takes whole samples off both rings, as a reader does.
-fn drain(machine: &mut Machine, id: u64, tails: &mut [u64; 2], last: &mut [u64; 2]) -> u64 {
+/// Takes whole samples off both rings, as a reader does: those of a hit follow each other, with one time.
+fn drain(machine: &mut Machine, ids: &[u64], tails: &mut [u64; 2], last: &mut [u64; 2]) -> u64 {
     let mut taken = 0;
+    let first = 1 << SLOTS_LOG2;
     for cpu in 0..2u64 {
         let words = GS + cpu * CPU_WORDS;
         let head = machine.word(words + HEAD);
@@ -86,16 +87,17 @@ fn drain(machine: &mut Machine, id: u64, tails: &mut [u64; 2], last: &mut [u64; 
         let tail = &mut tails[cpu as usize];
         while *tail < head >> (32 - SLOTS_LOG2) {
             let at = TABLES + (cpu << STRIDE_LOG2) + *tail % (1 << SLOTS_LOG2) * 32;
+            let number = ((*tail - first) % ids.len() as u64) as usize;
             assert_eq!(
                 (machine.word(at), machine.word(at + 24)),
-                (head_of(cpu, *tail), id),
+                (head_of(cpu, *tail), ids[number]),
                 "sample {tail} of CPU {cpu}"
             );
             let (value, tsc) = (machine.word(at + 8), machine.word(at + 16));
             assert_eq!(value, tsc, "the sample is of one writer");
             assert!(
-                last[cpu as usize] < tsc,
-                "samples of a CPU are in order of time"
+                last[cpu as usize] < tsc || number > 0 && last[cpu as usize] == tsc,
+                "samples of a CPU are in order of time, and those of a hit have one"
             );
             last[cpu as usize] = tsc;
             *tail += 1;
@@ -106,8 +108,17 @@ fn drain(machine: &mut Machine, id: u64, tails: &mut [u64; 2], last: &mut [u64; 
     taken
 }
 
+/// In one test: signals and their counts are the process's.
 #[test]
 fn every_hit_is_delivered_or_counted_whatever_comes_between() {
+    for samples in 1..=3 {
+        NESTED.store(0, Ordering::Relaxed);
+        interrupted(samples);
+    }
+}
+
+/// So many samples a hit, in one reservation, and a count.
+fn interrupted(samples: u8) {
     let mut machine = Machine::new();
     let layout = RuntimeLayout {
         arena: Span::new(Addr(machine.address(PATCH)), 0x1000),
@@ -141,7 +152,13 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
             counter: Some(CounterSlot { bank: 0, slot: 0 }),
         }
     };
-    let instruments = [hooked(0, Kind::Time), hooked(1, Kind::Count)];
+    let mut instruments: Vec<_> = (0..samples)
+        .map(|order| hooked(order, Kind::Time))
+        .collect();
+    instruments.push(hooked(samples, Kind::Count));
+    let ids: Vec<u64> = { instruments.iter().take(samples.into()) }
+        .map(|one| one.id.pack())
+        .collect();
     let displaced = Span::new(Addr(machine.address(ORIGINAL)), 5);
     let site = Site {
         splice: Splice::Jump,
@@ -164,6 +181,7 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
     machine.write(ORIGINAL, &nop_and_return);
     machine.write(PATCH, &code.bytes);
     let first = 1 << SLOTS_LOG2;
+    // A ring's last slots are too few for a hit of three.
     for cpu in 0..2 {
         machine.set_word(GS + cpu * CPU_WORDS + HEAD, head_of(cpu, first));
         machine.set_word(GS + cpu * CPU_WORDS + LIMIT, head_of(cpu, 2 * first));
@@ -207,27 +225,23 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
                 hit();
                 hits += 1;
             }
-            delivered += drain(&mut machine, code_id(&instruments), &mut tails, &mut last);
+            delivered += drain(&mut machine, &ids, &mut tails, &mut last);
         }
         done.store(true, Ordering::Relaxed);
     });
-    delivered += drain(&mut machine, code_id(&instruments), &mut tails, &mut last);
+    delivered += drain(&mut machine, &ids, &mut tails, &mut last);
     let mut sum = |word: u64| machine.word(GS + word) + machine.word(GS + CPU_WORDS + word);
     let (lost, counted) = (sum(LOST_FULL), sum(COUNTER));
     let nested = NESTED.load(Ordering::Relaxed);
     assert_eq!(counted, hits + nested, "every hit is counted");
     assert_eq!(
         delivered + lost,
-        hits + nested,
-        "every hit is delivered or counted as lost"
+        u64::from(samples) * (hits + nested),
+        "every sample of a hit is delivered or counted as lost"
     );
     assert!(
         nested > 0 && lost > 0 && tails.iter().all(|&tail| tail > first),
         "{nested} nested, {lost} lost, {tails:?}"
     );
     eprintln!("{hits} hits and {nested} in signals; {delivered} delivered, {lost} lost");
-}
-
-fn code_id(instruments: &[Hooked<'_>]) -> u64 {
-    instruments[0].id.pack()
 }

@@ -3,6 +3,7 @@
 use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
 use super::emit::{Emitter, Forward};
+use super::group::Groups;
 use super::instrument::{Lost, emit, emit_lost};
 use super::registers::Registers;
 use super::{Code, Hooked, PieceKind};
@@ -243,8 +244,9 @@ impl Work<'_> {
         }
         self.e.save_flags(registers.flags);
         self.e.piece(PieceKind::Save);
+        let mut groups = Groups::of(instruments, self.layout);
         for hooked in instruments {
-            let ways = emit(self.e, hooked, &registers, self.layout);
+            let ways = emit(self.e, hooked, &registers, self.layout, &mut groups);
             let frame = self.e.frame();
             let ways = ways.into_iter();
             self.lost

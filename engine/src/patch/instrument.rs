@@ -4,6 +4,7 @@
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::emit::{Emitter, Faulting, Forward};
+use super::group::Groups;
 use super::registers::Registers;
 use super::restartable::WordUpdate;
 use super::{HookProgram, Hooked, compile, native};
@@ -21,10 +22,11 @@ pub(super) const SLOT_ID: i64 = 24;
 /// A rare path: its code counts the event, and is placed after the other code of the patch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lost {
-    /// A sample is lost.
+    /// So many samples are lost.
     Sample {
         from: Forward,
         counter: SegmentOffset,
+        samples: u32,
     },
     /// A value is not stored: its entry in the table belongs to another key, or is busy. It is counted unless it
     /// is 0.
@@ -76,9 +78,10 @@ pub(super) fn emit(
     hooked: &Hooked<'_>,
     registers: &Registers,
     layout: &RuntimeLayout,
+    groups: &mut Groups,
 ) -> Vec<(Lost, Addr)> {
     match hooked.program {
-        HookProgram::Probe(probed) => compile::emit(e, hooked, probed, registers, layout),
+        HookProgram::Probe(probed) => compile::emit(e, (hooked, probed), registers, layout, groups),
         HookProgram::Native(called) => {
             native::call(e, hooked, called, registers, layout);
             if !called.native.samples {
@@ -87,7 +90,7 @@ pub(super) fn emit(
             let [value, a, b] = [0, 1, 2].map(|n| registers.work(n));
             e.op(Instruction::with2(Code::Mov_r64_rm64, value, Register::RAX));
             let lost = sample(e, hooked, layout, &SampleValue::Register(value), [a, b]);
-            vec![(lost, e.here())]
+            lost.map(|lost| (lost, e.here())).into_iter().collect()
         }
     }
 }
@@ -120,48 +123,99 @@ pub(super) fn whole(e: &mut Emitter) {
     ));
 }
 
-/// Reserves a slot and fills it. The clock is read between loading the head and reserving: an
-/// interrupt that samples in between makes the reservation fail, so samples are in order of time.
-/// After the reservation the reserved word alone identifies ring and slot, on whichever CPU the thread continues.
-/// It is also the mark, which is written last and makes the slot a sample.
+/// Reserves a slot and fills it.
 pub(super) fn sample(
     e: &mut Emitter,
     hooked: &Hooked<'_>,
     layout: &RuntimeLayout,
     value: &SampleValue,
     [a, b]: [Register; 2],
-) -> Lost {
-    use Register::{EAX, RAX, RDX};
-    let a32 = a.full_register32();
-    let next = 1u32 << (32 - layout.rings.slots_log2);
+) -> Option<Lost> {
+    let lost = reserve(e, layout, [a, b], 1);
+    fill(e, hooked, value, [a, b, Register::RDX]);
+    lost.into_iter().next()
+}
 
+/// Reserves so many slots in a row, with one reading of the clock: `rax` is the first one's word, `rdx` the time, and
+/// `b` the first ring. Returns the ways on which fewer are free.
+///
+/// The clock is read between loading the head and reserving: an interrupt that samples in between makes the reservation
+/// fail, so samples are in order of time. The limit only moves on while the head stays, so slots are compared with it
+/// from the first on. After the reservation the reserved word alone identifies ring and slot, on whichever CPU the
+/// thread continues. It is also the mark, which is written last and makes the slot a sample.
+pub(super) fn reserve(
+    e: &mut Emitter,
+    layout: &RuntimeLayout,
+    [a, b]: [Register; 2],
+    samples: u32,
+) -> Vec<Lost> {
+    let rings = &layout.rings;
+    let next = next_slot(layout);
     let retry = e.here();
-    let (head, limit) = (e.word(layout.rings.head), e.word(layout.rings.limit));
+    let (head, limit) = (e.word(rings.head), e.word(rings.limit));
     e.op(Instruction::with2(Code::Mov_r64_rm64, a, head));
-    e.op(Instruction::with2(Code::Cmp_r64_rm64, a, limit));
-    let full = e.branch_forward(Code::Je_rel32_64);
+    let mut lost = Vec::new();
+    for number in 0..samples {
+        if number > 0 {
+            e.op(Instruction::with2(Code::Add_rm64_imm32, a, next));
+        }
+        e.op(Instruction::with2(Code::Cmp_r64_rm64, a, limit));
+        lost.push(Lost::Sample {
+            from: e.branch_forward(Code::Je_rel32_64),
+            counter: rings.lost_full,
+            samples,
+        });
+    }
     read_tsc(e);
-    e.op(Instruction::with2(Code::Mov_r64_rm64, RAX, a));
+    let beyond_first = i64::from(samples.saturating_sub(1)) * i64::from(next);
+    e.op(if beyond_first == 0 {
+        Instruction::with2(Code::Mov_r64_rm64, Register::RAX, a)
+    } else {
+        Instruction::with2(Code::Lea_r64_m, Register::RAX, at(a, -beyond_first))
+    });
     e.op(Instruction::with2(Code::Add_rm64_imm32, a, next));
     // Local: another CPU never writes this CPU's head, so no lock prefix.
     e.op(Instruction::with2(Code::Cmpxchg_rm64_r64, head, a));
     e.branch_back(Code::Jne_rel8_64, retry);
+    locate(e, layout, a);
+    e.op(Instruction::with2(Code::Mov_r64_imm64, b, rings.base.0));
+    lost
+}
 
-    // The lower half of a head is slot, two zeroes, CPU: rotated by slot and zeroes it is CPU, slot,
-    // two zeroes, and that is where the slot is, in units of eight bytes from the first ring.
-    e.op(Instruction::with2(Code::Mov_r32_rm32, a32, EAX));
+/// Continues with the next slot of a reservation.
+pub(super) fn advance(e: &mut Emitter, layout: &RuntimeLayout, a: Register) {
+    let next = next_slot(layout);
     e.op(Instruction::with2(
-        Code::Rol_rm32_imm8,
-        a32,
-        layout.rings.slots_log2 + SLOT_LOG2 - 3,
+        Code::Add_rm64_imm32,
+        Register::RAX,
+        next,
     ));
-    e.op(Instruction::with2(
-        Code::Mov_r64_imm64,
-        b,
-        layout.rings.base.0,
-    ));
+    locate(e, layout, a);
+}
+
+/// Increment of a head from one sample to the next.
+fn next_slot(layout: &RuntimeLayout) -> u32 {
+    1 << (32 - layout.rings.slots_log2)
+}
+
+/// `a` = the place of the slot of the reserved word in `rax`, in units of eight bytes from the first ring: the lower
+/// half of a head is slot, two zeroes, CPU; rotated by slot and zeroes it is CPU, slot, two zeroes.
+fn locate(e: &mut Emitter, layout: &RuntimeLayout, a: Register) {
+    let a32 = a.full_register32();
+    let by = layout.rings.slots_log2 + SLOT_LOG2 - 3;
+    e.op(Instruction::with2(Code::Mov_r32_rm32, a32, Register::EAX));
+    e.op(Instruction::with2(Code::Rol_rm32_imm8, a32, by));
+}
+
+/// Fills the slot at `b + 8 * a`, through `spare`: `rdx`, which is the time no more then, or another register.
+pub(super) fn fill(
+    e: &mut Emitter,
+    hooked: &Hooked<'_>,
+    value: &SampleValue,
+    [a, b, spare]: [Register; 3],
+) {
+    use Register::{RAX, RDX};
     let part = |displacement| indexed(b, a, 8, displacement);
-
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_TSC), RDX));
     let slot = part(SLOT_VALUE);
     match *value {
@@ -171,39 +225,35 @@ pub(super) fn sample(
             e.op(Instruction::with2(Code::Mov_rm64_r64, slot, register));
         }
         SampleValue::Saved(offset) => {
-            e.op(Instruction::with2(
-                Code::Mov_r64_rm64,
-                RDX,
-                at(Register::RSP, offset),
-            ));
-            e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX));
+            let saved = at(Register::RSP, offset);
+            e.op(Instruction::with2(Code::Mov_r64_rm64, spare, saved));
+            e.op(Instruction::with2(Code::Mov_rm64_r64, slot, spare));
         }
         SampleValue::Since(start) => {
             e.op(Instruction::with2(Code::Sub_r64_rm64, RDX, start));
             e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX));
         }
     }
-
-    e.op(Instruction::with2(
-        Code::Mov_r64_imm64,
-        RDX,
-        hooked.id.pack(),
-    ));
-    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_ID), RDX));
+    let id = hooked.id.pack();
+    e.op(Instruction::with2(Code::Mov_r64_imm64, spare, id));
+    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_ID), spare));
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_MARK), RAX));
-    Lost::Sample {
-        from: full,
-        counter: layout.rings.lost_full,
-    }
 }
 
 /// Emits a rare path: counts the event and branches back to `end`.
 pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
     match lost {
-        Lost::Sample { from, counter } => {
+        Lost::Sample {
+            from,
+            counter,
+            samples,
+        } => {
             e.land(from);
             let word = e.word(counter);
-            e.op(Instruction::with1(Code::Inc_rm64, word));
+            e.op(match samples {
+                1 => Instruction::with1(Code::Inc_rm64, word),
+                _ => Instruction::with2(Code::Add_rm64_imm8, word, samples),
+            });
         }
         Lost::Room {
             from,

@@ -31,6 +31,7 @@ mod compile;
 mod cost;
 mod emit;
 mod entry;
+mod group;
 mod instrument;
 mod native;
 mod pieces;

@@ -4,6 +4,7 @@ use gilk_instruments::Native;
 use iced_x86::Register;
 
 use super::compile::Demand;
+use super::group::Groups;
 use super::{HookProgram, Hooked};
 use crate::ids::to_u32;
 use crate::isa::abi::{CALLER_SAVED, input_register};
@@ -68,7 +69,11 @@ impl Registers {
         entered: u32,
     ) -> Self {
         let needs = hooked.iter().map(|hooked| needs(hooked, layout));
-        let needs = needs.fold(Demand::default(), Demand::with);
+        let mut needs = needs.fold(Demand::default(), Demand::with);
+        if Groups::of(hooked, layout).any() {
+            // The time stays in rdx for all samples of a group.
+            needs = needs.with(Demand::fixed(3));
+        }
         let read = hooked.iter().fold(RegisterSet::EMPTY, |read, hooked| {
             read.union(match hooked.program {
                 HookProgram::Probe(probed) => probed.reads(),

@@ -12,7 +12,7 @@ use super::{Compiler, Home, leaf};
 use crate::isa::encode::{at, indexed};
 use crate::layout::{CounterSlot, SegmentOffset};
 use crate::patch::entry::{Kept, empty, find_entry, keep_entry, own_entry, place_of};
-use crate::patch::instrument::{Lost, SampleValue, sample};
+use crate::patch::instrument::{Lost, SampleValue, advance, fill, reserve, sample};
 use crate::patch::restartable::{RowWord, WordUpdate, sample_restartably, update_restartably};
 
 impl<'c> Compiler<'c> {
@@ -64,9 +64,25 @@ impl<'c> Compiler<'c> {
             self.lost.extend(lost.map(|lost| (lost, end)));
             return;
         }
-        let lost = sample(self.e, self.hooked, self.layout, &value, registers);
+        let reserved = self.groups.next();
+        let reserved = self.planned(reserved, "slot of a sample");
+        let grouped = reserved != 1;
+        let lost = if grouped {
+            let [a, b, spare] = [0, 1, 2].map(|number| self.work(number));
+            if reserved == 0 {
+                advance(self.e, self.layout, a);
+            } else {
+                let lost = reserve(self.e, self.layout, [a, b], reserved);
+                self.groups.may_lose(lost);
+            }
+            fill(self.e, self.hooked, &value, [a, b, spare]);
+            self.groups.complete()
+        } else {
+            let lost = sample(self.e, self.hooked, self.layout, &value, registers);
+            lost.into_iter().collect()
+        };
         let end = self.e.here();
-        self.lost.push((lost, end));
+        self.lost.extend(lost.into_iter().map(|lost| (lost, end)));
     }
 
     fn sampled(&mut self, expr: &Expr) -> SampleValue {

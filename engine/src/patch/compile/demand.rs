@@ -282,7 +282,7 @@ impl Needs<'_> {
 
 /// Returns whether a sample takes the value from a register of the code at the hook, from the clock, or from a
 /// constant, so that nothing is computed for it.
-pub(super) fn is_sampled_as_it_is(expr: &Expr) -> bool {
+pub(in crate::patch) fn is_sampled_as_it_is(expr: &Expr) -> bool {
     match expr.kind {
         ExprKind::Constant(bits) => i32::try_from(bits).is_ok(),
         ExprKind::Input(Input::Tsc | Input::Block) => true,

@@ -25,6 +25,7 @@ use iced_x86::Register;
 
 use super::Hooked;
 use super::emit::Emitter;
+use super::group::Groups;
 use super::instrument::Lost;
 use super::registers::Registers;
 use crate::ids::Ids;
@@ -34,7 +35,7 @@ use crate::liveness::RegisterSet;
 use crate::{Addr, Rule};
 
 use alike::Address;
-pub(super) use demand::Demand;
+pub(super) use demand::{Demand, is_sampled_as_it_is};
 
 /// One probe of a checked instrument, with the words that its placement works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -289,6 +290,7 @@ struct Compiler<'c> {
     probed: &'c Probed,
     registers: &'c Registers,
     layout: &'c RuntimeLayout,
+    groups: &'c mut Groups,
     /// Leaves that have been read, with their registers.
     pinned: Vec<(Leaf<'c>, Register)>,
     /// Entries of the table of storage that the probe finds once.
@@ -309,10 +311,10 @@ struct Entry {
 /// Emits a probe. Returns its rare paths, with the address where each continues.
 pub(super) fn emit(
     e: &mut Emitter,
-    hooked: &Hooked<'_>,
-    probed: &Probed,
+    (hooked, probed): (&Hooked<'_>, &Probed),
     registers: &Registers,
     layout: &RuntimeLayout,
+    groups: &mut Groups,
 ) -> Vec<(Lost, Addr)> {
     let Some(probe) = probed.probe() else {
         e.lacks("probe of that number");
@@ -333,6 +335,7 @@ pub(super) fn emit(
         probed,
         registers,
         layout,
+        groups,
         pinned: Vec::new(),
         lost: Vec::new(),
     };

@@ -359,9 +359,9 @@ impl InstrumentMachine<'_> {
         let mut hit: HitRules<'_> = self.hit(one);
         if write.by_word
             && hit.values.as_constant(write.address) == Some(lost)
-            && hit.values.as_constant(amount) == Some(1)
+            && let Some(samples) = hit.values.as_constant(amount)
         {
-            return hit.count(progress, lost, state);
+            return hit.count(progress, (lost, samples), state);
         }
         hit.write(progress, write, state)
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use gilk_instruments::Native;
 
 use super::descriptor::{Sequence, SequenceStep};
+use super::program::steps;
 use super::slot::SlotWords;
 use super::state::{AbstractState, Fact};
 use crate::layout::{CounterSlot, RuntimeLayout};
@@ -46,14 +47,21 @@ pub(crate) struct Progress {
 pub(crate) enum HitStage {
     #[default]
     Nothing,
-    /// `cmpxchg` was executed with this head; the branch on its result follows.
-    Trying { head: SymValue, tsc: SymValue },
-    /// The hit owns the slot of `head`.
+    /// `cmpxchg` was executed with this head, for so many slots; the branch on its result follows.
+    Trying {
+        head: SymValue,
+        tsc: SymValue,
+        slots: u8,
+    },
+    /// The hit owns the slot of `head`, and the samples that follow it own so many slots after that.
     Reserved {
         head: SymValue,
         tsc: SymValue,
         written: SlotWords,
+        further: u8,
     },
+    /// So many samples are counted as lost, besides the ones that have passed.
+    Losing { further: u8 },
     /// `cmpxchg` of an entry of the table of storage was executed, of a free entry or of its own;
     /// the branch on its result follows. `first` is whether it is the first attempt.
     Exchanging {
@@ -123,6 +131,26 @@ impl Progress {
         self == Self::default()
     }
 
+    /// Returns whether the instrument is complete, and another one has begun with its stage.
+    pub(crate) fn passes(self, one: &Expected) -> bool {
+        let hands_on = matches!(
+            self.stage,
+            HitStage::Reserved { .. } | HitStage::Losing { .. }
+        );
+        let probe = one.probe.as_ref().and_then(|probed| probed.probe());
+        let all = probe.map(steps);
+        hands_on && all.is_some_and(|all| usize::from(self.steps) >= all)
+    }
+
+    /// Returns the values of a reservation by an earlier sample: the mark of that one, and the time.
+    pub(crate) fn begun(self, values: &mut SymValues, layout: &RuntimeLayout) -> Vec<SymValue> {
+        let HitStage::Reserved { head, tsc, .. } = self.stage else {
+            return Vec::new();
+        };
+        let one = values.constant(one(layout));
+        vec![values.sub(head, one), tsc]
+    }
+
     /// Returns whether no reserved slot is incomplete.
     pub(crate) fn stage_is_open(self) -> bool {
         !matches!(
@@ -147,6 +175,7 @@ impl Progress {
             | HitStage::Full
             | HitStage::Counted
             | HitStage::Tallied(_)
+            | HitStage::Losing { .. }
             | HitStage::Raising
             | HitStage::Unregistered { .. } => false,
             HitStage::Sequence { done, .. } => match done {
@@ -162,7 +191,7 @@ impl Progress {
                 }
             },
             HitStage::Lost { row } => gone(row),
-            HitStage::Trying { head, tsc } | HitStage::Reserved { head, tsc, .. } => {
+            HitStage::Trying { head, tsc, .. } | HitStage::Reserved { head, tsc, .. } => {
                 gone(head) || gone(tsc)
             }
             HitStage::Exchanging { entry, .. } | HitStage::Taken { entry } => gone(entry),
@@ -180,6 +209,7 @@ impl Progress {
             HitStage::Raising => "whether a larger value was kept is not looked at",
             HitStage::Trying { .. } => "the result of its reservation is not looked at",
             HitStage::Reserved { .. } => "its slot is reserved and has no mark yet",
+            HitStage::Losing { .. } => "more losses are counted than there are samples",
             HitStage::Exchanging { .. } => "the result of its exchange is not looked at",
             HitStage::Taken { .. } => "its entry of the table of timers is not tried as its own",
             HitStage::Owned { .. } => "its own entry of the table of timers is still busy",
@@ -216,26 +246,60 @@ impl HitRules<'_> {
             .and_then(|_| self.next(progress))
     }
 
-    /// Checks an increment of the per-CPU word at `gs:[word]`.
+    /// Completes a sample, after which the next one, of this instrument or another, begins with a stage. The step may be
+    /// beyond the instrument's last: see [`Progress::passes`].
+    fn handed_on(progress: Progress, stage: HitStage) -> Progress {
+        Progress {
+            stage,
+            steps: progress.steps.saturating_add(1),
+        }
+    }
+
+    /// Checks an addition to the per-CPU word at `gs:[word]`: the loss of so many samples.
     pub(crate) fn count(
         &mut self,
         progress: Progress,
-        word: u64,
+        (word, samples): (u64, u64),
         state: &AbstractState,
     ) -> HitResult {
         let layout = self.layout;
-        if progress.stage == HitStage::Nothing
-            && self.samples(progress)
-            && word == layout.rings.lost_full.0
+        if progress.stage != HitStage::Nothing
+            || !self.samples(progress)
+            || word != layout.rings.lost_full.0
         {
-            let full = state.facts().any(|fact| matches!(fact, Fact::Full(_)));
-            return if full {
-                Ok(self.delivered(progress))
-            } else {
-                Err(Reason::CountsLoss)
-            };
+            return Err(Reason::CountsForeign { word });
         }
-        Err(Reason::CountsForeign { word })
+        // So many samples need so many slots, and one of these is known to be taken.
+        let full = state.facts().any(|fact| match fact {
+            Fact::Full(head) => self
+                .slots_after_head(head)
+                .is_some_and(|free| u64::from(free) < samples),
+            _ => false,
+        });
+        let further = samples
+            .checked_sub(1)
+            .and_then(|more| u8::try_from(more).ok());
+        match further {
+            Some(0) if full => Ok(self.delivered(progress)),
+            Some(further) if full => Ok(Some(Self::handed_on(
+                progress,
+                HitStage::Losing { further },
+            ))),
+            _ => Err(Reason::CountsLoss),
+        }
+    }
+
+    /// Passes one more sample of those that are counted as lost.
+    pub(crate) fn lose(&self, progress: Progress, further: u8) -> HitResult {
+        match further.checked_sub(1) {
+            _ if !self.is_sampling(progress) => Err(Reason::CountsLoss),
+            None => Err(Reason::CountsLoss),
+            Some(0) => Ok(self.delivered(progress)),
+            Some(further) => Ok(Some(Self::handed_on(
+                progress,
+                HitStage::Losing { further },
+            ))),
+        }
     }
 
     /// Checks `cmpxchg gs:[head], new` with `old` in rax.
@@ -252,31 +316,46 @@ impl HitRules<'_> {
         if !is_head(self.values, old) {
             return Err(Reason::ReservesOtherHead);
         }
+        let step = self.values.sub(new, old);
+        let step = self.values.as_constant(step);
+        let slots = step.and_then(|step| slots_of(step, self.layout));
+        let slots = slots.filter(|&slots| slots > 0).ok_or(Reason::HeadStep)?;
         let one = self.values.constant(self.one());
-        if self.values.add(old, one) != new {
-            return Err(Reason::HeadStep);
-        }
-        if !state.knows(Fact::Room(old)) {
-            return Err(Reason::RingFull);
+        let mut head = old;
+        for _ in 0..slots {
+            if !state.knows(Fact::Room(head)) {
+                return Err(Reason::RingFull);
+            }
+            head = self.values.add(head, one);
         }
         let Some(tsc) = state.since_head.tsc else {
             return Err(Reason::StaleClock);
         };
         Ok(Some(Progress {
-            stage: HitStage::Trying { head: old, tsc },
+            stage: HitStage::Trying {
+                head: old,
+                tsc,
+                slots,
+            },
             ..progress
         }))
+    }
+
+    /// Returns the number of slots from a head that was read to this one.
+    fn slots_after_head(&mut self, head: SymValue) -> Option<u8> {
+        slots_after_head(self.values, self.layout, head)
     }
 
     /// Returns the progress after the branch on the result of a reservation, and the reserved head.
     pub(crate) fn tried(progress: Progress, success: bool) -> (Progress, Option<SymValue>) {
         match progress.stage {
-            HitStage::Trying { head, tsc } if success => (
+            HitStage::Trying { head, tsc, slots } if success => (
                 Progress {
                     stage: HitStage::Reserved {
                         head,
                         tsc,
                         written: SlotWords::default(),
+                        further: slots.saturating_sub(1),
                     },
                     ..progress
                 },
@@ -301,23 +380,42 @@ impl HitRules<'_> {
         state: &AbstractState,
     ) -> HitResult {
         match progress.stage {
-            HitStage::Reserved { head, tsc, written } => {
+            HitStage::Reserved {
+                head,
+                tsc,
+                written,
+                further,
+            } => {
                 let slot = self.slot(head);
                 let offset = self.values.sub(address, slot);
                 let written = match self.values.as_constant(offset) {
                     Some(0) => {
                         return if written != SlotWords::ALL {
                             Err(Reason::EarlyMark)
-                        } else if stored == head {
-                            Ok(self.delivered(progress))
-                        } else {
+                        } else if stored != head {
                             Err(Reason::OtherMark)
+                        } else if let Some(further) = further.checked_sub(1) {
+                            let one = self.values.constant(self.one());
+                            let next = HitStage::Reserved {
+                                head: self.values.add(head, one),
+                                tsc,
+                                written: SlotWords::default(),
+                                further,
+                            };
+                            Ok(Some(Self::handed_on(progress, next)))
+                        } else {
+                            Ok(self.delivered(progress))
                         };
                     }
                     offset => self.fill(progress, written, offset, (stored, tsc), state)?,
                 };
                 Ok(Some(Progress {
-                    stage: HitStage::Reserved { head, tsc, written },
+                    stage: HitStage::Reserved {
+                        head,
+                        tsc,
+                        written,
+                        further,
+                    },
                     ..progress
                 }))
             }
@@ -375,7 +473,7 @@ impl HitRules<'_> {
 
     /// Returns the increment of a head from one sample to the next.
     fn one(&self) -> u64 {
-        1 << (32 - self.layout.rings.slots_log2.min(31))
+        one(self.layout)
     }
 
     /// Returns `ring_base + (cpu << stride_log2) + slot * 32`. The slot is the bits of a head from
@@ -415,7 +513,33 @@ impl HitRules<'_> {
     }
 }
 
+/// Returns the increment of a head from one sample to the next.
+pub(super) fn one(layout: &RuntimeLayout) -> u64 {
+    1 << (32 - layout.rings.slots_log2.min(31))
+}
+
+/// Returns the number of slots that a head moves on by an addition; never as many as the ring has.
+fn slots_of(added: u64, layout: &RuntimeLayout) -> Option<u8> {
+    let slots = added / one(layout);
+    let within = added.is_multiple_of(one(layout)) && slots < 1 << layout.rings.slots_log2.min(31);
+    u8::try_from(slots).ok().filter(|_| within)
+}
+
+/// Returns the number of slots from a head that was read to this one.
+pub(crate) fn slots_after_head(
+    values: &mut SymValues,
+    layout: &RuntimeLayout,
+    head: SymValue,
+) -> Option<u8> {
+    let added = values.sum(head)?.constant;
+    let subtracted = values.constant(added);
+    let read = values.sub(head, subtracted);
+    is_head(values, read)
+        .then(|| slots_of(added, layout))
+        .flatten()
+}
+
 /// Returns whether the value is a head that was read.
-pub(crate) fn is_head(values: &SymValues, value: SymValue) -> bool {
+fn is_head(values: &SymValues, value: SymValue) -> bool {
     matches!(values.as_atom(value), Some(Atom::Head(_) | Atom::Joined(_)))
 }

@@ -287,7 +287,7 @@ impl<'a> InstrumentMachine<'a> {
         };
         let expected = expected.ok_or(Reason::UnhookedCount)?;
         state.compare = Compare::Unknown;
-        self.hit(expected).count(progress, word, state)
+        self.hit(expected).count(progress, (word, 1), state)
     }
 
     pub(crate) fn reserve(

@@ -210,10 +210,12 @@ impl AbstractState {
         self.facts.retain(|fact| !gone(fact.value()));
     }
 
-    /// Forgets all except original values and constants, after an instrument is complete.
-    pub(crate) fn settle(&mut self, values: &SymValues) {
+    /// Forgets all except original values, constants and those that the next instrument begins with, after an instrument
+    /// is complete.
+    pub(crate) fn settle(&mut self, values: &SymValues, begun: &[SymValue]) {
         for value in self.registers.iter_mut().chain(&mut self.stack) {
             let kept = value.is_original()
+                || begun.contains(value)
                 || values.as_constant(*value).is_some()
                 || matches!(values.as_atom(*value), Some(Atom::Flags(..)));
             if !kept {

@@ -3,7 +3,7 @@
 use crate::verify::reason::Reason;
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
-use super::hit::{Expected, HitRules, HitStage, Progress, is_head};
+use super::hit::{Expected, HitRules, HitStage, Progress, one, slots_after_head};
 use super::location;
 use super::machine::{BranchWay, InstrumentMachine, MachineFlow};
 use super::operands::{is_wide, not_allowed, push};
@@ -343,12 +343,21 @@ impl<'a> InstrumentMachine<'a> {
         // Only equality counts. After a migration the two may be of different CPUs: then they
         // differ, and the reservation fails, but their order has no meaning.
         let head = match compare {
-            Compare::Of(a, b) if limit == Some(b) && is_head(&self.values, a) => Some(a),
-            Compare::Of(a, b) if limit == Some(a) && is_head(&self.values, b) => Some(b),
+            Compare::Of(a, b) if limit == Some(b) => Some(a),
+            Compare::Of(a, b) if limit == Some(a) => Some(b),
             _ => None,
         };
-        equal.extend(head.map(Fact::Full));
-        unequal.extend(head.map(Fact::Room));
+        if let Some(head) = head
+            && let Some(after) = slots_after_head(&mut self.values, self.layout, head)
+        {
+            equal.push(Fact::Full(head));
+            // While the head stays, the limit only moves on: once it is beyond a slot, it may be at the next one.
+            let one = self.values.constant(one(self.layout));
+            let before = self.values.sub(head, one);
+            if after == 0 || state.knows(Fact::Room(before)) {
+                unequal.push(Fact::Room(head));
+            }
+        }
         match condition {
             ConditionCode::e => (equal, unequal),
             ConditionCode::ne => (unequal, equal),

@@ -11,7 +11,7 @@ use crate::verify::reason::Reason;
 use iced_x86::Instruction;
 
 use super::descriptor::{self, Descriptor};
-use super::hit::Progress;
+use super::hit::{HitStage, Progress};
 use super::joins::{Joins, NodeId};
 use super::machine::{BranchWay, InstrumentMachine, MachineFlow};
 use super::phase::{Aim, BrokenRule, By, Facts, Lists, Node, Phase};
@@ -333,11 +333,14 @@ impl<'a> Walk<'a> {
         let flow = flow.map_err(|why| self.explain(why, at))?;
         match flow {
             MachineFlow::On(Some(progress)) => {
+                let (done, progress) = self
+                    .handed_on(point, done, progress, &mut state)
+                    .map_err(|why| self.explain(why, at))?;
                 let phase = self.kept(point, done, progress, goal)?;
                 self.on(since, instruction.next_ip(), phase, state)
             }
             MachineFlow::On(None) => {
-                state.settle(&self.machine.values);
+                state.settle(&self.machine.values, &[]);
                 let phase = self.kept(point, done + 1, Progress::default(), goal)?;
                 self.on(since, instruction.next_ip(), phase, state)
             }
@@ -354,7 +357,7 @@ impl<'a> Walk<'a> {
                         _ if never => continue,
                         Some(progress) => (done, progress),
                         None => {
-                            state.settle(&self.machine.values);
+                            state.settle(&self.machine.values, &[]);
                             (done + 1, Progress::default())
                         }
                     };
@@ -362,6 +365,36 @@ impl<'a> Walk<'a> {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Returns the number of complete instruments and the progress of the next one, after a step of a group of samples,
+    /// whose next sample may be another instrument's.
+    fn handed_on(
+        &mut self,
+        point: Option<Point>,
+        mut done: usize,
+        mut progress: Progress,
+        state: &mut AbstractState,
+    ) -> Result<(usize, Progress), Reason> {
+        let list = point.map_or(&[][..], |point| self.list(point));
+        loop {
+            if list.get(done).is_some_and(|one| progress.passes(one)) {
+                let machine = &mut self.machine;
+                let begun = progress.begun(&mut machine.values, machine.layout);
+                state.settle(&self.machine.values, &begun);
+                done += 1;
+                progress.steps = 0;
+            }
+            let HitStage::Losing { further } = progress.stage else {
+                return Ok((done, progress));
+            };
+            let one = list.get(done).ok_or(Reason::CountsLoss)?;
+            let Some(next) = self.machine.hit(one).lose(progress, further)? else {
+                state.settle(&self.machine.values, &[]);
+                return Ok((done + 1, Progress::default()));
+            };
+            progress = next;
         }
     }
 
