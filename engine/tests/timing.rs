@@ -68,6 +68,12 @@ fn what_takes_longer_than_before_is_marked() {
     let text = now.markdown(Some(&earlier));
     assert_eq!(text.matches("slower now").count(), 1, "{text}");
     assert!(text.contains("**10.00, slower now**"), "{text}");
+    let mut elsewhere = earlier.clone();
+    elsewhere.machine.processor = "another".to_owned();
+    assert!(now.regressions(&elsewhere).is_empty());
+    let text = now.markdown(Some(&elsewhere));
+    assert!(text.contains("on another processor"), "{text}");
+    assert!(!text.contains("slower now"), "{text}");
     let saved = ron::to_string(&now).unwrap();
     assert_eq!(ron::from_str::<Results>(&saved).unwrap(), now);
 }

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
 use gilk_engine::listing::{Line, disassemble};
-use gilk_engine::patch::{HitWork, PieceKind};
+use gilk_engine::patch::PieceKind;
 use gilk_engine::placement::{Point, SiteIndex, Slot, Splice};
-use gilk_engine::plan::{Part, Patch, Plan, PokeKind};
+use gilk_engine::plan::{HitCosts, Part, Patch, Plan, PokeKind};
 use gilk_engine::{Addr, Image, InstrumentId, Span};
 
 /// Code under a heading.
@@ -46,7 +46,7 @@ impl PatchView {
     /// Returns the writes of `plan` for the instruments at `block` of `function`.
     #[must_use]
     pub fn of(image: &Image, plan: &Plan, function: FunctionId, block: BlockIndex) -> Self {
-        let view = Viewer { image, plan };
+        let view = Viewer::new(image, plan);
         let here = plan.instruments.iter().filter(|one| {
             one.id.block == block.0
                 && plan
@@ -76,7 +76,7 @@ impl PatchView {
     /// Returns the code of a plan's instruments only, without saves, restores and copies.
     #[must_use]
     pub fn instruments(image: &Image, plan: &Plan) -> Vec<Section> {
-        let view = Viewer { image, plan };
+        let view = Viewer::new(image, plan);
         let patches = (0..).zip(&plan.patches);
         let sections = patches.map(|(number, patch)| {
             let own: Vec<bool> = patch
@@ -97,6 +97,17 @@ impl PatchView {
 struct Viewer<'a> {
     image: &'a Image,
     plan: &'a Plan,
+    costs: HitCosts<'a>,
+}
+
+impl<'a> Viewer<'a> {
+    fn new(image: &'a Image, plan: &'a Plan) -> Self {
+        Self {
+            image,
+            plan,
+            costs: HitCosts::of(plan),
+        }
+    }
 }
 
 impl Viewer<'_> {
@@ -209,11 +220,7 @@ impl Viewer<'_> {
 
     fn patch(&self, number: u32, patch: &Patch) -> Section {
         let executed: u32 = patch.pieces().map(|piece| piece.executed).sum();
-        let site = self.plan.site(patch.site);
-        let time = site.map_or_else(String::new, |site| {
-            let work = HitWork::of(site.splice, &patch.code, patch.pieces());
-            format!(", about {:.1} ns", work.nanoseconds())
-        });
+        let time = self.costs.work(patch).nanoseconds();
         let mut notes: Vec<String> = Vec::new();
         for (point, ids) in &patch.hooks {
             let at = match point {
@@ -250,7 +257,7 @@ impl Viewer<'_> {
         });
         Section {
             title: format!(
-                "Patch {number}: {} bytes, {executed} instructions per hit and the splice{time}",
+                "Patch {number}: {} bytes, {executed} instructions per hit and the splice, about {time:.1} ns",
                 patch.code.len()
             ),
             notes,

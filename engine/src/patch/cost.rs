@@ -4,7 +4,7 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
 use super::{Piece, PieceKind};
 use crate::ids::part;
-use crate::nanoseconds;
+use crate::nanoseconds::{IN_LOOP, MOVED, TRACER, TRAP, WAITING};
 use crate::placement::Splice;
 
 /// Work of a hit on its usual way (nothing lost, no retry), beyond that of the original code.
@@ -14,18 +14,24 @@ pub struct HitWork {
     pub jumps: u32,
     /// Reads of a clock or of another counter of the processor, which other instructions wait for.
     pub clocks: u32,
-    /// Compare-and-exchange instructions.
+    /// Compare-and-exchange instructions of this CPU alone.
     pub exchanges: u32,
+    /// Instructions that are atomic for all CPUs.
+    pub locked: u32,
     /// Calls that push their return address, so that every outer return mispredicts.
     pub moved_calls: u32,
     /// Calls by the function tracer.
     pub tracers: u32,
     /// `int3`s that the kernel handles instead of a splice.
     pub traps: u32,
+    /// Searches for the highest bit.
+    pub scans: u32,
     /// Other instructions with an operand in memory.
     pub accesses: u32,
     /// All other instructions.
     pub instructions: u32,
+    /// True if the original code is a loop of one block, where nothing hides the work.
+    pub in_loop: bool,
 }
 
 impl HitWork {
@@ -53,7 +59,7 @@ impl HitWork {
         work
     }
 
-    /// The estimated time in nanoseconds on the processor that [`nanoseconds`] was fitted on.
+    /// The estimated time in nanoseconds on the processor that [`nanoseconds`](crate::nanoseconds) was fitted on.
     #[must_use]
     pub fn nanoseconds(&self) -> f64 {
         self.terms()
@@ -62,24 +68,35 @@ impl HitWork {
             .sum()
     }
 
+    /// The same work of a hit in a loop of one block, or elsewhere.
+    #[must_use]
+    pub const fn placed(self, in_loop: bool) -> Self {
+        Self { in_loop, ..self }
+    }
+
     /// Each count, and the time of one.
     #[must_use]
-    pub const fn terms(&self) -> [(u32, f64); 8] {
+    pub const fn terms(&self) -> [(u32, f64); 10] {
+        let times = if self.in_loop { IN_LOOP } else { WAITING };
         [
-            (self.jumps, nanoseconds::JUMP),
-            (self.instructions, nanoseconds::INSTRUCTION),
-            (self.clocks, nanoseconds::CLOCK),
-            (self.exchanges, nanoseconds::EXCHANGE),
-            (self.accesses, nanoseconds::ACCESS),
-            (self.moved_calls, nanoseconds::MOVED),
-            (self.tracers, nanoseconds::TRACER),
-            (self.traps, nanoseconds::TRAP),
+            (self.jumps, times.jump),
+            (self.instructions, times.instruction),
+            (self.clocks, times.clock),
+            (self.exchanges, times.exchange),
+            (self.locked, times.locked),
+            (self.accesses, times.access),
+            (self.scans, times.scan),
+            (self.moved_calls, MOVED),
+            (self.tracers, TRACER),
+            (self.traps, TRAP),
         ]
     }
 
     fn add(&mut self, instruction: &Instruction) {
         let counted = match instruction.code() {
             Code::Rdtsc | Code::Rdpmc => &mut self.clocks,
+            Code::Bsr_r64_rm64 => &mut self.scans,
+            _ if instruction.has_lock_prefix() => &mut self.locked,
             Code::Cmpxchg_rm64_r64 => &mut self.exchanges,
             _ if instruction.flow_control() == FlowControl::UnconditionalBranch => &mut self.jumps,
             _ if instruction.op_kinds().any(|kind| kind == OpKind::Memory) => &mut self.accesses,
@@ -138,9 +155,11 @@ mod tests {
                 a.lahf()?;
                 a.seto(al)
             }),
-            (PieceKind::Restore, 9, |a| {
+            (PieceKind::Restore, 11, |a| {
                 a.rdtsc()?;
+                a.bsr(rcx, rax)?;
                 a.cmpxchg(qword_ptr(0x100).gs(), rcx)?;
+                a.lock().cmpxchg(qword_ptr(rdx), rcx)?;
                 a.inc(qword_ptr(0x200).gs())?;
                 a.add(rcx, rax)?;
                 a.xor(eax, eax)?;
@@ -162,16 +181,21 @@ mod tests {
             jumps: 2,
             clocks: 1,
             exchanges: 1,
+            locked: 1,
             moved_calls: 1,
             tracers: 0,
             traps: 0,
+            scans: 1,
             accesses: 1,
             instructions: 9,
+            in_loop: false,
         };
         assert_eq!(counted, expected);
-        let ns = counted.nanoseconds();
-        let known = nanoseconds::MOVED + nanoseconds::CLOCK;
-        assert!(ns > known && ns < known + 10.0, "{ns}");
+        for (in_loop, times) in [(false, WAITING), (true, IN_LOOP)] {
+            let ns = counted.placed(in_loop).nanoseconds();
+            let counted = MOVED + times.clock + times.locked + times.scan;
+            assert!(ns > counted && ns < counted + 10.0, "{ns}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod arguments;
 mod batches;
 mod build;
+mod cost;
 mod dependencies;
 mod error;
 mod exits;
@@ -36,6 +37,7 @@ pub use crate::placement::PokeBytes;
 #[cfg(test)]
 pub(crate) use build::plan_placed;
 pub use build::{plan, plan_watched};
+pub use cost::HitCosts;
 pub use model::{
     Batch, Dependence, MAX_POKES, Part, Patch, PatchFault, PatchIndex, Plan, PlannedFunction,
     PlannedInstrument, Poke, PokeKind, Quiesce,

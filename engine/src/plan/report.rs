@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use super::cost::HitCosts;
 use super::model::{
     Batch, Part, Patch, Plan, PlannedFunction, PlannedInstrument, Poke, PokeKind, Quiesce,
 };
@@ -10,7 +11,7 @@ use crate::cfg::{BlockIndex, Cfg};
 use crate::ids::part;
 use crate::listing::disassemble;
 use crate::native::NativeCode;
-use crate::patch::{HitWork, PieceKind};
+use crate::patch::PieceKind;
 use crate::placement::{Bounce, InsnEdge, Point, Site, SiteIndex, Slot, compare};
 use crate::{Addr, HookType, Image, InstrumentId, Span};
 
@@ -22,6 +23,7 @@ pub fn report(image: &Image, plan: &Plan) -> String {
         out: String::new(),
         image,
         plan,
+        costs: HitCosts::of(plan),
     };
     let result = report.write();
     debug_assert!(result.is_ok(), "writing to a string does not fail");
@@ -32,6 +34,7 @@ struct Report<'a> {
     out: String,
     image: &'a Image,
     plan: &'a Plan,
+    costs: HitCosts<'a>,
 }
 
 impl Report<'_> {
@@ -211,17 +214,13 @@ impl Report<'_> {
 
     fn patch(&mut self, index: usize, patch: &Patch) -> std::fmt::Result {
         let executed: u32 = patch.pieces().map(|piece| piece.executed).sum();
-        let site = self.plan.site(patch.site);
-        let work = site.map(|site| HitWork::of(site.splice, &patch.code, patch.pieces()));
-        let time = work.map_or_else(String::new, |work| {
-            format!(", about {:.1} ns", work.nanoseconds())
-        });
         writeln!(
             self.out,
-            "  patch {index} at {}, {} bytes, {} a hit and the splice{time}",
+            "  patch {index} at {}, {} bytes, {} a hit and the splice, about {:.1} ns",
             patch.address,
             patch.code.len(),
-            instructions(executed)
+            instructions(executed),
+            self.costs.work(patch).nanoseconds()
         )?;
         for (point, ids) in &patch.hooks {
             let ids: Vec<String> = ids.iter().map(|&id| label(self.plan, id)).collect();

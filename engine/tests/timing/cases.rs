@@ -11,6 +11,7 @@ use super::rivals::Rival;
 use super::small::{Tables, parts};
 use super::target::{Changes, Taken, Target};
 use super::trees::{COLD_LEAVES, LEAF, Leaf, Tree};
+use super::tried::Tried;
 
 /// An instrument in a tree.
 pub(crate) struct Case {
@@ -19,6 +20,8 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) tree: Tree,
     pub(crate) effect: Effect,
+    /// Hits that a count of each counter stands for, in their order, if not one each.
+    weights: &'static [u64],
     way: Way,
 }
 
@@ -43,7 +46,8 @@ const NOTHING: Effect = Effect {
 };
 
 enum Way {
-    Session(Box<Session>),
+    /// A session, whose first patch is so many bytes after a boundary of cache lines.
+    Session(Box<Session>, u64),
     /// As the session's, but by a jump over block 1 of the leaf, so that the patch executes its call: the planner
     /// avoids that where it can.
     Displaced(Box<Session>),
@@ -64,12 +68,23 @@ pub(crate) struct Ready {
 }
 
 impl Case {
+    fn new(group: &'static str, name: &str, tree: Tree, way: Way, effect: Effect) -> Self {
+        Self {
+            group,
+            name: name.to_owned(),
+            tree,
+            effect,
+            weights: &[],
+            way,
+        }
+    }
+
     /// Writes the tree and what the instrument needs.
     pub(crate) fn load(&self, target: &mut Target) -> Ready {
         target.load(&self.tree);
         match &self.way {
-            Way::Session(session) => {
-                let (plan, changes) = target.plan(&self.tree, session);
+            Way::Session(session, offset) => {
+                let (plan, changes) = target.plan_at(&self.tree, session, *offset);
                 Ready {
                     changes,
                     instructions: instructions(&plan),
@@ -100,18 +115,21 @@ impl Case {
         let (result, hits) = self.tree.run(calls, CHECK_SEED);
         assert!(hits > 0, "{}", self.name);
         // What measured runs have left.
-        target.taken();
+        target.taken(&[]);
+        target.calls();
         for on in [false, true, false] {
             target.set(&ready.changes, on);
             let run = target.run(calls, CHECK_SEED);
             assert_eq!(run.result, result, "{}", self.name);
+            let counted = if self.tree.counts_calls { hits } else { 0 };
+            assert_eq!(target.calls(), counted, "{} {on}", self.name);
             let hits = if on { hits } else { 0 };
             let expected = Taken {
                 counts: hits * self.effect.counts,
                 samples: hits * self.effect.samples,
                 lost: 0,
             };
-            assert_eq!(target.taken(), expected, "{} {on}", self.name);
+            assert_eq!(target.taken(self.weights), expected, "{} {on}", self.name);
         }
     }
 }
@@ -152,6 +170,10 @@ fn placement(function: &str, block: u32, hook: HookType, instrument: &str) -> Pl
     }
 }
 
+fn planned(session: Session) -> Way {
+    Way::Session(Box::new(session), 0)
+}
+
 fn session(placements: Vec<Placement>) -> Session {
     Session {
         placements,
@@ -169,14 +191,14 @@ fn before(blocks: &[u32], instrument: &str) -> Session {
     )
 }
 
-/// A counter before every block of the leaf.
-fn every_block(tree: &Tree, style: Style) -> Session {
+/// An instrument before every block of the leaf.
+fn every_block(tree: &Tree, style: Style, instrument: &str) -> Session {
     let image = Image::from_live(&parts(&tree.functions, &Tables::default())).unwrap();
     let cfg = Cfg::of(&image, image.function_named(LEAF).unwrap().id);
     let blocks = options(&image, &cfg);
     assert!(blocks.iter().all(|block| block.pre.is_ok()));
     let blocks: Vec<u32> = blocks.iter().map(|block| block.block.0).collect();
-    let mut session = before(&blocks, "counter");
+    let mut session = before(&blocks, instrument);
     session.styles.insert(LEAF.to_owned(), style);
     session
 }
@@ -195,13 +217,7 @@ const DEPTH: u64 = 8;
 pub(crate) fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |group, name: &str, tree, way, effect| {
-        cases.push(Case {
-            group,
-            name: name.to_owned(),
-            tree,
-            effect,
-            way,
-        });
+        cases.push(Case::new(group, name, tree, way, effect));
     };
     let chain = |leaf| Tree::chain(DEPTH, leaf);
 
@@ -251,13 +267,7 @@ pub(crate) fn all() -> Vec<Case> {
             SAMPLE,
         ),
     ] {
-        add(
-            group,
-            name,
-            chain(Leaf::Plain),
-            Way::Session(Box::new(session)),
-            effect,
-        );
+        add(group, name, chain(Leaf::Plain), planned(session), effect);
     }
     for (name, leaf, instrument, effect) in [
         ("counter, flags live", Leaf::FlagsLive, "counter", COUNT),
@@ -284,7 +294,7 @@ pub(crate) fn all() -> Vec<Case> {
             group,
             name,
             chain(leaf),
-            Way::Session(Box::new(before(&[1], instrument))),
+            planned(before(&[1], instrument)),
             effect,
         );
     }
@@ -317,7 +327,7 @@ pub(crate) fn all() -> Vec<Case> {
             let session = Box::new(before(&[1], "counter"));
             let way = match leaf {
                 Leaf::CallShort => Way::Displaced(session),
-                _ => Way::Session(session),
+                _ => Way::Session(session, 0),
             };
             let tree = Tree::chain(depth, leaf);
             add(
@@ -328,6 +338,26 @@ pub(crate) fn all() -> Vec<Case> {
                 COUNT,
             );
         }
+    }
+
+    let group = "A counter before a call that is counted, eight calls deep";
+    for (name, leaf) in [
+        ("jump back to the call", Leaf::CallLong),
+        ("call of the patch over the call", Leaf::CallFirst),
+        ("a call displaced", Leaf::CallShort),
+    ] {
+        let session = Box::new(before(&[1], "counter"));
+        let way = match leaf {
+            Leaf::CallShort => Way::Displaced(session),
+            _ => Way::Session(session, 0),
+        };
+        add(
+            group,
+            &format!("{name}, counted"),
+            Tree::counting_calls(DEPTH, leaf),
+            way,
+            COUNT,
+        );
     }
 
     let group = "A counter before blocks, eight calls deep";
@@ -345,13 +375,7 @@ pub(crate) fn all() -> Vec<Case> {
         ),
         ("both ways of an unpredictable branch", Leaf::Branch, edges),
     ] {
-        add(
-            group,
-            name,
-            chain(leaf),
-            Way::Session(Box::new(session)),
-            COUNT,
-        );
+        add(group, name, chain(leaf), planned(session), COUNT);
     }
     for (name, leaf) in [
         ("every block of ten", Leaf::Blocks),
@@ -359,9 +383,52 @@ pub(crate) fn all() -> Vec<Case> {
     ] {
         for style in [Style::InPlace, Style::Whole] {
             let tree = chain(leaf);
-            let way = Way::Session(Box::new(every_block(&tree, style)));
+            let way = planned(every_block(&tree, style, "counter"));
             add(group, &format!("{name}, {style}"), tree, way, COUNT);
         }
+    }
+
+    let group = "Samples in a loop of one block, sixteen passes";
+    let at = |instrument| placement(LEAF, 1, HookType::Pre, instrument);
+    for (name, instruments, counts) in [
+        ("sample with time", &["timestamp"][..], 0),
+        ("two samples", &["timestamp", "argument-0"], 0),
+        (
+            "four samples",
+            &["timestamp", "argument-0", "argument-1", "block-trace"],
+            0,
+        ),
+        (
+            "two samples with a counter between",
+            &["timestamp", "counter", "argument-0"],
+            1,
+        ),
+    ] {
+        let placements: Vec<Placement> = instruments.iter().map(|&one| at(one)).collect();
+        let samples = instruments.len() as u64 - counts;
+        let effect = Effect { counts, samples };
+        add(
+            group,
+            name,
+            chain(Leaf::Loop),
+            planned(session(placements)),
+            effect,
+        );
+    }
+
+    let group = "Every block of ten, by how its counter is reached";
+    let tree = || chain(Leaf::Blocks);
+    for (name, instrument, save_all) in [
+        ("in the patch, what is live saved", "counter", false),
+        ("in the patch, all saved", "counter", true),
+        ("called, what is live saved", "count-natively", false),
+        ("called, all saved", "count-natively", true),
+    ] {
+        let session = Session {
+            save_all,
+            ..every_block(&tree(), Style::InPlace, instrument)
+        };
+        add(group, name, tree(), planned(session), COUNT);
     }
 
     let group = "A cold cache: 1,024 functions in turn";
@@ -371,8 +438,69 @@ pub(crate) fn all() -> Vec<Case> {
     ] {
         let placements = (0..COLD_LEAVES)
             .map(|number| placement(&format!("{LEAF}_{number}"), 0, HookType::Pre, instrument));
-        let way = Way::Session(Box::new(session(placements.collect())));
+        let way = planned(session(placements.collect()));
         add(group, &format!("{name}, cold"), Tree::cold(), way, effect);
+    }
+
+    let group = "Tried: a sample in a function that a loop calls";
+    for (name, tried) in [
+        ("as it is, written by hand", Tried::Same),
+        ("without the clock", Tried::NoClock),
+        ("the clock read after the reservation", Tried::ClockAfter),
+        ("reserved by xadd", Tried::Added),
+        ("not reserved", Tried::Unreserved),
+        ("three registers pushed", Tried::Pushed),
+        ("three registers saved in words of the CPU", Tried::InWords),
+    ] {
+        let way = Way::Rival(Rival::Tried(tried));
+        add(group, name, Tree::chain(1, Leaf::Plain), way, SAMPLE);
+    }
+    let group = "Tried: a patch, by its place in a cache line";
+    for (name, instrument, effect) in [
+        ("counter", "counter", COUNT),
+        ("sample with time", "timestamp", SAMPLE),
+    ] {
+        for offset in [0, 16, 32, 48] {
+            let way = Way::Session(Box::new(before(&[0], instrument)), offset);
+            let name = format!("{name}, at byte {offset} of 64");
+            add(group, &name, chain(Leaf::Plain), way, effect);
+        }
+    }
+    cases.extend(off_spanning_trees());
+    cases
+}
+
+/// Counters of the blocks off a spanning tree of the flow graph (Knuth and Stevenson, Optimal measurement points for
+/// program frequency counts, 1973), of which the counts of all blocks follow: for a hit of every block.
+fn off_spanning_trees() -> Vec<Case> {
+    let group = "Tried: counters off a spanning tree, for a hit of every block";
+    let mut cases = Vec::new();
+    // Blocks 2, 4, 6 and 9 execute as often as block 0, and blocks 7 and 8 together.
+    let ten: (&[u32], &[u64]) = (&[0, 1, 3, 5, 7], &[6, 1, 1, 1, 0]);
+    let calls: (&[u32], &[u64]) = (&[0, 1], &[2, 1]);
+    for (name, leaf, (counted, weights)) in [
+        ("five of ten blocks", Leaf::Blocks, ten),
+        (
+            "two of three blocks of a loop of calls",
+            Leaf::CallLoop,
+            calls,
+        ),
+    ] {
+        for style in [Style::InPlace, Style::Whole] {
+            let mut session = before(counted, "counter");
+            session.styles.insert(LEAF.to_owned(), style);
+            let tree = Tree::chain(DEPTH, leaf);
+            cases.push(Case {
+                weights,
+                ..Case::new(
+                    group,
+                    &format!("{name}, {style}"),
+                    tree,
+                    planned(session),
+                    COUNT,
+                )
+            });
+        }
     }
     cases
 }

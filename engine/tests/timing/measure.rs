@@ -109,7 +109,7 @@ pub(crate) fn measure(target: &mut Target, clock: Clock, case: &Case, rounds: us
 }
 
 /// The least of some times.
-fn least(times: &[f64]) -> f64 {
+pub(crate) fn least(times: &[f64]) -> f64 {
     times.iter().copied().fold(f64::INFINITY, f64::min)
 }
 

@@ -27,3 +27,4 @@ pub(crate) mod results;
 mod rivals;
 pub(crate) mod target;
 mod trees;
+mod tried;

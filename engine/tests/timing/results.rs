@@ -97,8 +97,16 @@ impl Results {
         rows.find(|row| row.group == group && row.name == name)
     }
 
-    /// Rows that take longer than in earlier results.
+    /// Returns whether other results are of a processor of the same kind: times of others are no measure.
+    fn is_comparable(&self, earlier: &Self) -> bool {
+        self.machine.processor == earlier.machine.processor
+    }
+
+    /// Rows that take longer than in earlier results of the same processor.
     pub(crate) fn regressions(&self, earlier: &Self) -> Vec<&Row> {
+        if !self.is_comparable(earlier) {
+            return Vec::new();
+        }
         let rows = self.rows.iter();
         rows.filter(|row| {
             let before = earlier.row(&row.group, &row.name);
@@ -123,6 +131,13 @@ impl Results {
             },
             self.rounds
         );
+        if let Some(earlier) = earlier.filter(|earlier| !self.is_comparable(earlier)) {
+            let _ = writeln!(
+                out,
+                "\nThe times before are of {}, so no row is judged: on another processor they differ.",
+                earlier.machine.processor
+            );
+        }
         let mut group = "";
         for row in &self.rows {
             if row.group != group {
@@ -150,7 +165,7 @@ impl Results {
             if let Some(earlier) = earlier {
                 let before = earlier.row(&row.group, &row.name);
                 let _ = match before {
-                    Some(before) if row.is_slower_than(before) => {
+                    Some(before) if self.is_comparable(earlier) && row.is_slower_than(before) => {
                         write!(out, " **{:.2}, slower now** |", before.median_ns())
                     }
                     Some(before) => write!(out, " {:.2} |", before.median_ns()),

@@ -1,5 +1,6 @@
 //! The same instruments without a patch: compiled into the function, called from it, or by a trap.
 
+use std::fs;
 use std::process::Command;
 
 use iced_x86::code_asm::{CodeAssembler, qword_ptr, r8, r9, r10, r11, rax, rcx, rdi, rdx, rsi};
@@ -9,6 +10,7 @@ use super::target::{
     COUNTERS, Change, Changes, HEAD, LIMIT, LOST_FULL, RINGS, SHIFT, Target, WORDS,
 };
 use super::trees::{LEAF, LEAF_ROOM, Tree};
+use super::tried::Tried;
 
 /// An instrument of [`Leaf::Plain`](super::trees::Leaf::Plain).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub(crate) enum Rival {
     Called,
     /// An `int3`, and a signal handler that counts.
     Trap,
+    /// A jump to a patch that was written by hand.
+    Tried(Tried),
 }
 
 impl Rival {
@@ -53,6 +57,15 @@ impl Rival {
                     at,
                     before: nop,
                     after,
+                }
+            }
+            Self::Tried(tried) => {
+                let stub = target.stub(&|a| tried.write(a, at + 5));
+                let displacement = i32::try_from(stub.cast_signed() - (at as i64 + 5)).unwrap();
+                Change {
+                    at,
+                    before: nop,
+                    after: [&[0xe9][..], &displacement.to_le_bytes()].concat(),
                 }
             }
             Self::Trap => {
@@ -113,22 +126,23 @@ fn compiled(action: &str) -> Vec<u8> {
          }}
          u64 leaf(u64 a, u64 b) {{ {action} return (a + b) ^ 0x5a5a; }}"
     );
+    let file = object_of_c(&source, &["-fno-reorder-blocks-and-partition"]);
+    let file = object::File::parse(&*file).unwrap();
+    let text = file.section_by_name(".text").unwrap();
+    assert_eq!(text.relocations().count(), 0, "the code is complete");
+    text.data().unwrap().to_vec()
+}
+
+/// Compiles a source in C as a kernel's is.
+pub(crate) fn object_of_c(source: &str, options: &[&str]) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
-    let (from, to) = (folder.path().join("leaf.c"), folder.path().join("leaf.o"));
-    std::fs::write(&from, source).unwrap();
+    let (from, to) = (folder.path().join("code.c"), folder.path().join("code.o"));
+    fs::write(&from, source).unwrap();
     let done = Command::new("cc")
-        .args([
-            "-O2",
-            "-c",
-            "-fno-pic",
-            "-fcf-protection=none",
-            "-fno-asynchronous-unwind-tables",
-        ])
-        .args([
-            "-fno-stack-protector",
-            "-fno-reorder-blocks-and-partition",
-            "-o",
-        ])
+        .args(["-O2", "-c", "-fno-pic", "-fcf-protection=none"])
+        .args(["-fno-asynchronous-unwind-tables", "-fno-stack-protector"])
+        .args(options)
+        .arg("-o")
         .arg(&to)
         .arg(&from)
         .output()
@@ -138,11 +152,7 @@ fn compiled(action: &str) -> Vec<u8> {
         "{}",
         String::from_utf8_lossy(&done.stderr)
     );
-    let file = std::fs::read(&to).unwrap();
-    let file = object::File::parse(&*file).unwrap();
-    let text = file.section_by_name(".text").unwrap();
-    assert_eq!(text.relocations().count(), 0, "the code is complete");
-    text.data().unwrap().to_vec()
+    fs::read(&to).unwrap()
 }
 
 /// Has traps counted, for the whole process.

@@ -1,5 +1,8 @@
 //! Memory of a process that stands for a kernel: text, patches, and the words of a CPU.
 
+use std::fs;
+use std::path::Path;
+
 use gilk_engine::cfg::Cfg;
 use gilk_engine::layout::{CounterBank, Owner, RingOwner, Rings, RuntimeLayout, SegmentOffset};
 use gilk_engine::liveness::Live;
@@ -8,11 +11,12 @@ use gilk_engine::placement::{Point, Site, Splice};
 use gilk_engine::plan::{Plan, PokeKind};
 use gilk_engine::verify::verify;
 use gilk_engine::{Addr, Image, Session, Span};
-use gilk_instruments::Library;
+use gilk_instruments::{Definition, Library};
 use iced_x86::code_asm::{CodeAssembler, r12, r13, r14, r15, rax, rbp, rbx, rdi, rdx, rsi};
 use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, IcedError};
 
 use super::host::{Mapping, set_gs};
+use super::rivals::object_of_c;
 use super::small::{Tables, bounds, parts};
 use super::trees::{LEAF, Tree};
 
@@ -27,7 +31,9 @@ const ARENA: u64 = 0xffff_ffff_a040_0000;
 const ARENA_BYTES: usize = 4 << 20;
 pub(crate) const RINGS: u64 = 0x3000_0000;
 const RING_BYTES: usize = 2 << 20;
-const SLOTS_LOG2: u32 = 16;
+pub(crate) const SLOTS_LOG2: u32 = 16;
+/// Increment of a head from one sample to the next.
+pub(crate) const RING_STEP: u64 = 1 << (32 - SLOTS_LOG2);
 /// Samples that the ring holds.
 pub(crate) const RING_SLOTS: u64 = 1 << SLOTS_LOG2;
 const TIMERS: u64 = 0x3100_0000;
@@ -38,6 +44,8 @@ pub(crate) const HEAD: u64 = 0x100;
 pub(crate) const LIMIT: u64 = 0x108;
 pub(crate) const LOST_FULL: u64 = 0x110;
 const CURRENT: u64 = 0x120;
+/// Calls, as counted by code before a function's entry.
+pub(crate) const CALLS: u64 = 0x130;
 pub(crate) const COUNTERS: u64 = 0x1000;
 /// As `ilk.ko` has near the base.
 const NEAR_COUNTERS: u32 = 512;
@@ -55,6 +63,7 @@ pub(crate) struct Target {
     far: Mapping,
     timers: Mapping,
     driver: Mapping,
+    library: Library,
     /// Written by patches alone.
     _rings: Mapping,
 }
@@ -101,6 +110,7 @@ impl Target {
             far: Mapping::anywhere(8 * FAR_COUNTERS as usize),
             timers: Mapping::fixed(TIMERS, 16 << TIMERS_LOG2),
             driver: Mapping::fixed(DRIVER, 0x1000),
+            library: library(),
             _rings: Mapping::fixed(RINGS, RING_BYTES),
         };
         target.words.write(CURRENT, &TASK.to_le_bytes());
@@ -196,8 +206,7 @@ impl Target {
     /// came before, as it does in most code.
     pub(crate) fn run(&mut self, calls: u64, seed: u64) -> Run {
         let head = self.words.word(HEAD);
-        let step = 1 << (32 - SLOTS_LOG2);
-        let limit = head.wrapping_add(RING_SLOTS * step);
+        let limit = head.wrapping_add(RING_SLOTS * RING_STEP);
         self.words.write(LIMIT, &limit.to_le_bytes());
         #[allow(unsafe_code, reason = "runs the code under test")]
         // SAFETY: the loop follows the C calling convention, and calls functions of the tree and patches, which
@@ -213,14 +222,19 @@ impl Target {
         }
     }
 
-    /// Returns what instruments have left since the last time.
-    pub(crate) fn taken(&mut self) -> Taken {
+    /// Returns what instruments have left since the last time; a count of a counter stands for so many hits as its weight
+    /// says, or for one.
+    pub(crate) fn taken(&mut self, weights: &[u64]) -> Taken {
         let near = COUNTERS as usize..COUNTERS as usize + 8 * NEAR_COUNTERS as usize;
         let sum = |words: &mut [u8]| {
             let (chunks, _) = words.as_chunks::<8>();
-            let sum = chunks.iter().fold(0, |sum: u64, word| {
-                sum.wrapping_add(u64::from_le_bytes(*word))
-            });
+            let weights = weights.iter().copied().chain(std::iter::repeat(1));
+            let sum = chunks
+                .iter()
+                .zip(weights)
+                .fold(0, |sum: u64, (word, weight)| {
+                    sum.wrapping_add(weight.wrapping_mul(u64::from_le_bytes(*word)))
+                });
             words.fill(0);
             sum
         };
@@ -236,13 +250,34 @@ impl Target {
         taken
     }
 
+    /// Returns the calls that were counted since the last time.
+    pub(crate) fn calls(&mut self) -> u64 {
+        let calls = self.words.word(CALLS);
+        self.words.write(CALLS, &[0; 8]);
+        calls
+    }
+
     /// Plans a session, verifies the plan, and writes its patches.
     pub(crate) fn plan(&mut self, tree: &Tree, session: &Session) -> (Plan, Changes) {
+        self.plan_at(tree, session, 0)
+    }
+
+    /// The same, with the first patch so many bytes after the arena's start.
+    pub(crate) fn plan_at(
+        &mut self,
+        tree: &Tree,
+        session: &Session,
+        offset: u64,
+    ) -> (Plan, Changes) {
         let image = image_of(tree);
-        let library = Library::builtin().unwrap();
-        let plan = gilk_engine::plan::plan(&image, session, &library, &self.layout()).unwrap();
+        let mut layout = self.layout();
+        layout.arena.start = layout.arena.start.add(offset);
+        let plan = gilk_engine::plan::plan(&image, session, &self.library, &layout).unwrap();
         if let Err(violations) = verify(&image, plan.clone()) {
             panic!("the plan is not verified: {violations:#?}");
+        }
+        for native in &plan.natives {
+            self.arena.write(native.address.0 - ARENA, &native.bytes);
         }
         for patch in &plan.patches {
             let code = rebased(&patch.code, patch.address);
@@ -311,6 +346,18 @@ impl Target {
         };
         (code.bytes, Changes(vec![change]))
     }
+}
+
+/// The library, with the instruments of the example of native ones.
+fn library() -> Library {
+    let mut library = Library::builtin().unwrap();
+    let natives = concat!(env!("CARGO_MANIFEST_DIR"), "/../instruments/native");
+    let source = fs::read_to_string(Path::new(natives).join("example.c")).unwrap();
+    let object = object_of_c(&source, &["-I", natives]);
+    for definition in Definition::natives("example.o", &object).unwrap() {
+        library.add(definition).unwrap();
+    }
+    library
 }
 
 fn image_of(tree: &Tree) -> Image {

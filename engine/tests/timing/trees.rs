@@ -2,17 +2,22 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeAssembler, bl, cl, eax, ebp, ebx, ecx, edi, ptr, r8, r9, r10, r11, rax, rbp, rbx, rcx, rdi,
-    rdx, rsi,
+    CodeAssembler, bl, cl, eax, ebp, ebx, ecx, edi, ptr, qword_ptr, r8, r9, r10, r11, rax, rbp,
+    rbx, rcx, rdi, rdx, rsi,
 };
 
 use super::numbers::Random;
 use super::random;
 use super::small::Code;
-use super::target::TEXT;
+use super::target::{CALLS, TEXT};
 
 /// The five bytes at the start of every compiled function.
 const FTRACE_NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
+
+/// Bytes before an entry that count calls.
+const CALL_COUNT_BYTES: u64 = 16;
+/// Bytes of `inc qword ptr gs:[CALLS]`.
+const COUNT_BYTES: u64 = 9;
 
 /// The name of the function with the hooks.
 pub(crate) const LEAF: &str = "leaf";
@@ -54,12 +59,30 @@ pub(crate) struct Tree {
     end: u64,
     depth: u64,
     model: Model,
+    /// True if calls of the helper are counted, one for each hit.
+    pub(crate) counts_calls: bool,
 }
 
 impl Tree {
     /// A chain of so many calls, the last of which is of the leaf.
     pub(crate) fn chain(depth: u64, leaf: Leaf) -> Self {
         Self::ending(depth, leaf.model(), leaf.writer())
+    }
+
+    /// The same, whose leaf calls its helper at the code before its entry that counts calls, as kernels do that track the
+    /// depth of calls (`retbleed=stuff`, arch/x86/kernel/callthunks.c).
+    pub(crate) fn counting_calls(depth: u64, leaf: Leaf) -> Self {
+        let mut tree = Self {
+            counts_calls: true,
+            ..Self::empty(depth, leaf.model())
+        };
+        tree.add_code("__pfx_helper", |a, _| {
+            a.inc(qword_ptr(CALLS).gs())?;
+            a.nops_with_size((CALL_COUNT_BYTES - COUNT_BYTES) as usize)
+        });
+        let helper = tree.add("helper", Leaf::Plain.writer());
+        tree.end_with(helper - CALL_COUNT_BYTES, leaf.writer());
+        tree
     }
 
     /// A chain that ends with a random function, without a model.
@@ -76,31 +99,39 @@ impl Tree {
         model: Model,
         write: impl FnOnce(&mut CodeAssembler, u64) -> Result<(), IcedError>,
     ) -> Self {
-        let mut tree = Self {
+        let mut tree = Self::empty(depth, model);
+        let helper = tree.add("helper", Leaf::Plain.writer());
+        tree.end_with(helper, write);
+        tree
+    }
+
+    fn empty(depth: u64, model: Model) -> Self {
+        Self {
             functions: Vec::new(),
             root: TEXT,
             end: TEXT,
             depth,
             model,
-        };
-        let helper = tree.add("helper", Leaf::Plain.writer());
-        let leaf = tree.add(LEAF, |a, _| write(a, helper));
-        tree.end = tree.end.max(leaf + LEAF_ROOM);
-        for number in 1..depth {
-            tree.add(&format!("caller_{number}"), caller);
+            counts_calls: false,
         }
-        tree
+    }
+
+    /// Adds the leaf, which may call a helper, and its callers.
+    fn end_with(
+        &mut self,
+        helper: u64,
+        write: impl FnOnce(&mut CodeAssembler, u64) -> Result<(), IcedError>,
+    ) {
+        let leaf = self.add(LEAF, |a, _| write(a, helper));
+        self.end = self.end.max(leaf + LEAF_ROOM);
+        for number in 1..self.depth {
+            self.add(&format!("caller_{number}"), caller);
+        }
     }
 
     /// A root that calls many leaves, each once, in an order that no prefetcher knows.
     pub(crate) fn cold() -> Self {
-        let mut tree = Self {
-            functions: Vec::new(),
-            root: TEXT,
-            end: TEXT,
-            depth: 0,
-            model: |_, _| (0, 0),
-        };
+        let mut tree = Self::empty(0, |_, _| (0, 0));
         let mut entries: Vec<u64> = (0..COLD_LEAVES)
             .map(|number| {
                 let entry = tree.add(&format!("{LEAF}_{number}"), Leaf::Plain.writer());
@@ -155,9 +186,20 @@ impl Tree {
         name: &str,
         write: impl FnOnce(&mut CodeAssembler, u64) -> Result<(), IcedError>,
     ) -> u64 {
+        self.add_code(name, |a, before| {
+            a.db(&FTRACE_NOP)?;
+            write(a, before)
+        })
+    }
+
+    /// Adds code without the tracer's nop.
+    fn add_code(
+        &mut self,
+        name: &str,
+        write: impl FnOnce(&mut CodeAssembler, u64) -> Result<(), IcedError>,
+    ) -> u64 {
         let (before, at) = (self.root, self.end.next_multiple_of(16));
         let mut a = CodeAssembler::new(64).unwrap();
-        a.db(&FTRACE_NOP).unwrap();
         write(&mut a, before).unwrap();
         let bytes = a.assemble(at).unwrap();
         self.root = at;

@@ -22,6 +22,7 @@ mod modules;
 mod natives;
 mod once;
 mod paths;
+mod predicted;
 mod programs;
 mod pulsar;
 mod restoration;

@@ -19,6 +19,7 @@ mod output;
 mod pager;
 mod picture;
 mod plan;
+mod prediction;
 mod process;
 mod program;
 mod progress;

@@ -20,7 +20,9 @@ use ilk_driver::interrupt;
 
 use crate::output::Force;
 use crate::plan::{Planned, Strict};
+use crate::prediction::{self, Prediction};
 use crate::progress::Progress;
+use crate::script::RecordingFile;
 use crate::{plan, program, show, target};
 
 /// Interval at which Ctrl-C is polled.
@@ -43,6 +45,10 @@ pub(crate) struct Run {
     /// Show instruments without hits, too.
     #[arg(long)]
     all: bool,
+    /// Count the hits of the session's hooks for so many seconds first, with its program, and compare the cost that
+    /// they predict with that of the hits that the session has.
+    #[arg(long, value_name = "SECONDS")]
+    predict: Option<f64>,
     #[command(flatten)]
     force: Force,
     #[command(flatten)]
@@ -72,20 +78,55 @@ impl Run {
         let session = plan::open(&self.session)?;
         let library = self.natives.library()?;
         if several {
+            ensure!(
+                self.predict.is_none(),
+                "--predict is for one machine; name one target"
+            );
             return self.run_together(&session, &library, goals);
         }
         let mut connected = self.target.connect()?;
         let connection = &mut connected.connection;
-        let planned = prepare(connection, &session, &library, self.strict)?;
+        let (image, planned) = prepare(connection, &session, &library, self.strict)?;
         let (plan, session) = (&planned.plan, &planned.session);
+        let prediction = match self.predict {
+            Some(seconds) => Some(self.predicted(connection, &image, &planned, seconds)?),
+            None => None,
+        };
         let (summary, status) = run_watched(session, &self.output, |events, stop| {
             connection.run(plan, session, &self.output, events, stop)
         })?;
         let paths = std::slice::from_ref(&self.output);
         let metadata = show::draw(paths, self.png.as_deref(), self.all)?;
         print(&summary, &metadata, self.all);
+        if let Some(prediction) = prediction {
+            print!("{}", prediction.report(plan.plan(), &summary));
+        }
         print!("{}", planned.left_out);
         Ok(status)
+    }
+
+    /// Counts the hits of a session's hooks.
+    fn predicted(
+        &self,
+        connection: &mut Connection,
+        image: &Image,
+        planned: &Planned,
+        seconds: f64,
+    ) -> anyhow::Result<Prediction> {
+        ensure!(
+            seconds.is_finite() && seconds > 0.0,
+            "--predict takes the seconds to count for, more than 0"
+        );
+        let session = prediction::counting(planned.plan.plan(), &planned.session, seconds);
+        let library = Library::builtin()?;
+        let layout = &connection.info().layout;
+        let counting = self.strict.planned(image, &session, &library, layout)?;
+        let recording = RecordingFile::new(None)?;
+        let (summary, _) = run_watched(&counting.session, recording.path(), |events, stop| {
+            let (plan, session) = (&counting.plan, &counting.session);
+            connection.run(plan, session, recording.path(), events, stop)
+        })?;
+        Ok(Prediction::of(counting.plan.plan(), &summary, seconds))
     }
 
     /// Runs the session on several machines, each with a recording of its name.
@@ -107,7 +148,8 @@ impl Run {
             let host = machine.connection.info().host.clone();
             // All machines share one session, so a placement is left out on none of them.
             let planned = prepare(&mut machine.connection, session, library, Strict::ON);
-            plans.push(planned.with_context(|| format!("On {host}"))?.plan);
+            let (_, planned) = planned.with_context(|| format!("On {host}"))?;
+            plans.push(planned.plan);
         }
         let (mut machines, mut events, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for (machine, plan) in connected.iter_mut().zip(&plans) {
@@ -164,7 +206,7 @@ fn prepare(
     session: &Session,
     library: &Library,
     strict: Strict,
-) -> anyhow::Result<Planned> {
+) -> anyhow::Result<(Arc<Image>, Planned)> {
     let (parts, modules) = target::read(connection)?;
     if strict.unknown_kernel() {
         connection.insist_on_unknown_kernel();
@@ -172,11 +214,11 @@ fn prepare(
     let layout = &connection.info().layout;
     let image = Arc::new(Image::with_modules(&parts, &modules)?.on(layout));
     let planned = strict.planned(&image, session, library, layout)?;
-    connection.name_addresses(image);
+    connection.name_addresses(Arc::clone(&image));
     for note in &planned.plan.plan().notes {
         println!("Note: {note}.");
     }
-    Ok(planned)
+    Ok((image, planned))
 }
 
 /// Runs a session while showing its events, and returns the exit status that its program gives to

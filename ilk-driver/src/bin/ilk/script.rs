@@ -2,7 +2,7 @@
 
 mod screen;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -218,13 +218,14 @@ impl Callers {
 }
 
 /// The file of the recording; a temporary one is removed with its folder.
-struct RecordingFile {
+pub(crate) struct RecordingFile {
     path: PathBuf,
     temporary: Option<PathBuf>,
 }
 
 impl RecordingFile {
-    fn new(requested: Option<PathBuf>) -> anyhow::Result<Self> {
+    /// The file at a path, or a temporary one.
+    pub(crate) fn new(requested: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(path) = requested {
             return Ok(Self {
                 path,
@@ -242,6 +243,10 @@ impl RecordingFile {
             path: folder.join("samples.arrow"),
             temporary: Some(folder),
         })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 }
 
