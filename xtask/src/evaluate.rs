@@ -54,14 +54,18 @@ fn experiments(place: &str, words: &[String]) -> Result<()> {
     tool::run(cargo.args(words))
 }
 
-/// Copies figures and pictures of earlier runs into the folder of results, if they are missing there.
+/// Results of `cargo xtask bench native`, which no experiment writes.
+const NATIVE: &str = "native.ron";
+
+/// Copies figures and pictures of earlier runs into the folder of results, if they are missing there, and the native
+/// bench's results.
 fn kept() -> Result<()> {
     let (from, to) = (
         tool::root().join(DOCS).join("evaluation"),
         tool::root().join(PLACE),
     );
     copied(&from, &to, |name| {
-        Some(to.join(name)).filter(|target| !target.exists())
+        Some(to.join(name)).filter(|target| name == NATIVE || !target.exists())
     })
 }
 

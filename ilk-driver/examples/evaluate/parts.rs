@@ -79,7 +79,10 @@ pub(crate) const PARTS: [Part; 9] = [
         name: "hits",
         title: "Probe cost: guest instructions for each hit, above the bare call of __x64_sys_getpid",
         about: "Djprobe's tables 1 and 2: one probe by each of the kernel's mechanisms, and by ilk. \
-                [cost.md](cost.md) has the same with an explanation of each line.",
+                [cost.md](cost.md) has the same with an explanation of each line. The last column is \
+                of `cargo xtask bench native`: the same patches in user mode, in a chain of eight \
+                calls, on the processor that cost.md names; the kernel's own mechanisms do not \
+                execute there.",
         accelerator: Accelerator::CountInstructions,
         measure: hits::measure,
         claims: &[
@@ -131,7 +134,8 @@ pub(crate) const PARTS: [Part; 9] = [
         about: "JIFL's 6.1, where each optimization was switched off: guest instructions added to a \
                 call by a counter on every block, as one instruction of the patch, and as a function \
                 of an object file (`count-natively` of `instruments/native/example.c`) that each \
-                patch calls; with live registers saved, and with all modified ones saved.",
+                patch calls; with live registers saved, and with all modified ones saved. The last \
+                table is of `cargo xtask bench native`, in user mode.",
         accelerator: Accelerator::CountInstructions,
         measure: inlining::measure,
         claims: &[Claim {

@@ -5,17 +5,17 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// The tables of an experiment, by title.
-#[derive(Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Tables(Vec<(String, Table)>);
 
 /// Figures by row and column, each of every run.
-#[derive(Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct Table {
     columns: Vec<String>,
     rows: Vec<Row>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 struct Row {
     name: String,
     /// For each column the figures of its runs.
