@@ -15,6 +15,7 @@
 //! | analysis | [`cfg`](mod@cfg), [`liveness`], [`native`], [`paths`], [`remarks`] | control-flow graphs, dead registers and flags, object files, path numbers, fields and texts that instructions refer to |
 //! | decisions | [`placement`] | the cheapest tactic that reaches each hook, or the rule that refuses it |
 //! | code | [`patch`] | instruments at points, copies of displaced code, exits |
+//! | cache | [`cache`] | whole functions translated into fragments, which execute in place of the original code |
 //! | schedule | [`plan`](mod@plan) | versions of patches, dependences, and batches of writes |
 //! | proof | [`verify`](mod@verify) | a [`VerifiedPlan`], the only form that is written to a target |
 //!
@@ -57,6 +58,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addr;
+pub mod cache;
 pub mod cfg;
 pub mod code;
 pub mod collection;

@@ -89,6 +89,10 @@ pub enum Rule {
     RingOwner,
     /// The instrument reads memory, and the target does not state which addresses may be read.
     Unguarded,
+    /// The code is in memory that the process may write, or shares with others that may.
+    MayChange,
+    /// The code cache has no more bytes, counters or entries of its table.
+    CacheFull,
 }
 
 impl Rule {
@@ -133,6 +137,8 @@ impl Rule {
             Self::ShadowStack => "shadow-stack",
             Self::RingOwner => "ring-owner",
             Self::Unguarded => "unguarded",
+            Self::MayChange => "may-change",
+            Self::CacheFull => "cache-full",
         }
     }
 }

@@ -13,6 +13,7 @@
 //! | `meaning` | After each batch, and within it, each event runs the instruments that it hits, one time, in order. |
 //! | `schedule` | After each write the text is whole; each poke finds the bytes that it expects; dependences and ranks hold; at the end the text is the original. |
 //! | `target` | The layout is consistent; patches and writes do not overlap. |
+//! | [`fragments`] | Of a code cache: translated code is a bisimulation of the original, with lookups as its only new exits. |
 //!
 //! Every violation names the rule that is broken ([`Reason`]). An entry that must exist and is absent is an
 //! internal error, and refuses the plan (`internal`).
@@ -30,6 +31,7 @@
 //! - Time: the cost of a patch, and that a thread leaves a patch at all, except that patches have no loops of
 //!   their own.
 
+pub mod fragments;
 mod hash;
 mod internal;
 mod meaning;

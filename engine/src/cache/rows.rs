@@ -1,0 +1,38 @@
+//! Rows: the original instruction, and the state of the registers, at each place of translated code.
+
+use crate::Addr;
+
+/// The registers of a thread in the cache, against those that it would have in the original code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowState {
+    /// They are those before the original instruction.
+    Exact,
+    /// A few instructions that stand for the original one are under way, none of which can fault.
+    Busy,
+    /// As [`Busy`](Self::Busy), but a store on the stack may fault; `rcx` is 160 bytes below the stack pointer, all
+    /// else as before the original instruction.
+    Evaluated,
+    /// The system call before the original instruction has returned: `rcx` is not yet the address of the original
+    /// instruction.
+    Returned,
+}
+
+/// From here to the next row, the code stands for one original instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheRow {
+    /// The first byte.
+    pub at: Addr,
+    /// The original instruction.
+    pub original: Addr,
+    /// The state of the registers.
+    pub state: RowState,
+}
+
+impl CacheRow {
+    /// Finds the row of an address among rows in order of address.
+    #[must_use]
+    pub fn find(rows: &[Self], at: Addr) -> Option<Self> {
+        let after = rows.partition_point(|row| row.at <= at);
+        rows.get(after.checked_sub(1)?).copied()
+    }
+}

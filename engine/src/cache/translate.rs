@@ -1,0 +1,795 @@
+//! The translator: blocks that direct branches reach, laid out as the original code is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, MemoryOperand, OpKind, Register};
+use rustc_hash::FxHashMap;
+
+use super::dead::{FlagReader, INCREMENTED};
+use super::emit::{CodeBuffer, Field, KEPT, RCX, RDX};
+use super::flow::{FlowKind, reaches};
+use super::resident::Resident;
+use super::rows::{CacheRow, RowState};
+use super::{CACHE_ABI, CacheLayout, CodeBytes};
+use crate::ids::{part, to_u32};
+use crate::isa::relocate::relocate;
+use crate::{Addr, Refusal, Rule, Span};
+
+/// The system calls that may change code, or return to another address (`arch/x86/entry/syscalls/syscall_64.tbl` of
+/// Linux): the agent looks on.
+pub(crate) const WATCHED: [i32; 8] = [
+    9,   // mmap
+    10,  // mprotect
+    11,  // munmap
+    15,  // rt_sigreturn
+    25,  // mremap
+    30,  // shmat
+    216, // remap_file_pages
+    329, // pkey_mprotect
+];
+
+/// The most instructions of a block.
+const MOST_IN_BLOCK: usize = 64;
+
+/// Form of the counters of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// They do not.
+    Off,
+    /// By an increment that is exact while one thread executes in the cache.
+    OneThread,
+    /// By a locked increment.
+    Threads,
+}
+
+/// Bounds of what one translation follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TranslationReach {
+    /// Direct calls in a row that are followed.
+    pub calls: u32,
+    /// Blocks after which no more are begun.
+    pub blocks: usize,
+}
+
+/// A translated block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachedBlock {
+    /// Its original bytes.
+    pub original: Span,
+    /// Its first translated byte.
+    pub at: Addr,
+    /// The number of its counter.
+    pub counter: Option<u32>,
+    /// The number of its original instructions.
+    pub instructions: u32,
+}
+
+/// The place that a lookup of an original address finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Landing {
+    /// The original address.
+    pub original: Addr,
+    /// The landing.
+    pub at: Addr,
+}
+
+/// The displacement of a branch that was translated before its target was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The displacement's first byte.
+    pub at: Addr,
+    /// The original target.
+    pub target: Addr,
+    /// The displacement to the target's translation.
+    pub bytes: [u8; 4],
+}
+
+/// Code, landings and links that one request adds to a cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Translation {
+    /// The address of its code.
+    pub start: Addr,
+    /// Its code.
+    pub bytes: Vec<u8>,
+    /// The blocks in it, in order of their original address.
+    pub blocks: Vec<CachedBlock>,
+    /// Its landings, to be written to the tables after the code.
+    pub landings: Vec<Landing>,
+    /// Its rows, in order of address.
+    pub rows: Vec<CacheRow>,
+    /// Branches of earlier translations to its blocks. They work as they are, by the tables; a thread must not execute
+    /// one while it is written.
+    pub links: Vec<Link>,
+}
+
+/// The branch targets of a batch, by original address.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    at: Addr,
+    landing: bool,
+}
+
+/// Translates code of one process for one arena.
+#[derive(Debug)]
+pub struct Translator {
+    layout: CacheLayout,
+    arena: Span,
+    resident: Resident,
+    counting: Counting,
+    used: Addr,
+    counters: u32,
+    known: FxHashMap<Addr, Known>,
+    /// Displacements of branches to code that is not translated.
+    unlinked: FxHashMap<Addr, Vec<Addr>>,
+}
+
+impl Translator {
+    /// Begins with the resident code alone.
+    ///
+    /// # Errors
+    /// [`Rule::OutOfReach`] if the words are not in the lower 2 GiB.
+    pub fn new(layout: CacheLayout, arena: Span, counting: Counting) -> Result<Self, Refusal> {
+        if !layout.is_low() {
+            let why = "the words of the code cache are not in the lower 2 GiB";
+            return Err(Refusal::new(Rule::OutOfReach, layout.targets, why));
+        }
+        let resident = Resident::new(arena.start, &layout);
+        Ok(Self {
+            layout,
+            arena,
+            used: resident.end(),
+            resident,
+            counting,
+            counters: 0,
+            known: FxHashMap::default(),
+            unlinked: FxHashMap::default(),
+        })
+    }
+
+    /// The code to write before any other.
+    #[must_use]
+    pub fn resident(&self) -> &Resident {
+        &self.resident
+    }
+
+    /// The arena, which begins with the resident code.
+    #[must_use]
+    pub fn arena(&self) -> Span {
+        self.arena
+    }
+
+    /// Bytes of the arena that are written.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.used.0 - self.arena.start.0
+    }
+
+    /// Numbers the counters of the next blocks from here, so that arenas share the counters.
+    pub fn count_from(&mut self, number: u32) {
+        self.counters = number;
+    }
+
+    /// The number of the next block's counter.
+    #[must_use]
+    pub fn counted(&self) -> u32 {
+        self.counters
+    }
+
+    /// Sets how blocks that are translated from now on count.
+    pub fn set_counting(&mut self, counting: Counting) {
+        self.counting = counting;
+    }
+
+    /// The translation of the block that begins at an original address.
+    #[must_use]
+    pub fn block(&self, original: Addr) -> Option<Addr> {
+        self.known.get(&original).map(|known| known.at)
+    }
+
+    /// Translates what direct branches reach from some addresses, each of which gets a landing.
+    ///
+    /// # Errors
+    /// [`Rule::CacheFull`] if the arena or the counters do not suffice; [`Rule::NotText`] if no code is at an address.
+    /// Nothing is changed then.
+    pub fn translate(
+        &mut self,
+        code: &dyn CodeBytes,
+        seeds: &[Addr],
+        reach: TranslationReach,
+    ) -> Result<Translation, Refusal> {
+        for &seed in seeds {
+            if code.code_from(seed).is_none_or(<[u8]>::is_empty) {
+                return Err(Refusal::new(Rule::NotText, seed, "no code is there"));
+            }
+        }
+        let found = Found::search(self, code, seeds, reach);
+        let start = Addr(self.used.0.next_multiple_of(16));
+        let mut work = TranslationWork {
+            translator: self,
+            code,
+            flags: FlagReader::new(code, self.arena),
+            out: CodeBuffer::new(start),
+            known: FxHashMap::default(),
+            branches: Vec::new(),
+            constants: Vec::new(),
+            counters: self.counters,
+            done: Translation {
+                start,
+                ..Translation::default()
+            },
+        };
+        work.blocks(&found)?;
+        for &seed in seeds {
+            work.landing_apart(seed)?;
+        }
+        let (done, known, unlinked, counters) = work.finish()?;
+        let end = done.start.add(done.bytes.len() as u64);
+        if end > self.arena.end {
+            let why = "the code cache is full";
+            return Err(Refusal::new(Rule::CacheFull, self.arena.end, why));
+        }
+        self.used = end;
+        self.counters = counters;
+        self.known.extend(known);
+        let mut done = done;
+        for block in &done.blocks {
+            for at in self
+                .unlinked
+                .remove(&block.original.start)
+                .unwrap_or_default()
+            {
+                let displacement = i32::try_from(at.add(4).to(block.at));
+                done.links
+                    .extend(displacement.ok().map(|displacement| Link {
+                        at,
+                        target: block.original.start,
+                        bytes: displacement.to_le_bytes(),
+                    }));
+            }
+        }
+        for (target, at) in unlinked {
+            self.unlinked.entry(target).or_default().push(at);
+        }
+        Ok(done)
+    }
+}
+
+/// The blocks that a request reaches.
+#[derive(Debug, Default)]
+struct Found {
+    /// The addresses at which blocks begin.
+    leaders: BTreeSet<Addr>,
+    /// Those that returns target.
+    returned: BTreeSet<Addr>,
+}
+
+impl Found {
+    /// Follows direct branches from some addresses, breadth first, up to what is translated.
+    fn search(
+        translator: &Translator,
+        code: &dyn CodeBytes,
+        seeds: &[Addr],
+        reach: TranslationReach,
+    ) -> Self {
+        let mut found = Self::default();
+        let mut worklist: std::collections::VecDeque<(Addr, u32)> =
+            seeds.iter().map(|&seed| (seed, reach.calls)).collect();
+        while let Some((at, calls)) = worklist.pop_front() {
+            let new = !translator.known.contains_key(&at) && code.code_from(at).is_some();
+            // One that is needed for a block to end is begun in any case.
+            if !new || !found.leaders.insert(at) {
+                continue;
+            }
+            let Some((last, flow)) = end_of(code, at, translator.arena) else {
+                continue;
+            };
+            if found.leaders.len() >= reach.blocks {
+                continue;
+            }
+            let next = Addr(last.next_ip());
+            match flow {
+                FlowKind::Jump(to) => worklist.push_back((to, calls)),
+                FlowKind::Conditional(to) | FlowKind::ShortConditional(to) => {
+                    worklist.push_back((next, calls));
+                    worklist.push_back((to, calls));
+                }
+                FlowKind::Call(to) => {
+                    found.returned.insert(next);
+                    worklist.push_back((next, calls));
+                    if let Some(calls) = calls.checked_sub(1) {
+                        worklist.push_back((to, calls));
+                    }
+                }
+                FlowKind::IndirectCall => {
+                    found.returned.insert(next);
+                    worklist.push_back((next, calls));
+                }
+                // A block of the most instructions continues in another.
+                FlowKind::SystemCall | FlowKind::Copied | FlowKind::LeftOut => {
+                    worklist.push_back((next, calls));
+                }
+                FlowKind::IndirectJump | FlowKind::Return | FlowKind::Stepped => {}
+            }
+        }
+        found
+    }
+}
+
+/// Returns the instruction that ends a block.
+fn end_of(code: &dyn CodeBytes, at: Addr, arena: Span) -> Option<(Instruction, FlowKind)> {
+    let mut decoder = Decoder::with_ip(64, code.code_from(at)?, at.0, DecoderOptions::NONE);
+    let mut last = None;
+    for _ in 0..MOST_IN_BLOCK {
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            return None;
+        }
+        let flow = FlowKind::of(&instruction, arena);
+        last = Some((instruction, flow));
+        if !flow.is_sequential() {
+            break;
+        }
+    }
+    last
+}
+
+/// One request in the making.
+struct TranslationWork<'w> {
+    translator: &'w Translator,
+    code: &'w dyn CodeBytes,
+    flags: FlagReader<'w>,
+    out: CodeBuffer,
+    known: FxHashMap<Addr, Known>,
+    /// Displacements of branches, with their original targets.
+    branches: Vec<(Field, Addr)>,
+    /// Displacements of operands that read an address.
+    constants: Vec<(Field, Addr)>,
+    counters: u32,
+    done: Translation,
+}
+
+/// A request that is done: its known addresses, its branches to others, and the next counter.
+type Done = (Translation, FxHashMap<Addr, Known>, Vec<(Addr, Addr)>, u32);
+
+impl TranslationWork<'_> {
+    fn blocks(&mut self, found: &Found) -> Result<(), Refusal> {
+        // Where a block ends without a branch, the next one follows, or a jump to it.
+        let mut leaders = found.leaders.iter().copied().peekable();
+        while let Some(leader) = leaders.next() {
+            if found.returned.contains(&leader) {
+                self.landing(leader)?;
+            }
+            let next = self.block(leader, &found.leaders)?;
+            if let Some(next) = next {
+                let follows = leaders.peek() == Some(&next) && !found.returned.contains(&next);
+                if !follows {
+                    self.out.row(next, RowState::Exact);
+                    self.branch(&[0xe9], next);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Emits a block; returns the original address that it falls through to.
+    fn block(&mut self, leader: Addr, leaders: &BTreeSet<Addr>) -> Result<Option<Addr>, Refusal> {
+        let at = self.out.here();
+        let landing = self.done.landings.last();
+        let landing = landing.is_some_and(|landing| landing.original == leader);
+        self.known.insert(leader, Known { at, landing });
+        let bytes = self.code.code_from(leader).unwrap_or_default();
+        let mut decoder = Decoder::with_ip(64, bytes, leader.0, DecoderOptions::NONE);
+        let mut instructions: Vec<(Instruction, FlowKind)> = Vec::new();
+        let mut undecodable = None;
+        while instructions.len() < MOST_IN_BLOCK {
+            let next = leader.add(decoder.position() as u64);
+            if !instructions.is_empty() && self.begins_block(next, leaders) {
+                break;
+            }
+            let instruction = decoder.decode();
+            if instruction.is_invalid() {
+                undecodable = Some(next);
+                break;
+            }
+            let flow = FlowKind::of(&instruction, self.translator.arena);
+            instructions.push((instruction, flow));
+            if !flow.is_sequential() {
+                break;
+            }
+        }
+        let end = instructions
+            .last()
+            .map_or(leader, |(last, _)| Addr(last.next_ip()));
+        let counter = match instructions.as_slice() {
+            [] => None,
+            _ => self.counter()?,
+        };
+        let point = counter.map(|_| self.point(&instructions));
+        let mut run = leader;
+        for (number, (instruction, flow)) in instructions.iter().enumerate() {
+            let ip = Addr(instruction.ip());
+            if let (Some((position, saves)), Some(counter)) = (point, counter)
+                && position == number
+            {
+                self.copied(
+                    bytes,
+                    leader,
+                    Span {
+                        start: run,
+                        end: ip,
+                    },
+                )?;
+                run = ip;
+                self.count(ip, counter, saves);
+            }
+            match flow {
+                FlowKind::Copied => continue,
+                FlowKind::LeftOut => {
+                    self.copied(
+                        bytes,
+                        leader,
+                        Span {
+                            start: run,
+                            end: ip,
+                        },
+                    )?;
+                    run = Addr(instruction.next_ip());
+                    continue;
+                }
+                _ => {}
+            }
+            self.copied(
+                bytes,
+                leader,
+                Span {
+                    start: run,
+                    end: ip,
+                },
+            )?;
+            run = end;
+            self.out.row(ip, RowState::Exact);
+            self.transfer(instruction, *flow)?;
+        }
+        self.copied(bytes, leader, Span { start: run, end })?;
+        self.done.blocks.push(CachedBlock {
+            original: Span { start: leader, end },
+            at,
+            counter,
+            instructions: to_u32(instructions.len()),
+        });
+        if let Some(at) = undecodable {
+            self.out.row(at, RowState::Exact);
+            self.step(at)?;
+            return Ok(None);
+        }
+        let falls_through = instructions.last().is_none_or(|(_, flow)| {
+            flow.is_sequential()
+                || matches!(
+                    flow,
+                    FlowKind::Conditional(_) | FlowKind::ShortConditional(_) | FlowKind::SystemCall
+                )
+        });
+        Ok(falls_through.then_some(end))
+    }
+
+    fn begins_block(&self, at: Addr, leaders: &BTreeSet<Addr>) -> bool {
+        leaders.contains(&at) || self.translator.known.contains_key(&at)
+    }
+
+    fn counter(&mut self) -> Result<Option<u32>, Refusal> {
+        if self.translator.counting == Counting::Off {
+            return Ok(None);
+        }
+        let number = self.counters;
+        if self.translator.layout.counter(number).is_none() {
+            let why = "the code cache has no more counters";
+            return Err(Refusal::new(Rule::CacheFull, self.out.here(), why));
+        }
+        self.counters += 1;
+        Ok(Some(number))
+    }
+
+    /// Returns the first instruction of a block before which the counter may change flags; else the first, with true.
+    fn point(&mut self, instructions: &[(Instruction, FlowKind)]) -> (usize, bool) {
+        let mut live = match instructions.last() {
+            Some((last, flow)) => self.flags.after(last, *flow, INCREMENTED),
+            None => return (0, true),
+        };
+        let mut point = None;
+        for (number, (instruction, flow)) in instructions.iter().enumerate().rev() {
+            // Both may read all flags, whatever their description says.
+            live = match flow {
+                FlowKind::SystemCall | FlowKind::Stepped => INCREMENTED,
+                _ => self.flags.before(instruction, live),
+            };
+            if live & INCREMENTED == 0 {
+                point = Some(number);
+            }
+        }
+        point.map_or((0, true), |number| (number, false))
+    }
+
+    /// Emits the increment of a counter.
+    fn count(&mut self, original: Addr, counter: u32, saves: bool) {
+        // Checked when the counter was numbered.
+        let word = self.translator.layout.counter(counter).unwrap_or_default();
+        // A lock, or a prefix without an effect in its place.
+        let lock = match self.translator.counting {
+            Counting::Threads => 0xf0,
+            Counting::Off | Counting::OneThread => 0x3e,
+        };
+        self.out.row(original, RowState::Exact);
+        if saves {
+            self.out.spill(Register::RAX, KEPT);
+            self.out.row(original, RowState::Busy);
+            self.out.push(&[0x9f, 0x0f, 0x90, 0xc0]); // lahf; seto al
+        }
+        self.out.low(&[lock, 0x48, 0xff, 0x04, 0x25], word); // inc qword ptr [word]
+        if saves {
+            self.out.push(&[0x04, 0x7f, 0x9e]); // add al, 0x7f; sahf
+            self.out.reload(Register::RAX, KEPT);
+        }
+    }
+
+    /// Copies instructions of a block.
+    fn copied(&mut self, bytes: &[u8], leader: Addr, span: Span) -> Result<(), Refusal> {
+        if span.is_empty() {
+            return Ok(());
+        }
+        let offset = |at: Addr| usize::try_from(at.0 - leader.0).unwrap_or(usize::MAX);
+        let original = part(bytes, offset(span.start)..offset(span.end));
+        let moved = relocate(original, span.start, self.out.here(), &CACHE_ABI)?;
+        let start = self.out.here();
+        for row in &moved.rows {
+            let at = start.add(u64::from(row.at));
+            if self.out.rows.last().is_some_and(|last| last.at == at) {
+                self.out.rows.pop();
+            }
+            self.out.rows.push(CacheRow {
+                at,
+                original: row.original,
+                state: RowState::Exact,
+            });
+        }
+        self.out.push(&moved.bytes);
+        Ok(())
+    }
+
+    /// A branch to a translated address, resolved at the end.
+    fn branch(&mut self, opcode: &[u8], target: Addr) {
+        let field = self.out.later(opcode);
+        self.branches.push((field, target));
+    }
+
+    fn transfer(&mut self, instruction: &Instruction, flow: FlowKind) -> Result<(), Refusal> {
+        let ip = Addr(instruction.ip());
+        let next = Addr(instruction.next_ip());
+        match flow {
+            FlowKind::Copied | FlowKind::LeftOut => {}
+            FlowKind::Jump(to) => self.branch(&[0xe9], to),
+            FlowKind::Conditional(to) => {
+                // iced numbers conditions from 1 in the order of the opcodes' low four bits.
+                let condition = (instruction.condition_code() as u8).saturating_sub(1);
+                self.branch(&[0x0f, 0x80 | condition], to);
+            }
+            FlowKind::ShortConditional(to) => {
+                let bytes = self.code.code_from(ip).unwrap_or_default();
+                let opcode = instruction.len().saturating_sub(1);
+                self.out.push(part(bytes, 0..opcode));
+                self.out.push(&[2]);
+                self.out.row(next, RowState::Exact);
+                self.out.push(&[0xeb, 5]);
+                self.out.row(to, RowState::Exact);
+                self.branch(&[0xe9], to);
+            }
+            FlowKind::Call(to) => {
+                self.push_return(next);
+                self.out.row(to, RowState::Exact);
+                self.branch(&[0xe9], to);
+            }
+            FlowKind::Return => {
+                self.out.spill(Register::RCX, RCX + 8);
+                self.out.spill(Register::RDX, RDX + 8);
+                self.out.push(&[0x59]); // pop rcx
+                self.out.row(ip, RowState::Busy);
+                self.out.jump_recent(self.translator.layout.recent);
+            }
+            FlowKind::IndirectJump => {
+                self.out.spill(Register::RCX, RCX);
+                self.out.spill(Register::RDX, RDX);
+                self.target(instruction)?;
+                self.out.row(ip, RowState::Busy);
+                self.out.jump_recent(self.translator.layout.recent);
+            }
+            FlowKind::IndirectCall => {
+                self.out.spill(Register::RCX, RCX - 8);
+                self.out.spill(Register::RDX, RDX - 8);
+                self.target(instruction)?;
+                self.out.row(ip, RowState::Evaluated);
+                self.push_return(next);
+                self.out.row(ip, RowState::Busy);
+                self.out.jump_recent(self.translator.layout.recent);
+            }
+            FlowKind::SystemCall => self.system_call(ip, next)?,
+            FlowKind::Stepped => self.step(ip)?,
+        }
+        Ok(())
+    }
+
+    /// `push qword ptr [constant]`.
+    fn push_return(&mut self, next: Addr) {
+        let field = self.out.later(&[0xff, 0x35]);
+        self.constants.push((field, next));
+    }
+
+    /// `mov rcx, operand`, of an indirect branch.
+    fn target(&mut self, instruction: &Instruction) -> Result<(), Refusal> {
+        let ip = Addr(instruction.ip());
+        let mov = if instruction.op0_kind() == OpKind::Register {
+            Instruction::with2(
+                Code::Mov_r64_rm64,
+                Register::RCX,
+                instruction.op0_register(),
+            )
+        } else {
+            let memory = MemoryOperand::new(
+                instruction.memory_base(),
+                instruction.memory_index(),
+                instruction.memory_index_scale(),
+                instruction.memory_displacement64().cast_signed(),
+                instruction.memory_displ_size(),
+                false,
+                instruction.segment_prefix(),
+            );
+            Instruction::with2(Code::Mov_r64_rm64, Register::RCX, memory)
+        };
+        self.out.encoded(mov, ip)
+    }
+
+    fn system_call(&mut self, ip: Addr, next: Addr) -> Result<(), Refusal> {
+        // The system call overwrites rcx.
+        let mut watched = Vec::new();
+        for number in WATCHED {
+            self.out.with(&[0x8d, 0x88], -number); // lea ecx, [rax-number]
+            self.out.push(&[0xe3, 0]); // jrcxz
+            watched.push(self.out.bytes.len());
+        }
+        self.out.push(&[0x0f, 0x05]); // syscall
+        self.out.row(next, RowState::Returned);
+        self.out.reach(&[0x48, 0x8d, 0x0d], next)?; // lea rcx, [next]
+        self.out.row(next, RowState::Exact);
+        let over = self.out.bytes.len() + 2;
+        self.out.push(&[0xeb, 0]); // jmp over the step
+        for after in watched {
+            let distance = self.out.bytes.len() - after;
+            self.short(after, distance);
+        }
+        self.out.row(ip, RowState::Exact);
+        self.step(ip)?;
+        let distance = self.out.bytes.len() - over;
+        self.short(over, distance);
+        Ok(())
+    }
+
+    /// Sets the displacement of eight bits that ends at an offset.
+    fn short(&mut self, after: usize, distance: usize) {
+        let place = self.out.bytes.get_mut(after - 1);
+        debug_assert!(
+            place.is_some() && distance < 128,
+            "a short branch is too long"
+        );
+        if let Some(place) = place {
+            *place = u8::try_from(distance).unwrap_or(0x7f);
+        }
+    }
+
+    /// Spills, and loads an original address into `rcx`.
+    fn load(&mut self, original: Addr) -> Result<(), Refusal> {
+        self.out.row(original, RowState::Exact);
+        self.out.spill(Register::RCX, RCX);
+        self.out.spill(Register::RDX, RDX);
+        self.out.reach(&[0x48, 0x8d, 0x0d], original)?; // lea rcx, [original]
+        self.out.row(original, RowState::Busy);
+        Ok(())
+    }
+
+    /// Has the agent execute an instruction.
+    fn step(&mut self, original: Addr) -> Result<(), Refusal> {
+        self.load(original)?;
+        self.out.reach(&[0xe9], self.translator.resident.step)
+    }
+
+    /// The landing of an address, whose block follows.
+    fn landing(&mut self, original: Addr) -> Result<(), Refusal> {
+        self.done.landings.push(Landing {
+            original,
+            at: self.out.here(),
+        });
+        self.out.row(original, RowState::Busy);
+        self.out.push(&[0x48, 0xf7, 0xd1]); // not rcx
+        self.out.reach(&[0x48, 0x8d, 0x15], original.add(1))?; // lea rdx, [original+1]
+        self.out.push(&[0x48, 0x8d, 0x0c, 0x11]); // lea rcx, [rcx+rdx]
+        self.out.push(&[0xe3, 5]); // jrcxz
+        self.out.reach(&[0xe9], self.translator.resident.differs)?;
+        self.out.reload(Register::RCX, RCX);
+        self.out.reload(Register::RDX, RDX);
+        self.out.row(original, RowState::Exact);
+        Ok(())
+    }
+
+    /// The landing of an address, unless it has one, and a jump to its block.
+    fn landing_apart(&mut self, original: Addr) -> Result<(), Refusal> {
+        let known = |known: &FxHashMap<Addr, Known>| known.get(&original).copied();
+        let has = known(&self.known).or_else(|| known(&self.translator.known));
+        if has.is_some_and(|known| known.landing) {
+            return Ok(());
+        }
+        self.landing(original)?;
+        self.branch(&[0xe9], original);
+        if let Some(known) = has {
+            let known = Known {
+                landing: true,
+                ..known
+            };
+            self.known.insert(original, known);
+        }
+        Ok(())
+    }
+
+    fn translated(&self, original: Addr) -> Option<Addr> {
+        let known = self.known.get(&original);
+        let known = known.or_else(|| self.translator.known.get(&original));
+        known.map(|known| known.at)
+    }
+
+    /// Resolves all branches: to blocks, or to stubs that look their target up.
+    fn finish(mut self) -> Result<Done, Refusal> {
+        let mut unlinked = Vec::new();
+        let mut stubs: BTreeMap<Addr, Addr> = BTreeMap::new();
+        for (field, target) in std::mem::take(&mut self.branches) {
+            let known = self.translated(target);
+            let at = match known.or_else(|| stubs.get(&target).copied()) {
+                Some(at) => at,
+                None => {
+                    let at = self.out.here();
+                    stubs.insert(target, at);
+                    self.stub(target)?;
+                    at
+                }
+            };
+            if known.is_none() {
+                unlinked.push((target, self.out.start.add(field.at as u64)));
+            }
+            self.out.resolve(field, at)?;
+        }
+        self.out.align(8);
+        let mut constants: BTreeMap<Addr, Addr> = BTreeMap::new();
+        for (field, value) in std::mem::take(&mut self.constants) {
+            let at = *constants.entry(value).or_insert_with(|| {
+                let at = self.out.here();
+                self.out.push(&value.0.to_le_bytes());
+                at
+            });
+            self.out.resolve(field, at)?;
+        }
+        self.done.bytes = self.out.bytes;
+        self.done.rows = self.out.rows;
+        Ok((self.done, self.known, unlinked, self.counters))
+    }
+
+    /// Looks up a target that is not translated, or out of reach.
+    fn stub(&mut self, target: Addr) -> Result<(), Refusal> {
+        if reaches(self.translator.arena, target) {
+            self.load(target)?;
+        } else {
+            self.out.row(target, RowState::Exact);
+            self.out.spill(Register::RCX, RCX);
+            self.out.spill(Register::RDX, RDX);
+            self.out.push(&[0x48, 0xb9]); // mov rcx, target
+            self.out.push(&target.0.to_le_bytes());
+            self.out.row(target, RowState::Busy);
+        }
+        self.out.jump_recent(self.translator.layout.recent);
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! Flags that are dead before an original instruction: a reading of the code after it, apart from the translator's.
+
+use std::collections::BTreeSet;
+
+use iced_x86::{
+    Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register,
+    RflagsBits,
+};
+
+use crate::Addr;
+use crate::cache::CodeBytes;
+
+/// OF, SF, ZF, AF and PF, which `inc` changes.
+const CHANGED: u32 =
+    RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::PF;
+
+/// The most instructions that are read.
+const MOST_READ: usize = 512;
+
+/// Returns whether every path from an instruction overwrites the flags that `inc` changes before it reads one.
+pub(super) fn are_dead(code: &dyn CodeBytes, at: Addr) -> bool {
+    let mut worklist = vec![(at, CHANGED)];
+    let mut visited: BTreeSet<(Addr, u32)> = BTreeSet::new();
+    while let Some((at, mut unknown)) = worklist.pop() {
+        if visited.len() >= MOST_READ {
+            return false;
+        }
+        if !visited.insert((at, unknown)) {
+            continue;
+        }
+        let Some(bytes) = code.code_from(at) else {
+            return false;
+        };
+        let one = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
+        if one.is_invalid() || reads_all(&one) || one.rflags_read() & unknown != 0 {
+            return false;
+        }
+        if always_writes(&one) {
+            unknown &= !one.rflags_modified();
+        }
+        if unknown == 0 {
+            continue;
+        }
+        let next = (Addr(one.next_ip()), unknown);
+        let target = (Addr(one.near_branch_target()), unknown);
+        let direct = one.op_count() > 0 && one.op0_kind() == OpKind::NearBranch64;
+        match one.flow_control() {
+            FlowControl::Next => worklist.push(next),
+            FlowControl::UnconditionalBranch | FlowControl::Call if direct => worklist.push(target),
+            FlowControl::ConditionalBranch if direct => worklist.extend([next, target]),
+            // Where they continue is not known.
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Instructions that read the flags as a whole, or after which others may.
+fn reads_all(one: &Instruction) -> bool {
+    matches!(
+        one.code(),
+        Code::Pushfq | Code::Pushfw | Code::Lahf | Code::Syscall | Code::Sysenter
+    )
+}
+
+/// Returns whether it changes the flags that its description names whenever it is executed: no shift by a register, no
+/// repetition and no condition.
+fn always_writes(one: &Instruction) -> bool {
+    let shifts = (0..one.op_count()).any(|number| {
+        number > 0
+            && one.op_kind(number) == OpKind::Register
+            && one.op_register(number) == Register::CL
+    });
+    !shifts
+        && !one.has_rep_prefix()
+        && !one.has_repne_prefix()
+        && one.condition_code() == ConditionCode::None
+}

@@ -1,0 +1,338 @@
+//! Wrong translations: each is refused, and by the rule that it breaks.
+
+use std::collections::BTreeMap;
+
+use gilk_engine::cache::resident::Resident;
+use gilk_engine::cache::{
+    CacheLayout, CodeBytes, Counting, Link, RowState, Translation, TranslationReach, Translator,
+};
+use gilk_engine::verify::fragments::{FragmentProver, FragmentRule, FragmentViolation};
+use gilk_engine::{Addr, Span};
+use iced_x86::code_asm::{CodeAssembler, qword_ptr, registers::*};
+use iced_x86::{Decoder, DecoderOptions};
+
+const START: u64 = 0x7f00_0000_1000;
+const ARENA: Span = Span {
+    start: Addr(0x7f00_0010_0000),
+    end: Addr(0x7f00_0020_0000),
+};
+const LAYOUT: CacheLayout = CacheLayout {
+    recent: Addr(0x10_0000),
+    targets: Addr(0x20_0000),
+    targets_log2: 10,
+    agent: Addr(0x30_0000),
+    counters: Span {
+        start: Addr(0x40_0000),
+        end: Addr(0x40_8000),
+    },
+};
+const WHOLE: TranslationReach = TranslationReach {
+    calls: u32::MAX,
+    blocks: usize::MAX,
+};
+
+/// Code at an address.
+struct Bytes(Vec<u8>);
+
+impl CodeBytes for Bytes {
+    fn code_from(&self, at: Addr) -> Option<&[u8]> {
+        let offset = usize::try_from(at.0.checked_sub(START)?).ok()?;
+        self.0.get(offset..).filter(|rest| !rest.is_empty())
+    }
+}
+
+/// Every form that is translated.
+fn original() -> Bytes {
+    let mut a = CodeAssembler::new(64).unwrap();
+    let [mut called, mut last, mut around, mut data] = [(); 4].map(|()| a.create_label());
+    a.endbr64().unwrap();
+    a.push(rbx).unwrap();
+    a.mov(rbx, qword_ptr(data)).unwrap();
+    a.call(called).unwrap();
+    a.cmp(rax, rbx).unwrap();
+    a.jbe(last).unwrap();
+    a.call(qword_ptr(rbx + rcx * 8)).unwrap();
+    a.set_label(&mut around).unwrap();
+    a.add(rax, rcx).unwrap();
+    a.loop_(around).unwrap();
+    a.set_label(&mut last).unwrap();
+    a.pop(rbx).unwrap();
+    a.ret().unwrap();
+    a.set_label(&mut called).unwrap();
+    a.mov(eax, 39).unwrap();
+    a.syscall().unwrap();
+    a.lea(rdx, qword_ptr(called)).unwrap();
+    a.test(rax, rax).unwrap();
+    let mut trapped = a.create_label();
+    a.je(trapped).unwrap();
+    a.jmp(rdx).unwrap();
+    a.set_label(&mut trapped).unwrap();
+    a.ud2().unwrap();
+    a.set_label(&mut data).unwrap();
+    a.dq(&[7]).unwrap();
+    Bytes(a.assemble(START).unwrap())
+}
+
+fn translator(counting: Counting) -> Translator {
+    Translator::new(LAYOUT, ARENA, counting).unwrap()
+}
+
+fn prover() -> FragmentProver {
+    let resident = Resident::new(ARENA.start, &LAYOUT);
+    FragmentProver::new(LAYOUT, ARENA, &resident).unwrap()
+}
+
+fn translation(counting: Counting) -> Translation {
+    translator(counting)
+        .translate(&original(), &[Addr(START)], WHOLE)
+        .unwrap()
+}
+
+/// The rules that a changed translation breaks.
+fn broken(counting: Counting, change: impl FnOnce(&mut Translation)) -> Vec<FragmentRule> {
+    let mut translation = translation(counting);
+    change(&mut translation);
+    let all = prover().prove(&original(), translation, counting);
+    let all = all.expect_err("the mutant passes");
+    all.iter().map(|one: &FragmentViolation| one.rule).collect()
+}
+
+/// The offset of bytes in a translation.
+fn offset_of(translation: &Translation, bytes: &[u8]) -> usize {
+    let mut windows = translation.bytes.windows(bytes.len());
+    windows.position(|window| window == bytes).unwrap()
+}
+
+/// Changes a byte of a sequence, at a distance from its start.
+fn flips(bytes: &[u8], distance: usize) -> impl FnOnce(&mut Translation) {
+    move |translation| {
+        let at = offset_of(translation, bytes) + distance;
+        translation.bytes[at] ^= 1;
+    }
+}
+
+#[test]
+fn every_wrong_translation_is_refused_by_its_rule() {
+    use FragmentRule as R;
+    let plain = Counting::Off;
+    let counts = Counting::OneThread;
+    let mut refused: BTreeMap<R, usize> = BTreeMap::new();
+    let mut check = |rule: R, counting, change: &dyn Fn(&mut Translation)| {
+        let rules = broken(counting, change);
+        assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
+        *refused.entry(rule).or_default() += 1;
+    };
+    let flip =
+        |bytes: &'static [u8], distance| move |one: &mut Translation| flips(bytes, distance)(one);
+    // add rax, rcx becomes another instruction.
+    check(R::NotACopy, plain, &flip(&[0x48, 0x01, 0xc8], 2));
+    check(R::NotACopy, plain, &flip(&[0xe2, 0x02, 0xeb, 0x05], 0));
+    // The condition of jbe.
+    check(R::NotACopy, plain, &flip(&[0x0f, 0x86], 1));
+    check(R::WrongTarget, plain, &flip(&[0x0f, 0x86], 2));
+    check(R::WrongReturn, plain, &flip(&[0x59, 0x0f, 0xb7, 0xd1], 3));
+    check(R::WrongReturn, plain, &flip(&[0x59, 0x0f, 0xb7, 0xd1], 8));
+    // mov rcx, [rbx+rcx*8]
+    check(R::WrongIndirect, plain, &flip(&[0x48, 0x8b, 0x0c, 0xcb], 3));
+    // mov rcx, rdx
+    check(R::WrongIndirect, plain, &flip(&[0x48, 0x8b, 0xca], 2));
+    // lea ecx, [rax-10]: munmap is watched.
+    check(
+        R::WrongSystemCall,
+        plain,
+        &flip(&[0x8d, 0x88, 0xf5, 0xff, 0xff, 0xff], 2),
+    );
+    check(
+        R::WrongSystemCall,
+        plain,
+        &flip(&[0x0f, 0x05, 0x48, 0x8d, 0x0d], 5),
+    );
+    // The landing of the entry.
+    check(R::WrongLanding, plain, &|one| {
+        let landing = one
+            .landings
+            .iter()
+            .find(|landing| landing.original.0 == START)
+            .unwrap();
+        let at = usize::try_from(landing.at.0 - one.start.0).unwrap();
+        one.bytes[at + 6] ^= 1;
+    });
+    check(R::WrongLanding, plain, &|one| {
+        one.landings[0].original = Addr(START + 1);
+    });
+    check(R::WrongReturnAddress, plain, &|one| {
+        let last = one.bytes.len() - 8;
+        one.bytes[last] ^= 1;
+    });
+    check(R::WrongRow, plain, &|one| {
+        let row = one
+            .rows
+            .iter_mut()
+            .find(|row| row.state == RowState::Evaluated)
+            .unwrap();
+        row.state = RowState::Exact;
+    });
+    check(R::WrongRow, plain, &|one| {
+        let row = one
+            .rows
+            .iter_mut()
+            .find(|row| row.state == RowState::Returned)
+            .unwrap();
+        row.original = row.original.add(1);
+    });
+    check(R::WrongExtent, plain, &|one| {
+        one.blocks[0].original.end = one.blocks[0].original.end.add(1);
+    });
+    check(R::WrongExtent, plain, &|one| {
+        one.blocks[1].instructions += 1;
+    });
+    check(R::BlockTwice, plain, &|one| {
+        let block = one.blocks[0];
+        one.blocks.push(block);
+    });
+    check(R::OutsideArena, plain, &|one| {
+        one.start = Addr(ARENA.start.0);
+    });
+    check(R::OutsideArena, plain, &|one| {
+        one.start = Addr(ARENA.end.0 - 8);
+    });
+    check(R::Undecodable, plain, &|one| one.bytes.truncate(20));
+    check(R::WrongLink, plain, &|one| {
+        one.links.push(Link {
+            at: one.start,
+            target: Addr(START),
+            bytes: [0; 4],
+        });
+    });
+    // The agent executes ud2: its address.
+    check(R::NotMovable, plain, &|one| {
+        let mut blocks = one.blocks.iter().rev();
+        let block = blocks.find(|block| block.instructions == 1 && block.original.len() == 2);
+        let at = usize::try_from(block.unwrap().at.0 - one.start.0).unwrap();
+        one.bytes[at + 19] ^= 1;
+    });
+    check(R::NoOriginal, plain, &|one| {
+        one.blocks[0].original.start = Addr(START - 64);
+    });
+    // inc qword ptr [counter]
+    check(
+        R::ForeignCounter,
+        counts,
+        &flip(&[0x3e, 0x48, 0xff, 0x04, 0x25], 6),
+    );
+    check(R::ForeignCounter, counts, &|one| {
+        one.blocks[0].counter = Some(u32::MAX);
+    });
+    check(R::Unlocked, counts, &|one| {
+        let at = offset_of(one, &[0x3e, 0x48, 0xff, 0x04, 0x25]);
+        one.bytes[at] = 0xf0;
+    });
+    check(R::CounterMissing, counts, &|one| {
+        *one = translation(Counting::Off);
+    });
+    // The code reads flags that the translator was shown to be dead: `jbe` was `and eax, eax`.
+    {
+        let Bytes(mut bytes) = original();
+        let at = bytes.windows(2).position(|two| two[0] == 0x76).unwrap();
+        bytes[at] = 0x21;
+        bytes[at + 1] = 0xc0;
+        let cmp = bytes
+            .windows(3)
+            .position(|three| three == [0x48, 0x39, 0xd8])
+            .unwrap();
+        assert_eq!(cmp + 3, at);
+        let mut translator = translator(counts);
+        let seed = Addr(START + at as u64);
+        let wrong = translator.translate(&Bytes(bytes), &[seed], WHOLE).unwrap();
+        let all = prover().prove(&original(), wrong, counts).unwrap_err();
+        assert!(all.iter().any(|one| one.rule == R::FlagsLive), "{all:?}");
+        *refused.entry(R::FlagsLive).or_default() += 1;
+    }
+    for change in 0..Resident::new(ARENA.start, &LAYOUT).bytes.len() {
+        let mut resident = Resident::new(ARENA.start, &LAYOUT);
+        let before = text_at(&resident.bytes, change);
+        let is_padding = resident.bytes[change] == 0xcc;
+        resident.bytes[change] ^= 1;
+        if is_padding || text_at(&resident.bytes, change) == before {
+            continue;
+        }
+        let wrong = FragmentProver::new(LAYOUT, ARENA, &resident).unwrap_err();
+        assert_eq!(wrong.rule, R::Resident, "byte {change}");
+        *refused.entry(R::Resident).or_default() += 1;
+    }
+    let layout = CacheLayout {
+        agent: LAYOUT.recent.add(64),
+        ..LAYOUT
+    };
+    let resident = Resident::new(ARENA.start, &layout);
+    let wrong = FragmentProver::new(layout, ARENA, &resident).unwrap_err();
+    assert_eq!(wrong.rule, R::Layout);
+    *refused.entry(R::Layout).or_default() += 1;
+    let untested: Vec<R> = R::ALL
+        .iter()
+        .copied()
+        .filter(|rule| !refused.contains_key(rule))
+        .collect();
+    assert_eq!(untested, [], "rules without a mutant");
+}
+
+/// The instruction that a byte belongs to, as text.
+fn text_at(bytes: &[u8], at: usize) -> Option<String> {
+    let decoder = Decoder::with_ip(64, bytes, START, DecoderOptions::NONE);
+    let place = START + at as u64;
+    let mut found = decoder
+        .into_iter()
+        .filter(|one| one.ip() <= place && place < one.next_ip());
+    found.next().map(|one| format!("{} {one}", one.len()))
+}
+
+/// No byte of a translation may change but those that are never executed or read.
+#[test]
+fn every_byte_that_is_executed_is_proved() {
+    for counting in [Counting::Off, Counting::OneThread, Counting::Threads] {
+        let good = translation(counting);
+        let mut survivors = Vec::new();
+        for at in 0..good.bytes.len() {
+            for bit in 0..8 {
+                let mut mutant = good.clone();
+                mutant.bytes[at] ^= 1 << bit;
+                let same = text_at(&good.bytes, at) == text_at(&mutant.bytes, at);
+                if !same && prover().prove(&original(), mutant, counting).is_ok() {
+                    survivors.push((at, bit, good.bytes[at]));
+                }
+            }
+        }
+        // Padding before the return addresses.
+        let others: Vec<_> = survivors
+            .iter()
+            .filter(|(_, _, byte)| *byte != 0xcc)
+            .collect();
+        assert!(others.is_empty(), "{counting:?}: {others:x?}");
+        assert!(
+            survivors.len() <= 7 * 8,
+            "{counting:?}: {}",
+            survivors.len()
+        );
+    }
+}
+
+/// Arbitrary bytes, and code that overlaps itself, are translated and proved, or refused; nothing fails.
+#[test]
+fn arbitrary_bytes_are_translated_and_proved() {
+    let mut state = 0x1234_5678_9abc_def1_u64;
+    for _ in 0..300 {
+        let bytes = (0..256).map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[3]
+        });
+        let code = Bytes(bytes.collect());
+        let mut translator = translator(Counting::Threads);
+        let mut prover = prover();
+        for seed in [START, START + 1, START + 77] {
+            let done = translator.translate(&code, &[Addr(seed)], WHOLE).unwrap();
+            prover.prove(&code, done, Counting::Threads).unwrap();
+        }
+    }
+}
