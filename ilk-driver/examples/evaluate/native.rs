@@ -88,7 +88,7 @@ pub(crate) fn add(part: &str, tables: &mut Tables, place: &Path) -> anyhow::Resu
             }
         }
         "inlining" => {
-            let title = "Natively, ns of a call of a function of ten blocks";
+            let title = "Natively, ns added to a call of a function of ten blocks";
             for name in INLINING {
                 let row = row(TEN, name)?;
                 let [_, median, _] = row.quartiles_ns;
