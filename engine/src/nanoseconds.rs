@@ -23,7 +23,7 @@ pub struct Times {
     pub scan: f64,
 }
 
-/// Where the processor mostly waits for something else, so that the rest executes meanwhile.
+/// Times where the processor mostly waits for something else, so that the rest executes meanwhile.
 pub const WAITING: Times = Times {
     jump: 0.0,
     instruction: 0.01,
@@ -33,7 +33,7 @@ pub const WAITING: Times = Times {
     access: 0.04,
     scan: 0.79,
 };
-/// In a loop of one block, where nothing hides it.
+/// Times in a loop of one block, where nothing hides the work.
 pub const IN_LOOP: Times = Times {
     jump: 0.08,
     instruction: 0.04,

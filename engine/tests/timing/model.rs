@@ -233,7 +233,7 @@ const NAMES: [&str; FITTED] = [
 const SMALL_NS: f64 = 1.0;
 /// An error, as a part of the measured time, below which all count alike.
 const SMALL_ERROR: f64 = 0.02;
-/// Rounds of the fit.
+/// Number of times that weights are computed again; then they hardly change.
 const FIT_ROUNDS: usize = 40;
 
 /// Times of the fitted terms.
@@ -337,11 +337,11 @@ fn solve(sites: &[&Observed], weights: &[f64], zero: [bool; FITTED]) -> Constant
 /// A time that an estimate predicts.
 #[derive(Clone, Copy, PartialEq)]
 enum Predicted {
-    /// Of a call of the tree, with its instruments.
+    /// Time of a call of the tree, with its instruments.
     Call,
-    /// Of a call of the hooked function alone.
+    /// Time of a call of the hooked function alone.
     Function,
-    /// What the instruments add to a hit.
+    /// Time that the instruments add to a hit.
     Added,
 }
 

@@ -1,4 +1,4 @@
-//! What was tried to make a sample cost less: its code written by hand, with one part changed.
+//! Variants that might make a sample cost less: its code written by hand, with one part changed.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{CodeAssembler, eax, ecx, ptr, qword_ptr, r8, r9, rax, rcx, rdx};

@@ -11,7 +11,7 @@ use crate::table::Tables;
 /// The file of the bench's results.
 const FILE: &str = "native.ron";
 
-/// What is read of the results.
+/// Results, as far as they are read.
 #[derive(Deserialize)]
 struct Results {
     rows: Vec<Row>,
