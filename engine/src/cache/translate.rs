@@ -186,6 +186,12 @@ impl Translator {
         self.known.get(&original).map(|known| known.at)
     }
 
+    /// Returns whether lookups of an original address find its translation.
+    #[must_use]
+    pub fn has_landing(&self, original: Addr) -> bool {
+        self.known.get(&original).is_some_and(|known| known.landing)
+    }
+
     /// Translates what direct branches reach from some addresses, each of which gets a landing.
     ///
     /// # Errors

@@ -359,7 +359,7 @@ fn map(pid: u32, stopped: &Stopped, memory: &File, record: &Record) -> Result<Fi
 }
 
 /// Opens the file of counters that a process has created, and sets its length.
-fn counters(pid: u32, number: u64, bytes: u64) -> Result<File> {
+pub(super) fn counters(pid: u32, number: u64, bytes: u64) -> Result<File> {
     let path = proc(pid, &format!("fd/{number}"));
     let open = || {
         let file = fs::OpenOptions::new().read(true).write(true).open(&path)?;
@@ -375,7 +375,7 @@ fn counters(pid: u32, number: u64, bytes: u64) -> Result<File> {
 }
 
 /// Maps a span of a process: part of a file, by its number and offset.
-fn place(
+pub(super) fn place(
     remote: &Remote<'_>,
     span: Span,
     (protection, sharing): (i32, i32),

@@ -10,6 +10,9 @@ use crate::Result;
 pub(super) struct MappedSpan {
     pub(super) span: Span,
     pub(super) executable: bool,
+    pub(super) writable: bool,
+    /// True if other mappings of the same memory see its writes.
+    pub(super) shared: bool,
     /// Offset in the file.
     pub(super) offset: u64,
     /// The file's number; 0 of memory without a file.
@@ -43,6 +46,8 @@ fn parse(line: &str) -> Option<MappedSpan> {
             end: Addr(number(end)?),
         },
         executable: flags.contains('x'),
+        writable: flags.contains('w'),
+        shared: flags.contains('s'),
         offset,
         inode,
         name: rest.to_owned(),
@@ -116,6 +121,8 @@ mod tests {
                 end: Addr(0x7f00_0000_3000),
             },
             executable: true,
+            writable: false,
+            shared: false,
             offset: 0x2000,
             inode: 77,
             name: "/a b (deleted)".to_owned(),
@@ -133,6 +140,8 @@ mod tests {
                 end: Addr(end),
             },
             executable: false,
+            writable: false,
+            shared: false,
             offset: 0,
             inode: 0,
             name: String::new(),

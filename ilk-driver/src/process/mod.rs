@@ -10,6 +10,7 @@
 //! nothing but the verified plan.
 
 mod attached;
+mod clone;
 mod frame;
 mod instrumented;
 mod launched;
@@ -25,6 +26,7 @@ mod subject;
 use std::path::PathBuf;
 
 pub use attached::{Attached, Removed};
+pub use clone::{CloneEnd, CloneOptions, CloneReport, execute_in_cache};
 pub use instrumented::Instrumented;
 pub use launched::StartedProgram;
 pub use record::Client;

@@ -37,7 +37,12 @@ pub(super) struct Rseq {
 }
 
 /// One request. `data` is passed as it is.
-fn request(number: libc::c_uint, tid: Tid, address: usize, data: usize) -> io::Result<()> {
+pub(super) fn request(
+    number: libc::c_uint,
+    tid: Tid,
+    address: usize,
+    data: usize,
+) -> io::Result<()> {
     // SAFETY: the requests that write to this process are given pointers to locals of the sizes that they write.
     #[allow(unsafe_code, reason = "ptrace(2)")]
     let result = unsafe { libc::ptrace(number, tid, address, data) };

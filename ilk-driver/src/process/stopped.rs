@@ -63,7 +63,7 @@ pub(super) fn quiet(pid: u32, memory: &File, avoided: &[Span]) -> Result<Stopped
 }
 
 /// Returns the threads of a process.
-fn threads(pid: u32) -> Result<Vec<Tid>> {
+pub(super) fn threads(pid: u32) -> Result<Vec<Tid>> {
     let gone = |error| match error {
         error if std::io::Error::kind(&error) == std::io::ErrorKind::NotFound => {
             refused(pid, "it has ended")

@@ -8,6 +8,7 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod cloned;
 mod killed;
 mod launched;
 mod programs;

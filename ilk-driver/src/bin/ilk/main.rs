@@ -3,6 +3,7 @@
 mod agent;
 mod answer;
 mod cfg;
+mod clone;
 mod coverage;
 mod diff;
 mod doctor;
@@ -77,6 +78,7 @@ enum Command {
     Callers(script::Callers),
     Script(script::ScriptFile),
     Process(process::Process),
+    Clone(clone::Clone),
     Lab(lab::LabCommand),
     Functions(functions::Functions),
     Cfg(cfg::CfgCommand),
@@ -111,6 +113,7 @@ impl Command {
             Self::Callers(callers) => return callers.run(),
             Self::Script(script) => return script.run(),
             Self::Process(process) => return process.run(),
+            Self::Clone(clone) => return clone.run(),
             Self::Doctor(doctor) => return doctor.run(),
             Self::Agent(agent) => agent.run(),
             Self::Lab(lab) => lab.run(),

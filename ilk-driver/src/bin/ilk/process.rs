@@ -98,7 +98,7 @@ pub(crate) struct Process {
     strict: Strict,
 }
 
-fn time(text: &str) -> Result<f64, String> {
+pub(crate) fn time(text: &str) -> Result<f64, String> {
     let seconds = ilk_driver::script::seconds(text).filter(|seconds| *seconds <= UNLIMITED);
     seconds.ok_or_else(|| String::from("write a time such as 10s, 250ms or 2m, at most 24h"))
 }

@@ -1,0 +1,165 @@
+//! `ilk clone`: a program or a process in a code cache.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+
+use clap::Args;
+use gilk_engine::Addr;
+use gilk_samples::chart::scale;
+use ilk_driver::interrupt;
+use ilk_driver::process::{
+    CloneEnd, CloneOptions, CloneReport, Object, StartedProgram, execute_in_cache, objects,
+};
+
+use crate::program::exit;
+
+/// Blocks that are shown, unless --all is given.
+const SHOWN: usize = 20;
+
+/// Execute a program, or a running process, from a code cache: translated code in place of its own, which is only read.
+///
+/// With --count, every block of the program and of its libraries counts its executions. Ctrl-C or the time of --for
+/// lets a process go: it continues in its original code. A process that changes its code is let go too, and the rule
+/// is named.
+#[derive(Args)]
+pub(crate) struct Clone {
+    /// The process.
+    #[arg(
+        short = 'p',
+        long,
+        value_name = "PID",
+        required_unless_present = "program"
+    )]
+    pid: Option<u32>,
+    /// Count the executions of every block.
+    #[arg(long)]
+    count: bool,
+    /// Show all blocks that were executed, not only the twenty with the most instructions.
+    #[arg(long, requires = "count")]
+    all: bool,
+    /// Let it go after this time: 10s, 2m.
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::process::time)]
+    length: Option<f64>,
+    /// Show the numbers of the cache at the end.
+    #[arg(long)]
+    numbers: bool,
+    /// Start this program with its arguments, in the cache from its entry on, and end with its exit status.
+    #[arg(last = true, value_name = "PROGRAM", conflicts_with = "pid")]
+    program: Vec<String>,
+}
+
+impl Clone {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        interrupt::watch();
+        let options = CloneOptions {
+            count: self.count,
+            length: self.length.map(Duration::from_secs_f64),
+        };
+        let mut launched = match self.program.split_first() {
+            Some((program, arguments)) => Some(StartedProgram::start(program, arguments)?),
+            None => None,
+        };
+        let started = launched.as_ref().map(StartedProgram::pid);
+        let pid = started.or(self.pid).unwrap_or_default();
+        let mapped = objects(pid)?;
+        let report = execute_in_cache(pid, launched.as_mut(), options)?;
+        self.show(&report, &mapped);
+        match report.end {
+            CloneEnd::Ended(status) if launched.is_some() => {
+                Ok(ended(ExitStatus::from_raw(status)))
+            }
+            _ => match &mut launched {
+                Some(program) => Ok(ended(program.wait()?)),
+                None => Ok(ExitCode::SUCCESS),
+            },
+        }
+    }
+
+    fn show(&self, report: &CloneReport, mapped: &[Object]) {
+        match &report.end {
+            CloneEnd::LetGo(refusal) => {
+                eprintln!(
+                    "ilk: The process was let go, and continues in its original code: {refusal}."
+                );
+            }
+            CloneEnd::Executed => {
+                eprintln!(
+                    "ilk: The process has executed another program, which is not in the cache."
+                );
+            }
+            CloneEnd::Ended(_) | CloneEnd::Detached => {}
+        }
+        let mut executed: BTreeMap<(Addr, Addr), (u64, u64)> = BTreeMap::new();
+        for (block, count) in report.blocks.iter().filter(|(_, count)| *count > 0) {
+            let key = (block.original.start, block.original.end);
+            let entry = executed.entry(key).or_default();
+            entry.0 += count;
+            entry.1 += count * u64::from(block.instructions);
+        }
+        let numbers = || {
+            let instructions: u64 = executed
+                .values()
+                .map(|(_, instructions)| instructions)
+                .sum();
+            let blocks: u64 = executed.values().map(|(count, _)| count).sum();
+            (blocks, instructions)
+        };
+        if self.count {
+            let (blocks, instructions) = numbers();
+            let mut sorted: Vec<_> = executed.iter().collect();
+            sorted.sort_by(|one, other| other.1.1.cmp(&one.1.1).then(one.0.cmp(other.0)));
+            let shown = if self.all { sorted.len() } else { SHOWN };
+            eprintln!("      executions     instructions  block");
+            for ((start, end), (count, total)) in sorted.into_iter().take(shown) {
+                eprintln!(
+                    "{:>16} {:>16}  {}",
+                    scale::grouped(*count),
+                    scale::grouped(*total),
+                    place(*start, *end, mapped)
+                );
+            }
+            eprintln!(
+                "{} blocks executed {} instructions in {} executions.",
+                scale::grouped(executed.len() as u64),
+                scale::grouped(instructions),
+                scale::grouped(blocks)
+            );
+        }
+        if self.numbers {
+            eprintln!(
+                "{} blocks in {} translations, {} bytes; {} targets missed, {} instructions executed in the original \
+                 code, {} signals, {} flushes.",
+                scale::grouped(report.blocks.len() as u64),
+                scale::grouped(report.translations),
+                scale::grouped(report.bytes),
+                scale::grouped(report.missed),
+                scale::grouped(report.stepped),
+                scale::grouped(report.signals),
+                scale::grouped(report.flushes)
+            );
+        }
+    }
+}
+
+/// The exit status of a program that has ended.
+fn ended(status: ExitStatus) -> ExitCode {
+    match status.success() {
+        true => ExitCode::SUCCESS,
+        false => exit(&status.to_string()),
+    }
+}
+
+/// Names a block by its object and the distance from the object's start.
+fn place(start: Addr, end: Addr, mapped: &[Object]) -> String {
+    let bytes = end.0.saturating_sub(start.0);
+    let object = mapped.iter().find(|object| object.span.contains(start));
+    match object {
+        Some(object) => {
+            let offset = start.0 - object.span.start.0;
+            format!("{}+{offset:#x}, {bytes} bytes", object.name())
+        }
+        None => format!("{start}, {bytes} bytes"),
+    }
+}

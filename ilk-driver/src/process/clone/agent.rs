@@ -1,0 +1,654 @@
+//! The agent of a code cache: it traces all threads of a process, translates what they miss, and delivers their
+//! signals with original contexts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gilk_engine::cache::resident::Resident;
+use gilk_engine::cache::{CodeBytes as _, Counting, RowState};
+use gilk_engine::{Addr, Refusal, Span};
+
+use super::super::ptrace::{self, Registers, Tid};
+use super::super::stopped::threads;
+use super::super::{refused, text};
+use super::cache::{ProcessCache, ResidentStop};
+use super::code::ProcessCode;
+use super::trace::{self, Change, EVENT_STOP, SignalInfo};
+use crate::Result;
+
+/// All signals that may be blocked while a thread is stepped. The kernel resets the handler of a blocked SIGTRAP.
+const ALL_BUT_TRAP: u64 = !(1 << (libc::SIGTRAP - 1));
+/// The instruction that enters the kernel.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// Steps of a thread to the next place with an original context: a search of a full table is the longest.
+const MOST_STEPS: u32 = 1 << 21;
+/// Errors of system calls that the kernel restarts.
+const RESTARTED: std::ops::RangeInclusive<i64> = -516..=-512;
+
+/// The knowledge that the agent has of a thread between two stops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ThreadState {
+    /// It is stopped.
+    stopped: bool,
+    /// It stopped to execute a system call that may change code.
+    watched: bool,
+}
+
+/// The end of an execution in the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CloneEnd {
+    /// The process ended, with this status of `waitpid`.
+    Ended(i32),
+    /// The process executed another program.
+    Executed,
+    /// The process was let go, and continues in its original code, since this was requested.
+    Detached,
+    /// The process was let go by a rule, and continues in its original code.
+    LetGo(Refusal),
+}
+
+/// An agent at work.
+pub(super) struct CacheAgent<'a> {
+    pid: u32,
+    leader: Tid,
+    memory: File,
+    code: ProcessCode,
+    cache: ProcessCache,
+    threads: BTreeMap<Tid, ThreadState>,
+    /// Changes that were seen while all threads were stopped.
+    queue: VecDeque<(Tid, Change)>,
+    /// Signals that threads had stopped for before they were stepped.
+    before_steps: BTreeMap<Tid, SignalInfo>,
+    leave: &'a AtomicBool,
+    status: i32,
+    pub(super) signals: u64,
+    pub(super) missed: u64,
+    pub(super) stepped: u64,
+}
+
+/// The outcome of an event: a reason to end, or none.
+type Outcome = Option<CloneEnd>;
+
+impl<'a> CacheAgent<'a> {
+    pub(super) fn new(
+        pid: u32,
+        memory: File,
+        code: ProcessCode,
+        cache: ProcessCache,
+        leave: &'a AtomicBool,
+    ) -> Self {
+        Self {
+            pid,
+            leader: Tid::try_from(pid).unwrap_or(Tid::MAX),
+            memory,
+            code,
+            cache,
+            threads: BTreeMap::new(),
+            queue: VecDeque::new(),
+            before_steps: BTreeMap::new(),
+            leave,
+            status: 0,
+            signals: 0,
+            missed: 0,
+            stepped: 0,
+        }
+    }
+
+    pub(super) fn cache(&self) -> &ProcessCache {
+        &self.cache
+    }
+
+    fn failed(&self, tid: Tid) -> impl FnOnce(io::Error) -> crate::Error + use<> {
+        let pid = self.pid;
+        move |error| refused(pid, format!("its thread {tid} cannot be traced ({error})"))
+    }
+
+    /// Stops all threads and takes them into the cache.
+    pub(super) fn take_over(&mut self) -> Result<Outcome> {
+        loop {
+            let mut new = Vec::new();
+            for tid in threads(self.pid)? {
+                if self.threads.contains_key(&tid) {
+                    continue;
+                }
+                match trace::seize(tid).and_then(|()| ptrace::interrupt(tid)) {
+                    Ok(()) => new.push(tid),
+                    Err(error) if ptrace::is_gone(&error) => {}
+                    Err(error) => return Err(self.failed(tid)(error)),
+                }
+            }
+            if new.is_empty() {
+                break;
+            }
+            for tid in new {
+                self.threads.insert(tid, ThreadState::default());
+                let change = trace::wait_for(tid).map_err(self.failed(tid))?;
+                self.stopped(tid, change);
+            }
+        }
+        if self.threads.len() > 1 && self.cache.counting() == Counting::OneThread {
+            self.cache.flush(Counting::Threads)?;
+        }
+        let all: Vec<Tid> = self.threads.keys().copied().collect();
+        for tid in all {
+            let registers = ptrace::registers(tid).map_err(self.failed(tid))?;
+            if registers.cs & 0xffff != 0x33 {
+                return Err(refused(self.pid, "its code is not of 64 bits"));
+            }
+            if let Some(end) = self.enter(tid)? {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Notes a stop for later.
+    fn stopped(&mut self, tid: Tid, change: Change) {
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.stopped = true;
+        }
+        self.queue.push_back((tid, change));
+    }
+
+    /// Executes until the process ends or is let go.
+    pub(super) fn work(&mut self) -> Result<CloneEnd> {
+        loop {
+            if self.leave.load(Ordering::Acquire) {
+                return Ok(CloneEnd::Detached);
+            }
+            let next = match self.queue.pop_front() {
+                Some(next) => next,
+                None => match trace::wait_any() {
+                    Ok(Some(next)) => next,
+                    Ok(None) => continue,
+                    Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
+                        return Ok(CloneEnd::Ended(self.status));
+                    }
+                    Err(error) => return Err(self.failed(self.leader)(error)),
+                },
+            };
+            let (tid, change) = next;
+            match self.handle(tid, change) {
+                Ok(None) => {}
+                Ok(Some(end)) => return Ok(end),
+                // A thread may be killed at any time; its end is seen next.
+                Err(error) if self.is_gone(tid) => drop(error),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Returns whether a thread has ended or is about to.
+    fn is_gone(&self, tid: Tid) -> bool {
+        ptrace::registers(tid).is_err_and(|error| ptrace::is_gone(&error))
+    }
+
+    fn handle(&mut self, tid: Tid, change: Change) -> Result<Outcome> {
+        if let Change::Ended(status) = change {
+            if self.threads.remove(&tid).is_some() && tid == self.leader {
+                self.status = status;
+                if self.threads.is_empty() {
+                    return Ok(Some(CloneEnd::Ended(status)));
+                }
+            }
+            return Ok(None);
+        }
+        if !self.threads.contains_key(&tid) {
+            if !self.is_thread(tid) {
+                return self.let_child_go(tid).map(|()| None);
+            }
+            self.threads.insert(tid, ThreadState::default());
+        }
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.stopped = true;
+        }
+        match change {
+            Change::Ended(_) => Ok(None),
+            Change::Event(EVENT_STOP, signal) => {
+                if let Some(end) = self.share_counters()? {
+                    return Ok(Some(end));
+                }
+                if matches!(
+                    signal,
+                    libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU
+                ) {
+                    trace::listen(tid).map_err(self.failed(tid))?;
+                    self.runs(tid);
+                    return Ok(None);
+                }
+                self.resume(tid)
+            }
+            Change::Event(libc::PTRACE_EVENT_EXEC, _) => Ok(Some(CloneEnd::Executed)),
+            Change::Event(libc::PTRACE_EVENT_CLONE, _) => {
+                if let Some(end) = self.share_counters()? {
+                    return Ok(Some(end));
+                }
+                self.resume(tid)
+            }
+            Change::Event(..) => self.resume(tid),
+            Change::Signal(libc::SIGTRAP) => self.trapped(tid),
+            Change::Signal(signal) => self.deliver(tid, signal),
+        }
+    }
+
+    fn runs(&mut self, tid: Tid) {
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.stopped = false;
+        }
+    }
+
+    /// Returns whether a task belongs to the process.
+    fn is_thread(&self, tid: Tid) -> bool {
+        std::path::Path::new(&format!("/proc/{}/task/{tid}", self.pid)).exists()
+    }
+
+    /// Lets a new process continue in its original code.
+    fn let_child_go(&mut self, tid: Tid) -> Result<()> {
+        self.leave_cache(tid)?;
+        trace::detach(tid, 0).map_err(self.failed(tid))
+    }
+
+    /// Has the blocks count with locks once there are several threads.
+    fn share_counters(&mut self) -> Result<Outcome> {
+        if self.cache.counting() != Counting::OneThread {
+            return Ok(None);
+        }
+        match threads(self.pid) {
+            Ok(all) if all.len() < 2 => Ok(None),
+            _ => self.flush(Counting::Threads),
+        }
+    }
+
+    /// Takes all threads out of the cache, drops what was translated, and takes them in again.
+    fn flush(&mut self, counting: Counting) -> Result<Outcome> {
+        self.stop_all()?;
+        let all: Vec<Tid> = self.threads.keys().copied().collect();
+        for &tid in &all {
+            let registers = ptrace::registers(tid).map_err(self.failed(tid))?;
+            if self.cache.stop(Addr(registers.rip)).is_some() {
+                // Its context is original then, which is all that it has stopped for.
+                let queued = self.queue.iter_mut().filter(|(of, _)| *of == tid);
+                for (_, change) in queued {
+                    if *change == Change::Signal(libc::SIGTRAP) {
+                        *change = Change::Event(EVENT_STOP, libc::SIGTRAP);
+                    }
+                }
+            }
+            self.leave_cache(tid)?;
+        }
+        self.cache.flush(counting)?;
+        for tid in all {
+            if let Some(end) = self.enter(tid)? {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Stops all threads that execute. What they stopped for is handled later.
+    fn stop_all(&mut self) -> Result<()> {
+        let running = self.threads.iter().filter(|(_, state)| !state.stopped);
+        let running: Vec<Tid> = running.map(|(tid, _)| *tid).collect();
+        for tid in running {
+            if let Err(error) = ptrace::interrupt(tid) {
+                if ptrace::is_gone(&error) {
+                    continue;
+                }
+                return Err(self.failed(tid)(error));
+            }
+            match trace::wait_for(tid).map_err(self.failed(tid))? {
+                change @ Change::Ended(_) => self.queue.push_back((tid, change)),
+                change => self.stopped(tid, change),
+            }
+        }
+        // Threads that have begun, and stop before their first instruction.
+        for tid in threads(self.pid).unwrap_or_default() {
+            if self.threads.contains_key(&tid) {
+                continue;
+            }
+            let change = trace::wait_for(tid).map_err(self.failed(tid))?;
+            self.threads.insert(tid, ThreadState::default());
+            self.stopped(tid, change);
+        }
+        Ok(())
+    }
+
+    /// Gives a stopped thread its original context.
+    fn leave_cache(&mut self, tid: Tid) -> Result<()> {
+        let failed = self.failed(tid);
+        let mut before = None;
+        let mut context = || -> io::Result<bool> {
+            let mut blocked = None;
+            let mut done = false;
+            for _ in 0..MOST_STEPS {
+                let registers = ptrace::registers(tid)?;
+                if let Some(original) = self.original(registers)? {
+                    if original.rip != registers.rip || original.rcx != registers.rcx {
+                        ptrace::set_registers(tid, &original)?;
+                    }
+                    done = true;
+                    break;
+                }
+                if blocked.is_none() {
+                    before = trace::signal_info(tid).ok();
+                    blocked = Some(ptrace::blocked(tid)?);
+                    ptrace::set_blocked(tid, ALL_BUT_TRAP)?;
+                }
+                trace::step(tid, 0)?;
+                if let Change::Ended(_) = trace::wait_for(tid)? {
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
+            }
+            if let Some(blocked) = blocked {
+                ptrace::set_blocked(tid, blocked)?;
+            }
+            Ok(done)
+        };
+        let done = context();
+        if let Some(before) = before {
+            self.before_steps.entry(tid).or_insert(before);
+        }
+        match done.map_err(failed)? {
+            true => Ok(()),
+            false => Err(refused(
+                self.pid,
+                format!("its thread {tid} does not leave the code cache"),
+            )),
+        }
+    }
+
+    /// The original context of registers; `None` in the middle of a sequence.
+    fn original(&self, registers: Registers) -> io::Result<Option<Registers>> {
+        let at = Addr(registers.rip);
+        if !self.cache.contains(at) {
+            return Ok(Some(registers));
+        }
+        if self.cache.stop(at).is_some() {
+            return self.at_stop(registers).map(Some);
+        }
+        if self.cache.is_resident(at) {
+            return Ok(None);
+        }
+        Ok(self.cache.row(at).and_then(|row| match row.state {
+            RowState::Exact => Some(Registers {
+                rip: row.original.0,
+                ..registers
+            }),
+            RowState::Returned => Some(Registers {
+                rip: row.original.0,
+                rcx: row.original.0,
+                ..registers
+            }),
+            RowState::Busy | RowState::Evaluated => None,
+        }))
+    }
+
+    /// The original context of a thread that the resident code has stopped.
+    fn at_stop(&self, registers: Registers) -> io::Result<Registers> {
+        let places = Resident::STOPPED;
+        let word = |place: i32| {
+            let mut bytes = [0; 8];
+            let at = registers.rsp.wrapping_add(i64::from(place).cast_unsigned());
+            self.memory.read_exact_at(&mut bytes, at)?;
+            Ok::<u64, io::Error>(u64::from_le_bytes(bytes))
+        };
+        Ok(Registers {
+            rip: word(places.target)?,
+            rcx: word(places.rcx)?,
+            rdx: word(places.rdx)?,
+            ..registers
+        })
+    }
+
+    /// Takes a stopped thread with an original context into the cache. Where no code is, it stays as it is.
+    fn enter(&mut self, tid: Tid) -> Result<Outcome> {
+        let mut registers = ptrace::registers(tid).map_err(self.failed(tid))?;
+        if self.cache.contains(Addr(registers.rip)) {
+            return Ok(None);
+        }
+        let original = Addr(registers.rip);
+        // The kernel restarts an interrupted system call by moving back to it.
+        let restarts = registers.orig_rax.cast_signed() >= 0
+            && RESTARTED.contains(&registers.rax.cast_signed());
+        let before = Addr(registers.rip.wrapping_sub(2));
+        let wanted = if restarts { before } else { original };
+        if !self.is_current(wanted)?
+            && let Some(refusal) = self.code.refusal()
+        {
+            return Ok(Some(CloneEnd::LetGo(refusal)));
+        }
+        let alone = self.threads.len() == 1;
+        let found = match self.cache.block(&self.code, wanted, alone)? {
+            Ok(found) => found,
+            Err(refusal) => return Ok(Some(CloneEnd::LetGo(refusal))),
+        };
+        let place = match (found, restarts) {
+            (Some(_), true) => self.cache.returned(original),
+            (found, _) => found,
+        };
+        if let Some(place) = place {
+            registers.rip = place.0;
+            ptrace::set_registers(tid, &registers).map_err(self.failed(tid))?;
+        }
+        Ok(None)
+    }
+
+    /// Reads new mappings if an address is in none that is known. Returns whether it was known.
+    fn is_current(&mut self, at: Addr) -> Result<bool> {
+        if self.code.code_from(at).is_some() {
+            return Ok(true);
+        }
+        self.code.refresh(&self.memory)?;
+        Ok(false)
+    }
+
+    /// Lets a thread execute in the cache.
+    fn resume(&mut self, tid: Tid) -> Result<Outcome> {
+        if let Some(end) = self.enter(tid)? {
+            return Ok(Some(end));
+        }
+        trace::proceed(tid, 0).map_err(self.failed(tid))?;
+        self.runs(tid);
+        Ok(None)
+    }
+
+    /// A trap: a stop of the resident code, the end of a step, or one of the program.
+    fn trapped(&mut self, tid: Tid) -> Result<Outcome> {
+        let registers = ptrace::registers(tid).map_err(self.failed(tid))?;
+        let at = Addr(registers.rip);
+        if let Some(stop) = self.cache.stop(at) {
+            let original = self.at_stop(registers).map_err(self.failed(tid))?;
+            ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
+            if stop == ResidentStop::Missed {
+                self.missed += 1;
+                return self.resume(tid);
+            }
+            self.stepped += 1;
+            return self.step(tid, &original);
+        }
+        let info = trace::signal_info(tid).map_err(self.failed(tid))?;
+        let watched = self.threads.get(&tid).is_some_and(|state| state.watched);
+        let is_step = is_step(&info);
+        if !is_step {
+            return self.deliver(tid, libc::SIGTRAP);
+        }
+        if watched {
+            if let Some(state) = self.threads.get_mut(&tid) {
+                state.watched = false;
+            }
+            if let Some(end) = self.code_may_have_changed()? {
+                return Ok(Some(end));
+            }
+        }
+        self.resume(tid)
+    }
+
+    /// Executes one original instruction.
+    fn step(&mut self, tid: Tid, registers: &Registers) -> Result<Outcome> {
+        let mut bytes = [0; 2];
+        let read = self.memory.read_exact_at(&mut bytes, registers.rip);
+        if read.is_ok() && bytes == SYSCALL && self.changes_code(registers) {
+            // No other thread may execute what changes.
+            if let Some(state) = self.threads.get_mut(&tid) {
+                state.watched = true;
+            }
+        }
+        trace::step(tid, 0).map_err(self.failed(tid))?;
+        self.runs(tid);
+        Ok(None)
+    }
+
+    /// Returns whether a system call may change translated code.
+    fn changes_code(&self, registers: &Registers) -> bool {
+        let overlaps = |at: u64, bytes: u64| {
+            let end = at.saturating_add(bytes);
+            self.code.overlaps(Span {
+                start: Addr(at),
+                end: Addr(end),
+            })
+        };
+        let flags = |register: u64, flag: i32| register & u64::from(flag.cast_unsigned()) != 0;
+        let (first, second) = (registers.rdi, registers.rsi);
+        match i64::from(registers.rax as u32) {
+            libc::SYS_mmap => flags(registers.r10, libc::MAP_FIXED) && overlaps(first, second),
+            libc::SYS_mprotect | libc::SYS_munmap | libc::SYS_pkey_mprotect => {
+                overlaps(first, second)
+            }
+            libc::SYS_mremap => {
+                overlaps(first, second)
+                    || flags(registers.r10, libc::MREMAP_FIXED)
+                        && overlaps(registers.r8, registers.rdx)
+            }
+            libc::SYS_rt_sigreturn => false,
+            _ => true,
+        }
+    }
+
+    /// Compares the mappings with those that were translated.
+    fn code_may_have_changed(&mut self) -> Result<Outcome> {
+        let same = self.code.refresh(&self.memory)?;
+        if let Some(refusal) = self.code.refusal() {
+            return Ok(Some(CloneEnd::LetGo(refusal)));
+        }
+        match same {
+            true => Ok(None),
+            false => self.flush(self.cache.counting()),
+        }
+    }
+
+    /// Delivers a signal to a thread with an original context.
+    fn deliver(&mut self, tid: Tid, signal: i32) -> Result<Outcome> {
+        let info = match self.before_steps.remove(&tid) {
+            Some(info) if info.si_signo == signal => info,
+            _ => trace::signal_info(tid).map_err(self.failed(tid))?,
+        };
+        let registers = ptrace::registers(tid).map_err(self.failed(tid))?;
+        if self.cache.contains(Addr(registers.rip)) && is_fault(signal, &info) {
+            return self.fault(tid, registers);
+        }
+        self.signals += 1;
+        self.leave_cache(tid)?;
+        self.before_steps.remove(&tid);
+        // A thread that was stepped is stopped for another signal now.
+        trace::set_signal_info(tid, &info).map_err(self.failed(tid))?;
+        trace::step(tid, signal).map_err(self.failed(tid))?;
+        self.runs(tid);
+        Ok(None)
+    }
+
+    /// Has the original instruction fault, with the addresses that it has.
+    fn fault(&mut self, tid: Tid, registers: Registers) -> Result<Outcome> {
+        let row = self.cache.row(Addr(registers.rip));
+        let Some(row) = row.filter(|row| row.state != RowState::Busy) else {
+            let why = format!(
+                "its thread {tid} faults in the code cache at {:#x}, which is a bug in gilk",
+                registers.rip
+            );
+            return Err(refused(self.pid, why));
+        };
+        let mut original = Registers {
+            rip: row.original.0,
+            ..registers
+        };
+        if row.state == RowState::Evaluated {
+            let mut bytes = [0; 8];
+            let at = registers.rsp.wrapping_sub(160);
+            self.memory
+                .read_exact_at(&mut bytes, at)
+                .map_err(self.failed(tid))?;
+            original.rcx = u64::from_le_bytes(bytes);
+        }
+        ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
+        self.stepped += 1;
+        trace::step(tid, 0).map_err(self.failed(tid))?;
+        self.runs(tid);
+        Ok(None)
+    }
+
+    /// Lets all threads continue in the original code, traced no more.
+    pub(super) fn let_go(&mut self) -> Result<()> {
+        self.stop_all()?;
+        let all: Vec<Tid> = self.threads.keys().copied().collect();
+        let queue = std::mem::take(&mut self.queue);
+        for tid in all {
+            let mut signal = 0;
+            for (of, change) in &queue {
+                if let (true, Change::Signal(one)) = (*of == tid, change) {
+                    let registers = ptrace::registers(tid).map_err(self.failed(tid))?;
+                    let at_stop = self.cache.stop(Addr(registers.rip)).is_some();
+                    let info = trace::signal_info(tid).map_err(self.failed(tid))?;
+                    let stepped = *one == libc::SIGTRAP && is_step(&info);
+                    // The original instruction faults again.
+                    let faulted = is_fault(*one, &info) && self.cache.contains(Addr(registers.rip));
+                    if !(at_stop || stepped || faulted) {
+                        signal = *one;
+                    }
+                }
+            }
+            let ended = match self.leave_cache(tid) {
+                Ok(()) => trace::detach(tid, signal).is_err_and(|error| !ptrace::is_gone(&error)),
+                Err(_) if self.is_gone(tid) => false,
+                Err(error) => return Err(error),
+            };
+            if ended {
+                return Err(refused(
+                    self.pid,
+                    format!("its thread {tid} cannot be let go"),
+                ));
+            }
+        }
+        self.threads.clear();
+        Ok(())
+    }
+
+    /// Returns whether the process has not ended.
+    pub(super) fn is_alive(&self) -> bool {
+        // `1234 (name) Z …`: a name may have parentheses.
+        let stat = text(self.pid, "stat").unwrap_or_default();
+        let state = stat
+            .rsplit_once(')')
+            .map_or("", |(_, after)| after.trim_start());
+        !state.is_empty() && !state.starts_with(['Z', 'X'])
+    }
+}
+
+/// Returns whether a SIGTRAP ends a step: of an instruction, of a system call, or to the first instruction of a handler
+/// (`user_single_step_report` and `signal_setup_done` of Linux).
+fn is_step(info: &SignalInfo) -> bool {
+    matches!(
+        info.si_code,
+        libc::TRAP_TRACE | libc::TRAP_BRKPT | libc::SIGTRAP
+    )
+}
+
+/// Returns whether the kernel has sent a signal because of the instruction that the thread is at.
+fn is_fault(signal: i32, info: &SignalInfo) -> bool {
+    let by_instruction = matches!(
+        signal,
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP
+    );
+    by_instruction && info.si_code > 0
+}

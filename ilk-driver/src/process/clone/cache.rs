@@ -1,0 +1,428 @@
+//! The code cache of a process: its words and arenas, and what was translated.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use gilk_engine::cache::resident::Resident;
+use gilk_engine::cache::{
+    CacheLayout, CacheRow, CachedBlock, Counting, Targets, TranslationReach, Translator,
+};
+use gilk_engine::verify::fragments::FragmentProver;
+use gilk_engine::{Addr, Refusal, Rule, Span};
+
+use super::super::attached::{counters, place};
+use super::super::maps;
+use super::super::record::Client;
+use super::super::refused;
+use super::super::remote::Remote;
+use super::super::removal::unmap;
+use super::super::stopped::Stopped;
+use super::code::ProcessCode;
+use crate::{Error, Result};
+
+/// Entries of the table of all targets, as a power of two.
+const TARGETS_LOG2: u8 = 18;
+/// Counters, as many as blocks that can be translated.
+const COUNTERS: u64 = 1 << 19;
+/// Bytes of an arena.
+const ARENA: u64 = 64 << 20;
+/// Bytes between two mappings of one arena, at most.
+const CLUSTER: u64 = 1 << 30;
+/// The distance from an arena to code that is translated there, less one to its data.
+const REACH: u64 = (1 << 31) - (256 << 20);
+/// The lower 2 GiB.
+const LOW: u64 = 1 << 31;
+
+/// Bounds of one translation on demand.
+const DEMANDED: TranslationReach = TranslationReach {
+    calls: 0,
+    blocks: 64,
+};
+
+/// An arena, and what was translated there.
+struct CacheArena {
+    /// From the first to the last code that it is for.
+    cluster: Span,
+    span: Span,
+    translator: Translator,
+    prover: FragmentProver,
+    rows: Vec<CacheRow>,
+}
+
+/// Sizes and numbers of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CacheNumbers {
+    /// Translations on demand.
+    pub(super) translations: u64,
+    /// Bytes of translated code, with the resident code.
+    pub(super) bytes: u64,
+    /// Times that everything translated was dropped.
+    pub(super) flushes: u64,
+}
+
+/// The code cache of one process.
+pub(super) struct ProcessCache {
+    pid: u32,
+    memory: File,
+    words: Span,
+    layout: CacheLayout,
+    arenas: Vec<CacheArena>,
+    targets: Targets,
+    counting: Counting,
+    counted: u32,
+    /// The file of the words.
+    shared: File,
+    pub(super) blocks: Vec<CachedBlock>,
+    pub(super) numbers: CacheNumbers,
+}
+
+/// The stop of a thread in the resident code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResidentStop {
+    /// The target is in no table.
+    Missed,
+    /// The instruction is executed in the original code.
+    Stepped,
+}
+
+impl ProcessCache {
+    /// Maps the words and the arenas into a stopped process.
+    ///
+    /// # Errors
+    /// There is no free memory near its code, or it cannot map memory. Nothing is left in it then.
+    pub(super) fn map(
+        pid: u32,
+        stopped: &Stopped,
+        memory: File,
+        code: &ProcessCode,
+        counting: Counting,
+    ) -> Result<Self> {
+        let mapped = maps::read(pid)?;
+        let bytes = 8 * CacheLayout::RECENT + (16 << TARGETS_LOG2) + maps::PAGE + 8 * COUNTERS;
+        let words = maps::free_below(&mapped, bytes, LOW);
+        let words = words.ok_or_else(|| {
+            refused(
+                pid,
+                format!(
+                    "its lower 2 GiB have no {bytes} free bytes for the tables of the code cache"
+                ),
+            )
+        })?;
+        let targets = words.start.add(8 * CacheLayout::RECENT);
+        let agent = targets.add(16 << TARGETS_LOG2);
+        let layout = CacheLayout {
+            recent: words.start,
+            targets,
+            targets_log2: TARGETS_LOG2,
+            agent,
+            counters: Span::new(agent.add(maps::PAGE), 8 * COUNTERS),
+        };
+        let remote = Remote::of(pid, stopped, &memory, &mapped)?;
+        let name = remote.put(&Client::current()?.file_name())?;
+        let arguments = [name, u64::from(libc::MFD_CLOEXEC), 0, 0, 0, 0];
+        let number = remote.call("create a file of tables", libc::SYS_memfd_create, arguments)?;
+        let mut placed = Vec::new();
+        let all = (|| {
+            let shared = counters(pid, number, words.len() + ARENA)?;
+            let writable = libc::PROT_READ | libc::PROT_WRITE;
+            place(&remote, words, (writable, libc::MAP_SHARED), (number, 0))?;
+            placed.push(words);
+            let mut arenas = Vec::new();
+            for cluster in clusters(code) {
+                let mapped = maps::read(pid)?;
+                let span = maps::free_near(&mapped, ARENA, cluster).ok_or_else(|| {
+                    refused(
+                        pid,
+                        format!(
+                            "no {ARENA} bytes are free within reach of its code at {}",
+                            cluster.start
+                        ),
+                    )
+                })?;
+                let executable = libc::PROT_READ | libc::PROT_EXEC;
+                let private = (executable, libc::MAP_PRIVATE | libc::MAP_NORESERVE);
+                place(&remote, span, private, (number, words.len()))?;
+                placed.push(span);
+                arenas.push((cluster, span));
+            }
+            Ok((shared, arenas))
+        })();
+        remote.call(
+            "close the file of tables",
+            libc::SYS_close,
+            [number, 0, 0, 0, 0, 0],
+        )?;
+        let (shared, arenas) = match all {
+            Ok(all) => all,
+            Err(error) => {
+                for span in placed {
+                    unmap(&remote, span)?;
+                }
+                return Err(error);
+            }
+        };
+        drop(remote);
+        let mut cache = Self {
+            pid,
+            memory,
+            words,
+            layout,
+            arenas: Vec::new(),
+            targets: Targets::new(layout),
+            counting,
+            counted: 0,
+            shared,
+            blocks: Vec::new(),
+            numbers: CacheNumbers::default(),
+        };
+        for (cluster, span) in arenas {
+            let arena = cache.arena(cluster, span)?;
+            cache.arenas.push(arena);
+        }
+        cache.clear_recent()?;
+        Ok(cache)
+    }
+
+    /// Begins an arena with its resident code.
+    fn arena(&self, cluster: Span, span: Span) -> Result<CacheArena> {
+        let wrong = |why: String| refused(self.pid, format!("its code cache is wrong: {why}"));
+        let translator = Translator::new(self.layout, span, self.counting)
+            .map_err(|refusal| wrong(refusal.to_string()))?;
+        let resident = translator.resident();
+        let prover = FragmentProver::new(self.layout, span, resident)
+            .map_err(|violation| wrong(violation.to_string()))?;
+        self.write(&resident.bytes, resident.start)?;
+        Ok(CacheArena {
+            cluster,
+            span,
+            prover,
+            rows: Vec::new(),
+            translator,
+        })
+    }
+
+    fn write(&self, bytes: &[u8], at: Addr) -> Result<()> {
+        self.memory
+            .write_all_at(bytes, at.0)
+            .map_err(|error| refused(self.pid, format!("its memory cannot be written ({error})")))
+    }
+
+    /// Makes all recent targets unknown.
+    fn clear_recent(&self) -> Result<()> {
+        let first = self.arenas.first();
+        let search = first.map_or(Addr(0), |arena| arena.translator.resident().search);
+        let entry = search.0.to_le_bytes();
+        let table = entry.repeat(usize::try_from(CacheLayout::RECENT).unwrap_or(0));
+        self.write(&table, self.layout.recent)
+    }
+
+    /// The file of the words, with the offset of the agent's word.
+    pub(super) fn agent_word(&self) -> (&File, u64) {
+        (&self.shared, self.layout.agent.0 - self.words.start.0)
+    }
+
+    /// Mappings to remove in the end.
+    pub(super) fn spans(&self) -> Vec<Span> {
+        let arenas = self.arenas.iter().map(|arena| arena.span);
+        arenas.chain([self.words]).collect()
+    }
+
+    /// Returns whether an address is in an arena.
+    pub(super) fn contains(&self, at: Addr) -> bool {
+        self.arenas.iter().any(|arena| arena.span.contains(at))
+    }
+
+    fn resident(&self, at: Addr) -> Option<&Resident> {
+        let arena = self.arenas.iter().find(|arena| arena.span.contains(at))?;
+        Some(arena.translator.resident())
+    }
+
+    /// Returns whether an address is in resident code.
+    pub(super) fn is_resident(&self, at: Addr) -> bool {
+        self.resident(at)
+            .is_some_and(|resident| at < resident.end())
+    }
+
+    /// Returns the stop of a thread that is at an address after its `int3`.
+    pub(super) fn stop(&self, at: Addr) -> Option<ResidentStop> {
+        let resident = self.resident(at)?;
+        [
+            (resident.missed, ResidentStop::Missed),
+            (resident.stepped, ResidentStop::Stepped),
+        ]
+        .into_iter()
+        .find_map(|(int3, stop)| (int3.add(1) == at).then_some(stop))
+    }
+
+    /// The row of an address in an arena.
+    pub(super) fn row(&self, at: Addr) -> Option<CacheRow> {
+        let arena = self.arenas.iter().find(|arena| arena.span.contains(at))?;
+        CacheRow::find(&arena.rows, at)
+    }
+
+    /// The place after the translation of a system call that ends before an original address.
+    pub(super) fn returned(&self, original: Addr) -> Option<Addr> {
+        let mut rows = self.arenas.iter().flat_map(|arena| arena.rows.iter());
+        let is_wanted = |row: &&CacheRow| {
+            row.original == original && row.state == gilk_engine::cache::RowState::Returned
+        };
+        rows.find(is_wanted).map(|row| row.at)
+    }
+
+    /// Returns the translation of an original address, which is translated first if it was not; `None` if no code is
+    /// there. `alone` is true if no thread executes meanwhile.
+    ///
+    /// # Errors
+    /// [`Rule::CacheFull`] or [`Rule::OutOfReach`]: the process is to be let go.
+    pub(super) fn block(
+        &mut self,
+        code: &ProcessCode,
+        original: Addr,
+        alone: bool,
+    ) -> Result<std::result::Result<Option<Addr>, Refusal>> {
+        use gilk_engine::cache::CodeBytes as _;
+        let landed = |cache: &Self, index: usize| {
+            cache
+                .arenas
+                .get(index)
+                .and_then(|arena| arena.translator.block(original))
+        };
+        if code.code_from(original).is_none() {
+            return Ok(Ok(None));
+        }
+        let Some(index) = self.near(original) else {
+            let why = "the code is too far from all other code for the cache's arenas";
+            return Ok(Err(Refusal::new(Rule::OutOfReach, original, why)));
+        };
+        let arena = self.arenas.get(index);
+        if arena.is_some_and(|arena| arena.translator.has_landing(original)) {
+            return Ok(Ok(landed(self, index)));
+        }
+        match self.translate(code, index, original, alone)? {
+            Ok(()) => Ok(Ok(landed(self, index))),
+            Err(refusal) => Ok(Err(refusal)),
+        }
+    }
+
+    /// The arena nearest to an address, if it is within reach.
+    fn near(&self, original: Addr) -> Option<usize> {
+        let distance = |arena: &CacheArena| {
+            let Span { start, end } = arena.span;
+            start.0.abs_diff(original.0).max(end.0.abs_diff(original.0))
+        };
+        let all = self.arenas.iter().enumerate();
+        let near = all.filter(|(_, arena)| distance(arena) < REACH);
+        near.min_by_key(|(_, arena)| distance(arena))
+            .map(|(index, _)| index)
+    }
+
+    fn translate(
+        &mut self,
+        code: &ProcessCode,
+        index: usize,
+        original: Addr,
+        alone: bool,
+    ) -> Result<std::result::Result<(), Refusal>> {
+        let counted = self.counted;
+        let Some(arena) = self.arenas.get_mut(index) else {
+            return Ok(Ok(()));
+        };
+        arena.translator.count_from(counted);
+        let translation = match arena.translator.translate(code, &[original], DEMANDED) {
+            Ok(translation) => translation,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        self.counted = arena.translator.counted();
+        let proved = arena.prover.prove(code, translation, self.counting);
+        let proved = proved.map_err(|violations| {
+            let first = violations
+                .first()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            refused(
+                self.pid,
+                format!("a translation is not proved, which is a bug in gilk: {first}"),
+            )
+        })?;
+        let translation = proved.translation();
+        arena.rows.extend_from_slice(&translation.rows);
+        self.blocks.extend_from_slice(&translation.blocks);
+        self.numbers.translations += 1;
+        self.numbers.bytes = self
+            .arenas
+            .iter()
+            .map(|arena| arena.translator.used())
+            .sum();
+        self.write(&translation.bytes, translation.start)?;
+        // A branch that a thread executes meanwhile is left as it is: it looks its target up.
+        if alone {
+            for link in &translation.links {
+                self.write(&link.bytes, link.at)?;
+            }
+        }
+        for landing in &translation.landings {
+            let Some(write) = self.targets.insert(landing.original, landing.at) else {
+                let why = "the table of targets is full";
+                return Ok(Err(Refusal::new(Rule::CacheFull, original, why)));
+            };
+            self.write(&write.landing.to_le_bytes(), write.at.add(8))?;
+            self.write(&write.key.to_le_bytes(), write.at)?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Drops everything translated. No thread may be in the cache.
+    pub(super) fn flush(&mut self, counting: Counting) -> Result<()> {
+        self.counting = counting;
+        let arenas: Vec<(Span, Span)> = self
+            .arenas
+            .iter()
+            .map(|arena| (arena.cluster, arena.span))
+            .collect();
+        self.arenas.clear();
+        for (cluster, span) in arenas {
+            let arena = self.arena(cluster, span)?;
+            self.arenas.push(arena);
+        }
+        let empty = vec![0; 16 << TARGETS_LOG2];
+        self.write(&empty, self.layout.targets)?;
+        self.targets = Targets::new(self.layout);
+        self.numbers.flushes += 1;
+        self.clear_recent()
+    }
+
+    pub(super) fn counting(&self) -> Counting {
+        self.counting
+    }
+
+    /// The executions of each block, in the order of the blocks.
+    pub(super) fn counts(&self) -> Result<Vec<u64>> {
+        let failed = |error| Error::Process {
+            pid: self.pid,
+            reason: format!("its counters cannot be read ({error})"),
+        };
+        let mut bytes = vec![0; 8 * self.counted as usize];
+        let offset = self.layout.counters.start.0 - self.words.start.0;
+        self.shared
+            .read_exact_at(&mut bytes, offset)
+            .map_err(failed)?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let count = |block: &CachedBlock| {
+            let word = block.counter.and_then(|number| words.get(number as usize));
+            word.map_or(0, |word| u64::from_le_bytes(*word))
+        };
+        Ok(self.blocks.iter().map(count).collect())
+    }
+}
+
+/// Groups code into spans, each of which one arena can be near to.
+fn clusters(code: &ProcessCode) -> Vec<Span> {
+    let mut clusters: Vec<Span> = Vec::new();
+    for span in code.spans() {
+        match clusters.last_mut() {
+            Some(last) if span.end.0 - last.start.0 < CLUSTER => last.end = span.end,
+            _ => clusters.push(span),
+        }
+    }
+    clusters
+}

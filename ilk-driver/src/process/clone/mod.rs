@@ -1,0 +1,325 @@
+//! A process that executes in a code cache (`engine::cache`): its threads execute translated code, and its original
+//! code is only read.
+
+mod agent;
+mod cache;
+mod code;
+mod trace;
+
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use gilk_engine::Span;
+use gilk_engine::cache::{CachedBlock, Counting};
+
+use self::agent::CacheAgent;
+use self::cache::ProcessCache;
+use self::code::ProcessCode;
+use super::launched::StartedProgram;
+use super::remote::Remote;
+use super::removal::{memory, unmap};
+use super::stopped::{ATTEMPTS, BETWEEN, Stopped, traced};
+use super::{maps, refused, text};
+use crate::{Error, Result, interrupt};
+
+pub use agent::CloneEnd;
+
+/// `FUTEX_OWNER_DIED` of include/uapi/linux/futex.h.
+const OWNER_DIED: u32 = 0x4000_0000;
+
+/// Interval at which Ctrl-C is polled.
+const POLLED: Duration = Duration::from_millis(20);
+
+/// Choices of an execution in the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CloneOptions {
+    /// Count the executions of every block.
+    pub count: bool,
+    /// Let the process go after this time.
+    pub length: Option<Duration>,
+}
+
+/// Results of an execution in the cache.
+#[derive(Clone, Debug)]
+pub struct CloneReport {
+    /// The end of it.
+    pub end: CloneEnd,
+    /// Blocks, by when they were translated, and their executions; a block that was translated again is there again.
+    pub blocks: Vec<(CachedBlock, u64)>,
+    /// Translations on demand.
+    pub translations: u64,
+    /// Bytes of translated code at the end.
+    pub bytes: u64,
+    /// Times that everything translated was dropped.
+    pub flushes: u64,
+    /// Signals that were delivered.
+    pub signals: u64,
+    /// Targets that were in no table.
+    pub missed: u64,
+    /// Instructions that were executed in the original code.
+    pub stepped: u64,
+}
+
+/// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
+/// process go. A started program is released once its thread is in the cache.
+///
+/// # Errors
+/// [`Error::Process`] if it may not be traced, or has code that a rule refuses; nothing was written then.
+pub fn execute_in_cache(
+    pid: u32,
+    launched: Option<&mut StartedProgram>,
+    options: CloneOptions,
+) -> Result<CloneReport> {
+    crate::processor::check()?;
+    let leave = AtomicBool::new(false);
+    let done = AtomicBool::new(false);
+    let ready = AtomicBool::new(false);
+    let thread = AtomicU64::new(0);
+    wake_by_signal();
+    std::thread::scope(|scope| {
+        let work = || {
+            // SAFETY: pthread_self has no arguments.
+            #[allow(unsafe_code, reason = "pthread_self(3)")]
+            thread.store(unsafe { libc::pthread_self() }, Ordering::Release);
+            let report = execute(pid, options, &leave, &ready);
+            done.store(true, Ordering::Release);
+            report
+        };
+        let worker = scope.spawn(work);
+        let mut launched = launched;
+        let begun = std::time::Instant::now();
+        let mut released = Ok(());
+        while !done.load(Ordering::Acquire) {
+            if ready.load(Ordering::Acquire)
+                && let Some(program) = launched.take()
+            {
+                released = program.release();
+            }
+            let over = options
+                .length
+                .is_some_and(|length| begun.elapsed() >= length);
+            if interrupt::arrived() || over || released.is_err() {
+                leave.store(true, Ordering::Release);
+                let thread = thread.load(Ordering::Acquire);
+                if thread != 0 {
+                    // SAFETY: the thread is joined below.
+                    #[allow(unsafe_code, reason = "pthread_kill(3)")]
+                    let _ended = unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+                }
+            }
+            std::thread::sleep(if launched.is_some() {
+                Duration::from_micros(200)
+            } else {
+                POLLED
+            });
+        }
+        let report = worker.join();
+        released?;
+        report.unwrap_or_else(|_| Err(refused(pid, "the agent has failed, which is a bug in gilk")))
+    })
+}
+
+/// Has SIGUSR1 interrupt a wait.
+fn wake_by_signal() {
+    extern "C" fn ignore(_signal: libc::c_int) {}
+    let handler: extern "C" fn(libc::c_int) = ignore;
+    // SAFETY: an all-zero sigaction is a valid one: an empty mask and no flags.
+    #[allow(unsafe_code, reason = "sigaction(2)")]
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    // SAFETY: the handler does nothing.
+    #[allow(unsafe_code, reason = "sigaction(2)")]
+    let _known_signal =
+        unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
+}
+
+/// Refuses a process that cannot execute in a cache.
+fn check(pid: u32) -> Result<()> {
+    let status = text(pid, "status")?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.map_or("", str::trim)
+    };
+    if field("VmSize:").is_empty() {
+        return Err(refused(pid, "it has ended, or is a thread of the kernel"));
+    }
+    if field("Seccomp:") != "0" {
+        let why = "its system calls are filtered (seccomp), and those that map the cache may be forbidden to it";
+        return Err(refused(pid, why));
+    }
+    if field("x86_Thread_features:").contains("shstk") {
+        let why = "its return addresses are compared with a shadow stack, and calls are translated to pushes (rule \
+                   shadow-stack)";
+        return Err(refused(pid, why));
+    }
+    Ok(())
+}
+
+fn execute(
+    pid: u32,
+    options: CloneOptions,
+    leave: &AtomicBool,
+    ready: &AtomicBool,
+) -> Result<CloneReport> {
+    check(pid)?;
+    let counting = match options.count {
+        true => Counting::OneThread,
+        false => Counting::Off,
+    };
+    let memory = memory(pid)?;
+    let mut code = ProcessCode::new(pid);
+    let cache = {
+        let stopped = Stopped::stop(pid)?;
+        code.refresh(&memory)?;
+        if let Some(refusal) = code.refusal() {
+            return Err(refused(
+                pid,
+                format!("it cannot execute in the code cache: {refusal}"),
+            ));
+        }
+        let again = self::memory(pid)?;
+        ProcessCache::map(pid, &stopped, again, &code, counting)?
+    };
+    let spans = cache.spans();
+    let owned = own(&cache)?;
+    let mut agent = CacheAgent::new(pid, memory, code, cache, leave);
+    let end = (|| {
+        if let Some(end) = agent.take_over()? {
+            return Ok(end);
+        }
+        ready.store(true, Ordering::Release);
+        agent.work()
+    })();
+    ready.store(true, Ordering::Release);
+    let is_inside = !matches!(end, Ok(CloneEnd::Ended(_) | CloneEnd::Executed));
+    let left = if is_inside { agent.let_go() } else { Ok(()) };
+    drop(owned);
+    if is_inside && left.is_ok() {
+        let mut removed = remove(pid, &spans);
+        // It may end meanwhile, and has no memory for a moment before `/proc` shows its end.
+        for _ in 0..ATTEMPTS {
+            if removed.is_ok() || !agent.is_alive() {
+                break;
+            }
+            std::thread::sleep(BETWEEN);
+            removed = remove(pid, &spans);
+        }
+        if agent.is_alive() {
+            removed?;
+        }
+    }
+    let end = end?;
+    left?;
+    let cache = agent.cache();
+    let counts = cache.counts()?;
+    Ok(CloneReport {
+        end,
+        blocks: cache.blocks.iter().copied().zip(counts).collect(),
+        translations: cache.numbers.translations,
+        bytes: cache.numbers.bytes,
+        flushes: cache.numbers.flushes,
+        signals: agent.signals,
+        missed: agent.missed,
+        stepped: agent.stepped,
+    })
+}
+
+/// Unmaps the cache of a process none of whose threads is in it. No stack has an address in it: return addresses and
+/// the contexts of signals are original.
+fn remove(pid: u32, spans: &[Span]) -> Result<()> {
+    traced(pid, || {
+        let memory = memory(pid)?;
+        let stopped = Stopped::stop(pid)?;
+        let mapped = maps::read(pid)?;
+        let remote = Remote::of(pid, &stopped, &memory, &mapped)?;
+        for &span in spans {
+            unmap(&remote, span)?;
+        }
+        Ok(())
+    })
+}
+
+/// The list of robust futexes of the agent's thread, in a mapping of the process's words: when the thread ends, however
+/// it does, the kernel sets `FUTEX_OWNER_DIED` in the agent's word (Documentation/locking/robust-futex-ABI.rst).
+struct Owned {
+    mapping: *mut libc::c_void,
+    /// `struct robust_list_head`, and its one entry.
+    list: Box<[usize; 4]>,
+    before: (usize, usize),
+}
+
+/// Owns the agent's word for the current thread.
+fn own(cache: &ProcessCache) -> Result<Owned> {
+    let failed = |what: &str| {
+        let error = std::io::Error::last_os_error();
+        Error::Target(format!("The agent cannot {what} ({error})."))
+    };
+    let (file, offset) = cache.agent_word();
+    let length = maps::PAGE as usize;
+    use std::os::fd::AsRawFd as _;
+    // SAFETY: a fresh mapping of a file that this process has opened.
+    #[allow(unsafe_code, reason = "mmap(2)")]
+    let mapping = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            offset.cast_signed(),
+        )
+    };
+    if mapping == libc::MAP_FAILED {
+        return Err(failed("map its word"));
+    }
+    // SAFETY: gettid has no arguments.
+    #[allow(unsafe_code, reason = "gettid(2)")]
+    let tid = unsafe { libc::gettid() };
+    let word = tid.cast_unsigned().to_le_bytes();
+    file.write_all_at(&word, offset)
+        .map_err(|error| Error::Target(format!("The agent cannot write its word ({error}).")))?;
+    // The head: the next entry, the distance from an entry to its futex, and no entry that is about to be added.
+    let mut list = Box::new([0_usize; 4]);
+    let head = list.as_ptr() as usize;
+    let entry = head + 3 * size_of::<usize>();
+    *list = [entry, (mapping as usize).wrapping_sub(entry), 0, head];
+    let mut before = (0_usize, 0_usize);
+    // SAFETY: the kernel writes two words to locals, then keeps the address of a list that outlives the thread's use
+    // of it: it is given the list from before when this is dropped.
+    #[allow(unsafe_code, reason = "set_robust_list(2)")]
+    let set = unsafe {
+        let (head, bytes) = (&raw mut before.0, &raw mut before.1);
+        match libc::syscall(libc::SYS_get_robust_list, 0, head, bytes) {
+            0 => libc::syscall(
+                libc::SYS_set_robust_list,
+                list.as_ptr(),
+                3 * size_of::<usize>(),
+            ),
+            failed => failed,
+        }
+    };
+    if set != 0 {
+        return Err(failed("own its word"));
+    }
+    Ok(Owned {
+        mapping,
+        list,
+        before,
+    })
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // Forked children may still have the cache: their agent is lost.
+        let word = self.mapping.cast::<u32>();
+        // SAFETY: the mapping, of `own`, begins with the word. The list from before is the C library's.
+        #[allow(unsafe_code, reason = "set_robust_list(2), munmap(2)")]
+        unsafe {
+            word.write_volatile(OWNER_DIED);
+            libc::syscall(libc::SYS_set_robust_list, self.before.0, self.before.1);
+            libc::munmap(self.mapping, maps::PAGE as usize);
+        }
+        self.list.fill(0);
+    }
+}

@@ -1,0 +1,115 @@
+//! Requests of ptrace(2) for threads that stay traced.
+
+use std::io;
+
+use super::super::ptrace::{Tid, request};
+
+/// `struct siginfo_t`, as ptrace copies it.
+pub(super) type SignalInfo = libc::siginfo_t;
+
+/// A stop or an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// It has ended, with this status of `waitpid`.
+    Ended(i32),
+    /// It stopped by an event of ptrace: its number, and the signal of a group stop.
+    Event(i32, i32),
+    /// It stopped before a signal is delivered.
+    Signal(i32),
+}
+
+impl Change {
+    fn of(status: i32) -> Self {
+        if !libc::WIFSTOPPED(status) {
+            return Self::Ended(status);
+        }
+        match status >> 16 {
+            0 => Self::Signal(libc::WSTOPSIG(status)),
+            event => Self::Event(event, libc::WSTOPSIG(status)),
+        }
+    }
+}
+
+/// Event of a stop by `PTRACE_INTERRUPT`, of a new thread, and of a group.
+pub(super) const EVENT_STOP: i32 = 128;
+
+/// Attaches to a thread, and to the threads and processes that it begins.
+pub(super) fn seize(tid: Tid) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACECLONE
+        | libc::PTRACE_O_TRACEFORK
+        | libc::PTRACE_O_TRACEVFORK
+        | libc::PTRACE_O_TRACEEXEC;
+    let options = usize::try_from(options).unwrap_or_default();
+    request(libc::PTRACE_SEIZE, tid, 0, options)
+}
+
+/// Lets a stopped thread execute, and delivers a signal, or none.
+pub(super) fn proceed(tid: Tid, signal: i32) -> io::Result<()> {
+    request(libc::PTRACE_CONT, tid, 0, number(signal))
+}
+
+/// Lets a stopped thread execute one instruction, or stop at the first instruction of a signal's handler.
+pub(super) fn step(tid: Tid, signal: i32) -> io::Result<()> {
+    request(libc::PTRACE_SINGLESTEP, tid, 0, number(signal))
+}
+
+/// Leaves a thread stopped with its group.
+pub(super) fn listen(tid: Tid) -> io::Result<()> {
+    request(libc::PTRACE_LISTEN, tid, 0, 0)
+}
+
+/// Detaches from a stopped thread, and delivers a signal, or none.
+pub(super) fn detach(tid: Tid, signal: i32) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, number(signal))
+}
+
+fn number(signal: i32) -> usize {
+    usize::try_from(signal).unwrap_or_default()
+}
+
+/// Reads the signal that a thread is stopped for.
+pub(super) fn signal_info(tid: Tid) -> io::Result<SignalInfo> {
+    // SAFETY: a structure of integers is valid if all are 0.
+    #[allow(unsafe_code, reason = "mem::zeroed")]
+    let mut info: SignalInfo = unsafe { std::mem::zeroed() };
+    request(libc::PTRACE_GETSIGINFO, tid, 0, (&raw mut info).addr())?;
+    Ok(info)
+}
+
+/// Sets the signal that a thread is stopped for.
+pub(super) fn set_signal_info(tid: Tid, info: &SignalInfo) -> io::Result<()> {
+    request(
+        libc::PTRACE_SETSIGINFO,
+        tid,
+        0,
+        std::ptr::from_ref(info).addr(),
+    )
+}
+
+/// Waits for a change of any thread that is traced; `None` if a signal of this process arrives before.
+pub(super) fn wait_any() -> io::Result<Option<(Tid, Change)>> {
+    wait(-1)
+}
+
+/// Waits for a change of a thread.
+pub(super) fn wait_for(tid: Tid) -> io::Result<Change> {
+    loop {
+        if let Some((_, change)) = wait(tid)? {
+            return Ok(change);
+        }
+    }
+}
+
+fn wait(tid: Tid) -> io::Result<Option<(Tid, Change)>> {
+    let mut status = 0;
+    // SAFETY: the status is written to a local.
+    #[allow(unsafe_code, reason = "waitpid(2)")]
+    let found = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) };
+    match found {
+        -1 => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            error => Err(error),
+        },
+        found => Ok(Some((found, Change::of(status)))),
+    }
+}

@@ -1,0 +1,147 @@
+//! Programs in the code cache do what they do without it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The program, compiled.
+fn compiled(folder: &Path, options: &[&str]) -> PathBuf {
+    let (source, program) = (folder.join("cloned.c"), folder.join("cloned"));
+    std::fs::write(&source, include_str!("cloned.c")).unwrap();
+    let done = Command::new("cc")
+        .args(["-O2", "-pthread", "-w", "-o"])
+        .arg(&program)
+        .args(options)
+        .arg(&source)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{errors}");
+    program
+}
+
+fn ilk(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .arg("clone")
+        .args(options)
+        .arg("--")
+        .arg(program)
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+/// Signals, faults, threads, forked children, and checksums of the program's own text.
+#[test]
+fn a_program_in_the_cache_prints_what_it_prints_without() {
+    let folder = tempfile::tempdir().unwrap();
+    for options in [&[][..], &["-no-pie", "-O0"]] {
+        let program = compiled(folder.path(), options);
+        for arguments in [&[][..], &["c"]] {
+            let alone = Command::new(&program).args(arguments).output().unwrap();
+            assert_eq!(alone.status.code(), Some(3));
+            for choice in [&[][..], &["--count"]] {
+                let cached = ilk(choice, &program, arguments);
+                let errors = String::from_utf8_lossy(&cached.stderr);
+                assert_eq!(
+                    String::from_utf8_lossy(&cached.stdout),
+                    String::from_utf8_lossy(&alone.stdout),
+                    "{choice:?} {arguments:?}: {errors}"
+                );
+                assert_eq!(cached.status.code(), Some(3), "{errors}");
+                // Code that can be written and executed lets it go, and the rule is named.
+                assert_eq!(
+                    errors.contains("may-change"),
+                    !arguments.is_empty(),
+                    "{errors}"
+                );
+                assert_eq!(
+                    errors.contains("instructions in"),
+                    !choice.is_empty(),
+                    "{errors}"
+                );
+            }
+        }
+    }
+}
+
+/// A process is taken into the cache while it executes, and let go; nothing is left in it.
+#[test]
+fn a_process_enters_the_cache_and_leaves_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), &[]);
+    let mut child = Command::new(&program)
+        .arg("r")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    let maps = || super::maps(child.id());
+    let before = maps();
+    let mut results = Vec::new();
+    for _ in 0..3 {
+        let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"))
+            .args([
+                "clone",
+                "--count",
+                "--for",
+                "300ms",
+                "-p",
+                &child.id().to_string(),
+            ])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut errors = ilk.stderr.take().unwrap();
+        for _ in 0..20 {
+            input.write_all(b"a").unwrap();
+            let mut line = String::new();
+            output.read_line(&mut line).unwrap();
+            results.push(line);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let mut text = String::new();
+        errors.read_to_string(&mut text).unwrap();
+        assert!(ilk.wait().unwrap().success(), "{text}");
+        assert!(text.contains("instructions in"), "{text}");
+    }
+    results.dedup();
+    assert_eq!(results.len(), 1, "{results:?}");
+    assert_eq!(maps(), before);
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+/// A process with code that can be written is refused before anything is written.
+#[test]
+fn a_process_with_code_that_may_change_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), &[]);
+    let mut child = Command::new(&program)
+        .arg("w")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    let before = super::maps(child.id());
+    let refused = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .args(["clone", "-p", &child.id().to_string()])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && errors.contains("may-change"),
+        "{errors}"
+    );
+    assert_eq!(super::maps(child.id()), before);
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
