@@ -230,6 +230,7 @@ fn aggregates() -> impl Strategy<Value = Ids<AggregateId, Aggregate>> {
         name: String::from("a"),
         kind,
         ty,
+        names: Vec::new(),
     });
     prop::collection::vec(one, 1..4).prop_map(Ids::from)
 }
@@ -305,6 +306,7 @@ pub(crate) fn of_probe(predicate: Option<Expr>, actions: Vec<Action>) -> Checked
             name: String::from("n"),
             kind: AggregateKind::Count,
             ty: Type::U64,
+            names: Vec::new(),
         }]
         .into(),
         probes: vec![Probe {

@@ -2,13 +2,15 @@
 
 use gilk_samples::ids::Id as _;
 
-use super::{AGGREGATES, Checker, HookScope, build};
+use super::value::Value;
+use super::{Checker, HookScope, build};
 use crate::Fault;
 use crate::program::{
     ActionKind, Aggregate, AggregateId, AggregateKind, Expr, ExprKind, Half, Input, Key, Keys,
-    Mapped, Type,
+    Mapped, Type, ValueNames,
 };
-use crate::source::ast::{self, Named, Node};
+use crate::source::ast::{self, Named};
+use crate::source::words::AGGREGATES;
 
 /// Room of `values(expression)` where nothing is said.
 const VALUES: u64 = 256;
@@ -65,7 +67,7 @@ impl Checker<'_> {
         };
         let value = value.map(|value| self.numeric(value, scope)).transpose()?;
         let ty = value.as_ref().map_or(Type::U64, |value: &Expr| value.ty);
-        let id = self.aggregate(name, kind, ty)?;
+        let id = self.aggregate(name, kind, ty, &[])?;
         Ok(ActionKind::Update(id, value))
     }
 
@@ -75,6 +77,7 @@ impl Checker<'_> {
         name: &Named,
         kind: AggregateKind,
         ty: Type,
+        names: &[ValueNames],
     ) -> Result<AggregateId, Fault> {
         let next = AggregateId::new(self.aggregates.len());
         let (id, known) = self.aggregates.entry(name.text.clone()).or_insert_with(|| {
@@ -84,6 +87,7 @@ impl Checker<'_> {
                     name: name.text.clone(),
                     kind,
                     ty,
+                    names: names.to_vec(),
                 },
             )
         });
@@ -95,6 +99,10 @@ impl Checker<'_> {
             .help("Give one of them another name."));
         }
         known.ty = known.ty.with(ty);
+        // Keys of two types have the names of neither.
+        if known.names.as_slice() != names {
+            known.names = Vec::new();
+        }
         Ok(*id)
     }
 
@@ -145,20 +153,37 @@ impl Checker<'_> {
         };
         let mut list = Vec::new();
         let mut parts = Vec::new();
+        let mut names = Vec::new();
         for key in keys {
-            parts.push(match &key.node {
-                Node::Name(name) if name == "comm" => {
-                    let half = |half| build::input(Input::Comm(half), key.span);
+            let value = self.value(key, scope)?;
+            names.push(self.value_names(&value));
+            parts.push(match value {
+                Value::Comm(span) => {
+                    let half = |half| build::input(Input::Comm(half), span);
                     list.extend([Half::First, Half::Second].map(half));
                     Key::Name
                 }
-                _ => {
-                    let number = self.numeric(key, scope)?;
+                Value::Memory(address, room, span) => {
+                    list.extend(self.text_words(&address, room, span));
+                    Key::Name
+                }
+                value => {
+                    let number = self.number(value)?;
                     let ty = number.ty;
                     list.push(number);
                     Key::Number(ty)
                 }
             });
+        }
+        if names.iter().all(ValueNames::is_empty) {
+            names.clear();
+        }
+        // The values of one number are counted without its names.
+        if let ([Key::Number(ty)], Mapped::Count, true) = (parts.as_slice(), of, names.is_empty())
+            && let Some(number) = list.pop()
+        {
+            let id = self.aggregate(name, values(VALUES, word)?, *ty, &[])?;
+            return Ok(ActionKind::Update(id, Some(number)));
         }
         let keys = match parts.as_slice() {
             [one] => Keys(*one, None),
@@ -171,7 +196,8 @@ impl Checker<'_> {
             }
         };
         if keys.words() > Keys::MOST_WORDS {
-            return Err(Fault::new(name.span, "A key has one name only."));
+            return Err(Fault::new(name.span, "The key is too long.")
+                .help("It has two texts, or one and a number: `@names[comm, str(pointer)]`."));
         }
         let mut ty = Type::U64;
         if let Some(value) = value {
@@ -184,7 +210,7 @@ impl Checker<'_> {
             of,
             room_log2: room_log2(keys, of),
         };
-        let id = self.aggregate(name, kind, ty)?;
+        let id = self.aggregate(name, kind, ty, &names)?;
         let list = Expr {
             kind: ExprKind::List(list.into()),
             ty,
@@ -227,6 +253,7 @@ impl Checker<'_> {
             name: String::new(),
             kind,
             ty: Type::I64,
+            names: Vec::new(),
         }
         .words();
         if words > Aggregate::LINEAR_WORDS {
@@ -249,7 +276,7 @@ impl Checker<'_> {
 fn room_log2(keys: Keys, of: Mapped) -> u32 {
     let usual = VALUES.ilog2();
     match of {
-        Mapped::Log2 | Mapped::Linear { .. } if keys.words() < Keys::MOST_WORDS => usual + 1,
+        Mapped::Log2 | Mapped::Linear { .. } if keys.words() <= 2 => usual + 1,
         _ => usual,
     }
 }

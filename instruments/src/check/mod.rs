@@ -23,13 +23,10 @@ use crate::program::{
     Scope as VariableScope, Type, UnaryOp, Variable, VariableId,
 };
 use crate::source::ast::{self, Named, Node, StatementKind};
+use crate::source::words::AGGREGATES;
 use crate::types::{Signature, Types};
 use crate::{Fault, Faults, Source};
 
-/// Words that add up.
-pub(crate) const AGGREGATES: [&str; 8] = [
-    "count", "sum", "min", "max", "avg", "hist", "lhist", "values",
-];
 /// Most probes, statements of a probe, variables, and aggregates.
 const MOST: usize = 64;
 /// Most values that are waited with at a time.
@@ -323,6 +320,11 @@ impl<'a> Checker<'a> {
                 if let Node::Keyed(keys, word, arguments) = &value.node {
                     return self.update_map(name, keys, (word, arguments), scope);
                 }
+                let id = self.target(name, scope)?;
+                Ok(ActionKind::Store(id, self.numeric(value, scope)?))
+            }
+            StatementKind::AssignOfThread(name, value) => {
+                self.of_thread(&name.text, name.span)?;
                 let id = self.target(name, scope)?;
                 Ok(ActionKind::Store(id, self.numeric(value, scope)?))
             }

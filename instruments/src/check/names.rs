@@ -301,6 +301,20 @@ impl Checker<'_> {
         Err(self.undeclared(name, span))
     }
 
+    /// Refuses the key `tid` of a variable that threads do not have one each of.
+    pub(super) fn of_thread(&self, name: &str, span: Span) -> Result<(), Fault> {
+        match self.variables.get(name) {
+            Some((_, variable)) if variable.scope != program::Scope::Thread => {
+                let what = format!("@{name} is declared for something else than threads.");
+                Err(Fault::new(span, what)
+                    .help(format!("Declare `thread @{name};`, or write `@{name}`.")))
+            }
+            Some(_) => Ok(()),
+            // An aggregate, or nothing: the message for its name alone says which.
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn undeclared(&self, name: &str, span: Span) -> Fault {
         let fault = Fault::new(span, format!("@{name} is not declared."));
         match nearest(name, self.variables.keys().map(String::as_str)) {

@@ -6,6 +6,7 @@ use crate::Fault;
 use crate::fault::nearest;
 use crate::program::{BinaryOp, Expr, Operator, Span, Type, Width};
 use crate::source::ast::{self, Base, Named, Node, TypeName};
+use crate::source::words::AGGREGATES;
 
 impl Checker<'_> {
     /// Returns the meaning of an expression.
@@ -27,7 +28,7 @@ impl Checker<'_> {
             Node::Text(text) => Ok(Value::Text(text.clone(), span)),
             Node::Name(name) => self.name(name, scope, span),
             Node::Variable(name) => self.variable(name, scope, span),
-            Node::Call(name, arguments) => self.call(name, arguments, span),
+            Node::Call(name, arguments) => self.call(name, arguments, scope, span),
             Node::Field(of, name, arrow) => self.field(of, name, *arrow, scope, span),
             Node::Index(of, index) => self.element(of, index, scope, span),
             Node::Pointed(of) => self.pointed(of, scope, span),
@@ -64,7 +65,23 @@ impl Checker<'_> {
         self.number(value)
     }
 
-    fn call(&self, name: &Named, arguments: &[ast::ExprNode], span: Span) -> Result<Value, Fault> {
+    fn call(
+        &mut self,
+        name: &Named,
+        arguments: &[ast::ExprNode],
+        scope: &HookScope<'_>,
+        span: Span,
+    ) -> Result<Value, Fault> {
+        if name.text == "str" {
+            let [text] = arguments else {
+                return Err(Fault::new(
+                    span,
+                    "`str` takes one pointer, or one array of characters.",
+                )
+                .help("Write `str(file->f_path.dentry->d_name.name)`."));
+            };
+            return self.text(text, scope, span);
+        }
         if name.text == "reg" {
             let [
                 ast::ExprNode {
@@ -80,13 +97,12 @@ impl Checker<'_> {
         }
         let fault = Fault::new(name.span, format!("{} is no value.", name.text));
         Err(match name.text.as_str() {
-            text if super::AGGREGATES.contains(&text) => {
+            text if AGGREGATES.contains(&text) => {
                 fault.help(format!("Aggregates are statements: `@name = {text}(…)`."))
             }
             "sample" => fault.help("`sample(value)` is a statement."),
-            "str" => fault.help("Text in memory is compared: `pointer == \"text\"`."),
             "kstack" | "ustack" | "stack" => fault.help("Stacks are not read by programs."),
-            text => match nearest(text, super::AGGREGATES.into_iter().chain(["reg", "sample"])) {
+            text => match nearest(text, AGGREGATES.into_iter().chain(["reg", "sample"])) {
                 Some(near) => fault.help(format!("Did you mean {near}?")),
                 None => fault.help("Programs call nothing; `reg(\"ax\")` reads a register."),
             },
@@ -106,6 +122,7 @@ impl Checker<'_> {
             Base::Integer(width, signed) => Ty::Integer(*width, *signed),
             Base::Struct(name) => self.named_type(name, false, to.span)?,
             Base::Union(name) => self.named_type(name, true, to.span)?,
+            Base::Enum(name) => self.named_enumeration(name, to.span)?,
         };
         let ty = (0..to.pointers).fold(base, |ty, _| Ty::Pointer(Box::new(ty)));
         match &ty {
@@ -121,6 +138,7 @@ impl Checker<'_> {
                 build::extend(of, *width, *signed, span),
                 None,
             )),
+            ty if matches!(self.view(ty), View::Integer(..)) => Ok(self.arrived(of, ty.clone())),
             _ => Err(
                 Fault::new(to.span, "Numbers can be cast to numbers and pointers only.")
                     .help(format!("Write `({} *)`.", self.written(&ty))),

@@ -5,7 +5,7 @@ use super::{Checker, HookScope, build};
 use crate::Fault;
 use crate::fault::nearest;
 use crate::program::{BinaryOp, Expr, Half, Input, Span, Type, UnaryOp, Width};
-use crate::source::ast::{self, Named};
+use crate::source::ast::{self, Named, Node};
 
 /// Most bytes that memory is compared with.
 const TEXT: usize = 31;
@@ -103,6 +103,10 @@ impl Checker<'_> {
         scope: &HookScope<'_>,
         span: Span,
     ) -> Result<Value, Fault> {
+        if let (Node::Variable(name), true) = (&of.node, index.is_thread()) {
+            self.of_thread(name, of.span)?;
+            return self.variable(name, scope, span);
+        }
         let of = self.value(of, scope)?;
         let index = self.value(index, scope)?;
         let index = self.number(index)?;
@@ -196,6 +200,73 @@ impl Checker<'_> {
         }
     }
 
+    /// `str(value)`: text in memory.
+    pub(super) fn text(
+        &mut self,
+        of: &ast::ExprNode,
+        scope: &HookScope<'_>,
+        span: Span,
+    ) -> Result<Value, Fault> {
+        let of = self.value(of, scope)?;
+        // Any number is an address, as for bpftrace.
+        let (address, room) = match of {
+            Value::Number(address, None) => (address, None),
+            value => self.text_at(value)?,
+        };
+        Ok(Value::Memory(address, room, span))
+    }
+
+    /// Returns the words of a key that are the first bytes of a text in memory, with zeroes after its end. The last
+    /// byte of the second is 0 if that is all of the text, and else [`Key::CUT`].
+    pub(super) fn text_words(&self, address: &Expr, room: Option<u32>, span: Span) -> [Expr; 2] {
+        let constant = |bits| build::constant(bits, Type::U64, span);
+        let op = |op, left, right| build::binary(op, left, right, Type::U64, span);
+        let load = |from: u32| {
+            let at = build::further(address.clone(), u64::from(from), span);
+            let all = Expr {
+                ty: Type::U64,
+                ..build::load(at, Width::B8, false, span)
+            };
+            match room.map(|room| room.saturating_sub(from)) {
+                Some(0) => constant(0),
+                Some(room @ 1..8) => {
+                    let inside = (1 << (8 * room)) - 1;
+                    op(BinaryOp::And, all, constant(inside))
+                }
+                _ => all,
+            }
+        };
+        // The highest bit of each byte that is 0, and perhaps of bytes after it (Warren, Hacker's Delight, 6-1).
+        let ends = |word: &Expr| {
+            let less = op(
+                BinaryOp::Subtract,
+                word.clone(),
+                constant(0x0101_0101_0101_0101),
+            );
+            let inverse = build::unary(UnaryOp::Invert, word.clone(), span);
+            let high = constant(0x8080_8080_8080_8080);
+            op(BinaryOp::And, op(BinaryOp::And, less, inverse), high)
+        };
+        // All bits below the lowest of them; all, if there is none.
+        let before = |ends: Expr| {
+            let negative = build::unary(UnaryOp::Negate, ends.clone(), span);
+            let lowest = op(BinaryOp::And, ends, negative);
+            op(BinaryOp::Subtract, lowest, constant(1))
+        };
+        // All bits if there is no such byte.
+        let none = |ends: Expr| {
+            let none = build::binary(BinaryOp::Equal, ends, constant(0), Type::U64, span);
+            build::unary(UnaryOp::Negate, none, span)
+        };
+        let (first, second) = (load(0), load(8));
+        let (ended, cut) = (ends(&first), ends(&second));
+        let rest = op(BinaryOp::And, second, before(cut.clone()));
+        let cut = op(BinaryOp::ShiftLeft, none(cut), constant(56));
+        let rest = op(BinaryOp::Or, rest, cut);
+        let rest = op(BinaryOp::And, rest, none(ended.clone()));
+        [op(BinaryOp::And, first, before(ended)), rest]
+    }
+
     /// `value == "text"`, 1 or 0.
     pub(super) fn compare_text(
         &mut self,
@@ -259,6 +330,7 @@ impl Checker<'_> {
         let span = value.span();
         let letter = |ty: &Ty| matches!(self.view(ty), View::Integer(Width::B1, _));
         let found = match value {
+            Value::Memory(address, room, _) => Some((address, room)),
             Value::Place(place) => match self.view(&place.ty) {
                 View::Array(of, count) if letter(&of) => Some((place.address, Some(count))),
                 View::Pointer(to) if letter(&to) => Some((self.number(Value::Place(place))?, None)),
@@ -299,6 +371,23 @@ impl Checker<'_> {
             from += width.bytes() as usize;
         }
         same.unwrap_or_else(|| build::constant(1, Type::I64, span))
+    }
+
+    /// The enumeration of that name, or the one that has the name among its values.
+    pub(super) fn named_enumeration(&self, name: &str, span: Span) -> Result<Ty, Fault> {
+        let Some(types) = self.context.types else {
+            let what =
+                format!("enum {name} needs the kernel's type data (BTF), which is not there.");
+            return Err(Fault::new(span, what).help("Leave the cast out."));
+        };
+        types.enumeration(name).map(Ty::Known).ok_or_else(|| {
+            let fault = Fault::new(span, format!("The kernel has no enum {name}."));
+            match nearest(name, types.enumeration_names()) {
+                Some(near) => fault.help(format!("Did you mean enum {near}?")),
+                None => fault
+                    .help("A nameless one is named by one of its values: `(enum TCP_CLOSE)state`."),
+            }
+        })
     }
 
     /// The structure or union of that name.

@@ -3,7 +3,7 @@
 
 use super::{Checker, build};
 use crate::Fault;
-use crate::program::{Expr, Span, Width};
+use crate::program::{Expr, Span, ValueNames, Width};
 use crate::types::{Id, Shape};
 
 /// A type: of the source's own words, or of the kernel's.
@@ -38,6 +38,8 @@ pub(super) enum Value {
     Comm(Span),
     /// A string of the source.
     Text(String, Span),
+    /// Text in memory: its address, and the size of its array if that is known.
+    Memory(Expr, Option<u32>, Span),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +56,7 @@ impl Value {
         match self {
             Self::Number(expr, _) => expr.span,
             Self::Place(place) => place.span,
-            Self::Comm(span) | Self::Text(_, span) => *span,
+            Self::Comm(span) | Self::Text(_, span) | Self::Memory(_, _, span) => *span,
         }
     }
 }
@@ -81,6 +83,27 @@ impl Checker<'_> {
             Shape::Array { of, count } => View::Array(Ty::Known(of), count),
             Shape::Struct { .. } | Shape::Union { .. } => View::Fields(id),
             _ => View::Other,
+        }
+    }
+
+    /// Returns the enumeration that a type is.
+    fn enumeration(&self, ty: &Ty) -> Option<Id> {
+        let Ty::Known(id) = ty else { return None };
+        let (id, shape) = self.context.types?.shape(*id);
+        matches!(shape, Shape::Enum { .. }).then_some(id)
+    }
+
+    /// Returns the names of the values of a number's enumeration; none for a number of another type.
+    pub(super) fn value_names(&self, value: &Value) -> ValueNames {
+        let ty = match value {
+            Value::Number(_, ty) => ty.as_ref(),
+            Value::Place(place) if place.bits.is_none() => Some(&place.ty),
+            _ => None,
+        };
+        let known = ty.and_then(|ty| self.enumeration(ty));
+        match (known, self.context.types) {
+            (Some(id), Some(types)) => ValueNames::new(types.constants(id)),
+            _ => ValueNames::default(),
         }
     }
 
@@ -116,7 +139,9 @@ impl Checker<'_> {
         let span = expr.span;
         match self.view(&ty) {
             View::Integer(width, signed) => {
-                Value::Number(build::extend(expr, width, signed, span), None)
+                // The names of an enumeration are shown.
+                let named = Some(ty).filter(|ty| self.enumeration(ty).is_some());
+                Value::Number(build::extend(expr, width, signed, span), named)
             }
             View::Pointer(_) => Value::Number(expr, Some(ty)),
             _ => Value::Number(expr, None),
@@ -140,6 +165,9 @@ impl Checker<'_> {
                 )),
             Value::Text(_, span) => Err(Fault::new(span, "A string is not a number.")
                 .help("Strings are compared: `comm == \"sh\"`.")),
+            Value::Memory(_, _, span) => Err(Fault::new(span, "Text is not a number.").help(
+                "It is a key, `@names[str(pointer)] = count()`, or compared: `str(pointer) == \"text\"`.",
+            )),
         }
     }
 

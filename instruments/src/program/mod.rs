@@ -18,7 +18,7 @@ use std::sync::Arc;
 use gilk_samples::Meaning;
 use gilk_samples::ids::{Ids, id};
 
-pub use aggregate::{Aggregate, AggregateKind, Bucket, Key, Keys, Mapped, Summary};
+pub use aggregate::{Aggregate, AggregateKind, Bucket, Key, Keys, Mapped, Summary, ValueNames};
 pub use cost::Cost;
 pub use event::Event;
 pub use expr::{Expr, ExprKind, Gpr, Half, Input, Type, Width};

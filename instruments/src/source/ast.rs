@@ -52,6 +52,8 @@ pub(crate) enum StatementKind {
     Sample(ExprNode),
     /// `@name = value`, which may be an aggregate's `hist(value)`.
     Assign(Named, ExprNode),
+    /// `@name[tid] = value`, of a thread's variable.
+    AssignOfThread(Named, ExprNode),
     /// `@name += value`, or the other way with `true`.
     Add(Named, ExprNode, bool),
 }
@@ -68,12 +70,18 @@ impl Statement {
         match &self.kind {
             StatementKind::Sample(value)
             | StatementKind::Assign(_, value)
+            | StatementKind::AssignOfThread(_, value)
             | StatementKind::Add(_, value, _) => value,
         }
     }
 }
 
 impl ExprNode {
+    /// Returns whether it is the word for the number of the thread.
+    pub(crate) fn is_thread(&self) -> bool {
+        matches!(&self.node, Node::Name(name) if name == "tid")
+    }
+
     /// Returns whether `holds` is true of the expression or of one inside it.
     pub(crate) fn any(&self, holds: &mut impl FnMut(&Node) -> bool) -> bool {
         if holds(&self.node) {
@@ -140,4 +148,5 @@ pub(crate) enum Base {
     Integer(Width, bool),
     Struct(String),
     Union(String),
+    Enum(String),
 }

@@ -120,7 +120,7 @@ fn begins_type(input: &TokenInput<'_, '_>) -> bool {
     let c_name = words::integer_of_c(token.text).is_some()
         && (nth(input, 2).is(")") || nth(input, 2).is("*") || nth(input, 2).kind == Kind::Name);
     token.kind == Kind::Name
-        && (matches!(token.text, "struct" | "union" | "void")
+        && (matches!(token.text, "struct" | "union" | "enum" | "void")
             || words::integer(token.text).is_some()
             || c_name)
 }
@@ -131,6 +131,7 @@ fn type_name(input: &mut TokenInput<'_, '_>) -> Parsed<TypeName> {
         "void" => Base::Void,
         "struct" => Base::Struct(name(input, "The name of a structure")?.text),
         "union" => Base::Union(name(input, "The name of a union")?.text),
+        "enum" => Base::Enum(name(input, "The name of an enumeration")?.text),
         text => match (words::integer(text), words::integer_of_c(text)) {
             (Some((width, signed)), _) => Base::Integer(width, signed),
             (None, known) => {

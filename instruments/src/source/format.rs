@@ -241,7 +241,7 @@ fn joined(tokens: &[Token<'_>], indent: &str) -> String {
 
 /// Returns whether a word after an opening bracket begins a type.
 fn types(next: &str) -> bool {
-    matches!(next, "struct" | "union" | "void") || words::integer(next).is_some()
+    matches!(next, "struct" | "union" | "enum" | "void") || words::integer(next).is_some()
 }
 
 /// Returns whether there is a space between two tokens of one statement.

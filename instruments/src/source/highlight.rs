@@ -44,7 +44,7 @@ pub fn highlight(text: &str) -> Vec<(Span, Class)> {
         .map(|(token, next)| {
             let field = before
                 .replace(token.text)
-                .is_some_and(|text| matches!(text, "." | "->" | "struct" | "union" | ":"));
+                .is_some_and(|text| matches!(text, "." | "->" | "struct" | "union" | "enum" | ":"));
             let class = match token.kind {
                 Kind::Variable => Class::Variable,
                 Kind::Number => Class::Number,

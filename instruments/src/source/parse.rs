@@ -333,6 +333,7 @@ fn statement(input: &mut TokenInput<'_, '_>) -> Parsed<Statement> {
             expect(input, ")", "after the value of the sample")?;
             StatementKind::Sample(value)
         }
+        Kind::Name if first.is("delete") => delete(input)?,
         _ => return stop(no_statement(&first)),
     };
     Ok(Statement {
@@ -344,7 +345,39 @@ fn statement(input: &mut TokenInput<'_, '_>) -> Parsed<Statement> {
     })
 }
 
-/// Parses `@name[keys] = aggregate` and `@name[keys]++`. The count of one number is `@name = values(key)`.
+/// Parses `delete(@name)` and `delete(@name[tid])`: the variable is 0, and its entry free.
+fn delete(input: &mut TokenInput<'_, '_>) -> Parsed<StatementKind> {
+    let word = take(input)?;
+    expect(input, "(", "after `delete`")?;
+    let value = expression(input)?;
+    expect(input, ")", "after the variable")?;
+    let span = value.span;
+    let zero = ExprNode {
+        node: Node::Number(0),
+        span,
+    };
+    match value.node {
+        Node::Variable(text) => Ok(StatementKind::Assign(Named { text, span }, zero)),
+        Node::Index(of, key) if key.is_thread() => match of.node {
+            Node::Variable(text) => {
+                let named = Named {
+                    text,
+                    span: of.span,
+                };
+                Ok(StatementKind::AssignOfThread(named, zero))
+            }
+            _ => stop(no_variable(word.span.to(span))),
+        },
+        _ => stop(no_variable(word.span.to(span))),
+    }
+}
+
+fn no_variable(span: Span) -> Fault {
+    Fault::new(span, "Only a variable is deleted.")
+        .help("Write `delete(@start[tid])`; totals of a key stay until the end.")
+}
+
+/// Parses `@name[keys] = aggregate`, `@name[keys]++`, and `@name[tid] = value` of a thread's variable.
 fn keyed(input: &mut TokenInput<'_, '_>) -> Parsed<StatementKind> {
     let token = take(input)?;
     let named = Named {
@@ -371,20 +404,25 @@ fn keyed(input: &mut TokenInput<'_, '_>) -> Parsed<StatementKind> {
         "=" => {
             let value = expression(input)?;
             match value.node {
-                Node::Call(word, arguments) => (word, arguments, value.span),
+                Node::Call(word, arguments)
+                    if words::AGGREGATES.contains(&word.text.as_str())
+                        || !matches!(keys.as_slice(), [key] if key.is_thread()) =>
+                {
+                    (word, arguments, value.span)
+                }
+                node if matches!(keys.as_slice(), [key] if key.is_thread()) => {
+                    let span = value.span;
+                    return Ok(StatementKind::AssignOfThread(
+                        named,
+                        ExprNode { node, span },
+                    ));
+                }
                 _ => return stop(Fault::new(value.span, "Only aggregates have keys.").help(help)),
             }
         }
         _ => return stop(Fault::new(sign.span, "Only aggregates have keys.").help(help)),
     };
-    let is_name = |key: &ExprNode| matches!(&key.node, Node::Name(name) if name == "comm");
-    let node = match keys.as_slice() {
-        [key] if word.text == "count" && arguments.is_empty() && !is_name(key) => {
-            let text = "values".to_owned();
-            Node::Call(Named { text, ..word }, keys)
-        }
-        _ => Node::Keyed(keys, word, arguments),
-    };
+    let node = Node::Keyed(keys, word, arguments);
     Ok(StatementKind::Assign(named, ExprNode { node, span }))
 }
 

@@ -132,7 +132,7 @@ fn faults_say_where_what_and_what_to_write() {
             "1:7 A variable has no keys. Write `@name[key] = count()` or another aggregate, `thread @name;` for one value a thread.",
         ),
         (
-            "hit { @n[tid] = tsc }",
+            "hit { @n[pid] = tsc }",
             "1:17 Only aggregates have keys. Write `@n[key] = count()` or another aggregate; for one value a thread declare `thread @n;`.",
         ),
         (

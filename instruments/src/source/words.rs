@@ -35,6 +35,11 @@ const fn word(word: &'static str, kind: WordKind, says: &'static str) -> Word {
     Word { word, kind, says }
 }
 
+/// Words that add up.
+pub const AGGREGATES: [&str; 8] = [
+    "count", "sum", "min", "max", "avg", "hist", "lhist", "values",
+];
+
 /// All words.
 pub const WORDS: &[Word] = &[
     word(
@@ -149,6 +154,11 @@ pub const WORDS: &[Word] = &[
         "Delivers a sample with this value.",
     ),
     word(
+        "delete",
+        WordKind::Function,
+        "Sets a variable to 0, which frees the entry of a thread's: delete(@start[tid]).",
+    ),
+    word(
         "retval",
         WordKind::Input,
         "What the function returns, in a return hook.",
@@ -163,7 +173,12 @@ pub const WORDS: &[Word] = &[
     word(
         "comm",
         WordKind::Input,
-        "The name of the thread, to be compared with a string.",
+        "The name of the thread, as a key or to be compared with a string.",
+    ),
+    word(
+        "str",
+        WordKind::Function,
+        "Text in memory, as a key or to be compared with a string: str(pointer).",
     ),
     word(
         "nsecs",
@@ -241,6 +256,11 @@ pub const WORDS: &[Word] = &[
         "A structure of the kernel: (struct file *)arg0.",
     ),
     word("union", WordKind::Type, "A union of the kernel."),
+    word(
+        "enum",
+        WordKind::Type,
+        "An enumeration of the kernel, for the names of values: (enum req_op)arg1.",
+    ),
     word("void", WordKind::Type, "What void * points to."),
     word("u8", WordKind::Type, "Eight bits without sign."),
     word("u16", WordKind::Type, "Sixteen bits without sign."),

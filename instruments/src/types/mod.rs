@@ -24,9 +24,11 @@ pub struct Types {
     btf: Btf,
     structs: HashMap<Box<str>, Id>,
     unions: HashMap<Box<str>, Id>,
+    enumerations: HashMap<Box<str>, Id>,
     /// Prototypes by name of the function; `None` where functions of one name differ.
     functions: HashMap<Box<str>, Option<Id>>,
-    constants: HashMap<Box<str>, i128>,
+    /// Values of the names in enumerations, and their enumerations.
+    constants: HashMap<Box<str>, (i128, Id)>,
 }
 
 impl fmt::Debug for Types {
@@ -121,6 +123,7 @@ impl Types {
         let mut types = Self {
             structs: HashMap::new(),
             unions: HashMap::new(),
+            enumerations: HashMap::new(),
             functions: HashMap::new(),
             constants: HashMap::new(),
             btf: btf.clone(),
@@ -135,8 +138,11 @@ impl Types {
                     types.unions.entry(name.into()).or_insert(id);
                 }
                 Shape::Enum { .. } => {
+                    if !name.is_empty() {
+                        types.enumerations.entry(name.into()).or_insert(id);
+                    }
                     for (name, value) in btf.constants(id) {
-                        types.constants.entry(name.into()).or_insert(value);
+                        types.constants.entry(name.into()).or_insert((value, id));
                     }
                 }
                 Shape::Function(prototype) => types.add_function(name, prototype),
@@ -179,9 +185,25 @@ impl Types {
         self.unions.get(name).copied()
     }
 
+    /// Returns the names and the values of an enumeration.
+    pub(crate) fn constants(&self, id: Id) -> impl Iterator<Item = (&str, i128)> {
+        self.btf.constants(id)
+    }
+
     /// The value of an enumeration's name.
     pub(crate) fn constant(&self, name: &str) -> Option<i128> {
-        self.constants.get(name).copied()
+        self.constants.get(name).map(|(value, _)| *value)
+    }
+
+    /// Returns an enumeration by its name, or, since many have none, by one of the names in it.
+    pub(crate) fn enumeration(&self, name: &str) -> Option<Id> {
+        let named = self.enumerations.get(name).copied();
+        named.or_else(|| self.constants.get(name).map(|(_, id)| *id))
+    }
+
+    /// Names of the enumerations, for suggestions.
+    pub(crate) fn enumeration_names(&self) -> impl Iterator<Item = &str> {
+        self.enumerations.keys().map(AsRef::as_ref)
     }
 
     /// Returns a type with all other names of it resolved.

@@ -172,7 +172,7 @@ pub(crate) fn bytes() -> Vec<u8> {
     let task_pointer = b.pointer(task);
     let busy = b.text("TASK_BUSY");
     let bad = b.text("TASK_BAD");
-    b.entry("state", 6, true, 2, 4, &[busy, 7, bad, u32::MAX]);
+    let state = b.entry("state", 6, true, 2, 4, &[busy, 7, bad, u32::MAX]);
     let huge = b.text("HUGE");
     b.entry("large", 19, false, 1, 8, &[huge, 1, 0x8000_0000]);
     b.function(
@@ -191,6 +191,7 @@ pub(crate) fn bytes() -> Vec<u8> {
         &[("p", task_pointer), ("state", uint), ("wake_flags", int)],
     );
     b.function("wake_up_new_task", 0, &[("p", task_pointer)]);
+    b.function("set_state", state, &[("p", task_pointer), ("to", state)]);
     b.function("twice", int, &[("a", int)]);
     b.function("twice", int, &[("b", long)]);
     b.function(

@@ -219,7 +219,15 @@ impl Needs<'_> {
             kind => kind.value(),
         };
         let value = value.map_or(Demand::default(), |expr| self.expr(expr));
-        own.with(value).above(kept)
+        let of_table = |id| {
+            let aggregate = self.probed.aggregate(id, self.counter);
+            aggregate.is_some_and(|(aggregate, _)| aggregate.table().is_some())
+        };
+        match action.kind {
+            // The words of an entry are computed before its hash, which no expression is part of.
+            ActionKind::Update(id, _) if of_table(id) => own.with(value.above(kept)),
+            _ => own.with(value).above(kept),
+        }
     }
 
     fn expr(self, expr: &Expr) -> Demand {

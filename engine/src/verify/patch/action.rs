@@ -387,6 +387,7 @@ impl<'a> HitRules<'a> {
                     name: String::new(),
                     kind: of.plain(),
                     ty: aggregate.ty,
+                    names: Vec::new(),
                 };
                 Some(self.values.bucket(&histogram, value?))
             }

@@ -18,6 +18,7 @@ fn aggregate(kind: AggregateKind, signed: bool) -> Aggregate {
         name: "a".to_owned(),
         kind,
         ty: if signed { Type::I64 } else { Type::U64 },
+        names: Vec::new(),
     }
 }
 
