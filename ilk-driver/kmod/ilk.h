@@ -218,6 +218,10 @@ enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span);
 enum ilk_reason ilk_check_chain(const struct ilk_job *job);
 enum ilk_reason ilk_check_text(const struct ilk_job *job);
 
+/* tracepoint.c: tracepoints that splices stand on. */
+int ilk_tracepoint_on(const struct ilk_tracepoint *request);
+void ilk_tracepoints_off(void);
+
 /* clock.c: the kernel's monotonic clock, for generated code. */
 int ilk_clock_open(void);
 void ilk_clock_close(void);

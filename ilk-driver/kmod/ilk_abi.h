@@ -17,10 +17,11 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 11u
+#define ILK_ABI_VERSION 12u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
 #define ILK_MAX_PUSHED 4096u
 #define ILK_MAX_FAULTS 65536u	/* instructions of the arena that may fault, including the module's own */
+#define ILK_MAX_TRACEPOINTS 64u	/* tracepoints that are on at a time */
 #define ILK_POKE_MAX 8u		/* size of a poke's byte arrays, of which at most 5 bytes are used */
 
 /*
@@ -334,6 +335,16 @@ struct ilk_state {
 	__u32 reserved;
 };
 
+/*
+ * Switches a tracepoint of the kernel itself, not of a module, on: every event then calls the
+ * function __traceiter_NAME once, until ILK_IOC_TRACEPOINTS_OFF or close. Splices there count no
+ * event before. Fails with ENOENT if there is none of that name, and with ENOSPC if
+ * ILK_MAX_TRACEPOINTS are on.
+ */
+struct ilk_tracepoint {
+	char name[64];		/* without its subsystem; ends with 0 */
+};
+
 #define ILK_IOC_INFO	_IOWR('i', 0, struct ilk_info)
 #define ILK_IOC_ARENA	_IOW('i', 1, struct ilk_arena_write)
 #define ILK_IOC_BATCH	_IOWR('i', 2, struct ilk_batch)
@@ -349,5 +360,7 @@ struct ilk_state {
 #define ILK_IOC_BANK	_IOWR('i', 7, struct ilk_bank)
 #define ILK_IOC_RINGS	_IOW('i', 8, struct ilk_rings)
 #define ILK_IOC_STATE	_IOWR('i', 9, struct ilk_state)
+#define ILK_IOC_TRACEPOINT _IOW('i', 10, struct ilk_tracepoint)
+#define ILK_IOC_TRACEPOINTS_OFF _IO('i', 11)
 
 #endif

@@ -76,6 +76,7 @@ static int ilk_release(struct inode *inode, struct file *file)
 {
 	mutex_lock(&ilk_mutex);
 	ilk_sites_clear();
+	ilk_tracepoints_off();
 	ilk_clock_close();
 	ilk_seen_end();
 	ilk_arena_forget();
@@ -142,6 +143,7 @@ union ilk_request {
 	struct ilk_consume consume;
 	struct ilk_rings rings;
 	struct ilk_state state;
+	struct ilk_tracepoint tracepoint;
 };
 
 static int ilk_fetch(unsigned int command, const union ilk_request *in, struct ilk_arrays *arrays)
@@ -211,6 +213,11 @@ static int ilk_dispatch(unsigned int command, union ilk_request *in, struct ilk_
 		return ilk_ring_rings(&in->rings);
 	case ILK_IOC_STATE:
 		return ilk_state(&in->state);
+	case ILK_IOC_TRACEPOINT:
+		return ilk_tracepoint_on(&in->tracepoint);
+	case ILK_IOC_TRACEPOINTS_OFF:
+		ilk_tracepoints_off();
+		return 0;
 	case ILK_IOC_RESET:
 		return ilk_reset();
 	default:

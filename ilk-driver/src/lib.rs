@@ -22,6 +22,7 @@ mod shared;
 pub mod sources;
 pub mod spread;
 pub mod ssh;
+mod tracepoint;
 pub mod writes;
 
 pub use error::{Error, Result};

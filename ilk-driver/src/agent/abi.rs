@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 /// Version of the mirrored header.
-pub const ABI_VERSION: u32 = 11;
+pub const ABI_VERSION: u32 = 12;
 /// Limit on the pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
 /// Limit on the bytes of one poke.
@@ -290,6 +290,17 @@ pub struct IlkState {
     pub reserved: u32,
 }
 
+/// Limit on the tracepoints that are on at a time.
+pub const MAX_TRACEPOINTS: u32 = 64;
+
+/// `struct ilk_tracepoint`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct IlkTracepoint {
+    /// The name without its subsystem; ends with 0.
+    pub name: [u8; 64],
+}
+
 /// Second byte of all request numbers.
 pub const IOC_TYPE: u8 = b'i';
 
@@ -322,6 +333,11 @@ pub const IOC_BANK: u32 = number(true, true, 7, size_of::<IlkBank>());
 pub const IOC_RINGS: u32 = number(false, true, 8, size_of::<IlkRings>());
 /// Begins a session, or reports whether the module has ended it.
 pub const IOC_STATE: u32 = number(true, true, 9, size_of::<IlkState>());
+
+/// Switches a tracepoint on.
+pub const IOC_TRACEPOINT: u32 = number(false, true, 10, size_of::<IlkTracepoint>());
+/// Switches all of them off.
+pub const IOC_TRACEPOINTS_OFF: u32 = number(false, false, 11, 0);
 
 /// Returns the reason of a batch's refusal (`enum ilk_reason`), as the end of a sentence.
 #[must_use]
@@ -466,6 +482,7 @@ mod tests {
         layout!(IlkCpuState, "ilk_cpu_state", head, lost_full, lost_off);
         layout!(IlkRings, "ilk_rings", flags, watermark, reserved);
         layout!(IlkState, "ilk_state", begin, ended, tsc_unstable, reserved);
+        layout!(IlkTracepoint, "ilk_tracepoint", name);
         layout!(IlkLosses, "ilk_losses", out, cpus, reserved);
         layout!(IlkConsume, "ilk_consume", tail, cpu, reserved);
         same(
@@ -479,7 +496,8 @@ mod tests {
             KIND_TRACER "ILK_TRACER", KIND_CALL "ILK_CALL", IOC_BANK "ILK_IOC_BANK", POKE_MULTI "ILK_POKE_MULTI", POKE_REMOVE "ILK_POKE_REMOVE",
             IOC_INFO "ILK_IOC_INFO", IOC_ARENA "ILK_IOC_ARENA", IOC_BATCH "ILK_IOC_BATCH", IOC_COUNTERS "ILK_IOC_COUNTERS",
             IOC_LOSSES "ILK_IOC_LOSSES", IOC_CONSUME "ILK_IOC_CONSUME", IOC_RESET "ILK_IOC_RESET",
-            IOC_RINGS "ILK_IOC_RINGS", IOC_STATE "ILK_IOC_STATE", END_LIVE_PATCH "ILK_END_LIVE_PATCH",
+            IOC_RINGS "ILK_IOC_RINGS", IOC_TRACEPOINT "ILK_IOC_TRACEPOINT", IOC_TRACEPOINTS_OFF "ILK_IOC_TRACEPOINTS_OFF",
+            MAX_TRACEPOINTS "ILK_MAX_TRACEPOINTS", IOC_STATE "ILK_IOC_STATE", END_LIVE_PATCH "ILK_END_LIVE_PATCH",
             END_SLEEP "ILK_END_SLEEP", END_RESTART "ILK_END_RESTART", RINGS_OVERWRITE "ILK_RINGS_OVERWRITE", RINGS_OFF "ILK_RINGS_OFF"
         );
         same("last reason", "ILK_OVER", 18);

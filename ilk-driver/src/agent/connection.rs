@@ -290,6 +290,7 @@ impl ClientConnection {
             mut writes,
             outline,
             duration,
+            tracepoints,
         } = planned;
         let device = self.device()?;
         for write in std::mem::take(&mut writes.arena) {
@@ -299,6 +300,7 @@ impl ClientConnection {
         self.loaded = Some(Loaded {
             writes,
             duration,
+            tracepoints,
             view,
         });
         Ok(outline)

@@ -368,6 +368,54 @@ impl Device {
         Ok(state)
     }
 
+    /// Switches tracepoints of the kernel on.
+    ///
+    /// # Errors
+    /// A refusal that names the first tracepoint that cannot be switched on; those before it are on.
+    pub(super) fn tracepoints_on(&self, names: &[String]) -> Result<(), Refusal> {
+        for name in names {
+            let mut request = abi::IlkTracepoint { name: [0; 64] };
+            let (place, end) = request.name.split_at_mut(name.len().min(63));
+            let refuse = |what: &str| {
+                Err(Refusal::new(
+                    RefusalKind::Request,
+                    format!("The tracepoint {name} of {} {what}.", kernel::host()),
+                ))
+            };
+            if place.len() != name.len() {
+                return refuse("has a name that is too long for the module");
+            }
+            place.copy_from_slice(name.as_bytes());
+            end.fill(0);
+            // SAFETY: the request is read, and its number states the size.
+            #[allow(unsafe_code, reason = "ioctl(2)")]
+            let result = unsafe { ioctl(&self.file, abi::IOC_TRACEPOINT, &raw mut request) };
+            match result.map_err(|error| (error.raw_os_error(), error)) {
+                Ok(()) => {}
+                Err((Some(libc::ENOENT), _)) => {
+                    return refuse("does not exist in the kernel itself");
+                }
+                Err((_, error)) => {
+                    return refuse(&format!("cannot be switched on ({error})"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Switches off the tracepoints that were switched on.
+    pub(super) fn tracepoints_off(&self) -> io::Result<()> {
+        // SAFETY: the request has no argument.
+        #[allow(unsafe_code, reason = "ioctl(2)")]
+        unsafe {
+            ioctl(
+                &self.file,
+                abi::IOC_TRACEPOINTS_OFF,
+                std::ptr::null_mut::<u8>(),
+            )
+        }
+    }
+
     /// Removes every splice at once, without checking the bytes at its place.
     pub(super) fn reset(&self) -> io::Result<()> {
         // SAFETY: the request has no argument.

@@ -1,5 +1,6 @@
 //! A client's session, planned and verified on the kernel as the agent reads it.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -7,16 +8,17 @@ use gilk_engine::layout::{Events, RuntimeLayout};
 use gilk_engine::plan::{Stage, plan_watched};
 use gilk_engine::session::Placement;
 use gilk_engine::verify::verify;
-use gilk_engine::{Error, Image, Session};
+use gilk_engine::{Error, Image, Plan, Session};
 use gilk_instruments::{Definition, Library};
 
-use super::kernel;
 use super::trust::Trust;
+use super::{abi, kernel};
 use crate::memory;
 use crate::protocol::{
     MAX_PLACEMENTS, MAX_POKES, MAX_TEXT, ObjectFile, PlanOptions, PlanOutline, Refusal,
     RefusalKind, SessionPart,
 };
+use crate::tracepoint::{self, Tracepoint};
 use crate::writes::Writes;
 
 /// Limit on the bytes of a refusal, which quotes names and sources of the client.
@@ -149,6 +151,8 @@ pub(super) struct Planned {
     pub(super) writes: Writes,
     pub(super) outline: PlanOutline,
     pub(super) duration: f64,
+    /// Tracepoints that instruments stand on.
+    pub(super) tracepoints: Vec<String>,
 }
 
 /// Returns the layout that a plan with these options uses.
@@ -255,10 +259,39 @@ fn planned(
     }
     let outline = writes.outline(verified.plan());
     Ok(Planned {
+        tracepoints: tracepoints(verified.plan())?,
         outline: outline.map_err(|error| plan_refusal(&error))?,
         duration: verified.plan().duration,
         writes,
     })
+}
+
+/// Returns the tracepoints whose functions a plan's instruments are in.
+fn tracepoints(plan: &Plan) -> Result<Vec<String>, Refusal> {
+    let mut names = BTreeSet::new();
+    for instrument in &plan.instruments {
+        // A verified plan has the function of each instrument.
+        let function = plan.functions.get(instrument.id.major as usize);
+        let found = function.and_then(|function| tracepoint::of_function(&function.name));
+        let Some(Tracepoint { name, module }) = found else {
+            continue;
+        };
+        if let Some(module) = module {
+            return Err(wrong(&format!(
+                "The tracepoint {name} is one of the module {module}, and only those of the kernel \
+                 itself can be switched on; instrument the function that has it."
+            )));
+        }
+        names.insert(name.to_owned());
+    }
+    if names.len() > abi::MAX_TRACEPOINTS as usize {
+        return Err(wrong(&format!(
+            "The session stands on {} tracepoints, and the limit is {}; divide it into several.",
+            names.len(),
+            abi::MAX_TRACEPOINTS
+        )));
+    }
+    Ok(names.into_iter().collect())
 }
 
 fn wrong(text: &str) -> Refusal {

@@ -27,8 +27,36 @@ pub(super) struct Loaded {
     pub(super) writes: Writes,
     /// Seconds from the start to the end.
     pub(super) duration: f64,
+    /// Tracepoints that instruments stand on.
+    pub(super) tracepoints: Vec<String>,
     /// Shows the splices in place.
     pub(super) view: Arc<View>,
+}
+
+/// Tracepoints that are on until this is dropped.
+struct SwitchedOn(Option<Arc<Device>>);
+
+impl SwitchedOn {
+    fn new(device: &Arc<Device>, names: &[String]) -> Result<Self, Refusal> {
+        if names.is_empty() {
+            return Ok(Self(None));
+        }
+        // Those before one that is refused are switched off, too.
+        let on = Self(Some(Arc::clone(device)));
+        device.tracepoints_on(names)?;
+        Ok(on)
+    }
+}
+
+impl Drop for SwitchedOn {
+    fn drop(&mut self) {
+        // The request has no cause to fail, and the module switches them off when its file closes.
+        if let Some(device) = &self.0
+            && let Err(error) = device.tracepoints_off()
+        {
+            eprintln!("Tracepoints stay on until the session's device is closed: {error}.");
+        }
+    }
 }
 
 /// A started session.
@@ -51,6 +79,7 @@ impl RunningSession {
             broken("The module's description of its rings is invalid; build it from this source.")
         })?;
         let watch = SessionWatch::begin(&device, hz)?;
+        let tracepoints = SwitchedOn::new(&device, &loaded.tracepoints)?;
         let clock = Clock::start(hz, schedule.start).map_err(|seconds| {
             let text = format!(
                 "Second 0 of the session is {seconds:.0} s away, and the limit is {MAX_WAIT} s; the \
@@ -62,6 +91,7 @@ impl RunningSession {
             writes,
             duration,
             view,
+            tracepoints: _,
         } = loaded;
         let Writes {
             batches,
@@ -74,6 +104,7 @@ impl RunningSession {
         let thread = std::thread::Builder::new()
             .name(String::from("clock"))
             .spawn(move || {
+                let _until_the_end = tracepoints;
                 let collection = schedule.collection;
                 let drain = Arc::new(Drain::new(
                     Arc::clone(&device),

@@ -17,5 +17,5 @@ pub use parse::Script;
 pub use pattern::matches;
 pub use point::{KINDS, seconds};
 pub use query::{Absent, Filter, Place, Query};
-pub use resolve::{Lines, resolve};
+pub use resolve::{Lines, NOT_HERE, resolve};
 pub use terminal::{Terminal, TerminalAction};

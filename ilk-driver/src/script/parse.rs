@@ -1,8 +1,10 @@
 //! The parser of scripts: attach points, and the texts of probes, which the language parses.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use gilk_instruments::program::Span;
+use gilk_instruments::source::words::AGGREGATES;
 use gilk_instruments::{Fault, Faults, Source};
 
 use super::point::{FunctionEvent, Point, PointKind, point};
@@ -164,6 +166,7 @@ impl Script {
             for point in &clause.points {
                 let group = match &point.kind {
                     PointKind::Function(event, _) => Group(vec![(index, Some(*event))]),
+                    PointKind::Tracepoint(_) => Group(vec![(index, Some(FunctionEvent::Entry))]),
                     _ => Group(vec![(index, None)]),
                 };
                 if let Err(wrong) = Source::parse(&self.aligned(&group)) {
@@ -223,13 +226,13 @@ impl Script {
         }
         let mut source = String::from_utf8_lossy(&blank).into_owned();
         // Writing to a String cannot fail.
-        let _infallible = write!(source, "\n{}", self.header(&group.name()));
+        let _infallible = write!(source, "\n{}", self.header(group));
         source
     }
 
     /// Returns the source of an instrument for sessions.
     pub(super) fn source(&self, group: &Group, pid: Option<u32>) -> String {
-        let mut source = self.header(&group.name());
+        let mut source = self.header(group);
         for &(index, event) in &group.0 {
             let Some(clause) = self.clauses.get(index) else {
                 continue;
@@ -254,18 +257,56 @@ impl Script {
         }
     }
 
-    /// The first statement, and the declarations of all variables.
-    fn header(&self, name: &str) -> String {
-        let mut header = format!("instrument {name} \"From ilk -e.\";\n");
+    /// The first statement, and the declarations of the variables: those of calls are of the clauses that name them.
+    fn header(&self, group: &Group) -> String {
+        let mut header = format!("instrument {} \"From ilk -e.\";\n", group.name());
+        let clauses = group.0.iter();
+        let clauses = clauses.filter_map(|&(index, _)| self.clauses.get(index));
+        let texts = clauses.flat_map(|clause| clause.predicate.into_iter().chain([clause.body]));
+        let named: BTreeSet<&str> = texts
+            .flat_map(|span| variables(self.slice(span)))
+            .map(|(name, _)| name)
+            .collect();
         for declaration in &self.declarations {
-            let shared = match declaration.of_call || declaration.shared {
-                true => "",
+            let text = self.slice(declaration.span);
+            // Writing to a String cannot fail.
+            let _infallible = if declaration.of_call {
+                let own = variables(text).filter(|(name, _)| named.contains(name));
+                let own: Vec<String> = own.map(|(name, _)| format!("@{name}")).collect();
+                let (scope, _) = text.split_once('@').unwrap_or((text, ""));
+                match own.as_slice() {
+                    [] => Ok(()),
+                    own => writeln!(header, "{scope}{};", own.join(", ")),
+                }
+            } else if declaration.shared {
+                writeln!(header, "{text};")
+            } else {
                 // One variable for all functions, as the script has one declaration.
-                false => "shared ",
+                writeln!(header, "shared {text};")
             };
-            let _infallible = writeln!(header, "{shared}{};", self.slice(declaration.span));
+        }
+        for name in self.threads() {
+            let _infallible = writeln!(header, "shared thread @{name};");
         }
         header
+    }
+
+    /// Returns the variables that are stored into as `@name[tid] = value` and have no declaration.
+    pub(super) fn threads(&self) -> BTreeSet<&str> {
+        let declared = |name: &str| {
+            let mut declarations = self.declarations.iter();
+            declarations.any(|one| variables(self.slice(one.span)).any(|(known, _)| known == name))
+        };
+        let bodies = self.clauses.iter().map(|clause| self.slice(clause.body));
+        let stored = bodies.flat_map(variables).filter_map(|(name, rest)| {
+            let key = rest.trim_start().strip_prefix('[')?.trim_start();
+            let rest = key.strip_prefix("tid")?.trim_start().strip_prefix(']')?;
+            let value = rest.trim_start().strip_prefix('=')?.trim_start();
+            let word = value.split(|c: char| !c.is_ascii_alphanumeric()).next();
+            let totals = word.is_some_and(|word| AGGREGATES.contains(&word));
+            (!totals && !value.starts_with('=')).then_some(name)
+        });
+        stored.filter(|name| !declared(name)).collect()
     }
 
     /// Returns whether a probe names a variable or an aggregate.
@@ -278,6 +319,15 @@ impl Script {
             })
         })
     }
+}
+
+/// Returns each name after an `@`, and the text after it.
+fn variables(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.match_indices('@').filter_map(|(at, _)| {
+        let rest = text.get(at + 1..)?;
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        Some(rest.split_at(end.unwrap_or(rest.len())))
+    })
 }
 
 /// Clauses that form an instrument, each with its event if that is one of the function.

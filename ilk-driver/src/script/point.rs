@@ -46,10 +46,26 @@ pub(super) enum PointKind {
     Block(BlockEvent, String, Blocks),
     Edge(String, u32, u32),
     Line(String, u32),
+    /// A tracepoint of the kernel, by its name without the subsystem.
+    Tracepoint(String),
     Begin,
     End,
     /// Seconds.
     Interval(f64),
+}
+
+impl PointKind {
+    /// Returns the name or the pattern of its functions or tracepoints.
+    pub(super) fn pattern(&self) -> Option<&str> {
+        match self {
+            Self::Function(_, pattern)
+            | Self::Offset(_, pattern, _)
+            | Self::Block(_, pattern, _)
+            | Self::Edge(pattern, ..)
+            | Self::Tracepoint(pattern) => Some(pattern),
+            Self::Line(..) | Self::Begin | Self::End | Self::Interval(_) => None,
+        }
+    }
 }
 
 /// An attach point, and its span in the script.
@@ -60,7 +76,7 @@ pub(super) struct Point {
 }
 
 /// The words that begin an attach point, each with an example.
-pub const KINDS: [(&str, &str); 11] = [
+pub const KINDS: [(&str, &str); 12] = [
     ("entry", "entry:vfs_read"),
     ("return", "return:tcp_*"),
     ("leave", "leave:vfs_read"),
@@ -70,6 +86,7 @@ pub const KINDS: [(&str, &str); 11] = [
     ("taken", "taken:kernel_clone:3"),
     ("untaken", "untaken:kernel_clone:3"),
     ("edge", "edge:kernel_clone:3:5"),
+    ("tracepoint", "tracepoint:sched:sched_switch"),
     ("interval", "interval:1s"),
     ("begin", "begin"),
 ];
@@ -201,6 +218,7 @@ fn kind(text: &str, span: Span) -> Result<PointKind, Fault> {
                 ),
             }
         }
+        "tracepoint" => tracepoint(rest, text, span, function),
         "interval" => match seconds(rest) {
             Some(seconds) if (SHORTEST..=LONGEST).contains(&seconds) => {
                 Ok(PointKind::Interval(seconds))
@@ -212,6 +230,38 @@ fn kind(text: &str, span: Span) -> Result<PointKind, Fault> {
         },
         _ => unknown(word, text, span),
     }
+}
+
+/// Parses the name of a tracepoint, with or without its subsystem: `sched:sched_switch`, `sched_switch`.
+fn tracepoint(
+    rest: &str,
+    text: &str,
+    span: Span,
+    function: impl Fn(&str) -> Result<String, Fault>,
+) -> Result<PointKind, Fault> {
+    let (subsystem, name) = match rest.split_once(':') {
+        Some((subsystem, name)) => (Some(subsystem), name),
+        None => (None, rest),
+    };
+    let call = [("sys_enter_", "entry"), ("sys_exit_", "return")]
+        .into_iter()
+        .find_map(|(prefix, event)| Some((name.strip_prefix(prefix)?, event)));
+    if let Some((call, event)) = call {
+        let what = format!("`{text}` is no tracepoint: the kernel makes it of that of all calls.");
+        return Err(Fault::new(span, what).help(format!("Write `{event}:__x64_sys_{call}`.")));
+    }
+    if subsystem == Some("") || name.is_empty() || name.contains(':') {
+        let what = format!("`{text}` names no tracepoint.");
+        return Err(Fault::new(span, what)
+            .help("Write `tracepoint:sched:sched_switch`, or `tracepoint:sched_switch`."));
+    }
+    if name.chars().all(|c| matches!(c, '*' | '?')) {
+        let what = format!("`{text}` would switch every tracepoint on.");
+        return Err(
+            Fault::new(span, what).help("Write some letters of its name: `tracepoint:sched_*`.")
+        );
+    }
+    Ok(PointKind::Tracepoint(function(name)?))
 }
 
 /// Parses a length of time in seconds: `10s`, `250ms`, `2m`, `1h`, or seconds without a unit.
@@ -235,9 +285,7 @@ fn unknown(word: &str, text: &str, span: Span) -> Result<PointKind, Fault> {
     Err(match word {
         "kprobe" | "fentry" | "k" | "kfunc" => fault.help(format!("Write `entry:{rest}`.")),
         "kretprobe" | "fexit" | "kr" | "kretfunc" => fault.help(format!("Write `return:{rest}`.")),
-        "tracepoint" | "rawtracepoint" | "t" => fault.help(
-            "Tracepoints are not hooks here; write `entry:` and the function that has the tracepoint.",
-        ),
+        "rawtracepoint" | "t" | "rt" => fault.help(format!("Write `tracepoint:{rest}`.")),
         "profile" | "hardware" | "software" => fault.help(
             "Nothing is sampled by time; count every hit instead: `entry:vfs_* { @hits = count() }`.",
         ),

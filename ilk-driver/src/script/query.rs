@@ -11,6 +11,7 @@ use gilk_instruments::{Context, Fault, Source};
 
 use super::parse::{Group, Script};
 use super::point::{FunctionEvent, PointKind};
+use crate::tracepoint;
 
 /// Code of a kernel that a script cannot stand on, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,8 +220,12 @@ impl QueryBuilder<'_> {
             });
             let of_function = matches!(group.0.as_slice(), [(_, Some(_)), ..])
                 || counts && self.is_function(group);
+            let tracepoint = tracepoint::of_function(&function.name).filter(|_| of_function);
             query.places.push(Place {
-                function: function.name.clone(),
+                function: tracepoint.map_or_else(
+                    || function.name.clone(),
+                    |tracepoint| format!("tracepoint:{}", tracepoint.name),
+                ),
                 hook: (!of_function).then(|| format!("block {block} {hook}")),
             });
         }
@@ -238,9 +243,12 @@ impl QueryBuilder<'_> {
     fn is_function(&self, group: &Group) -> bool {
         let clauses = group.0.iter();
         let clauses = clauses.filter_map(|&(clause, _)| self.script.clauses.get(clause));
-        clauses
-            .flat_map(|clause| &clause.points)
-            .all(|point| matches!(point.kind, PointKind::Function(..)))
+        clauses.flat_map(|clause| &clause.points).all(|point| {
+            matches!(
+                point.kind,
+                PointKind::Function(..) | PointKind::Tracepoint(_)
+            )
+        })
     }
 
     /// Returns the name of the only aggregate of an instrument that only counts.

@@ -7,16 +7,20 @@ use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
 use gilk_engine::code::{Function, FunctionId};
 use gilk_engine::{Addr, HookType, Image};
 use gilk_instruments::program::Span;
-use gilk_instruments::{Fault, Faults};
+use gilk_instruments::{Fault, Faults, nearest};
 
 use super::parse::Script;
 use super::pattern::{is_pattern, matches};
-use super::point::{BlockEvent, Blocks, Point, PointKind};
+use super::point::{BlockEvent, Blocks, FunctionEvent, Point, PointKind};
 use super::query::{Absent, AtBlock, Filter, Query, ScriptHooks};
 use crate::sources::SourceLine;
+use crate::tracepoint::{self, Tracepoint};
 
 /// Finds the source line of an address.
 pub type Lines<'l> = dyn Fn(Addr) -> Option<SourceLine> + 'l;
+
+/// Reason why a name of a list is left out.
+pub const NOT_HERE: &str = "not in this kernel";
 
 /// Finds the code of a script's probes. `lines` is for source lines; without it they are refused.
 ///
@@ -37,7 +41,25 @@ pub fn resolve(
     };
     let mut faults = Vec::new();
     for (index, clause) in script.clauses.iter().enumerate() {
-        for point in &clause.points {
+        // Of a list, code that only other kernels have is left out, if this one has the rest.
+        let missing = |point: &&Point| resolver.is_missing(point);
+        let (missing, present): (Vec<_>, Vec<_>) = clause.points.iter().partition(missing);
+        let points = match present.is_empty() {
+            true => missing,
+            false => {
+                resolver
+                    .hooks
+                    .absent
+                    .extend(missing.iter().filter_map(|point| {
+                        Some(Absent {
+                            function: point.kind.pattern()?.to_owned(),
+                            reason: NOT_HERE.to_owned(),
+                        })
+                    }));
+                present
+            }
+        };
+        for point in points {
             if let Err(fault) = resolver.point(index, point) {
                 faults.push(fault);
             }
@@ -82,6 +104,23 @@ impl<'a> Resolver<'a> {
         Arc::clone(graph.or_insert_with(|| Arc::new(Cfg::of(image, function))))
     }
 
+    /// Returns whether this kernel has no code of the name of a point.
+    fn is_missing(&self, point: &Point) -> bool {
+        let Some(pattern) = point.kind.pattern() else {
+            return false;
+        };
+        let pattern = match &point.kind {
+            PointKind::Tracepoint(_) => &tracepoint::function(pattern),
+            _ => pattern,
+        };
+        if !is_pattern(pattern) {
+            let found = self.image.function_named(pattern);
+            return matches!(found, Err(gilk_engine::Error::NoFunction { .. }));
+        }
+        let mut functions = self.image.functions().iter();
+        !functions.any(|function| matches(pattern, &function.name))
+    }
+
     /// Returns the functions that a pattern names.
     fn matching(&self, pattern: &str, span: Span) -> Result<Vec<&'a Function>, Fault> {
         if !is_pattern(pattern) {
@@ -113,10 +152,7 @@ impl<'a> Resolver<'a> {
         match &point.kind {
             PointKind::Function(event, pattern) => {
                 for function in self.matching(pattern, span)? {
-                    let entry = self.hooks.functions.entry(function.id).or_default();
-                    if !entry.contains(&(clause, Some(*event))) {
-                        entry.push((clause, Some(*event)));
-                    }
+                    self.at_function(clause, function.id, *event);
                 }
             }
             PointKind::Offset(event, pattern, offset) => {
@@ -137,9 +173,58 @@ impl<'a> Resolver<'a> {
                 }
             }
             PointKind::Line(file, line) => self.line((clause, span), file, *line)?,
+            PointKind::Tracepoint(pattern) => self.tracepoint((clause, span), pattern)?,
             PointKind::Begin | PointKind::End | PointKind::Interval(_) => {
                 debug_assert!(false, "blocks of the terminal are no clauses");
             }
+        }
+        Ok(())
+    }
+
+    fn at_function(&mut self, clause: usize, function: FunctionId, event: FunctionEvent) {
+        let entry = self.hooks.functions.entry(function).or_default();
+        if !entry.contains(&(clause, Some(event))) {
+            entry.push((clause, Some(event)));
+        }
+    }
+
+    /// Selects the functions that the probes of tracepoints are called from.
+    fn tracepoint(&mut self, (clause, span): (usize, Span), pattern: &str) -> Result<(), Fault> {
+        let functions = self.image.functions();
+        let known = functions.iter().filter_map(|function| {
+            let of = tracepoint::of_function(&function.name)?;
+            Some((function, of))
+        });
+        let (own, of_modules): (Vec<_>, Vec<_>) = known
+            .filter(|(_, of)| matches(pattern, of.name))
+            .partition(|(_, of)| of.module.is_none());
+        if own.is_empty() {
+            if let Some((_, Tracepoint { name, module })) = of_modules.first() {
+                let module = module.unwrap_or_default();
+                let what = format!(
+                    "The tracepoint {name} is the module {module}'s, and only those of the kernel itself \
+                     can be switched on."
+                );
+                return Err(Fault::new(span, what).help(format!(
+                    "Write `entry:{module}:` and the function that has it."
+                )));
+            }
+            let all = functions.iter().filter_map(|function| {
+                let of = tracepoint::of_function(&function.name)?;
+                Some(of.name)
+            });
+            let what = match is_pattern(pattern) {
+                true => format!("No tracepoint of this kernel matches `{pattern}`."),
+                false => format!("This kernel has no tracepoint {pattern}."),
+            };
+            let fault = Fault::new(span, what);
+            return Err(match nearest(pattern, all) {
+                Some(near) => fault.help(format!("Write `tracepoint:{near}`.")),
+                None => fault.help("List them with `ilk functions __traceiter_`."),
+            });
+        }
+        for (function, _) in own {
+            self.at_function(clause, function.id, FunctionEvent::Entry);
         }
         Ok(())
     }

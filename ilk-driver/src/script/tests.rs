@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::parse::Group;
 use super::{Script, TerminalAction};
 
 fn wrong(text: &str) -> String {
@@ -56,6 +57,14 @@ fn faults_point_at_the_column_and_say_what_to_write() {
             "1:16: This `{` is not closed.\n    entry:vfs_read { @n = count()\n                   ^\n    Write `}` where it ends.",
         ),
         (
+            "tracepoint:syscalls:sys_enter_openat { @n = count() }",
+            "1:1: `tracepoint:syscalls:sys_enter_openat` is no tracepoint: the kernel makes it of that of all calls.\n    tracepoint:syscalls:sys_enter_openat { @n = count() }\n    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n    Write `entry:__x64_sys_openat`.",
+        ),
+        (
+            "tracepoint:sched:* { @n = count() }",
+            "1:1: `tracepoint:sched:*` would switch every tracepoint on.\n    tracepoint:sched:* { @n = count() }\n    ^^^^^^^^^^^^^^^^^^\n    Write some letters of its name: `tracepoint:sched_*`.",
+        ),
+        (
             "block:vfs_read { @n = count() }",
             "1:1: `block:vfs_read` names no block.\n    block:vfs_read { @n = count() }\n    ^^^^^^^^^^^^^^\n    Write `block:vfs_read:3`, or `block:vfs_read:*` for all.",
         ),
@@ -81,6 +90,32 @@ fn a_comment_in_a_declaration_does_not_end_it() {
 }
 
 #[test]
+fn a_variable_by_thread_needs_no_declaration() {
+    let script = Script::parse(
+        "thread @known; entry:a { @t[tid] = nsecs; @known[tid] = 1; @n[tid] = count(); @n[tid]++ } \
+         return:b / @t[ tid ] == 1 / { @ns = hist(nsecs - @t[tid]); @u [tid] = 0; delete(@t[tid]) }",
+    )
+    .unwrap_or_else(|faults| panic!("{faults}"));
+    let names: Vec<&str> = script.threads().into_iter().collect();
+    assert_eq!(names, ["t", "u"]);
+}
+
+#[test]
+fn a_variable_of_calls_is_declared_where_it_is_named() {
+    let script = Script::parse(
+        "call s64 @a, @b; call @c; entry:f { @a = 1 } return:f / @b == 0 / { @n = count() } entry:g { @m = count() }",
+    )
+    .unwrap_or_else(|faults| panic!("{faults}"));
+    let source = |clauses: &[usize]| {
+        let clauses = clauses.iter().map(|&index| (index, None));
+        script.source(&Group(clauses.collect()), None)
+    };
+    assert!(source(&[0, 1]).contains("call s64 @a, @b;") && !source(&[0, 1]).contains("@c"));
+    assert!(source(&[0]).contains("call s64 @a;") && !source(&[0]).contains("@b"));
+    assert!(!source(&[2]).contains("call"));
+}
+
+#[test]
 fn an_empty_script_is_refused() {
     assert!(wrong("").contains("no probe in the kernel"));
     assert!(wrong("interval:1s { exit() }").contains("no probe in the kernel"));
@@ -90,7 +125,7 @@ proptest! {
     #[test]
     fn no_text_makes_the_parser_panic_and_every_fault_is_inside_it(
         pieces in prop::collection::vec(prop::sample::select(vec![
-            "entry:", "return:", "vfs_*", "vfs_read", " ", "{", "}", "/", "@a", " = ", "count()",
+            "entry:", "return:", "tracepoint:", "vfs_*", "vfs_read", " ", "{", "}", "/", "@a", " = ", "count()",
             "hist(arg0)", ";", ",", "\"", "//", "/*", "*/", "\n", "thread @a;", "call ", "begin",
             "interval:1s", "print(@a)", "ä", "pre:f+0x", "block:f:", "3", "fs/a.c:4", "(", ")",
         ]), 0..24)

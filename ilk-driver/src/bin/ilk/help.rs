@@ -8,12 +8,17 @@ use clap::{Args, Command};
 use gilk_instruments::nearest;
 use gilk_instruments::source::words::{WORDS, WordKind};
 
-/// Explain a topic (probes, language, recipes, exit) or a command.
+use crate::{pager, reference};
+
+/// Explain a topic (probes, language, reference, recipes, exit) or a command.
 #[derive(Args)]
 pub(crate) struct Help {
     /// The topic or the command. Default: the list of commands.
     topic: Option<String>,
 }
+
+/// The topic that is the whole reference of the language.
+pub(crate) const REFERENCE: &str = "reference";
 
 /// Topics with their texts; that of the language is made of its words.
 const TOPICS: [(&str, &str); 4] = [
@@ -36,6 +41,7 @@ A script has probes: `POINT, POINT / PREDICATE / { STATEMENTS }`. A point names 
   taken:kernel_clone:3       where the branch of a block is taken
   untaken:kernel_clone:3     where it is not
   edge:kernel_clone:3:5      on the edge from one block to another
+  tracepoint:sched:sched_switch   at each event of a tracepoint; its arguments have their names
   fs/read_write.c:450        before the block of a source line (needs debug information)
 
 `*` in a function's name stands for any letters, `?` for one: entry:tcp_*. Functions of modules have their module
@@ -54,7 +60,7 @@ A placement that a rule refuses is left out and named at the end; --strict refus
 const LANGUAGE: &str = "\
 Variables are declared before the probes: `thread @start;` is one a thread, `call @start;` one a call of the function,
 `cpu @n;` one a processor, `global @n;` one of all. Aggregates are not declared: `@calls = count()`. A wildcard gives
-each function its own aggregate. instruments/README.md has the whole reference.
+each function its own aggregate. `ilk help reference` has all of it, with examples.
 ";
 
 const RECIPES: &str = "\
@@ -102,9 +108,14 @@ impl Help {
         let mut out = std::io::stdout().lock();
         let Some(topic) = self.topic else {
             let topics = TOPICS.map(|(topic, _)| topic).join(", ");
+            let topics = format!("{topics}, {REFERENCE}");
             writeln!(out, "{}\nTopics: {topics}.", command.render_help())?;
             return Ok(out.flush()?);
         };
+        if topic == REFERENCE {
+            drop(out);
+            return pager::print(&reference::text());
+        }
         if let Some((_, text)) = topics().find(|(name, _)| *name == topic) {
             out.write_all(text.as_bytes())?;
             return Ok(out.flush()?);
@@ -116,6 +127,7 @@ impl Help {
         }
         let names = command.get_subcommands().map(Command::get_name);
         let topics = TOPICS.iter().map(|(name, _)| *name);
+        let topics = topics.chain([REFERENCE]);
         match nearest(&topic, topics.chain(names)) {
             Some(near) => bail!("There is no topic {topic:?}; try `ilk help {near}`."),
             None => bail!(

@@ -24,6 +24,7 @@ mod prediction;
 mod process;
 mod program;
 mod progress;
+mod reference;
 mod resume;
 mod run;
 mod script;

@@ -10,6 +10,7 @@ use clap_mangen::roff::{Roff, roman};
 use gilk_instruments::nearest;
 
 use crate::help;
+use crate::reference::{self, Line};
 
 /// Print a manual page, as its source: `ilk man run | man -l -`.
 #[derive(Args)]
@@ -34,6 +35,8 @@ enum Page<'c> {
     Command(Box<Command>),
     /// A topic of `ilk help`, in section 7.
     Topic(&'c str, String),
+    /// The reference of the language, in section 7.
+    Reference,
 }
 
 impl Page<'_> {
@@ -42,6 +45,7 @@ impl Page<'_> {
         match self {
             Self::Command(command) => format!("{}.1", command.get_display_name().unwrap_or("ilk")),
             Self::Topic(name, _) => format!("ilk-{name}.7"),
+            Self::Reference => format!("ilk-{}.7", help::REFERENCE),
         }
     }
 
@@ -49,31 +53,58 @@ impl Page<'_> {
         match self {
             Self::Command(command) => Man::new(Command::clone(command)).manual("ilk").render(out),
             Self::Topic(name, text) => {
-                let title = format!("ilk-{name}");
-                let mut page = Roff::new();
-                page.control(
-                    "TH",
-                    [
-                        title.as_str(),
-                        "7",
-                        "",
-                        concat!("ilk ", env!("CARGO_PKG_VERSION")),
-                    ],
-                );
-                page.control("SH", ["NAME"]);
-                page.text([roman(format!("{title} - {name} of ilk"))]);
+                let mut page = begun(name, &format!("{name} of ilk"));
                 page.control("SH", ["DESCRIPTION"]);
                 page.control("nf", []);
                 for line in text.lines() {
                     page.text([roman(line)]);
                 }
-                page.control("fi", []);
-                page.control("SH", ["SEE ALSO"]);
-                page.text([roman("ilk(1)")]);
-                page.to_writer(out)
+                ended(page, out)
+            }
+            Self::Reference => {
+                let mut page = begun(help::REFERENCE, "the language of instruments and scripts");
+                for line in reference::lines() {
+                    match line {
+                        Line::Heading(heading) => {
+                            page.control("fi", []);
+                            page.control("SH", [heading.to_uppercase().as_str()]);
+                            page.control("nf", []);
+                        }
+                        Line::Text(text) => {
+                            page.text([roman(text)]);
+                        }
+                    }
+                }
+                ended(page, out)
             }
         }
     }
+}
+
+/// Begins a page of section 7.
+fn begun(name: &str, about: &str) -> Roff {
+    let title = format!("ilk-{name}");
+    let mut page = Roff::new();
+    page.control(
+        "TH",
+        [
+            title.as_str(),
+            "7",
+            "",
+            concat!("ilk ", env!("CARGO_PKG_VERSION")),
+        ],
+    );
+    page.control("SH", ["NAME"]);
+    page.text([roman(format!("{title} - {about}"))]);
+    page
+}
+
+/// Ends a page whose lines are not filled.
+fn ended(mut page: Roff, out: &mut dyn Write) -> std::io::Result<()> {
+    page.control("fi", []);
+    page.control("SH", ["SEE ALSO"]);
+    page.text([roman("ilk(1)")]);
+    page.to_writer(out)
 }
 
 /// Returns the pages: `ilk`, its commands and theirs, and the topics.
@@ -88,6 +119,7 @@ fn pages(mut root: Command) -> Vec<Page<'static>> {
         waiting.extend(commands.cloned());
         pages.push(Page::Command(Box::new(command)));
     }
+    pages.push(Page::Reference);
     pages.extend(help::topics().map(|(name, text)| Page::Topic(name, text)));
     pages.sort_by_key(Page::file);
     pages
@@ -166,6 +198,7 @@ mod tests {
             "ilk-instrument-check.1",
             "ilk-probes.7",
             "ilk-language.7",
+            "ilk-reference.7",
         ] {
             assert!(
                 files.iter().any(|found| found == file),

@@ -113,6 +113,11 @@ impl Strict {
         unknown_kernel: false,
     };
 
+    /// Returns whether nothing may be left out.
+    pub(crate) const fn is_on(self) -> bool {
+        self.strict
+    }
+
     /// Returns whether reads of memory are permitted on a kernel that was not checked.
     pub(crate) const fn unknown_kernel(self) -> bool {
         self.unknown_kernel

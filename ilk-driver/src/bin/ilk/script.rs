@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use crossbeam_channel::unbounded;
 use gilk_engine::session::Workload;
@@ -291,6 +291,12 @@ impl ScriptOptions {
         let lines = sources.is_some().then_some(&lines as _);
         let mut query =
             resolve(&script, &image, filter, lines).map_err(|faults| anyhow!("{faults}"))?;
+        let absent = query.absent.iter();
+        let absent = absent.map(|one| (one.reason.clone(), one.function.clone()));
+        let absent = grouped(absent, "Left out", NAMED);
+        if self.strict.is_on() && !absent.is_empty() {
+            bail!("Not all of the script has its code:\n{}", absent.trim_end());
+        }
         query.session.workload = workload;
         // The terminal shows totals at these intervals.
         let intervals = script.terminal().intervals.iter();
@@ -330,9 +336,7 @@ impl ScriptOptions {
                 .map_err(|_| anyhow!("The run ended by a bug in gilk."))
         })??;
         screen.finish(&summary)?;
-        let absent = query.absent.iter();
-        let absent = absent.map(|one| (one.reason.clone(), one.function.clone()));
-        eprint!("{}{}", planned.left_out, grouped(absent, "Left out", NAMED));
+        eprint!("{}{absent}", planned.left_out);
         screen.status(&summary, &recording.path, self.output.is_some())
     }
 }

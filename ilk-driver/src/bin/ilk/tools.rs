@@ -191,7 +191,7 @@ mod tests {
     use gilk_engine::plan::plan_possible;
     use gilk_instruments::Library;
     use gilk_instruments::source::words::WORDS;
-    use ilk_driver::script::{Filter, KINDS, Script, resolve};
+    use ilk_driver::script::{Filter, KINDS, NOT_HERE, Script, resolve};
 
     use super::*;
 
@@ -249,7 +249,8 @@ mod tests {
                     continue;
                 }
             };
-            for absent in &query.absent {
+            // A tool may name a function of another line of kernels beside its own.
+            for absent in query.absent.iter().filter(|one| one.reason != NOT_HERE) {
                 wrong.push(format!(
                     "{}: {}: {}",
                     tool.name, absent.function, absent.reason

@@ -172,3 +172,52 @@ fn a_saved_script_is_a_session_and_a_wrong_one_names_its_column() {
     assert!(err.contains("1:1: ") && err.contains("vfs_read"), "{err}");
     turn.assert_untouched();
 }
+
+/// A program of the name `reader` opens one file three times and another one once, and sends itself the signal 0.
+const READER: &str = "printf '#!/bin/sh\nfor i in 1 2 3; do : < /proc/version; done\n\
+     : < /proc/sys/kernel/hostname\nkill -0 $$\n' > /tmp/reader; chmod +x /tmp/reader; /tmp/reader; /bin/pulsar 100 5";
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn tracepoints_texts_and_enumerations_are_in_one_answer() {
+    let shared = shared();
+    let turn = shared.turn();
+    let script = "tracepoint:sched:sched_process_fork / comm == \"pulsar\" / { @forks[str(child->comm)] = count() } \
+         tracepoint:sched_process_exit / comm == \"pulsar\" / { sample(p->pid) } \
+         entry:do_filp_open / comm == \"reader\" / { @files[comm, str(pathname->name)] = count() } \
+         entry:__x64_sys_kill / comm == \"reader\" / { @kinds[(enum pid_type)regs->si] = count() } \
+         entry:__x64_sys_acct, entry:function_of_no_kernel { @never = count() }";
+    let output = answer(&turn, &["-e", script, "-c", READER]);
+    let (out, err) = printed(&output);
+    assert!(output.status.success(), "{out}{err}");
+    for line in [
+        "160  pulsar",
+        "3  reader, /proc/version",
+        "1  reader, /proc/sys/kerne…",
+        "1  PIDTYPE_PID",
+    ] {
+        assert!(
+            out.lines().any(|printed| printed.trim() == line),
+            "no {line:?}: {out}{err}"
+        );
+    }
+    // The 160 children, and the program itself.
+    let exits = out.matches("tracepoint:sched_process_exit").count();
+    assert_eq!(exits, 161, "{out}{err}");
+    assert!(
+        err.contains("not in this kernel: function_of_no_kernel"),
+        "{err}"
+    );
+    // Switched off again, the tracepoint's code is as before.
+    turn.assert_same_text();
+    turn.assert_untouched();
+    let output = answer(
+        &turn,
+        &["-e", "tracepoint:sched:sched_swich { @n = count() }"],
+    );
+    let (_, err) = printed(&output);
+    assert!(
+        !output.status.success() && err.contains("Write `tracepoint:sched_switch`."),
+        "{err}"
+    );
+}
