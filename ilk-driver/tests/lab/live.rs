@@ -32,6 +32,7 @@ mod soak;
 mod tactics;
 mod threads;
 mod together;
+mod tools;
 mod truth;
 mod unwinding;
 mod ways;

@@ -24,6 +24,8 @@ const SLOW: [&str; 2] = [
 
 /// A module of the kernel that is loaded: it needs no device.
 pub(crate) const DRIVER: &str = "tun";
+/// One that is a block device without a disk.
+const BLOCK_DEVICE: &str = "null_blk";
 
 /// A booted lab with its kernel's image, used by one test at a time.
 pub(crate) struct Shared {
@@ -78,7 +80,7 @@ pub(crate) fn shared_of(prepared: &Prepared) -> Arc<Shared> {
 /// Prepares the lab's files.
 pub(crate) fn prepared() -> Prepared {
     let options = Options {
-        drivers: vec![DRIVER.to_owned()],
+        drivers: [DRIVER, BLOCK_DEVICE].map(str::to_owned).into(),
         ..Options::default()
     };
     prepare(&options, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"))

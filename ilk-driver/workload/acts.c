@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Acts: does what the built-in tools watch, a known number of times, and prints that number or the
+ * kernel's own account of it. Tests compare the results of the tools with this output.
+ *
+ * Usage: acts
+ *
+ * Prints lines "acts: SUBJECT NUMBER", all at the end.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <net/if.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OPENS = 5, ABSENT = 3, STATS = 6, PROGRAMS = 3, KILLS = 7, SYNCS = 2, FSYNCS = 3, SETUIDS = 4,
+       THREADS = 5, NAPS = 4, CONNECTIONS = 3, PORT = 5555, BACKLOG = 16, UMASKS = 9, FOLDERS = 2,
+       WRITES = 6, READS = 4, BLOCK = 8192, WAITS = 20 };
+
+static struct {
+	const char *subject;
+	long long number;
+} account[64];
+static int accounts;
+
+static void note(const char *subject, long long number)
+{
+	account[accounts].subject = subject;
+	account[accounts++].number = number;
+}
+
+static void need(int good, const char *what)
+{
+	if (!good) {
+		fprintf(stderr, "acts: %s failed: %s.\n", what, strerror(errno));
+		exit(1);
+	}
+}
+
+/* Returns the number with index `field` in the line of a file that begins with `word`. */
+static long long read_number(const char *path, const char *word, int field)
+{
+	char line[512];
+	FILE *file = fopen(path, "r");
+	long long number = -1;
+
+	need(!!file, path);
+	while (number < 0 && fgets(line, sizeof(line), file)) {
+		char *rest = line + strlen(word);
+
+		if (strncmp(line, word, strlen(word)))
+			continue;
+		for (int i = 0; i <= field; i++)
+			number = strtoll(rest, &rest, 10);
+	}
+	fclose(file);
+	return number;
+}
+
+static void nap(long milliseconds)
+{
+	struct timespec time = { .tv_nsec = milliseconds * 1000000 };
+
+	nanosleep(&time, NULL);
+}
+
+static void files(void)
+{
+	int in, out;
+	struct stat found;
+
+	for (int i = 0; i < OPENS; i++) {
+		in = open("/proc/version", O_RDONLY);
+		need(in >= 0, "open");
+		close(in);
+	}
+	for (int i = 0; i < ABSENT; i++)
+		need(open("/tmp/an-absent-file-of-acts", O_RDONLY) < 0, "an absent file");
+	for (int i = 0; i < STATS; i++)
+		need(stat("/tmp/absent", &found) < 0, "an absent name");
+	for (int i = 0; i < FOLDERS; i++)
+		need(!mkdir("/tmp/acts-folder", 0700) && !rmdir("/tmp/acts-folder"), "a folder");
+	out = open("/tmp/acts-file", O_RDWR | O_CREAT, 0600);
+	need(out >= 0, "a file");
+	for (int i = 0; i < FSYNCS; i++)
+		need(!fsync(out), "fsync");
+	need(!fdatasync(out) && !syncfs(out), "fdatasync and syncfs");
+	close(out);
+	unlink("/tmp/acts-file");
+	note("opens", OPENS);
+	note("absent", ABSENT);
+	note("stats", STATS);
+	/* Each of mkdir(2) and rmdir(2) searches the name. */
+	note("folders", 2 * FOLDERS);
+}
+
+static void *nothing(void *unused)
+{
+	return unused;
+}
+
+static void processes(void)
+{
+	long long before = read_number("/proc/stat", "processes", 0);
+	pthread_t thread;
+
+	for (int i = 0; i < THREADS; i++) {
+		need(!pthread_create(&thread, NULL, nothing, NULL), "a thread");
+		pthread_join(thread, NULL);
+	}
+	for (int i = 0; i < PROGRAMS; i++) {
+		pid_t child = fork();
+
+		need(child >= 0, "fork");
+		if (!child) {
+			execl("/bin/true", "true", NULL);
+			_exit(1);
+		}
+		waitpid(child, NULL, 0);
+	}
+	for (int i = 0; i < KILLS; i++)
+		need(!kill(getpid(), 0), "kill");
+	for (int i = 0; i < SETUIDS; i++)
+		need(!setuid(0), "setuid");
+	need(!setreuid(0, 0) && !setresuid(0, 0, 0), "setreuid and setresuid");
+	setfsuid(0);
+	for (int i = 0; i < UMASKS; i++)
+		umask(022);
+	for (int i = 0; i < NAPS; i++)
+		nap(3);
+	note("threads", THREADS);
+	note("programs", PROGRAMS);
+	note("kills", KILLS);
+	note("setuids", SETUIDS);
+	note("changes", SETUIDS + 3);
+	note("umasks", UMASKS);
+	note("naps", NAPS);
+	note("forks", read_number("/proc/stat", "processes", 0) - before);
+}
+
+/* Waits for a processor, next to a process for each that never sleeps. */
+static void wait_for_processors(void)
+{
+	long count = sysconf(_SC_NPROCESSORS_ONLN);
+	pid_t busy[64];
+	long long before, after;
+
+	for (long i = 0; i < count && i < 64; i++) {
+		busy[i] = fork();
+		need(busy[i] >= 0, "fork");
+		if (!busy[i])
+			for (;;)
+				;
+	}
+	/* The name is changed where no wait was accounted between. */
+	do {
+		prctl(PR_SET_NAME, "acts");
+		nap(3);
+		before = read_number("/proc/self/schedstat", "", 1);
+		prctl(PR_SET_NAME, "waiter");
+	} while (read_number("/proc/self/schedstat", "", 1) != before);
+	for (int i = 0; i < WAITS; i++)
+		nap(1);
+	after = read_number("/proc/self/schedstat", "", 1);
+	prctl(PR_SET_NAME, "acts");
+	note("processors", count);
+	note("waits", WAITS);
+	note("waited", after - before);
+	note("waited-at-most", read_number("/proc/self/schedstat", "", 1) - before);
+	for (long i = 0; i < count && i < 64; i++) {
+		kill(busy[i], SIGKILL);
+		waitpid(busy[i], NULL, 0);
+	}
+}
+
+static void connections(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(PORT) };
+	struct ifreq loopback = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
+	int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+	long long received = 0;
+
+	need(listener >= 0 && !ioctl(listener, SIOCSIFFLAGS, &loopback), "the loopback interface");
+	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	need(!bind(listener, (struct sockaddr *)&address, sizeof(address)), "bind");
+	need(!listen(listener, BACKLOG), "listen");
+	for (int i = 0; i < CONNECTIONS; i++) {
+		int client = socket(AF_INET, SOCK_STREAM, 0), server;
+		struct tcp_info state;
+		socklen_t size = sizeof(state);
+		char text[64];
+
+		need(!connect(client, (struct sockaddr *)&address, sizeof(address)), "connect");
+		server = accept(listener, NULL, NULL);
+		need(server >= 0, "accept");
+		need(write(client, "acts acts acts", 14) == 14, "a write to a socket");
+		close(client);
+		while (read(server, text, sizeof(text)) > 0)
+			;
+		need(!getsockopt(server, IPPROTO_TCP, TCP_INFO, &state, &size), "TCP_INFO");
+		received += (long long)state.tcpi_bytes_received;
+		close(server);
+	}
+	close(listener);
+	/* The last acknowledgements. */
+	nap(50);
+	note("connections", CONNECTIONS);
+	note("received", received);
+}
+
+/* Requests of a block device, if there is one: null_blk. */
+static void blocks(void)
+{
+	static const char stat_file[] = "/sys/block/nullb0/stat";
+	static char block[BLOCK] __attribute__((aligned(4096)));
+	int device = open("/dev/nullb0", O_RDWR | O_DIRECT);
+	long long reads, writes;
+
+	if (device < 0)
+		return;
+	reads = read_number(stat_file, "", 0);
+	writes = read_number(stat_file, "", 4);
+	for (int i = 0; i < WRITES; i++)
+		need(pwrite(device, block, BLOCK, (off_t)i * BLOCK) == BLOCK, "a write of blocks");
+	for (int i = 0; i < READS; i++)
+		need(pread(device, block, BLOCK, (off_t)i * BLOCK) == BLOCK, "a read of blocks");
+	close(device);
+	/* Dirty pages, for the writing back. */
+	device = open("/dev/nullb0", O_WRONLY);
+	need(device >= 0 && write(device, block, BLOCK) == BLOCK, "a buffered write");
+	for (int i = 0; i < SYNCS; i++)
+		sync();
+	close(device);
+	note("device-reads", read_number(stat_file, "", 0) - reads);
+	note("device-writes", read_number(stat_file, "", 4) - writes);
+	note("block", BLOCK);
+	note("syncs", SYNCS + FSYNCS + 2);
+	note("fsyncs", FSYNCS);
+}
+
+int main(void)
+{
+	files();
+	processes();
+	wait_for_processors();
+	connections();
+	blocks();
+	for (int i = 0; i < accounts; i++)
+		printf("acts: %s %lld\n", account[i].subject, account[i].number);
+	return 0;
+}
