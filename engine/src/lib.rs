@@ -12,7 +12,7 @@
 //! | vocabulary | [`addr`], [`ids`], [`rule`], [`layout`], [`session`], [`collection`], [`unwind`], [`nanoseconds`] | addresses, typed ids, named refusals, the run-time layout of a target, the session file, times for estimates |
 //! | target | [`code`], [`kernel`], [`elf`] | the neutral [`Image`]: functions, bytes, fixed sites, entries; its readers for Linux kernels, running or from a file, and for programs and libraries |
 //! | machine | [`isa`], [`listing`] | decoding, effects, encoding and relocation of instructions; disassembly |
-//! | analysis | [`cfg`](mod@cfg), [`liveness`], [`native`], [`paths`], [`remarks`] | control-flow graphs, dead registers and flags, object files, path numbers, fields and texts that instructions refer to |
+//! | analysis | [`cfg`](mod@cfg), [`circulation`], [`liveness`], [`native`], [`paths`], [`remarks`] | control-flow graphs, counts that follow from others, dead registers and flags, object files, path numbers, fields and texts that instructions refer to |
 //! | decisions | [`placement`] | the cheapest tactic that reaches each hook, or the rule that refuses it |
 //! | code | [`patch`] | instruments at points, copies of displaced code, exits |
 //! | cache | [`cache`] | whole functions translated into fragments, which execute in place of the original code |
@@ -60,6 +60,7 @@
 pub mod addr;
 pub mod cache;
 pub mod cfg;
+pub mod circulation;
 pub mod code;
 pub mod collection;
 pub mod elf;

@@ -38,6 +38,17 @@ pub(crate) struct CodePiece {
     ending: Ending,
 }
 
+impl CodePiece {
+    /// A piece of one instruction and an ending.
+    pub(crate) const fn ending_in(ending: Ending) -> Self {
+        Self {
+            plain: 0,
+            calls: false,
+            ending,
+        }
+    }
+}
+
 fn ending(pieces: usize) -> impl Strategy<Value = Ending> {
     prop_oneof![
         3 => Just(Ending::RunsOn),
