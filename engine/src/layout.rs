@@ -9,6 +9,7 @@ mod rings;
 use gilk_instruments::program::Event;
 use serde::{Deserialize, Serialize};
 
+use crate::ids::id;
 use crate::{Addr, Error, Result, Span};
 
 pub use abi::{Abi, ReturnPush, SegmentOffset, WordSegment};
@@ -24,6 +25,9 @@ pub(crate) const PATCH_ALIGN: u64 = 16;
 pub struct RuntimeLayout {
     /// Executable memory for patches.
     pub arena: Span,
+    /// More of it, for text that `arena` is out of reach of: the patches of a site are in the arena that is nearest to
+    /// it. Of a process, for its libraries; a kernel has none.
+    pub further_arenas: Vec<Span>,
     /// True if the target unwinds stacks through the arena by [rows](crate::unwind::Row).
     pub unwinds: bool,
     /// The most instructions of the arena that may fault (loads from the target's memory), in all patches
@@ -54,6 +58,11 @@ pub struct RuntimeLayout {
     /// The processor's counters of events.
     pub events: Events,
 }
+
+id!(
+    /// Number of an arena among [`RuntimeLayout::arenas`].
+    pub ArenaIndex(pub)
+);
 
 /// The target's monotonic clock, by the TSC: bits 32 to 95 of the product of 128 bits of ticks and factor, plus the
 /// word at `offset`, modulo 2^64. The target keeps that word (`struct ilk_info` has how well).
@@ -117,6 +126,7 @@ impl RuntimeLayout {
         let current = SegmentOffset(0x3_0020);
         Self {
             arena: Span::new(arena, 1 << 20),
+            further_arenas: Vec::new(),
             unwinds: true,
             faults: 1 << 16,
             abi: Abi::KERNEL,
@@ -160,6 +170,23 @@ impl RuntimeLayout {
             RingOwner::Rseq(sequences) => Some(sequences),
             RingOwner::Cpu | RingOwner::Thread => None,
         }
+    }
+
+    /// All executable memory for patches.
+    pub fn arenas(&self) -> impl Iterator<Item = Span> {
+        std::iter::once(self.arena).chain(self.further_arenas.iter().copied())
+    }
+
+    /// The arena for patches of a site: the nearest.
+    #[must_use]
+    pub fn nearest_arena(&self, site: Addr) -> ArenaIndex {
+        let distance = |arena: Span| {
+            let below = arena.start.0.saturating_sub(site.0);
+            below.max(site.0.saturating_sub(arena.end.0))
+        };
+        let numbered = (0..).zip(self.arenas());
+        let nearest = numbered.min_by_key(|&(number, arena)| (distance(arena), number));
+        ArenaIndex(nearest.map_or(0, |(number, _)| number))
     }
 
     /// The alignment of patches in bytes.
@@ -353,13 +380,11 @@ impl RuntimeLayout {
                 self.rings.base
             ));
         }
-        if !self
-            .arena
-            .start
-            .0
-            .is_multiple_of(Sequences::DESCRIPTOR_BYTES)
+        let mut starts = self.arenas().map(|arena| arena.start);
+        if let Some(start) =
+            starts.find(|start| !start.0.is_multiple_of(Sequences::DESCRIPTOR_BYTES))
         {
-            return wrong(format!("the arena begins at {}", self.arena.start));
+            return wrong(format!("an arena begins at {start}"));
         }
         let row = sequences.unregistered();
         let mut shared = self.counters.iter().zip(&self.shared);

@@ -67,6 +67,19 @@ impl Entries {
         }
     }
 
+    /// Adds those into another object.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.branches.extend(other.branches);
+        self.branches.sort_unstable();
+        for (list, further) in [
+            (&mut self.pointed, other.pointed),
+            (&mut self.entered, other.entered),
+        ] {
+            list.extend(further);
+            list.sort_unstable();
+        }
+    }
+
     pub(crate) fn branches_into(&self, span: Span) -> &[Branch] {
         within(&self.branches, span, |branch| branch.target)
     }

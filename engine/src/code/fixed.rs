@@ -125,6 +125,14 @@ impl FixedSites {
         }
     }
 
+    /// Adds those of another object.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.small.extend(other.small);
+        self.small.sort_unstable();
+        self.forbidden.extend(other.forbidden);
+        self.forbidden.sort_unstable();
+    }
+
     /// Adds the decisions of static keys and static calls, sorted by address.
     pub(crate) fn decide(&mut self, decided: &[Decided]) {
         for site in &mut self.small {

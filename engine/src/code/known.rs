@@ -40,6 +40,18 @@ impl KnownFunctions {
         known
     }
 
+    /// Adds those of another object.
+    pub(crate) fn join(&mut self, other: Self) {
+        for (list, further) in [
+            (&mut self.return_thunks, other.return_thunks),
+            (&mut self.indirect_thunks, other.indirect_thunks),
+            (&mut self.never_return, other.never_return),
+        ] {
+            list.extend(further);
+            list.sort_unstable();
+        }
+    }
+
     pub(crate) fn is_return_thunk(&self, at: Addr) -> bool {
         self.return_thunks.binary_search(&at).is_ok()
     }

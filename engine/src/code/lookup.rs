@@ -50,6 +50,18 @@ impl FunctionNames {
         Self { by_name }
     }
 
+    /// Adds the names of another object; `numbered` returns the new identifiers of both.
+    pub(super) fn join(&mut self, other: Self, numbered: impl Fn(bool, FunctionId) -> FunctionId) {
+        for id in self.by_name.values_mut().flatten() {
+            *id = numbered(false, *id);
+        }
+        for (name, ids) in other.by_name {
+            let known = self.by_name.entry(name).or_default();
+            known.extend(ids.into_iter().map(|id| numbered(true, id)));
+            known.sort_unstable();
+        }
+    }
+
     /// The function named `asked`: `name` or `name@0xaddress`.
     pub(crate) fn find<'f>(
         &self,

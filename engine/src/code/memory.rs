@@ -37,6 +37,12 @@ impl Memory {
         Self { regions }
     }
 
+    /// Adds regions that touch none of these.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.regions.extend(other.regions);
+        self.regions.sort_by_key(|(at, _)| *at);
+    }
+
     /// All bytes from `at` to the end of its region.
     fn rest(&self, at: Addr) -> Option<&[u8]> {
         let after = self.regions.partition_point(|(start, _)| *start <= at);

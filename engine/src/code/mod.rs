@@ -13,6 +13,7 @@ use crate::{Addr, Refusal, Result, Span};
 mod entries;
 mod fixed;
 mod function;
+mod join;
 mod known;
 mod lookup;
 mod memory;

@@ -76,6 +76,21 @@ impl Symbols {
         Some(())
     }
 
+    /// Adds the symbols of another table, with their ranks; `None` if names take up more than 4 GiB. No address has
+    /// symbols of both.
+    pub(crate) fn join(&mut self, other: &Self) -> Option<()> {
+        let before = u32::try_from(self.names.len()).ok()?;
+        u32::try_from(self.names.len().checked_add(other.names.len())?).ok()?;
+        self.names.push_str(&other.names);
+        self.entries
+            .extend(other.entries.iter().map(|symbol| Symbol {
+                start: before + symbol.start,
+                ..*symbol
+            }));
+        self.entries.sort_by_key(|symbol| symbol.at);
+        Some(())
+    }
+
     /// Sorts the symbols, and ranks those that share an address by `preference`, least first.
     pub(crate) fn sort<K: Ord>(&mut self, preference: impl Fn(&str, &Symbol) -> K) {
         // Stable: aliases keep their order.

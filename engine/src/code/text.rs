@@ -21,13 +21,19 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    pub(crate) fn new(core: Span) -> Self {
+    /// The text of the core, or of the module that takes its place where the core was not read.
+    pub(crate) fn new(core: Span, module: Option<String>) -> Self {
         let all = vec![Text {
             span: core,
-            module: None,
+            module,
             own: false,
         }];
         Self { core, all }
+    }
+
+    /// All of them, by address.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Text> {
+        self.all.iter()
     }
 
     /// Adds a module's text.

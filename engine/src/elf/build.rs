@@ -12,7 +12,7 @@ use crate::code::{
     Memory, Origin, Symbols, Text, Texts, plausible, present,
 };
 use crate::ids::Id;
-use crate::{Addr, Image, Refusal, Result, Rule, Span};
+use crate::{Addr, Error, Image, Refusal, Result, Rule, Span};
 
 impl Image {
     /// Builds the image of a program or a shared library.
@@ -21,6 +21,32 @@ impl Image {
     /// [`Error::Elf`](crate::Error::Elf) if the file is neither, for another processor, or damaged.
     pub fn from_elf(parts: &ElfParts<'_>) -> Result<Self> {
         build(parts)
+    }
+
+    /// Builds the image of several objects of a process, which overlap nowhere. Its release names the first.
+    ///
+    /// # Errors
+    /// [`Error::Elf`](crate::Error::Elf), naming the object, as [`Image::from_elf`]; or if there is none.
+    pub fn from_elf_objects(objects: &[ElfParts<'_>]) -> Result<Self> {
+        let (first, further) = objects
+            .split_first()
+            .ok_or_else(|| bad("no object was named"))?;
+        let named = |parts: &ElfParts<'_>| {
+            build(parts).map_err(|error| match error {
+                Error::Elf { reason } => bad(format!("{}: {reason}", parts.name)),
+                other => other,
+            })
+        };
+        let mut image = named(first)?;
+        for parts in further {
+            image.join(named(parts)?)?;
+        }
+        image.release = match further.len() {
+            0 => image.release,
+            1 => format!("{} and 1 other object", image.release),
+            more => format!("{} and {more} other objects", image.release),
+        };
+        Ok(image)
     }
 }
 
@@ -47,12 +73,21 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
     };
     let pointers = pointers(&contents, &of_file, parts.slide);
     let swept = sweep::sweep(&contents, &memory, &frames, &stubs, &pointers);
-    let symbols = symbols(&contents, &stubs, &swept.functions)?;
+    let symbols = symbols(parts, &contents, &stubs, &swept.functions)?;
     let known = KnownFunctions::new(&symbols, &names::KNOWN);
-    let (functions, mut refused) = functions(&contents, &swept, &symbols, &pointers);
-    let texts = texts(&contents)?;
+    let texts = texts(parts, &contents)?;
+    let (functions, mut refused) = functions(&contents, &swept, (&symbols, &texts), &pointers);
     let names = FunctionNames::new(&symbols, &functions, &texts, |_, _| true);
     let fixed = FixedSites::new(sites::small(&contents, &memory), Vec::new());
+    let transactional = functions
+        .iter()
+        .filter(|function| swept.transactional.contains(&function.span.start));
+    refused.extend(transactional.map(|function| {
+        let why =
+            "it begins a transaction of the processor, which undoes what an instrument writes";
+        let refusal = Refusal::new(Rule::System, function.span.start, why);
+        (function.id, refusal)
+    }));
     refused.extend(sites::restartable(&contents, &memory, &functions));
     refused.extend(sites::changed(&contents, &of_file, &memory, &functions));
     let mut pointed = plausible(swept.values.clone(), &functions, &memory);
@@ -128,19 +163,20 @@ fn refuse_pads(
 }
 
 /// The sections of code; the longest is the core's.
-fn texts(contents: &Contents<'_>) -> Result<Texts> {
+fn texts(parts: &ElfParts<'_>, contents: &Contents<'_>) -> Result<Texts> {
+    let module = parts.is_library.then(|| parts.name.clone());
     let longest = contents.code().max_by_key(|section| section.span.len());
     let core = longest
         .ok_or_else(|| bad("it has no section of code"))?
         .span;
-    let mut texts = Texts::new(core);
+    let mut texts = Texts::new(core, module.clone());
     texts.add(
         contents
             .code()
             .filter(|section| section.span != core)
             .map(|section| Text {
                 span: section.span,
-                module: None,
+                module: module.clone(),
                 own: false,
             }),
     );
@@ -196,13 +232,19 @@ fn pointers(contents: &Contents<'_>, memory: &Memory, slide: u64) -> Vec<Addr> {
 }
 
 /// The symbols, with names for stubs, and for functions that have none.
-fn symbols(contents: &Contents<'_>, stubs: &[Stub], functions: &[Span]) -> Result<Symbols> {
+fn symbols(
+    parts: &ElfParts<'_>,
+    contents: &Contents<'_>,
+    stubs: &[Stub],
+    functions: &[Span],
+) -> Result<Symbols> {
+    let owner = parts.is_library.then_some(parts.name.as_str());
     let mut symbols = Symbols::with_capacity(64 * contents.symbols.len());
     let mut named: HashSet<Addr> = HashSet::new();
     let mut push = |at: Addr, kind: u8, name: &str| {
         named.insert(at);
         symbols
-            .push(at, kind, None, name)
+            .push(at, kind, owner, name)
             .ok_or_else(|| bad("its names take up more than 4 GiB"))
     };
     let mut all: Vec<&CodeSymbol> = contents.symbols.iter().collect();
@@ -234,9 +276,10 @@ fn symbols(contents: &Contents<'_>, stubs: &[Stub], functions: &[Span]) -> Resul
         .filter(|start| !named.contains(start))
         .collect();
     for start in unnamed {
-        let name = format!("sub_{:x}", start.0);
+        // By the address in the file, which is the same wherever the object is loaded.
+        let name = format!("sub_{:x}", start.0.wrapping_sub(parts.slide));
         symbols
-            .push(start, b't', None, &name)
+            .push(start, b't', owner, &name)
             .ok_or_else(|| bad("its names take up more than 4 GiB"))?;
     }
     symbols.sort(|name, symbol| names::strangeness(name, symbol.is_weak()));
@@ -247,7 +290,7 @@ fn symbols(contents: &Contents<'_>, stubs: &[Stub], functions: &[Span]) -> Resul
 fn functions(
     contents: &Contents<'_>,
     swept: &SweptObject,
-    symbols: &Symbols,
+    (symbols, texts): (&Symbols, &Texts),
     pointers: &[Addr],
 ) -> (Vec<Function>, HashMap<FunctionId, Refusal>) {
     let exported: HashSet<Addr> = contents
@@ -296,7 +339,7 @@ fn functions(
         };
         functions.push(Function {
             id: FunctionId::new(functions.len()),
-            name,
+            name: texts.qualified(span.start, &name),
             span,
             contract,
             part,

@@ -40,6 +40,9 @@ pub use file::is_program;
 pub struct ElfParts<'f> {
     /// The name of its file, for people.
     pub name: String,
+    /// True if the names of its functions are qualified by its name, as those of a kernel's modules are:
+    /// `libc.so.6:malloc`.
+    pub is_library: bool,
     /// The bytes of the file.
     pub file: &'f [u8],
     /// The distance in bytes from the addresses in the file to those in the process; 0 of a file.
@@ -55,6 +58,7 @@ impl<'f> ElfParts<'f> {
     pub fn of_file(name: impl Into<String>, file: &'f [u8]) -> Self {
         Self {
             name: name.into(),
+            is_library: false,
             file,
             slide: 0,
             live: Vec::new(),

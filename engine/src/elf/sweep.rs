@@ -25,6 +25,8 @@ pub(super) struct SweptObject {
     pub(super) values: Vec<Addr>,
     /// Functions with a jump through a register, by their start.
     pub(super) jumping: HashSet<Addr>,
+    /// Functions that begin a transaction of the processor (`xbegin`), by their start.
+    pub(super) transactional: HashSet<Addr>,
 }
 
 /// The starts of functions, and their ends where those are known.
@@ -201,6 +203,9 @@ impl SweptObject {
                 && instruction.op0_register() != Register::None;
             if register {
                 self.jumping.insert(span.start);
+            }
+            if matches!(instruction.code(), Code::Xbegin_rel16 | Code::Xbegin_rel32) {
+                self.transactional.insert(span.start);
             }
         }
         if falls_through && end == span.end {

@@ -63,7 +63,7 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     let mut extents = functions::extents(&symbols, text);
     tables.sites.extend(collect::trampolines(&bounds, &extents));
     let mut blacklist = collect::blacklist(&parts.blacklist, &bounds, &symbols, &extents)?;
-    let mut texts = Texts::new(text);
+    let mut texts = Texts::new(text, None);
     let mut read_only = bounds.read_only.clone();
     for module in Module::all(modules, &symbols, &memory, bounds.kernel, bug_layout)? {
         let own = module.extents(&symbols);

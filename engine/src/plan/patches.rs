@@ -9,7 +9,7 @@ use super::refusals::Refusals;
 use super::schedule::{InstrumentAt, InstrumentIndex, Schedule, VersionIndex};
 use super::stage::{self, Stage, Watch};
 use crate::ids::{Id, Ids};
-use crate::layout::RuntimeLayout;
+use crate::layout::{ArenaIndex, RuntimeLayout};
 use crate::patch::{Assembler, Code, Hooked, Packed, Pieces, Recovery};
 use crate::placement::{Point, SiteIndex};
 use crate::session::Session;
@@ -61,7 +61,7 @@ impl Maker<'_> {
             packed: Packed::default(),
             faults: Vec::new(),
         };
-        let mut cursor = Cursor::new(self.layout, self.natives.length);
+        let mut cursors = Cursors::new(self.layout, self.natives.length);
         let mut made = Vec::with_capacity(schedule.versions.len());
         let mut numbers: Vec<(Addr, VersionIndex)> = Vec::with_capacity(schedule.versions.len());
         for (version, &site) in schedule.versions.iter() {
@@ -69,6 +69,7 @@ impl Maker<'_> {
                 stage::report(watch, Stage::Patches)?;
             }
             let listed = &schedule.listed[version];
+            let cursor = cursors.of(self.layout, self.placed.sites[site].displaced.start);
             let patch = self.patch(&mut tools, site, listed, cursor.next());
             let Some(patch) = self.refusals.collect(self.blame[site], patch)? else {
                 continue;
@@ -78,13 +79,7 @@ impl Maker<'_> {
             made.push(patch);
         }
         self.refusals.check(self.session)?;
-        if cursor.used > cursor.arena.len() {
-            return Err(Error::Full {
-                what: "bytes of patches",
-                needed: cursor.used,
-                available: cursor.arena.len(),
-            });
-        }
+        cursors.check()?;
         let mut faults = tools.faults;
         if faults.len() > self.layout.faults as usize {
             return Err(Error::Full {
@@ -178,7 +173,38 @@ pub(crate) fn faults(code: &Code, address: Addr) -> impl Iterator<Item = PatchFa
     })
 }
 
-/// The first free byte of the arena.
+/// The first free bytes of all arenas, in the order of the layout.
+struct Cursors(Ids<ArenaIndex, Cursor>);
+
+impl Cursors {
+    /// Cursors at the starts, in the first arena after `used` bytes.
+    fn new(layout: &RuntimeLayout, used: u64) -> Self {
+        let used = std::iter::once(used).chain(std::iter::repeat(0));
+        let cursors = layout.arenas().zip(used);
+        let cursors = cursors.map(|(arena, used)| Cursor::new(arena, layout.patch_align(), used));
+        Self(cursors.collect::<Vec<_>>().into())
+    }
+
+    /// The cursor for patches of a site.
+    fn of(&mut self, layout: &RuntimeLayout, site: Addr) -> &mut Cursor {
+        &mut self.0[layout.nearest_arena(site)]
+    }
+
+    /// Refuses patches that do not fit, by the arena that lacks most.
+    fn check(&self) -> Result<()> {
+        let lacks = |cursor: &&Cursor| cursor.used.saturating_sub(cursor.arena.len());
+        match self.0.values().iter().max_by_key(lacks) {
+            Some(cursor) if cursor.used > cursor.arena.len() => Err(Error::Full {
+                what: "bytes of patches",
+                needed: cursor.used,
+                available: cursor.arena.len(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The first free byte of an arena.
 struct Cursor {
     arena: Span,
     /// Alignment of patches in bytes.
@@ -188,13 +214,9 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// A cursor after the first `used` bytes of the arena.
-    const fn new(layout: &RuntimeLayout, used: u64) -> Self {
-        Self {
-            arena: layout.arena,
-            align: layout.patch_align(),
-            used,
-        }
+    /// A cursor after the first `used` bytes of an arena.
+    const fn new(arena: Span, align: u64, used: u64) -> Self {
+        Self { arena, align, used }
     }
 
     /// Bytes from the start of the arena to the next patch.
@@ -233,11 +255,8 @@ mod tests {
             used in 0_u64..0x200,
             lengths in prop::collection::vec(1_u64..300, 0..60),
         ) {
-            let layout = RuntimeLayout {
-                arena: Span::new(Addr(start), 0x2000),
-                ..RuntimeLayout::supposed(Addr(start))
-            };
-            let mut cursor = Cursor::new(&layout, used);
+            let arena = Span::new(Addr(start), 0x2000);
+            let mut cursor = Cursor::new(arena, crate::layout::PATCH_ALIGN, used);
             let mut all = vec![Span::new(Addr(start), used)];
             for length in lengths {
                 let at = cursor.next();

@@ -49,6 +49,7 @@ reasons! {
     RedZoneSize { bytes: u8 } = "its red zone has {bytes} bytes",
     TableSize { timers_log2: u32 } = "its table of storage has 2^{timers_log2} entries",
     ArenaInText { start: Addr, end: Addr } = "its arena, {start} to {end}, overlaps the text of the kernel",
+    ArenasOverlap { start: Addr, end: Addr } = "its arena, {start} to {end}, overlaps another",
     OverlappingWords { first: u64, second: u64 } = "the per-CPU words at gs:{first:#x} and gs:{second:#x} overlap",
     SitesOverlap = "another site displaces some of the same bytes, or the sites are not in order",
     BounceOrder = "its bounces are not in order",

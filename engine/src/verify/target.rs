@@ -70,14 +70,32 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
             timers_log2: layout.timers_log2,
         });
     }
-    if layout.arena.is_empty() || layout.arena.overlaps(image.text()) {
-        let Span { start, end } = layout.arena;
-        wrong(Reason::ArenaInText { start, end });
-    }
+    arenas(image, layout, &mut wrong);
     per_cpu(layout, &mut wrong);
     patches(plan, violations);
     native::check(image, plan, violations);
     writes(plan, violations);
+}
+
+/// The text that arenas must not be in. Of a kernel, modules aside: they may be loaded after it was read.
+fn texts(image: &Image) -> impl Iterator<Item = Span> {
+    let all = image.texts.all().map(|text| text.span);
+    let all = all.filter(|_| image.origin() == Origin::Object);
+    std::iter::once(image.text()).chain(all)
+}
+
+/// Checks that arenas are memory of their own: no text of the image, and no two the same.
+fn arenas(image: &Image, layout: &RuntimeLayout, wrong: &mut impl FnMut(Reason)) {
+    let all: Vec<Span> = layout.arenas().collect();
+    for (number, &arena) in all.iter().enumerate() {
+        let Span { start, end } = arena;
+        let mut others = all.iter().take(number);
+        if arena.is_empty() || texts(image).any(|text| text.overlaps(arena)) {
+            wrong(Reason::ArenaInText { start, end });
+        } else if others.any(|other| other.overlaps(arena)) {
+            wrong(Reason::ArenasOverlap { start, end });
+        }
+    }
 }
 
 /// Returns the reason why the counters of two CPUs are not words of their own, or not where an instruction reaches
@@ -114,11 +132,16 @@ fn wrong_rows(layout: &RuntimeLayout, sequences: Sequences) -> Option<&'static s
         Some("overlap")
     } else if last > 1 << 31 {
         Some("are not in the lower 2 GiB")
-    } else if last > layout.arena.start.0 && low < layout.arena.end.0 {
+    } else if layout
+        .arenas()
+        .any(|arena| last > arena.start.0 && low < arena.end.0)
+    {
         Some("overlap the arena")
     } else if samples && (slots.end.0 > 1 << 31 || slots.end < slots.start) {
         Some("have rings that are not in the lower 2 GiB")
-    } else if samples && (slots.overlaps(layout.arena) || slots.start.0 < last && low < slots.end.0)
+    } else if samples
+        && (layout.arenas().any(|arena| slots.overlaps(arena))
+            || slots.start.0 < last && low < slots.end.0)
     {
         Some("overlap the rings")
     } else if shared.any(|(bank, shared)| bank.base.0.checked_add(row) != Some(shared.0)) {
@@ -207,19 +230,16 @@ fn writes(plan: &Plan, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that patches are in the arena and do not overlap, so that none is ever written over
+/// Checks that patches are in an arena and do not overlap, so that none is ever written over
 /// another.
 fn patches(plan: &Plan, violations: &mut Vec<Violation>) {
-    let arena = plan.layout.arena;
+    let layout = &plan.layout;
     let mut spans: Vec<(Span, usize)> = Vec::with_capacity(plan.patches.len());
     for (number, patch) in plan.patches.iter().enumerate() {
         let span = Span::new(patch.address, patch.code.len() as u64);
-        if span.is_empty()
-            || span.start < arena.start
-            || span.end > arena.end
-            || span.end < span.start
-        {
-            let Span { start, end } = arena;
+        let holds = |arena: Span| span.start >= arena.start && span.end <= arena.end;
+        if span.is_empty() || span.end < span.start || !layout.arenas().any(holds) {
+            let Span { start, end } = layout.arena;
             let why = Reason::OutsideArena {
                 bytes: span.len(),
                 start,

@@ -165,6 +165,7 @@ impl Device {
         let current = SegmentOffset(info.gs_current);
         RuntimeLayout {
             arena: Span::new(Addr(info.arena), info.arena_size),
+            further_arenas: Vec::new(),
             unwinds: info.unwinds != 0,
             faults: info.faults,
             abi: Abi::KERNEL,

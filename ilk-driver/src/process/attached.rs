@@ -5,18 +5,22 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
 use gilk_engine::layout::{CounterSlot, RuntimeLayout, Sequences};
-use gilk_engine::plan::PokeKind;
-use gilk_engine::{Addr, Plan, Span, VerifiedPlan};
+use gilk_engine::plan::{Patch, PokeKind};
+use gilk_engine::{Addr, Image, Plan, Span, VerifiedPlan};
 
+use super::pages::TextPages;
 use super::record::{Client, Kept, Record, Written};
 use super::remote::Remote;
 use super::removal::{self, Cleaned, Patched, unmap};
 use super::rings::SampleRings;
 use super::stopped::{Stopped, quiet, traced};
-use super::subject::{Subject, rows};
+use super::subject::{Reserved, Subject, rows};
 use super::{maps, proc, refused};
 use crate::writes;
 use crate::{Error, Result};
+
+/// `int3`.
+const INT3: u8 = 0xcc;
 
 /// A process that counts the hits of a plan. They are removed when this is dropped, if they were not before.
 #[derive(Debug)]
@@ -47,100 +51,98 @@ pub struct Removed {
 }
 
 impl Attached {
-    /// Writes a plan, which was made for the subject's image and layout, into its process.
+    /// Writes a plan, which was made for the subject's image and the reserved layout, into its process.
     ///
     /// # Errors
     /// [`Error::Process`] if the process has ended or changed, or has no moment in which no thread is among the
     /// displaced instructions; [`Error::Plan`] if not all instruments of the plan begin and end together. Nothing is
     /// left in the process then.
-    pub fn attach(subject: Subject, plan: &VerifiedPlan) -> Result<Self> {
+    pub fn attach(subject: &Subject, reserved: Reserved, plan: &VerifiedPlan) -> Result<Self> {
         crate::processor::check()?;
-        traced(subject.pid, || Self::attach_traced(subject, plan))
-    }
-
-    fn attach_traced(subject: Subject, plan: &VerifiedPlan) -> Result<Self> {
-        let Subject {
-            pid,
-            memory,
-            image,
-            layout,
-            sequences,
-            words,
-            reserved,
-        } = subject;
         let plan = plan.plan();
-        if plan.layout != layout || plan.release != image.release() {
+        if plan.layout != reserved.layout || plan.release != subject.image.release() {
             return Err(Error::Plan {
                 reason: "it is of another process".to_owned(),
             });
         }
         let text = text_of(plan)?;
-        // Nothing returns to the first byte of a splice from within the displaced instructions.
-        let displaced = plan.sites.iter().map(|site| Span {
-            start: site.displaced.start.add(1),
-            end: site.displaced.end,
-        });
-        let bounces: Vec<Span> = plan
-            .bounces
-            .iter()
-            .map(|bounce| Span::new(bounce.at, 5))
-            .collect();
-        let avoided: Vec<Span> = displaced.chain(bounces.iter().copied()).collect();
-        let stopped = quiet(pid, &memory, &avoided)?;
-        for site in &plan.sites {
-            let original = image.bytes(site.displaced).unwrap_or_default();
-            same(pid, &memory, site.displaced.start, original)?;
-        }
-        for write in &text {
-            same(pid, &memory, write.at, &write.original)?;
-        }
-        let record = record_of(plan, &layout, reserved, (words, text, bounces))?;
+        let bounces = plan.bounces.iter();
+        let bounces = bounces.map(|bounce| Span::new(bounce.at, 5)).collect();
+        let record = record_of(plan, &reserved, (text, bounces))?;
+        let pid = subject.pid;
+        let mut attached = traced(pid, || Self::prepare(subject, reserved, plan, record))?;
+        // What fails from now on is undone by the drop.
+        let image = &subject.image;
+        attached.write_patches(plan)?;
+        let patched = attached.patched();
+        let spliced = traced(pid, || splice(&patched, plan, image))?;
+        attached.stopped = attached.stopped.max(spliced);
+        Ok(attached)
+    }
+
+    /// Maps words and arenas, and writes the record: nothing of the process refers to them yet.
+    fn prepare(subject: &Subject, reserved: Reserved, plan: &Plan, record: Record) -> Result<Self> {
+        let pid = subject.pid;
         let encoded = record.encode()?;
+        let memory = subject.memory.try_clone();
+        let memory =
+            memory.map_err(|error| refused(pid, format!("its memory is gone ({error})")))?;
+        let stopped = Stopped::stop(pid)?;
+        subject.is_still_mapped()?;
         let counters = map(pid, &stopped, &memory, &record)?;
         let mut attached = Self {
             pid,
             memory,
             counters,
             record,
-            layout,
-            sequences,
+            layout: reserved.layout,
+            sequences: reserved.sequences,
             slots: slots(plan),
             rings: None,
             stopped: Duration::ZERO,
             removed: false,
         };
-        let opened = SampleRings::open(&attached.counters, &attached.layout);
-        let opened = opened.map_err(|error| {
+        let written = attached.prepared(&encoded);
+        attached.stopped = stopped.duration();
+        drop(stopped);
+        // The drop removes the mappings.
+        written.map(|()| attached)
+    }
+
+    fn prepared(&mut self, record: &[u8]) -> Result<()> {
+        let rings = SampleRings::open(&self.counters, &self.layout);
+        let pid = self.pid;
+        self.rings = Some(rings.map_err(|error| {
             refused(
                 pid,
                 format!("its rings of samples cannot be opened ({error})"),
             )
-        });
-        let written = opened.and_then(|rings| {
-            attached.rings = Some(rings);
-            attached.write(plan, &encoded)
-        });
-        attached.stopped = stopped.duration();
-        drop(stopped);
-        // A failed write is undone by the drop.
-        written.map(|()| attached)
+        })?);
+        let end = self.record.holder().end.0;
+        self.write(record, Addr(end - record.len() as u64))
     }
 
-    /// Writes the record and the patches, then the text.
-    fn write(&self, plan: &Plan, record: &[u8]) -> Result<()> {
-        let write = |bytes: &[u8], at: Addr| {
-            let written = self.memory.write_all_at(bytes, at.0);
-            written.map_err(|error| {
-                refused(self.pid, format!("its memory cannot be written ({error})"))
-            })
+    fn write(&self, bytes: &[u8], at: Addr) -> Result<()> {
+        let written = self.memory.write_all_at(bytes, at.0);
+        written
+            .map_err(|error| refused(self.pid, format!("its memory cannot be written ({error})")))
+    }
+
+    /// Writes the patches, of which none is executed yet, in runs.
+    fn write_patches(&self, plan: &Plan) -> Result<()> {
+        let near = |before: &Patch, after: &Patch| {
+            let end = before.address.add(before.code.len() as u64);
+            end.to(after.address) < maps::PAGE.cast_signed()
         };
-        let end = self.record.arena.end.0;
-        write(record, Addr(end - record.len() as u64))?;
-        for patch in &plan.patches {
-            write(&patch.code, patch.address)?;
-        }
-        for one in &self.record.text {
-            write(&one.splice, one.at)?;
+        for run in plan.patches.chunk_by(near) {
+            let start = run.first().map_or(Addr(0), |patch| patch.address);
+            let mut bytes = Vec::new();
+            for patch in run {
+                let offset = usize::try_from(start.to(patch.address)).unwrap_or(bytes.len());
+                bytes.resize(offset, INT3);
+                bytes.extend_from_slice(&patch.code);
+            }
+            self.write(&bytes, start)?;
         }
         Ok(())
     }
@@ -227,7 +229,7 @@ impl Attached {
         let file = file.ino();
         // What remains in the process itself was tried already.
         let (pid, tried) = (self.pid, !cleaned.remains.is_empty());
-        let children = |one, kept: Kept| kept.file == file && !(tried && one == pid);
+        let children = |one, kept: &Kept| kept.file == file && !(tried && one == pid);
         removal::clean(&children, &mut cleaned)?;
         Ok(Removed {
             counts: self.counts()?,
@@ -244,6 +246,42 @@ impl Drop for Attached {
             let _unreported = self.take_out();
         }
     }
+}
+
+/// Writes the splices in a moment when no thread is among the displaced instructions; returns for how long all threads
+/// were stopped.
+fn splice(patched: &Patched<'_>, plan: &Plan, image: &Image) -> Result<Duration> {
+    let Patched {
+        pid,
+        memory,
+        record,
+    } = *patched;
+    // Nothing returns to the first byte of a splice from within the displaced instructions.
+    let displaced = plan.sites.iter().map(|site| Span {
+        start: site.displaced.start.add(1),
+        end: site.displaced.end,
+    });
+    let avoided = displaced.chain(record.bounces.iter().copied());
+    let avoided = Span::merged(avoided.collect());
+    let stopped = quiet(pid, memory, &avoided)?;
+    let mut original: Vec<(Addr, &[u8])> = Vec::new();
+    for site in &plan.sites {
+        let bytes = image.bytes(site.displaced).unwrap_or_default();
+        original.push((site.displaced.start, bytes));
+    }
+    for write in &record.text {
+        original.push((write.at, &write.original));
+    }
+    let splices = record.text.iter();
+    let splices: Vec<(Addr, &[u8])> = splices
+        .map(|write| (write.at, write.splice.as_slice()))
+        .collect();
+    // All is compared before anything is written.
+    let mut text = TextPages::read(pid, memory, &original)?;
+    text.expect(&original)?;
+    text.replace(&splices);
+    text.write(memory)?;
+    Ok(stopped.duration())
 }
 
 /// Returns the writes of a plan whose instruments all begin and end together.
@@ -279,56 +317,50 @@ fn slots(plan: &Plan) -> Vec<(u64, CounterSlot)> {
     hits.chain(aggregates).collect()
 }
 
-/// Compares bytes of a process with those that a plan expects.
-fn same(pid: u32, memory: &File, at: Addr, expected: &[u8]) -> Result<()> {
-    let mut found = vec![0; expected.len()];
-    let read = memory.read_exact_at(&mut found, at.0);
-    read.map_err(|error| refused(pid, format!("its text at {at} cannot be read ({error})")))?;
-    if found == expected {
-        Ok(())
-    } else {
-        Err(refused(
-            pid,
-            format!("its text at {at} has changed since it was read; try again"),
-        ))
-    }
-}
-
-/// Returns the record of a plan: its arena has the patches, then the record itself.
+/// Returns the record of a plan: its arenas have the patches, and the last of them the record itself.
 fn record_of(
     plan: &Plan,
-    layout: &RuntimeLayout,
-    reserved: Span,
-    (words, text, bounces): (Span, Vec<Written>, Vec<Span>),
+    reserved: &Reserved,
+    (text, bounces): (Vec<Written>, Vec<Span>),
 ) -> Result<Record> {
-    let ends = plan
-        .patches
-        .iter()
-        .map(|patch| patch.address.add(patch.code.len() as u64));
-    let used = ends.max().unwrap_or(layout.arena.start);
+    let used = |arena: Span| {
+        let after = plan
+            .patches
+            .partition_point(|patch| patch.address < arena.end);
+        let last = after.checked_sub(1).and_then(|last| plan.patches.get(last));
+        let end = last.map_or(arena.start, |patch| {
+            patch.address.add(patch.code.len() as u64)
+        });
+        end.max(arena.start)
+    };
     let mut record = Record {
-        words,
-        arena: reserved,
+        words: reserved.words,
+        arenas: reserved.arenas.clone(),
         text,
         bounces,
     };
     // No address is longer than the end of what is reserved.
-    let end = used.0 + record.encode()?.len() as u64 + maps::PAGE;
-    record.arena.end = Addr(end & !(maps::PAGE - 1));
-    if record.arena.end <= reserved.end {
-        Ok(record)
-    } else {
-        Err(Error::Plan {
-            reason:
-                "its patches and their record do not fit into the arena; instrument fewer places"
-                    .to_owned(),
-        })
+    let length = record.encode()?.len() as u64;
+    let last = record.arenas.len().saturating_sub(1);
+    for (number, arena) in record.arenas.iter_mut().enumerate() {
+        let record = if number == last { length } else { 0 };
+        let end = (used(*arena).0 + record).next_multiple_of(maps::PAGE);
+        if end > arena.end.0 {
+            return Err(Error::Plan {
+                reason:
+                    "its patches and their record do not fit into the arena; instrument fewer places"
+                        .to_owned(),
+            });
+        }
+        // An arena without patches is mapped, too.
+        arena.end = Addr(end.max(arena.start.0 + maps::PAGE));
     }
+    Ok(record)
 }
 
-/// Maps the words and the arena into a process; returns the file of the words.
+/// Maps the words and the arenas into a process; returns the file of the words.
 fn map(pid: u32, stopped: &Stopped, memory: &File, record: &Record) -> Result<File> {
-    let (words, arena) = (record.words, record.arena);
+    let words = record.words;
     let maps = maps::read(pid)?;
     let remote = Remote::of(pid, stopped, memory, &maps)?;
     let name = remote.put(&Client::current()?.file_name())?;
@@ -338,15 +370,23 @@ fn map(pid: u32, stopped: &Stopped, memory: &File, record: &Record) -> Result<Fi
         libc::SYS_memfd_create,
         arguments,
     )?;
-    let bytes = words.len() + arena.len();
+    let arenas = record.arenas.iter();
+    let bytes = words.len() + arenas.map(|arena| arena.len()).sum::<u64>();
     let counters = counters(pid, number, bytes).and_then(|counters| {
         let writable = libc::PROT_READ | libc::PROT_WRITE;
         place(&remote, words, (writable, libc::MAP_SHARED), (number, 0))?;
         let executable = libc::PROT_READ | libc::PROT_EXEC;
         let placed = (executable, libc::MAP_PRIVATE);
-        if let Err(error) = place(&remote, arena, placed, (number, words.len())) {
-            unmap(&remote, words)?;
-            return Err(error);
+        let (mut mapped, mut offset) = (vec![words], words.len());
+        for &arena in &record.arenas {
+            if let Err(error) = place(&remote, arena, placed, (number, offset)) {
+                for span in mapped {
+                    unmap(&remote, span)?;
+                }
+                return Err(error);
+            }
+            mapped.push(arena);
+            offset += arena.len();
         }
         Ok(counters)
     });

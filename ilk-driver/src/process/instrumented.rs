@@ -29,7 +29,7 @@ impl Instrumented {
         let mut all: Vec<Self> = everywhere()?
             .into_iter()
             .map(|(pid, kept)| {
-                let record = memory(pid).and_then(|memory| Record::read(pid, &memory, kept));
+                let record = memory(pid).and_then(|memory| Record::read(pid, &memory, &kept));
                 Self {
                     pid,
                     // It may have ended meanwhile.

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 
 use super::ptrace::{self, Tid};
+use super::record::Client;
 use super::removal::memory;
 use super::stopped::traced;
 use super::{proc, refused};
@@ -29,12 +30,17 @@ pub struct StartedProgram {
 }
 
 impl StartedProgram {
-    /// Starts a program with arguments.
+    /// Starts a program with arguments. Before it is stopped without a tracer, `guard` is given it, which ends it
+    /// ([`end_stopped`]) if this process is killed before the release.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be started; [`Error::Process`] if it does not reach its entry, or is none that can be
-    /// instrumented there.
-    pub fn start(program: &str, arguments: &[String]) -> Result<Self> {
+    /// [`Error::Io`] if it cannot be started, or `guard` fails; [`Error::Process`] if it does not reach its entry, or is
+    /// none that can be instrumented there.
+    pub fn start(
+        program: &str,
+        arguments: &[String],
+        guard: impl FnOnce(Client) -> std::io::Result<()> + Send,
+    ) -> Result<Self> {
         // The thread that starts the program is its tracer.
         traced(0, || {
             let mut command = Command::new(program);
@@ -53,6 +59,11 @@ impl StartedProgram {
                 released: false,
             };
             launched.to_entry()?;
+            let guarded = Client::of(launched.pid()).and_then(|client| {
+                guard(client).map_err(Error::io(program, "Its supervisor has ended."))
+            });
+            guarded?;
+            launched.detach()?;
             Ok(launched)
         })
     }
@@ -77,6 +88,7 @@ impl StartedProgram {
             )
         };
         ptrace::wait_executed(tid).map_err(lost)?;
+        ptrace::end_with_tracer(tid).map_err(lost)?;
         let mut header = [0; CLASS + 1];
         let exe = File::open(proc(pid, "exe")).map_err(lost)?;
         exe.read_exact_at(&mut header, 0).map_err(lost)?;
@@ -109,8 +121,13 @@ impl StartedProgram {
         memory.write_all_at(&original, entry).map_err(lost)?;
         let mut registers = ptrace::registers(tid).map_err(lost)?;
         registers.rip = entry;
-        ptrace::set_registers(tid, &registers).map_err(lost)?;
-        ptrace::detach_stopped(tid).map_err(lost)
+        ptrace::set_registers(tid, &registers).map_err(lost)
+    }
+
+    /// Leaves it stopped, without a tracer.
+    fn detach(&self) -> Result<()> {
+        let detached = ptrace::detach_stopped(self.tid());
+        detached.map_err(|error| refused(self.pid(), format!("it cannot be left ({error})")))
     }
 
     /// Lets the program execute.
@@ -134,6 +151,13 @@ impl StartedProgram {
             let pid = self.pid();
             refused(pid, format!("its exit status is not known ({error})"))
         })
+    }
+}
+
+/// Ends a program that was started, stopped and not released by a process that has ended.
+pub fn end_stopped(program: Client) {
+    if program.is_stopped() {
+        ptrace::kill(Tid::try_from(program.pid).unwrap_or(Tid::MAX));
     }
 }
 

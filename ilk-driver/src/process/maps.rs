@@ -78,6 +78,21 @@ fn gaps(maps: &[MappedSpan]) -> impl Iterator<Item = Span> {
         })
 }
 
+/// Adds a span that will be mapped.
+pub(super) fn insert(maps: &mut Vec<MappedSpan>, span: Span) {
+    let at = maps.partition_point(|one| one.span.start < span.start);
+    let reserved = MappedSpan {
+        span,
+        writable: false,
+        executable: true,
+        shared: false,
+        offset: 0,
+        inode: 0,
+        name: String::new(),
+    };
+    maps.insert(at, reserved);
+}
+
 /// Returns the highest free span of so many bytes below an address.
 pub(super) fn free_below(maps: &[MappedSpan], bytes: u64, end: u64) -> Option<Span> {
     let fits = gaps(maps).filter_map(|gap| {

@@ -1,13 +1,13 @@
 //! Processes as targets: what a process has mapped, plans for one of its objects, and the agent that writes them.
 //!
-//! Nothing is loaded into the process but an arena of patches near the object and a file of counters and rings in its
+//! Nothing is loaded into the process but arenas of patches near the objects and a file of counters and rings in its
 //! lower 2 GiB, and nothing is attached to it between two changes: counters are incremented, and samples delivered, by
 //! restartable sequences (`engine::layout::Sequences`), which threads need not be followed for. All threads are stopped for a change of the
 //! text ([`stopped`]), and none executes, or will return to, bytes that change.
 //!
-//! [`Subject::read`] reads an object as a process has it. Its [image](Subject::image) and
-//! [layout](Subject::layout) are planned for and verified as those of a kernel are; [`Attached::attach`] takes
-//! nothing but the verified plan.
+//! [`Subject::read`] reads objects as a process has them, and [`Subject::reserve`] finds addresses for patches and
+//! words. The [image](Subject::image) and the [layout](Reserved::layout) are planned for and verified as those of a
+//! kernel are; [`Attached::attach`] takes nothing but the verified plan.
 
 mod attached;
 mod clone;
@@ -15,6 +15,7 @@ mod frame;
 mod instrumented;
 mod launched;
 mod maps;
+mod pages;
 mod ptrace;
 mod record;
 mod remote;
@@ -28,11 +29,11 @@ use std::path::PathBuf;
 pub use attached::{Attached, Removed};
 pub use clone::{CloneEnd, CloneOptions, CloneReport, execute_in_cache};
 pub use instrumented::Instrumented;
-pub use launched::StartedProgram;
+pub use launched::{StartedProgram, end_stopped};
 pub use record::Client;
 pub use removal::{Cleaned, clean_after, clean_leftovers};
 pub use rings::{Drained, SampleRings};
-pub use subject::{Object, Subject, objects};
+pub use subject::{Object, ObjectChoice, Reserved, Subject, objects};
 
 use crate::protocol::Started;
 use crate::{Error, Result};

@@ -63,6 +63,20 @@ pub(super) fn trace_me() -> io::Result<()> {
     request(libc::PTRACE_TRACEME, 0, 0, 0)
 }
 
+/// Has the kernel end a stopped thread's process if its tracer ends before it detaches.
+pub(super) fn end_with_tracer(tid: Tid) -> io::Result<()> {
+    let options = usize::try_from(libc::PTRACE_O_EXITKILL).unwrap_or_default();
+    request(libc::PTRACE_SETOPTIONS, tid, 0, options)
+}
+
+/// Ends a process.
+pub(super) fn kill(tid: Tid) {
+    // SAFETY: kill(2) takes no pointers.
+    #[allow(unsafe_code, reason = "kill(2)")]
+    // It may have ended.
+    let _ended = unsafe { libc::kill(tid, libc::SIGKILL) };
+}
+
 /// Waits until a traced child has executed a program.
 ///
 /// # Errors
@@ -108,6 +122,11 @@ pub(super) fn proceed(tid: Tid) -> io::Result<()> {
 /// Stops an attached thread soon.
 pub(super) fn interrupt(tid: Tid) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)
+}
+
+/// Lets a stopped thread execute; it stays attached.
+pub(super) fn proceed_traced(tid: Tid) -> io::Result<()> {
+    request(libc::PTRACE_CONT, tid, 0, 0)
 }
 
 /// Detaches from a stopped thread, which continues.

@@ -1,6 +1,6 @@
 //! The record of an instrumented process: what removes the instrumentation, kept in the process itself.
 //!
-//! It is at the end of the arena, which is named in `/proc/pid/maps`, so that any `ilk` with the right to trace the
+//! It is at the end of the last arena, which is named in `/proc/pid/maps`, so that any `ilk` with the right to trace the
 //! process finds and removes what a killed one has left, in forked children too.
 
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// The start of the name of the file of counters and patches, as `/proc/pid/maps` has it.
 const SHOWN: &str = "/memfd:gilk:";
 /// The end of a record of this format.
-const MAGIC: u64 = u64::from_le_bytes(*b"gilk\0\0\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"gilk\0\0\0\x02");
 /// Bytes after a record: its length, and the format.
 const TRAILER: usize = 16;
 /// The most bytes that a record has for each splice, and for each bounce.
@@ -44,23 +44,23 @@ pub struct Client {
 pub(super) struct Record {
     /// The words of all CPUs.
     pub(super) words: Span,
-    /// The patches, and this record.
-    pub(super) arena: Span,
+    /// The patches, by address; this record is at the end of the last.
+    pub(super) arenas: Vec<Span>,
     pub(super) text: Vec<Written>,
     /// Bytes of bounces, which threads pass through.
     pub(super) bounces: Vec<Span>,
 }
 
 /// A file of counters and patches that a process has mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Kept {
     /// The number of the file, which is that of the forked children's too.
     pub(super) file: u64,
     pub(super) client: Client,
     /// The mapping of the words. A client that was killed early has not mapped all.
     words: Option<Span>,
-    /// The mapping of the patches and the record.
-    arena: Option<Span>,
+    /// The mappings of the patches and the record, by address.
+    arenas: Vec<Span>,
 }
 
 impl Client {
@@ -69,7 +69,11 @@ impl Client {
     /// # Errors
     /// [`Error::Process`] if `/proc` is not mounted.
     pub fn current() -> Result<Self> {
-        let pid = std::process::id();
+        Self::of(std::process::id())
+    }
+
+    /// A process.
+    pub(super) fn of(pid: u32) -> Result<Self> {
         let started = status(pid)?.map(|(_, started)| started);
         let started = started.ok_or_else(|| refused(pid, "/proc does not show its start"))?;
         Ok(Self { pid, started })
@@ -82,10 +86,20 @@ impl Client {
 
     /// Returns whether it executes still.
     pub(super) fn is_alive(self) -> bool {
-        match status(self.pid) {
-            Ok(Some((state, started))) => started == self.started && !matches!(state, 'Z' | 'X'),
-            Ok(None) | Err(_) => false,
-        }
+        self.state()
+            .is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    }
+
+    /// Returns whether a signal has stopped it.
+    pub(super) fn is_stopped(self) -> bool {
+        self.state() == Some('T')
+    }
+
+    /// The letter of its state; `None` if it has ended.
+    fn state(self) -> Option<char> {
+        let found = status(self.pid).ok().flatten();
+        let (state, started) = found?;
+        (started == self.started).then_some(state)
     }
 }
 
@@ -103,7 +117,12 @@ fn status(pid: u32) -> Result<Option<(char, u64)>> {
 }
 
 impl Record {
-    /// Returns it as bytes that end where the arena ends.
+    /// The arena that it is at the end of.
+    pub(super) fn holder(&self) -> Span {
+        self.arenas.last().copied().unwrap_or_default()
+    }
+
+    /// Returns it as bytes that end where the last arena ends.
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
         let wrong = |error| Error::Plan {
             reason: format!("the record of its patches cannot be made ({error})"),
@@ -116,8 +135,8 @@ impl Record {
     }
 
     /// Reads the record of what a process keeps.
-    pub(super) fn read(pid: u32, memory: &File, kept: Kept) -> Result<Self> {
-        let arena = kept.arena.unwrap_or_default();
+    pub(super) fn read(pid: u32, memory: &File, kept: &Kept) -> Result<Self> {
+        let arena = kept.arenas.last().copied().unwrap_or_default();
         let unreadable = |why: String| {
             let at = arena.start;
             refused(
@@ -134,7 +153,7 @@ impl Record {
         if bytes.iter().skip(trailer).all(|byte| *byte == 0) {
             return Ok(Self {
                 words: kept.words.unwrap_or_default(),
-                arena,
+                arenas: kept.arenas.clone(),
                 text: Vec::new(),
                 bounces: Vec::new(),
             });
@@ -145,7 +164,7 @@ impl Record {
             let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
             let (_, record) = before.split_at_checked(before.len().checked_sub(length)?)?;
             let record: Self = postcard::from_bytes(record).ok()?;
-            (magic == MAGIC.to_le_bytes() && record.arena == arena).then_some(record)
+            (magic == MAGIC.to_le_bytes() && record.arenas == kept.arenas).then_some(record)
         };
         record().ok_or_else(|| {
             unreadable("another version of gilk wrote it, or the process did".to_owned())
@@ -182,12 +201,12 @@ pub(super) fn kept(pid: u32) -> Result<Vec<Kept>> {
                 file: mapping.inode,
                 client,
                 words: None,
-                arena: None,
+                arenas: Vec::new(),
             },
             |known| all.swap_remove(known),
         );
         match mapping.executable {
-            true => one.arena = Some(mapping.span),
+            true => one.arenas.push(mapping.span),
             false => one.words = Some(mapping.span),
         }
         all.push(one);
@@ -205,7 +224,7 @@ mod tests {
     fn a_record_is_read_from_the_end_of_its_arena_and_nothing_else_is() {
         let record = Record {
             words: Span::new(Addr(0x1000), 0x2000),
-            arena: Span::new(Addr(0), 4096),
+            arenas: vec![Span::new(Addr(0), 4096)],
             text: vec![Written {
                 at: Addr(0x40_1000),
                 original: vec![1, 2, 3, 4, 5],
@@ -228,9 +247,9 @@ mod tests {
             file: 1,
             client,
             words: None,
-            arena: Some(record.arena),
+            arenas: record.arenas,
         };
-        let found = Record::read(1, &file, kept).unwrap();
+        let found = Record::read(1, &file, &kept).unwrap();
         assert_eq!(found.encode().unwrap(), bytes);
         // No byte of it, changed, makes the reader fail in another way than by an error.
         for at in 4096 - bytes.len()..4096 {
@@ -238,12 +257,12 @@ mod tests {
             file.read_exact_at(&mut byte, at as u64).unwrap();
             for changed in [!byte[0], byte[0] ^ 0x80, 0xff] {
                 file.write_all_at(&[changed], at as u64).unwrap();
-                let _read_or_refused = Record::read(1, &file, kept);
+                let _read_or_refused = Record::read(1, &file, &kept);
             }
             file.write_all_at(&byte, at as u64).unwrap();
         }
         file.write_all_at(&[0], 4088).unwrap();
-        let error = Record::read(1, &file, kept).unwrap_err().to_string();
+        let error = Record::read(1, &file, &kept).unwrap_err().to_string();
         assert!(error.contains("another version"), "{error}");
     }
 }

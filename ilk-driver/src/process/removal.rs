@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use gilk_engine::{Addr, Span};
 
+use super::pages::TextPages;
 use super::record::{self, Client, Kept, Record};
 use super::remote::Remote;
 use super::stopped::{ATTEMPTS, BETWEEN, Stopped, quiet, traced};
@@ -44,8 +45,8 @@ pub(super) struct Patched<'p> {
 impl Patched<'_> {
     /// Returns whether the process has ended, or executed another program.
     pub(super) fn has_ended(&self) -> bool {
-        let spans = [self.record.arena, self.record.words];
-        let first = spans.iter().find(|span| !span.is_empty());
+        let mut spans = std::iter::once(&self.record.words).chain(&self.record.arenas);
+        let first = spans.find(|span| !span.is_empty());
         let at = first.map_or(0, |span| span.start.0);
         self.memory.read_exact_at(&mut [0], at).is_err()
     }
@@ -65,25 +66,26 @@ impl Patched<'_> {
     /// Writes the original text.
     fn restore(&self, cleaned: &mut Cleaned) -> Result<()> {
         let stopped = quiet(self.pid, self.memory, &self.record.bounces)?;
+        let splices = self.record.text.iter();
+        let splices: Vec<(Addr, &[u8])> = splices
+            .map(|write| (write.at, write.splice.as_slice()))
+            .collect();
+        let mut text = TextPages::read(self.pid, self.memory, &splices)?;
         for write in self.record.text.iter().rev() {
-            let failed =
-                |error| refused(self.pid, format!("its text cannot be restored ({error})"));
-            let mut found = vec![0; write.splice.len()];
-            self.memory
-                .read_exact_at(&mut found, write.at.0)
-                .map_err(failed)?;
+            let found = text.bytes(write.at, write.splice.len());
+            let found = found.unwrap_or_default();
             if found == write.splice {
-                let restored = self.memory.write_all_at(&write.original, write.at.0);
-                restored.map_err(failed)?;
+                found.copy_from_slice(&write.original);
             } else if found != write.original {
                 cleaned.overwritten += 1;
             }
         }
+        text.write(self.memory)?;
         cleaned.stopped = cleaned.stopped.max(stopped.duration());
         Ok(())
     }
 
-    /// Unmaps the arena and the counters once no thread is in a patch or will return to one.
+    /// Unmaps the arenas and the counters once no thread is in a patch or will return to one.
     fn unmap(&self, cleaned: &mut Cleaned) -> Result<()> {
         let mut busy = 0;
         for _ in 0..ATTEMPTS {
@@ -91,32 +93,32 @@ impl Patched<'_> {
                 Err(_) if self.has_ended() => return Ok(()),
                 stopped => stopped?,
             };
-            let inside = stopped.inside(self.memory, &[self.record.arena])?;
-            if inside.is_none() {
+            let inside = stopped.inside(self.memory, &self.record.arenas)?;
+            if inside.is_empty() {
                 self.disarm(&stopped)?;
                 let maps = maps::read(self.pid)?;
                 let remote = Remote::of(self.pid, &stopped, self.memory, &maps)?;
-                let spans = [self.record.words, self.record.arena];
-                for span in spans.into_iter().filter(|span| !span.is_empty()) {
-                    unmap(&remote, span)?;
+                let spans = std::iter::once(&self.record.words).chain(&self.record.arenas);
+                for span in spans.filter(|span| !span.is_empty()) {
+                    unmap(&remote, *span)?;
                 }
             }
             cleaned.stopped = cleaned.stopped.max(stopped.duration());
             drop(stopped);
-            match inside {
+            match inside.first() {
                 None => return Ok(()),
-                Some(tid) => busy = tid,
+                Some(&tid) => busy = tid,
             }
             std::thread::sleep(BETWEEN);
         }
         cleaned.remains.push(format!(
-            "the stack of thread {busy} of process {} points into the arena, such as in the frame of a signal",
+            "the stack of thread {busy} of process {} points into an arena, such as in the frame of a signal",
             self.pid
         ));
         Ok(())
     }
 
-    /// Clears the descriptor of each thread that is in the arena: the kernel would not find it there, and kill the
+    /// Clears the descriptor of each thread that is in an arena: the kernel would not find it there, and kill the
     /// process.
     fn disarm(&self, stopped: &Stopped) -> Result<()> {
         for thread in stopped
@@ -134,7 +136,9 @@ impl Patched<'_> {
             let at = thread.rseq.area + 8;
             let mut word = [0; 8];
             self.memory.read_exact_at(&mut word, at).map_err(failed)?;
-            if self.record.arena.contains(Addr(u64::from_le_bytes(word))) {
+            let at_descriptor = Addr(u64::from_le_bytes(word));
+            let mut arenas = self.record.arenas.iter();
+            if arenas.any(|arena| arena.contains(at_descriptor)) {
                 self.memory.write_all_at(&[0; 8], at).map_err(failed)?;
             }
         }
@@ -164,18 +168,18 @@ pub(super) fn everywhere() -> Result<Vec<(u32, Kept)>> {
 }
 
 /// Removes what `chosen` accepts from all processes, those too that they fork meanwhile.
-pub(super) fn clean(chosen: &dyn Fn(u32, Kept) -> bool, cleaned: &mut Cleaned) -> Result<()> {
+pub(super) fn clean(chosen: &dyn Fn(u32, &Kept) -> bool, cleaned: &mut Cleaned) -> Result<()> {
     let mut tried = BTreeSet::new();
     loop {
         let mut all = everywhere()?;
-        all.retain(|&(pid, kept)| chosen(pid, kept) && tried.insert((pid, kept)));
+        all.retain(|(pid, kept)| chosen(*pid, kept) && tried.insert((*pid, kept.clone())));
         if all.is_empty() {
             return Ok(());
         }
         for (pid, kept) in all {
             let mut remove = || {
                 let memory = memory(pid)?;
-                let record = Record::read(pid, &memory, kept)?;
+                let record = Record::read(pid, &memory, &kept)?;
                 let patched = Patched {
                     pid,
                     memory: &memory,
@@ -243,7 +247,7 @@ pub fn clean_leftovers(pid: Option<u32>) -> Result<Cleaned> {
         return Err(refused(pid, reason));
     }
     let files: BTreeSet<u64> = all.map(|kept| kept.file).collect();
-    let chosen = |_, one: Kept| {
+    let chosen = |_, one: &Kept| {
         let named = pid.is_none() || files.contains(&one.file);
         named && !one.client.is_alive()
     };

@@ -18,6 +18,8 @@ const MOST_STACK: u64 = 64 << 20;
 
 /// Attempts to find a moment in which no thread is where it must not be, a millisecond apart.
 pub(super) const ATTEMPTS: usize = 500;
+/// The time for which all other threads stay stopped while those execute that are where they must not be.
+const TURNS: Duration = Duration::from_millis(5);
 /// Time between two attempts.
 pub(super) const BETWEEN: Duration = Duration::from_millis(1);
 
@@ -48,10 +50,15 @@ pub(super) fn traced<T: Send>(pid: u32, work: impl FnOnce() -> Result<T> + Send)
 pub(super) fn quiet(pid: u32, memory: &File, avoided: &[Span]) -> Result<Stopped> {
     let mut busy = 0;
     for _ in 0..ATTEMPTS {
-        let stopped = Stopped::stop(pid)?;
-        match stopped.inside(memory, avoided)? {
-            None => return Ok(stopped),
-            Some(tid) => busy = tid,
+        let mut stopped = Stopped::stop(pid)?;
+        // Only the threads that are there execute meanwhile. They may wait for others.
+        while stopped.duration() < TURNS {
+            let inside = stopped.inside(memory, avoided)?;
+            let Some(&first) = inside.first() else {
+                return Ok(stopped);
+            };
+            busy = first;
+            stopped.turn(&inside)?;
         }
         drop(stopped);
         std::thread::sleep(BETWEEN);
@@ -128,7 +135,17 @@ impl Stopped {
             begun: Instant::now(),
             tracer: PhantomData,
         };
-        let mut known: BTreeSet<Tid> = BTreeSet::new();
+        stopped.stop_all()?;
+        if stopped.threads.is_empty() {
+            return Err(refused(pid, "it has ended"));
+        }
+        Ok(stopped)
+    }
+
+    /// Stops the threads that are not stopped.
+    fn stop_all(&mut self) -> Result<()> {
+        let pid = self.pid;
+        let mut known: BTreeSet<Tid> = self.threads.iter().map(|thread| thread.tid).collect();
         loop {
             let mut new = Vec::new();
             for tid in threads(pid)? {
@@ -145,16 +162,32 @@ impl Stopped {
                 }
             }
             if new.is_empty() {
-                break;
+                return Ok(());
             }
             for tid in new {
-                stopped.add(tid)?;
+                self.add(tid)?;
             }
         }
-        if stopped.threads.is_empty() {
-            return Err(refused(pid, "it has ended"));
+    }
+
+    /// Lets some threads execute for a moment, then stops them, and those that they have started.
+    fn turn(&mut self, tids: &[Tid]) -> Result<()> {
+        let (turning, stopped) = std::mem::take(&mut self.threads)
+            .into_iter()
+            .partition(|thread| tids.contains(&thread.tid));
+        self.threads = stopped;
+        let turning: Vec<Thread> = turning;
+        for thread in &turning {
+            let turned =
+                ptrace::proceed_traced(thread.tid).and_then(|()| ptrace::interrupt(thread.tid));
+            match turned {
+                Ok(()) => {}
+                Err(error) if ptrace::is_gone(&error) => continue,
+                Err(error) => return Err(not_permitted(self.pid, &error)),
+            }
+            self.add(thread.tid)?;
         }
-        Ok(stopped)
+        self.stop_all()
     }
 
     fn add(&mut self, tid: Tid) -> Result<()> {
@@ -195,20 +228,26 @@ impl Stopped {
         self.begun.elapsed()
     }
 
-    /// Returns a thread that executes in one of some spans, or will return there from a handler of a signal, if there
-    /// is one. Everything on the stacks counts, so a thread may be found that will not.
-    pub(super) fn inside(&self, memory: &File, spans: &[Span]) -> Result<Option<Tid>> {
+    /// Returns the threads that execute in one of some spans, or will return there from a handler of a signal.
+    /// Everything on the stacks counts, so a thread may be found that will not.
+    pub(super) fn inside(&self, memory: &File, spans: &[Span]) -> Result<Vec<Tid>> {
+        let spans = Span::merged(spans.to_vec());
+        let mut inside = Vec::new();
         if spans.is_empty() {
-            return Ok(None);
+            return Ok(inside);
         }
         let maps = maps::read(self.pid)?;
-        let within = |at: u64| spans.iter().any(|span| span.contains(Addr(at)));
+        let within = |at: u64| {
+            let after = spans.partition_point(|span| span.start.0 <= at);
+            let before = after.checked_sub(1).and_then(|before| spans.get(before));
+            before.is_some_and(|span| span.contains(Addr(at)))
+        };
         for thread in &self.threads {
             if within(thread.registers.rip) || self.on_stack(memory, &maps, thread, &within)? {
-                return Ok(Some(thread.tid));
+                inside.push(thread.tid);
             }
         }
-        Ok(None)
+        Ok(inside)
     }
 
     fn on_stack(

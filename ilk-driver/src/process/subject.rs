@@ -1,5 +1,6 @@
 //! An object of a process, read for planning.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -19,12 +20,19 @@ use super::record::{MOST_PER_WRITE, is_ours};
 use super::removal::memory;
 use super::stopped::{Stopped, traced};
 use super::{proc, refused, text};
+use crate::script::{is_pattern, matches};
 use crate::{Error, Result};
 
 /// Addresses that a 32-bit displacement reaches.
 const LOW: u64 = 1 << 31;
 /// Bytes of the arena for each counter: several times a patch's.
 const ARENA_PER_COUNTER: u64 = 1 << 10;
+/// Bytes of the arena for each byte of code, at most: patches of every block take up less.
+const ARENA_PER_BYTE: u64 = 64;
+/// Bytes from the first to the last of objects that share an arena, at most.
+const GROUP: u64 = 1 << 30;
+/// Bytes of a record without writes, at most.
+const SMALLEST_RECORD: u64 = 1 << 12;
 /// Bytes of the words of a ring, in each row.
 const RING_WORDS: u64 = 24;
 /// Slots of a ring, as powers of two: at most, and at least.
@@ -90,29 +98,79 @@ pub fn objects(pid: u32) -> Result<Vec<Object>> {
     Ok(objects)
 }
 
-/// An object of a process, with the layout of what will be mapped there.
+/// The objects of a process that are read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectChoice {
+    program: bool,
+    /// Patterns of names of libraries.
+    libraries: BTreeSet<String>,
+}
+
+impl ObjectChoice {
+    /// Returns the objects that functions are in, by their designations: `main`, `libc.so.6:malloc`, `libz*:*`.
+    pub fn of<'f>(functions: impl Iterator<Item = &'f str>) -> Self {
+        let mut choice = Self::default();
+        for function in functions {
+            match function.split_once(':') {
+                Some((library, _)) => {
+                    choice.libraries.insert(library.to_owned());
+                }
+                None => choice.program = true,
+            }
+        }
+        choice
+    }
+
+    fn takes(&self, object: &Object, is_program: bool) -> bool {
+        let is_named = |pattern: &String| matches(pattern, object.name());
+        match is_program {
+            true => self.program,
+            false => self.libraries.iter().any(is_named),
+        }
+    }
+}
+
+/// Objects of a process, and all that is known of it for the layout of what will be mapped there.
 #[derive(Debug)]
 pub struct Subject {
     pub(super) pid: u32,
     /// The memory of the process; of this program alone, should the process execute another.
     pub(super) memory: File,
     pub(super) image: Image,
-    pub(super) layout: RuntimeLayout,
+    /// The objects of the image that share an arena: from the first to the last address, and the bytes of code.
+    groups: Vec<(Span, u64)>,
+    registered: Registered,
+    cpus: u32,
+    shadow_stack: bool,
+}
+
+/// Addresses of what will be mapped into a process.
+#[derive(Clone, Debug)]
+pub struct Reserved {
+    /// The layout that plans have.
+    pub layout: RuntimeLayout,
     pub(super) sequences: Sequences,
     /// The words of all CPUs, and their rings.
     pub(super) words: Span,
-    /// Free addresses for the arena and its record.
-    pub(super) reserved: Span,
+    /// Free addresses for each arena; for the record too, after the last.
+    pub(super) arenas: Vec<Span>,
+}
+
+/// The registration of a process's threads for restartable sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Registered {
+    /// The area, from the base of the segment.
+    area: SegmentOffset,
+    signature: u32,
 }
 
 impl Subject {
-    /// Reads an object of a process as it is now, for plans of so many counters at most: the program, or the library
-    /// with a name.
+    /// Reads objects of a process as they are now.
     ///
     /// # Errors
     /// [`Error::Process`] with the reason, if there is no such process or object, or the process cannot be
     /// instrumented.
-    pub fn read(pid: u32, name: Option<&str>, counters: u32) -> Result<Self> {
+    pub fn read(pid: u32, choice: &ObjectChoice) -> Result<Self> {
         let status = text(pid, "status")?;
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -138,36 +196,38 @@ impl Subject {
             ));
         }
         let shadow_stack = field("x86_Thread_features:").contains("shstk");
-        let object = object(pid, name)?;
-        let file = file_of(pid, &object)?;
-        if file.get(CLASS).is_some_and(|class| *class != CLASS_64) {
-            return Err(refused(
-                pid,
-                format!(
-                    "{} is not an object of 64 bits, and only these are instrumented",
-                    object.path
-                ),
-            ));
-        }
-        let slide = slide(&file, &object)
-            .ok_or_else(|| refused(pid, format!("{} is not mapped as its file is", object.path)))?;
+        let objects = chosen(pid, choice)?;
+        let files = objects.iter().map(|(object, _)| file_of(pid, object));
+        let files = files.collect::<Result<Vec<_>>>()?;
         let memory = memory(pid)?;
-        let sequences = traced(pid, || sequences(pid, counters))?;
-        let mut live = Vec::new();
-        for code in &object.code {
-            let mut bytes = vec![0; usize::try_from(code.span.len()).unwrap_or(0)];
-            let read = memory.read_exact_at(&mut bytes, code.span.start.0);
-            read.map_err(|error| refused(pid, format!("its text cannot be read ({error})")))?;
-            live.push((code.span.start, bytes));
-        }
-        let parts = ElfParts {
-            name: object.name().to_owned(),
-            file: &file,
-            slide,
-            live,
-        };
-        let image = Image::from_elf(&parts)?;
-        let maps = maps::read(pid)?;
+        let registered = traced(pid, || registered(pid))?;
+        let read = objects.iter().zip(&files);
+        let read = read.map(|((object, is_program), file)| {
+            Ok(ElfParts {
+                is_library: !is_program,
+                ..parts(pid, &memory, object, file)?
+            })
+        });
+        let image = Image::from_elf_objects(&read.collect::<Result<Vec<_>>>()?)?;
+        Ok(Self {
+            pid,
+            memory,
+            image,
+            groups: groups(&objects),
+            registered,
+            cpus: cpus()?,
+            shadow_stack,
+        })
+    }
+
+    /// Finds addresses for words and patches, for plans of so many counters at most.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if the process has not enough free addresses where they are reached.
+    pub fn reserve(&self, counters: u32) -> Result<Reserved> {
+        let pid = self.pid;
+        let sequences = self.sequences(counters);
+        let mut maps = maps::read(pid)?;
         let slots_log2 = slots_log2(sequences.cpus);
         let rings = u64::from(sequences.cpus) << (slots_log2 + SLOT_LOG2);
         let bytes = rows(sequences) + rings;
@@ -178,36 +238,67 @@ impl Subject {
                 format!("its lower 2 GiB have no {bytes} free bytes for counters and rings"),
             )
         })?;
-        let arena = (u64::from(counters) * ARENA_PER_COUNTER).max(SMALLEST_ARENA);
-        let arena = arena.next_multiple_of(maps::PAGE);
-        let record = (u64::from(counters) * MOST_PER_WRITE).next_multiple_of(maps::PAGE);
-        let bytes = arena + record;
-        let reserved = maps::free_near(&maps, bytes, object.span).ok_or_else(|| {
-            refused(
-                pid,
-                format!("no {bytes} bytes are free within reach of {}", object.path),
-            )
-        })?;
-        let arena = Span::new(reserved.start, arena);
+        maps::insert(&mut maps, words);
+        let mut arenas = Vec::with_capacity(self.groups.len());
+        let mut reserved = Vec::with_capacity(self.groups.len());
+        for (number, &(group, code)) in self.groups.iter().enumerate() {
+            let most = code.saturating_mul(ARENA_PER_BYTE);
+            let arena = (u64::from(counters) * ARENA_PER_COUNTER).min(most);
+            let arena = arena.max(SMALLEST_ARENA).next_multiple_of(maps::PAGE);
+            let record = match number + 1 == self.groups.len() {
+                true => SMALLEST_RECORD + u64::from(counters) * MOST_PER_WRITE,
+                false => 0,
+            };
+            let bytes = arena + record.next_multiple_of(maps::PAGE);
+            let span = maps::free_near(&maps, bytes, group).ok_or_else(|| {
+                let Span { start, end } = group;
+                let why = format!("no {bytes} bytes are free within reach of {start} to {end}");
+                refused(pid, why)
+            })?;
+            maps::insert(&mut maps, span);
+            arenas.push(Span::new(span.start, arena));
+            reserved.push(span);
+        }
         let rings = Rings::of_sequences(
             sequences,
             (words.start.add(rows(sequences)), slots_log2),
             words.start.0 + u64::from(counters) * 8,
         );
-        let layout = layout((arena, words), (sequences, rings), counters, shadow_stack);
+        let layout = layout(
+            (arenas, words),
+            (sequences, rings),
+            counters,
+            self.shadow_stack,
+        );
         layout.check()?;
-        Ok(Self {
-            pid,
-            memory,
-            image,
+        Ok(Reserved {
             layout,
             sequences,
             words,
-            reserved,
+            arenas: reserved,
         })
     }
 
-    /// The object, with its bytes in the process.
+    /// Checks that the process has not executed another program since it was read.
+    pub(super) fn is_still_mapped(&self) -> Result<()> {
+        let text = self.image.text().start;
+        let read = self.memory.read_exact_at(&mut [0], text.0);
+        read.map_err(|_| refused(self.pid, "it has ended, or executed another program"))
+    }
+
+    fn sequences(&self, counters: u32) -> Sequences {
+        let bytes = (u64::from(counters) * 8 + RING_WORDS)
+            .max(maps::PAGE)
+            .next_power_of_two();
+        Sequences {
+            area: self.registered.area,
+            signature: self.registered.signature,
+            cpus: self.cpus,
+            stride_log2: bytes.ilog2(),
+        }
+    }
+
+    /// The objects, with their bytes in the process.
     #[must_use]
     pub fn image(&self) -> &Image {
         &self.image
@@ -216,41 +307,90 @@ impl Subject {
     /// The number of CPUs that the machine may have.
     #[must_use]
     pub fn cpus(&self) -> u32 {
-        self.sequences.cpus
-    }
-
-    /// The layout that its plans have.
-    #[must_use]
-    pub fn layout(&self) -> &RuntimeLayout {
-        &self.layout
+        self.cpus
     }
 }
 
-/// Returns the program of a process, or its object with a name.
-fn object(pid: u32, name: Option<&str>) -> Result<Object> {
+/// Returns the objects of a process that are chosen, by address, each with whether it is the program.
+fn chosen(pid: u32, choice: &ObjectChoice) -> Result<Vec<(Object, bool)>> {
     let all = objects(pid)?;
-    let names: Vec<&str> = all.iter().map(Object::name).collect();
-    let names = names.join(", ");
     if all.is_empty() {
         let cause =
             "none of its objects is mapped: it is about to execute a program, or to end; try again";
         return Err(refused(pid, cause));
     }
-    let found = match name {
-        Some(name) => all
-            .into_iter()
-            .find(|one| one.name() == name || one.path == name),
-        None => {
-            let program = fs::read_link(proc(pid, "exe"));
-            let program = program
-                .map_err(|error| refused(pid, format!("its program is not known ({error})")))?;
-            all.into_iter()
-                .find(|one| program.as_os_str() == one.path.as_str())
-        }
+    let program = fs::read_link(proc(pid, "exe"))
+        .map_err(|error| refused(pid, format!("its program is not known ({error})")))?;
+    let is_program = |object: &Object| program.as_os_str() == object.path.as_str();
+    let lacks = |what: &str| {
+        let libraries = all.iter().filter(|object| !is_program(object));
+        let names: Vec<&str> = libraries.map(Object::name).collect();
+        let names = names.join(", ");
+        refused(
+            pid,
+            format!("it has not mapped {what}; its libraries are {names}"),
+        )
     };
-    found.ok_or_else(|| {
-        let what = name.unwrap_or("program");
-        refused(pid, format!("it has not mapped {what}; it has {names}"))
+    if choice.program && !all.iter().any(is_program) {
+        return Err(lacks("its program"));
+    }
+    // A pattern may match none.
+    let named = choice.libraries.iter().filter(|name| !is_pattern(name));
+    for name in named {
+        if !all.iter().any(|object| object.name() == name) {
+            return Err(lacks(name));
+        }
+    }
+    let chosen = all.iter().map(|object| (object, is_program(object)));
+    let chosen = chosen.filter(|&(object, is_program)| choice.takes(object, is_program));
+    let chosen: Vec<(Object, bool)> = chosen
+        .map(|(object, is_program)| (object.clone(), is_program))
+        .collect();
+    match chosen.is_empty() {
+        true => Err(lacks("a library of that name")),
+        false => Ok(chosen),
+    }
+}
+
+/// Returns the spans of objects that share an arena, by address, with the bytes of code in each.
+fn groups(objects: &[(Object, bool)]) -> Vec<(Span, u64)> {
+    let mut groups: Vec<(Span, u64)> = Vec::new();
+    let mut spans: Vec<(Span, u64)> = objects
+        .iter()
+        .map(|(object, _)| {
+            let code = object.code.iter().map(|code| code.span.len());
+            (object.span, code.sum())
+        })
+        .collect();
+    spans.sort_unstable();
+    for (span, code) in spans {
+        match groups.last_mut() {
+            Some((group, all)) if span.end.0 - group.start.0 <= GROUP => {
+                group.end = group.end.max(span.end);
+                *all += code;
+            }
+            _ => groups.push((span, code)),
+        }
+    }
+    groups
+}
+
+/// Reads an object's code.
+fn parts<'f>(pid: u32, memory: &File, object: &Object, file: &'f [u8]) -> Result<ElfParts<'f>> {
+    let path = &object.path;
+    let slide = slide(file, object)
+        .ok_or_else(|| refused(pid, format!("{path} is not mapped as its file is")))?;
+    let mut live = Vec::new();
+    for code in &object.code {
+        let mut bytes = vec![0; usize::try_from(code.span.len()).unwrap_or(0)];
+        let read = memory.read_exact_at(&mut bytes, code.span.start.0);
+        read.map_err(|error| refused(pid, format!("its text cannot be read ({error})")))?;
+        live.push((code.span.start, bytes));
+    }
+    Ok(ElfParts {
+        slide,
+        live,
+        ..ElfParts::of_file(object.name(), file)
     })
 }
 
@@ -265,10 +405,16 @@ fn file_of(pid: u32, object: &Object) -> Result<Vec<u8>> {
     if found.ino() != object.inode {
         return Err(other("is another file now"));
     }
-    fs::read(&path).map_err(Error::io(
+    let file = fs::read(&path).map_err(Error::io(
         path,
         "The process's program and libraries must be readable.",
-    ))
+    ))?;
+    if file.get(CLASS).is_some_and(|class| *class != CLASS_64) {
+        let path = &object.path;
+        let why = format!("{path} is not an object of 64 bits, and only these are instrumented");
+        return Err(refused(pid, why));
+    }
+    Ok(file)
 }
 
 /// Returns the distance from the addresses in a file to those in the process.
@@ -286,7 +432,7 @@ fn slide(file: &[u8], object: &Object) -> Option<u64> {
 }
 
 /// Returns how the threads of a process are registered for restartable sequences.
-fn sequences(pid: u32, counters: u32) -> Result<Sequences> {
+fn registered(pid: u32) -> Result<Registered> {
     let stopped = Stopped::stop(pid)?;
     let registered = stopped
         .threads
@@ -309,15 +455,7 @@ fn sequences(pid: u32, counters: u32) -> Result<Sequences> {
             "its threads have registered for restartable sequences in different ways (rule no-runtime)",
         ));
     }
-    let bytes = (u64::from(counters) * 8 + RING_WORDS)
-        .max(maps::PAGE)
-        .next_power_of_two();
-    Ok(Sequences {
-        area,
-        signature,
-        cpus: cpus()?,
-        stride_log2: bytes.ilog2(),
-    })
+    Ok(Registered { area, signature })
 }
 
 /// Returns the number of CPUs that the machine may have.
@@ -346,15 +484,18 @@ pub(super) fn rows(sequences: Sequences) -> u64 {
 }
 
 fn layout(
-    (arena, words): (Span, Span),
+    (arenas, words): (Vec<Span>, Span),
     (sequences, rings): (Sequences, Rings),
     counters: u32,
     shadow_stack: bool,
 ) -> RuntimeLayout {
     let mut inputs = Inputs::default();
     inputs.set(Input::Cpu, Some(InputLocation::Segment(sequences.cpu_id())));
+    let mut arenas = arenas.into_iter();
     RuntimeLayout {
-        arena,
+        // Without code there is none, and nothing is planned.
+        arena: arenas.next().unwrap_or_default(),
+        further_arenas: arenas.collect(),
         unwinds: true,
         faults: 0,
         abi: Abi {

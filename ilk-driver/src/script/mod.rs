@@ -14,8 +14,8 @@ mod terminal;
 mod tests;
 
 pub use parse::Script;
-pub use pattern::matches;
+pub use pattern::{is_pattern, matches};
 pub use point::{KINDS, seconds};
-pub use query::{Absent, Filter, Place, Query};
+pub use query::{Absent, Designations, Filter, Place, Query};
 pub use resolve::{Lines, NOT_HERE, resolve};
 pub use terminal::{Terminal, TerminalAction};

@@ -80,6 +80,19 @@ impl Script {
         }
     }
 
+    /// Returns the functions that its probes name, patterns as they are written, and files of source lines.
+    pub fn functions(&self) -> impl Iterator<Item = &str> {
+        let points = self.clauses.iter().flat_map(|clause| &clause.points);
+        points.filter_map(|point| match &point.kind {
+            PointKind::Function(_, name)
+            | PointKind::Offset(_, name, _)
+            | PointKind::Block(_, name, _)
+            | PointKind::Edge(name, _, _)
+            | PointKind::Line(name, _) => Some(name.as_str()),
+            PointKind::Begin | PointKind::End | PointKind::Interval(_) => None,
+        })
+    }
+
     /// Returns the blocks that run in the terminal.
     #[must_use]
     pub fn terminal(&self) -> &Terminal {

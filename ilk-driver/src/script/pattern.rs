@@ -31,7 +31,8 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// Returns whether a name has wildcards.
-pub(super) fn is_pattern(text: &str) -> bool {
+#[must_use]
+pub fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
 }
 

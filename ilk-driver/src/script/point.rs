@@ -141,7 +141,7 @@ fn kind(text: &str, span: Span) -> Result<PointKind, Fault> {
         };
     };
     let function = |name: &str| -> Result<String, Fault> {
-        let good = |c: char| c.is_ascii_alphanumeric() || "_.*?@:$".contains(c);
+        let good = |c: char| c.is_ascii_alphanumeric() || "_.*?@:$-+".contains(c);
         if name.is_empty() {
             return Err(
                 Fault::new(span, format!("`{text}` names no function.")).help(format!(
@@ -178,7 +178,10 @@ fn kind(text: &str, span: Span) -> Result<PointKind, Fault> {
         Ok(PointKind::Block(event, function(name)?, block))
     };
     let offset = |event: BlockEvent| -> Result<PointKind, Fault> {
-        let (name, at) = match rest.split_once('+') {
+        // Names of libraries have a `+`: libstdc++.so.6.
+        let split = rest.rsplit_once('+');
+        let split = split.filter(|(_, offset)| !offset.starts_with(['+', '.']));
+        let (name, at) = match split {
             Some((name, offset)) => {
                 let digits = offset.strip_prefix("0x");
                 let parsed = match digits {

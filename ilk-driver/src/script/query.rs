@@ -94,36 +94,47 @@ impl ScriptHooks {
         let builder = QueryBuilder {
             script,
             image,
-            names: names(image),
+            designations: Designations::new(image),
         };
         builder.session(self, filter)
     }
 }
 
-/// The number of functions of each name.
-fn names(image: &Image) -> HashMap<&str, u32> {
-    let mut names = HashMap::new();
-    for function in image.functions() {
-        *names.entry(function.name.as_str()).or_insert(0) += 1;
+/// Names of functions that sessions know them by.
+#[derive(Debug)]
+pub struct Designations<'i> {
+    /// The number of functions of each name.
+    names: HashMap<&'i str, u32>,
+}
+
+impl<'i> Designations<'i> {
+    /// Those of an image.
+    #[must_use]
+    pub fn new(image: &'i Image) -> Self {
+        let mut names = HashMap::new();
+        for function in image.functions() {
+            *names.entry(function.name.as_str()).or_insert(0) += 1;
+        }
+        Self { names }
     }
-    names
-}
 
-struct QueryBuilder<'a> {
-    script: &'a Script,
-    image: &'a Image,
-    names: HashMap<&'a str, u32>,
-}
-
-impl QueryBuilder<'_> {
-    /// Returns the designation of a function in sessions.
-    fn designation(&self, function: &Function) -> Arc<str> {
+    /// The name of a function, with its address where others have the name too.
+    #[must_use]
+    pub fn of(&self, function: &Function) -> Arc<str> {
         match self.names.get(function.name.as_str()) {
             Some(1) => Arc::from(function.name.as_str()),
             _ => Arc::from(format!("{}@{}", function.name, function.span.start)),
         }
     }
+}
 
+struct QueryBuilder<'a> {
+    script: &'a Script,
+    image: &'a Image,
+    designations: Designations<'a>,
+}
+
+impl QueryBuilder<'_> {
     fn session(self, hooks: ScriptHooks, filter: Filter) -> Result<Query, Vec<Fault>> {
         // Placements by instrument, so that each source is parsed once.
         let mut groups: BTreeMap<Group, Vec<(FunctionId, u32, HookType)>> = BTreeMap::new();
@@ -189,7 +200,7 @@ impl QueryBuilder<'_> {
                 debug_assert!(false, "a function of the image is not in it");
                 continue;
             };
-            let designation = self.designation(function);
+            let designation = self.designations.of(function);
             if (index == 0 || source.depends_on_function()) && fine.insert(id) {
                 let context = Context {
                     types: self.image.types(),

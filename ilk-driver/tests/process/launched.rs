@@ -1,7 +1,13 @@
 //! Programs that `ilk process` starts: they are instrumented from their entry on, and their exit status is its own.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use gilk_engine::session::Placement;
+use gilk_engine::{HookType, Session};
+use gilk_samples::recording::Recording;
 
 use super::compiled;
 
@@ -21,7 +27,7 @@ fn ilk(arguments: &[&str], lines: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -34,7 +40,7 @@ fn a_started_program_is_counted_from_its_first_call_to_its_last() {
     let recording = folder.path().join("x.arrow");
     let recording = recording.to_str().unwrap();
     let output = ilk(&["-e", script, "-o", recording, "--", program], "load\n");
-    let (shown, errors) = (text(&output.stdout), text(&output.stderr));
+    let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));
     assert!(output.status.success(), "{shown}{errors}");
     let calls = shown
         .lines()
@@ -74,22 +80,164 @@ fn the_exit_status_of_a_program_is_that_of_the_command() {
     };
     build(&[]);
     let output = ilk(&["main", "--", program.to_str().unwrap()], "");
-    let shown = text(&output.stdout);
+    let shown = text_of(&output.stdout);
     assert_eq!(
         output.status.code(),
         Some(7),
         "{shown}{}",
-        text(&output.stderr)
+        text_of(&output.stderr)
     );
     assert!(shown.contains("1  counter pre main block 0"), "{shown}");
     build(&["-static"]);
     let output = ilk(&["main", "--", program.to_str().unwrap()], "");
-    let errors = text(&output.stderr);
+    let errors = text_of(&output.stderr);
     assert!(
         errors.contains("linked statically") && errors.contains("with -p"),
         "{errors}"
     );
     let output = ilk(&["main", "--", "/no/such/program"], "");
-    let errors = text(&output.stderr);
+    let errors = text_of(&output.stderr);
     assert!(errors.contains("/no/such/program"), "{errors}");
+}
+
+/// The lines of counters: hits by label.
+fn counters(shown: &str) -> BTreeMap<String, u64> {
+    let counters = shown.lines().filter_map(|line| {
+        let (hits, label) = line.trim_start().split_once("  counter pre ")?;
+        Some((label.to_owned(), hits.replace(',', "").parse().unwrap()))
+    });
+    counters.collect()
+}
+
+#[test]
+fn sparing_counters_give_the_counts_of_every_block_in_the_program_and_its_libraries() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("steady.c");
+    // No thread, no signal, no environment: two runs are alike.
+    let text = "#include <stdio.h>\n#include <stdlib.h>\n\
+        static int order(const void *a, const void *b) { return *(int *)a < *(int *)b; }\n\
+        int main(void) { int all[300]; unsigned seed = 1;\n\
+        for (int n = 0; n < 300; n++) all[n] = (seed = seed * 1103515245 + 12345) >> 8;\n\
+        qsort(all, 300, sizeof *all, order); char text[64];\n\
+        for (int n = 0; n < 300; n++) snprintf(text, 64, \"%d %x\", all[n], n);\n\
+        return text[0] == 0; }\n";
+    std::fs::write(&source, text).unwrap();
+    let program = folder.path().join("steady");
+    let mut cc = Command::new("cc");
+    let cc = cc.args(["-O2", "-o"]).args([&program, &source]).status();
+    assert!(cc.unwrap().success());
+    let recording = folder.path().join("blocks.arrow");
+    let run = |options: &[&str]| {
+        let functions = "*,libc.so.6:*qsort*,libc.so.6:*printf*";
+        let program = ["--", program.to_str().unwrap()];
+        let output = ilk(&[&["--blocks", functions], options, &program].concat(), "");
+        let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));
+        assert!(output.status.success(), "{shown}{errors}");
+        let placed = errors.split(' ').next().unwrap().replace(',', "");
+        (counters(&shown), placed.parse::<u32>().unwrap())
+    };
+    let (each, all) = run(&[]);
+    let (sparing, some) = run(&["--sparing", "-o", recording.to_str().unwrap()]);
+    assert!(some < all, "{some} {all}");
+    assert!(each.contains_key("main block 0") && each.len() > 15);
+    let of_library = each.keys().filter(|label| label.starts_with("libc.so.6:"));
+    assert!(of_library.clone().count() > 5);
+    for label in of_library {
+        assert!(
+            label.contains("qsort") || label.contains("printf"),
+            "{label}"
+        );
+    }
+    for (label, hits) in &each {
+        assert_eq!(sparing.get(label), Some(hits), "{label}");
+    }
+    assert_eq!(each, sparing);
+    let recorded = Recording::open(&recording).unwrap();
+    let names = recorded.metadata().instruments.iter();
+    let labels: Vec<&str> = names.map(|one| one.label.as_str()).collect();
+    for label in each.keys() {
+        assert!(
+            labels.contains(&format!("counter pre {label}").as_str()),
+            "{label}"
+        );
+    }
+}
+
+#[test]
+fn a_session_is_run_in_a_started_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), &[]);
+    let session = folder.path().join("calls.ron");
+    let mut placed = Session::empty();
+    for function in ["counted", "libc.so.6:fgets"] {
+        placed.placements.push(Placement {
+            function: function.into(),
+            block: 0,
+            hook: HookType::Pre,
+            instrument: "counter".into(),
+            launch: 0.0,
+            splash: placed.duration,
+        });
+    }
+    std::fs::write(&session, placed.to_ron().unwrap()).unwrap();
+    let recording = folder.path().join("calls.arrow");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ilk"));
+    let output = child
+        .args([
+            "run",
+            session.to_str().unwrap(),
+            "-o",
+            recording.to_str().unwrap(),
+            "--",
+        ])
+        .arg(&program)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));
+    assert!(output.status.success(), "{shown}{errors}");
+    // It reads once, and finds the end.
+    assert_eq!(
+        counters(&shown).get("libc.so.6:fgets block 0"),
+        Some(&1),
+        "{shown}"
+    );
+    let recorded = Recording::open(&recording).unwrap();
+    assert_eq!(recorded.metadata().instruments.len(), 2);
+}
+
+#[test]
+fn a_program_that_was_not_released_ends_with_its_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), &[]);
+    let name = program.to_str().unwrap();
+    for delay_ms in [0, 1, 5, 20, 50, 100, 200] {
+        let mut client = Command::new(env!("CARGO_BIN_EXE_ilk"));
+        let mut client = client
+            .args(["process", "--blocks", "*,*:*", "--", name])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        let executes = || {
+            let processes = std::fs::read_dir("/proc").unwrap().flatten();
+            let links = processes.map(|one| std::fs::read_link(one.path().join("exe")));
+            links.flatten().any(|link| link == program)
+        };
+        while !executes() && client.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        client.kill().unwrap();
+        client.wait().unwrap();
+        // A released one ends by itself: it has nothing to read.
+        let killed = Instant::now();
+        while executes() {
+            assert!(killed.elapsed() < Duration::from_secs(60), "{delay_ms} ms");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }

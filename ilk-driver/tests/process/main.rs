@@ -8,7 +8,10 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+#[path = "../lab/circulation.rs"]
+mod circulation;
 mod cloned;
+mod covered;
 mod killed;
 mod launched;
 mod programs;
@@ -20,17 +23,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use std::collections::BTreeMap;
+
 use gilk_engine::cfg::Cfg;
+use gilk_engine::plan::plan_possible;
 use gilk_engine::session::Placement;
 use gilk_engine::verify::verify;
 use gilk_engine::{HookType, Image, Session, VerifiedPlan};
 use gilk_instruments::Library;
-use ilk_driver::process::{Attached, Removed, Subject, objects};
+use ilk_driver::process::{Attached, ObjectChoice, Removed, Reserved, Subject, objects};
+use ilk_driver::script::Designations;
 
 /// The program, compiled.
 fn compiled(folder: &Path, options: &[&str]) -> PathBuf {
+    compiled_from(folder, include_str!("counted.c"), options)
+}
+
+/// A program of this source, compiled.
+fn compiled_from(folder: &Path, text: &str, options: &[&str]) -> PathBuf {
     let (source, program) = (folder.join("counted.c"), folder.join("counted"));
-    std::fs::write(&source, include_str!("counted.c")).unwrap();
+    std::fs::write(&source, text).unwrap();
     let done = Command::new("cc")
         .args(["-O2", "-pthread", "-o"])
         .arg(&program)
@@ -146,17 +158,25 @@ fn every_block(image: &Image, functions: &[&str]) -> Session {
     session
 }
 
-fn planned(subject: &Subject, functions: &[&str]) -> VerifiedPlan {
+/// An object of a process, that of a function, and addresses for so many words.
+fn subject(pid: u32, function: &str, words: u32) -> (Subject, Reserved) {
+    let choice = ObjectChoice::of(std::iter::once(function));
+    let subject = Subject::read(pid, &choice).unwrap();
+    let reserved = subject.reserve(words).unwrap();
+    (subject, reserved)
+}
+
+fn planned(subject: &Subject, reserved: &Reserved, functions: &[&str]) -> VerifiedPlan {
     let session = every_block(subject.image(), functions);
     let library = Library::builtin().unwrap();
-    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, subject.layout());
+    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, &reserved.layout);
     verify(subject.image(), plan.unwrap()).unwrap()
 }
 
 fn attached(pid: u32) -> Attached {
-    let subject = Subject::read(pid, None, 64).unwrap();
-    let plan = planned(&subject, &["counted"]);
-    Attached::attach(subject, &plan).unwrap()
+    let (subject, reserved) = subject(pid, "counted", 64);
+    let plan = planned(&subject, &reserved, &["counted"]);
+    Attached::attach(&subject, reserved, &plan).unwrap()
 }
 
 /// The hits of the entry of `counted`, and of its other blocks.
@@ -233,13 +253,13 @@ fn a_library_is_counted_at_its_own_calls_too() {
         .map(|one| one.name().to_owned())
         .collect();
     assert!(names.contains(&"libc.so.6".to_owned()), "{names:?}");
-    let subject = Subject::read(counted.pid(), Some("libc.so.6"), 64).unwrap();
-    let mut session = every_block(subject.image(), &["fgets"]);
+    let (subject, reserved) = subject(counted.pid(), "libc.so.6:fgets", 64);
+    let mut session = every_block(subject.image(), &["libc.so.6:fgets"]);
     session.placements.truncate(1);
     let library = Library::builtin().unwrap();
-    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, subject.layout());
+    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, &reserved.layout);
     let plan = verify(subject.image(), plan.unwrap()).unwrap();
-    let attached = Attached::attach(subject, &plan).unwrap();
+    let attached = Attached::attach(&subject, reserved, &plan).unwrap();
     for _ in 0..5 {
         counted.does("nothing");
     }
@@ -271,6 +291,61 @@ fn a_library_is_counted_at_its_own_calls_too() {
 }
 
 #[test]
+fn every_block_of_a_program_and_its_libraries_is_counted_under_load() {
+    let mut counted = Counted::start(&[], |_| {});
+    let text = counted.text();
+    let choice = ObjectChoice::of(["counted", "*:*"].into_iter());
+    let subject = Subject::read(counted.pid(), &choice).unwrap();
+    let image = subject.image().clone();
+    let designations = Designations::new(&image);
+    let names: Vec<_> = image
+        .functions()
+        .iter()
+        .map(|one| designations.of(one))
+        .collect();
+    for library in ["libc.so.6:", "ld-linux-x86-64.so.2:"] {
+        assert!(names.iter().any(|name| name.starts_with(library)));
+    }
+    let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    let session = every_block(&image, &names);
+    let words = u32::try_from(session.placements.len()).unwrap();
+    let reserved = subject.reserve(words).unwrap();
+    let (library, layout) = (Library::builtin().unwrap(), &reserved.layout);
+    let watch = &mut |_| std::ops::ControlFlow::Continue(());
+    let possible = plan_possible(&image, &session, &library, layout, watch).unwrap();
+    assert!(possible.plan.instruments.len() * 100 > session.placements.len() * 97);
+    let plan = verify(&image, possible.plan).unwrap();
+    let attached = Attached::attach(&subject, reserved, &plan).unwrap();
+    let (calls, odd) = counted.does("load");
+    let removed = attached.remove().unwrap();
+    clean(&removed);
+    let hits: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
+    let of = |name: &str| -> Vec<u64> {
+        let plan = plan.plan();
+        let of_function = plan.instruments.iter().filter(|one| {
+            let function = plan.function(one.id.major).unwrap();
+            function.name == name
+        });
+        of_function.map(|one| hits[&one.id.pack()]).collect()
+    };
+    let (entry, others) = (of("counted")[0], of("counted"));
+    assert_eq!(entry, calls);
+    assert!(
+        others.contains(&odd) && others.contains(&(calls - odd)),
+        "{others:?} {odd}"
+    );
+    // The threads of a load.
+    assert!(
+        of("libc.so.6:pthread_create")
+            .iter()
+            .any(|hits| *hits >= 400)
+    );
+    assert_eq!(counted.text(), text);
+    counted.does("load");
+    counted.end();
+}
+
+#[test]
 fn the_counts_of_a_program_that_ends_are_kept() {
     let mut counted = Counted::start(&[], |_| {});
     let attached = attached(counted.pid());
@@ -296,8 +371,8 @@ fn a_drop_takes_everything_out() {
 #[test]
 fn text_that_has_changed_is_not_written() {
     let counted = Counted::start(&[], |_| {});
-    let subject = Subject::read(counted.pid(), None, 64).unwrap();
-    let plan = planned(&subject, &["counted"]);
+    let (subject, reserved) = subject(counted.pid(), "counted", 64);
+    let plan = planned(&subject, &reserved, &["counted"]);
     let at = subject
         .image()
         .function_named("counted")
@@ -310,7 +385,9 @@ fn text_that_has_changed_is_not_written() {
         .open(format!("/proc/{}/mem", counted.pid()));
     memory.unwrap().write_all_at(&[0xcc], at).unwrap();
     let changed = counted.text();
-    let error = Attached::attach(subject, &plan).unwrap_err().to_string();
+    let error = Attached::attach(&subject, reserved, &plan)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("has changed"), "{error}");
     assert_eq!(counted.text(), changed);
     counted.end();

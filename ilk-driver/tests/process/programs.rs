@@ -11,7 +11,7 @@ use ilk_driver::client::totals;
 use ilk_driver::process::{Attached, Drained, SampleRings, Subject};
 use ilk_driver::script::{Filter, Script, resolve};
 
-use super::{Counted, clean};
+use super::{Counted, clean, subject};
 
 const SCRIPT: &str = "
     cpu @seen;
@@ -49,12 +49,12 @@ fn session(subject: &Subject, script: &str) -> Session {
 #[test]
 fn totals_of_programs_are_those_of_the_process() {
     let mut counted = Counted::start(&[], |_| {});
-    let subject = Subject::read(counted.pid(), None, 8192).unwrap();
+    let (subject, reserved) = subject(counted.pid(), "counted", 8192);
     let session = session(&subject, SCRIPT);
     let library = Library::builtin().unwrap();
-    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, subject.layout());
+    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, &reserved.layout);
     let plan = verify(subject.image(), plan.unwrap()).unwrap();
-    let attached = Attached::attach(subject, &plan).unwrap();
+    let attached = Attached::attach(&subject, reserved, &plan).unwrap();
     let (calls, odd) = counted.does("load");
     let (sum, returned) = counted.does("sums");
     let removed = attached.remove().unwrap();
@@ -102,15 +102,15 @@ fn totals_of_programs_are_those_of_the_process() {
 #[test]
 fn each_hit_is_a_sample_or_a_loss_that_is_counted() {
     let mut counted = Counted::start(&[], |_| {});
-    let subject = Subject::read(counted.pid(), None, 64).unwrap();
+    let (subject, reserved) = subject(counted.pid(), "counted", 64);
     let session = session(
         &subject,
         "entry:counted { sample((u32)arg0); @calls = count() }",
     );
     let library = Library::builtin().unwrap();
-    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, subject.layout());
+    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, &reserved.layout);
     let plan = verify(subject.image(), plan.unwrap()).unwrap();
-    let mut attached = Attached::attach(subject, &plan).unwrap();
+    let mut attached = Attached::attach(&subject, reserved, &plan).unwrap();
     let mut rings = attached.take_rings().unwrap();
     let mut last = BTreeMap::new();
     let (mut taken, mut lost, mut sum) = (0, 0, 0_u64);
@@ -156,13 +156,13 @@ fn each_hit_is_a_sample_or_a_loss_that_is_counted() {
 #[test]
 fn a_few_samples_all_arrive_with_their_values() {
     let mut counted = Counted::start(&[], |_| {});
-    let subject = Subject::read(counted.pid(), None, 64).unwrap();
+    let (subject, reserved) = subject(counted.pid(), "counted", 64);
     let script = "entry:counted / (u32)arg0 % 4096 == 1 / { sample((u32)arg0); @sum = sum((u32)arg0); @n = count() }";
     let session = session(&subject, script);
     let library = Library::builtin().unwrap();
-    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, subject.layout());
+    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, &reserved.layout);
     let plan = verify(subject.image(), plan.unwrap()).unwrap();
-    let mut attached = Attached::attach(subject, &plan).unwrap();
+    let mut attached = Attached::attach(&subject, reserved, &plan).unwrap();
     let mut rings = attached.take_rings().unwrap();
     counted.does("load");
     let removed = attached.remove().unwrap();

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ilk_driver::process::Subject;
+use ilk_driver::process::{ObjectChoice, Subject};
 
 use super::{Counted, attached, hits, maps};
 
@@ -14,8 +14,9 @@ use super::{Counted, attached, hits, maps};
 const UNPRIVILEGED: u32 = 65534;
 
 #[track_caller]
-fn refused(pid: u32, object: Option<&str>, words: &[&str]) {
-    let error = Subject::read(pid, object, 64).unwrap_err().to_string();
+fn refused(pid: u32, function: &str, words: &[&str]) {
+    let choice = ObjectChoice::of(std::iter::once(function));
+    let error = Subject::read(pid, &choice).unwrap_err().to_string();
     for words in words {
         assert!(error.contains(words), "{error}");
     }
@@ -27,24 +28,28 @@ fn processes_that_cannot_be_instrumented_are_refused_by_name() {
         command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
     };
     let counted = Counted::start(&[], without_rseq);
-    refused(counted.pid(), None, &["no-runtime", "from version 2.35 on"]);
+    refused(
+        counted.pid(),
+        "main",
+        &["no-runtime", "from version 2.35 on"],
+    );
     counted.end();
     let mut counted = Counted::start(&[], |_| {});
-    refused(counted.pid(), Some("libnothing.so"), &["libc.so.6"]);
+    refused(counted.pid(), "libnothing.so:f", &["libc.so.6"]);
     let pid = counted.pid();
     counted.does("filter");
-    refused(pid, None, &["seccomp"]);
+    refused(pid, "main", &["seccomp"]);
     counted.end();
-    refused(pid, None, &["no such process"]);
+    refused(pid, "main", &["no such process"]);
     // Not even one's own threads can be traced by one.
-    refused(std::process::id(), None, &["cannot be instrumented"]);
+    refused(std::process::id(), "main", &["cannot be instrumented"]);
 }
 
 #[test]
 fn a_process_that_another_traces_is_refused_with_the_tracer() {
     let mut counted = Counted::start(&[], |_| {});
     counted.does("traced");
-    refused(counted.pid(), None, &["is tracing it", "end that first"]);
+    refused(counted.pid(), "main", &["is tracing it", "end that first"]);
     counted.does("untraced");
     // Its tracer has ended.
     let attached = attached(counted.pid());
@@ -61,14 +66,14 @@ fn a_thread_of_the_kernel_and_an_ended_process_are_named() {
     // kthreadd, unless this is a container.
     let name = std::fs::read_to_string("/proc/2/comm").unwrap_or_default();
     if name.trim() == "kthreadd" {
-        refused(2, None, &["a thread of the kernel", "ilk -e"]);
+        refused(2, "main", &["a thread of the kernel", "ilk -e"]);
     }
     let mut child = Command::new("true").spawn().unwrap();
     let state = format!("/proc/{}/stat", child.id());
     while !std::fs::read_to_string(&state).unwrap().contains(") Z ") {
         std::thread::yield_now();
     }
-    refused(child.id(), None, &["it has ended"]);
+    refused(child.id(), "main", &["it has ended"]);
     child.wait().unwrap();
 }
 
@@ -110,7 +115,8 @@ fn a_program_of_32_bits_is_refused() {
     while !maps(child.id()).contains(name) && begun.elapsed() < Duration::from_secs(60) {
         std::thread::yield_now();
     }
-    let error = Subject::read(child.id(), None, 64).err();
+    let choice = ObjectChoice::of(std::iter::once("main"));
+    let error = Subject::read(child.id(), &choice).err();
     child.kill().unwrap();
     child.wait().unwrap();
     let error = error.unwrap().to_string();

@@ -98,6 +98,7 @@ pub(crate) const PLAN: &[&str] = &[
     "RingSize",
     "TableSize",
     "ArenaInText",
+    "ArenasOverlap",
     "OverlappingWords",
     "OutsideArena",
     "PatchesOverlap",

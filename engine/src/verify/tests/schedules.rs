@@ -211,6 +211,10 @@ fn patches_have_places_of_their_own() {
     refused(&image, &plan, "ArenaInText", |plan| {
         plan.layout.arena.start = image.text().start;
     });
+    refused(&image, &plan, "ArenasOverlap", |plan| {
+        let arena = plan.layout.arena;
+        plan.layout.further_arenas = vec![Span::new(arena.end.add(0x1000), 0x1000), arena];
+    });
     refused(&image, &plan, "NotJump", |plan| {
         plan.patches[0].address = Addr(ARENA + 0x10_0000);
     });

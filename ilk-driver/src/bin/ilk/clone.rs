@@ -58,7 +58,10 @@ impl Clone {
             length: self.length.map(Duration::from_secs_f64),
         };
         let mut launched = match self.program.split_first() {
-            Some((program, arguments)) => Some(StartedProgram::start(program, arguments)?),
+            // A killed `ilk clone` has no supervisor.
+            Some((program, arguments)) => {
+                Some(StartedProgram::start(program, arguments, |_| Ok(()))?)
+            }
             None => None,
         };
         let started = launched.as_ref().map(StartedProgram::pid);

@@ -2,6 +2,7 @@
 
 mod agent;
 mod answer;
+mod blocks;
 mod cfg;
 mod clone;
 mod coverage;

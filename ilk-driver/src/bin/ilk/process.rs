@@ -1,16 +1,18 @@
 //! `ilk process`: instruments in a process of this machine.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, ensure};
+use anyhow::{anyhow, bail, ensure};
 use clap::Args;
-use gilk_engine::cfg::Cfg;
-use gilk_engine::code::Function;
+use gilk_engine::cfg::{BlockIndex, Cfg};
+use gilk_engine::code::FunctionId;
+use gilk_engine::ids::Id;
 use gilk_engine::patch::Probed;
+use gilk_engine::placement::Style;
 use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::session::Placement;
 use gilk_engine::{Error, HookType, Image, Session};
@@ -27,9 +29,12 @@ use gilk_samples::totals::{Total, TotalValue};
 use gilk_samples::{Batch, Sample};
 use ilk_driver::client::{TargetInfo, is_aggregate_word, label, metadata, totals};
 use ilk_driver::interrupt;
-use ilk_driver::process::{Attached, Client, SampleRings, StartedProgram, Subject, clock, tsc};
-use ilk_driver::script::{Filter, Script, matches, resolve};
+use ilk_driver::process::{
+    Attached, Client, ObjectChoice, Reserved, SampleRings, StartedProgram, Subject, clock, tsc,
+};
+use ilk_driver::script::{Designations, Filter, Script, matches, resolve};
 
+use crate::blocks::SparingCounts;
 use crate::output::Force;
 use crate::plan::{Planned, Strict, grouped};
 use crate::program::exit;
@@ -56,7 +61,8 @@ const NAMED: usize = 8;
 /// the process, removes everything and shows the results.
 #[derive(Args)]
 pub(crate) struct Process {
-    /// The functions: names or patterns, separated by commas: 'malloc,free', 'parse_*'.
+    /// The functions: names or patterns, separated by commas: 'parse_*,main'; of libraries with their names:
+    /// 'libc.so.6:malloc'. All of the program and its libraries: '*,*:*'.
     #[arg(required_unless_present_any = ["clean", "supervise", "script"])]
     functions: Option<String>,
     /// A script instead: 'entry:parse { @sizes = hist(arg1) }'; `ilk help probes` and `ilk help language`
@@ -66,12 +72,14 @@ pub(crate) struct Process {
     /// The process.
     #[arg(short = 'p', long, value_name = "PID", required_unless_present_any = ["clean", "supervise", "program"])]
     pid: Option<u32>,
-    /// A library of the process, such as libc.so.6. Default: its program.
-    #[arg(long, value_name = "NAME")]
-    object: Option<String>,
     /// Count every block of the functions, not only their calls.
     #[arg(long)]
     blocks: bool,
+    /// With --blocks: put counters only where the counts of the other blocks follow from theirs, since flow is conserved.
+    /// A count is then wrong by as many threads as are in the middle of the function at the start or at the end, or
+    /// leave it there by a signal.
+    #[arg(long, requires = "blocks")]
+    sparing: bool,
     /// End after this time: 10s, 2m.
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     length: Option<f64>,
@@ -83,7 +91,7 @@ pub(crate) struct Process {
     all: bool,
     /// Remove what an `ilk process` that was killed, with its supervisor, has left in a process and its
     /// forked children; without -p, in all processes.
-    #[arg(long, conflicts_with_all = ["functions", "script", "object", "blocks", "length", "output", "all"])]
+    #[arg(long, conflicts_with_all = ["functions", "script", "blocks", "length", "output", "all"])]
     clean: bool,
     /// Remove what this process, PID:START, leaves when its end of the standard input closes.
     #[arg(long, hide = true, exclusive = true, value_name = "CLIENT", value_parser = supervisor::client)]
@@ -108,46 +116,124 @@ impl Process {
         if let Some(client) = self.supervise {
             return supervisor::supervise(client);
         }
-        match (self.pid, self.program.split_first()) {
-            (_, Some((program, arguments))) => {
-                let mut launched = StartedProgram::start(program, arguments)?;
-                self.instrument(launched.pid(), Some(&mut launched))
-            }
-            (Some(pid), None) if !self.clean => self.instrument(pid, None),
-            (pid, None) => supervisor::clean(pid),
+        if self.clean {
+            return supervisor::clean(self.pid);
         }
-    }
-
-    /// Instruments a process until the end, which for a launched program is its own.
-    fn instrument(
-        &self,
-        pid: u32,
-        mut launched: Option<&mut StartedProgram>,
-    ) -> anyhow::Result<ExitCode> {
         let mut goals = self.force.goals();
         if let Some(output) = &self.output {
             goals.goal(output, Contents::Recording)?;
         }
+        let work = match (&self.script, &self.functions) {
+            (Some(text), _) => {
+                let script = Script::parse(text).map_err(|faults| anyhow!("{faults}"))?;
+                ensure!(
+                    script.terminal().actions().next().is_none(),
+                    "In a process the terminal shows totals at the end; leave out what the script prints or \
+                     clears."
+                );
+                Work::Script(script)
+            }
+            (None, functions) => {
+                let functions = functions.as_deref().unwrap_or("*");
+                let patterns = functions.split(',').map(str::to_owned).collect();
+                match (self.blocks, self.sparing) {
+                    (true, true) => Work::SparingBlocks(patterns),
+                    (true, false) => Work::Blocks(patterns),
+                    (false, _) => Work::Calls(patterns),
+                }
+            }
+        };
+        let measurement = Measurement {
+            work,
+            length: self.length,
+            library: Library::builtin()?,
+            output: self.output,
+            all: self.all,
+            strict: self.strict,
+        };
+        measurement.of(self.pid, &self.program)
+    }
+}
+
+/// The placements of a measurement.
+pub(crate) enum Work {
+    /// Counters at the entries of functions, by patterns.
+    Calls(Vec<String>),
+    /// Counters at all blocks of functions, by patterns.
+    Blocks(Vec<String>),
+    /// The same counts, with counters at the blocks from which all follow.
+    SparingBlocks(Vec<String>),
+    Script(Script),
+    Session(Session),
+}
+
+/// A verified plan of a measurement.
+struct ProcessPlan {
+    planned: Planned,
+    names: CounterNames,
+    sparing: SparingCounts,
+}
+
+/// A measurement in a process.
+pub(crate) struct Measurement {
+    pub(crate) work: Work,
+    /// Seconds; the session has its own.
+    pub(crate) length: Option<f64>,
+    pub(crate) library: Library,
+    /// The recording.
+    pub(crate) output: Option<PathBuf>,
+    /// Show places without hits, too.
+    pub(crate) all: bool,
+    pub(crate) strict: Strict,
+}
+
+impl Measurement {
+    /// Measures in a process, or in a program that is started, to the end.
+    ///
+    /// # Errors
+    /// The process cannot be instrumented, no placement is possible, or the recording cannot be written.
+    pub(crate) fn of(&self, pid: Option<u32>, program: &[String]) -> anyhow::Result<ExitCode> {
         interrupt::watch();
-        let (subject, planned, names) = self.planned(pid)?;
-        let info = info(pid, &subject)?;
-        let supervisor = Supervisor::start()?;
-        let attached = Attached::attach(subject, &planned.plan)?;
+        let mut supervisor = Supervisor::start()?;
+        let status = match (pid, program.split_first()) {
+            (_, Some((program, arguments))) => {
+                let started =
+                    StartedProgram::start(program, arguments, |program| supervisor.guard(program));
+                let mut started = started?;
+                self.instrument(started.pid(), Some((&mut started, &mut supervisor)))?
+            }
+            (Some(pid), None) => self.instrument(pid, None)?,
+            (None, None) => bail!("Name a process with -p, or a program after --."),
+        };
+        supervisor.dismiss()?;
+        Ok(status)
+    }
+
+    /// Instruments a process until the end, which for a started program is its own.
+    fn instrument(
+        &self,
+        pid: u32,
+        mut started: Option<(&mut StartedProgram, &mut Supervisor)>,
+    ) -> anyhow::Result<ExitCode> {
+        let subject = Subject::read(pid, &self.choice())?;
+        let (reserved, plan) = self.planned(pid, &subject)?;
+        let info = info(pid, &subject, &reserved)?;
+        let attached = Attached::attach(&subject, reserved, &plan.planned.plan)?;
         eprintln!(
             "{} places in process {} are instrumented; its threads were stopped for {}. Ctrl-C ends.",
-            planned.session.placements.len(),
+            plan.planned.session.placements.len(),
             pid,
             scale::duration(attached.stopped().as_secs_f64())
         );
-        if let Some(launched) = &mut launched {
-            launched.release()?;
+        if let Some((started, supervisor)) = &mut started {
+            started.release()?;
+            supervisor.released()?;
         }
-        self.count(attached, &planned, &names, &info)?;
-        supervisor.dismiss()?;
-        let Some(launched) = launched else {
+        self.count(attached, &plan, &info)?;
+        let Some((started, _)) = started else {
             return Ok(ExitCode::SUCCESS);
         };
-        let status = launched.wait()?;
+        let status = started.wait()?;
         println!("The program has ended: {status}.");
         match status.success() {
             true => Ok(ExitCode::SUCCESS),
@@ -155,19 +241,44 @@ impl Process {
         }
     }
 
-    /// Reads the process and plans for it, with as many words as the plan needs.
-    fn planned(&self, pid: u32) -> anyhow::Result<(Subject, Planned, CounterNames)> {
-        let library = Library::builtin()?;
-        let [mut words, most] = WORDS;
+    /// The objects that the placements are in.
+    fn choice(&self) -> ObjectChoice {
+        match &self.work {
+            Work::Calls(patterns) | Work::Blocks(patterns) | Work::SparingBlocks(patterns) => {
+                ObjectChoice::of(patterns.iter().map(String::as_str))
+            }
+            Work::Script(script) => ObjectChoice::of(script.functions()),
+            Work::Session(session) => {
+                let placements = session.placements.iter();
+                ObjectChoice::of(placements.map(|placement| &*placement.function))
+            }
+        }
+    }
+
+    /// Plans for a process, with as many words as the plan needs.
+    fn planned(&self, pid: u32, subject: &Subject) -> anyhow::Result<(Reserved, ProcessPlan)> {
+        let image = subject.image();
+        let mut sparing = SparingCounts::default();
+        let (session, names) = self.session(pid, image, &mut sparing)?;
+        let [least, most] = WORDS;
+        // A counter is one word; other instruments have more.
+        let placements = u32::try_from(session.placements.len()).unwrap_or(most);
+        let mut words = placements.saturating_add(least).min(most);
         loop {
-            let subject = Subject::read(pid, self.object.as_deref(), words)?;
-            let (session, names) = self.session(pid, subject.image())?;
-            let (image, layout) = (subject.image(), subject.layout());
-            let error = match self.strict.planned(image, &session, &library, layout) {
-                Ok(planned) => return Ok((subject, planned, names)),
+            let reserved = subject.reserve(words)?;
+            let layout = &reserved.layout;
+            let error = match self.strict.planned(image, &session, &self.library, layout) {
+                Ok(planned) => {
+                    let plan = ProcessPlan {
+                        planned,
+                        names,
+                        sparing,
+                    };
+                    return Ok((reserved, plan));
+                }
                 Err(error) => error,
             };
-            // The number of words decides the layout, so the object is read again.
+            // The number of words decides the layout.
             match error.downcast_ref() {
                 Some(&Error::Full { needed, .. }) if words < most => {
                     let needed = u32::try_from(needed).unwrap_or(most);
@@ -178,63 +289,87 @@ impl Process {
         }
     }
 
-    /// The placements of the script, or those of counters.
-    fn session(&self, pid: u32, image: &Image) -> anyhow::Result<(Session, CounterNames)> {
-        let (mut session, names) = match (&self.script, &self.functions) {
-            (Some(script), _) => self.of_script(script, image)?,
-            (None, functions) => {
-                let functions = functions.as_deref().unwrap_or("*");
-                (self.of_functions(functions, image)?, CounterNames::new())
-            }
+    /// The placements.
+    fn session(
+        &self,
+        pid: u32,
+        image: &Image,
+        sparing: &mut SparingCounts,
+    ) -> anyhow::Result<(Session, CounterNames)> {
+        let (mut session, names) = match &self.work {
+            Work::Session(session) => return Ok((session.clone(), CounterNames::new())),
+            Work::Script(script) => self.of_script(script, image)?,
+            Work::Calls(patterns) | Work::Blocks(patterns) | Work::SparingBlocks(patterns) => (
+                self.of_functions(patterns, image, sparing)?,
+                CounterNames::new(),
+            ),
         };
         session.name = format!("process {pid}");
         Ok((session, names))
     }
 
-    fn of_script(&self, text: &str, image: &Image) -> anyhow::Result<(Session, CounterNames)> {
-        let script = Script::parse(text).map_err(|faults| anyhow!("{faults}"))?;
-        ensure!(
-            script.terminal().actions().next().is_none(),
-            "In a process the terminal shows totals at the end; leave out what the script prints or clears."
-        );
+    fn of_script(&self, script: &Script, image: &Image) -> anyhow::Result<(Session, CounterNames)> {
         let filter = Filter {
             duration: self.length.unwrap_or(UNLIMITED),
             pid: None,
         };
-        let query = resolve(&script, image, filter, None).map_err(|faults| anyhow!("{faults}"))?;
+        let query = resolve(script, image, filter, None).map_err(|faults| anyhow!("{faults}"))?;
         let absent = query.absent.iter();
         let absent = absent.map(|one| (one.reason.clone(), one.function.clone()));
         eprint!("{}", grouped(absent, "Left out", NAMED));
         Ok((query.session, query.counters))
     }
 
-    /// The placements: the entries of functions, or all of their blocks.
-    fn of_functions(&self, functions: &str, image: &Image) -> anyhow::Result<Session> {
+    /// Counters at the entries of functions, or at their blocks.
+    fn of_functions(
+        &self,
+        patterns: &[String],
+        image: &Image,
+        sparing: &mut SparingCounts,
+    ) -> anyhow::Result<Session> {
         let mut session = Session::empty();
         session.duration = self.length.unwrap_or(UNLIMITED);
-        for pattern in functions.split(',') {
-            let is_named = |function: &&Function| matches(pattern, &function.name);
-            let found: Vec<&Function> = image.functions().iter().filter(is_named).collect();
+        let mut chosen = BTreeSet::new();
+        for pattern in patterns {
+            let functions = image.functions().iter();
+            // Those of libraries have their names before a colon.
+            let named = functions.filter(|function| {
+                matches(pattern, &function.name)
+                    && pattern.contains(':') == function.name.contains(':')
+            });
+            let named: Vec<FunctionId> = named.map(|function| function.id).collect();
+            chosen.extend(&named);
             ensure!(
-                !found.is_empty(),
+                !named.is_empty(),
                 "No function of {} matches {pattern:?}.",
                 image.title()
             );
-            for function in found {
-                let blocks = match self.blocks {
-                    true => Cfg::of(image, function.id).blocks.len().max(1),
-                    false => 1,
-                };
-                for block in 0..blocks {
-                    session.placements.push(Placement {
-                        function: function.name.as_str().into(),
-                        block: u32::try_from(block)?,
-                        hook: HookType::Pre,
-                        instrument: "counter".into(),
-                        launch: 0.0,
-                        splash: session.duration,
-                    });
+        }
+        let designations = Designations::new(image);
+        for id in chosen {
+            let function = designations.of(&image[id]);
+            let blocks = match self.work {
+                // A function that cannot be read is refused at its first block.
+                Work::Blocks(_) => {
+                    let blocks = Cfg::of(image, id).blocks.len().max(1);
+                    (0..blocks).map(BlockIndex::new).collect()
                 }
+                Work::SparingBlocks(_) => sparing.add(image, (id, Arc::clone(&function))),
+                Work::Calls(_) | Work::Script(_) | Work::Session(_) => vec![BlockIndex(0)],
+            };
+            if !matches!(self.work, Work::Calls(_)) {
+                // With a counter at every block, jumps to and from each cost more than a copy of the function.
+                session.styles.insert(function.to_string(), Style::Auto);
+            }
+            for block in blocks {
+                session.placements.push(Placement {
+                    function: Arc::clone(&function),
+                    block: block.0,
+                    hook: HookType::Pre,
+                    instrument: "counter".into(),
+                    launch: 0.0,
+                    splash: session.duration,
+                });
             }
         }
         Ok(session)
@@ -244,18 +379,24 @@ impl Process {
     fn count(
         &self,
         mut attached: Attached,
-        planned: &Planned,
-        names: &CounterNames,
+        plan: &ProcessPlan,
         info: &TargetInfo,
     ) -> anyhow::Result<()> {
+        let ProcessPlan {
+            planned,
+            names,
+            sparing,
+        } = plan;
         let plan = planned.plan.plan();
+        let following = sparing.following(plan);
         let started = clock();
         let clock = Clock {
             hz: started.tsc_hz,
             start: started.tsc,
             start_unix_ns: started.unix_ns,
         };
-        let described = metadata(plan, &planned.session, info, clock)?;
+        let mut described = metadata(plan, &planned.session, info, clock)?;
+        following.describe(&mut described, &planned.session)?;
         let writer = self
             .output
             .as_ref()
@@ -291,8 +432,11 @@ impl Process {
         let removed = attached.remove()?;
         recorder.drain(&mut rings)?;
         recorder.record(&removed.counts)?;
-        let (taken, lost) = (recorder.taken, recorder.lost);
         let hits: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
+        let follows = following.counts(&hits);
+        let counts: Vec<(u64, u64)> = follows.iter().map(|(id, hits, _)| (*id, *hits)).collect();
+        recorder.record(&counts)?;
+        let (taken, lost) = (recorder.taken, recorder.lost);
         let mut totals = totals(plan, &hits);
         if let Some(collector) = recorder.collector {
             collector.totals(totals.clone());
@@ -315,6 +459,10 @@ impl Process {
                 None => {}
             }
         }
+        let shown = follows
+            .into_iter()
+            .filter(|(_, hits, _)| self.all || *hits > 0);
+        lines.extend(shown.map(|(_, hits, label)| (hits, label)));
         lines.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
         for (hits, label) in &lines {
             println!("{:>16}  {label}", scale::grouped(*hits));
@@ -405,7 +553,7 @@ impl Recorder {
 }
 
 /// The machine and the process, as recordings describe them.
-fn info(pid: u32, subject: &Subject) -> anyhow::Result<TargetInfo> {
+fn info(pid: u32, subject: &Subject, reserved: &Reserved) -> anyhow::Result<TargetInfo> {
     let line = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
     Ok(TargetInfo {
         host: line("/proc/sys/kernel/hostname")?,
@@ -413,6 +561,6 @@ fn info(pid: u32, subject: &Subject) -> anyhow::Result<TargetInfo> {
         cpus: subject.cpus(),
         tsc_hz: clock().tsc_hz,
         runs_programs: false,
-        layout: subject.layout().clone(),
+        layout: reserved.layout.clone(),
     })
 }

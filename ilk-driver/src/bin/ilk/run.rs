@@ -21,6 +21,7 @@ use ilk_driver::interrupt;
 use crate::output::Force;
 use crate::plan::{Planned, Strict};
 use crate::prediction::{self, Prediction};
+use crate::process::{Measurement, Work};
 use crate::progress::Progress;
 use crate::script::RecordingFile;
 use crate::{plan, program, show, target};
@@ -29,6 +30,10 @@ use crate::{plan, program, show, target};
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Run a session and record it. Ctrl-C removes every splice and ends the recording properly.
+///
+/// With -p it is run in a process of this machine, and with a program after `--` in that: its functions are those of
+/// the program, `main`, and of its libraries, `libc.so.6:malloc`. Neither needs the kernel's module; `ilk process`
+/// does the same for functions and scripts from the command line.
 ///
 /// With several machines after --target, it begins on all of them at the same moment, writes a
 /// recording per machine to the folder --output, and shows all of them on one timeline.
@@ -57,6 +62,13 @@ pub(crate) struct Run {
     strict: plan::Strict,
     #[command(flatten)]
     target: target::TargetArgs,
+    /// The process, in place of a kernel.
+    #[arg(short = 'p', long, value_name = "PID", conflicts_with_all = ["socket", "lab", "target"])]
+    pid: Option<u32>,
+    /// The program to start with its arguments, in place of a kernel: instrumented from its entry on. Its exit status is
+    /// the command's.
+    #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["pid", "socket", "lab", "target"])]
+    program: Vec<String>,
 }
 
 impl Run {
@@ -77,6 +89,13 @@ impl Run {
         goals.goal(&self.output, contents)?;
         let session = plan::open(&self.session)?;
         let library = self.natives.library()?;
+        if self.pid.is_some() || !self.program.is_empty() {
+            ensure!(
+                self.predict.is_none(),
+                "--predict is for a kernel; leave it out for a process"
+            );
+            return self.in_process(session, library);
+        }
         if several {
             ensure!(
                 self.predict.is_none(),
@@ -127,6 +146,21 @@ impl Run {
             connection.run(plan, session, recording.path(), events, stop)
         })?;
         Ok(Prediction::of(counting.plan.plan(), &summary, seconds))
+    }
+
+    /// Runs the session in a process.
+    fn in_process(self, session: Session, library: Library) -> anyhow::Result<ExitCode> {
+        let measurement = Measurement {
+            work: Work::Session(session),
+            length: None,
+            library,
+            output: Some(self.output.clone()),
+            all: self.all,
+            strict: self.strict,
+        };
+        let status = measurement.of(self.pid, &self.program)?;
+        show::draw(&[self.output], self.png.as_deref(), self.all)?;
+        Ok(status)
     }
 
     /// Runs the session on several machines, each with a recording of its name.

@@ -1,17 +1,23 @@
 //! The supervisor of `ilk process`: a process that removes what its client leaves when it is killed.
 
 use std::fmt::Write as _;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use anyhow::{Context, ensure};
-use ilk_driver::process::{Cleaned, Client, clean_after, clean_leftovers};
+use anyhow::{Context, anyhow, ensure};
+use ilk_driver::process::{Cleaned, Client, clean_after, clean_leftovers, end_stopped};
 
 /// A running supervisor. It removes everything once this process ends, however it does, unless it is dismissed.
+///
+/// It reads lines: of a started program, which it ends with this process until it is released; and of its dismissal.
 pub(crate) struct Supervisor {
     child: Child,
 }
+
+/// Lines to the supervisor.
+const RELEASED: &str = "released";
+const DISMISSED: &str = "dismissed";
 
 impl Supervisor {
     /// Starts the supervisor of this process.
@@ -30,12 +36,29 @@ impl Supervisor {
         Ok(Self { child })
     }
 
+    /// Gives it a started program, which is stopped: it ends it if this process ends.
+    pub(crate) fn guard(&mut self, program: Client) -> std::io::Result<()> {
+        let Client { pid, started } = program;
+        self.line(&format!("{pid}:{started}"))
+    }
+
+    /// Takes the started program from it.
+    pub(crate) fn released(&mut self) -> std::io::Result<()> {
+        self.line(RELEASED)
+    }
+
+    fn line(&mut self, line: &str) -> std::io::Result<()> {
+        match &mut self.child.stdin {
+            Some(input) => writeln!(input, "{line}"),
+            None => Ok(()),
+        }
+    }
+
     /// Ends it: nothing is left to remove.
     pub(crate) fn dismiss(mut self) -> anyhow::Result<()> {
-        if let Some(mut input) = self.child.stdin.take() {
-            // It may have been killed.
-            let _killed = input.write_all(b"!");
-        }
+        // It may have been killed.
+        let _killed = self.line(DISMISSED);
+        drop(self.child.stdin.take());
         self.child.wait()?;
         Ok(())
     }
@@ -51,12 +74,19 @@ pub(crate) fn client(text: &str) -> Result<Client, String> {
     client.ok_or_else(|| format!("{text:?} is not PID:START"))
 }
 
-/// Waits for the end of a client, and removes what it leaves.
+/// Waits for the end of a client, and removes what it leaves, a program that it has not released too.
 pub(crate) fn supervise(client: Client) -> anyhow::Result<ExitCode> {
-    let mut dismissed = Vec::new();
-    std::io::stdin().read_to_end(&mut dismissed)?;
-    if !dismissed.is_empty() {
-        return Ok(ExitCode::SUCCESS);
+    let mut program = None;
+    for line in std::io::stdin().lines() {
+        match line?.as_str() {
+            RELEASED => program = None,
+            DISMISSED => return Ok(ExitCode::SUCCESS),
+            started => program = Some(self::client(started).map_err(|why| anyhow!(why))?),
+        }
+    }
+    if let Some(program) = program {
+        // It has executed nothing of its own, and nothing else would let it continue.
+        end_stopped(program);
     }
     let cleaned = clean_after(client)?;
     if !cleaned.processes.is_empty() || !cleaned.failed.is_empty() {
