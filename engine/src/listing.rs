@@ -33,23 +33,23 @@ pub fn disassemble(image: Option<&Image>, at: Addr, code: &[u8]) -> Vec<Line> {
     while decoder.can_decode() {
         let start = decoder.position();
         let instruction = decoder.decode();
-        let here = Addr(instruction.ip());
+        let address = Addr(instruction.ip());
         if instruction.is_invalid() {
             let next = start + 1;
             lines.push(Line {
-                at: here,
+                at: address,
                 bytes: part(code, start..next).to_vec(),
                 text: "(bad)".to_owned(),
             });
             if decoder.set_position(next).is_err() {
                 break;
             }
-            decoder.set_ip(here.add(1).0);
+            decoder.set_ip(address.add(1).0);
             continue;
         }
         let bytes = part(code, start..decoder.position()).to_vec();
         lines.push(Line {
-            at: here,
+            at: address,
             bytes,
             text: formatter.text(&instruction),
         });

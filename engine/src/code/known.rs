@@ -24,20 +24,20 @@ pub(crate) struct KnownNames {
 impl KnownFunctions {
     /// Finds the functions by their names.
     pub(crate) fn new(symbols: &Symbols, names: &KnownNames) -> Self {
-        let mut known = Self::default();
+        let mut functions = Self::default();
         for symbol in symbols.entries() {
             let name = symbols.name(symbol);
             for (list, is_listed) in [
-                (&mut known.return_thunks, names.is_return_thunk),
-                (&mut known.indirect_thunks, names.is_indirect_thunk),
-                (&mut known.never_return, names.never_returns),
+                (&mut functions.return_thunks, names.is_return_thunk),
+                (&mut functions.indirect_thunks, names.is_indirect_thunk),
+                (&mut functions.never_return, names.never_returns),
             ] {
                 if is_listed(name) {
                     list.push(symbol.at);
                 }
             }
         }
-        known
+        functions
     }
 
     /// Adds those of another object.

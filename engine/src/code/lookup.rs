@@ -90,12 +90,12 @@ impl FunctionNames {
             .get(name)
             .map(Vec::as_slice)
             .unwrap_or_default();
-        let found: Vec<&Function> = all
+        let matches: Vec<&Function> = all
             .iter()
             .map(|&function| ids::entry(functions, function))
             .filter(|function| address.is_none_or(|at| function.span.start == at))
             .collect();
-        match *found.as_slice() {
+        match *matches.as_slice() {
             [only] => Ok(only),
             [] => {
                 let hint = if all.is_empty() {
@@ -109,13 +109,13 @@ impl FunctionNames {
                 })
             }
             [..] => {
-                let choices: Vec<String> = found
+                let choices: Vec<String> = matches
                     .iter()
                     .map(|function| format!("{name}@{}", function.span.start))
                     .collect();
                 Err(Error::Ambiguous {
                     name: name.to_owned(),
-                    count: found.len(),
+                    count: matches.len(),
                     choices: choices.join(", "),
                 })
             }

@@ -74,7 +74,7 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
     let pointers = pointers(&contents, &of_file, parts.slide);
     let swept = sweep::sweep(&contents, &memory, &frames, &stubs, &pointers);
     let symbols = symbols(parts, &contents, &stubs, &swept.functions)?;
-    let known = KnownFunctions::new(&symbols, &names::KNOWN);
+    let known_functions = KnownFunctions::new(&symbols, &names::KNOWN);
     let texts = texts(parts, &contents)?;
     let (functions, mut refused) = functions(&contents, &swept, (&symbols, &texts), &pointers);
     let names = FunctionNames::new(&symbols, &functions, &texts, |_, _| true);
@@ -112,7 +112,7 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         read_only: read_only(&contents),
         functions: &functions,
         entries: &entries,
-        known: &known,
+        known: &known_functions,
     };
     for function in &functions {
         if !swept.jumping.contains(&function.span.start) {
@@ -138,7 +138,7 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         memory,
         functions,
         names,
-        known,
+        known: known_functions,
         fixed,
         entries,
         types: LazyTypes::new(None),

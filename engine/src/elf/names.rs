@@ -94,11 +94,11 @@ pub(super) fn is_plain_export(name: &str) -> bool {
 /// functions keep no registers, Haskell's are not called at all.
 pub(super) fn keeps_own_conventions(symbols: &Symbols) -> bool {
     let names = symbols.entries().iter().map(|symbol| symbols.name(symbol));
-    let own = |name: &str| {
+    let is_of_runtime = |name: &str| {
         matches!(
             name,
             "caml_start_program" | "caml_startup" | "stg_upd_frame_info" | "hs_main"
         ) || name == "runtime.rt0_go"
     };
-    names.into_iter().any(own)
+    names.into_iter().any(is_of_runtime)
 }

@@ -147,9 +147,9 @@ pub(super) fn sweep(
         let pointed = swept.values.iter().chain(pointers).copied();
         // Numbers look like addresses where those are fixed.
         let pointed = pointed.filter(|at| !contents.fixed_addresses || at.0.is_multiple_of(16));
-        let mut found: Vec<Addr> = branched.chain(pointed).filter(in_gap).collect();
-        found.retain(|&at| !begins_with_padding(memory, at));
-        if found.is_empty() {
+        let mut entries: Vec<Addr> = branched.chain(pointed).filter(in_gap).collect();
+        entries.retain(|&at| !begins_with_padding(memory, at));
+        if entries.is_empty() {
             // Code that nothing is known to reach may still branch.
             for section in contents.code() {
                 for gap in gaps(section, &spans) {
@@ -158,7 +158,7 @@ pub(super) fn sweep(
             }
             break;
         }
-        for start in found {
+        for start in entries {
             starts.ends.insert(start, None);
         }
     }

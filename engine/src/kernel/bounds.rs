@@ -67,7 +67,7 @@ impl Bounds {
             })
         };
         let part = |start: &str, end: &str| {
-            let found = span((start, end)).ok_or_else(|| {
+            let part_span = span((start, end)).ok_or_else(|| {
                 let missing = if named.contains_key(start) {
                     end
                 } else {
@@ -77,12 +77,12 @@ impl Bounds {
                     reason: format!("kallsyms has no symbol {missing}"),
                 }
             })?;
-            if found.start > found.end {
+            if part_span.start > part_span.end {
                 return Err(Error::Image {
                     reason: format!("in kallsyms, {start} lies after {end}"),
                 });
             }
-            Ok(found)
+            Ok(part_span)
         };
         let all_read_only = part("__start_rodata", "__end_rodata")?;
         let read_only = match span(TYPES) {

@@ -66,7 +66,7 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     let mut texts = Texts::new(text, None);
     let mut read_only = bounds.read_only.clone();
     for module in Module::all(modules, &symbols, &memory, bounds.kernel, bug_layout)? {
-        let own = module.extents(&symbols);
+        let module_extents = module.extents(&symbols);
         // A module that is being loaded or removed: none of its functions is in the image.
         let Ok(read) = collect::Tables::read(&module.bounds, bug_layout, &memory) else {
             continue;
@@ -74,11 +74,11 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
         tables.extend(read);
         tables
             .sites
-            .extend(collect::trampolines(&module.bounds, &own));
+            .extend(collect::trampolines(&module.bounds, &module_extents));
         blacklist.extend(&module.bounds.forbidden);
         read_only.extend(&module.bounds.read_only);
         texts.add(module.texts());
-        extents.extend(own);
+        extents.extend(module_extents);
     }
     extents.sort_by_key(|extent| extent.span.start);
     let decided = decisions::decided(&tables, &symbols, &memory);
@@ -88,7 +88,7 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     let mut small = tables.sites;
     small.extend(swept.alternatives);
     let sites = FixedSites::new(small.clone(), blacklist.clone());
-    let known = KnownFunctions::new(&symbols, &names::KNOWN);
+    let known_functions = KnownFunctions::new(&symbols, &names::KNOWN);
     let mut functions = Vec::with_capacity(extents.len());
     for (extent, span) in extents.iter().zip(&swept.spans) {
         // All of it is padding, or not all of it was read.
@@ -99,7 +99,8 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
         let tracer = collect::ftrace(span.start, head, &texts, &symbols, taken);
         let name = texts.qualified(span.start, symbols.name(&extent.symbol));
         let part = names::is_part(&name);
-        let thunk = known.is_return_thunk(span.start) || known.is_indirect_thunk(span.start);
+        let thunk = known_functions.is_return_thunk(span.start)
+            || known_functions.is_indirect_thunk(span.start);
         let contract = match tracer {
             Some(_) => Contract::Believed,
             None if part || thunk => Contract::Unknown,
@@ -158,7 +159,7 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
         memory,
         functions,
         names,
-        known,
+        known: known_functions,
         fixed,
         entries,
         types: LazyTypes::new(bounds.types),

@@ -71,14 +71,14 @@ impl BugLayout {
     fn by_types(layout: &StructLayout) -> Result<Self> {
         let begins_with_address = layout.offset("bug_addr_disp") == Some(0);
         let flags = layout.offset("flags").filter(|_| begins_with_address);
-        let known = flags.and_then(|flags| {
+        let bug_layout = flags.and_then(|flags| {
             let flags = usize::try_from(flags).ok()?;
             let len_bytes = usize::try_from(layout.bytes).ok()?;
             KNOWN
                 .into_iter()
-                .find(|known| *known == Self { len_bytes, flags })
+                .find(|bug_layout| *bug_layout == Self { len_bytes, flags })
         });
-        known.ok_or_else(|| {
+        bug_layout.ok_or_else(|| {
             unknown(format!(
                 "struct {BUG_ENTRY} has {} bytes and other fields than in the kernels that are known",
                 layout.bytes

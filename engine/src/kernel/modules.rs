@@ -147,12 +147,12 @@ impl Module {
     /// `None` if it has no text, or its tables were not read.
     fn of(
         name: &str,
-        own: &[&Section<'_>],
+        sections: &[&Section<'_>],
         memory: &Memory,
         kernel: Span,
         bug_layout: BugLayout,
     ) -> Option<Self> {
-        let texts: Vec<Span> = own
+        let texts: Vec<Span> = sections
             .iter()
             .filter(|section| is_text(section.name))
             .map(|section| section.span)
@@ -161,7 +161,7 @@ impl Module {
             start: texts.first()?.start,
             end: texts.last()?.end,
         };
-        let found = |wanted: &str| own.iter().find(|section| section.name == wanted);
+        let found = |wanted: &str| sections.iter().find(|section| section.name == wanted);
         let table = |wanted: &str, entry: usize| match found(wanted) {
             Some(section) => filled(section.span, entry, memory),
             None => Some(Span::new(text.start, 0)),
@@ -176,7 +176,7 @@ impl Module {
         {
             return None;
         }
-        let forbidden = own.iter().filter(|section| {
+        let forbidden = sections.iter().filter(|section| {
             matches!(
                 section.name,
                 ".noinstr.text" | ".kprobes.text" | ".entry.text"

@@ -41,8 +41,8 @@ pub(crate) fn sweep(extents: &[Extent], texts: &Texts, memory: &Memory) -> Swept
             let position = decoder.position();
             decoder.decode_out(&mut instruction);
             let (before, _) = bytes.split_at(decoder.position());
-            let (_, own) = before.split_at(position);
-            if is_padding(&instruction) || is_zero(own, &instruction) {
+            let (_, encoded) = before.split_at(position);
+            if is_padding(&instruction) || is_zero(encoded, &instruction) {
                 continue;
             }
             end = Addr(instruction.next_ip());
@@ -68,7 +68,7 @@ pub(crate) fn sweep(extents: &[Extent], texts: &Texts, memory: &Memory) -> Swept
                         .map(|target| Branch { target, source }),
                 );
             }
-            if looks_unlocked(&instruction, own) {
+            if looks_unlocked(&instruction, encoded) {
                 let span = Span::new(Addr(instruction.ip()), instruction.len() as u64);
                 swept.alternatives.push(Fixed::new(span, Why::Alternative));
             }

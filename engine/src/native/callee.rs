@@ -23,9 +23,9 @@ pub(super) fn find(
             error.to_string().trim_end_matches('.')
         )
     })?;
-    let mut left = vec![called.id];
-    let mut known = BTreeSet::from([called.id]);
-    while let Some(function) = left.pop() {
+    let mut worklist = vec![called.id];
+    let mut visited = BTreeSet::from([called.id]);
+    while let Some(function) = worklist.pop() {
         let cfg = Cfg::of(image, function);
         let below = |what: &str| {
             if function == called.id {
@@ -72,12 +72,12 @@ pub(super) fn find(
                 let to = image
                     .function_at(to)
                     .ok_or_else(|| below("branches out of the kernel's text"))?;
-                if known.insert(to.id) {
-                    left.push(to.id);
+                if visited.insert(to.id) {
+                    worklist.push(to.id);
                 }
             }
         }
-        if known.len() > MOST_FUNCTIONS {
+        if visited.len() > MOST_FUNCTIONS {
             return Err(format!(
                 "it calls {name}, which reaches more than {MOST_FUNCTIONS} functions"
             ));

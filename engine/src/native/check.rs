@@ -100,7 +100,7 @@ pub(super) fn check(
         .ok_or("it has less code than it states")?;
     let mut decoder = Decoder::with_ip(64, bytes, text.start.0, DecoderOptions::NONE);
     let mut all = BTreeMap::new();
-    let mut left: BTreeSet<Addr> = functions.iter().copied().collect();
+    let mut entries: BTreeSet<Addr> = functions.iter().copied().collect();
     let mut falls_through = false;
     while decoder.can_decode() {
         let instruction = decoder.decode();
@@ -119,7 +119,7 @@ pub(super) fn check(
                 ));
             }
             let calls = instruction.is_call_near() && text.contains(to);
-            left.extend(calls.then_some(to));
+            entries.extend(calls.then_some(to));
         }
         falls_through = !matches!(
             instruction.flow_control(),
@@ -131,13 +131,13 @@ pub(super) fn check(
         return Err("it runs off its end".into());
     }
     let mut frames = BTreeMap::new();
-    for &function in &left {
+    for &function in &entries {
         let frame = Frame::of(function, &all, called)
             .map_err(|(at, why)| format!("{} {why}", place(code, at)))?;
         frames.insert(function, frame);
     }
     let mut depths = BTreeMap::new();
-    for &function in &left {
+    for &function in &entries {
         let deep = depth(&frames, function, &mut depths)
             .ok_or_else(|| format!("{} may call itself without a bound", place(code, function)))?;
         if deep > MOST_STACK {

@@ -29,14 +29,14 @@ impl Frame {
     ) -> Result<Self, (Addr, String)> {
         let mut frame = Self::default();
         let mut info = InstructionInfoFactory::new();
-        let mut known = BTreeMap::from([(function, State::entry())]);
-        let mut left = BTreeSet::from([function]);
-        while let Some(at) = left.pop_first() {
+        let mut states = BTreeMap::from([(function, State::entry())]);
+        let mut worklist = BTreeSet::from([function]);
+        while let Some(at) = worklist.pop_first() {
             let wrong = |why: &str| (at, why.to_owned());
             let instruction = code
                 .get(&at)
                 .ok_or_else(|| wrong("is a branch target, and no instruction begins there"))?;
-            let state = known.get(&at).cloned();
+            let state = states.get(&at).cloned();
             debug_assert!(state.is_some(), "{at} is reached in no state");
             let mut state = state.ok_or_else(|| wrong("is reached in an unknown state"))?;
             let depth = state.depth().map_err(wrong)?;
@@ -69,14 +69,14 @@ impl Frame {
                     state.comes_back().map_err(|why| (at, why))?;
                     continue;
                 }
-                match known.get_mut(&to) {
+                match states.get_mut(&to) {
                     None => {
-                        known.insert(to, state.clone());
-                        left.insert(to);
+                        states.insert(to, state.clone());
+                        worklist.insert(to);
                     }
                     Some(there) => {
                         if there.meet(&state).map_err(|why| (to, why.to_owned()))? {
-                            left.insert(to);
+                            worklist.insert(to);
                         }
                     }
                 }

@@ -29,9 +29,9 @@ impl Pieces {
     /// order of its lists; a stretch of another instrument is left without one, as [`PieceKind::Save`].
     /// `known` is for all patches that are packed together.
     #[must_use]
-    pub fn pack(pieces: &[Piece], ids: &[InstrumentId], known: &mut Packed) -> Self {
+    pub fn pack(pieces: &[Piece], ids: &[InstrumentId], cache: &mut Packed) -> Self {
         let number = |id: InstrumentId| {
-            let number = ids.iter().position(|known| *known == id);
+            let number = ids.iter().position(|other| *other == id);
             debug_assert!(
                 number.is_some(),
                 "a piece of {id:?}, which its patch does not list"
@@ -62,11 +62,11 @@ impl Pieces {
             );
             put(&mut packed, piece.executed);
         }
-        if let Some(known) = known.0.get(packed.as_slice()) {
-            return Self(Arc::clone(known));
+        if let Some(shared) = cache.0.get(packed.as_slice()) {
+            return Self(Arc::clone(shared));
         }
         let new: Arc<[u8]> = packed.into();
-        known.0.insert(Arc::clone(&new));
+        cache.0.insert(Arc::clone(&new));
         Self(new)
     }
 

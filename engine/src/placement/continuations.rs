@@ -64,19 +64,19 @@ impl Continuations {
         let edges = edges(body, requirements, ends, drafts);
         let mut continuations = Self::default();
         for (site, draft) in drafts.iter() {
-            let mut own: BTreeSet<CopyRun> = BTreeSet::new();
+            let mut runs_of_site: BTreeSet<CopyRun> = BTreeSet::new();
             let mut worklist = vec![draft.range];
             while let Some(copied) = worklist.pop() {
                 let leaving = edges.range(copied.first..copied.end);
                 for run in leaving.flat_map(|(_, runs)| runs) {
                     // An instruction that follows in the same copy needs no other.
                     let is_straight = run.to == run.from.next() && run.to < copied.end;
-                    if !is_straight && own.insert(*run) {
+                    if !is_straight && runs_of_site.insert(*run) {
                         worklist.push(run.copied);
                     }
                 }
             }
-            for run in &own {
+            for run in &runs_of_site {
                 let copies = run.copied.iter().map(|at| (at, site));
                 continuations.copies.extend(copies);
                 let target = beginning_at(drafts, run.to).filter(|&target| target != site);
@@ -90,7 +90,9 @@ impl Continuations {
                     continuations.dependencies.push((target, site));
                 }
             }
-            continuations.by_site.push(own.into_iter().collect());
+            continuations
+                .by_site
+                .push(runs_of_site.into_iter().collect());
         }
         continuations.copies.sort_unstable();
         continuations.copies.dedup();

@@ -25,17 +25,20 @@ pub(super) fn check(
     placed: &PlacedParts,
     refusals: &Refusals,
 ) {
-    let mut known = BTreeMap::new();
-    'instruments: for one in instruments {
-        let probe = one.probe.as_ref().and_then(|probed| probed.probe());
+    let mut cache = BTreeMap::new();
+    'instruments: for instrument in instruments {
+        let probe = instrument.probe.as_ref().and_then(|probed| probed.probe());
         let read = || probe.into_iter().flat_map(probes::inputs);
         if read().any(is_stacked)
-            && let Some(refusal) = on_the_stack(&functions.analysed(Major::of(one.id)).cfg, one)
+            && let Some(refusal) = on_the_stack(
+                &functions.analysed(Major::of(instrument.id)).cfg,
+                instrument,
+            )
         {
-            refusals.add(one.placement, refusal);
+            refusals.add(instrument.placement, refusal);
             continue;
         }
-        let native = one.definition.native().into_iter();
+        let native = instrument.definition.native().into_iter();
         let given = native.flat_map(|native| native.inputs());
         let arguments = read().chain(given).filter_map(|input| match input {
             Input::Argument(number) => argument(number),
@@ -45,21 +48,24 @@ pub(super) fn check(
         if registers.is_empty() {
             continue;
         }
-        let analysed = functions.analysed(Major::of(one.id));
-        let arguments = known
-            .entry(one.id.major)
+        let analysed = functions.analysed(Major::of(instrument.id));
+        let arguments = cache
+            .entry(instrument.id.major)
             .or_insert_with(|| analysed.arguments(image));
-        for &(site, point) in &one.points {
+        for &(site, point) in &instrument.points {
             let site = &placed.sites[site];
             let (at, intact) = intact(arguments, &analysed.cfg, site, point);
-            if let Some(register) = registers.iter().find(|one| !intact.contains(**one)) {
+            if let Some(register) = registers
+                .iter()
+                .find(|register| !intact.contains(**register))
+            {
                 let register = format!("{register:?}").to_lowercase();
                 let refusal = Refusal::new(
                     Rule::ArgumentGone,
                     at,
                     format!("{register} may no longer have the value that the caller passed"),
                 );
-                refusals.add(one.placement, refusal);
+                refusals.add(instrument.placement, refusal);
                 continue 'instruments;
             }
         }

@@ -56,9 +56,9 @@ impl BatchWriter<'_> {
         let index = |time: f64| TimeIndex::new(times.values().partition_point(before(time)));
         // There may be a million of each: exactly as much memory as they take.
         let mut counts = Ids::like(times, BatchSize::default());
-        for one in self.instruments.values() {
-            counts[index(one.launch)].launched += 1;
-            counts[index(one.splash)].splashed += 1;
+        for instrument in self.instruments.values() {
+            counts[index(instrument.launch)].launched += 1;
+            counts[index(instrument.splash)].splashed += 1;
         }
         for change in &changes {
             counts[change.time].pokes += self.pokes(change);

@@ -230,9 +230,9 @@ impl Planner<'_> {
     fn styles(&self, named: &[Named]) -> Result<Ids<Major, Style>> {
         let mut styles = Ids::like(self.functions.graphs(), Style::default());
         let mut times: Vec<(Major, u64)> = Vec::with_capacity(2 * named.len());
-        for one in named {
-            let placement = self.placement(one.placement)?;
-            let major = Major::of(one.id);
+        for entry in named {
+            let placement = self.placement(entry.placement)?;
+            let major = Major::of(entry.id);
             styles[major] = self.session.style(&placement.function);
             for time in [placement.launch, placement.splash] {
                 times.push((major, (time + 0.0).to_bits()));

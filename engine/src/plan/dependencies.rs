@@ -139,13 +139,13 @@ fn dependences(instruments: &[PlannedInstrument], placed: &PlacedParts) -> Vec<D
 /// Returns whether an instrument's points at a site mean its hook alone only if `need` is in place too. If
 /// `need` has a point of its own, that holds only for the sites that its patch is diverted around.
 fn waits(
-    one: &PlannedInstrument,
+    instrument: &PlannedInstrument,
     sites: &Ids<SiteIndex, Site>,
     site: SiteIndex,
     need: SiteIndex,
 ) -> bool {
     let start = sites[site].displaced.start;
-    let has_points = one.points.iter().any(|&(known, _)| known == need);
+    let has_points = instrument.points.iter().any(|&(known, _)| known == need);
     let mut continuations = sites[need].continuations.iter();
     let mut diverts = || continuations.any(|run_on| run_on.copied.start == start);
     need != site && (!has_points || diverts())

@@ -33,8 +33,8 @@ impl Natives {
     ) -> Result<Self> {
         let mut natives = Self::default();
         let touched = |id| functions.has(id);
-        for one in instruments {
-            let Some(native) = one.definition.native() else {
+        for instrument in instruments {
+            let Some(native) = instrument.definition.native() else {
                 continue;
             };
             if natives.codes.iter().any(|known| known.is_of(native)) {
@@ -47,7 +47,7 @@ impl Natives {
                     native.file
                 );
                 let refusal = Refusal::new(Rule::NativeUnsafe, address, why);
-                return Err(refused(session, one.placement, refusal));
+                return Err(refused(session, instrument.placement, refusal));
             }
             let code = load(native, image, address, &touched).map_err(|why| {
                 let refusal = Refusal::new(
@@ -55,7 +55,7 @@ impl Natives {
                     address,
                     format!("{}: {why}", native.file),
                 );
-                refused(session, one.placement, refusal)
+                refused(session, instrument.placement, refusal)
             })?;
             natives.length += (code.bytes.len() as u64).next_multiple_of(PATCH_ALIGN);
             natives.codes.push(code);

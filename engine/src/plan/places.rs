@@ -142,7 +142,7 @@ impl<'p> Places<'p> {
             Some(Err(refusal)) => Err(refusal.clone()),
             None => Err(no_return(self.image, function)),
         };
-        let found = match probe.hook {
+        let places = match probe.hook {
             Hook::Hit => return one(own.block, own.hook),
             Hook::Pre => return one(own.block, HookType::Pre),
             Hook::Post => return one(own.block, HookType::Post),
@@ -162,7 +162,7 @@ impl<'p> Places<'p> {
         };
         // The returned value is not known where a jump leaves the function.
         let known = |exit: &FunctionExit| !returns || exit.by == Leaves::Return;
-        Ok(found.map(|exits| {
+        Ok(places.map(|exits| {
             let exits = exits.into_iter().filter(known);
             let place = |exit: FunctionExit| ProbePlace {
                 major: functions.major_of(exit.function),

@@ -240,17 +240,17 @@ impl<'s> Instruments<'s> {
         &mut self,
         placement: &'s Placement,
     ) -> Result<(Arc<Definition>, Option<Arc<Prepared>>)> {
-        let known = self.instrument(placement)?;
-        let definition = Arc::clone(&known.definition);
+        let instrument = self.instrument(placement)?;
+        let definition = Arc::clone(&instrument.definition);
         let Some(source) = definition.source() else {
             return Ok((definition, None));
         };
-        if let Some(everywhere) = &known.everywhere {
+        if let Some(everywhere) = &instrument.everywhere {
             return Ok((Arc::clone(&definition), Some(Arc::clone(everywhere))));
         }
         let (name, function) = (&*placement.instrument, &*placement.function);
-        if let Some(known) = self.prepared.get(&(name, function)) {
-            let prepared = Arc::clone(known);
+        if let Some(shared) = self.prepared.get(&(name, function)) {
+            let prepared = Arc::clone(shared);
             return Ok((Arc::clone(&definition), Some(prepared)));
         }
         let context = Context {

@@ -130,19 +130,19 @@ impl Report<'_> {
         write!(self.out, "{compared}")
     }
 
-    fn instrument(&mut self, one: &PlannedInstrument) -> std::fmt::Result {
-        let label = label(self.plan, one.id);
-        let (launch, splash) = (one.launch, one.splash);
+    fn instrument(&mut self, instrument: &PlannedInstrument) -> std::fmt::Result {
+        let label = label(self.plan, instrument.id);
+        let (launch, splash) = (instrument.launch, instrument.splash);
         writeln!(
             self.out,
             "{label}, {launch} s to {splash} s: {}",
-            one.tactic.name()
+            instrument.tactic.name()
         )?;
-        for &(site, point) in &one.points {
+        for &(site, point) in &instrument.points {
             let site = self.name(site);
             writeln!(self.out, "  {} of {site}", at_point(point))?;
         }
-        for &site in &one.needs {
+        for &site in &instrument.needs {
             let site = self.name(site);
             writeln!(self.out, "  needs {site}")?;
         }

@@ -210,15 +210,15 @@ impl Versions {
 /// The version of a site with these instruments, known or new.
 fn version(
     done: &mut Schedule,
-    known: &mut HashMap<Vec<InstrumentAt>, VersionIndex>,
+    cache: &mut HashMap<Vec<InstrumentAt>, VersionIndex>,
     site: SiteIndex,
     active: &[InstrumentAt],
 ) -> VersionIndex {
-    if let Some(&known) = known.get(active) {
-        return known;
+    if let Some(&version) = cache.get(active) {
+        return version;
     }
     let new = done.versions.push(site);
     done.listed.push(active);
-    known.insert(active.to_vec(), new);
+    cache.insert(active.to_vec(), new);
     new
 }

@@ -133,15 +133,15 @@ impl Fields<'_> {
         while changed {
             changed = false;
             for (block, steps) in steps.iter() {
-                let Some(mut known) = starts[block] else {
+                let Some(mut pointers) = starts[block] else {
                     continue;
                 };
                 for step in steps {
-                    known = self.after(step, &known);
+                    pointers = self.after(step, &pointers);
                 }
                 for edge in cfg.successors(block) {
                     let start = &mut starts[edge.to];
-                    let met = start.map_or(known, |start| both(&start, &known));
+                    let met = start.map_or(pointers, |start| both(&start, &pointers));
                     changed |= *start != Some(met);
                     *start = Some(met);
                 }
@@ -149,14 +149,14 @@ impl Fields<'_> {
         }
         for (block, steps) in steps.iter() {
             // No way to the block has been found.
-            let Some(mut known) = starts[block] else {
+            let Some(mut pointers) = starts[block] else {
                 continue;
             };
             for step in steps {
-                if let Some(text) = said(self.types, &step.0, &known) {
+                if let Some(text) = said(self.types, &step.0, &pointers) {
                     texts.push((Addr(step.0.ip()), text));
                 }
-                known = self.after(step, &known);
+                pointers = self.after(step, &pointers);
             }
         }
     }
@@ -170,14 +170,18 @@ impl Fields<'_> {
 
     /// The pointers in registers at a function's entry.
     fn at_entry(&self, cfg: &Cfg) -> KnownPointers {
-        let mut known = [None; 16];
+        let mut pointers = [None; 16];
         if self.alone(&cfg.name, cfg.function) {
             let passed = self.types.passed(&cfg.name);
             for (register, to) in ARGUMENTS.into_iter().zip(passed) {
-                set(&mut known, register, to.map(|to| Pointer { to, offset: 0 }));
+                set(
+                    &mut pointers,
+                    register,
+                    to.map(|to| Pointer { to, offset: 0 }),
+                );
             }
         }
-        known
+        pointers
     }
 
     /// The pointer that a call returns.
@@ -190,27 +194,27 @@ impl Fields<'_> {
 
     /// Transfer function: the pointers in registers after an instruction.
     fn after(&self, (instruction, written): &Writing, before: &KnownPointers) -> KnownPointers {
-        let mut known = *before;
+        let mut pointers = *before;
         for register in written.iter() {
-            set(&mut known, register, None);
+            set(&mut pointers, register, None);
         }
         if instruction.mnemonic() == Mnemonic::Call {
             let here = Span::new(Addr(instruction.ip()), 1);
             let mut sites = self.image.fixed().overlapping(here);
             let plain = sites.all(|site| site.why == Why::Forbidden);
             if let Some(to) = branch_target(instruction).filter(|_| plain) {
-                set(&mut known, Register::RAX, self.returned(to));
+                set(&mut pointers, Register::RAX, self.returned(to));
             }
-            return known;
+            return pointers;
         }
         let first = instruction.op0_register();
         // What is special, a static call for example, may do more than it seems to.
         let only = *written == RegisterSet::of(&[first]);
         if !(instruction.op0_kind() == OpKind::Register && first.is_gpr64() && only) {
-            return known;
+            return pointers;
         }
-        set(&mut known, first, self.made(instruction, before));
-        known
+        set(&mut pointers, first, self.made(instruction, before));
+        pointers
     }
 
     /// The pointer in the whole register that an instruction writes.
@@ -247,16 +251,16 @@ fn both(one: &KnownPointers, other: &KnownPointers) -> KnownPointers {
     met
 }
 
-fn set(known: &mut KnownPointers, register: Register, value: Option<Pointer>) {
-    if let Some(slot) = known.get_mut(register.number()) {
+fn set(pointers: &mut KnownPointers, register: Register, value: Option<Pointer>) {
+    if let Some(slot) = pointers.get_mut(register.number()) {
         *slot = value;
     }
 }
 
 /// The pointer in a whole register.
-fn get(known: &KnownPointers, register: Register) -> Option<Pointer> {
+fn get(pointers: &KnownPointers, register: Register) -> Option<Pointer> {
     let whole = register.is_gpr64();
-    known
+    pointers
         .get(register.number())
         .copied()
         .flatten()
@@ -264,10 +268,10 @@ fn get(known: &KnownPointers, register: Register) -> Option<Pointer> {
 }
 
 /// The pointer that an operand in memory refers to, if its base is a known pointer with a constant offset.
-fn place(instruction: &Instruction, known: &KnownPointers) -> Option<Pointer> {
+fn place(instruction: &Instruction, pointers: &KnownPointers) -> Option<Pointer> {
     let plain = instruction.memory_index() == Register::None
         && !matches!(instruction.segment_prefix(), Register::FS | Register::GS);
-    let base = get(known, instruction.memory_base()).filter(|_| plain)?;
+    let base = get(pointers, instruction.memory_base()).filter(|_| plain)?;
     base.moved(instruction.memory_displacement64().cast_signed())
 }
 

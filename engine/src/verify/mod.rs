@@ -232,13 +232,13 @@ impl Reader<'_> {
         for (number, patch) in self.plan.patches.iter().enumerate() {
             let mut entries = Vec::new();
             let mut wrong = match self.patch(patch, &mut tools, (&mut entries, &mut faults)) {
-                Ok(found) => match facts.find_mut(patch.site) {
+                Ok(read) => match facts.find_mut(patch.site) {
                     None => Some((patch.address, Reason::NoSite)),
-                    Some(Some(known)) if *known != found => {
+                    Some(Some(known)) if *known != read => {
                         Some((patch.address, Reason::OtherEdges))
                     }
                     Some(known) => {
-                        *known = Some(found);
+                        *known = Some(read);
                         None
                     }
                 },

@@ -104,19 +104,19 @@ impl Image {
 fn padded(memory: &Memory, span: Span) -> Result<Vec<u8>> {
     /// Bytes of a large page.
     const LARGE_PAGE: u64 = 2 << 20;
-    let known = usize::try_from(span.len())
+    let present = usize::try_from(span.len())
         .ok()
         .and_then(|len| memory.bytes_from(span.start, len))
         .unwrap_or_default();
-    let missing = span.len() - known.len() as u64;
-    if missing >= LARGE_PAGE || known.is_empty() {
+    let missing = span.len() - present.len() as u64;
+    if missing >= LARGE_PAGE || present.is_empty() {
         return Err(bad(format!(
             "it does not hold the memory from {} to {}",
             span.start, span.end
         )));
     }
     let zeros = usize::try_from(missing).unwrap_or_default();
-    Ok(known
+    Ok(present
         .iter()
         .copied()
         .chain(std::iter::repeat_n(0, zeros))

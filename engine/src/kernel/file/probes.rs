@@ -52,7 +52,7 @@ fn span(symbols: &Symbols, (start, end): (&str, &str)) -> Option<Span> {
 
 /// Adds the symbol at `at`, up to the next one, where the answer is.
 fn add(list: &mut String, symbols: &Symbols, at: Addr) -> Option<Addr> {
-    let own = symbols.at(at).next()?;
+    let first_symbol = symbols.at(at).next()?;
     let next = symbols.entries().partition_point(|symbol| symbol.at <= at);
     let end = symbols.entries().get(next)?.at;
     // Writing to a string does not fail.
@@ -61,7 +61,7 @@ fn add(list: &mut String, symbols: &Symbols, at: Addr) -> Option<Addr> {
         "{:#018x}-{:#018x}\t{}",
         at.0,
         end.0,
-        symbols.name(own)
+        symbols.name(first_symbol)
     );
     Some(end)
 }

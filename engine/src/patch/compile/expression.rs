@@ -214,7 +214,7 @@ impl Compiler<'_> {
 
     /// Reads memory, unless the [`Guard`] forbids it. What cannot be read is 0, and counted.
     fn load(&mut self, address: &Expr, width: Width, into: usize) {
-        let known = match (self.layout.guard, &address.kind) {
+        let is_readable = match (self.layout.guard, &address.kind) {
             (Guard::Missing, _) => Some(false),
             (Guard::Everywhere, _) => Some(true),
             (Guard::Below(bound), ExprKind::Constant(bits)) => {
@@ -222,13 +222,13 @@ impl Compiler<'_> {
             }
             (Guard::Below(_), _) => None,
         };
-        if known == Some(false) {
+        if is_readable == Some(false) {
             let (to, counter) = (self.work(into), self.failures());
             count_failed(self.e, counter, to);
             return;
         }
         self.value(address, into);
-        self.guarded(width, into, known.is_none());
+        self.guarded(width, into, is_readable.is_none());
     }
 
     /// The word that reads are counted in that fail.
@@ -274,17 +274,17 @@ impl Compiler<'_> {
     /// Reads an event counter of the processor. Without a counter the instruction faults (Intel SDM, vol. 2B,
     /// RDPMC): the value is 0, and a failed read is counted.
     fn event(&mut self, event: Event, to: Register) {
-        let Ok(known) = self.layout.events.counter(event) else {
+        let Ok(event_counter) = self.layout.events.counter(event) else {
             return self.e.lacks("counter of an event");
         };
-        self.constant(Register::RCX, known.index.into());
+        self.constant(Register::RCX, event_counter.index.into());
         let read = self.e.faulting(Ok(Instruction::with(Code::Rdpmc)));
         whole(self.e);
         self.copy(to, Register::RDX);
         let end = self.e.here();
         let (by, counter, into) = (Failing::Fault(read), self.failures(), to);
         self.lost.push((Lost::Read { by, counter, into }, end));
-        let spare = 64 - i32::from(known.width.clamp(1, 64));
+        let spare = 64 - i32::from(event_counter.width.clamp(1, 64));
         if spare > 0 {
             self.number(Code::Shl_rm64_imm8, to, spare);
             self.number(Code::Shr_rm64_imm8, to, spare);

@@ -39,62 +39,72 @@ pub(crate) enum HitEvent {
 pub(crate) type HitEvents = Vec<(InstrumentId, HitEvent)>;
 
 /// Returns an address for violations of an instrument: the start of its block.
-pub(crate) fn place(plan: &Plan, one: &PlannedInstrument) -> Addr {
-    let function = plan.function(one.id.major);
-    let block = function.and_then(|function| function.outline.block(BlockIndex(one.id.block)));
+pub(crate) fn place(plan: &Plan, instrument: &PlannedInstrument) -> Addr {
+    let function = plan.function(instrument.id.major);
+    let block =
+        function.and_then(|function| function.outline.block(BlockIndex(instrument.id.block)));
     block.map_or(Addr(0), |block| block.start)
 }
 
 /// Indexes the instruments by identifier, and checks that identifiers and counters are unique.
 pub(crate) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById<'a> {
-    let mut known = ById::default();
-    known.reserve(plan.instruments.len());
+    let mut by_id = ById::default();
+    by_id.reserve(plan.instruments.len());
     let mut counters = BTreeSet::new();
-    for one in &plan.instruments {
+    for instrument in &plan.instruments {
         let mut wrong = |why: Reason| {
             violations.push(Violation::Instrument {
-                id: one.id,
-                at: place(plan, one),
+                id: instrument.id,
+                at: place(plan, instrument),
                 why,
             });
         };
-        if InstrumentId::unpack(one.id.pack()) != Some(one.id) {
+        if InstrumentId::unpack(instrument.id.pack()) != Some(instrument.id) {
             wrong(Reason::IdentifierBits);
         }
-        if known.insert(one.id, one).is_some() {
+        if by_id.insert(instrument.id, instrument).is_some() {
             wrong(Reason::SameIdentifier);
         }
-        if one.definition.counts() != one.counter.is_some() {
+        if instrument.definition.counts() != instrument.counter.is_some() {
             wrong(Reason::NeedlessCounter);
         }
-        if one.definition.native().is_some() == one.probe.is_some() {
+        if instrument.definition.native().is_some() == instrument.probe.is_some() {
             wrong(Reason::TwoPrograms);
         }
-        if one.probe.as_ref().is_some_and(|it| it.probe().is_none()) {
+        if instrument
+            .probe
+            .as_ref()
+            .is_some_and(|it| it.probe().is_none())
+        {
             wrong(Reason::NoProbe);
         }
-        if let Some(counter) = one.counter {
+        if let Some(counter) = instrument.counter {
             if !counters.insert(counter) {
                 wrong(Reason::SameCounter);
             }
-            if counter_word(plan, one).is_none() {
+            if counter_word(plan, instrument).is_none() {
                 wrong(Reason::CounterBank);
             }
         }
-        let sorted = one.points.is_sorted_by(|a, b| a < b) && one.needs.is_sorted_by(|a, b| a < b);
-        let sites = one.points.iter().map(|(site, _)| site).chain(&one.needs);
+        let sorted = instrument.points.is_sorted_by(|a, b| a < b)
+            && instrument.needs.is_sorted_by(|a, b| a < b);
+        let sites = instrument
+            .points
+            .iter()
+            .map(|(site, _)| site)
+            .chain(&instrument.needs);
         let mut sites = sites.copied();
         let known_sites = sites.all(|site| plan.site(site).is_some());
-        if one.points.is_empty() || !sorted || !known_sites {
+        if instrument.points.is_empty() || !sorted || !known_sites {
             wrong(Reason::InstrumentOrder);
         }
     }
-    known
+    by_id
 }
 
 /// Returns the per-CPU word of an instrument's counter.
-fn counter_word(plan: &Plan, one: &PlannedInstrument) -> Option<u64> {
-    let counter = one.counter?;
+fn counter_word(plan: &Plan, instrument: &PlannedInstrument) -> Option<u64> {
+    let counter = instrument.counter?;
     let bank = plan
         .layout
         .counters
@@ -106,7 +116,7 @@ fn counter_word(plan: &Plan, one: &PlannedInstrument) -> Option<u64> {
 ///
 /// # Errors
 /// The reason why the lists of the patch cannot be right.
-pub(crate) fn expected(plan: &Plan, known: &ById<'_>, patch: &Patch) -> Result<Lists, Reason> {
+pub(crate) fn expected(plan: &Plan, by_id: &ById<'_>, patch: &Patch) -> Result<Lists, Reason> {
     if !patch.hooks.is_sorted_by(|(a, _), (b, _)| a < b) {
         return Err(Reason::PointOrder);
     }
@@ -114,7 +124,7 @@ pub(crate) fn expected(plan: &Plan, known: &ById<'_>, patch: &Patch) -> Result<L
     for (point, ids) in &patch.hooks {
         let mut list = Vec::with_capacity(ids.len());
         for &id in ids {
-            let one = known.get(&id).ok_or(Reason::UnplannedInstrument { id })?;
+            let one = by_id.get(&id).ok_or(Reason::UnplannedInstrument { id })?;
             if one.points.binary_search(&(patch.site, *point)).is_err() {
                 return Err(Reason::ForeignPoint { id });
             }
@@ -136,11 +146,11 @@ pub(crate) fn expected(plan: &Plan, known: &ById<'_>, patch: &Patch) -> Result<L
 /// Collects the registers that instruments read at each point, for liveness.
 pub(crate) fn sampled_at(plan: &Plan) -> SampledAt {
     let mut sampled_at = SampledAt::default();
-    for one in &plan.instruments {
-        let Some(register) = sampled(one) else {
+    for instrument in &plan.instruments {
+        let Some(register) = sampled(instrument) else {
             continue;
         };
-        for (site, point) in &one.points {
+        for (site, point) in &instrument.points {
             let (map, at) = match *point {
                 Point::Entry => match plan.site(*site) {
                     Some(site) => (&mut sampled_at.before, site.displaced.start),
@@ -158,8 +168,8 @@ pub(crate) fn sampled_at(plan: &Plan) -> SampledAt {
 }
 
 /// Returns the registers that an instrument reads.
-fn sampled(one: &PlannedInstrument) -> Option<Mask> {
-    let read = inputs(one).filter_map(|input| match input {
+fn sampled(instrument: &PlannedInstrument) -> Option<Mask> {
+    let read = inputs(instrument).filter_map(|input| match input {
         Input::Argument(number) => argument_number(number),
         Input::Returned => Some(0),
         Input::Register(gpr) => {
@@ -169,12 +179,12 @@ fn sampled(one: &PlannedInstrument) -> Option<Mask> {
         _ => None,
     });
     let read = read.map(Mask::of_register).reduce(Mask::union);
-    read.or_else(|| arguments(one))
+    read.or_else(|| arguments(instrument))
 }
 
 /// Returns the argument registers that an instrument reads.
-fn arguments(one: &PlannedInstrument) -> Option<Mask> {
-    let read = inputs(one).filter_map(|input| match input {
+fn arguments(instrument: &PlannedInstrument) -> Option<Mask> {
+    let read = inputs(instrument).filter_map(|input| match input {
         Input::Argument(number) => argument_number(number),
         _ => None,
     });
@@ -187,22 +197,22 @@ fn is_stacked(input: Input) -> bool {
 }
 
 /// Iterates over the inputs of an instrument's program or native function.
-fn inputs(one: &PlannedInstrument) -> impl Iterator<Item = Input> {
-    let probe = one.probe.as_deref().and_then(Probed::probe);
+fn inputs(instrument: &PlannedInstrument) -> impl Iterator<Item = Input> {
+    let probe = instrument.probe.as_deref().and_then(Probed::probe);
     let expressions = probe.into_iter().flat_map(Probe::expressions);
-    let native = one.definition.native().into_iter();
+    let native = instrument.definition.native().into_iter();
     let given = native.flat_map(|native| native.inputs());
     expressions.flat_map(|expr| expr.inputs()).chain(given)
 }
 
 /// Returns the native function of an instrument.
-fn native(plan: &Plan, one: &PlannedInstrument) -> Result<Option<NativeCall>, Reason> {
-    let Some(native) = one.definition.native() else {
+fn native(plan: &Plan, instrument: &PlannedInstrument) -> Result<Option<NativeCall>, Reason> {
+    let Some(native) = instrument.definition.native() else {
         return Ok(None);
     };
     let code = plan.natives.iter().find(|code| code.is_of(native));
     let entry = code.and_then(|code| code.entry(&native.function));
-    let entry = entry.ok_or(Reason::NoNativeCode { id: one.id })?;
+    let entry = entry.ok_or(Reason::NoNativeCode { id: instrument.id })?;
     Ok(Some(NativeCall {
         native: Arc::clone(native),
         entry,
@@ -211,9 +221,9 @@ fn native(plan: &Plan, one: &PlannedInstrument) -> Result<Option<NativeCall>, Re
 
 /// Checks that no program that loads memory is placed in the kernel's handlers of failed loads.
 pub(crate) fn handlers(image: &Image, plan: &Plan, violations: &mut Vec<Violation>) {
-    for one in &plan.instruments {
+    for instrument in &plan.instruments {
         // A native function reads no memory for the program; `by_id` refuses a program without the probe.
-        let Some(probe) = one.probe.as_deref().and_then(Probed::probe) else {
+        let Some(probe) = instrument.probe.as_deref().and_then(Probed::probe) else {
             continue;
         };
         let load = |expr: &Expr| {
@@ -225,14 +235,14 @@ pub(crate) fn handlers(image: &Image, plan: &Plan, violations: &mut Vec<Violatio
                     .iter()
                     .any(|input| counters(input) || is_stacked(*input))
         };
-        let function = plan.function(one.id.major);
+        let function = plan.function(instrument.id.major);
         let known = function.map(|function| image.function_at(function.outline.span.start));
         let refused = known
             .flatten()
             .is_none_or(|function| function.handles_faults || !image.faults_are_known());
         if refused && probe.expressions().any(load) {
             let why = match function {
-                Some(_) => Reason::LoadsInHandler { id: one.id },
+                Some(_) => Reason::LoadsInHandler { id: instrument.id },
                 None => Reason::BlockNumber,
             };
             violations.push(Violation::Plan { why });

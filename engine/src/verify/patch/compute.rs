@@ -232,10 +232,10 @@ impl InstrumentMachine<'_> {
         state: &mut AbstractState,
         progress: Progress,
     ) -> Result<Option<SymValue>, Reason> {
-        let Some(one) = self.program() else {
+        let Some(expected) = self.program() else {
             return Ok(None);
         };
-        let Some(probed) = one.probe.as_deref() else {
+        let Some(probed) = expected.probe.as_deref() else {
             return Ok(None);
         };
         if instruction.memory_base() == Register::RSP {
@@ -268,7 +268,7 @@ impl InstrumentMachine<'_> {
             (by_word, 8)
                 if word.is_some()
                     && by_word == layout.sequences().is_none()
-                    && self.hit(one).largest(progress, state) == word =>
+                    && self.hit(expected).largest(progress, state) == word =>
             {
                 let atom = Atom::Largest(instruction.ip());
                 return self.read(atom, state, progress).map(Some);
@@ -338,7 +338,7 @@ impl InstrumentMachine<'_> {
         progress: Progress,
     ) -> Result<Option<Progress>, Reason> {
         let refused = || not_allowed(instruction);
-        let one = self.program().ok_or_else(refused)?;
+        let expected = self.program().ok_or_else(refused)?;
         if instruction.memory_base() == Register::RSP {
             return Err(refused());
         }
@@ -352,11 +352,11 @@ impl InstrumentMachine<'_> {
         let lost = self.layout.rings.lost_full.0;
         let by_one = self.values.as_constant(amount) == Some(1);
         let word = self.values.as_constant(write.address);
-        if write.by_word && by_one && word.is_some() && word == self.hit(one).failures() {
+        if write.by_word && by_one && word.is_some() && word == self.hit(expected).failures() {
             self.failed(state, progress)?;
             return Ok(Some(progress));
         }
-        let mut hit: HitRules<'_> = self.hit(one);
+        let mut hit: HitRules<'_> = self.hit(expected);
         if write.by_word
             && hit.values.as_constant(write.address) == Some(lost)
             && let Some(samples) = hit.values.as_constant(amount)

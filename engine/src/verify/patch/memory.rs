@@ -56,7 +56,7 @@ impl InstrumentMachine<'_> {
         fixup: u64,
     ) -> Result<MachineFlow, Reason> {
         let refused = || not_allowed(instruction);
-        let one = self.program().ok_or_else(refused)?;
+        let expected = self.program().ok_or_else(refused)?;
         let segment = instruction.memory_segment();
         let plain = matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Movzx)
             && instruction.op0_kind() == OpKind::Register
@@ -76,7 +76,7 @@ impl InstrumentMachine<'_> {
             return Err(Reason::UserMemory);
         }
         let source = Source::Memory { address, bytes };
-        if !self.hit(one).loads(progress, state).contains(&source) {
+        if !self.hit(expected).loads(progress, state).contains(&source) {
             return Err(Reason::OtherLoad);
         }
         let read = once(&mut self.values, source, bytes, state, progress)?;
@@ -97,14 +97,14 @@ impl InstrumentMachine<'_> {
         fixup: u64,
     ) -> Result<MachineFlow, Reason> {
         let refused = || not_allowed(instruction);
-        let one = self.program().ok_or_else(refused)?;
+        let expected = self.program().ok_or_else(refused)?;
         let chosen = self.values.as_constant(state.register(RCX));
         let mut counters = self.layout.events.counters.iter();
         let event = counters
             .find(|known| chosen == Some(known.index.into()))
             .map(|known| known.event)
             .ok_or(Reason::UnknownEvent)?;
-        if !self.hit(one).events(progress, state).contains(&event) {
+        if !self.hit(expected).events(progress, state).contains(&event) {
             return Err(Reason::OtherEvent);
         }
         let read = once(&mut self.values, Source::Event(event), 8, state, progress)?;

@@ -145,16 +145,16 @@ fn walk(image: &Image, plan: &Plan, code: &NativeCode) -> Result<(), Reason> {
     let natives = plan.instruments.iter();
     let natives = natives.filter_map(|one| one.definition.native());
     let named = natives.filter(|native| code.is_of(native));
-    let mut left: Vec<Addr> = named
+    let mut worklist: Vec<Addr> = named
         .filter_map(|native| code.entry(&native.function))
         .collect();
-    let mut known = BTreeSet::new();
-    while let Some(at) = left.pop() {
-        if !known.insert(at) {
+    let mut visited = BTreeSet::new();
+    while let Some(at) = worklist.pop() {
+        if !visited.insert(at) {
             continue;
         }
         if code.span().contains(at) {
-            left.extend(callee_contract::follow(code, at)?);
+            worklist.extend(callee_contract::follow(code, at)?);
         } else {
             left_alone(image, plan, at)?;
         }
@@ -172,10 +172,10 @@ pub(crate) fn left_alone(image: &Image, plan: &Plan, at: Addr) -> Result<(), Rea
             .filter(|function| function.span.start == to)
     };
     let called = begins(at).ok_or(Reason::NotAFunction { at })?;
-    let mut left = vec![called];
-    let mut known = BTreeSet::new();
-    while let Some(function) = left.pop() {
-        if !known.insert(function.span.start) {
+    let mut worklist = vec![called];
+    let mut visited = BTreeSet::new();
+    while let Some(function) = worklist.pop() {
+        if !visited.insert(function.span.start) {
             continue;
         }
         let wrong = |why: &'static str| {
@@ -191,7 +191,7 @@ pub(crate) fn left_alone(image: &Image, plan: &Plan, at: Addr) -> Result<(), Rea
         for to in leads_to(image, &routine) {
             let to = to.ok_or_else(|| wrong("from which it may go anywhere"))?;
             let to = image.function_at(to);
-            left.push(to.ok_or_else(|| wrong("from which it goes to no function"))?);
+            worklist.push(to.ok_or_else(|| wrong("from which it goes to no function"))?);
         }
     }
     Ok(())
@@ -201,11 +201,11 @@ pub(crate) fn left_alone(image: &Image, plan: &Plan, at: Addr) -> Result<(), Rea
 fn leads_to(image: &Image, routine: &Routine) -> Vec<Option<Addr>> {
     let mut out = Vec::new();
     // Entries of the function, including those from tables of other code.
-    let mut left: Vec<u64> = routine.entered.iter().copied().collect();
-    left.push(routine.span.start.0);
-    let mut known = BTreeSet::new();
-    while let Some(at) = left.pop() {
-        if !known.insert(at) || at == routine.span.end.0 {
+    let mut worklist: Vec<u64> = routine.entered.iter().copied().collect();
+    worklist.push(routine.span.start.0);
+    let mut visited = BTreeSet::new();
+    while let Some(at) = worklist.pop() {
+        if !visited.insert(at) || at == routine.span.end.0 {
             continue;
         }
         let decoded = routine
@@ -215,8 +215,8 @@ fn leads_to(image: &Image, routine: &Routine) -> Vec<Option<Addr>> {
             out.push(None);
             continue;
         };
-        left.extend(decoded.runs_on.then(|| decoded.end()));
-        left.extend(decoded.leads_to.iter());
+        worklist.extend(decoded.runs_on.then(|| decoded.end()));
+        worklist.extend(decoded.leads_to.iter());
         let mut rewritten = false;
         for site in routine.sites_in(decoded.span()) {
             rewritten |= site.why == Why::StaticCall;

@@ -121,7 +121,7 @@ impl InstrumentMachine<'_> {
             {
                 let whole = instruction.memory_size().size() == 8
                     && !location::is_word(&self.layout.abi, instruction)?;
-                let one = self.program().filter(|_| whole).ok_or_else(wrong)?;
+                let expected = self.program().filter(|_| whole).ok_or_else(wrong)?;
                 let stored = self.operand(instruction, 1, state, progress)?;
                 let address = location::address(&mut self.values, instruction, state)?;
                 let slot = self.slot_of(cpu, head);
@@ -131,9 +131,9 @@ impl InstrumentMachine<'_> {
                     stage: before.stage(),
                     ..progress
                 };
-                let written = self
-                    .hit(one)
-                    .fill(begun, written, offset, (stored, tsc), state)?;
+                let written =
+                    self.hit(expected)
+                        .fill(begun, written, offset, (stored, tsc), state)?;
                 after(SequenceStep::Filling {
                     cpu,
                     head,
@@ -201,7 +201,8 @@ impl InstrumentMachine<'_> {
 
     /// The address of a CPU's row of words, less that of CPU 0.
     fn row(&mut self, cpu: SymValue) -> SymValue {
-        let stride_log2 = { self.layout.sequences() }.map_or(0, |sequences| sequences.stride_log2);
+        let sequences = self.layout.sequences();
+        let stride_log2 = sequences.map_or(0, |sequences| sequences.stride_log2);
         self.values.scale(cpu, 1 << stride_log2.min(63))
     }
 

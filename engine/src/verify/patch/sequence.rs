@@ -304,7 +304,7 @@ impl<'a> InstrumentMachine<'a> {
         if !plain {
             return Err(wrong());
         }
-        let one = self.program().ok_or(Reason::UnhookedCount)?;
+        let expected = self.program().ok_or(Reason::UnhookedCount)?;
         let value = match instruction.mnemonic() {
             Mnemonic::Inc => self.values.constant(1),
             _ => self.operand(instruction, 1, state, progress)?,
@@ -325,7 +325,7 @@ impl<'a> InstrumentMachine<'a> {
         }
         let stage = before.stage();
         let progress = Progress { stage, ..progress };
-        let next = self.hit(one).write(progress, write, state)?;
+        let next = self.hit(expected).write(progress, write, state)?;
         Ok(Some(MachineFlow::On(next)))
     }
 
