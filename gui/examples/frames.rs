@@ -16,8 +16,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use egui::{Context, RawInput, Rect, pos2, vec2};
-use gilk_engine::cfg::Cfg;
+use egui::{Context, RawInput, Rect, Vec2, pos2, vec2};
+use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::kernel::LiveParts;
 use gilk_engine::session::Placement;
 use gilk_engine::{HookType, Image, InstrumentId, Span};
@@ -48,17 +48,21 @@ const PAIRS: usize = 1000;
 /// Samples that arrive per frame of a run: three million per second.
 const ARRIVING: u64 = 50_000;
 
+/// Sizes of the window in points: the usual one, and a 4K screen.
+const SIZES: [Vec2; 2] = [vec2(1920.0, 1080.0), vec2(3840.0, 2160.0)];
+
 struct Bench {
     ctx: Context,
     app: App,
     time: f64,
+    size: Vec2,
 }
 
 impl Bench {
     fn frame(&mut self, events: Vec<egui::Event>) -> Duration {
         self.time += 1.0 / 60.0;
         let input = RawInput {
-            screen_rect: Some(Rect::from_min_size(pos2(0.0, 0.0), vec2(1920.0, 1080.0))),
+            screen_rect: Some(Rect::from_min_size(pos2(0.0, 0.0), self.size)),
             time: Some(self.time),
             events,
             ..RawInput::default()
@@ -72,6 +76,20 @@ impl Bench {
         let took = began.elapsed();
         assert!(!drawn.is_empty());
         took
+    }
+
+    /// Changes the size of the window.
+    fn resize(&mut self, size: Vec2) {
+        self.size = size;
+        println!("at {} × {}:", size.x, size.y);
+        for _ in 0..4 {
+            self.frame(Vec::new());
+        }
+    }
+
+    /// Returns the point at a share of the window's width and height.
+    fn at(&self, across: f32, down: f32) -> egui::Pos2 {
+        pos2(across * self.size.x, down * self.size.y)
     }
 
     fn until(&mut self, so: impl Fn(&State) -> bool) {
@@ -317,7 +335,15 @@ fn large_session(bench: &mut Bench) {
     });
     bench.until(|state| !state.plan.pending());
     let name = |what: &str| format!("{what}, {PLACEMENTS} placements");
-    bench.measure(&name("nothing happens"), |_| Vec::new());
+    for size in SIZES {
+        bench.resize(size);
+        bench.measure(&name("nothing happens"), |_| Vec::new());
+    }
+    bench.resize(SIZES[0]);
+    // The inspector lists the instruments of the selected hook.
+    bench.app.state_mut().graph.select(BlockIndex(0));
+    bench.frame(Vec::new());
+    bench.measure(&name("a block selected"), |_| Vec::new());
     bench.measure_after(
         &name("dragging a splash"),
         |_| Vec::new(),
@@ -334,13 +360,16 @@ fn large_session(bench: &mut Bench) {
         .timeline
         .open(recording(MANY_LANES, 1_000_000));
     bench.frame(Vec::new());
-    let lanes = pos2(900.0, 900.0);
-    let name = format!("zooming {MANY_LANES} lanes");
-    bench.measure(&name, wheel(lanes));
-    bench.app.state_mut().timeline.stack_by(Stack::Function);
-    let names = pos2(100.0, 900.0);
-    let name = format!("scrolling {MANY_LANES} lanes in groups");
-    bench.measure(&name, wheel(names));
+    for size in SIZES {
+        bench.resize(size);
+        bench.app.state_mut().timeline.stack_by(Stack::Session);
+        let name = format!("zooming {MANY_LANES} lanes");
+        bench.measure(&name, wheel(bench.at(0.47, 0.83)));
+        bench.app.state_mut().timeline.stack_by(Stack::Function);
+        let name = format!("scrolling {MANY_LANES} lanes in groups");
+        bench.measure(&name, wheel(bench.at(0.05, 0.83)));
+    }
+    bench.resize(SIZES[0]);
 }
 
 /// Opens a function of an image.
@@ -361,6 +390,7 @@ fn opened_at(image: &Path, function: &str) -> Bench {
         ctx,
         app,
         time: 0.0,
+        size: SIZES[0],
     };
     bench.until(|state| state.graph.scene.is_some() && state.functions.answered.is_some());
     bench

@@ -22,6 +22,8 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         | Command::References
         | Command::FindInGraph
         | Command::FoldAll
+        | Command::FoldCold
+        | Command::ToggleListing
         | Command::ExportGraph => graph,
         Command::Hook(hook) => state.graph.selected.is_some_and(|block| {
             let scene = state.graph.scene.as_ref();
@@ -75,7 +77,10 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::PinLane | Command::ShowLane => {
             state.timeline.record.is_some() && state.timeline.chosen.is_some()
         }
-        Command::FilterLanes => state.timeline.record.is_some(),
+        Command::FilterLanes
+        | Command::FindSample
+        | Command::NextSample
+        | Command::PreviousSample => state.timeline.record.is_some(),
         Command::ShowSamples => {
             let here = state.graph.scene.as_ref().zip(state.graph.selected);
             let record = state.timeline.record.as_ref();
@@ -125,6 +130,8 @@ pub(crate) fn ticked(state: &State, command: &Command) -> Option<bool> {
         Command::LaneAxis(axis) => view.axis == *axis,
         Command::HideEmptyLanes => view.hide_empty,
         Command::FollowLive => state.timeline.follow,
+        Command::FoldCold => state.graph.folds_cold(),
+        Command::ToggleListing => state.graph.listed,
         Command::Theme(look) => state.look == *look,
         Command::TogglePane(pane) => state.desk.sees(*pane),
         Command::Hook(hook) => state.draft.hook == *hook,

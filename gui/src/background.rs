@@ -14,6 +14,7 @@ use crate::calls::{self, CallRun, CallsRequest};
 use crate::catalogue::Catalogue;
 use crate::desk::Pane;
 use crate::functions::{HitFunctions, Scope};
+use crate::graph::function_source::Listing;
 use crate::graph::marks::Hooked;
 use crate::state::{PreviewRequest, TargetState, first_instrument};
 use crate::statistics;
@@ -38,8 +39,10 @@ impl App {
         if selected.is_some_and(|(block, scene)| scene.hook(block, hook).is_none()) {
             self.state.draft.hook = HookType::Pre;
         }
+        self.update_cold_regions();
         self.request_statistics();
         self.request_calls();
+        self.request_listing();
         self.update_source_check();
         self.request_machine_plans();
         let Some(catalogue) = self.state.catalogue.clone() else {
@@ -113,10 +116,18 @@ impl App {
             return;
         }
         let (metadata, index) = (record.metadata.clone(), record.index.clone());
+        let end = metadata.clock.tsc(record.duration);
         self.state.statistics.requested = Some(key.clone());
         let mail = self.workers.mail().clone();
         spawn("statistics", move || {
-            let rows = statistics::rows::rows(&metadata, &index, key.ticks);
+            let ticks = key.between.unwrap_or_else(|| {
+                let start = metadata.clock.start;
+                let recorded = index.look().span().unwrap_or((start, start));
+                let (from, to) = gilk_samples::statistics::whole(&metadata, recorded);
+                // A run that lasts, or was stopped, is shorter than planned.
+                (from, to.min(end.max(recorded.1.saturating_add(1))))
+            });
+            let rows = statistics::rows::rows(&metadata, &index, ticks);
             mail.send(Message::Statistics(key, rows));
         });
     }
@@ -143,6 +154,26 @@ impl App {
         spawn("calls", move || {
             let read = CallRun::of(&work).map(Box::new);
             mail.send(Message::Calls(work.key, read));
+        });
+    }
+
+    /// While the open function is listed, requests its source lines; one request at a time.
+    fn request_listing(&mut self) {
+        let lines = &mut self.state.lines;
+        let Some(scene) = self.state.graph.scene.clone() else {
+            return;
+        };
+        let key = (scene.function(), lines.sources.is_some());
+        let is_known = lines.listing.answers(key.0, key.1) || lines.listing_requested == Some(key);
+        if !self.state.graph.listed || is_known {
+            return;
+        }
+        lines.listing_requested = Some(key);
+        let (sources, mail) = (lines.sources.clone(), self.workers.mail().clone());
+        let target = self.targets;
+        spawn("listing", move || {
+            let listing = Box::new(Listing::of(&scene, sources.as_deref()));
+            mail.send(Message::Listing(target, listing));
         });
     }
 

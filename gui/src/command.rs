@@ -93,6 +93,12 @@ pub enum Command {
     PinLane,
     /// Focuses the filter of lanes.
     FilterLanes,
+    /// Opens the search among samples.
+    FindSample,
+    /// Goes to the next sample that matches.
+    NextSample,
+    /// Goes to the previous sample that matches.
+    PreviousSample,
     /// Places the instrument that records which thread runs.
     RecordThreads,
     /// Sets marker A at the pointer's time on the timeline.
@@ -135,6 +141,12 @@ pub enum Command {
     FoldBlock,
     /// Folds all blocks to their headings, or unfolds them.
     FoldAll,
+    /// Shows the open function as text beside its source, or as a graph.
+    ToggleListing,
+    /// Shows each cold region of the graph as one box, or all blocks.
+    FoldCold,
+    /// Shows the blocks of a cold region, by its first block.
+    OpenRegion(BlockIndex),
     /// Exports the graph as SVG or DOT.
     ExportGraph,
     /// Exports the recording in a format for other programs.
@@ -314,6 +326,9 @@ impl Command {
             Self::HideEmptyLanes => "Hide lanes without samples",
             Self::PinLane => "Pin selected lane",
             Self::FilterLanes => "Filter lanes",
+            Self::FindSample => "Find samples",
+            Self::NextSample => "Next sample",
+            Self::PreviousSample => "Previous sample",
             Self::RecordThreads => "Record running threads",
             Self::MarkA => "Marker A at pointer",
             Self::MarkB => "Marker B at pointer",
@@ -338,6 +353,9 @@ impl Command {
             Self::FindInGraph => "Find in graph",
             Self::FoldBlock => "Fold block",
             Self::FoldAll => "Fold all blocks",
+            Self::ToggleListing => "Listing with source",
+            Self::FoldCold => "Fold cold regions",
+            Self::OpenRegion(_) => "Show cold region",
             Self::ExportGraph => "Export graph…",
             Self::ExportRecording => "Export recording…",
             Self::StopExport => "Stop export",
@@ -438,6 +456,8 @@ impl Command {
             Self::FindInGraph => const { &[on(CTRL_SHIFT, Key::F)] },
             Self::FoldBlock => const { &[on(NONE, Key::C)] },
             Self::FoldAll => const { &[on(SHIFT, Key::C)] },
+            Self::ToggleListing => const { &[on(NONE, Key::V)] },
+            Self::FoldCold => const { &[on(NONE, Key::H)] },
             Self::RemoveHere => const { &[on(NONE, Key::Delete)] },
             Self::Hook(HookType::Pre) => const { &[on(Modifiers::ALT, Key::Num1)] },
             Self::Hook(HookType::Post) => const { &[on(Modifiers::ALT, Key::Num2)] },
@@ -450,6 +470,9 @@ impl Command {
             Self::Annotate => const { &[on(NONE, Key::B)] },
             Self::ShowSamples => const { &[on(NONE, Key::L)] },
             Self::FilterLanes => const { &[on(SHIFT, Key::L)] },
+            Self::FindSample => const { &[on(CTRL, Key::L)] },
+            Self::NextSample => const { &[on(NONE, Key::Period)] },
+            Self::PreviousSample => const { &[on(NONE, Key::Comma)] },
             Self::PinLane => const { &[on(NONE, Key::P)] },
             Self::FollowLive => const { &[on(NONE, Key::End)] },
             Self::NextPane => const { &[on(NONE, Key::F6)] },

@@ -46,7 +46,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     }
     let tokens = Tokens::of(ui);
     ui.spacing_mut().item_spacing.y = 0.0;
-    let row = text::SMALL + 4.0;
+    let row = text::SMALL + space::TIGHT;
     let area = ScrollArea::both()
         .id_salt("console")
         .auto_shrink(false)

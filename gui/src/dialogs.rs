@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use egui::accesskit::Role;
 use egui::{
-    Align, Button, Context, Grid, Id, Key, KeyboardShortcut, Layout, RichText, TextEdit, Ui,
+    Align, Button, Context, Grid, Id, Key, KeyboardShortcut, Layout, RichText, ScrollArea,
+    TextEdit, Ui,
 };
 
 use crate::command::Command;
-use crate::menus::MENUS;
+use crate::menus::{self, MENUS};
 use crate::natives;
 use crate::recent_paths::RecentPaths;
 use crate::state::{PathDialog, PathQuestion, State};
@@ -82,6 +83,13 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Comman
             if field.changed() {
                 dialog.question = None;
             }
+            let entered = field.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter));
+            done |= entered;
+            let is_free = ui.memory(|memory| memory.focused().is_none());
+            if dialog.focused && is_free && !entered && !dialog.browsing {
+                // Keys are for the path, also if something below the dialog has taken the focus away.
+                field.request_focus();
+            }
             if !dialog.focused && !dialog.browsing {
                 field.request_focus();
                 dialog.focused = true;
@@ -91,7 +99,6 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Comman
                 state.cursor.set_char_range(Some(all));
                 state.store(ui.ctx(), id);
             }
-            done |= field.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter));
             let browse = !dialog.browsing && dialog.purpose.is_file();
             let browse = ui.add_enabled(browse, Button::new("Browse…"));
             if browse
@@ -168,56 +175,11 @@ fn shortcuts(ctx: &Context, state: &mut State) {
     let shown = modal(ctx, "shortcuts").show(ctx, |ui| {
         ui.set_width(760.0);
         title(ui, "Shortcuts");
-        ui.columns(2, |columns| {
-            let sides = MENUS.iter().enumerate();
-            for (place, (menu, entries)) in sides {
-                let mut commands = entries.iter().flatten();
-                if commands.all(|command| command.shortcuts().is_empty()) {
-                    continue;
-                }
-                let side = usize::from(matches!(*menu, "Graph" | "Samples" | "View"));
-                let Some(ui) = columns.get_mut(side) else {
-                    continue;
-                };
-                heading(ui, menu);
-                Grid::new(place)
-                    .num_columns(2)
-                    .min_col_width(170.0)
-                    .spacing([16.0, 4.0])
-                    .min_row_height(18.0)
-                    .show(ui, |ui| {
-                        for command in entries
-                            .iter()
-                            .flatten()
-                            .filter(|command| !command.shortcuts().is_empty())
-                        {
-                            let keys: Vec<String> = command
-                                .shortcuts()
-                                .iter()
-                                .map(|keys| key_words(ui.ctx(), keys))
-                                .collect();
-                            line(ui, command.name(), &keys.join("   "));
-                        }
-                    });
-            }
-            if let Some(ui) = columns.first_mut() {
-                heading(ui, "With the pointer");
-                Grid::new("pointer")
-                    .num_columns(2)
-                    .min_col_width(170.0)
-                    .spacing([16.0, 4.0])
-                    .min_row_height(18.0)
-                    .show(ui, |ui| {
-                        line(ui, "Pan graph or timeline", "drag");
-                        line(ui, "Zoom at the pointer", "wheel");
-                        line(ui, "Pan and zoom the timeline", "A D   W S");
-                        line(ui, "Scroll lanes", "wheel on their names");
-                        line(ui, "Range on the timeline", "Shift and drag");
-                        line(ui, "Go to a sample's block", "click its lane");
-                        line(ui, "Edit or remove a note", "click   Delete");
-                    });
-            }
-        });
+        let height = ctx.content_rect().height() - 150.0;
+        ScrollArea::vertical()
+            .min_scrolled_height(height)
+            .max_height(height)
+            .show(ui, columns);
         ui.add_space(space::MEDIUM);
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
             ui.button("Close").clicked()
@@ -227,6 +189,57 @@ fn shortcuts(ctx: &Context, state: &mut State) {
     if shown.inner || shown.should_close() {
         state.shortcuts = false;
     }
+}
+
+/// Draws the shortcuts in two columns.
+fn columns(ui: &mut Ui) {
+    ui.columns(2, |columns| {
+        for (place, (menu, entries)) in MENUS.iter().enumerate() {
+            let with_keys = || {
+                let all = menus::commands(entries);
+                all.filter(|command| !command.shortcuts().is_empty())
+            };
+            let side = usize::from(matches!(*menu, "Graph" | "Samples" | "View"));
+            let Some(ui) = columns
+                .get_mut(side)
+                .filter(|_| with_keys().next().is_some())
+            else {
+                continue;
+            };
+            heading(ui, menu);
+            keys_grid(place, ui, |ui| {
+                for command in with_keys() {
+                    let keys: Vec<String> = command
+                        .shortcuts()
+                        .iter()
+                        .map(|keys| key_words(ui.ctx(), keys))
+                        .collect();
+                    line(ui, command.name(), &keys.join("   "));
+                }
+            });
+        }
+        if let Some(ui) = columns.first_mut() {
+            heading(ui, "With the pointer");
+            keys_grid("pointer", ui, |ui| {
+                line(ui, "Pan graph or timeline", "drag");
+                line(ui, "Zoom at the pointer", "wheel");
+                line(ui, "Pan and zoom the timeline", "A D   W S");
+                line(ui, "Scroll lanes", "wheel on their names");
+                line(ui, "Range on the timeline", "Shift and drag");
+                line(ui, "Go to a sample's block", "click its lane");
+                line(ui, "Edit or remove a note", "click   Delete");
+            });
+        }
+    });
+}
+
+fn keys_grid(id: impl egui::AsIdSalt, ui: &mut Ui, lines: impl FnOnce(&mut Ui)) {
+    Grid::new(id)
+        .num_columns(2)
+        .min_col_width(170.0)
+        .spacing([20.0, space::TIGHT])
+        .min_row_height(18.0)
+        .show(ui, lines);
 }
 
 fn heading(ui: &mut Ui, words: &str) {

@@ -297,7 +297,7 @@ mod tests {
                     Action::Drag(n) => document.edit("duration", |s| s.duration = f64::from(n) + 1.0),
                     Action::Write(n) => document.annotate("note", |notes| {
                         let text = format!("n{n}");
-                        notes.push(Note { at: f64::from(n), text });
+                        notes.push(Note { at: f64::from(n), text, run: None });
                     }),
                     Action::Place(n) => document.edit("place", |s| {
                         let at = usize::from(n) % (s.placements.len() + 1);

@@ -13,6 +13,10 @@ pub struct Note {
     pub at: f64,
     /// Text typed by the user.
     pub text: String,
+    /// The run that it is about, by its start in nanoseconds of Unix time; `None` for notes on every
+    /// run of the session.
+    #[serde(default)]
+    pub run: Option<u64>,
 }
 
 /// The part of a document that undo and redo restore. A copy shares the session.

@@ -22,6 +22,7 @@ use crate::run::{Active, RunStatus, SharedStatus};
 use crate::session_panel::pulsar;
 use crate::state::{NoticeKind, TargetState, Tour};
 use crate::theme::{self, Colours};
+use crate::timeline::SampleSearch;
 use crate::worker::target::{Order, SampleSink, Target};
 
 impl App {
@@ -140,6 +141,14 @@ impl App {
                 self.state.desk.show(Pane::Timeline);
                 ctx.memory_mut(|memory| memory.request_focus(egui::Id::unique("lane filter")));
             }
+            Command::FindSample => {
+                self.state.desk.show(Pane::Timeline);
+                self.state.timeline.find = Some(SampleSearch::default());
+            }
+            Command::NextSample | Command::PreviousSample => {
+                self.state.desk.show(Pane::Timeline);
+                self.state.timeline.step = Some(command == Command::PreviousSample);
+            }
             Command::RecordThreads => self.record_threads(),
             Command::FollowLive => self.state.timeline.follow = true,
             Command::ToggleTheme => {
@@ -164,6 +173,19 @@ impl App {
                 let scene = self.state.graph.scene.as_ref();
                 let all = scene.map(|scene| scene.cfg.blocks.iter().map(|block| block.index));
                 self.fold(&all.into_iter().flatten().collect());
+            }
+            Command::ToggleListing => {
+                self.state.graph.listed = !self.state.graph.listed;
+                self.state.desk.show(Pane::Graph);
+            }
+            Command::FoldCold => {
+                let graph = &mut self.state.graph;
+                graph.fold_cold = Some(!graph.folds_cold());
+                graph.opened.clear();
+            }
+            Command::OpenRegion(block) => {
+                self.leave();
+                self.open_region(block);
             }
             Command::ExportGraph => self.request_path(Purpose::ExportGraph, None),
             Command::ExportRecording => self.request_path(Purpose::ExportRecording, None),

@@ -67,6 +67,11 @@ impl Command {
             Self::HideEmptyLanes => "Hides lanes that have no samples.",
             Self::PinLane => "Keeps the selected lane above all others.",
             Self::FilterLanes => "Shows lanes by any letters of a function, instrument or thread.",
+            Self::FindSample => "Searches samples by value, CPU, thread and time.",
+            Self::NextSample => "Goes to the next sample of the selected lane that matches.",
+            Self::PreviousSample => {
+                "Goes to the previous sample of the selected lane that matches."
+            }
             Self::RecordThreads => "Places the instrument that records which thread runs.",
             Self::MarkA => "Sets the start of the measured range at the pointer.",
             Self::MarkB => "Sets the end of the measured range at the pointer.",
@@ -90,6 +95,13 @@ impl Command {
             Self::FindInGraph => "Searches the instructions of the open graph.",
             Self::FoldBlock => "Reduces the selected block to its heading.",
             Self::FoldAll => "Reduces all blocks to their headings.",
+            Self::ToggleListing => {
+                "Shows the function's instructions beside its source lines, or its graph."
+            }
+            Self::FoldCold => {
+                "Shows connected blocks that are not executed as one box with their number."
+            }
+            Self::OpenRegion(_) => "Shows the blocks of the region.",
             Self::ExportGraph => "Writes the graph as SVG or DOT.",
             Self::ExportRecording => "Writes the samples in a format for other programs.",
             Self::StopExport => "Stops the export.",

@@ -4,8 +4,10 @@ use egui::{Context, Ui, ViewportCommand};
 
 use crate::app::App;
 use crate::command::Command;
+use crate::dragged_instrument::DraggedInstrument;
 use crate::graph::view::metrics;
-use crate::{dialogs, menus, notices, palette, panels, tour};
+use crate::input_hold::InputHold;
+use crate::{dialogs, focus_ring, menus, notices, palette, panels, tour};
 
 impl App {
     /// Draws a frame.
@@ -15,6 +17,7 @@ impl App {
         }
         self.listen(ui.ctx());
         self.request_updates();
+        let fields = self.state.fields_open();
         let mut commands = self.pressed(ui.ctx());
         self.state.timeline.hovered_note = None;
         panels::show(ui, &mut self.state, &mut commands);
@@ -27,8 +30,18 @@ impl App {
         notices::show(ui.ctx(), &mut self.state, &mut commands);
         palette::view::show(ui.ctx(), &mut self.state, &mut commands);
         tour::manual(ui.ctx(), &mut self.state);
+        DraggedInstrument::show(ui.ctx());
+        focus_ring::show(ui.ctx());
         for command in commands {
             self.execute(command, ui.ctx());
+        }
+        let opened = self.state.fields_open();
+        if opened
+            .iter()
+            .zip(fields)
+            .any(|(now, before)| *now && !before)
+        {
+            InputHold::pause(ui.ctx());
         }
         self.end_step(ui.ctx());
         self.guard_closing(ui.ctx());

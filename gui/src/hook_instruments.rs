@@ -3,11 +3,9 @@
 use egui::accesskit::Role;
 use egui::{CursorIcon, Id, Rect, RichText, Sense, Stroke, Ui, pos2, vec2};
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::patch::PieceKind;
-use gilk_engine::{HookType, InstrumentId, Plan};
 
 use crate::command::Command;
-use crate::graph::Scene;
+use crate::hook_facts::{HookRow, instructions};
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
@@ -16,79 +14,47 @@ use crate::widgets;
 const ROW: f32 = 26.0;
 
 /// Draws the list, if the hook has instruments.
-pub(crate) fn show(
-    ui: &mut Ui,
-    state: &State,
-    scene: &Scene,
-    block: BlockIndex,
-    hook: HookType,
-    commands: &mut Vec<Command>,
-) {
-    let placements = &state.document.session().placements;
-    let here = placements.iter().enumerate().filter(|(_, one)| {
-        *one.function == *scene.name && one.block == block.0 && one.hook == hook
-    });
-    let here: Vec<(usize, &str)> = here.map(|(place, one)| (place, &*one.instrument)).collect();
-    notes(ui, state, scene, block, &here);
-    if here.is_empty() {
+pub(crate) fn show(ui: &mut Ui, state: &State, block: BlockIndex, commands: &mut Vec<Command>) {
+    let rows = &state.hook_facts.rows;
+    notes(ui, state);
+    if rows.is_empty() {
         predicted(ui, state, block);
         return;
     }
-    let plan = state
-        .plan
-        .outcome
-        .as_ref()
-        .and_then(|plan| plan.as_ref().ok());
-    let plan = plan
-        .filter(|_| !state.plan.pending())
-        .map(|plan| plan.plan());
     widgets::caption(ui, "instruments at this hook, in execution order");
-    let size = vec2(ui.available_width(), ROW * here.len() as f32);
+    let size = vec2(ui.available_width(), ROW * rows.len() as f32);
     let (area, _) = ui.allocate_exact_size(size, Sense::hover());
     let row_at = |y: f32| {
         let row = ((y - area.top()) / ROW).floor().max(0.0) as usize;
-        row.min(here.len() - 1)
+        row.min(rows.len() - 1)
     };
-    for (row, &(place, instrument)) in here.iter().enumerate() {
+    for (row, one) in rows.iter().enumerate() {
         let top = area.top() + row as f32 * ROW;
         let rect = Rect::from_min_size(pos2(area.left(), top), vec2(area.width(), ROW - 2.0));
-        let id = plan.and_then(|plan| {
-            plan.instruments
-                .iter()
-                .find(|one| one.placement == place)
-                .map(|one| one.id)
-        });
-        let cost = plan.zip(id).and_then(|(plan, id)| instructions(plan, id));
-        if let Some(to) = line(ui, rect, (place, instrument), id, cost, &row_at)
-            && let Some(&(other, _)) = here.get(to)
-            && other != place
+        if !ui.is_rect_visible(rect) {
+            continue;
+        }
+        if let Some(to) = line(ui, rect, one, &row_at)
+            && let Some(other) = rows.get(to)
+            && other.place != one.place
         {
-            commands.push(Command::MovePlacement(place, other));
+            commands.push(Command::MovePlacement(one.place, other.place));
         }
     }
-    let all = here.iter().filter_map(|&(place, _)| {
-        let plan = plan?;
-        let one = plan.instruments.iter().find(|one| one.placement == place)?;
-        instructions(plan, one.id)
-    });
+    let all = rows.iter().filter_map(|row| row.cost);
     overhead(ui, state, block, "these", all.sum());
     ui.add_space(space::TIGHT);
 }
 
 /// Shows the plan's notes about instruments at this hook or with points in this block: those of the
 /// session, and of the instrument that would be added.
-fn notes(ui: &mut Ui, state: &State, scene: &Scene, block: BlockIndex, here: &[(usize, &str)]) {
-    let span = scene.cfg.block(block).map(|block| block.span);
-    let about = state.plan.notes().iter().filter(|note| {
-        here.iter().any(|&(place, _)| place == note.placement)
-            || span.is_some_and(|span| span.contains(note.at))
-    });
+fn notes(ui: &mut Ui, state: &State) {
     let offered = match &state.offer.outcome {
-        Some(Ok(plan)) if here.is_empty() => &*plan.plan().notes,
+        Some(Ok(plan)) if state.hook_facts.rows.is_empty() => &*plan.plan().notes,
         _ => &[],
     };
-    for note in about.chain(offered) {
-        let words = format!("{note}.");
+    let offered = offered.iter().map(|note| format!("{note}."));
+    for words in state.hook_facts.notes.iter().cloned().chain(offered) {
         let text = RichText::new(&words).small();
         let shown = ui.label(text.color(Tokens::of(ui).warning));
         widgets::named(shown, Role::Label, &format!("note: {words}"));
@@ -130,32 +96,16 @@ fn overhead(ui: &mut Ui, state: &State, block: BlockIndex, what: &str, instructi
     ui.label(RichText::new(words).small().color(Tokens::of(ui).weak));
 }
 
-/// Returns the number of instructions that an instrument executes at a hit, in the patch where it
-/// costs most.
-fn instructions(plan: &Plan, id: InstrumentId) -> Option<u32> {
-    let one = plan.instrument(id)?;
-    let sites: Vec<_> = one.points.iter().map(|&(site, _)| site).collect();
-    let patches = plan
-        .patches
-        .iter()
-        .filter(|patch| sites.contains(&patch.site));
-    patches
-        .map(|patch| {
-            let own = patch
-                .pieces()
-                .filter(|piece| piece.kind == PieceKind::Instrument(id));
-            own.map(|piece| piece.executed).sum()
-        })
-        .max()
-}
-
 /// Draws an instrument's row. Returns the row it was dragged to.
 fn line(
     ui: &Ui,
     rect: Rect,
-    (place, instrument): (usize, &str),
-    id: Option<InstrumentId>,
-    cost: Option<u32>,
+    HookRow {
+        place,
+        instrument,
+        id,
+        cost,
+    }: &HookRow,
     row_at: &dyn Fn(f32) -> usize,
 ) -> Option<usize> {
     let tokens = Tokens::of(ui);
@@ -204,13 +154,13 @@ fn line(
     let middle = shown.center().y;
     let left = egui::Align2::LEFT_CENTER;
     let at = pos2(shown.left() + 22.0, middle);
-    let name = painter.text(at, left, instrument, prose(text::BODY), tokens.text);
+    let name = painter.text(at, left, &**instrument, prose(text::BODY), tokens.text);
     if let Some(id) = id {
         let at = pos2(name.right() + 10.0, middle);
         painter.text(at, left, id, code(text::SMALL), tokens.weak);
     }
     if let Some(cost) = cost {
-        let words = if cost == 1 {
+        let words = if *cost == 1 {
             "1 instruction".to_owned()
         } else {
             format!("{cost} instructions")

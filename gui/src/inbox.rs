@@ -80,11 +80,9 @@ impl App {
                 }
             }
             Message::Scene(function, scene, block) => self.opened(function, scene, block),
-            Message::Planned(number, outcome, compared) => {
+            Message::Planned(number, reply) => {
                 if number == self.state.plan.requested {
-                    self.state.plan.answered = number;
-                    self.state.plan.outcome = Some(outcome);
-                    self.state.plan.compared = compared;
+                    self.state.plan.answer(reply);
                 }
             }
             Message::Previewed(number, outcome) => {
@@ -146,6 +144,11 @@ impl App {
                     self.sources_read(opened);
                 }
             }
+            Message::Listing(number, listing) => {
+                if number == self.targets {
+                    self.state.lines.listing = *listing;
+                }
+            }
             Message::SourceFiles(number, files) => {
                 if number == self.targets {
                     self.state.lines.reading = None;
@@ -202,13 +205,10 @@ impl App {
             Message::Compared(Err(error)) => {
                 self.state.notify(NoticeKind::Bad, error.to_string());
             }
-            Message::Losses(path, Ok(losses)) => {
-                let record = self.state.timeline.record.as_mut();
-                if let Some(record) = record.filter(|one| one.path.as_ref() == Some(&path)) {
-                    record.losses = losses;
-                }
+            Message::Measured(path, Ok((losses, metadata))) => {
+                self.state.timeline.measured(&path, losses, *metadata);
             }
-            Message::Losses(_, Err(error)) => {
+            Message::Measured(_, Err(error)) => {
                 self.state.notify(NoticeKind::Warning, error.to_string());
             }
             Message::Recording(path, opened) => self.recording_read(&path, opened),
@@ -237,16 +237,10 @@ impl App {
                 self.pose_waiting();
             }
             TargetNews::Failed(error) => {
-                let words = error.to_string();
-                self.state.notify(NoticeKind::Bad, words.clone());
-                self.state.target = TargetState::Lost(words);
-                self.state.question = None;
-                self.target = None;
-                match self.is_member(number) {
-                    true => self.member_ended(number, Err(error)),
-                    false => self.not_running_alone(),
-                }
+                self.state.notify(NoticeKind::Bad, error.to_string());
+                self.target_lost(number, error);
             }
+            TargetNews::Lost(error) => self.target_lost(number, error),
             TargetNews::Cancelled => {
                 self.state.target = TargetState::None;
                 self.state.question = None;
@@ -262,6 +256,16 @@ impl App {
                 self.member_ended(number, summary);
             }
             TargetNews::Ended(summary) => self.ended(summary),
+        }
+    }
+
+    fn target_lost(&mut self, number: u64, error: Error) {
+        self.state.target = TargetState::Lost(error.to_string());
+        self.state.question = None;
+        self.target = None;
+        match self.is_member(number) {
+            true => self.member_ended(number, Err(error)),
+            false => self.not_running_alone(),
         }
     }
 
@@ -314,6 +318,9 @@ impl App {
             return;
         };
         active.started = Some(Instant::now());
+        // Found again even if this window does not live until the run's end.
+        let recent = &mut self.state.recent_paths;
+        recent.add(Purpose::OpenRecording, &active.recording);
         match described {
             Ok(metadata) => {
                 let mut record = Record::live(active.recording.clone(), *metadata, active.duration);
@@ -342,11 +349,8 @@ impl App {
                 let lost = lost.lost();
                 if let Some(record) = &mut self.state.timeline.record {
                     (record.bytes, record.lost) = (summary.recording.bytes, lost);
-                    if lost > 0 {
-                        // The recording has the CPU and the time of each reading.
-                        let path = summary.recording.path.clone();
-                        files::read_losses(self.workers.mail(), path);
-                    }
+                    let path = summary.recording.path.clone();
+                    files::read_measured(self.workers.mail(), path);
                     record.totals.clone_from(&summary.aggregates);
                 }
                 let how = if summary.stopped {

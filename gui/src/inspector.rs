@@ -1,13 +1,16 @@
 //! The inspector: facts about a block, its hooks, and a form to add an instrument.
 
+use std::sync::Arc;
+
 use egui::accesskit::Role;
-use egui::{Button, ComboBox, Frame, Grid, Margin, RichText, ScrollArea, Sense, Stroke, Ui};
+use egui::{Button, ComboBox, Frame, Grid, RichText, ScrollArea, Sense, Stroke, Ui};
+use gilk_engine::HookType;
 use gilk_engine::cfg::{BlockEnd, BlockIndex};
-use gilk_engine::{HookType, InstrumentId};
 
 use crate::command::Command;
 use crate::graph::Scene;
 use crate::graph::marks::{Mark, sentence};
+use crate::hook_facts::LastPlan;
 use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
@@ -24,6 +27,9 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         );
         return;
     };
+    if let Some(block) = state.graph.selected {
+        update_hook_facts(state, &scene, block);
+    }
     ScrollArea::vertical()
         .id_salt("inspector")
         .auto_shrink(false)
@@ -44,9 +50,9 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
                     }
                     both(ui, &scene, block);
                     ui.add_space(space::SMALL);
-                    form(ui, state, commands);
+                    form(ui, state, (&scene, block), commands);
                     ui.add_space(space::TIGHT);
-                    hook_instruments::show(ui, state, &scene, block, state.draft.hook, commands);
+                    hook_instruments::show(ui, state, block, commands);
                     ui.add_space(space::SMALL);
                     style_panel::show(ui, state, &scene, commands);
                     paths::show(ui, state, &scene, commands);
@@ -62,6 +68,19 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
                 }
             });
         });
+}
+
+fn update_hook_facts(state: &mut State, scene: &Arc<Scene>, block: BlockIndex) {
+    let plan = state.plan.outcome.as_ref();
+    let plan = plan.and_then(|plan| plan.as_ref().ok());
+    let last = LastPlan {
+        plan: plan.map(|plan| plan.plan()),
+        notes: state.plan.notes(),
+        numbers: (state.plan.requested, state.plan.answered),
+    };
+    let hook = (block, state.draft.hook);
+    let session = state.document.shared();
+    state.hook_facts.update(session, scene, hook, last);
 }
 
 fn row(ui: &mut Ui, caption: &str, value: impl Into<String>) {
@@ -175,7 +194,7 @@ fn about_block(ui: &mut Ui, state: &mut State, scene: &Scene, index: BlockIndex)
 /// Draws the end of a block with a branch, whose two ways can be selected.
 fn ways(ui: &mut Ui, state: &mut State, scene: &Scene, block: BlockIndex) {
     ui.spacing_mut().interact_size.y = 16.0;
-    ui.spacing_mut().button_padding = egui::vec2(6.0, 0.0);
+    ui.spacing_mut().button_padding = egui::vec2(space::SNUG, 0.0);
     ui.label(RichText::new("branch").font(code(text::CODE)));
     for hook in [HookType::Taken, HookType::Untaken] {
         let mark = Mark::of(scene, &state.hooked, block, hook);
@@ -220,10 +239,10 @@ fn hook_card(ui: &mut Ui, state: &mut State, scene: &Scene, block: BlockIndex, h
         .fill(if chosen { tokens.card } else { tokens.panel })
         .stroke(outline)
         .corner_radius(space::CORNER)
-        .inner_margin(Margin::symmetric(10, 7));
+        .inner_margin(space::margins(space::SMALL, space::SNUG));
     let shown = frame.show(ui, |ui| {
         ui.set_width(ui.available_width());
-        ui.spacing_mut().item_spacing.y = 2.0;
+        ui.spacing_mut().item_spacing.y = space::HAIR;
         ui.horizontal(|ui| {
             ui.label(RichText::new(format!("{hook}-hook")).color(tokens.strong));
             ui.label(RichText::new(mark.words()).color(mark.color(tokens)));
@@ -241,12 +260,12 @@ fn hook_card(ui: &mut Ui, state: &mut State, scene: &Scene, block: BlockIndex, h
         ui.label(RichText::new(words).small().color(color));
         let details = match &mark {
             Mark::Refused(refusal) => vec![format!("at {}", refusal.at)],
-            _ => written(state, scene, block, hook),
+            _ => state.hook_facts.written(hook).to_vec(),
         };
         for line in details {
             ui.label(
                 RichText::new(line)
-                    .font(code(text::SMALL - 0.5))
+                    .font(code(text::SMALL))
                     .color(tokens.weak),
             );
         }
@@ -261,26 +280,6 @@ fn hook_card(ui: &mut Ui, state: &mut State, scene: &Scene, block: BlockIndex, h
         state.draft.hook = hook;
         state.graph.hook = Some(hook);
     }
-}
-
-/// Describes the writes of the last plan for the instruments of a hook.
-fn written(state: &State, scene: &Scene, block: BlockIndex, hook: HookType) -> Vec<String> {
-    let Some(Ok(verified)) = &state.plan.outcome else {
-        return Vec::new();
-    };
-    let plan = verified.plan();
-    let here = |id: InstrumentId| {
-        (id.block, id.hook) == (block.0, hook)
-            && plan
-                .function(id.major)
-                .is_some_and(|one| one.outline.function == scene.function())
-    };
-    // All instruments of a hook use the same tactic.
-    plan.instruments
-        .iter()
-        .find(|one| here(one.id))
-        .map(|one| plan.way(one))
-        .unwrap_or_default()
 }
 
 /// Shows the refusal of using both hooks at once.
@@ -299,7 +298,12 @@ fn both(ui: &mut Ui, scene: &Scene, block: BlockIndex) {
     }
 }
 
-fn form(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
+fn form(
+    ui: &mut Ui,
+    state: &mut State,
+    (scene, block): (&Scene, BlockIndex),
+    commands: &mut Vec<Command>,
+) {
     let tokens = Tokens::of(ui);
     let offered: Vec<_> = state.offered().cloned().collect();
     let chosen = state.definition(&state.draft.instrument).cloned();
@@ -346,7 +350,19 @@ fn form(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
         }
     });
     ui.add_space(space::SMALL);
-    for why in state.offer.refused().unwrap_or_default() {
+    // The card of a refused hook has the sentence already.
+    let shown = match scene.hook(block, state.draft.hook) {
+        Some(Err(refusal)) => Some(refusal.why.as_str()),
+        _ => None,
+    };
+    let is_new = |why: &&String| shown.is_none_or(|shown| !why.contains(shown));
+    for why in state
+        .offer
+        .refused()
+        .unwrap_or_default()
+        .iter()
+        .filter(is_new)
+    {
         let shown = ui.label(RichText::new(why).small().color(tokens.refused));
         widgets::named(shown, Role::Label, &format!("cannot be added: {why}"));
         ui.add_space(space::TIGHT);

@@ -2,7 +2,7 @@
 //! one for the inspector.
 
 use egui::accesskit::Role;
-use egui::{Id, LayerId, Order, RichText, ScrollArea, Sense, TextEdit, Ui, vec2};
+use egui::{Id, RichText, ScrollArea, Sense, TextEdit, Ui, vec2};
 use gilk_instruments::{Definition, Stand};
 
 use crate::command::Command;
@@ -93,7 +93,7 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, commands: &mut Vec<
         egui::pos2(left, top),
         egui::Align2::LEFT_CENTER,
         name,
-        code(text::CODE + 0.5),
+        code(text::CODE),
         tokens.strong,
     );
     let own = state.own_instruments.iter().any(|one| one.name == name);
@@ -106,7 +106,7 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, commands: &mut Vec<
     let stand = widgets::truncated(
         &painter,
         format!("{kind}{}", definition.stand()),
-        prose(text::SMALL - 1.0),
+        prose(text::SMALL),
         color,
         right - SOURCE.x - title.right() - 2.0 * space::SMALL,
     );
@@ -144,9 +144,6 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, commands: &mut Vec<
         // Gives the keyboard focus back to the window, so that the drop can be undone.
         ui.memory_mut(egui::Memory::stop_text_input);
     }
-    if response.dragged() {
-        carried(ui, name);
-    }
     let explained = definition.explanation();
     let words = format!(
         "{}\n{explained}{}Drag it {}.",
@@ -160,19 +157,4 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, commands: &mut Vec<
         }
     );
     response.on_hover_text(words).clicked()
-}
-
-/// Draws the dragged instrument at the pointer.
-fn carried(ui: &Ui, name: &str) {
-    let Some(at) = ui.input(|input| input.pointer.latest_pos()) else {
-        return;
-    };
-    let tokens = Tokens::of(ui);
-    let layer = LayerId::new(Order::Tooltip, Id::unique("carried"));
-    let painter = ui.ctx().layer_painter(layer);
-    let galley = painter.layout_no_wrap(name.to_owned(), code(text::CODE), tokens.on_accent);
-    let rect = egui::Rect::from_min_size(at + vec2(12.0, 10.0), galley.size() + vec2(14.0, 8.0));
-    painter.rect_filled(rect, space::CORNER, tokens.accent);
-    painter.galley(rect.min + vec2(7.0, 4.0), galley, tokens.on_accent);
-    ui.ctx().set_cursor_icon(egui::CursorIcon::Grabbing);
 }

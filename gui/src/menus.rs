@@ -10,201 +10,262 @@ use crate::questions::Question;
 use crate::theme::Colours;
 use crate::timeline::order::{Axis, LaneSort, Stack};
 
-/// The menus and their entries; `None` is a separator.
-pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
+use MenuItem::{Entry, Line, Menu};
+
+/// A line of a menu.
+#[derive(Debug)]
+pub(crate) enum MenuItem {
+    /// A command.
+    Entry(Command),
+    /// A separator.
+    Line,
+    /// A submenu: its title and its commands.
+    Menu(&'static str, &'static [Command]),
+}
+
+/// The menus and their items.
+pub(crate) const MENUS: &[(&str, &[MenuItem])] = &[
     (
         "File",
         &[
-            Some(Command::NewSession),
-            Some(Command::OpenSession),
-            Some(Command::SaveSession),
-            Some(Command::SaveSessionAs),
-            None,
-            Some(Command::OpenRecording),
-            Some(Command::ExportGraph),
-            Some(Command::ExportRecording),
-            Some(Command::SavePicture),
-            None,
-            Some(Command::Quit),
+            Entry(Command::NewSession),
+            Entry(Command::OpenSession),
+            Entry(Command::SaveSession),
+            Entry(Command::SaveSessionAs),
+            Line,
+            Entry(Command::OpenRecording),
+            Entry(Command::ExportGraph),
+            Entry(Command::ExportRecording),
+            Entry(Command::SavePicture),
+            Line,
+            Entry(Command::Quit),
         ],
     ),
     (
         "Edit",
         &[
-            Some(Command::Undo),
-            Some(Command::Redo),
-            None,
-            Some(Command::RemoveHere),
-            Some(Command::RemoveAll),
-            None,
-            Some(Command::Style(Style::InPlace)),
-            Some(Command::Style(Style::Auto)),
-            Some(Command::Style(Style::Whole)),
-            None,
-            Some(Command::RunProgram),
+            Entry(Command::Undo),
+            Entry(Command::Redo),
+            Line,
+            Entry(Command::RemoveHere),
+            Entry(Command::RemoveAll),
+            Line,
+            Menu(
+                "Style of the function",
+                &[
+                    Command::Style(Style::InPlace),
+                    Command::Style(Style::Auto),
+                    Command::Style(Style::Whole),
+                ],
+            ),
+            Entry(Command::RunProgram),
         ],
     ),
     (
         "Instruments",
         &[
-            Some(Command::Hook(HookType::Pre)),
-            Some(Command::Hook(HookType::Post)),
-            Some(Command::Hook(HookType::Taken)),
-            Some(Command::Hook(HookType::Untaken)),
-            None,
-            Some(Command::AddInstrument),
-            Some(Command::AddToEveryBlock),
-            Some(Command::AddToEntry),
-            Some(Command::AddToReturns),
-            Some(Command::AddToMatching),
-            Some(Command::CountPaths),
-            Some(Command::RecordThreads),
-            None,
-            Some(Command::NewInstrument),
-            Some(Command::OpenInstrument),
-            Some(Command::OpenNatives),
-            Some(Command::SaveInstrument),
-            Some(Command::UseInstrument),
-            Some(Command::FormatInstrument),
+            Menu(
+                "Hook",
+                &[
+                    Command::Hook(HookType::Pre),
+                    Command::Hook(HookType::Post),
+                    Command::Hook(HookType::Taken),
+                    Command::Hook(HookType::Untaken),
+                ],
+            ),
+            Entry(Command::AddInstrument),
+            Entry(Command::AddToEveryBlock),
+            Entry(Command::AddToEntry),
+            Entry(Command::AddToReturns),
+            Entry(Command::AddToMatching),
+            Entry(Command::CountPaths),
+            Entry(Command::RecordThreads),
+            Line,
+            Entry(Command::NewInstrument),
+            Entry(Command::OpenInstrument),
+            Entry(Command::OpenNatives),
+            Entry(Command::SaveInstrument),
+            Entry(Command::UseInstrument),
+            Entry(Command::FormatInstrument),
         ],
     ),
     (
         "Questions",
         &[
-            Some(Command::Question(Question::SlowCalls)),
-            Some(Command::Question(Question::FrequentCalls)),
-            Some(Command::Question(Question::Locks)),
-            None,
-            Some(Command::Question(Question::TimeInside)),
-            Some(Command::Question(Question::Callers)),
-            Some(Command::Question(Question::Branches)),
-            None,
-            Some(Command::CompareRecording),
-            Some(Command::StopComparing),
+            Entry(Command::Question(Question::SlowCalls)),
+            Entry(Command::Question(Question::FrequentCalls)),
+            Entry(Command::Question(Question::Locks)),
+            Line,
+            Entry(Command::Question(Question::TimeInside)),
+            Entry(Command::Question(Question::Callers)),
+            Entry(Command::Question(Question::Branches)),
+            Line,
+            Entry(Command::CompareRecording),
+            Entry(Command::StopComparing),
         ],
     ),
     (
         "Graph",
         &[
-            Some(Command::GoTo),
-            Some(Command::Back),
-            Some(Command::Forward),
-            Some(Command::References),
-            Some(Command::FindInGraph),
-            None,
-            Some(Command::FitGraph),
-            Some(Command::ActualSize),
-            Some(Command::FoldBlock),
-            Some(Command::FoldAll),
-            None,
-            Some(Command::NextBlock),
-            Some(Command::PreviousBlock),
-            Some(Command::FollowTaken),
-            Some(Command::FollowNotTaken),
+            Entry(Command::GoTo),
+            Entry(Command::Back),
+            Entry(Command::Forward),
+            Entry(Command::References),
+            Entry(Command::FindInGraph),
+            Line,
+            Entry(Command::FitGraph),
+            Entry(Command::ActualSize),
+            Entry(Command::ToggleListing),
+            Entry(Command::FoldBlock),
+            Entry(Command::FoldAll),
+            Entry(Command::FoldCold),
+            Line,
+            Entry(Command::NextBlock),
+            Entry(Command::PreviousBlock),
+            Entry(Command::FollowTaken),
+            Entry(Command::FollowNotTaken),
         ],
     ),
     (
         "Samples",
         &[
-            Some(Command::FitTimeline),
-            Some(Command::FollowLive),
-            Some(Command::ShowSamples),
-            Some(Command::MarkA),
-            Some(Command::MarkB),
-            Some(Command::ClearMarkers),
-            Some(Command::Annotate),
-            None,
-            Some(Command::Stack(Stack::Session)),
-            Some(Command::Stack(Stack::Function)),
-            Some(Command::Stack(Stack::Instrument)),
-            Some(Command::Stack(Stack::Cpu)),
-            Some(Command::Stack(Stack::Thread)),
-            None,
-            Some(Command::SortLanes(LaneSort::Session)),
-            Some(Command::SortLanes(LaneSort::Count)),
-            Some(Command::SortLanes(LaneSort::Largest)),
-            Some(Command::SortLanes(LaneSort::Name)),
-            None,
-            Some(Command::LaneAxis(Axis::Automatic)),
-            Some(Command::LaneAxis(Axis::Linear)),
-            Some(Command::LaneAxis(Axis::Logarithmic)),
-            None,
-            Some(Command::ShowLane),
-            Some(Command::FilterLanes),
-            Some(Command::HideEmptyLanes),
-            Some(Command::PinLane),
+            Entry(Command::FitTimeline),
+            Entry(Command::FollowLive),
+            Entry(Command::ShowSamples),
+            Entry(Command::MarkA),
+            Entry(Command::MarkB),
+            Entry(Command::ClearMarkers),
+            Entry(Command::Annotate),
+            Line,
+            Menu(
+                "Groups of lanes",
+                &[
+                    Command::Stack(Stack::Session),
+                    Command::Stack(Stack::Function),
+                    Command::Stack(Stack::Instrument),
+                    Command::Stack(Stack::Cpu),
+                    Command::Stack(Stack::Thread),
+                ],
+            ),
+            Menu(
+                "Order of lanes",
+                &[
+                    Command::SortLanes(LaneSort::Session),
+                    Command::SortLanes(LaneSort::Count),
+                    Command::SortLanes(LaneSort::Largest),
+                    Command::SortLanes(LaneSort::Name),
+                ],
+            ),
+            Menu(
+                "Axis of lanes",
+                &[
+                    Command::LaneAxis(Axis::Automatic),
+                    Command::LaneAxis(Axis::Linear),
+                    Command::LaneAxis(Axis::Logarithmic),
+                ],
+            ),
+            Line,
+            Menu(
+                "Search among samples",
+                &[
+                    Command::FindSample,
+                    Command::NextSample,
+                    Command::PreviousSample,
+                ],
+            ),
+            Entry(Command::ShowLane),
+            Entry(Command::FilterLanes),
+            Entry(Command::HideEmptyLanes),
+            Entry(Command::PinLane),
         ],
     ),
     (
         "View",
         &[
-            Some(Command::ShowPalette),
-            Some(Command::FocusFilter),
-            None,
-            Some(Command::NextPane),
-            Some(Command::PreviousPane),
-            Some(Command::ResetLayout),
-            Some(Command::TileLayout),
-            None,
-            Some(Command::ToggleTheme),
-            Some(Command::Theme(Colours::System)),
-            Some(Command::Theme(Colours::Light)),
-            Some(Command::Theme(Colours::Dark)),
-            Some(Command::Theme(Colours::Contrast)),
+            Entry(Command::ShowPalette),
+            Entry(Command::FocusFilter),
+            Line,
+            Entry(Command::NextPane),
+            Entry(Command::PreviousPane),
+            Entry(Command::ResetLayout),
+            Entry(Command::TileLayout),
+            Line,
+            Entry(Command::ToggleTheme),
+            Menu(
+                "Colours",
+                &[
+                    Command::Theme(Colours::System),
+                    Command::Theme(Colours::Light),
+                    Command::Theme(Colours::Dark),
+                    Command::Theme(Colours::Contrast),
+                ],
+            ),
         ],
     ),
     (
         "Panes",
         &[
-            Some(Command::TogglePane(Pane::Functions)),
-            Some(Command::TogglePane(Pane::Graph)),
-            Some(Command::TogglePane(Pane::Inspector)),
-            Some(Command::TogglePane(Pane::Session)),
-            Some(Command::TogglePane(Pane::Timeline)),
-            Some(Command::TogglePane(Pane::Statistics)),
-            Some(Command::TogglePane(Pane::Calls)),
-            Some(Command::TogglePane(Pane::Schedule)),
-            Some(Command::TogglePane(Pane::Patch)),
-            Some(Command::TogglePane(Pane::Instruments)),
-            Some(Command::TogglePane(Pane::Editor)),
-            Some(Command::TogglePane(Pane::Console)),
+            Entry(Command::TogglePane(Pane::Functions)),
+            Entry(Command::TogglePane(Pane::Graph)),
+            Entry(Command::TogglePane(Pane::Inspector)),
+            Entry(Command::TogglePane(Pane::Session)),
+            Entry(Command::TogglePane(Pane::Timeline)),
+            Entry(Command::TogglePane(Pane::Statistics)),
+            Entry(Command::TogglePane(Pane::Calls)),
+            Entry(Command::TogglePane(Pane::Schedule)),
+            Entry(Command::TogglePane(Pane::Patch)),
+            Entry(Command::TogglePane(Pane::Instruments)),
+            Entry(Command::TogglePane(Pane::Editor)),
+            Entry(Command::TogglePane(Pane::Console)),
         ],
     ),
     (
         "Target",
         &[
-            Some(Command::Run),
-            Some(Command::Stop),
-            Some(Command::CountFirst),
-            None,
-            Some(Command::StartLab),
-            Some(Command::StartLabWith),
-            Some(Command::ConnectHere),
-            Some(Command::ConnectSsh),
-            Some(Command::ConnectSocket),
-            Some(Command::AddMachines),
-            Some(Command::OpenKernel),
-            Some(Command::OpenDebugInfo),
-            Some(Command::Reconnect),
-            Some(Command::Disconnect),
+            Entry(Command::Run),
+            Entry(Command::Stop),
+            Entry(Command::CountFirst),
+            Line,
+            Entry(Command::StartLab),
+            Entry(Command::StartLabWith),
+            Menu(
+                "Connect",
+                &[
+                    Command::ConnectHere,
+                    Command::ConnectSsh,
+                    Command::ConnectSocket,
+                    Command::AddMachines,
+                ],
+            ),
+            Entry(Command::OpenKernel),
+            Entry(Command::OpenDebugInfo),
+            Entry(Command::Reconnect),
+            Entry(Command::Disconnect),
         ],
     ),
     (
         "Help",
         &[
-            Some(Command::Tour),
-            Some(Command::Manual),
-            Some(Command::ShowShortcuts),
+            Entry(Command::Tour),
+            Entry(Command::Manual),
+            Entry(Command::ShowShortcuts),
         ],
     ),
 ];
 
+/// Returns the commands of a menu, those of its menus included.
+pub(crate) fn commands(items: &'static [MenuItem]) -> impl Iterator<Item = &'static Command> {
+    items.iter().flat_map(|item| match item {
+        Entry(command) => std::slice::from_ref(command),
+        Line => &[],
+        Menu(_, commands) => commands,
+    })
+}
+
 impl Command {
     /// Returns every command listed in a menu.
     pub fn listed() -> impl Iterator<Item = &'static Self> {
-        MENUS
-            .iter()
-            .flat_map(|(_, entries)| entries.iter().flatten())
+        MENUS.iter().flat_map(|(_, items)| commands(items))
     }
 }
 
@@ -265,6 +326,14 @@ mod tests {
                 }
                 seen.push((shortcut, command));
             }
+        }
+    }
+
+    #[test]
+    fn menus_have_at_most_fifteen_items() {
+        for (menu, items) in MENUS {
+            let entries = items.iter().filter(|item| !matches!(item, Line));
+            assert!(entries.count() <= 15, "{menu}");
         }
     }
 

@@ -9,7 +9,10 @@ use gilk_samples::export::Progress;
 use ilk_driver::client::StopFlag;
 
 use crate::app::App;
+use crate::graph::cold;
+use crate::graph::heat::Heat;
 use crate::graph::svg::svg;
+use crate::graph::view::ColdKey;
 use crate::history::Location;
 use crate::palette::CommandPalette;
 use crate::state::Exporting;
@@ -65,8 +68,57 @@ impl App {
         } else {
             scene.folded.union(blocks).copied().collect()
         };
-        let scene = scene.folding(folded, metrics);
+        let scene = scene.folding(folded, scene.regions.clone(), metrics);
         self.state.graph.refold(scene.into());
+    }
+
+    /// Shows the blocks of the cold region that contains a block.
+    pub(crate) fn open_region(&mut self, block: BlockIndex) {
+        let graph = &mut self.state.graph;
+        let Some(scene) = graph.scene.clone() else {
+            return;
+        };
+        if let Some(region) = scene.region(block) {
+            graph.opened.extend(region);
+            self.update_cold_regions();
+            self.state.graph.select(block);
+        }
+    }
+
+    /// Computes the cold regions of the open function again after a change of the function, the
+    /// choice, or the recording. While a run lasts, they stay as they are.
+    pub(crate) fn update_cold_regions(&mut self) {
+        let (Some(scene), Some(metrics)) = (self.state.graph.scene.clone(), self.state.metrics)
+        else {
+            return;
+        };
+        let record = self.state.timeline.record.as_ref();
+        let ended = record.filter(|record| record.now.is_none());
+        let key = ColdKey {
+            function: scene.function(),
+            is_on: self.state.graph.folds_cold(),
+            recording: (self.state.timeline.opened(), ended.is_some()),
+            opened: self.state.graph.opened.len(),
+        };
+        let graph = &self.state.graph;
+        if graph.cold_key.as_ref() == Some(&key) {
+            return;
+        }
+        let mut regions = if key.is_on {
+            let heat = ended.and_then(|record| Heat::of(record, &scene.name));
+            let is_hit = |block| Some(heat.as_ref()?.block(block)? > 0);
+            cold::regions(&scene.cfg, is_hit, &graph.opened)
+        } else {
+            Vec::new()
+        };
+        // The selected block stays visible.
+        let selected = graph.selected;
+        regions.retain(|region| selected.is_none_or(|block| !region.contains(&block)));
+        self.state.graph.cold_key = Some(key);
+        if regions != scene.regions {
+            let scene = scene.folding(scene.folded.clone(), regions, metrics);
+            self.state.graph.refold(scene.into());
+        }
     }
 
     pub(crate) fn export_graph(&mut self, path: PathBuf) {
@@ -85,7 +137,8 @@ impl App {
                 Colours::Contrast => theme::Palette::Contrast,
                 Colours::Dark | Colours::System => theme::Palette::Dark,
             };
-            svg(scene, &self.state.hooked, metrics, palette.tokens())
+            let marks = (&self.state.hooked, self.state.graph.heat.as_ref());
+            svg(scene, marks, metrics, palette.tokens())
         };
         files::export(self.workers.mail(), path, text);
     }
@@ -128,6 +181,7 @@ impl App {
     }
 
     pub(crate) fn choose(&mut self, block: BlockIndex) {
+        self.open_region(block);
         let hook = self
             .state
             .graph
@@ -144,12 +198,21 @@ impl App {
         let Some(scene) = &self.state.graph.scene else {
             return;
         };
-        let last = scene.cfg.blocks.len().saturating_sub(1);
+        // Blocks of cold regions are skipped.
+        let visible: Vec<BlockIndex> = scene
+            .boxes()
+            .filter(|(.., region)| region.is_none())
+            .map(|(block, ..)| block)
+            .collect();
         let next = match self.state.graph.selected {
-            Some(block) => (block.0 as usize).saturating_add_signed(by).min(last),
+            Some(block) => {
+                let at = visible.partition_point(|one| *one < block);
+                let last = visible.len().saturating_sub(1);
+                at.saturating_add_signed(by).min(last)
+            }
             None => 0,
         };
-        if let Some(index) = scene.cfg.blocks.get(next).map(|block| block.index) {
+        if let Some(&index) = visible.get(next) {
             self.choose(index);
         }
     }

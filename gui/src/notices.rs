@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use egui::accesskit::Role;
-use egui::{Align, Align2, Area, Context, Frame, Id, Layout, Margin, Order, RichText, Ui, vec2};
+use egui::{Align, Align2, Area, Context, Frame, Id, Layout, Order, RichText, Ui, vec2};
 
 use crate::command::Command;
 use crate::state::State;
@@ -14,6 +14,8 @@ use crate::widgets;
 const SHOWN: usize = 2;
 /// Maximum number of notices in the log.
 const LOGGED: usize = 200;
+/// Maximum height of the log in points.
+const LOG: f32 = 360.0;
 /// Width of a notice in points.
 const WIDTH: f32 = 400.0;
 /// Height of the status line, which notices do not cover, in points.
@@ -142,7 +144,7 @@ fn toast(ui: &mut Ui, place: usize, notice: &Notice, commands: &mut Vec<Command>
     };
     let frame = Frame::popup(ui.style())
         .fill(fill)
-        .inner_margin(Margin::symmetric(space::PANEL as i8, 8));
+        .inner_margin(space::margins(space::PANEL, space::SMALL));
     let shown = frame.show(ui, |ui| {
         ui.set_width(ui.available_width());
         ui.with_layout(Layout::right_to_left(Align::Min), |ui| {
@@ -169,7 +171,10 @@ pub(crate) fn log(ui: &mut Ui, state: &State) {
     let label = RichText::new(words).small().color(tokens.weak);
     let menu = ui.menu_button(label, |ui| {
         ui.set_width(WIDTH);
-        let list = egui::ScrollArea::vertical().max_height(360.0);
+        let height = LOG.min(ui.ctx().content_rect().height() / 2.0);
+        let list = egui::ScrollArea::vertical()
+            .min_scrolled_height(height)
+            .max_height(height);
         list.show(ui, |ui| {
             for notice in state.log.iter().rev() {
                 ui.horizontal_top(|ui| {

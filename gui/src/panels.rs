@@ -1,13 +1,11 @@
 //! The window's layout: bars and panes.
 
-use egui::{
-    Align, Frame, Layout, Margin, MenuBar, Panel, ProgressBar, RichText, Ui, accesskit::Role,
-};
+use egui::{Align, Frame, Layout, MenuBar, Panel, ProgressBar, RichText, Ui, accesskit::Role};
 
 use crate::availability::{possible, ticked};
 use crate::command::Command;
 use crate::icons::Icon;
-use crate::menus::MENUS;
+use crate::menus::{MENUS, MenuItem};
 use crate::state::{State, TargetState};
 use crate::theme::{Tokens, space, text};
 use crate::{desk, machines, status, tour, widgets};
@@ -17,7 +15,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     let tokens = Tokens::of(ui);
     let bar = Frame::NONE
         .fill(tokens.bar)
-        .inner_margin(Margin::symmetric(space::PANEL as i8, 6));
+        .inner_margin(space::margins(space::PANEL, space::SNUG));
     let bare = Frame::NONE.fill(tokens.panel);
     Panel::top("top bar")
         .frame(bar)
@@ -30,7 +28,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     tour::show(ui, state, commands);
     let low = Frame::NONE
         .fill(tokens.bar)
-        .inner_margin(Margin::symmetric(space::PANEL as i8, 3));
+        .inner_margin(space::margins(space::PANEL, space::TIGHT));
     Panel::bottom("status")
         .frame(low)
         .show(ui, |ui| status::show(ui, state, commands));
@@ -52,11 +50,18 @@ fn top_bar(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
         for (menu, entries) in MENUS {
             ui.menu_button(*menu, |ui| {
                 ui.set_min_width(220.0);
-                for entry in *entries {
-                    match entry {
-                        Some(command) => menu_entry(ui, state, command, commands),
-                        None => {
+                for item in *entries {
+                    match item {
+                        MenuItem::Entry(command) => menu_entry(ui, state, command, commands),
+                        MenuItem::Line => {
                             ui.separator();
+                        }
+                        MenuItem::Menu(name, entries) => {
+                            ui.menu_button(*name, |ui| {
+                                for command in *entries {
+                                    menu_entry(ui, state, command, commands);
+                                }
+                            });
                         }
                     }
                 }

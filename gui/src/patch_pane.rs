@@ -2,7 +2,7 @@
 //! instruments it previews the patch that adding the inspector's instrument would create.
 
 use egui::accesskit::Role;
-use egui::{Frame, Label, Margin, RichText, ScrollArea, Stroke, TextFormat, Ui, text::LayoutJob};
+use egui::{Frame, Label, RichText, ScrollArea, Stroke, TextFormat, Ui, text::LayoutJob};
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::listing::Line;
 use gilk_engine::{Plan, VerifiedPlan};
@@ -110,17 +110,17 @@ pub(crate) fn section(ui: &mut Ui, section: &Section) {
         .fill(tokens.card)
         .stroke(Stroke::new(1.0, tokens.line))
         .corner_radius(space::CORNER)
-        .inner_margin(Margin::symmetric(10, 7));
+        .inner_margin(space::margins(space::SMALL, space::SNUG));
     frame.show(ui, |ui| {
         ui.set_width(ui.available_width());
-        ui.spacing_mut().item_spacing.y = 1.0;
+        ui.spacing_mut().item_spacing.y = space::HAIR;
         let title = ui.label(RichText::new(&section.title).color(tokens.strong));
         widgets::named(title, Role::Heading, &section.title);
         for note in &section.notes {
             ui.label(RichText::new(note).small().color(tokens.weak));
         }
         for stretch in &section.pieces {
-            ui.add_space(3.0);
+            ui.add_space(space::TIGHT);
             let color = if stretch.ours {
                 tokens.hooked
             } else {

@@ -17,6 +17,8 @@ pub struct Run {
     pub active: Option<Active>,
     /// Summary of the last run.
     pub last: Option<Box<Summary>>,
+    /// The path shown for the next recording, with its wanted path and the state of the run.
+    shown: Option<((PathBuf, bool), String)>,
 }
 
 /// A running session.
@@ -107,6 +109,21 @@ impl Run {
     #[must_use]
     pub fn recording_path(&self, session: &Session) -> PathBuf {
         free(&self.wanted_path(session))
+    }
+
+    /// Returns the path that the next recording has without a typed one. Files are looked for after a
+    /// change only.
+    pub(crate) fn next_path(&mut self, session: &Session) -> &str {
+        let key = (default_path(session), self.active.is_some());
+        let shown = self.shown.take().filter(|(known, _)| *known == key);
+        let shown = shown.unwrap_or_else(|| {
+            let path = match &self.active {
+                Some(active) => active.recording.clone(),
+                None => free(&key.0),
+            };
+            (key, path.display().to_string())
+        });
+        &self.shown.insert(shown).1
     }
 
     /// Returns the typed path, or the default path of the session.

@@ -1,22 +1,24 @@
-//! The session: its name, duration and workload, and the list of its instruments.
+//! The session: its name, duration and workload, and the table of its instruments.
+
+use std::sync::Arc;
 
 use egui::accesskit::Role;
-use egui::{
-    Align, Checkbox, Frame, Layout, Margin, RichText, ScrollArea, Sense, Stroke, TextEdit, Ui, vec2,
-};
+use egui::{Align, Checkbox, Frame, Layout, RichText, ScrollArea, Sense, TextEdit, Ui, pos2, vec2};
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::session::Workload;
 
 use crate::command::Command;
 use crate::icons::Icon;
-use crate::run::default_path;
+use crate::placement_rows::{Row, label};
 use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::state::{State, set_duration, too_short};
-use crate::theme::{Tokens, code, space, text};
+use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
 
-/// Height of an instrument's card, including the gap.
-const CARD: f32 = 66.0;
+/// Height of a row of the table.
+const ROW: f32 = 24.0;
+/// Least width of a time in the table.
+const TIME: f32 = 50.0;
 /// The least width of a field with a name or a program; what follows it wraps to the next line.
 const NARROWEST: f32 = 70.0;
 /// The longest session in seconds: a day.
@@ -52,7 +54,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         );
         return;
     }
-    list(ui, state, commands);
+    table(ui, state, commands);
 }
 
 fn fields(ui: &mut Ui, state: &mut State) {
@@ -145,7 +147,7 @@ fn fields(ui: &mut Ui, state: &mut State) {
     });
     ui.horizontal(|ui| {
         widgets::caption(ui, "record to");
-        let hint = default_path(state.document.session()).display().to_string();
+        let hint = state.run.next_path(state.document.session()).to_owned();
         let field = TextEdit::singleline(&mut state.run.path)
             .font(code(text::CODE))
             .hint_text(hint)
@@ -178,7 +180,7 @@ fn troubles(ui: &mut Ui, state: &State) {
     let frame = Frame::NONE
         .fill(tokens.bad_fill)
         .corner_radius(space::CORNER)
-        .inner_margin(Margin::symmetric(10, 6));
+        .inner_margin(space::margins(space::SMALL, space::SNUG));
     frame.show(ui, |ui| {
         ui.set_width(ui.available_width());
         for words in wrong.iter().take(3) {
@@ -194,101 +196,145 @@ fn troubles(ui: &mut Ui, state: &State) {
     });
 }
 
-fn list(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
-    let count = state.document.session().placements.len();
-    let duration = state.document.session().duration;
+/// Draws the table: a heading per function, and a row per instrument.
+fn table(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
+    let rows = state.session_rows.list(&state.document.shared());
+    let fault = state.plan.fault.filter(|_| !state.plan.pending());
     ui.spacing_mut().item_spacing.y = 0.0;
-    ScrollArea::vertical()
-        .id_salt("session")
-        .auto_shrink(false)
-        .show_rows(ui, CARD, count, |ui, rows| {
-            for place in rows {
-                card(ui, state, place, duration, commands);
+    let mut area = ScrollArea::vertical().id_salt("session").auto_shrink(false);
+    if fault.is_some() && std::mem::take(&mut state.plan.fault_unseen) {
+        let is_faulty = |row: &Row| match row {
+            Row::Placement(place) => Some(*place) == fault,
+            Row::Group(_, places) => fault.is_some_and(|fault| places.contains(&fault)),
+        };
+        let above = rows.iter().position(is_faulty).unwrap_or(0) as f32 * ROW;
+        area = area.vertical_scroll_offset(above);
+    }
+    area.show_rows(ui, ROW, rows.len(), |ui, range| {
+        for row in rows.get(range).unwrap_or_default() {
+            match row {
+                Row::Group(function, places) => {
+                    let is_faulty = fault.is_some_and(|fault| places.contains(&fault));
+                    group(ui, state, function, places.len(), is_faulty);
+                }
+                Row::Placement(place) => {
+                    placement_row(ui, state, *place, fault == Some(*place), commands);
+                }
             }
-        });
+        }
+    });
 }
 
-fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, commands: &mut Vec<Command>) {
+/// Draws the heading of a function's instruments, which folds them.
+fn group(ui: &mut Ui, state: &mut State, function: &Arc<str>, count: usize, is_faulty: bool) {
+    let tokens = Tokens::of(ui);
+    let size = vec2(ui.available_width(), ROW);
+    let (rect, response) = ui.allocate_exact_size(size, Sense::click());
+    let folded = state.session_rows.folded.contains(function);
+    let verb = if folded { "unfold" } else { "fold" };
+    let instruments = widgets::counted(count, "instrument");
+    let name = format!("{verb} {instruments} of {function}");
+    let response = widgets::named(response, Role::Button, &name);
+    let fill = match (is_faulty, response.hovered()) {
+        (true, _) => tokens.bad_fill,
+        (false, true) => tokens.hover,
+        (false, false) => tokens.bar,
+    };
+    ui.painter().rect_filled(rect, 0.0, fill);
+    let middle = rect.center().y;
+    let at = pos2(rect.left() + space::PANEL, middle);
+    widgets::triangle(ui.painter(), at, !folded, tokens.text);
+    let count = ui.painter().layout_no_wrap(
+        widgets::grouped(count as u64),
+        code(text::SMALL),
+        tokens.weak,
+    );
+    let right = rect.right() - space::PANEL - count.size().x;
+    let at = pos2(right, middle - count.size().y / 2.0);
+    ui.painter().galley(at, count, tokens.weak);
+    let left = rect.left() + 2.0 * space::PANEL;
+    let color = if is_faulty { tokens.bad } else { tokens.strong };
+    let name = widgets::truncated(
+        ui.painter(),
+        function.to_string(),
+        code(text::CODE),
+        color,
+        right - left - space::SMALL,
+    );
+    let at = pos2(left, middle - name.size().y / 2.0);
+    ui.painter().galley(at, name, color);
+    if response.on_hover_text(&**function).clicked() {
+        state.session_rows.fold(function);
+    }
+}
+
+/// Draws an instrument: its hook, its times, and a cross to remove it.
+fn placement_row(
+    ui: &mut Ui,
+    state: &mut State,
+    place: usize,
+    is_faulty: bool,
+    commands: &mut Vec<Command>,
+) {
     let tokens = Tokens::of(ui);
     let Some(placement) = state.document.session().placements.get(place).cloned() else {
         return;
     };
-    let (rect, _) = ui.allocate_exact_size(vec2(ui.available_width(), CARD), Sense::hover());
-    let frame = rect.shrink2(vec2(space::PANEL, 3.0));
-    let label = format!(
-        "{} {} {} block {}",
-        placement.instrument, placement.hook, placement.function, placement.block
-    );
-    let open = ui.interact(
-        frame,
-        ui.scope_id().with(("placement", place)),
-        Sense::click(),
-    );
-    let open = widgets::named(open, Role::Button, &format!("show {label}"));
-    let shown = state.graph.selected == Some(BlockIndex(placement.block))
-        && state
-            .graph
-            .scene
-            .as_ref()
-            .is_some_and(|scene| *scene.name == *placement.function);
-    let outline = if shown { tokens.accent } else { tokens.line };
-    ui.painter().rect_filled(
-        frame,
-        space::CORNER,
-        if open.hovered() {
-            tokens.hover
-        } else {
-            tokens.card
-        },
-    );
-    ui.painter().rect_stroke(
-        frame,
-        space::CORNER,
-        Stroke::new(1.0, outline),
-        egui::StrokeKind::Inside,
-    );
+    let size = vec2(ui.available_width(), ROW);
+    let (rect, _) = ui.allocate_exact_size(size, Sense::hover());
+    let label = label(&placement);
+    let id = ui.scope_id().with(("placement", place));
+    let open = ui.interact(rect, id, Sense::click());
+    let scene = state.graph.scene.as_ref();
+    let is_shown = state.graph.selected == Some(BlockIndex(placement.block))
+        && scene.is_some_and(|scene| *scene.name == *placement.function);
+    let open = widgets::chosen(open, Role::Button, is_shown, &format!("show {label}"));
+    let fill = match (is_faulty, is_shown, open.hovered()) {
+        (true, ..) => Some(tokens.bad_fill),
+        (_, true, _) => Some(tokens.accent_fill),
+        (_, _, true) => Some(tokens.hover),
+        _ => None,
+    };
+    if let Some(fill) = fill {
+        ui.painter().rect_filled(rect, 0.0, fill);
+    }
     if open.clicked() {
         commands.push(Command::OpenNamed(
             placement.function.to_string(),
             Some(BlockIndex(placement.block)),
         ));
     }
-    let inner = frame.shrink2(vec2(10.0, 5.0));
-    // The list has already advanced by a whole card; this child does not advance it.
-    let place_of = egui::UiBuilder::new().max_rect(inner).id_salt(place);
-    let ui = &mut ui.new_child(place_of);
-    ui.spacing_mut().item_spacing = vec2(6.0, 2.0);
-    ui.horizontal(|ui| {
+    let inner = rect.shrink2(vec2(space::PANEL, 0.0));
+    // The list has already advanced by a whole row; this child does not advance it.
+    let layout = Layout::right_to_left(Align::Center);
+    let inside = egui::UiBuilder::new()
+        .max_rect(inner)
+        .id_salt(place)
+        .layout(layout);
+    let ui = &mut ui.new_child(inside);
+    ui.spacing_mut().item_spacing.x = space::TIGHT;
+    ui.spacing_mut().button_padding = vec2(space::TIGHT, 0.0);
+    ui.spacing_mut().interact_size = vec2(TIME, ROW - space::TIGHT);
+    let remove = widgets::cross(ui, &format!("remove {label}"));
+    if remove.on_hover_text("Remove instrument").clicked() {
+        commands.push(Command::RemovePlacement(place));
+    }
+    let duration = state.document.session().duration;
+    times(ui, state, place, duration, &label);
+    ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
         widgets::dot(ui, tokens.instrument(&placement.instrument));
-        ui.label(RichText::new(&*placement.instrument).color(tokens.strong));
-        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-            if widgets::cross(ui, &format!("remove {label}"))
-                .on_hover_text("Remove instrument")
-                .clicked()
-            {
-                commands.push(Command::RemovePlacement(place));
-            }
-            ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
-                ui.add(
-                    egui::Label::new(
-                        RichText::new(&*placement.function)
-                            .font(code(text::SMALL))
-                            .color(tokens.weak),
-                    )
-                    .truncate(),
-                );
-            });
-        });
-    });
-    ui.horizontal(|ui| {
-        let hook = format!("{} · block {}", placement.hook, placement.block);
-        let hook = RichText::new(hook).small().color(tokens.weak);
-        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-            times(ui, state, place, duration, &label);
-            ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
-                ui.add(egui::Label::new(hook).truncate());
-            });
-        });
+        let hook = format!("{} {}", placement.hook, placement.block);
+        let mut job = egui::text::LayoutJob::default();
+        let color = if is_faulty { tokens.bad } else { tokens.text };
+        let small = |color| egui::TextFormat::simple(prose(text::SMALL), color);
+        job.append(&placement.instrument, 0.0, small(color));
+        job.append(&hook, space::SMALL, small(tokens.weak));
+        let words = format!(
+            "{}, {} block {}",
+            placement.instrument, placement.hook, placement.block
+        );
+        ui.add(egui::Label::new(job).truncate())
+            .on_hover_text(words);
     });
 }
 
@@ -317,7 +363,6 @@ fn times(ui: &mut Ui, state: &mut State, place: usize, duration: f64, label: &st
             }
         });
     }
-    widgets::caption(ui, "to");
     let before = (splash - SHORTEST).max(0.0);
     if seconds(
         ui,

@@ -8,6 +8,7 @@ use ilk_driver::client::StopFlag;
 use ilk_driver::sources::{SourceLine, Sources};
 
 use crate::graph::Scene;
+use crate::graph::function_source::Listing;
 
 /// The source lines of one block.
 #[derive(Debug)]
@@ -37,6 +38,10 @@ pub struct Lines {
     pub reading: Option<SourcesTask>,
     /// The lines of the block shown.
     pub(crate) shown: Option<OfBlock>,
+    /// The source of the open function, while it is listed.
+    pub listing: Listing,
+    /// The function whose source is being looked up.
+    pub(crate) listing_requested: Option<(FunctionId, bool)>,
 }
 
 impl Lines {

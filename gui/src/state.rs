@@ -27,8 +27,11 @@ use crate::functions::Functions;
 use crate::graph::marks::Hooked;
 use crate::graph::{Graph, Metrics};
 use crate::history::History;
+use crate::hook_facts::HookFacts;
 use crate::machines::Machines;
 use crate::palette::CommandPalette;
+use crate::placement_rows::PlacementRows;
+use crate::plan_reply::PlanReply;
 use crate::questions::Question;
 use crate::recent_paths::RecentPaths;
 use crate::run::Run;
@@ -92,6 +95,8 @@ pub struct State {
     pub plan: PlanState,
     /// The hooks that have instruments of the session.
     pub hooked: Hooked,
+    /// Facts about the instruments at the selected block.
+    pub(crate) hook_facts: HookFacts,
     /// The running session and the last one.
     pub run: Run,
     /// The samples.
@@ -132,6 +137,8 @@ pub struct State {
     pub look: Colours,
     /// The schedule pane.
     pub schedule: Schedule,
+    /// The rows of the session's table.
+    pub(crate) session_rows: PlacementRows,
     /// The plan with the inspector's instrument added.
     pub preview: Preview,
     /// The plan of the inspector's instrument alone: whether its hook refuses it.
@@ -169,6 +176,7 @@ impl State {
             editor: Editor::default(),
             plan: PlanState::default(),
             hooked: Hooked::default(),
+            hook_facts: HookFacts::default(),
             run: Run::default(),
             timeline: Timeline::default(),
             call_tree: CallView::default(),
@@ -189,6 +197,7 @@ impl State {
             desk: Desk::default(),
             look: Colours::default(),
             schedule: Schedule::default(),
+            session_rows: PlacementRows::default(),
             preview: Preview::default(),
             offer: Preview::default(),
             metrics: None,
@@ -245,6 +254,18 @@ impl State {
     #[must_use]
     pub fn definition(&self, name: &str) -> Option<&Definition> {
         self.offered().find(|one| one.name == name)
+    }
+
+    /// Returns which fields are open that take the focus when they open.
+    pub(crate) fn fields_open(&self) -> [bool; 6] {
+        [
+            self.dialog.is_some(),
+            self.palette.is_some(),
+            self.graph.find.is_some(),
+            self.timeline.find.is_some(),
+            self.functions.focus,
+            self.timeline.is_writing(),
+        ]
     }
 
     /// Stores the note being edited.
@@ -413,6 +434,12 @@ pub struct PlanState {
     pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
     /// Costs in place and whole of each function, by its session name.
     pub compared: BTreeMap<String, Comparison>,
+    /// The index of the placement that the errors are about, if they are about one.
+    pub fault: Option<usize>,
+    /// True until the table of the session has scrolled to the faulty placement.
+    pub(crate) fault_unseen: bool,
+    /// Size of all patches of the plan in bytes.
+    pub(crate) bytes: usize,
 }
 
 impl PlanState {
@@ -423,6 +450,22 @@ impl PlanState {
             Some(Ok(plan)) => &plan.plan().notes,
             _ => &[],
         }
+    }
+
+    /// Takes a reply of the planner.
+    pub(crate) fn answer(&mut self, reply: PlanReply) {
+        self.answered = self.requested;
+        self.fault_unseen = reply.fault.is_some() && reply.fault != self.fault;
+        self.fault = reply.fault;
+        self.compared = reply.compared;
+        self.bytes = match &reply.outcome {
+            Ok(verified) => {
+                let patches = verified.plan().patches.iter();
+                patches.map(|patch| patch.code.len()).sum()
+            }
+            Err(_) => 0,
+        };
+        self.outcome = Some(reply.outcome);
     }
 
     /// Returns whether a reply is pending.

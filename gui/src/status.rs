@@ -4,15 +4,15 @@ use egui::{Align, Layout, RichText, Ui};
 
 use crate::command::Command;
 use crate::run::Active;
-use crate::state::State;
-use crate::theme::Tokens;
+use crate::state::{State, TargetState};
+use crate::theme::{Tokens, space};
 use crate::{notices, widgets};
 
 /// Draws the status line.
 pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     ui.horizontal(|ui| {
-        ui.spacing_mut().item_spacing.x = 14.0;
+        ui.spacing_mut().item_spacing.x = space::MEDIUM;
         let note = |ui: &mut Ui, words: String, color| {
             ui.label(RichText::new(words).small().color(color));
         };
@@ -23,21 +23,25 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
             _ if state.plan.pending() => note(ui, "planning".to_owned(), tokens.weak),
             Some(Ok(verified)) => {
                 let plan = verified.plan();
-                let bytes: usize = plan.patches.iter().map(|patch| patch.code.len()).sum();
                 let words = format!(
                     "plan verified: {}, {} ({} bytes), {}",
                     widgets::counted(placements, "instrument"),
                     widgets::counted(plan.patches.len(), "patch"),
-                    widgets::grouped(bytes as u64),
+                    widgets::grouped(state.plan.bytes as u64),
                     widgets::counted(plan.batches.len(), "batch")
                 );
-                note(ui, words, tokens.good);
+                // A plan for a lost target cannot run.
+                let color = match state.target {
+                    TargetState::None | TargetState::Lost(_) => tokens.weak,
+                    _ => tokens.good,
+                };
+                note(ui, words, color);
             }
             Some(Err(_)) => note(ui, "this session cannot run".to_owned(), tokens.bad),
             None => note(ui, "planning".to_owned(), tokens.weak),
         }
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-            ui.spacing_mut().item_spacing.x = 14.0;
+            ui.spacing_mut().item_spacing.x = space::MEDIUM;
             notices::log(ui, state);
             if let Some(export) = &state.exporting {
                 widgets::button(ui, "Stop", Command::StopExport, true, commands);

@@ -1,9 +1,7 @@
 //! The tour, whose steps complete when the user has done them, and the manual.
 
 use egui::accesskit::Role;
-use egui::{
-    Align, Context, Frame, Id, Layout, Margin, Panel, RichText, ScrollArea, Ui, Window, vec2,
-};
+use egui::{Align, Context, Frame, Id, Layout, Panel, RichText, ScrollArea, Ui, Window, vec2};
 use gilk_engine::cfg::BlockIndex;
 
 use crate::availability::possible;
@@ -87,7 +85,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     let tokens = Tokens::of(ui);
     let frame = Frame::NONE
         .fill(tokens.accent_fill)
-        .inner_margin(Margin::symmetric(space::PANEL as i8, 8));
+        .inner_margin(space::margins(space::PANEL, space::SMALL));
     let mut open = true;
     Panel::top("tour").frame(frame).show(ui, |ui| {
         let (title, words, offer) = match STEPS.get(tour.step) {

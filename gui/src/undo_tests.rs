@@ -59,6 +59,12 @@ fn edits(command: &Command) -> bool {
         | Command::HideEmptyLanes
         | Command::PinLane
         | Command::FilterLanes
+        | Command::FindSample
+        | Command::NextSample
+        | Command::PreviousSample
+        | Command::FoldCold
+        | Command::ToggleListing
+        | Command::OpenRegion(_)
         | Command::FocusFilter
         | Command::FitGraph
         | Command::ActualSize
@@ -147,6 +153,7 @@ fn change() -> impl Strategy<Value = Command> {
     let style = prop::sample::select(Style::ALL.to_vec());
     let note = (0u8..9, "[a-c]{0,2}").prop_map(|(at, text)| Note {
         at: f64::from(at),
+        run: None,
         text,
     });
     prop_oneof![

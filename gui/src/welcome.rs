@@ -12,7 +12,7 @@ use crate::widgets;
 /// Draws the page.
 pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
-    ui.add_space(24.0);
+    ui.add_space(space::LARGE);
     match &state.target {
         TargetState::Busy(progress) => {
             ui.label(
@@ -68,8 +68,9 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
             let words = "The lab runs a stock kernel in a virtual machine: try anything, it does not touch this computer.";
             ui.label(RichText::new(words).color(tokens.weak));
             ui.add_space(space::SMALL);
-            ui.horizontal(|ui| {
-                ui.add_space((ui.available_width() - 430.0).max(0.0) / 2.0);
+            ui.horizontal_wrapped(|ui| {
+                let aside = (ui.available_width() - 430.0).max(0.0) / 2.0;
+                ui.add_space(aside);
                 if state.tour.is_none() {
                     widgets::button(ui, "Take the tour", Command::Tour, true, commands);
                 }
@@ -101,7 +102,10 @@ fn questions(ui: &mut Ui, state: &State, title: &str, commands: &mut Vec<Command
     for question in Question::ALL.into_iter().filter(about_kernel) {
         let command = Command::Question(question);
         let possible = possible(state, &command);
-        let button = egui::Button::new(question.text()).min_size(egui::vec2(320.0, 28.0));
+        let width = ui.available_width().min(320.0);
+        let button = egui::Button::new(question.text())
+            .wrap()
+            .min_size(egui::vec2(width, 28.0));
         let response = ui.add_enabled(possible, button);
         let response = widgets::named(response, Role::Button, question.text());
         if response.on_hover_text(question.explanation()).clicked() {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use egui::accesskit::Role;
 use egui::text::{LayoutJob, TextWrapping};
 use egui::{
-    Align2, Button, Color32, Context, FontId, Frame, Galley, Id, Margin, Modal, Painter, Rect,
-    Response, RichText, Sense, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2,
+    Align2, Button, Color32, Context, FontId, Frame, Galley, Id, Modal, Painter, Rect, Response,
+    RichText, Sense, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2,
 };
 
 pub(crate) use gilk_samples::chart::scale::grouped;
@@ -31,25 +31,22 @@ pub(crate) fn chosen(response: Response, role: Role, selected: bool, name: &str)
 
 /// Draws contents with the panel's margins.
 pub(crate) fn inset<R>(ui: &mut Ui, contents: impl FnOnce(&mut Ui) -> R) -> R {
-    let margin = Margin {
-        left: space::PANEL as i8,
-        right: space::PANEL as i8,
-        top: 6,
-        bottom: 6,
-    };
+    let margin = space::margins(space::PANEL, space::SNUG);
     Frame::NONE.inner_margin(margin).show(ui, contents).inner
 }
 
 /// Draws the message of an empty panel.
 pub(crate) fn empty(ui: &mut Ui, title: &str, what_to_do: &str) {
     let tokens = Tokens::of(ui);
-    Frame::NONE.inner_margin(Margin::same(20)).show(ui, |ui| {
-        ui.vertical_centered(|ui| {
-            ui.add_space(space::MEDIUM);
-            ui.label(RichText::new(title).color(tokens.text));
-            ui.label(RichText::new(what_to_do).small().color(tokens.weak));
+    Frame::NONE
+        .inner_margin(space::margins(space::LARGE, space::LARGE))
+        .show(ui, |ui| {
+            ui.vertical_centered(|ui| {
+                ui.add_space(space::MEDIUM);
+                ui.label(RichText::new(title).color(tokens.text));
+                ui.label(RichText::new(what_to_do).small().color(tokens.weak));
+            });
         });
-    });
 }
 
 /// Draws a button for a command, with its shortcut in the tooltip.
@@ -320,7 +317,9 @@ pub(crate) fn primary(ui: &mut Ui, label: &str, enabled: bool) -> bool {
 }
 
 pub(crate) fn modal(ctx: &Context, name: &str) -> Modal {
-    Modal::new(Id::unique(name)).frame(Frame::window(&ctx.global_style()).inner_margin(20))
+    Modal::new(Id::unique(name)).frame(
+        Frame::window(&ctx.global_style()).inner_margin(space::margins(space::LARGE, space::LARGE)),
+    )
 }
 
 #[cfg(test)]

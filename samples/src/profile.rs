@@ -14,7 +14,7 @@ use crate::{Error, Meaning, Sample};
 
 /// Number of values up to which percentiles are found by sorting; above it, they are read from a
 /// histogram.
-const EXACT_VALUES: usize = 1 << 16;
+pub const EXACT_VALUES: usize = 1 << 16;
 /// Number of distinct values that are counted; beyond it, the rarest are dropped.
 const DISTINCT: usize = 4096;
 

@@ -1,10 +1,9 @@
 //! Keyboard focus of panes: F6 moves it from pane to pane, and Tab continues inside.
 
 use egui::accesskit::Role;
-use egui::{Id, Sense, Stroke, StrokeKind, Ui};
+use egui::{Id, Sense, Ui};
 
 use super::{Desk, Pane};
-use crate::theme::Tokens;
 use crate::widgets;
 
 /// The pane that F6 focused last.
@@ -34,8 +33,7 @@ impl PaneFocus {
         self.wanted = self.at.is_some();
     }
 
-    /// Adds a widget that can be focused before all others of a pane, and marks the pane while it
-    /// has the focus.
+    /// Adds a widget that can be focused before all others of a pane.
     pub(crate) fn stop(&mut self, ui: &Ui, pane: Pane) {
         let rect = ui.max_rect();
         let id = Id::unique("pane focus").with(pane.name());
@@ -44,16 +42,8 @@ impl PaneFocus {
         if self.at == Some(pane) && std::mem::take(&mut self.wanted) {
             response.request_focus();
         }
-        if response.has_focus() {
-            if !self.wanted {
-                self.at = Some(pane);
-            }
-            let line = Stroke::new(2.0, Tokens::of(ui).accent);
-            // Above the contents, which are drawn later.
-            let layer = egui::LayerId::new(egui::Order::Middle, id);
-            ui.ctx()
-                .layer_painter(layer)
-                .rect_stroke(rect, 0.0, line, StrokeKind::Inside);
+        if response.has_focus() && !self.wanted {
+            self.at = Some(pane);
         }
     }
 }

@@ -9,6 +9,7 @@ use egui_tiles::{
 
 use super::{Pane, widths};
 use crate::command::Command;
+use crate::dragged_instrument::DraggedInstrument;
 use crate::state::State;
 use crate::theme::{Palette, Tokens, space};
 use crate::{
@@ -109,7 +110,7 @@ impl Behavior<Pane> for PaneBehavior<'_> {
         };
         let galley = ui.painter().layout_no_wrap(
             name.to_owned(),
-            crate::theme::prose(crate::theme::text::HEADING - 1.0),
+            crate::theme::prose(crate::theme::text::BODY),
             color,
         );
         let size = egui::vec2(galley.size().x + 2.0 * space::PANEL, ui.available_height());
@@ -128,6 +129,12 @@ impl Behavior<Pane> for PaneBehavior<'_> {
                 ui.painter()
                     .hline(rect.shrink(space::SMALL).x_range(), under, line);
             }
+        }
+        if !state.active
+            && DraggedInstrument::opens(ui, &response)
+            && let Some(pane) = pane(tiles, tile)
+        {
+            self.commands.push(Command::TogglePane(pane));
         }
         response.context_menu(|ui| {
             if let Some(pane) = pane(tiles, tile)

@@ -1,7 +1,7 @@
 //! Draws the editor: the source with its errors, its cost, and the generated code.
 
 use egui::accesskit::Role;
-use egui::{Align, Frame, Label, Layout, Margin, RichText, ScrollArea, Stroke, TextEdit, Ui};
+use egui::{Align, Frame, Label, Layout, RichText, ScrollArea, Stroke, TextEdit, Ui};
 use gilk_instruments::editor::{Good, Marked};
 
 use super::highlight;
@@ -82,7 +82,11 @@ fn source(ui: &mut Ui, state: &mut State) {
             };
             let field = TextEdit::multiline(text)
                 .code_editor()
-                .frame(Frame::NONE.fill(tokens.field).inner_margin(Margin::same(8)))
+                .frame(
+                    Frame::NONE
+                        .fill(tokens.field)
+                        .inner_margin(space::margins(space::SMALL, space::SMALL)),
+                )
                 .desired_width(f32::INFINITY)
                 .min_size(egui::vec2(0.0, height - 2.0))
                 .layouter(&mut layouter);
@@ -99,7 +103,7 @@ fn source(ui: &mut Ui, state: &mut State) {
 
 fn wrong(ui: &mut Ui, faults: &[Marked]) {
     let tokens = Tokens::of(ui);
-    ui.spacing_mut().item_spacing.y = 2.0;
+    ui.spacing_mut().item_spacing.y = space::HAIR;
     for one in faults {
         let place = format!("line {}, column {}", one.line, one.column);
         ui.horizontal_wrapped(|ui| {
@@ -143,7 +147,7 @@ fn becomes(ui: &mut Ui, state: &State) {
                 .fill(tokens.bad_fill)
                 .stroke(Stroke::new(1.0, tokens.line))
                 .corner_radius(space::CORNER)
-                .inner_margin(Margin::symmetric(10, 6))
+                .inner_margin(space::margins(space::SMALL, space::SNUG))
                 .show(ui, |ui| {
                     ui.set_width(ui.available_width());
                     for words in why {

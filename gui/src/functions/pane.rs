@@ -18,8 +18,8 @@ use crate::worker::searcher::{folders, named};
 /// Draws the choice of scopes.
 fn scopes(ui: &mut Ui, functions: &mut Functions) {
     ui.horizontal_wrapped(|ui| {
-        ui.spacing_mut().item_spacing = vec2(2.0, 2.0);
-        ui.spacing_mut().button_padding = vec2(7.0, 1.0);
+        ui.spacing_mut().item_spacing = vec2(space::HAIR, space::HAIR);
+        ui.spacing_mut().button_padding = vec2(space::SNUG, 0.0);
         ui.spacing_mut().interact_size.y = 20.0;
         for (scope, label, words) in Scope::ALL {
             let chosen = functions.scope == scope;
@@ -140,7 +140,7 @@ fn filter(ui: &mut Ui, functions: &mut Functions, enabled: bool, commands: &mut 
     }
     let field = TextEdit::singleline(&mut functions.filter)
         .id(filter_id())
-        .font(code(text::CODE + 0.5))
+        .font(code(text::CODE))
         .hint_text("Filter: letters of the name, or a folder/   ( / )")
         .desired_width(f32::INFINITY)
         .margin(vec2(8.0, 6.0));

@@ -1,12 +1,12 @@
 //! Text search in the open graph: instructions, symbols, numbers, block numbers.
 
 use egui::accesskit::Role;
-use egui::{Frame, Key, Margin, Modifiers, Rect, RichText, Stroke, TextEdit, Ui, pos2};
+use egui::{Frame, Key, Modifiers, Rect, RichText, Stroke, TextEdit, Ui, pos2};
 use gilk_engine::cfg::BlockIndex;
 
 use super::scene::Scene;
 use crate::command::Command;
-use crate::theme::{Tokens, code, text};
+use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
 /// State of the search.
@@ -79,7 +79,7 @@ pub(super) fn show(
             .fill(tokens.panel)
             .stroke(Stroke::new(1.0, tokens.outline))
             .corner_radius(6)
-            .inner_margin(Margin::symmetric(8, 5));
+            .inner_margin(space::margins(space::SMALL, space::SNUG));
         frame.show(ui, |ui| {
             ui.horizontal(|ui| {
                 let field = TextEdit::singleline(&mut find.text)

@@ -1,9 +1,11 @@
 //! Hit counts of blocks, from the recording on the timeline, live or from a file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use gilk_engine::cfg::{BlockIndex, Cfg, Edge};
 use gilk_engine::{HookType, InstrumentId};
+use gilk_samples::compare::{Change, Comparison, SideStats};
+use gilk_samples::metadata::InstrumentInfo;
 
 use crate::timeline::Record;
 
@@ -11,10 +13,66 @@ use crate::timeline::Record;
 const SILENT: &str = "elapsed-start";
 
 /// Hit counts of the blocks of one function.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Heat {
     hits: BTreeMap<BlockIndex, u64>,
     most: u64,
+    /// Changes of the rates against an earlier recording, while two are compared.
+    changes: BTreeMap<BlockIndex, BlockChange>,
+}
+
+/// Change of a block's hits per second against an earlier recording.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockChange {
+    /// Hits in the earlier recording.
+    pub before: u64,
+    /// The change relative to the earlier rate; `None` if that was 0.
+    pub share: Option<f64>,
+    /// The change is a difference, and not chance.
+    pub differs: bool,
+}
+
+impl BlockChange {
+    /// Formats the change of the rate.
+    pub(crate) fn words(self) -> String {
+        match self.share {
+            Some(share) => format!("{:+.0} %", 100.0 * share),
+            None => "new".to_owned(),
+        }
+    }
+}
+
+/// Returns the instrument of each block that counts its hits best: with the most hits, because those
+/// that launch later have fewer, and before the block, because a call may not return to its end.
+/// `None` if the recording has no such function.
+fn counting<'a>(
+    record: &'a Record,
+    name: &str,
+) -> Option<BTreeMap<BlockIndex, &'a InstrumentInfo>> {
+    let functions = &record.metadata.functions;
+    let major = functions.iter().find(|one| one.name == name)?.major;
+    let mut best: BTreeMap<BlockIndex, ((bool, u64), &InstrumentInfo)> = BTreeMap::new();
+    for info in record.lanes() {
+        // A recording may come from another program.
+        let Some(id) = InstrumentId::unpack(info.id) else {
+            continue;
+        };
+        let is_way = matches!(id.hook, HookType::Taken | HookType::Untaken);
+        let is_silent = info.instrument == SILENT || !info.counts_its_block();
+        if id.major != major || is_way || is_silent {
+            continue;
+        }
+        let rank = (id.hook == HookType::Pre, record.hits(info));
+        let known = best.entry(BlockIndex(id.block)).or_insert((rank, info));
+        if rank > known.0 {
+            *known = (rank, info);
+        }
+    }
+    Some(
+        best.into_iter()
+            .map(|(block, (_, info))| (block, info))
+            .collect(),
+    )
 }
 
 impl Heat {
@@ -22,33 +80,40 @@ impl Heat {
     /// recording has no instrument in it.
     #[must_use]
     pub fn of(record: &Record, name: &str) -> Option<Self> {
-        let functions = &record.metadata.functions;
-        let major = functions.iter().find(|one| one.name == name)?.major;
         let mut heat = Self::default();
-        let mut pre: BTreeMap<BlockIndex, u64> = BTreeMap::new();
-        for info in record.lanes() {
-            // A recording may come from another program.
-            let Some(id) = InstrumentId::unpack(info.id) else {
-                continue;
-            };
-            if id.major != major || info.instrument == SILENT || !info.counts_its_block() {
-                continue;
-            }
-            let block = BlockIndex(id.block);
-            let hits = record.hits(info);
-            // Instruments that launch later have fewer hits: the maximum is the most accurate.
-            // Pre-hooks take precedence, because a call may not return to the post-hook.
-            let table = match id.hook {
-                HookType::Pre => &mut pre,
-                HookType::Post => &mut heat.hits,
-                HookType::Taken | HookType::Untaken => continue,
-            };
-            let known = table.entry(block).or_insert(0);
-            *known = hits.max(*known);
+        let counting = counting(record, name)?;
+        for (&block, info) in &counting {
+            heat.hits.insert(block, record.hits(info));
         }
-        heat.hits.extend(pre);
         heat.most = heat.hits.values().copied().max().unwrap_or(0);
         (!heat.hits.is_empty()).then_some(heat)
+    }
+
+    /// Adds the changes of two compared recordings, of which `record` is the later one.
+    pub(crate) fn compare(&mut self, record: &Record, name: &str, instruments: &[Comparison]) {
+        let by_label: HashMap<&str, &Comparison> = instruments
+            .iter()
+            .map(|one| (one.label.as_str(), one))
+            .collect();
+        for (block, info) in counting(record, name).unwrap_or_default() {
+            let Some(compared) = by_label.get(info.label.as_str()) else {
+                continue;
+            };
+            let per_second = |side: &SideStats| side.count as f64 / side.seconds.max(1e-9);
+            let (before, after) = (per_second(&compared.a), per_second(&compared.b));
+            let change = BlockChange {
+                before: compared.a.count,
+                share: (before > 0.0).then(|| after / before - 1.0),
+                differs: compared.rate.as_ref().is_some_and(Change::differs),
+            };
+            self.changes.insert(block, change);
+        }
+    }
+
+    /// Returns the change of a block, while two recordings are compared and both measured it.
+    #[must_use]
+    pub fn change(&self, block: BlockIndex) -> Option<BlockChange> {
+        self.changes.get(&block).copied()
     }
 
     /// Returns the hits of a block that has an instrument.

@@ -77,10 +77,12 @@ pub(super) fn show(
             origin + rect.max.to_vec2() * scale,
         )
     };
-    for (block, &rect) in scene.cfg.blocks.iter().zip(&scene.layout.boxes) {
+    for (block, rect, region) in scene.boxes() {
         let marks =
-            [HookType::Pre, HookType::Post].map(|hook| Mark::of(scene, hooked, block.index, hook));
-        let color = if marks.iter().any(|mark| matches!(mark, Mark::Hooked(_))) {
+            [HookType::Pre, HookType::Post].map(|hook| Mark::of(scene, hooked, block, hook));
+        let color = if region.is_some() {
+            tokens.outline
+        } else if marks.iter().any(|mark| matches!(mark, Mark::Hooked(_))) {
             tokens.hooked
         } else if marks.iter().all(|mark| matches!(mark, Mark::Refused(_))) {
             tokens.refused

@@ -3,15 +3,19 @@
 //! [`layout`] is pure; [`scene`] is the data of one function that a worker prepares; [`view`] draws
 //! it.
 
+mod bundle;
 mod camera;
 pub mod code;
+pub(crate) mod cold;
 mod drop;
 pub mod find;
+pub(crate) mod function_source;
 mod grid;
 pub mod heat;
 mod layers;
 pub mod layout;
 mod legend;
+pub(crate) mod listing;
 pub mod marks;
 mod minimap;
 mod order;

@@ -12,6 +12,7 @@ use gilk_engine::HookType;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::paths::Path;
 
+use super::bundle::Bundle;
 use super::camera::Camera;
 use super::heat::Heat;
 use super::layout::Route;
@@ -21,6 +22,8 @@ use crate::theme::{Palette, Tokens, code, prose, text};
 
 /// Minimum size in points at which code is drawn.
 const READABLE: f32 = 4.6;
+/// Zoom below which edges are bundled.
+const BUNDLED: f32 = 0.25;
 /// Radius of an edge's bends at zoom 1, in points.
 const BEND: f32 = 6.0;
 
@@ -115,6 +118,7 @@ impl Canvas<'_> {
         )
         .expand(20.0);
         let (mut strong, mut way) = (Vec::new(), Vec::new());
+        let mut bundle = Bundle::default();
         for ((edge, route), look) in scene
             .cfg
             .edges
@@ -143,8 +147,16 @@ impl Canvas<'_> {
             } else {
                 // From afar, edges are fainter than blocks; those that were taken often are not.
                 let near = (2.0 * self.camera.zoom).clamp(0.3, 1.0);
-                self.edge(route, *look, 1.3 * near + heat, near.max(share));
+                if self.camera.zoom < BUNDLED && share == 0.0 {
+                    let color = self.color(route, *look).gamma_multiply(near);
+                    bundle.add(&self.points(route), color);
+                } else {
+                    self.edge(route, *look, 1.3 * near + heat, near.max(share));
+                }
             }
+        }
+        for (line, color) in bundle.lines() {
+            self.painter.line_segment(line, Stroke::new(1.0, color));
         }
         for (route, look, width) in strong {
             self.edge(route, look, width, 1.0);
@@ -154,15 +166,26 @@ impl Canvas<'_> {
         }
     }
 
-    fn edge(&self, route: &Route, look: EdgeLook, width: f32, strength: f32) {
-        let color = match look {
+    fn color(&self, route: &Route, look: EdgeLook) -> Color32 {
+        match look {
             _ if route.back => self.tokens.edge_back,
             EdgeLook::True => self.tokens.edge_true,
             EdgeLook::False => self.tokens.edge_false,
             EdgeLook::Jump => self.tokens.edge_jump,
             EdgeLook::Rare => self.tokens.edge_rare,
-        };
-        let color = color.gamma_multiply(strength);
+        }
+    }
+
+    /// Returns the points of an edge on the screen.
+    fn points(&self, route: &Route) -> Vec<Pos2> {
+        let points = route.points.iter();
+        points
+            .map(|&point| self.camera.to_screen(self.rect.min, point))
+            .collect()
+    }
+
+    fn edge(&self, route: &Route, look: EdgeLook, width: f32, strength: f32) {
+        let color = self.color(route, look).gamma_multiply(strength);
         self.line(route, color, width, look == EdgeLook::Rare);
     }
 
@@ -170,11 +193,7 @@ impl Canvas<'_> {
     fn line(&self, route: &Route, color: Color32, width: f32, dashed: bool) {
         let zoom = self.camera.zoom;
         let stroke = Stroke::new((width * zoom.sqrt()).clamp(0.5, 6.0), color);
-        let points: Vec<Pos2> = route
-            .points
-            .iter()
-            .map(|&point| self.camera.to_screen(self.rect.min, point))
-            .collect();
+        let points = self.points(route);
         let Some(&end) = points.last() else { return };
         let head = (5.5 * zoom).clamp(1.5, 8.0);
         let mut bent = if zoom > 0.25 {
@@ -203,6 +222,26 @@ impl Canvas<'_> {
         ];
         self.painter
             .add(Shape::convex_polygon(arrow, color, Stroke::NONE));
+    }
+
+    /// Draws the box of a cold region: two outlines, and the number of its blocks.
+    pub(crate) fn region(&self, words: &str, rect: Rect, hovered: bool) {
+        let tokens = self.tokens;
+        let zoom = self.camera.zoom;
+        let corner = CornerRadius::same((5.0 * zoom).clamp(0.0, 5.0) as u8);
+        let fill = if hovered { tokens.hover } else { tokens.canvas };
+        let line = Stroke::new(1.0, tokens.outline);
+        self.painter
+            .rect(rect, corner, fill, line, StrokeKind::Inside);
+        let inner = rect.shrink(3.0 * zoom);
+        self.painter
+            .rect_stroke(inner, corner, line, StrokeKind::Inside);
+        let size = (text::BODY * zoom).max(text::SMALL);
+        if rect.height() >= size && rect.width() >= 8.0 * size {
+            let center = Align2::CENTER_CENTER;
+            self.painter
+                .text(rect.center(), center, words, prose(size), tokens.weak);
+        }
     }
 
     /// Draws a block: its frame, its marks, and its text if readable.
@@ -240,7 +279,10 @@ impl Canvas<'_> {
         }
         self.painter.rect_filled(rect, corner, fill);
         if let Some((heat, hits)) = self.heat.and_then(|heat| Some((heat, heat.block(index)?))) {
-            let glow = tokens.hooked.gamma_multiply(0.04 + 0.14 * heat.share(hits));
+            let color = heat
+                .change(index)
+                .map_or(tokens.hooked, |change| self.changed(change));
+            let glow = color.gamma_multiply(0.04 + 0.14 * heat.share(hits));
             self.painter.rect_filled(rect, corner, glow);
         }
         self.bar(rect, &marks);

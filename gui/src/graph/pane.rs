@@ -1,9 +1,10 @@
 //! The graph's pane: its header, and the graph or the welcome page.
 
-use egui::{Align, Frame, Layout, Margin, RichText, Ui, vec2};
+use egui::{Align, Frame, Layout, RichText, ScrollArea, Ui, vec2};
 use gilk_engine::HookType;
 
 use super::heat::Heat;
+use super::listing;
 use super::marks::sentence;
 use super::view;
 use crate::command::Command;
@@ -11,6 +12,9 @@ use crate::icons::Icon;
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::{welcome, widgets};
+
+/// Height of the start page in points, which is in the middle of the pane if it fits.
+const START: f32 = 330.0;
 
 /// Draws the pane.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
@@ -26,7 +30,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         {
             Frame::NONE
                 .fill(tokens.bad_fill)
-                .inner_margin(Margin::symmetric(space::PANEL as i8, 6))
+                .inner_margin(space::margins(space::PANEL, space::SNUG))
                 .show(ui, |ui| {
                     ui.set_width(ui.available_width());
                     let words = format!(
@@ -43,25 +47,35 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
             let name = name?;
             let samples = record.index.look().samples();
             let heats = &mut state.graph.heats;
-            let heat = heats.of(
-                (opened, name.clone()),
-                samples,
-                record.now.is_some(),
-                || Heat::of(record, &name),
-            );
+            let runs = state.statistics.comparison.as_ref();
+            let runs = runs.filter(|runs| record.path.as_ref() == Some(&runs.after));
+            let before = runs.map(|runs| runs.before.clone());
+            let key = (opened, name.clone(), before);
+            let heat = heats.of(key, samples, record.now.is_some(), || {
+                let mut heat = Heat::of(record, &name)?;
+                if let Some(runs) = runs {
+                    heat.compare(record, &name, &runs.instruments);
+                }
+                Some(heat)
+            });
             heat.clone()
         });
-        view::show(ui, &mut state.graph, &state.hooked, metrics, commands);
+        match state.graph.scene.clone().filter(|_| state.graph.listed) {
+            Some(scene) => listing::show(ui, state, &scene, commands),
+            None => view::show(ui, &mut state.graph, &state.hooked, metrics, commands),
+        }
         return;
     }
     let rect = ui.available_rect_before_wrap();
     ui.painter().rect_filled(rect, 0.0, tokens.canvas);
-    let middle = egui::Rect::from_center_size(
-        rect.center(),
-        vec2(rect.width().min(460.0), rect.height().min(330.0)),
-    );
+    let size = vec2(rect.width().min(space::READABLE), rect.height());
+    let middle = egui::Rect::from_center_size(rect.center(), size);
     ui.scope_builder(egui::UiBuilder::new().max_rect(middle), |ui| {
-        ui.vertical_centered(|ui| welcome::show(ui, state, commands));
+        ScrollArea::vertical().id_salt("start").show(ui, |ui| {
+            let above = (rect.height() - START).max(0.0) / 2.0;
+            ui.add_space(above);
+            ui.vertical_centered(|ui| welcome::show(ui, state, commands));
+        });
     });
 }
 
@@ -74,17 +88,22 @@ pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
         widgets::icon_button(ui, Icon::Back, Command::Back, back, commands);
         return;
     };
-    widgets::button(ui, "Fit", Command::FitGraph, true, commands);
-    widgets::button(ui, "1:1", Command::ActualSize, true, commands);
-    let zoom = format!("{:.0} %", state.graph.camera.zoom * 100.0);
-    ui.label(RichText::new(zoom).small().color(tokens.weak));
+    if state.graph.listed {
+        widgets::button(ui, "Graph", Command::ToggleListing, true, commands);
+        listing::header(ui, state);
+    } else {
+        widgets::button(ui, "Fit", Command::FitGraph, true, commands);
+        widgets::button(ui, "1:1", Command::ActualSize, true, commands);
+        let zoom = format!("{:.0} %", state.graph.camera.zoom * 100.0);
+        ui.label(RichText::new(zoom).small().color(tokens.weak));
+    }
     if state.opening.is_some() {
         ui.spinner();
     }
     ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
         widgets::icon_button(ui, Icon::Back, Command::Back, back, commands);
         widgets::icon_button(ui, Icon::Forward, Command::Forward, forward, commands);
-        let name = RichText::new(&scene.name).font(code(text::HEADING - 0.5));
+        let name = RichText::new(&scene.name).font(code(text::HEADING));
         ui.add(egui::Label::new(name.color(tokens.strong)).truncate());
         let count = |hook| scene.hookable(hook).count();
         let words = format!(

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use egui::{Vec2, vec2};
+use egui::{Rect, Vec2, vec2};
 use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
 use gilk_engine::code::{FunctionId, name_and_address};
 use gilk_engine::placement::{BlockOptions, Choice, options, ways_out};
@@ -10,7 +10,7 @@ use gilk_engine::remarks::Remarks;
 use gilk_engine::{HookType, Image, Refusal, Span, listing};
 
 use super::code::{TokenKind, parts};
-use super::layout::{Layout, Link, layout};
+use super::layout::{Layout, Link, Route, layout};
 use crate::catalogue::Catalogue;
 
 /// Maximum number of characters of an instruction; longer ones are truncated with an ellipsis.
@@ -99,6 +99,8 @@ pub struct Scene {
     pub looks: Vec<EdgeLook>,
     /// The folded blocks.
     pub folded: BTreeSet<BlockIndex>,
+    /// The regions that are shown as one box each, with their blocks in order.
+    pub regions: Vec<Vec<BlockIndex>>,
 }
 
 impl Scene {
@@ -131,7 +133,7 @@ impl Scene {
                 .collect(),
             })
             .collect();
-        let layout = laid_out(&cfg, &shown, &BTreeSet::new(), metrics);
+        let layout = laid_out(&cfg, &shown, &BTreeSet::new(), &[], metrics);
         let looks = cfg
             .edges
             .iter()
@@ -149,17 +151,43 @@ impl Scene {
             layout,
             looks,
             folded: BTreeSet::new(),
+            regions: Vec::new(),
         })
     }
 
-    /// Returns the scene with the blocks of `folded` reduced to their headings.
+    /// Returns the scene with the blocks of `folded` reduced to their headings, and each of `regions`
+    /// to one box.
     #[must_use]
-    pub fn folding(&self, folded: BTreeSet<BlockIndex>, metrics: Metrics) -> Self {
+    pub fn folding(
+        &self,
+        folded: BTreeSet<BlockIndex>,
+        regions: Vec<Vec<BlockIndex>>,
+        metrics: Metrics,
+    ) -> Self {
         Self {
-            layout: laid_out(&self.cfg, &self.shown, &folded, metrics),
+            layout: laid_out(&self.cfg, &self.shown, &folded, &regions, metrics),
             folded,
+            regions,
             ..self.clone()
         }
+    }
+
+    /// Returns the region whose box contains a block.
+    #[must_use]
+    pub fn region(&self, block: BlockIndex) -> Option<&[BlockIndex]> {
+        let mut regions = self.regions.iter();
+        let region = regions.find(|region| region.binary_search(&block).is_ok())?;
+        Some(region)
+    }
+
+    /// Returns the blocks that have a box, each with the region that it stands for, if it is one.
+    pub(crate) fn boxes(&self) -> impl Iterator<Item = (BlockIndex, Rect, Option<&[BlockIndex]>)> {
+        let boxes = self.cfg.blocks.iter().zip(&self.layout.boxes);
+        boxes.filter_map(|(block, &rect)| {
+            let region = self.region(block.index);
+            let is_first = region.is_none_or(|region| region.first() == Some(&block.index));
+            is_first.then_some((block.index, rect, region))
+        })
     }
 
     /// Returns the id of the function.
@@ -215,25 +243,74 @@ fn bytes_of(image: &Image, span: Span) -> &[u8] {
     bytes.unwrap_or_default()
 }
 
-fn laid_out(cfg: &Cfg, shown: &[Shown], folded: &BTreeSet<BlockIndex>, metrics: Metrics) -> Layout {
-    let size = |(index, shown): (u32, &Shown)| {
-        let whole = size(shown, metrics);
-        if folded.contains(&BlockIndex(index)) {
+/// Lays a graph out: a node per region, and per block outside of all regions.
+fn laid_out(
+    cfg: &Cfg,
+    shown: &[Shown],
+    folded: &BTreeSet<BlockIndex>,
+    regions: &[Vec<BlockIndex>],
+    metrics: Metrics,
+) -> Layout {
+    let mut of_region: BTreeMap<BlockIndex, BlockIndex> = BTreeMap::new();
+    for region in regions {
+        if let Some(&first) = region.first() {
+            of_region.extend(region.iter().map(|&block| (block, first)));
+        }
+    }
+    let stands_for = |block: BlockIndex| of_region.get(&block).copied().unwrap_or(block);
+    let mut sizes: Vec<Vec2> = Vec::new();
+    let mut nodes: BTreeMap<BlockIndex, usize> = BTreeMap::new();
+    for (index, shown) in (0..).map(BlockIndex).zip(shown) {
+        if stands_for(index) != index {
+            continue;
+        }
+        nodes.insert(index, sizes.len());
+        sizes.push(if of_region.contains_key(&index) {
+            vec2(inside::NARROWEST, 2.0 * inside::HEADING)
+        } else if folded.contains(&index) {
             vec2(inside::NARROWEST, inside::HEADING + 2.0)
         } else {
-            whole
+            size(shown, metrics)
+        });
+    }
+    let node = |block: BlockIndex| nodes.get(&stands_for(block)).copied().unwrap_or(usize::MAX);
+    // Edges inside of a region have no route, and of several between two boxes one has.
+    let mut links: Vec<Link> = Vec::new();
+    let mut places: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    let mut own: Vec<Option<usize>> = Vec::with_capacity(cfg.edges.len());
+    for edge in &cfg.edges {
+        let (from, to) = (node(edge.from), node(edge.to));
+        let in_region = |block| of_region.contains_key(&block);
+        let is_joined = in_region(edge.from) || in_region(edge.to);
+        let is_hidden = is_joined && (from == to || places.contains_key(&(from, to)));
+        own.push((!is_hidden).then_some(links.len()));
+        if !is_hidden {
+            places.insert((from, to), links.len());
+            links.push(Link { from, to });
         }
+    }
+    let laid = layout(&sizes, &links);
+    let none = || Route {
+        points: Vec::new(),
+        back: false,
     };
-    let sizes: Vec<Vec2> = (0..).zip(shown).map(size).collect();
-    let links: Vec<Link> = cfg
-        .edges
-        .iter()
-        .map(|edge| Link {
-            from: edge.from.0 as usize,
-            to: edge.to.0 as usize,
-        })
-        .collect();
-    layout(&sizes, &links)
+    let boxes = (0..).map(BlockIndex).take(shown.len());
+    Layout {
+        boxes: boxes
+            .map(|block| {
+                laid.boxes
+                    .get(node(block))
+                    .copied()
+                    .unwrap_or(Rect::NOTHING)
+            })
+            .collect(),
+        routes: own
+            .into_iter()
+            .map(|place| place.and_then(|place| laid.routes.get(place).cloned()))
+            .map(|route| route.unwrap_or_else(none))
+            .collect(),
+        size: laid.size,
+    }
 }
 
 fn shortened(text: &str, remark: Option<&str>) -> Vec<(TokenKind, String)> {

@@ -6,15 +6,22 @@ use egui::{Color32, Pos2};
 use gilk_engine::HookType;
 use gilk_samples::chart::escaped;
 
+use super::heat::Heat;
 use super::marks::{Hooked, Mark};
 use super::scene::{EdgeLook, Metrics, Scene, inside};
 use crate::theme::{Tokens, text};
+use crate::widgets;
 
 /// Returns the graph of `scene` as SVG.
 #[must_use]
-pub fn svg(scene: &Scene, hooked: &Hooked, metrics: Metrics, tokens: &Tokens) -> String {
+pub fn svg(
+    scene: &Scene,
+    (hooked, heat): (&Hooked, Option<&Heat>),
+    metrics: Metrics,
+    tokens: &Tokens,
+) -> String {
     let mut out = String::new();
-    let written = write(&mut out, scene, hooked, metrics, tokens);
+    let written = write(&mut out, scene, (hooked, heat), metrics, tokens);
     debug_assert!(written.is_ok(), "writing to a string does not fail");
     out
 }
@@ -22,7 +29,7 @@ pub fn svg(scene: &Scene, hooked: &Hooked, metrics: Metrics, tokens: &Tokens) ->
 fn write(
     out: &mut String,
     scene: &Scene,
-    hooked: &Hooked,
+    (hooked, heat): (&Hooked, Option<&Heat>),
     metrics: Metrics,
     tokens: &Tokens,
 ) -> std::fmt::Result {
@@ -38,7 +45,8 @@ fn write(
         out,
         r#"<rect x="-10" y="-10" width="100%" height="100%" fill="{ground}"/>"#
     )?;
-    for (route, look) in scene.layout.routes.iter().zip(&scene.looks) {
+    let routes = scene.layout.routes.iter().zip(&scene.looks);
+    for (route, look) in routes.filter(|(route, _)| !route.points.is_empty()) {
         let color = hex(match look {
             _ if route.back => tokens.edge_back,
             EdgeLook::True => tokens.edge_true,
@@ -69,21 +77,36 @@ fn write(
             )?;
         }
     }
-    let blocks = scene
-        .cfg
-        .blocks
-        .iter()
-        .zip(&scene.layout.boxes)
-        .zip(&scene.shown);
-    for ((block, rect), shown) in blocks {
+    for (block, rect, region) in scene.boxes() {
         let (x, y, w, h) = (rect.left(), rect.top(), rect.width(), rect.height());
         let (card, outline) = (hex(tokens.card), hex(tokens.outline));
         writeln!(
             out,
             r#"<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="5" fill="{card}" stroke="{outline}"/>"#
         )?;
+        let count = heat.and_then(|heat| heat.block(block));
+        if let Some(words) = match (region, count) {
+            (Some(region), _) => Some(widgets::counted(region.len(), "cold block")),
+            (None, Some(hits)) => Some(format!("{} ×", widgets::grouped(hits))),
+            (None, None) => None,
+        } {
+            let (right, base) = (x + w - inside::PADDING, y + inside::HEADING - 7.0);
+            writeln!(
+                out,
+                r#"<text x="{right}" y="{base}" text-anchor="end" font-family="sans-serif" font-size="{}" fill="{}">{words}</text>"#,
+                text::BODY,
+                hex(tokens.hooked)
+            )?;
+        }
+        let Some(shown) = scene
+            .shown
+            .get(block.0 as usize)
+            .filter(|_| region.is_none())
+        else {
+            continue;
+        };
         for (hook, top) in [(HookType::Pre, y), (HookType::Post, y + h / 2.0)] {
-            let color = hex(Mark::of(scene, hooked, block.index, hook).color(tokens));
+            let color = hex(Mark::of(scene, hooked, block, hook).color(tokens));
             let half = h / 2.0;
             writeln!(
                 out,
@@ -97,14 +120,17 @@ fn write(
             r#"<text x="{left}" y="{base}" font-family="sans-serif" font-size="{}" fill="{}">block {} +{:x}</text>"#,
             text::BODY,
             hex(tokens.strong),
-            block.index.0,
+            block.0,
             shown.offset
         )?;
         let mut base = y + inside::HEADING + inside::PADDING * 0.6 + text::CODE;
         for line in &shown.lines {
+            // The text keeps the width of the block with any font of the reader.
+            let letters = line.parts.iter().map(|(_, piece)| piece.chars().count());
+            let width = (6 + letters.sum::<usize>()) as f32 * metrics.letter;
             write!(
                 out,
-                r#"<text x="{left}" y="{base}" font-family="monospace" font-size="{}" xml:space="preserve">"#,
+                r#"<text x="{left}" y="{base}" font-family="monospace" font-size="{}" textLength="{width}" lengthAdjust="spacingAndGlyphs" xml:space="preserve">"#,
                 text::CODE
             )?;
             write!(

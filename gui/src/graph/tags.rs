@@ -4,6 +4,7 @@ use egui::{Align2, Color32, CornerRadius, Rect, Stroke, StrokeKind, Vec2, pos2, 
 use gilk_engine::HookType;
 use gilk_engine::cfg::BlockIndex;
 
+use super::heat::BlockChange;
 use super::marks::Mark;
 use super::paint::{Canvas, Emphasis};
 use super::scene::inside;
@@ -16,17 +17,32 @@ impl Canvas<'_> {
     pub(crate) fn hits(&self, index: BlockIndex, rect: Rect) -> Option<(Rect, u64)> {
         let hits = self.heat?.block(index)?;
         let size = (text::SMALL * self.camera.zoom.sqrt()).max(8.0);
-        let words = format!("{} ×", widgets::grouped(hits));
+        let change = self.heat?.change(index);
+        let by = change.map_or_else(String::new, |change| format!("  {}", change.words()));
+        let words = format!("{} ×{by}", widgets::grouped(hits));
+        let fill = match change {
+            Some(change) => self.changed(change),
+            None => self.tokens.hooked,
+        };
         let galley = self
             .painter
             .layout_no_wrap(words, prose(size), self.tokens.canvas);
         let room = galley.size() + vec2(10.0, 2.0);
         let corner = pos2(rect.right() - room.x - 4.0, rect.top() - room.y * 0.75);
         let tag = Rect::from_min_size(corner, room);
-        self.painter.rect_filled(tag, 6.0, self.tokens.hooked);
+        self.painter.rect_filled(tag, 6.0, fill);
         let at = tag.center() - galley.size() / 2.0;
         self.painter.galley(at, galley, self.tokens.canvas);
         Some((tag, hits))
+    }
+
+    /// Returns the colour of a change: more is a warning, less is good, and chance is neither.
+    pub(super) fn changed(&self, change: BlockChange) -> Color32 {
+        match change.share {
+            _ if !change.differs => self.tokens.weak,
+            Some(share) if share < 0.0 => self.tokens.good,
+            _ => self.tokens.warning,
+        }
     }
 
     /// Draws the bar at the left edge: its upper half for the pre-hook, its lower half for the
@@ -97,7 +113,7 @@ impl Canvas<'_> {
             rect.center(),
             Align2::CENTER_CENTER,
             label,
-            prose(11.0 * zoom),
+            prose(text::SMALL * zoom),
             ink,
         );
         let step = 5.0 * zoom;

@@ -1,16 +1,19 @@
 //! The graph pane: pan, zoom, selection of blocks and hooks.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use egui::accesskit::Role;
 use egui::{CursorIcon, Id, Painter, PointerButton, Rect, RichText, Sense, Ui, Vec2, pos2, vec2};
 use gilk_engine::HookType;
 use gilk_engine::cfg::BlockIndex;
+use gilk_engine::code::FunctionId;
 use gilk_engine::paths::Path;
 
 use super::camera::Camera;
 use super::find::{self, Find};
-use super::heat::Heat;
+use super::heat::{BlockChange, Heat};
 use super::marks::{Hooked, Mark, cost_steps, sentence};
 use super::paint::{Canvas, Emphasis, Galleys};
 use super::scene::{Metrics, Scene, inside};
@@ -38,12 +41,31 @@ pub struct Graph {
     pub find: Option<Find>,
     /// Hit counts of its blocks.
     pub heat: Option<Heat>,
-    /// The hits computed last, by recording and function.
-    pub(crate) heats: Recent<(u64, String), Option<Heat>>,
+    /// The hits computed last, by recording, function, and the recording that it is compared to.
+    pub(crate) heats: Recent<(u64, String, Option<PathBuf>), Option<Heat>>,
     /// The highlighted path.
     pub path: Option<Path>,
+    /// Shows the function as text beside its source, in place of the graph.
+    pub listed: bool,
+    /// Cold regions are one box each: as chosen, or `None` for large functions only.
+    pub fold_cold: Option<bool>,
+    /// Blocks of the cold regions that were opened.
+    pub(crate) opened: BTreeSet<BlockIndex>,
+    /// The function, choice and recording for which the regions were computed.
+    pub(crate) cold_key: Option<ColdKey>,
     canvas: Vec2,
     galleys: Galleys,
+}
+
+/// Inputs of the cold regions.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ColdKey {
+    pub(crate) function: FunctionId,
+    pub(crate) is_on: bool,
+    /// The recording, and whether its run has ended.
+    pub(crate) recording: (u64, bool),
+    /// Number of opened blocks.
+    pub(crate) opened: usize,
 }
 
 /// A target of the camera.
@@ -59,6 +81,8 @@ pub enum Look {
     Reveal,
 }
 
+/// Number of blocks from which cold regions are folded without a request.
+const LARGE: usize = 400;
 /// Minimum zoom at which a newly opened graph is shown whole.
 const OPENING: f32 = 0.62;
 /// Zoom at which an entry is shown.
@@ -72,6 +96,8 @@ impl Graph {
         self.galleys.clear();
         self.heat = None;
         self.path = None;
+        self.opened.clear();
+        self.cold_key = None;
         self.wanted = Some(Look::Opening);
         self.hook = None;
     }
@@ -80,15 +106,25 @@ impl Graph {
     pub fn refold(&mut self, scene: Arc<Scene>) {
         self.scene = Some(scene);
         self.galleys.clear();
-        self.wanted = Some(Look::Reveal);
+        self.wanted = self.wanted.or(Some(Look::Reveal));
     }
 
     /// Closes the graph.
     pub fn clear(&mut self) {
         *self = Self {
             canvas: self.canvas,
+            fold_cold: self.fold_cold,
+            listed: self.listed,
             ..Self::default()
         };
+    }
+
+    /// Returns whether cold regions are one box each.
+    #[must_use]
+    pub fn folds_cold(&self) -> bool {
+        let is_large = |scene: &Arc<Scene>| scene.cfg.blocks.len() >= LARGE;
+        let automatic = || self.scene.as_ref().is_some_and(is_large);
+        self.fold_cold.unwrap_or_else(automatic)
     }
 
     /// Selects a block and brings it into view.
@@ -167,27 +203,31 @@ pub fn show(
     };
     let mut hovered = None;
     let mut responses = Vec::new();
-    for (block, &place) in scene.cfg.blocks.iter().zip(&scene.layout.boxes) {
+    let mut regions = Vec::new();
+    for (block, place, region) in scene.boxes() {
         let place = canvas.place(place);
         if !place.intersects(rect) {
             continue;
         }
-        let id = Id::unique("block").with(block.index.0);
+        let id = Id::unique("block").with(block.0);
         let response = ui.interact(place.intersect(rect), id, Sense::click());
-        let name = format!("block {} of {}", block.index.0, scene.name);
-        let response = widgets::chosen(
-            response,
-            Role::Button,
-            graph.selected == Some(block.index),
-            &name,
-        );
-        if response.hovered() {
-            hovered = Some(block.index);
+        if let Some(region) = region {
+            regions.push((region, place, response));
+            continue;
         }
-        responses.push((block.index, place, response));
+        let name = format!("block {} of {}", block.0, scene.name);
+        let is_selected = graph.selected == Some(block);
+        let response = widgets::chosen(response, Role::Button, is_selected, &name);
+        if response.hovered() {
+            hovered = Some(block);
+        }
+        responses.push((block, place, response));
     }
     let path = graph.path.as_ref();
     canvas.edges(&scene, hovered.or(graph.selected), path);
+    for (region, place, response) in regions {
+        cold_region(&canvas, region, place, response, commands);
+    }
     let blocks: Vec<_> = responses
         .iter()
         .map(|(index, place, _)| (*index, *place))
@@ -207,11 +247,14 @@ pub fn show(
         };
         canvas.block(&scene, index, place, hooked, emphasis, &mut graph.galleys);
         if let Some(tag) = canvas.hits(index, place) {
-            let words = format!(
+            let mut words = format!(
                 "block {} was hit {} times",
                 index.0,
                 widgets::grouped(tag.1)
             );
+            if let Some(change) = canvas.heat.and_then(|heat| heat.change(index)) {
+                words += &compared(change);
+            }
             let tag = ui.interact(tag.0, Id::unique("hits").with(index.0), Sense::hover());
             widgets::named(tag, Role::Label, &words).on_hover_text(words);
         }
@@ -235,6 +278,43 @@ pub fn show(
         minimap::show(ui, &mut graph.camera, &scene, hooked, (rect, column));
     }
     find::show(ui, &mut graph.find, graph.selected, &scene, rect, commands);
+}
+
+/// Describes the change of a block against the earlier recording.
+fn compared(change: BlockChange) -> String {
+    let certainty = if change.differs {
+        ""
+    } else {
+        ", which may be chance"
+    };
+    format!(
+        "; {} times in the earlier recording, rate {}{certainty}",
+        widgets::grouped(change.before),
+        change.words()
+    )
+}
+
+/// Draws the box of a cold region, which a click opens.
+fn cold_region(
+    canvas: &Canvas<'_>,
+    region: &[BlockIndex],
+    place: Rect,
+    response: egui::Response,
+    commands: &mut Vec<Command>,
+) {
+    let Some((first, last)) = region.first().zip(region.last()) else {
+        return;
+    };
+    let words = widgets::counted(region.len(), "cold block");
+    let name = format!("{words} from block {} to block {}", first.0, last.0);
+    let response = widgets::named(response, Role::Button, &name);
+    canvas.region(&words, place, response.hovered());
+    let hint = format!(
+        "{name}: not executed in the run on the timeline, or not expected to be. Click to show them."
+    );
+    if response.on_hover_text(hint).clicked() {
+        commands.push(Command::OpenRegion(*first));
+    }
 }
 
 fn pan_and_zoom(ui: &Ui, graph: &mut Graph, rect: Rect, background: &egui::Response) {

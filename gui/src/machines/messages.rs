@@ -41,6 +41,11 @@ impl App {
                     .notify(NoticeKind::Bad, format!("{name}: {words}"));
                 self.lost(number, words);
             }
+            TargetNews::Lost(error) => {
+                let words = error.to_string();
+                self.member_ended(number, Err(error));
+                self.lost(number, words);
+            }
             TargetNews::Cancelled => {
                 self.member_left(number);
                 self.lost(number, "It was disconnected.".to_owned());

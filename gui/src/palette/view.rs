@@ -24,6 +24,10 @@ struct Entry {
     command: Command,
 }
 
+/// Distance of the palette from the window's top in points.
+const TOP: f32 = 90.0;
+/// Maximum height of its list in points.
+const LIST: f32 = 360.0;
 /// Maximum number of locations listed.
 const MAX_LOCATIONS: usize = 40;
 
@@ -39,9 +43,10 @@ pub(crate) fn show(ctx: &Context, state: &mut State, commands: &mut Vec<Command>
         PaletteKind::References => references(state, typed),
     };
     let mut chosen = None;
-    let frame = Frame::window(&ctx.global_style()).inner_margin(10);
+    let frame =
+        Frame::window(&ctx.global_style()).inner_margin(space::margins(space::SMALL, space::SMALL));
     let area =
-        Modal::default_area(Id::unique("palette")).anchor(Align2::CENTER_TOP, vec2(0.0, 90.0));
+        Modal::default_area(Id::unique("palette")).anchor(Align2::CENTER_TOP, vec2(0.0, TOP));
     let shown =
         Modal::new(Id::unique("palette"))
             .area(area)
@@ -66,7 +71,9 @@ pub(crate) fn show(ctx: &Context, state: &mut State, commands: &mut Vec<Command>
                     palette.row = 0;
                 }
                 ui.add_space(space::TIGHT);
-                ScrollArea::vertical().max_height(360.0).auto_shrink([false, true]).show(ui, |ui| {
+                // A modal has the height of the frame before, so the list requests its own.
+                let height = LIST.min(ctx.content_rect().height() - TOP - 110.0);
+                ScrollArea::vertical().min_scrolled_height(height).max_height(height).auto_shrink([false, true]).show(ui, |ui| {
             ui.spacing_mut().item_spacing.y = 0.0;
             for (row, entry) in entries.iter().enumerate() {
                 if line(ui, entry, row == palette.row) {

@@ -138,7 +138,7 @@ fn words(ui: &mut Ui, state: &State, bars: &[(usize, f64, f64)], launch: f64, sp
         for line in plan.way(one).into_iter().take(8) {
             ui.label(
                 RichText::new(line)
-                    .font(code(text::SMALL - 0.5))
+                    .font(code(text::SMALL))
                     .color(tokens.weak),
             );
         }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use egui::accesskit::Role;
 use egui::{Id, Rangef, Rect, RichText, ScrollArea, Sense, Stroke, Ui, pos2, vec2};
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::session::Placement;
 
 use super::bar::bar;
-use super::{Row, ruler};
+use super::ruler;
 use crate::command::Command;
+use crate::placement_rows::{Row, label};
 use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
@@ -74,7 +74,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         x: Rangef::new(plot.left(), plot.right()),
     };
     ruler::show(ui, state, bar, plot, &scale);
-    let rows = state.schedule.list(&state.document.shared());
+    let rows = state.schedule.rows.list(&state.document.shared());
     let below = Rect::from_min_max(pos2(rect.left(), plot.top()), rect.max);
     ui.scope_builder(egui::UiBuilder::new().max_rect(below), |ui| {
         ui.spacing_mut().item_spacing.y = 0.0;
@@ -94,7 +94,9 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
                         Row::Group(function, places) => {
                             group(ui, state, function, places, name, lane, &scale);
                         }
-                        Row::Bar(place) => one(ui, state, *place, name, lane, &scale, commands),
+                        Row::Placement(place) => {
+                            one(ui, state, *place, name, lane, &scale, commands);
+                        }
                     }
                     ui.painter().hline(
                         line.x_range(),
@@ -135,18 +137,14 @@ fn group(
     scale: &Scale,
 ) {
     let tokens = Tokens::of(ui);
-    let folded = state.schedule.folded.contains(function);
+    let folded = state.schedule.rows.folded.contains(function);
     ui.painter().rect_filled(name, 0.0, tokens.bar);
     let id = Id::unique("schedule group").with(function);
     let response = ui.interact(name, id, Sense::click());
     let verb = if folded { "unfold" } else { "fold" };
     let response = widgets::named(response, Role::Button, &format!("{verb} {function}"));
     if response.clicked() {
-        if folded {
-            state.schedule.folded.remove(function);
-        } else {
-            state.schedule.folded.insert(Arc::clone(function));
-        }
+        state.schedule.rows.fold(function);
     }
     let at = pos2(name.left() + 16.0, name.center().y);
     widgets::triangle(ui.painter(), at, !folded, tokens.text);
@@ -184,14 +182,6 @@ fn group(
     );
 }
 
-/// Returns a placement's accessibility name.
-pub(crate) fn label(one: &Placement) -> String {
-    format!(
-        "{} {} {} block {}",
-        one.instrument, one.hook, one.function, one.block
-    )
-}
-
 fn one(
     ui: &mut Ui,
     state: &mut State,
@@ -226,13 +216,7 @@ fn one(
     );
     let times = 152.0;
     let room = name.width() - 44.0 - times - space::SMALL;
-    let galley = widgets::truncated(
-        ui.painter(),
-        words,
-        prose(text::SMALL + 0.5),
-        tokens.text,
-        room,
-    );
+    let galley = widgets::truncated(ui.painter(), words, prose(text::SMALL), tokens.text, room);
     let at = pos2(name.left() + 42.0, name.center().y - galley.size().y / 2.0);
     ui.painter().galley(at, galley, tokens.text);
     let area = Rect::from_min_max(
@@ -267,8 +251,8 @@ fn typed(ui: &mut Ui, state: &mut State, place: usize, area: Rect, label: &str) 
         .layout(layout)
         .id_salt(("times", place));
     ui.scope_builder(builder, |ui| {
-        ui.spacing_mut().item_spacing.x = 4.0;
-        ui.spacing_mut().button_padding = vec2(5.0, 2.0);
+        ui.spacing_mut().item_spacing.x = space::TIGHT;
+        ui.spacing_mut().button_padding = vec2(space::TIGHT, space::HAIR);
         let after = (launch + SHORTEST).min(duration);
         if seconds(
             ui,

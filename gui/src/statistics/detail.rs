@@ -58,7 +58,7 @@ fn contents(ui: &mut Ui, row: &StatisticsRow, clock: Clock, tokens: &Tokens) {
         Meaning::Duration => length(value as f64 / hz),
         _ => widgets::grouped(value),
     };
-    let least = row.histogram.quantile(0.0).min(values.max);
+    let least = values.min;
     let (rect, response) = ui.allocate_exact_size(vec2(ui.available_width(), 96.0), Sense::hover());
     let name = format!("histogram of {} {}", row.function, row.instrument);
     widgets::named(response, Role::Image, &name);

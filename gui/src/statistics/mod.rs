@@ -9,6 +9,7 @@ mod comparison_view;
 mod detail;
 pub(crate) mod pane;
 pub mod rows;
+pub(crate) mod values;
 
 use std::cmp::Ordering;
 
@@ -36,11 +37,11 @@ pub struct Statistics {
     pub(crate) requested: Option<StatisticsKey>,
 }
 
-/// Contents of the table: the recording, the ticks, and the number of samples.
+/// Contents of the table: the recording, the ticks between the markers, and the number of samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatisticsKey {
     pub(crate) recording: u64,
-    pub(crate) ticks: (u64, u64),
+    pub(crate) between: Option<(u64, u64)>,
     pub(crate) samples: u64,
 }
 

@@ -53,11 +53,13 @@ pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
 pub(crate) fn wanted(state: &State) -> Option<StatisticsKey> {
     let record = state.timeline.record.as_ref()?;
     let clock = record.metadata.clock;
-    let (a, b) = state.timeline.span().unwrap_or((0.0, record.duration));
-    let from = tick(clock, a);
+    let between = state.timeline.span().map(|(a, b)| {
+        let from = tick(clock, a);
+        (from, tick(clock, b).max(from + 1))
+    });
     Some(StatisticsKey {
         recording: state.timeline.opened(),
-        ticks: (from, tick(clock, b).max(from + 1)),
+        between,
         samples: record.index.look().samples(),
     })
 }

@@ -4,8 +4,8 @@ mod tokens;
 
 use egui::style::{Selection, WidgetVisuals};
 use egui::{
-    Color32, Context, CornerRadius, FontFamily, FontId, Margin, Shadow, Stroke, Style, TextStyle,
-    Theme, ThemePreference, Visuals, vec2,
+    Color32, Context, CornerRadius, FontFamily, FontId, Shadow, Stroke, Style, TextStyle, Theme,
+    ThemePreference, Visuals, vec2,
 };
 use serde::{Deserialize, Serialize};
 
@@ -13,12 +13,20 @@ pub use tokens::{Palette, Tokens};
 
 /// Distances and sizes, in points.
 pub mod space {
+    use egui::Margin;
+
+    /// Between lines of one item.
+    pub const HAIR: f32 = 2.0;
     /// Between closely related items.
     pub const TIGHT: f32 = 4.0;
+    /// Between rows of controls.
+    pub const SNUG: f32 = 6.0;
     /// Between items of one group.
     pub const SMALL: f32 = 8.0;
     /// Between groups.
     pub const MEDIUM: f32 = 12.0;
+    /// Between a dialog's edge and its contents.
+    pub const LARGE: f32 = 20.0;
     /// Between a panel's edge and its contents.
     pub const PANEL: f32 = 12.0;
     /// The greatest width of forms and cards.
@@ -29,6 +37,12 @@ pub mod space {
     pub const ROW: f32 = 22.0;
     /// Height of a panel's heading strip.
     pub const STRIP: f32 = 34.0;
+
+    /// Returns margins of two of the distances: at the sides, and above and below.
+    #[must_use]
+    pub const fn margins(sides: f32, ends: f32) -> Margin {
+        Margin::symmetric(sides as i8, ends as i8)
+    }
 }
 
 /// Sizes of text, in points.
@@ -109,11 +123,11 @@ fn dress(style: &mut Style, tokens: &Tokens, dark: bool) {
         (TextStyle::Monospace, code(text::CODE)),
     ]
     .into();
-    style.spacing.item_spacing = vec2(space::SMALL, 6.0);
-    style.spacing.button_padding = vec2(9.0, 4.0);
+    style.spacing.item_spacing = vec2(space::SMALL, space::SNUG);
+    style.spacing.button_padding = vec2(space::SMALL, space::TIGHT);
     style.spacing.interact_size = vec2(36.0, 24.0);
-    style.spacing.window_margin = Margin::same(16);
-    style.spacing.menu_margin = Margin::same(6);
+    style.spacing.window_margin = space::margins(space::LARGE, space::LARGE);
+    style.spacing.menu_margin = space::margins(space::SNUG, space::SNUG);
     style.spacing.combo_width = 120.0;
     style.interaction.selectable_labels = false;
     style.interaction.tooltip_delay = 0.25;
@@ -174,4 +188,91 @@ fn visuals(tokens: &Tokens, dark: bool) -> Visuals {
     visuals.text_cursor.stroke = Stroke::new(1.5, tokens.accent);
     visuals.text_cursor.blink = false;
     visuals
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// Calls and fields whose numbers are of the scales of spacing and of text.
+    const SCALED: [&str; 9] = [
+        "add_space(",
+        "prose(",
+        "code(",
+        "inner_margin(",
+        "Margin::symmetric(",
+        "Margin::same(",
+        "item_spacing",
+        "button_padding",
+        "text::",
+    ];
+
+    /// Returns the number after a call, or after an operator on a size of text; 0 is no distance.
+    fn number_outside(line: &str) -> Option<String> {
+        for scaled in SCALED {
+            let Some((_, rest)) = line.split_once(scaled) else {
+                continue;
+            };
+            let rest = rest.split("//").next().unwrap_or_default();
+            let rest = match scaled {
+                "item_spacing" | "button_padding" => rest.split_once('=')?.1,
+                "text::" => rest.trim_start_matches(|letter: char| letter.is_ascii_uppercase()),
+                _ => rest,
+            };
+            if scaled == "text::" && !rest.starts_with(" + ") && !rest.starts_with(" - ") {
+                continue;
+            }
+            let rest = rest.replace("vec2(", "(");
+            let numbers = rest.split(|letter: char| !(letter.is_ascii_digit() || letter == '.'));
+            let mut numbers = numbers.filter(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+            if let Some(number) = numbers.find(|number| number.parse() != Ok(0.0)) {
+                return Some(number.to_owned());
+            }
+        }
+        None
+    }
+
+    fn check(folder: &Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                check(&path, found);
+                continue;
+            }
+            let is_theme = path
+                .parent()
+                .is_some_and(|parent| parent.ends_with("theme"));
+            if is_theme || path.extension().is_none_or(|ending| ending != "rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            for (number, line) in (1..).zip(text.lines()) {
+                if let Some(outside) = number_outside(line) {
+                    let line = line.trim();
+                    found.push(format!("{}:{number}: {outside} in {line}", path.display()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn spacing_and_text_have_sizes_of_the_scales_only() {
+        assert_eq!(
+            number_outside("ui.add_space(24.0);").as_deref(),
+            Some("24.0")
+        );
+        assert_eq!(
+            number_outside("code(text::SMALL - 0.5)").as_deref(),
+            Some("0.5")
+        );
+        assert_eq!(
+            number_outside("ui.spacing_mut().item_spacing.y = 0.0;"),
+            None
+        );
+        assert_eq!(number_outside("prose(text::SMALL)"), None);
+        let mut found = Vec::new();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+        check(Path::new(source), &mut found);
+        assert_eq!(found, [""; 0]);
+    }
 }

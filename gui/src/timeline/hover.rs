@@ -6,27 +6,31 @@ use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
 use gilk_samples::record::ALL_CPUS;
 
 use super::lanes::number;
-use super::scale::{length, moment, tick};
+use super::scale::{Scale, length, moment_on, tick};
 use crate::widgets;
 
-/// Describes the samples within `reach` seconds of `at`, one line each.
+/// Distance in points within which a sample is at the pointer.
+pub(super) const REACH: f64 = 4.0;
+
+/// Describes the samples at the pointer's time `at`, one line each.
 pub(crate) fn words(
     (owner, index): (Owner, Part<'_>),
     info: &InstrumentInfo,
     metadata: &Metadata,
     at: f64,
-    reach: f64,
+    scale: &Scale,
 ) -> Option<Vec<String>> {
     let clock = metadata.clock;
+    let reach = REACH / scale.density();
     let (from, to) = (
         tick(clock, at - reach),
         tick(clock, at + reach).saturating_add(1),
     );
     if info.meaning == Meaning::Count {
-        return count(index, info, clock, at);
+        return count(index, info, clock, (at, scale));
     }
     if owner == Owner::Level {
-        return level(index, info, clock, at);
+        return level(index, info, clock, (at, scale));
     }
     let total = index.total(info.id, from, to);
     if info.meaning == Meaning::Duration {
@@ -43,7 +47,7 @@ pub(crate) fn words(
             .into_iter()
             .find(|point| point.tsc.saturating_sub(point.value) <= tsc);
         if let Some(slice) = slice {
-            return Some(one(info, metadata, slice, owner));
+            return Some(one(info, metadata, slice, owner, scale));
         }
     }
     if total.count == 0 {
@@ -61,7 +65,7 @@ pub(crate) fn words(
                 lines.push(format!("mean {}", value(info, clock, mean as u64)));
             }
         }
-        lines.push(format!("around {}", moment(at)));
+        lines.push(format!("around {}", moment_on(at, scale)));
         return Some(lines);
     }
     let middle = tick(clock, at);
@@ -69,16 +73,23 @@ pub(crate) fn words(
         .samples_in(info.id, from, to, 64)
         .into_iter()
         .min_by_key(|point| point.tsc.abs_diff(middle))?;
-    let mut lines = one(info, metadata, nearest, owner);
+    let mut lines = one(info, metadata, nearest, owner, scale);
     if total.count > 1 {
         lines.push(format!("and {} more within a few pixels", total.count - 1));
     }
     Some(lines)
 }
 
-fn one(info: &InstrumentInfo, metadata: &Metadata, point: Point, owner: Owner) -> Vec<String> {
+pub(super) fn one(
+    info: &InstrumentInfo,
+    metadata: &Metadata,
+    point: Point,
+    owner: Owner,
+    scale: &Scale,
+) -> Vec<String> {
     let clock = metadata.clock;
-    let mut lines = vec![format!("at {}", moment(clock.seconds(point.tsc)))];
+    let at = moment_on(clock.seconds(point.tsc), scale);
+    let mut lines = vec![format!("at {at}")];
     match info.meaning {
         Meaning::Event => {}
         _ => lines.push(value(info, clock, point.value)),
@@ -90,7 +101,12 @@ fn one(info: &InstrumentInfo, metadata: &Metadata, point: Point, owner: Owner) -
     lines
 }
 
-fn count(index: Part<'_>, info: &InstrumentInfo, clock: Clock, at: f64) -> Option<Vec<String>> {
+fn count(
+    index: Part<'_>,
+    info: &InstrumentInfo,
+    clock: Clock,
+    (at, scale): (f64, &Scale),
+) -> Option<Vec<String>> {
     let until = tick(clock, at).saturating_add(1);
     let lane = index.lane(info.id)?;
     if until <= lane.first {
@@ -99,12 +115,17 @@ fn count(index: Part<'_>, info: &InstrumentInfo, clock: Clock, at: f64) -> Optio
     let total = index.total(info.id, 0, until).max;
     Some(vec![
         format!("{} hits", widgets::grouped(total)),
-        format!("up to {}", moment(at)),
+        format!("up to {}", moment_on(at, scale)),
     ])
 }
 
 /// Describes a level at a time, and since when it holds.
-fn level(index: Part<'_>, info: &InstrumentInfo, clock: Clock, at: f64) -> Option<Vec<String>> {
+fn level(
+    index: Part<'_>,
+    info: &InstrumentInfo,
+    clock: Clock,
+    (at, scale): (f64, &Scale),
+) -> Option<Vec<String>> {
     let held = index.last_before(info.id, tick(clock, at).saturating_add(1))?;
     let since = clock.seconds(held.tsc);
     if at > info.splash.max(since) {
@@ -112,12 +133,12 @@ fn level(index: Part<'_>, info: &InstrumentInfo, clock: Clock, at: f64) -> Optio
     }
     Some(vec![
         value(info, clock, held.value),
-        format!("since {}", moment(since)),
+        format!("since {}", moment_on(since, scale)),
     ])
 }
 
 /// Formats a value with its unit.
-fn value(info: &InstrumentInfo, clock: Clock, value: u64) -> String {
+pub(super) fn value(info: &InstrumentInfo, clock: Clock, value: u64) -> String {
     match info.meaning {
         Meaning::Duration => format!(
             "{} ({} ticks)",

@@ -273,9 +273,9 @@ impl Lane<'_> {
                 self.color.gamma_multiply(0.75),
             );
             let words = length(self.clock_seconds(point.value));
-            let galley =
-                self.painter
-                    .layout_no_wrap(words, prose(text::SMALL - 1.0), self.tokens.canvas);
+            let galley = self
+                .painter
+                .layout_no_wrap(words, prose(text::SMALL), self.tokens.canvas);
             if slice.width() > galley.size().x + 8.0 && slice.height() >= galley.size().y {
                 self.painter.galley(
                     slice.center() - galley.size() / 2.0,
@@ -400,7 +400,7 @@ impl Lane<'_> {
         // The scroll bar is at the right edge.
         let area = self.gutter.shrink2(vec2(space::TIGHT, 3.0));
         let area = area.with_max_x(area.right() - space::SMALL);
-        let font = prose(text::SMALL - 1.0);
+        let font = prose(text::SMALL);
         let galley = widgets::truncated(
             self.margin,
             words.to_owned(),

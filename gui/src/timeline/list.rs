@@ -257,6 +257,14 @@ impl LaneList {
             .collect()
     }
 
+    /// Returns the lanes in order.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = (usize, Owner)> {
+        self.rows.iter().filter_map(|(row, ..)| match row {
+            ListRow::Lane(index, owner) => Some((*index, *owner)),
+            ListRow::Group { .. } => None,
+        })
+    }
+
     /// Returns the place of the first lane that matches.
     pub(crate) fn position(&self, matches: impl Fn(usize, Owner) -> bool) -> Option<usize> {
         self.rows.iter().position(

@@ -1,5 +1,7 @@
 //! The timeline: one lane per instrument, live or from a recording.
 
+mod find;
+mod flow;
 mod heat;
 pub(crate) mod histogram;
 mod hover;
@@ -9,9 +11,11 @@ pub(crate) mod list;
 mod losses;
 mod notes;
 pub(crate) mod order;
+mod query;
 mod range_stats;
 mod rows;
 pub(crate) mod scale;
+pub(crate) mod search;
 mod stack;
 mod state;
 mod totals;
@@ -29,6 +33,7 @@ use ilk_driver::client::AggregateSummary;
 pub use list::LaneView;
 pub use losses::Losses;
 pub use order::{Axis, LaneSort, Stack};
+pub use search::SampleSearch;
 pub use state::Timeline;
 
 /// A recording that was read.
@@ -134,6 +139,12 @@ impl Record {
         let at = self.now.unwrap_or(self.duration);
         let count = lost.saturating_sub(before);
         self.losses.add(ALL_CPUS, LossCause::RingFull, at, count);
+    }
+
+    /// Returns the start of the run in nanoseconds of Unix time, by which notes name it.
+    #[must_use]
+    pub const fn run(&self) -> u64 {
+        self.metadata.clock.start_unix_ns
     }
 
     /// Appends samples.

@@ -14,7 +14,7 @@ use crate::widgets;
 pub(super) fn show(
     ui: &mut Ui,
     timeline: &mut Timeline,
-    notes: &[Note],
+    (notes, run): (&[Note], u64),
     painter: &Painter,
     plot: Rect,
     scale: &Scale,
@@ -59,7 +59,8 @@ pub(super) fn show(
     let written = timeline.writing.as_ref().and_then(|one| one.place);
     for (place, note) in notes.iter().enumerate() {
         let x = scale.x(note.at);
-        if !plot.x_range().contains(x) || written == Some(place) {
+        let is_of_another = note.run.is_some_and(|of| of != run);
+        if is_of_another || !plot.x_range().contains(x) || written == Some(place) {
             continue;
         }
         painter.vline(x, plot.y_range(), Stroke::new(1.0, tokens.number));

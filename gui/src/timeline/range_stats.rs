@@ -6,7 +6,6 @@ use egui::accesskit::Role;
 use egui::{RichText, ScrollArea, Sense, Ui, vec2};
 use gilk_samples::Meaning;
 use gilk_samples::chart::scale;
-use gilk_samples::histogram::Histogram;
 use gilk_samples::index::Owner;
 use gilk_samples::level::{self, MOST as MOST_HELD};
 use gilk_samples::metadata::InstrumentInfo;
@@ -15,7 +14,9 @@ use super::Record;
 use super::histogram::bars;
 use super::lanes::number;
 use super::scale::{length, tick};
-use super::state::{CachedHistogram, Timeline};
+use super::state::{CachedHistogram, LaneHits, Timeline};
+use crate::statistics::rows::hits;
+use crate::statistics::values::Values;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
@@ -39,27 +40,25 @@ pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b)
         if let Some(info) = chosen(timeline, record) {
             histogram(ui, timeline, record, info, (from, to));
         }
-        counts(ui, timeline, record, (from, to), b - a);
+        counts(ui, timeline, record, (from, to));
     });
 }
 
 /// Draws a line per lane with samples between two ticks, most samples first.
-fn counts(
-    ui: &mut Ui,
-    timeline: &mut Timeline,
-    record: &Record,
-    (from, to): (u64, u64),
-    seconds: f64,
-) {
+fn counts(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (from, to): (u64, u64)) {
     let tokens = Tokens::of(ui);
     let key = (timeline.opened(), from, to);
     let samples = record.index.look().samples();
     let lanes = timeline.between.of(key, samples, record.now.is_some(), || {
         let index = record.index.look();
         let lanes = record.lanes().iter().enumerate();
-        let counted = lanes.map(|(lane, info)| (lane, index.total(info.id, from, to).count));
-        let mut counted: Vec<_> = counted.filter(|(_, count)| *count > 0).collect();
-        counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let clock = record.metadata.clock;
+        let counted = lanes.map(|(lane, info)| {
+            let (hits, rate) = hits(info, &index, (from, to), clock);
+            LaneHits { lane, hits, rate }
+        });
+        let mut counted: Vec<_> = counted.filter(|one| one.hits > 0).collect();
+        counted.sort_by_key(|one| std::cmp::Reverse(one.hits));
         Arc::new(counted)
     });
     let lanes = Arc::clone(lanes);
@@ -74,7 +73,7 @@ fn counts(
     };
     ui.horizontal(|ui| {
         ui.allocate_space(vec2(names, 1.0));
-        for words in ["samples", "per second"] {
+        for words in ["hits", "rate"] {
             let size = vec2(NUMBERS / 2.0 - space::SMALL, space::ROW);
             let right = egui::Layout::right_to_left(egui::Align::Center);
             ui.allocate_ui_with_layout(size, right, |ui| widgets::caption(ui, words));
@@ -85,8 +84,8 @@ fn counts(
         .id_salt("between")
         .auto_shrink(false)
         .show_rows(ui, space::ROW, lanes.len(), |ui, range| {
-            for &(lane, count) in lanes.get(range).unwrap_or_default() {
-                let Some(info) = record.lanes().get(lane) else {
+            for one in lanes.get(range).unwrap_or_default() {
+                let Some(info) = record.lanes().get(one.lane) else {
                     continue;
                 };
                 ui.horizontal(|ui| {
@@ -98,12 +97,11 @@ fn counts(
                         ui.add(egui::Label::new(name).truncate())
                             .on_hover_text(&info.label);
                     });
-                    let grouped = widgets::grouped(count);
+                    let grouped = widgets::grouped(one.hits);
                     let shown = number(ui, grouped.clone());
                     let words = format!("{}: {grouped} between A and B", info.label);
                     widgets::named(shown, Role::Label, &words);
-                    let rate = count as f64 / seconds.max(1e-9);
-                    number(ui, widgets::grouped(rate.round() as u64));
+                    number(ui, scale::rate(one.rate));
                 });
             }
         });
@@ -178,16 +176,22 @@ fn histogram(
         .as_ref()
         .is_none_or(|cached| cached.of != of)
     {
-        let mut histogram = Histogram::new();
+        let mut values = Values::default();
         let mut left = MOST;
         let index = record.index.look();
         index.visit(info.id, from, to, |point| {
             if left > 0 {
                 left -= 1;
-                histogram.add(point.value);
+                values.add(point.value);
             }
         });
-        timeline.histogram = Some(CachedHistogram { of, histogram });
+        let percentiles = values.percentiles([0.5, 0.99]);
+        let histogram = values.histogram;
+        timeline.histogram = Some(CachedHistogram {
+            of,
+            histogram,
+            percentiles,
+        });
     }
     let Some(cached) = &timeline.histogram else {
         return;
@@ -200,12 +204,12 @@ fn histogram(
     ui.label(RichText::new(&info.label).small().color(tokens.weak));
     let (rect, _) = ui.allocate_exact_size(vec2(ui.available_width(), 66.0), Sense::hover());
     bars(ui, rect, &cached.histogram, total.min, total.max);
-    let p = |share| words(cached.histogram.quantile(share));
+    let [median, p99] = cached.percentiles;
     let note = format!(
         "minimum {}, median {}, p99 {}, maximum {}",
         words(total.min),
-        p(0.5),
-        p(0.99),
+        words(median),
+        words(p99),
         words(total.max)
     );
     let label = ui.label(RichText::new(&note).small().color(tokens.text));

@@ -241,7 +241,7 @@ pub(super) fn name(
     let words = widgets::truncated(
         painter,
         words.trim().to_owned(),
-        code(text::SMALL - 0.5),
+        code(text::SMALL),
         tokens.weak,
         right - left - 34.0,
     );

@@ -76,7 +76,20 @@ pub(crate) fn tick_label(seconds: f64, step: f64) -> String {
     let digits = (-(step * factor).log10().floor()).clamp(0.0, 9.0) as usize;
     let value = seconds * factor;
     let value = if value == 0.0 { 0.0 } else { value }; // no "-0"
-    format!("{value:.digits$} {unit}")
+    format!("{} {unit}", separated(&format!("{value:.digits$}")))
+}
+
+/// Groups the digits before the point of a printed number.
+fn separated(number: &str) -> String {
+    let (sign, digits) = match number.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", number),
+    };
+    let (whole, rest) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
+    let whole = whole
+        .parse::<u64>()
+        .map_or_else(|_| whole.to_owned(), scale::grouped);
+    format!("{sign}{whole}{rest}")
 }
 
 /// Formats a duration: three digits and a unit, or two units.
@@ -87,6 +100,13 @@ pub(crate) fn length(seconds: f64) -> String {
 /// Formats a time to the microsecond.
 pub(crate) fn moment(seconds: f64) -> String {
     format!("{seconds:.6} s")
+}
+
+/// Formats a time with digits for a point of a scale, to the microsecond at least.
+pub(crate) fn moment_on(seconds: f64, scale: &Scale) -> String {
+    let finest = 1.0 / scale.density().max(f64::MIN_POSITIVE);
+    let digits = (-finest.log10().floor()).clamp(6.0, 9.0) as usize;
+    format!("{seconds:.digits$} s")
 }
 
 /// Formats the error bound of a machine's times.
@@ -139,6 +159,19 @@ mod tests {
     }
 
     #[test]
+    fn a_time_is_as_fine_as_its_axis() {
+        let on = |width| Scale {
+            range: Range {
+                start: 22.0,
+                end: 22.0 + width,
+            },
+            x: Rangef::new(0.0, 1000.0),
+        };
+        assert_eq!(moment_on(22.592_852_47, &on(10.0)), "22.592852 s");
+        assert_eq!(moment_on(22.592_852_47, &on(50e-9)), "22.592852470 s");
+    }
+
+    #[test]
     fn labels_have_units() {
         assert_eq!(tick_label(2.0, 1.0), "2 s");
         assert_eq!(tick_label(0.25, 0.05), "250 ms");
@@ -146,6 +179,8 @@ mod tests {
         assert_eq!(tick_label(0.000_002, 0.000_001), "2 µs");
         assert_eq!(tick_label(-0.0, 1.0), "0 s");
         assert_eq!(tick_label(5400.0, 1800.0), "1 h 30 min");
+        assert_eq!(tick_label(22.592_852_47, 1e-8), "22,592,852,470 ns");
+        assert_eq!(tick_label(-22.592_852_5, 5e-6), "-22,592,852 µs");
         assert_eq!(tick_label(3.0 * DAY, DAY), "3 d");
         assert_eq!(tick_label(0.0, DAY), "0 s");
     }

@@ -1,21 +1,32 @@
 //! State of the timeline pane: the recording, the view, the markers, and the note being edited.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use gilk_engine::Image;
 use gilk_samples::histogram::Histogram;
 use gilk_samples::level::Average;
+use gilk_samples::metadata::Metadata;
 
 use super::heat::Heats;
 use super::list::{LaneList, LaneView};
 use super::order::{Axis, Stack};
+use super::search::Found;
 use super::totals::{self, Symbols};
-use super::{Range, Record};
+use super::{Losses, Range, Record, SampleSearch};
 use crate::document::Note;
 use crate::recent::Recent;
 
-/// Lanes by index, with their numbers of samples.
-pub(super) type LaneCounts = Arc<Vec<(usize, u64)>>;
+/// A lane by its index, with its hits and their rate per second in a range.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LaneHits {
+    pub(super) lane: usize,
+    pub(super) hits: u64,
+    pub(super) rate: f64,
+}
+
+/// Lanes with hits in a range, most first.
+pub(super) type LaneCounts = Arc<Vec<LaneHits>>;
 
 /// State of the pane.
 #[derive(Debug)]
@@ -32,6 +43,12 @@ pub struct Timeline {
     pub(super) scroll: f32,
     /// The markers A and B, in seconds.
     pub markers: [Option<f64>; 2],
+    /// The search among samples, while it is open.
+    pub find: Option<SampleSearch>,
+    /// The sample that the search has found.
+    pub(crate) found: Option<Found>,
+    /// Requests the next (`false`) or previous (`true`) matching sample.
+    pub(crate) step: Option<bool>,
     /// The note being edited.
     pub(super) writing: Option<NoteEdit>,
     /// The note under the pointer.
@@ -75,6 +92,9 @@ impl Default for Timeline {
             follow: true,
             scroll: 0.0,
             markers: [None; 2],
+            find: None,
+            found: None,
+            step: None,
             writing: None,
             hovered_note: None,
             chosen: None,
@@ -101,6 +121,8 @@ impl Default for Timeline {
 pub(super) struct CachedHistogram {
     pub(super) of: (u64, u64, u64, u64),
     pub(super) histogram: Histogram,
+    /// The median and the 99th percentile.
+    pub(super) percentiles: [u64; 2],
 }
 
 /// A computed average of a level, with its key: lane, first tick, last tick, number of samples.
@@ -125,7 +147,7 @@ impl Timeline {
         self.range = Range::whole(record.duration);
         self.follow = true;
         self.scroll = 0.0;
-        (self.markers, self.chosen) = ([None; 2], None);
+        (self.markers, self.chosen, self.found) = ([None; 2], None, None);
         self.heats.clear();
         self.averages.clear();
         self.view.change(|view| {
@@ -136,9 +158,22 @@ impl Timeline {
         self.record = Some(record);
     }
 
+    /// Takes the measured times and losses of the run that has ended, if its recording is still shown.
+    pub(crate) fn measured(&mut self, path: &Path, losses: Losses, metadata: Metadata) {
+        let Some(record) = &mut self.record else {
+            return;
+        };
+        if record.path.as_deref() == Some(path) && record.run() == metadata.clock.start_unix_ns {
+            (record.losses, record.metadata) = (losses, metadata);
+            // Numbers by the planned times are computed again.
+            self.openings += 1;
+        }
+    }
+
     /// Changes the groups of the lanes.
     pub fn stack_by(&mut self, stack: Stack) {
         self.view.change(|view| view.stack = stack);
+        self.found = None;
         // The key of a thread may be the key of a CPU.
         self.heats.clear();
         self.scroll = 0.0;
@@ -246,6 +281,7 @@ impl Timeline {
             note: Note {
                 at: self.pointed(),
                 text: String::new(),
+                run: self.record.as_ref().map(Record::run),
             },
         });
     }
@@ -253,6 +289,11 @@ impl Timeline {
     fn pointed(&self) -> f64 {
         let middle = (self.range.start + self.range.end) / 2.0;
         self.pointer.unwrap_or(middle)
+    }
+
+    /// Returns whether a note is being edited.
+    pub(crate) const fn is_writing(&self) -> bool {
+        self.writing.is_some()
     }
 
     /// Ends the edit of a note and returns it.

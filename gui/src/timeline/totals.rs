@@ -199,7 +199,7 @@ fn bars(ui: &mut Ui, name: &str, rows: &[(String, u64)]) {
         let painter = ui.painter().with_clip_rect(ui.clip_rect().intersect(rect));
         let middle = rect.center().y;
         let labels = pos2(rect.left() + labels_width, middle);
-        let font = code(text::SMALL - 1.0);
+        let font = code(text::SMALL);
         let label = widgets::truncated(
             &painter,
             label.clone(),

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use egui::accesskit::Role;
-use egui::{
-    Align2, Id, Margin, Painter, Rangef, Rect, RichText, Sense, Stroke, TextEdit, Ui, pos2, vec2,
-};
+use egui::{Align2, Id, Painter, Rangef, Rect, RichText, Sense, Stroke, TextEdit, Ui, pos2, vec2};
 use gilk_engine::InstrumentId;
 use gilk_engine::cfg::BlockIndex;
 use gilk_samples::metadata::InstrumentInfo;
 
+use super::find;
+use super::flow;
 use super::input;
 use super::list::{self, HEADING, LaneList, ListRow};
 use super::losses;
@@ -17,7 +17,7 @@ use super::notes;
 use super::order::{Axis, LaneSort, Stack};
 use super::range_stats;
 use super::rows::{GUTTER, NAMES, NameClick, heading, lane, name, now_line, ruler, scroll_bar};
-use super::scale::{Scale, length, moment};
+use super::scale::{Scale, length, moment_on};
 use super::stack::{self, LaneRow};
 use super::state::Timeline;
 use super::{Record, hover, totals};
@@ -84,6 +84,7 @@ pub fn show(
     if timeline.view.stack == Stack::Thread && index.look().threads().is_none() {
         rect = stack::offer_recording_threads(ui, rect, commands);
     }
+    rect = find::show(ui, timeline, rect, commands);
     ui.painter().rect_filled(rect, 0.0, tokens.canvas);
     let plot = Rect::from_min_max(
         pos2(rect.left() + NAMES, rect.top() + RULER),
@@ -97,6 +98,7 @@ pub fn show(
         Arc::new(LaneList::of(&record, &timeline.view))
     });
     let list = Arc::clone(list);
+    find::step(timeline, &record, &list);
     let (headings, lanes) = list.counts();
     let free = plot.height() - headings as f32 * HEADING;
     let height = (free / lanes.max(1) as f32).clamp(LANE.0, LANE.1);
@@ -163,6 +165,7 @@ pub fn show(
     timeline.heats.begin();
     let mut clicked = None;
     let mut folded = None;
+    let mut drawn = Vec::new();
     let last = place_at(plot.bottom());
     let first = place_at(moving.top() + 0.5).max(pinned);
     for place in (0..pinned).chain(first..=last.max(first)) {
@@ -202,6 +205,13 @@ pub fn show(
             row,
             &scale,
         );
+        if let Some(found) = &timeline.found
+            && (of.index, of.owner) == (found.lane, found.owner)
+        {
+            let at = record.metadata.clock.seconds(found.point.tsc);
+            find::mark(ui, below, row, scale.x(at));
+        }
+        drawn.push((of, row));
         let is_pinned = timeline.view.pinned.contains(&(of.info.id, of.owner));
         let click = name(ui, below, &record, of, row, (rect, is_pinned), hottest);
         clicked = clicked.or(click.map(|click| (of, click)));
@@ -213,7 +223,13 @@ pub fn show(
     if timeline.heats.waits() {
         ui.ctx().request_repaint();
     }
+    if let Some(found) = &timeline.found {
+        let look = index.look();
+        let of = (&*look, record.metadata.clock);
+        flow::show(ui, &area(plot), of, found, &drawn, &scale);
+    }
     now_line(&area(plot), &record, plot, &scale, tokens);
+    let notes = (notes, record.run());
     notes::show(ui, timeline, notes, &painter, plot, &scale, commands);
     scroll_bar(&painter, moving, timeline.scroll, deepest, tokens);
     let corner = Rect::from_min_max(rect.min, pos2(plot.left(), plot.top()));
@@ -299,7 +315,7 @@ fn filter(ui: &mut Ui, timeline: &mut Timeline, list: &LaneList, corner: Rect) {
         .id(Id::unique("lane filter"))
         .font(prose(text::SMALL))
         .hint_text("Filter lanes")
-        .margin(Margin::symmetric(6, 2));
+        .margin(space::margins(space::SNUG, space::HAIR));
     let response = widgets::named(ui.put(field, edit), Role::TextInput, "Filter lanes");
     if response.changed() {
         timeline.view.change(|view| view.filter = letters);
@@ -337,7 +353,7 @@ pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, commands: &mut Vec<Comman
     }
     options(ui, timeline, commands);
     if ui.available_width() > GROUPS {
-        ui.spacing_mut().item_spacing.x = 2.0;
+        ui.spacing_mut().item_spacing.x = space::HAIR;
         for (stack, label) in Stack::ALL.into_iter().rev() {
             let chosen = timeline.view.stack == stack;
             let response = ui.selectable_label(chosen, RichText::new(label).small());
@@ -434,13 +450,13 @@ fn pointed(
             of.info,
             &record.metadata,
             at,
-            4.0 / scale.density(),
+            scale,
         )?;
         Some((of, words))
     });
     let lost: Vec<String> = of.map_or_else(Vec::new, |of| {
         let here = |one: &&losses::LossStretch| {
-            let reach = 4.0 / scale.density();
+            let reach = hover::REACH / scale.density();
             (one.from - reach..=one.to + reach).contains(&at)
         };
         let found = record.losses.of_lane(&of).filter(here);
@@ -459,7 +475,7 @@ fn pointed(
             }
             None => {
                 ui.label(
-                    RichText::new(moment(at))
+                    RichText::new(moment_on(at, scale))
                         .font(code(text::CODE))
                         .color(tokens.weak),
                 );

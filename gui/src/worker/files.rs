@@ -192,15 +192,17 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     Ok(output::write(path, text.as_bytes())?)
 }
 
-/// Reads the losses of a recording.
-pub(crate) fn read_losses(mail: &Mail, path: PathBuf) {
+/// Reads what a recording knows better than the window that saw its run: the losses with their times,
+/// and the measured launches and splashes.
+pub(crate) fn read_measured(mail: &Mail, path: PathBuf) {
     let mail = mail.clone();
-    spawn("read losses", move || {
-        let losses = Recording::open(&path).and_then(|recording| {
+    spawn("read measured", move || {
+        let measured = Recording::open(&path).and_then(|recording| {
             let clock = recording.metadata().clock;
-            Ok(Losses::of(&recording.losses()?, clock))
+            let losses = Losses::of(&recording.losses()?, clock);
+            Ok((losses, Box::new(recording.measured()?)))
         });
-        mail.send(Message::Losses(path, losses.map_err(Error::from)));
+        mail.send(Message::Measured(path, measured.map_err(Error::from)));
     });
 }
 

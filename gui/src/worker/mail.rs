@@ -1,13 +1,12 @@
 //! Messages from workers to the window, and the means to send them from a thread.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
-use gilk_engine::placement::Comparison;
 use gilk_engine::{Session, VerifiedPlan};
 use gilk_instruments::Definition;
 use gilk_samples::clocks::Reading;
@@ -21,6 +20,8 @@ use crate::calls::{CallRun, CallsKey};
 use crate::catalogue::Catalogue;
 use crate::document::Edited;
 use crate::graph::Scene;
+use crate::graph::function_source::Listing;
+use crate::plan_reply::PlanReply;
 use crate::questions::{Made, Question};
 use crate::sidecar::Sidecar;
 use crate::statistics::StatisticsKey;
@@ -37,13 +38,8 @@ pub enum Message {
     Found(u64, String, Arc<Vec<FunctionId>>),
     /// A function's graph, with the block to select; `None` if the kernel lacks the function.
     Scene(FunctionId, Option<Arc<Scene>>, Option<BlockIndex>),
-    /// The plan of a session or its errors, with its revision and the cost of each function in
-    /// place and whole.
-    Planned(
-        u64,
-        Result<Arc<VerifiedPlan>, Vec<String>>,
-        BTreeMap<String, Comparison>,
-    ),
+    /// The plan of a session or its errors, with its revision.
+    Planned(u64, PlanReply),
     /// The plan for an additional machine: the machine's number, the revision, the plan or its
     /// errors.
     PlannedForMachine(u64, u64, Result<Arc<VerifiedPlan>, Vec<String>>),
@@ -71,6 +67,8 @@ pub enum Message {
     Hookable(u64, Arc<BTreeSet<FunctionId>>),
     /// Debug information of the target with that number.
     Sources(u64, Result<Arc<Sources>, Error>),
+    /// The source of a function of the target with that number.
+    Listing(u64, Box<Listing>),
     /// Progress of reading debug information, from 0 to 1, for the target with that number.
     SourcesProgress(u64, f32),
     /// The end of reading debug information, with the source file of every function, if there is
@@ -92,8 +90,9 @@ pub enum Message {
     Calls(CallsKey, Result<Box<CallRun>, Error>),
     /// Two recordings, compared.
     Compared(Result<Box<ComparedRuns>, Error>),
-    /// The losses of the recording of a run that has ended, with their times.
-    Losses(PathBuf, Result<Losses, Error>),
+    /// The losses of the recording of a run that has ended, with their times, and its metadata with
+    /// the measured times.
+    Measured(PathBuf, Result<(Losses, Box<Metadata>), Error>),
     /// A recording that was read.
     Recording(PathBuf, Result<Box<Opened>, Error>),
     /// The path chosen in the desktop's file dialog, if any.
@@ -115,6 +114,8 @@ pub enum TargetNews {
     Connected(Box<TargetInfo>),
     /// The target failed; its thread has ended.
     Failed(Error),
+    /// The target was lost during a run, whose end has reported it; its thread has ended.
+    Lost(Error),
     /// The target was cancelled; its thread has ended.
     Cancelled,
     /// A session has started; its samples go to the index in its order. Has the session's metadata.

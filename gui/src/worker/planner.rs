@@ -17,6 +17,7 @@ use ilk_driver::memory;
 
 use super::mail::{Mail, Message};
 use crate::catalogue::Catalogue;
+use crate::plan_reply::PlanReply;
 
 /// Address of the arena on a saved image: within reach of the kernel's text.
 pub(crate) const SUPPOSED_ARENA: Addr = Addr(0xffff_ffff_c100_0000);
@@ -37,11 +38,25 @@ pub struct Planning {
     pub layout: Option<RuntimeLayout>,
 }
 
+/// The errors of a session, and the placement that they are about.
+struct Faults {
+    words: Vec<String>,
+    placement: Option<usize>,
+}
+
 /// Returns the plan or its errors, or `None` if a newer request waits.
 pub(super) fn outcome(
     planning: &Planning,
     newer: &Receiver<Planning>,
 ) -> Option<Result<Arc<VerifiedPlan>, Vec<String>>> {
+    let planned = planned(planning, newer)?;
+    Some(planned.map_err(|faults| faults.words))
+}
+
+fn planned(
+    planning: &Planning,
+    newer: &Receiver<Planning>,
+) -> Option<Result<Arc<VerifiedPlan>, Faults>> {
     let image = planning.catalogue.image();
     let layout = planning.layout.clone().unwrap_or_else(nominal);
     let mut session = Arc::clone(&planning.session);
@@ -58,11 +73,44 @@ pub(super) fn outcome(
         .and_then(|()| plan_watched(image, &session, &planning.library, &layout, watch));
     let planned = match planned {
         Err(Error::GivenUp) => return None,
-        Err(error) => return Some(Err(vec![error.to_string()])),
+        Err(error) => {
+            return Some(Err(Faults {
+                placement: faulty(&session, &error),
+                words: vec![error.to_string()],
+            }));
+        }
         Ok(planned) => planned,
     };
     let verified = verify(image, planned).map(Arc::new);
-    Some(verified.map_err(|violations| violations.iter().map(ToString::to_string).collect()))
+    Some(verified.map_err(|violations| Faults {
+        words: violations.iter().map(ToString::to_string).collect(),
+        placement: None,
+    }))
+}
+
+/// Returns the index of the placement that an error is about.
+fn faulty(session: &Session, error: &Error) -> Option<usize> {
+    let is_faulty = |one: &Placement| match error {
+        Error::NoFunction { name, .. } | Error::Ambiguous { name, .. } => *one.function == **name,
+        Error::NoBlock {
+            function, block, ..
+        } => *one.function == **function && one.block == *block,
+        Error::Refused {
+            instrument,
+            hook,
+            function,
+            block,
+            ..
+        } => {
+            let is_here = (one.block, one.hook) == (*block, *hook);
+            is_here && *one.function == **function && *one.instrument == **instrument
+        }
+        Error::Program { name, function, .. } => {
+            *one.function == **function && *one.instrument == **name
+        }
+        _ => false,
+    };
+    session.placements.iter().position(is_faulty)
 }
 
 /// Maximum number of functions whose styles are compared.
@@ -88,10 +136,19 @@ fn compared(planning: &Planning) -> BTreeMap<String, Comparison> {
 }
 
 pub(super) fn work(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
-    if let Some(outcome) = outcome(planning, newer) {
-        let compared = compared(planning);
-        mail.send(Message::Planned(planning.revision, outcome, compared));
-    }
+    let Some(planned) = planned(planning, newer) else {
+        return;
+    };
+    let (outcome, fault) = match planned {
+        Ok(plan) => (Ok(plan), None),
+        Err(faults) => (Err(faults.words), faults.placement),
+    };
+    let reply = PlanReply {
+        outcome,
+        compared: compared(planning),
+        fault,
+    };
+    mail.send(Message::Planned(planning.revision, reply));
 }
 
 pub(super) fn preview(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {

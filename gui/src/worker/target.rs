@@ -65,6 +65,8 @@ pub(crate) struct Target {
 enum End {
     Cancelled,
     Failed(Error),
+    /// The end of the run has reported the loss.
+    Reported(Error),
 }
 
 impl<E: Into<Error>> From<E> for End {
@@ -89,6 +91,7 @@ impl Target {
             match serve(&source, &reporter, &received) {
                 Ok(()) | Err(End::Cancelled) => reporter.send(TargetNews::Cancelled),
                 Err(End::Failed(error)) => reporter.send(TargetNews::Failed(error)),
+                Err(End::Reported(error)) => reporter.send(TargetNews::Lost(error)),
             }
         });
         Self {
@@ -362,7 +365,7 @@ fn run_connection(
             summary.map(Box::new).map_err(Error::from),
         ));
         if lost {
-            return Err(End::Failed(Error::Driver(ilk_driver::Error::Target(
+            return Err(End::Reported(Error::Driver(ilk_driver::Error::Target(
                 "The connection to the target is lost; choose Reconnect in the Target menu."
                     .to_owned(),
             ))));

@@ -273,6 +273,7 @@ fn a_crashed_window_loses_no_session_and_no_layout() {
     click(&mut harness, "Add instrument");
     let note = gilk_gui::document::Note {
         at: 1.5,
+        run: None,
         text: "here".into(),
     };
     let document = &mut harness.state_mut().state_mut().document;

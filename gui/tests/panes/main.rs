@@ -8,6 +8,7 @@
     reason = "a test stops at the first failure"
 )]
 
+mod access;
 mod calls;
 mod desk;
 mod graph;
@@ -17,12 +18,15 @@ mod large;
 mod live;
 mod machines;
 mod natives;
+mod places;
 mod placing;
 mod questions;
 mod refused_values;
 mod remote;
 mod repairs;
 mod schedule;
+mod second_pass;
+mod sizes;
 mod snapshots;
 mod sources;
 mod styles;

@@ -107,3 +107,41 @@ fn reading_debug_information_shows_progress_and_can_be_stopped() {
             .is_none()
     );
 }
+
+#[test]
+fn the_listing_links_source_lines_and_instructions() {
+    let (kernel, vmlinux) = with_debug_information();
+    let source = "int kernel_clone(int n)\n{\n\treturn n + 1;\n}\n";
+    let folder = vmlinux.parent().unwrap().join("kernel");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("fork.c"), source).unwrap();
+    let mut harness = browsing_in(kernel, "kernel_clone");
+    press(&mut harness, Modifiers::NONE, Key::V);
+    harness.run_steps(4);
+    harness.get_by_label("heading of block 0");
+    harness.get_by_label("No source lines");
+    open(&mut harness, &vmlinux);
+    until(&mut harness, "the lines are known", |state| {
+        state.lines.sources.is_some()
+    });
+    for _ in 0..500 {
+        if harness.query_by_label("source line 2: {").is_some() {
+            break;
+        }
+        harness.run_steps(1);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    harness.get_by_label("source line 2: {").click();
+    harness.run_steps(3);
+    let selected = harness.state().state().graph.selected.unwrap();
+    let block = scene(&harness).cfg.block(selected).unwrap().span;
+    assert!(block.contains(scene(&harness).cfg.span.start));
+    harness.get_by_label("heading of block 1").click();
+    harness.run_steps(3);
+    assert_eq!(
+        harness.state().state().graph.selected.map(|one| one.0),
+        Some(1)
+    );
+    press(&mut harness, Modifiers::NONE, Key::V);
+    harness.get_by_label("block 1 of kernel_clone");
+}

@@ -287,20 +287,13 @@ impl Screen {
         self.settle();
     }
 
-    /// Replaces the contents of a field. A dialog that has just opened may take the focus after the click: what was
-    /// typed is lost then, and typed again.
+    /// Replaces the contents of a field.
     pub(crate) fn fill(&mut self, name: &str, text: &str) {
-        for _ in 0..3 {
-            self.click(name);
-            self.press("ctrl+a");
-            self.write(text);
-            let field = self.named(name);
-            if !field.value.is_empty() {
-                return;
-            }
-            println!("{text:?} is typed into {name:?} again");
-        }
-        panic!("{name:?} stays empty, though {text:?} was typed three times");
+        self.click(name);
+        self.press("ctrl+a");
+        self.write(text);
+        let field = self.named(name);
+        assert!(!field.value.is_empty(), "{name:?} stays empty");
     }
 
     /// Executes a command through the palette.

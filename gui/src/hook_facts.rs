@@ -1,0 +1,163 @@
+//! Facts about the instruments at the selected block, found after a change only: sessions have up to
+//! 100,000 placements, and their plans as many instruments.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gilk_engine::cfg::BlockIndex;
+use gilk_engine::patch::PieceKind;
+use gilk_engine::plan::Note;
+use gilk_engine::session::Placement;
+use gilk_engine::{HookType, InstrumentId, Plan, Session};
+
+use crate::graph::Scene;
+
+/// An instrument at a hook.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct HookRow {
+    /// Index of its placement.
+    pub(crate) place: usize,
+    /// Name of the instrument.
+    pub(crate) instrument: Arc<str>,
+    /// Its identifier, once it is planned.
+    pub(crate) id: Option<InstrumentId>,
+    /// Number of instructions that it executes at a hit, in the patch where it costs most.
+    pub(crate) cost: Option<u32>,
+}
+
+/// The block and hook, and what the facts depend on.
+#[derive(Debug)]
+struct FactsKey {
+    session: Arc<Session>,
+    scene: Arc<Scene>,
+    block: BlockIndex,
+    hook: HookType,
+    plan: (u64, u64),
+}
+
+/// Facts about the selected block and hook.
+#[derive(Debug, Default)]
+pub(crate) struct HookFacts {
+    key: Option<FactsKey>,
+    /// The instruments at the hook, in execution order.
+    pub(crate) rows: Arc<[HookRow]>,
+    /// The plan's notes about them and about points in the block.
+    pub(crate) notes: Arc<[String]>,
+    /// The writes of the last plan, by hook of the block.
+    written: HashMap<HookType, Vec<String>>,
+}
+
+impl HookFacts {
+    /// Returns the writes of the last plan for the instruments of a hook.
+    pub(crate) fn written(&self, hook: HookType) -> &[String] {
+        self.written.get(&hook).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// A plan, and whether it is that of the session now.
+#[derive(Clone, Copy)]
+pub(crate) struct LastPlan<'a> {
+    pub(crate) plan: Option<&'a Plan>,
+    pub(crate) notes: &'a [Note],
+    /// Numbers of the last request and of the last reply.
+    pub(crate) numbers: (u64, u64),
+}
+
+impl HookFacts {
+    /// Updates the facts after a change of the block, the hook, the session or the plan.
+    pub(crate) fn update(
+        &mut self,
+        session: Arc<Session>,
+        scene: &Arc<Scene>,
+        (block, hook): (BlockIndex, HookType),
+        last: LastPlan<'_>,
+    ) {
+        let key = FactsKey {
+            session,
+            scene: Arc::clone(scene),
+            block,
+            hook,
+            plan: last.numbers,
+        };
+        let is_known = self.key.as_ref().is_some_and(|known| {
+            Arc::ptr_eq(&known.session, &key.session)
+                && Arc::ptr_eq(&known.scene, &key.scene)
+                && (known.block, known.hook, known.plan) == (key.block, key.hook, key.plan)
+        });
+        if is_known {
+            return;
+        }
+        let current = last.plan.filter(|_| last.numbers.0 == last.numbers.1);
+        let is_here = |one: &Placement| {
+            *one.function == *scene.name && one.block == block.0 && one.hook == hook
+        };
+        let placements = key.session.placements.iter().enumerate();
+        let rows: Vec<HookRow> = placements
+            .filter(|(_, one)| is_here(one))
+            .map(|(place, one)| row(place, one, current))
+            .collect();
+        let span = scene.cfg.block(block).map(|block| block.span);
+        let notes = last.notes.iter().filter(|note| {
+            rows.iter().any(|row| row.place == note.placement)
+                || span.is_some_and(|span| span.contains(note.at))
+        });
+        let notes: Vec<String> = notes.map(|note| format!("{note}.")).collect();
+        let written = last.plan.map(|plan| written(plan, scene, block));
+        *self = Self {
+            rows: rows.into(),
+            notes: notes.into(),
+            written: written.unwrap_or_default(),
+            key: Some(key),
+        };
+    }
+}
+
+fn row(place: usize, placement: &Placement, plan: Option<&Plan>) -> HookRow {
+    let planned = plan.and_then(|plan| {
+        let mut instruments = plan.instruments.iter();
+        let id = instruments.find(|one| one.placement == place)?.id;
+        Some((id, instructions(plan, id)))
+    });
+    HookRow {
+        place,
+        instrument: Arc::clone(&placement.instrument),
+        id: planned.map(|(id, _)| id),
+        cost: planned.and_then(|(_, cost)| cost),
+    }
+}
+
+/// Returns the writes of a plan for the instruments of a block, by hook. All instruments of a hook
+/// use the same tactic.
+fn written(plan: &Plan, scene: &Scene, block: BlockIndex) -> HashMap<HookType, Vec<String>> {
+    let mut written = HashMap::new();
+    let is_here = |id: InstrumentId| {
+        id.block == block.0
+            && plan
+                .function(id.major)
+                .is_some_and(|one| one.outline.function == scene.function())
+    };
+    for one in plan.instruments.iter().filter(|one| is_here(one.id)) {
+        let of_hook = written.entry(one.id.hook);
+        of_hook.or_insert_with(|| plan.way(one));
+    }
+    written
+}
+
+/// Returns the number of instructions that an instrument executes at a hit, in the patch where it
+/// costs most.
+pub(crate) fn instructions(plan: &Plan, id: InstrumentId) -> Option<u32> {
+    let one = plan.instrument(id)?;
+    let sites: Vec<_> = one.points.iter().map(|&(site, _)| site).collect();
+    let patches = plan
+        .patches
+        .iter()
+        .filter(|patch| sites.contains(&patch.site));
+    patches
+        .map(|patch| {
+            let own = patch
+                .pieces()
+                .filter(|piece| piece.kind == PieceKind::Instrument(id));
+            own.map(|piece| piece.executed).sum()
+        })
+        .max()
+}

@@ -1,0 +1,131 @@
+//! The placements of a session as rows, grouped by function: of the session's table and of the
+//! schedule.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use gilk_engine::Session;
+use gilk_engine::session::Placement;
+
+/// Rows of a session, computed after a change only.
+#[derive(Debug, Default)]
+pub(crate) struct PlacementRows {
+    /// Functions whose placements are folded.
+    pub folded: BTreeSet<Arc<str>>,
+    listed: Option<Listed>,
+}
+
+/// Rows, with the session and the folded functions that they list.
+#[derive(Debug)]
+struct Listed {
+    session: Arc<Session>,
+    folded: BTreeSet<Arc<str>>,
+    rows: Arc<Vec<Row>>,
+}
+
+/// A line of the table or of the schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Row {
+    /// A function and the indices of its placements in the session.
+    Group(Arc<str>, Vec<usize>),
+    /// A placement, by its index.
+    Placement(usize),
+}
+
+impl PlacementRows {
+    /// Returns the rows: functions in the order of their first placements.
+    pub(crate) fn list(&mut self, session: &Arc<Session>) -> Arc<Vec<Row>> {
+        if let Some(listed) = &self.listed
+            && Arc::ptr_eq(&listed.session, session)
+            && listed.folded == self.folded
+        {
+            return Arc::clone(&listed.rows);
+        }
+        let rows = Arc::new(self.of(session));
+        self.listed = Some(Listed {
+            session: Arc::clone(session),
+            folded: self.folded.clone(),
+            rows: Arc::clone(&rows),
+        });
+        rows
+    }
+
+    /// Folds the placements of a function, or unfolds them.
+    pub(crate) fn fold(&mut self, function: &Arc<str>) {
+        if !self.folded.remove(function) {
+            self.folded.insert(Arc::clone(function));
+        }
+    }
+
+    fn of(&self, session: &Session) -> Vec<Row> {
+        let mut groups: Vec<(Arc<str>, Vec<usize>)> = Vec::new();
+        let mut known: HashMap<&str, usize> = HashMap::new();
+        for (place, placement) in session.placements.iter().enumerate() {
+            let group = *known.entry(&placement.function).or_insert_with(|| {
+                groups.push((Arc::clone(&placement.function), Vec::new()));
+                groups.len() - 1
+            });
+            if let Some((_, places)) = groups.get_mut(group) {
+                places.push(place);
+            }
+        }
+        let mut rows = Vec::new();
+        for (function, places) in groups {
+            let open = !self.folded.contains(&function);
+            rows.push(Row::Group(function, places.clone()));
+            if open {
+                rows.extend(places.into_iter().map(Row::Placement));
+            }
+        }
+        rows
+    }
+}
+
+/// Returns a placement's accessibility name.
+pub(crate) fn label(one: &Placement) -> String {
+    format!(
+        "{} {} {} block {}",
+        one.instrument, one.hook, one.function, one.block
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gilk_engine::HookType;
+
+    #[test]
+    fn placements_are_grouped_in_the_order_of_the_session() {
+        let placement = |function: &str| Placement {
+            function: function.into(),
+            block: 0,
+            hook: HookType::Pre,
+            instrument: "counter".into(),
+            launch: 0.0,
+            splash: 1.0,
+        };
+        let mut session = Session::empty();
+        session.placements = ["b", "a", "b"].map(placement).to_vec();
+        let session = Arc::new(session);
+        let mut rows = PlacementRows::default();
+        let [a, b] = [Arc::from("a"), Arc::from("b")];
+        let group = |function: &Arc<str>, places: &[usize]| {
+            Row::Group(Arc::clone(function), places.to_vec())
+        };
+        let all = [
+            group(&b, &[0, 2]),
+            Row::Placement(0),
+            Row::Placement(2),
+            group(&a, &[1]),
+            Row::Placement(1),
+        ];
+        assert_eq!(*rows.list(&session), all);
+        rows.fold(&b);
+        assert_eq!(
+            rows.list(&session)[..2],
+            [group(&b, &[0, 2]), group(&a, &[1])]
+        );
+        rows.fold(&b);
+        assert_eq!(*rows.list(&session), all);
+    }
+}

@@ -1,0 +1,18 @@
+//! The planner's answer to a change of the session.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gilk_engine::VerifiedPlan;
+use gilk_engine::placement::Comparison;
+
+/// A reply of the planner.
+#[derive(Debug)]
+pub struct PlanReply {
+    /// The plan, or the errors of the session.
+    pub(crate) outcome: Result<Arc<VerifiedPlan>, Vec<String>>,
+    /// Costs in place and whole of each function, by its session name.
+    pub(crate) compared: BTreeMap<String, Comparison>,
+    /// The index of the placement that the errors are about, if they are about one.
+    pub(crate) fault: Option<usize>,
+}
