@@ -21,7 +21,7 @@ id!(
 
 /// A block as an arc between two junctions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Arc {
+struct FlowArc {
     from: Junction,
     to: Junction,
     counted: bool,
@@ -30,7 +30,7 @@ struct Arc {
 /// Blocks of a function that need a counter, so that all counts follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circulation {
-    arcs: Ids<BlockIndex, Arc>,
+    arcs: Ids<BlockIndex, FlowArc>,
     junctions: usize,
 }
 
@@ -66,10 +66,10 @@ impl Circulation {
         let mut order: Vec<BlockIndex> = (0..blocks).map(BlockIndex::new).collect();
         order.sort_by_key(|&block| (can_count(block), std::cmp::Reverse(depths[block])));
         let mut tree = DisjointSets::new(2 * blocks + 1);
-        let mut arcs: Ids<BlockIndex, Arc> = Ids::from(
+        let mut arcs: Ids<BlockIndex, FlowArc> = Ids::from(
             cfg.blocks
                 .iter()
-                .map(|block| Arc {
+                .map(|block| FlowArc {
                     from: Junction::new(sets.find(before(block.index))),
                     to: Junction::new(sets.find(after(block.index))),
                     counted: false,
@@ -77,7 +77,7 @@ impl Circulation {
                 .collect::<Vec<_>>(),
         );
         for block in order {
-            let Arc { from, to, .. } = arcs[block];
+            let FlowArc { from, to, .. } = arcs[block];
             let is_tree = tree.find(from.index()) != tree.find(to.index());
             tree.join(from.index(), to.index());
             arcs[block].counted = !is_tree && can_count(block);

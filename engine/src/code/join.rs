@@ -6,7 +6,7 @@ use crate::{Error, Result};
 
 impl Image {
     /// Adds the functions of another object of the same process. Its bytes overlap none of this image's. Functions
-    /// are numbered anew, by address.
+    /// are numbered again, by address.
     ///
     /// # Errors
     /// [`Error::Elf`] if all names together take up more than 4 GiB.

@@ -19,7 +19,7 @@ use super::{maps, proc, refused};
 use crate::writes;
 use crate::{Error, Result};
 
-/// `int3`.
+/// Opcode of the one-byte trap.
 const INT3: u8 = 0xcc;
 
 /// A process that counts the hits of a plan. They are removed when this is dropped, if they were not before.

@@ -89,7 +89,10 @@ impl Script {
             | PointKind::Block(_, name, _)
             | PointKind::Edge(name, _, _)
             | PointKind::Line(name, _) => Some(name.as_str()),
-            PointKind::Begin | PointKind::End | PointKind::Interval(_) => None,
+            PointKind::Begin
+            | PointKind::End
+            | PointKind::Interval(_)
+            | PointKind::Tracepoint(_) => None,
         })
     }
 
