@@ -36,6 +36,10 @@ pub struct Session {
     /// do without the analysis, and to measure its gain.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub save_all: bool,
+    /// True if the target's tracepoints whose functions (`__traceiter_NAME`) have placements are switched on while the
+    /// session runs. Otherwise those functions run only while another user has switched the tracepoint on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tracepoints: bool,
     /// The collection of samples and totals.
     #[serde(default, skip_serializing_if = "Collection::is_default")]
     pub collection: Collection,
@@ -153,6 +157,7 @@ impl Session {
             styles: BTreeMap::new(),
             sources: BTreeMap::new(),
             save_all: false,
+            tracepoints: false,
             collection: Collection::default(),
         }
     }

@@ -107,6 +107,7 @@ fn without_placements(session: &Session) -> Session {
         styles: session.styles.clone(),
         sources: session.sources.clone(),
         save_all: session.save_all,
+        tracepoints: session.tracepoints,
         collection: session.collection,
     }
 }

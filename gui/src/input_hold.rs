@@ -43,6 +43,8 @@ pub(crate) struct InputHold {
     holding: bool,
     /// True if a field has opened that takes the focus in the next frame.
     pausing: bool,
+    /// True until what was held back for a picture is replayed, one event a frame.
+    replaying: bool,
     held: VecDeque<Event>,
     /// The pointer's position for the window.
     pointer: Option<Pos2>,
@@ -54,7 +56,10 @@ impl InputHold {
         ctx.with_plugin(|hold: &mut Self| {
             if !hold.holding {
                 hold.holding = true;
-                hold.held.extend(hold.pointer.map(Event::PointerMoved));
+                // Input that waits already is later than the pointer's position.
+                if let Some(at) = hold.pointer {
+                    hold.held.push_front(Event::PointerMoved(at));
+                }
             }
         });
     }
@@ -67,7 +72,10 @@ impl InputHold {
 
     /// Starts to replay the input.
     pub(crate) fn release(ctx: &Context) {
-        ctx.with_plugin(|hold: &mut Self| hold.holding = false);
+        ctx.with_plugin(|hold: &mut Self| {
+            hold.holding = false;
+            hold.replaying = true;
+        });
     }
 }
 
@@ -114,7 +122,12 @@ impl Plugin for InputHold {
         self.held
             .append(&mut std::mem::take(&mut input.events).into());
         if !std::mem::take(&mut self.pausing) {
-            input.events = self.next(ctx.text_edit_focused());
+            self.replaying &= !self.held.is_empty();
+            input.events = if self.replaying {
+                self.held.pop_front().into_iter().collect()
+            } else {
+                self.next(ctx.text_edit_focused())
+            };
         }
         for event in &input.events {
             match event {

@@ -75,12 +75,18 @@ fn event_counters() -> impl Strategy<Value = Vec<EventCounter>> {
 
 fn options() -> impl Strategy<Value = PlanOptions> {
     let assumed = proptest::option::of(event_counters());
-    (".*", -1e9..1e9, any::<(bool, bool, u32)>(), assumed).prop_map(
-        |(release, duration, (save_all, unknown_kernel, storage_log2), assumed_events)| {
+    (".*", -1e9..1e9, any::<(bool, bool, bool, u32)>(), assumed).prop_map(
+        |(
+            release,
+            duration,
+            (save_all, tracepoints, unknown_kernel, storage_log2),
+            assumed_events,
+        )| {
             PlanOptions {
                 release,
                 duration,
                 save_all,
+                tracepoints,
                 unknown_kernel,
                 storage_log2,
                 assumed_events,
@@ -503,6 +509,7 @@ fn numbers_out_of_bounds_are_refused_with_the_field() {
         release: String::new(),
         duration,
         save_all: false,
+        tracepoints: false,
         unknown_kernel: false,
         storage_log2: 12,
         assumed_events: None,

@@ -18,7 +18,7 @@ impl Image {
     /// Builds the image of a program or a shared library.
     ///
     /// # Errors
-    /// [`Error::Elf`](crate::Error::Elf) if the file is neither, for another processor, or damaged.
+    /// [`Error::Elf`] if the file is neither, for another processor, or damaged.
     pub fn from_elf(parts: &ElfParts<'_>) -> Result<Self> {
         build(parts)
     }
@@ -26,7 +26,7 @@ impl Image {
     /// Builds the image of several objects of a process, which overlap nowhere. Its release names the first.
     ///
     /// # Errors
-    /// [`Error::Elf`](crate::Error::Elf), naming the object, as [`Image::from_elf`]; or if there is none.
+    /// [`Error::Elf`], naming the object, as [`Image::from_elf`]; or if there is none.
     pub fn from_elf_objects(objects: &[ElfParts<'_>]) -> Result<Self> {
         let (first, further) = objects
             .split_first()

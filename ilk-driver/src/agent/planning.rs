@@ -201,6 +201,7 @@ pub(super) fn plan(
     let library = draft.library(trust)?;
     draft.session.duration = options.duration;
     draft.session.save_all = options.save_all;
+    draft.session.tracepoints = options.tracepoints;
     let insists = options.unknown_kernel && !image.faults_are_known();
     if insists && !trust.unknown_kernel {
         return Err(wrong(&format!(
@@ -259,7 +260,11 @@ fn planned(
     }
     let outline = writes.outline(verified.plan());
     Ok(Planned {
-        tracepoints: tracepoints(verified.plan())?,
+        tracepoints: if session.tracepoints {
+            tracepoints(verified.plan())?
+        } else {
+            Vec::new()
+        },
         outline: outline.map_err(|error| plan_refusal(&error))?,
         duration: verified.plan().duration,
         writes,

@@ -157,6 +157,7 @@ pub(super) fn options(plan: &Plan, session: &Session, connection: &Connection) -
         release: plan.release.clone(),
         duration: session.duration,
         save_all: session.save_all,
+        tracepoints: session.tracepoints,
         unknown_kernel: connection.insists,
         storage_log2: plan.layout.timers_log2,
         assumed_events: connection.events_assumed.then(|| assumed.to_vec()),

@@ -110,6 +110,8 @@ pub struct PlanOptions {
     pub duration: f64,
     /// Instruments save every register that they use.
     pub save_all: bool,
+    /// Tracepoints whose functions have placements are switched on.
+    pub tracepoints: bool,
     /// Reads of memory are permitted on a kernel whose handling of faults was not checked.
     pub unknown_kernel: bool,
     /// Limit on the entries of the table of thread and call variables, as a power of two.

@@ -102,6 +102,13 @@ impl Script {
         &self.terminal
     }
 
+    /// Returns whether a probe names a tracepoint.
+    #[must_use]
+    pub fn names_tracepoints(&self) -> bool {
+        let mut points = self.clauses.iter().flat_map(|clause| &clause.points);
+        points.any(|point| matches!(point.kind, PointKind::Tracepoint(_)))
+    }
+
     /// Returns whether a probe names a source line.
     #[must_use]
     pub fn names_lines(&self) -> bool {

@@ -151,6 +151,7 @@ impl QueryBuilder<'_> {
             session: Session {
                 name: String::from("ilk -e"),
                 duration: filter.duration,
+                tracepoints: self.script.names_tracepoints(),
                 ..Session::empty()
             },
             places: Vec::new(),

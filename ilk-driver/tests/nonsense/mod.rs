@@ -103,6 +103,7 @@ impl Random {
             release: release.to_owned(),
             duration: self.below(40) as f64 / 10.0 - 0.2,
             save_all: self.below(4) == 0,
+            tracepoints: self.below(4) == 0,
             unknown_kernel: self.below(8) == 0,
             storage_log2: self.below(20) as u32,
             assumed_events: (self.below(8) == 0).then(|| vec![assumed]),

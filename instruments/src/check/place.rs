@@ -217,7 +217,7 @@ impl Checker<'_> {
     }
 
     /// Returns the words of a key that are the first bytes of a text in memory, with zeroes after its end. The last
-    /// byte of the second is 0 if that is all of the text, and else [`Key::CUT`].
+    /// byte of the second is 0 if that is all of the text, and else [`Key::CUT`](crate::program::Key::CUT).
     pub(super) fn text_words(&self, address: &Expr, room: Option<u32>, span: Span) -> [Expr; 2] {
         let constant = |bits| build::constant(bits, Type::U64, span);
         let op = |op, left, right| build::binary(op, left, right, Type::U64, span);

@@ -21,6 +21,7 @@ fn options(image: &Image) -> PlanOptions {
         release: image.release().into(),
         duration: 10.0,
         save_all: false,
+        tracepoints: false,
         unknown_kernel: false,
         storage_log2: layout().timers_log2,
         assumed_events: None,
