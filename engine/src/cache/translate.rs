@@ -414,35 +414,11 @@ impl TranslationWork<'_> {
         let mut run = leader;
         for (number, (instruction, flow)) in instructions.iter().enumerate() {
             let ip = Addr(instruction.ip());
-            if let (Some((position, saves)), Some(counter)) = (point, counter)
-                && position == number
-            {
-                self.copied(
-                    bytes,
-                    leader,
-                    Span {
-                        start: run,
-                        end: ip,
-                    },
-                )?;
-                run = ip;
-                self.count(ip, counter, saves);
-            }
-            match flow {
-                FlowKind::Copied => continue,
-                FlowKind::LeftOut => {
-                    self.copied(
-                        bytes,
-                        leader,
-                        Span {
-                            start: run,
-                            end: ip,
-                        },
-                    )?;
-                    run = Addr(instruction.next_ip());
-                    continue;
-                }
-                _ => {}
+            let counts = counter
+                .zip(point)
+                .filter(|&(_, (position, _))| position == number);
+            if counts.is_none() && *flow == FlowKind::Copied {
+                continue;
             }
             self.copied(
                 bytes,
@@ -452,6 +428,18 @@ impl TranslationWork<'_> {
                     end: ip,
                 },
             )?;
+            run = ip;
+            if let Some((counter, (_, saves))) = counts {
+                self.count(ip, counter, saves);
+            }
+            match flow {
+                FlowKind::Copied => continue,
+                FlowKind::LeftOut => {
+                    run = Addr(instruction.next_ip());
+                    continue;
+                }
+                _ => {}
+            }
             run = end;
             self.out.row(ip, RowState::Exact);
             self.transfer(instruction, *flow)?;
@@ -517,8 +505,12 @@ impl TranslationWork<'_> {
 
     /// Emits the increment of a counter.
     fn count(&mut self, original: Addr, counter: u32, saves: bool) {
-        // Checked when the counter was numbered.
-        let word = self.translator.layout.counter(counter).unwrap_or_default();
+        let word = self.translator.layout.counter(counter);
+        debug_assert!(
+            word.is_some(),
+            "counter {counter} was numbered without a word"
+        );
+        let word = word.unwrap_or_default();
         // A lock, or a prefix without an effect in its place.
         let lock = match self.translator.counting {
             Counting::Threads => 0xf0,

@@ -317,18 +317,22 @@ pub(crate) fn all() -> Vec<Case> {
         add(group, name, chain(Leaf::Plain), Way::Rival(rival), effect);
     }
 
+    const CALLS: [(&str, Leaf); 3] = [
+        ("jump back to the call", Leaf::CallLong),
+        ("call of the patch over the call", Leaf::CallFirst),
+        ("a call displaced", Leaf::CallShort),
+    ];
+    let before_call = |leaf| {
+        let session = Box::new(before(&[1], "counter"));
+        match leaf {
+            Leaf::CallShort => Way::Displaced(session),
+            _ => Way::Session(session, 0),
+        }
+    };
     let group = "A counter before a call, by the depth of the tree";
     for depth in [2, 4, 8, 12] {
-        for (name, leaf) in [
-            ("jump back to the call", Leaf::CallLong),
-            ("call of the patch over the call", Leaf::CallFirst),
-            ("a call displaced", Leaf::CallShort),
-        ] {
-            let session = Box::new(before(&[1], "counter"));
-            let way = match leaf {
-                Leaf::CallShort => Way::Displaced(session),
-                _ => Way::Session(session, 0),
-            };
+        for (name, leaf) in CALLS {
+            let way = before_call(leaf);
             let tree = Tree::chain(depth, leaf);
             add(
                 group,
@@ -341,16 +345,8 @@ pub(crate) fn all() -> Vec<Case> {
     }
 
     let group = "A counter before a call that is counted, eight calls deep";
-    for (name, leaf) in [
-        ("jump back to the call", Leaf::CallLong),
-        ("call of the patch over the call", Leaf::CallFirst),
-        ("a call displaced", Leaf::CallShort),
-    ] {
-        let session = Box::new(before(&[1], "counter"));
-        let way = match leaf {
-            Leaf::CallShort => Way::Displaced(session),
-            _ => Way::Session(session, 0),
-        };
+    for (name, leaf) in CALLS {
+        let way = before_call(leaf);
         add(
             group,
             &format!("{name}, counted"),
