@@ -302,7 +302,7 @@ mod live {
     fn a_screen_that_stalls_costs_nothing_but_time(harness: &mut Window, folder: &Path) {
         let session = folder.join("ticks.ron");
         let text = r#"(version: 1, name: "ticks", duration: 6.0, placements: [
-            (function: "scheduler_tick", block: 0, hook: Pre, instrument: "timestamp", launch: 0.0, splash: 6.0)])"#;
+            (function: "update_process_times", block: 0, hook: Pre, instrument: "timestamp", launch: 0.0, splash: 6.0)])"#;
         std::fs::write(&session, text).unwrap();
         harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::O);
         harness.run_steps(3);

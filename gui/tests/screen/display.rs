@@ -204,6 +204,21 @@ impl Screen {
         })
     }
 
+    /// Waits until the number after `words` is as wanted, and returns it.
+    pub(crate) fn number_after(&mut self, words: &str, is_wanted: impl Fn(u64) -> bool) -> u64 {
+        self.wait(
+            &format!("the wanted number after {words:?}"),
+            SOON,
+            |screen| {
+                let shown = screen.find(|one| one.contains(words))?;
+                let text = [&shown.name, &shown.value].map(|text| text.split_once(words));
+                let (_, rest) = text.into_iter().flatten().next()?;
+                let digits = rest.split(' ').next()?.replace(',', "");
+                digits.parse().ok().filter(|number| is_wanted(*number))
+            },
+        )
+    }
+
     /// Waits until no notice covers the window: notices stay while the pointer is over them.
     pub(crate) fn notices_go(&mut self) {
         let run = self.named("Run session");
