@@ -5,7 +5,7 @@
 //! guest continues at the instruction where it was stopped, its agent waiting for a client. Two things differ from a
 //! boot: labs restored from one snapshot have the same random numbers, addresses (KASLR) among them; and the guest's
 //! wall clock, not its time stamp counter, is slow by the age of the snapshot. So only tests use snapshots, where
-//! `GILK_LAB_SNAPSHOT` is set, and only of labs that differ from the standard ones in nothing.
+//! `GILK_LAB_SNAPSHOT` is set, and only of labs that run the agent and have no arguments of QEMU's of their own.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -26,8 +26,10 @@ const LIMIT: Duration = Duration::from_secs(30);
 const SETTLED: Duration = Duration::from_millis(700);
 /// Interval at which QEMU's state is polled.
 const POLL: Duration = Duration::from_millis(10);
+/// The file that a lab executes instead of the agent.
+const RUN: &str = "lab/run";
 /// Snapshots that are kept, of about 80 MiB each.
-const KEPT: usize = 6;
+const KEPT: usize = 10;
 
 /// The snapshot of one kind of lab: a folder that exists once it is complete.
 pub(super) struct Snapshot(PathBuf);
@@ -36,8 +38,8 @@ impl Snapshot {
     /// Returns the snapshot of this lab, or `None` where the lab has to boot.
     pub(super) fn of(prepared: &Prepared, accelerator: Accelerator) -> Result<Option<Self>> {
         let options = &prepared.options;
-        let is_standard =
-            options.files.is_empty() && options.arguments.is_empty() && options.load_module;
+        let has_agent = options.files.iter().all(|(name, _)| name != RUN);
+        let is_standard = has_agent && options.arguments.is_empty() && options.load_module;
         if !options.snapshot || !is_standard || accelerator != Accelerator::Emulate {
             return Ok(None);
         }
@@ -49,6 +51,9 @@ impl Snapshot {
             "{} {} {:?}",
             options.cpus, options.memory_mib, options.append
         ));
+        for (name, path) in &options.files {
+            fingerprint.text(name).state_of(path)?;
+        }
         let search = std::env::var_os("PATH").unwrap_or_default();
         let programs =
             std::env::split_paths(&search).map(|folder| folder.join("qemu-system-x86_64"));

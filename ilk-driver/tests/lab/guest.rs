@@ -1,12 +1,12 @@
 //! Builds and runs assay, the test program that talks to the module directly.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ilk_driver::lab::{Lab, Prepared};
-use tempfile::TempDir;
 
 /// The kernel's reports of bugs in it; they also end the lab.
 const BAD: [&str; 8] = [
@@ -23,62 +23,28 @@ const BAD: [&str; 8] = [
 /// Assay and its modules, built for a lab's kernel.
 pub(crate) struct Guest {
     prepared: Prepared,
-    home: TempDir,
+    built: PathBuf,
 }
 
 impl Guest {
     pub(crate) fn new(prepared: &Prepared) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest");
-        let sources = fs::read_dir(&guest)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "c"));
-        let gcc = Command::new("gcc")
-            .args([
-                "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s", "-pthread", "-I",
-            ])
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("kmod"))
-            .arg("-o")
-            .arg(home.path().join("assay"))
-            .args(sources)
-            .status();
-        assert!(gcc.expect("gcc builds the workloads too").success());
-        let modules = home.path().join("modules");
-        fs::create_dir(&modules).unwrap();
-        for entry in fs::read_dir(guest.join("modules")).unwrap() {
-            let source = entry.unwrap().path();
-            fs::copy(&source, modules.join(source.file_name().unwrap())).unwrap();
-        }
-        let make = Command::new("make")
-            .env_remove("MAKEFLAGS")
-            .env_remove("MAKELEVEL")
-            .arg("-C")
-            .arg(prepared.headers())
-            .arg(format!("M={}", modules.display()))
-            .args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"])
-            .stdout(Stdio::null())
-            .status();
-        assert!(make.expect("make builds the module too").success());
-        fs::copy(guest.join("unhush.sh"), home.path().join("unhush")).unwrap();
         Self {
             prepared: prepared.clone(),
-            home,
+            built: built(prepared),
         }
     }
 
     /// Returns a built module of its own.
-    pub(crate) fn module(&self, name: &str) -> PathBuf {
-        self.home.path().join("modules").join(format!("{name}.ko"))
+    fn module(&self, name: &str) -> PathBuf {
+        self.built.join("modules").join(format!("{name}.ko"))
     }
 
-    /// Returns a module by its file's name, or the script `unhush`.
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        if name.ends_with(".ko") {
-            self.home.path().join("modules").join(name)
-        } else {
-            self.home.path().join(name)
-        }
+    /// Returns all modules and the script `unhush`, each with its path in the lab.
+    pub(crate) fn files(&self) -> Vec<(String, PathBuf)> {
+        let modules = ["hush", "passer", "meddler", "sleeper", "doubter", "warner"]
+            .map(|name| (format!("lab/{name}.ko"), self.module(name)));
+        let unhush = ("lab/unhush".to_owned(), self.built.join("unhush"));
+        modules.into_iter().chain([unhush]).collect()
     }
 
     /// Runs a script in a lab of its own and returns its console output, which must contain no
@@ -110,15 +76,17 @@ impl Guest {
         limit: Duration,
         change: impl FnOnce(&mut ilk_driver::lab::Options),
     ) -> String {
-        let run = self.home.path().join("run");
+        let home = tempfile::tempdir().unwrap();
+        let run = home.path().join("run");
         fs::write(
             &run,
             format!("#!/bin/sh\necho 1 > /proc/sys/kernel/panic_on_warn\n{script}\n"),
         )
         .unwrap();
-        let mut files: Vec<(String, PathBuf)> = ["assay", "unhush", "run"]
-            .map(|name| (format!("lab/{name}"), self.home.path().join(name)))
+        let mut files: Vec<(String, PathBuf)> = ["assay", "unhush"]
+            .map(|name| (format!("lab/{name}"), self.built.join(name)))
             .into();
+        files.push(("lab/run".into(), run));
         files.extend(
             ["hush", "passer", "meddler"].map(|name| (format!("lab/{name}.ko"), self.module(name))),
         );
@@ -139,6 +107,75 @@ impl Guest {
         }
         lab.console().unwrap()
     }
+}
+
+/// Builds assay and its modules once for each kernel and state of their sources: a test that only boots them does not
+/// wait for a compiler.
+fn built(prepared: &Prepared) -> PathBuf {
+    let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest");
+    let interface = Path::new(env!("CARGO_MANIFEST_DIR")).join("kmod");
+    let sources = files(&guest);
+    let modules = files(&guest.join("modules"));
+    let mut hasher = DefaultHasher::new();
+    prepared.headers().hash(&mut hasher);
+    for file in sources.iter().chain(&modules).chain(&files(&interface)) {
+        file.hash(&mut hasher);
+        fs::read(file).unwrap().hash(&mut hasher);
+    }
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let built = home.join(format!("guest-{:016x}", hasher.finish()));
+    if built.is_dir() {
+        return built;
+    }
+    // Built beside its place and renamed when it is whole: other tests may be building it too.
+    let building = tempfile::tempdir_in(home).unwrap();
+    let gcc = Command::new("gcc")
+        .args([
+            "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s", "-pthread", "-I",
+        ])
+        .arg(interface)
+        .arg("-o")
+        .arg(building.path().join("assay"))
+        .args(sources.iter().filter(|path| has_extension(path, "c")))
+        .status();
+    assert!(gcc.expect("gcc builds the workloads too").success());
+    let copies = building.path().join("modules");
+    fs::create_dir(&copies).unwrap();
+    for source in &modules {
+        fs::copy(source, copies.join(source.file_name().unwrap())).unwrap();
+    }
+    let make = Command::new("make")
+        .env_remove("MAKEFLAGS")
+        .env_remove("MAKELEVEL")
+        .arg("-C")
+        .arg(prepared.headers())
+        .arg(format!("M={}", copies.display()))
+        .args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"])
+        .stdout(Stdio::null())
+        .status();
+    assert!(make.expect("make builds the module too").success());
+    fs::copy(guest.join("unhush.sh"), building.path().join("unhush")).unwrap();
+    if fs::rename(building.path(), &built).is_ok() {
+        let _ = building.keep();
+    } else {
+        assert!(built.is_dir(), "{} cannot be made", built.display());
+    }
+    built
+}
+
+/// The files in a folder, in order.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .collect();
+    files.sort_unstable();
+    files
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found == extension)
 }
 
 /// Prints assay's output and fails unless assay passed.

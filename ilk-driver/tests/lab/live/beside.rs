@@ -3,7 +3,6 @@
 mod ends;
 mod probes;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use gilk_engine::Session;
@@ -37,11 +36,10 @@ fn quiet(script: &str, duration: f64) -> Session {
     }
 }
 
-/// A lab of its own, with modules for tests in `/lab`.
-fn lab_with(modules: &[&str]) -> Arc<Shared> {
+/// A lab of its own, with all modules for tests in `/lab`: one snapshot serves all of these labs.
+pub(super) fn lab_with_modules() -> Arc<Shared> {
     let guest = Guest::new(&prepared());
-    let file = |name: &&str| -> (String, PathBuf) { (format!("lab/{name}"), guest.file(name)) };
-    shared_of(&prepared().with(|options| options.files.extend(modules.iter().map(file))))
+    shared_of(&prepared().with(|options| options.files.extend(guest.files())))
 }
 
 #[test]
@@ -91,7 +89,7 @@ const MADE: u64 = 60;
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn counts_are_exact_while_tracers_probes_modules_and_processors_come_and_go() {
-    let shared = lab_with(&["passer.ko"]);
+    let shared = lab_with_modules();
     let turn = shared.turn();
     let script = format!(
         "cd /sys/kernel/debug/tracing; cpu=/sys/devices/system/cpu/cpu1/online; \

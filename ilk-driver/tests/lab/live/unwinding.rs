@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use gilk_engine::session::Workload;
 use gilk_engine::{Addr, HookType, Image, Plan, Session};
 
+use super::beside::lab_with_modules;
 use crate::chosen::Chosen;
-use crate::guest::Guest;
-use crate::support::{Turn, placement, prepared, run, shared, shared_of};
+use crate::support::{Turn, placement, run, shared};
 
 /// Functions that a read of `/dev/zero`, a write and a sleep pass through.
 const FUNCTIONS: [&str; 11] = [
@@ -82,9 +82,7 @@ fn stacks_through_patches_equal_those_without() {
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn a_warning_below_hooks_has_the_same_backtrace_as_without() {
-    let guest = Guest::new(&prepared());
-    let warner = ("lab/warner.ko".to_owned(), guest.module("warner"));
-    let shared = shared_of(&prepared().with(|options| options.files.push(warner)));
+    let shared = lab_with_modules();
     let turn = shared.turn();
     let image = &shared.image;
     let script = "insmod /lab/warner.ko 2>/dev/null; dmesg -c > /tmp/before; cat /proc/warner; \

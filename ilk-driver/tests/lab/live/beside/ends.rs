@@ -4,7 +4,7 @@ use gilk_engine::Session;
 use gilk_samples::recording::Recording;
 use ilk_driver::client::Connection;
 
-use super::{lab_with, quiet};
+use super::{lab_with_modules, quiet};
 use crate::support::{Turn, placement, prepared, run, shared_of};
 
 /// A session on functions that execute all the time.
@@ -42,7 +42,7 @@ fn serves(turn: &Turn<'_>) {
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn a_live_patch_finds_no_splice_and_ends_the_session() {
-    let shared = lab_with(&["hush.ko", "unhush"]);
+    let shared = lab_with_modules();
     let turn = shared.turn();
     let mut connection = turn.connect();
     let script = "sleep 1; insmod /lab/hush.ko; cat /proc/version";
@@ -60,7 +60,7 @@ fn a_live_patch_finds_no_splice_and_ends_the_session() {
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn a_suspension_finds_no_splice_and_ends_the_session() {
-    let shared = lab_with(&["sleeper.ko"]);
+    let shared = lab_with_modules();
     let turn = shared.turn();
     let mut connection = turn.connect();
     // A process that cannot be frozen ends the suspension after the splices are out.
@@ -76,7 +76,7 @@ fn a_suspension_finds_no_splice_and_ends_the_session() {
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn a_tsc_that_the_kernel_distrusts_ends_the_session_and_permits_no_other() {
-    let shared = lab_with(&["doubter.ko"]);
+    let shared = lab_with_modules();
     let turn = shared.turn();
     let mut connection = turn.connect();
     let sentence = ended(
