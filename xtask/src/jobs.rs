@@ -28,6 +28,8 @@ pub(crate) struct Timed {
 pub(crate) struct Outcome {
     pub(crate) jobs: Vec<Job>,
     pub(crate) tests: Vec<Timed>,
+    /// The reason why this machine cannot do the job, if it has not been done.
+    pub(crate) omitted: Option<String>,
 }
 
 /// The work of a job.
@@ -96,6 +98,8 @@ impl Job {
 enum State {
     Running,
     Passed,
+    /// Not done, for a reason that is no failure.
+    Omitted,
     Failed,
     Skipped,
 }
@@ -225,7 +229,7 @@ impl<'a> Graph<'a> {
                 && job
                     .after
                     .iter()
-                    .all(|name| matches!(self.state(name), Some(State::Passed)))
+                    .all(|name| matches!(self.state(name), Some(State::Passed | State::Omitted)))
         };
         let ready = self
             .waiting
@@ -279,16 +283,22 @@ impl<'a> Graph<'a> {
         let (name, time) = (row.name.clone(), seconds(row.time));
         match ended.outcome {
             Ok(outcome) => {
-                row.state = State::Passed;
                 let count = outcome.tests.len();
                 let tests = if count == 0 {
                     String::new()
                 } else {
                     format!(", {count} tests")
                 };
+                let line = if let Some(reason) = outcome.omitted {
+                    row.state = State::Omitted;
+                    format!("omitted  {name}: {reason}")
+                } else {
+                    row.state = State::Passed;
+                    format!("passed   {name} ({time}{tests})")
+                };
                 self.waiting.extend(outcome.jobs);
                 self.tests.extend(outcome.tests);
-                self.say(&format!("passed   {name} ({time}{tests})"));
+                self.say(&line);
             }
             Err(fail) => {
                 row.state = State::Failed;
@@ -327,6 +337,7 @@ impl<'a> Graph<'a> {
         for row in &self.rows {
             let state = match row.state {
                 State::Running | State::Passed => "",
+                State::Omitted => "  omitted",
                 State::Failed => "  FAILED",
                 State::Skipped => "  skipped",
             };
@@ -409,6 +420,28 @@ mod tests {
     }
 
     #[test]
+    fn an_omitted_job_stops_no_other_and_counts_as_no_success() {
+        let omitted = |_: &Log| {
+            Ok(Outcome {
+                omitted: Some("no kernel".to_owned()),
+                ..Outcome::default()
+            })
+        };
+        let logs = std::env::temp_dir().join(format!("gilk-omitted-{}", std::process::id()));
+        std::fs::create_dir_all(&logs).unwrap();
+        let after = Job::step("after", |_| Ok(())).after(&["none"]);
+        let mut graph = Graph::new(&logs, 1, vec![Job::new("none", omitted), after]);
+        graph.finish().unwrap();
+        let states: Vec<_> = graph
+            .rows
+            .iter()
+            .map(|row| (row.name.as_str(), matches!(row.state, State::Omitted)))
+            .collect();
+        assert_eq!(states, [("none", true), ("after", false)]);
+        std::fs::remove_dir_all(&logs).unwrap();
+    }
+
+    #[test]
     fn a_job_waits_for_its_dependencies_and_the_highest_rank_starts_first() {
         let job = |name: &str| Job::step(name, |_| Ok(()));
         let jobs = vec![
@@ -428,7 +461,7 @@ mod tests {
             let jobs = vec![Job::step("added", |_| Ok(()))];
             Ok(Outcome {
                 jobs,
-                tests: Vec::new(),
+                ..Outcome::default()
             })
         };
         let jobs = vec![

@@ -132,8 +132,8 @@ impl Line {
         let prefix = format!("{} ", self.name());
         let tests = program.run(tests, &prefix, &self.variables(), LIMIT, log)?;
         Ok(Outcome {
-            jobs: Vec::new(),
             tests,
+            ..Outcome::default()
         })
     }
 
@@ -201,7 +201,7 @@ pub(crate) fn kernels(yes: bool, only: &[String]) -> Result<()> {
             };
             Ok(Outcome {
                 jobs: lines.into_iter().map(job).collect(),
-                tests: Vec::new(),
+                ..Outcome::default()
             })
         }
     };

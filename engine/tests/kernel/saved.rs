@@ -19,6 +19,15 @@ pub(crate) fn image() -> Image {
     Image::from_live(&parts()).expect("the saved image is a kernel's")
 }
 
+/// The graphs of every third function, for what is not about all of them at once; of all in long runs, by `GILK_PART`.
+pub(crate) fn part_of_graphs(image: &Image) -> Vec<Cfg> {
+    let step = std::env::var("GILK_PART").map_or(3, |step| step.parse().unwrap());
+    let functions = image.functions().iter().step_by(step);
+    functions
+        .map(|function| Cfg::of(image, function.id))
+        .collect()
+}
+
 /// The graphs of all functions.
 pub(crate) fn graphs(image: &Image) -> Vec<Cfg> {
     image

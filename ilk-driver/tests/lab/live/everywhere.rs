@@ -1,4 +1,4 @@
-//! Counters before and after every block that can be hooked, of a thousand functions or a whole directory at
+//! Counters before and after every block that can be hooked, of functions of all directories or a whole directory at
 //! once, under load: flow is conserved in each function, the text is identical after their removal,
 //! and the kernel reports nothing.
 //!
@@ -36,10 +36,17 @@ const RUNNING: u64 = 2 * 3 * 2;
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn flow_is_conserved_in_a_thousand_functions_at_once() {
+fn flow_is_conserved_in_functions_of_all_directories_at_once() {
     let shared = lab();
-    let chosen = spread(&everything(&shared), 1000);
-    run(&shared.turn(), "1000 functions", &chosen, 2);
+    // Their number: 500, or a long run's.
+    let many = number_in("GILK_FUNCTIONS").unwrap_or(500) as usize;
+    let chosen = spread(&everything(&shared), many);
+    run(
+        &shared.turn(),
+        &format!("{many} functions"),
+        &chosen,
+        rounds(1),
+    );
 }
 
 #[test]
@@ -48,9 +55,9 @@ fn flow_is_conserved_in_a_whole_directory_at_once() {
     let shared = lab();
     // All of `mm` takes two minutes: the long run has it.
     let most = number_in("GILK_DIRECTORIES").unwrap_or(1) as usize;
-    for (directory, rounds) in DIRECTORIES.iter().zip([4, 2]).take(most) {
+    for directory in DIRECTORIES.iter().take(most) {
         let chosen = functions(&shared.image, directory);
-        run(&shared.turn(), directory.name, &chosen, rounds);
+        run(&shared.turn(), directory.name, &chosen, rounds(2));
     }
 }
 
@@ -82,6 +89,13 @@ mod by_hand {
             run(&shared.turn(), name, &chosen, 20);
         }
     }
+}
+
+/// How often the load is repeated: `GILK_ROUNDS`, or `standard`.
+fn rounds(standard: u32) -> u32 {
+    number_in("GILK_ROUNDS").map_or(standard, |rounds| {
+        u32::try_from(rounds).expect("GILK_ROUNDS is a number of rounds")
+    })
 }
 
 /// Boots a lab with enough counters and arena for everything.

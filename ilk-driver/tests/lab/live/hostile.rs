@@ -51,7 +51,7 @@ fn random_requests_of_every_kind_do_no_harm() {
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn a_batch_that_fails_at_any_step_leaves_no_trace() {
-    let most = number_in("GILK_ROLLBACK_MOST").unwrap_or(300);
+    let most = number_in("GILK_ROLLBACK_MOST").unwrap_or(100);
     let guest = Guest::new(&prepared());
     let script = format!("ROLLBACK_MOST={most} /lab/assay rollback");
     let console = guest.run(&script, Duration::from_secs(300 + most / 20), |options| {
