@@ -91,15 +91,15 @@ impl Catalogue {
     #[must_use]
     pub fn beginning_with(&self, stem: &str, limit: usize) -> Vec<FunctionId> {
         let named = |id: &&FunctionId| self.name(**id).is_some_and(|name| name.starts_with(stem));
-        let mut found: Vec<FunctionId> = self
+        let mut functions: Vec<FunctionId> = self
             .by_name
             .iter()
             .filter(named)
             .take(limit)
             .copied()
             .collect();
-        found.sort_by_key(|&id| self.name(id) != Some(stem));
-        found
+        functions.sort_by_key(|&id| self.name(id) != Some(stem));
+        functions
     }
 
     /// Returns the functions whose names match `filter` fuzzily, best first; all of them, by name,
@@ -111,19 +111,19 @@ impl Catalogue {
             return Some(Arc::clone(&self.by_name));
         }
         let mut finder = Finder::new(filter);
-        let mut found: Vec<(u32, usize, FunctionId)> = Vec::new();
+        let mut matches: Vec<(u32, usize, FunctionId)> = Vec::new();
         for (count, &id) in self.by_name.iter().enumerate() {
             if count % 2048 == 0 && stop() {
                 return None;
             }
             let Some(name) = self.name(id) else { continue };
             if let Some(score) = finder.score(name) {
-                found.push((score, name.len(), id));
+                matches.push((score, name.len(), id));
             }
         }
         // Stable: equal matches stay in order of names.
-        found.sort_by_key(|&(score, len, _)| (std::cmp::Reverse(score), len));
-        Some(Arc::new(found.into_iter().map(|(_, _, id)| id).collect()))
+        matches.sort_by_key(|&(score, len, _)| (std::cmp::Reverse(score), len));
+        Some(Arc::new(matches.into_iter().map(|(_, _, id)| id).collect()))
     }
 }
 

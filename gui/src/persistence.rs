@@ -145,7 +145,7 @@ impl App {
 /// Returns the newest session file whose process no longer exists.
 fn crashed_session(folder: &Path) -> Option<(PathBuf, Unsaved)> {
     let entries = std::fs::read_dir(folder).ok()?.flatten();
-    let mut found: Vec<(std::time::SystemTime, PathBuf)> = entries
+    let mut files: Vec<(std::time::SystemTime, PathBuf)> = entries
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let pid = name.strip_prefix("session-")?.strip_suffix(".ron")?;
@@ -156,8 +156,8 @@ fn crashed_session(folder: &Path) -> Option<(PathBuf, Unsaved)> {
             (!runs).then(|| (when, entry.path()))
         })
         .collect();
-    found.sort();
-    let (_, path) = found.pop()?;
+    files.sort();
+    let (_, path) = files.pop()?;
     let unsaved = read_ron(&path)?;
     Some((path, unsaved))
 }

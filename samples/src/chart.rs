@@ -125,7 +125,7 @@ impl<'a> Chart<'a> {
             Some(by) => self.index.lanes_by(by, &ids),
             None => self.index.lanes_whole(&ids),
         };
-        let known: HashSet<u64> = ids.into_iter().collect();
+        let instrument_ids: HashSet<u64> = ids.into_iter().collect();
         let mut lanes: Vec<LaneView<'_>> = wanted
             .into_iter()
             .filter_map(|(lane, owner)| Some((instruments.get(lane)?, owner)))
@@ -136,7 +136,7 @@ impl<'a> Chart<'a> {
         lanes.extend(
             self.index
                 .lanes()
-                .filter(|lane| !self.only_known && !known.contains(&lane.id))
+                .filter(|lane| !self.only_known && !instrument_ids.contains(&lane.id))
                 .map(|lane| self.unknown(lane.id)),
         );
         let every = lanes.len();

@@ -120,12 +120,12 @@ pub fn compare(a: Side<'_>, b: Side<'_>) -> Compared {
     damaged.extend(more);
     let (mut of_a, mut only_a) = (of_a, Vec::new());
     let (mut instruments, mut shifts) = (Vec::new(), Vec::new());
-    for known in &a.recording.metadata().instruments {
-        let Some(before) = of_a.remove(&known.label) else {
+    for instrument in &a.recording.metadata().instruments {
+        let Some(before) = of_a.remove(&instrument.label) else {
             continue;
         };
-        let Some(after) = of_b.remove(&known.label) else {
-            only_a.push(known.label.clone());
+        let Some(after) = of_b.remove(&instrument.label) else {
+            only_a.push(instrument.label.clone());
             continue;
         };
         let fired = before.count > 0 || after.count > 0;
@@ -144,8 +144,8 @@ pub fn compare(a: Side<'_>, b: Side<'_>) -> Compared {
             })
         };
         instruments.push(Comparison {
-            label: known.label.clone(),
-            times: known.meaning == Meaning::Duration,
+            label: instrument.label.clone(),
+            times: instrument.meaning == Meaning::Duration,
             a: stats(&before),
             b: stats(&after),
             rate: change(|sliced| sliced.count as f64 / sliced.seconds, rate),

@@ -35,17 +35,17 @@ pub fn blocks(
         else {
             continue;
         };
-        let known = metadata
+        let instrument = metadata
             .instruments
             .iter()
-            .find(|known| known.id == profile.id);
-        let (Some(known), Some(block)) = (known, stats.get_mut(id.block as usize)) else {
+            .find(|instrument| instrument.id == profile.id);
+        let (Some(instrument), Some(block)) = (instrument, stats.get_mut(id.block as usize)) else {
             continue;
         };
-        if known.is_elsewhere() {
+        if instrument.is_elsewhere() {
             continue;
         }
-        let hits = match known.meaning {
+        let hits = match instrument.meaning {
             Meaning::Duration => {
                 if let Some(values) = &profile.values {
                     let [_, _, _, median, ..] = values.percentiles;

@@ -259,7 +259,7 @@ pub fn import<R: BufRead>(
         each_line(
             open().map_err(io)?,
             |line| {
-                let found = event(line).and_then(|event| {
+                let parsed = event(line).and_then(|event| {
                     let id = *ids.get(event.name)?;
                     Some((
                         event.cpu,
@@ -270,7 +270,7 @@ pub fn import<R: BufRead>(
                         },
                     ))
                 });
-                let Some((cpu, sample)) = found else {
+                let Some((cpu, sample)) = parsed else {
                     return Ok(());
                 };
                 let samples = waiting.entry(cpu).or_default();

@@ -224,21 +224,21 @@ impl Joined {
 /// [`Error::Io`] if it cannot be read or contains none.
 pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let io = |error| Error::io(folder, error);
-    let mut found = Vec::new();
+    let mut readings = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(io)? {
         let path = entry.map_err(io)?.path();
         if path.extension().is_some_and(|end| end == "arrow") {
-            found.push(path);
+            readings.push(path);
         }
     }
-    found.sort();
-    if found.is_empty() {
+    readings.sort();
+    if readings.is_empty() {
         return Err(io(std::io::Error::new(
             std::io::ErrorKind::NotFound,
             "no recording (.arrow) is in this folder",
         )));
     }
-    Ok(found)
+    Ok(readings)
 }
 
 /// Returns the name of a recording's machine, or else of its file.

@@ -103,7 +103,7 @@ type Use = (bool, Vec<Vec<String>>);
 
 /// The uses of this crate's modules in a module's text.
 fn uses(module: &str, text: &str, is_module: impl Fn(&str) -> bool) -> Vec<Use> {
-    let mut found = Vec::new();
+    let mut imports = Vec::new();
     let mut statement = String::new();
     for line in text.lines() {
         let line = line.split("//").next().unwrap_or_default().trim();
@@ -120,7 +120,7 @@ fn uses(module: &str, text: &str, is_module: impl Fn(&str) -> bool) -> Vec<Use> 
         let Some((visibility, tree)) = whole.split_once("use ") else {
             continue;
         };
-        let own: Vec<String> = module
+        let module_path: Vec<String> = module
             .split("::")
             .filter(|part| !part.is_empty())
             .map(str::to_owned)
@@ -128,7 +128,7 @@ fn uses(module: &str, text: &str, is_module: impl Fn(&str) -> bool) -> Vec<Use> 
         let paths = expand(tree.trim().trim_end_matches(';')).into_iter();
         let absolute = paths.filter_map(|path| {
             let mut parts: Vec<String> = path.split("::").map(str::to_owned).collect();
-            let mut base = own.clone();
+            let mut base = module_path.clone();
             match parts.first().map(String::as_str) {
                 Some("crate") => base.clear(),
                 Some("super") => {
@@ -140,7 +140,9 @@ fn uses(module: &str, text: &str, is_module: impl Fn(&str) -> bool) -> Vec<Use> 
                     return Some(base);
                 }
                 Some("self") => {}
-                Some(first) if is_module(&[&own[..], &[first.to_owned()]].concat().join("::")) => {
+                Some(first)
+                    if is_module(&[&module_path[..], &[first.to_owned()]].concat().join("::")) =>
+                {
                     base.append(&mut parts);
                     return Some(base);
                 }
@@ -149,9 +151,9 @@ fn uses(module: &str, text: &str, is_module: impl Fn(&str) -> bool) -> Vec<Use> 
             base.extend(parts.into_iter().skip(1));
             Some(base)
         });
-        found.push((!visibility.trim().is_empty(), absolute.collect()));
+        imports.push((!visibility.trim().is_empty(), absolute.collect()));
     }
-    found
+    imports
 }
 
 /// The paths of a tree of imports: `a::{b, c::d}` is `a::b` and `a::c::d`.
@@ -265,17 +267,17 @@ fn circles(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
         .collect();
     let reaches =
         |from: &String, to: &String| reachable.get(from).is_some_and(|all| all.contains(to));
-    let mut found: BTreeSet<Vec<String>> = BTreeSet::new();
+    let mut circles: BTreeSet<Vec<String>> = BTreeSet::new();
     for start in graph.keys() {
         let mutual = graph
             .keys()
             .filter(|other| reaches(start, other) && reaches(other, start));
         let component: Vec<String> = mutual.cloned().collect();
         if component.len() > 1 {
-            found.insert(component);
+            circles.insert(component);
         }
     }
-    found.into_iter().collect()
+    circles.into_iter().collect()
 }
 
 #[cfg(test)]

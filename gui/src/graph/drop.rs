@@ -54,7 +54,7 @@ pub(super) fn show(
 
 fn places(ui: &Ui, canvas: &Canvas<'_>) -> Option<Destination> {
     let painter = canvas.painter;
-    let mut found = None;
+    let mut target = None;
     let mut left = canvas.rect.left() + space::PANEL;
     for (name, at) in PLACES {
         let font = prose(text::SMALL);
@@ -63,10 +63,10 @@ fn places(ui: &Ui, canvas: &Canvas<'_>) -> Option<Destination> {
         let rect = Rect::from_min_size(corner, galley.size() + vec2(18.0, 12.0));
         left = rect.right() + space::TIGHT;
         if widgets::drop_place(ui, painter, rect, name, name) {
-            found = Some(at);
+            target = Some(at);
         }
     }
-    found
+    target
 }
 
 fn block(

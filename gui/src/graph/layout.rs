@@ -33,8 +33,8 @@ pub fn layout(sizes: &[Vec2], links: &[Link]) -> Layout {
             ..Layout::default()
         };
     }
-    let known = |link: &&Link| link.from < sizes.len() && link.to < sizes.len();
-    let valid: Vec<Link> = links.iter().filter(known).copied().collect();
+    let is_between_nodes = |link: &&Link| link.from < sizes.len() && link.to < sizes.len();
+    let valid: Vec<Link> = links.iter().filter(is_between_nodes).copied().collect();
 
     let back = back_links(sizes.len(), &valid);
     let layer = layers(sizes.len(), &valid, &back);
@@ -51,7 +51,7 @@ pub fn layout(sizes: &[Vec2], links: &[Link]) -> Layout {
         .iter()
         .map(|link| {
             Some(link)
-                .filter(known)
+                .filter(is_between_nodes)
                 .and_then(|_| routes.next())
                 .unwrap_or(Route {
                     points: Vec::new(),

@@ -85,12 +85,14 @@ fn source(
     }
     let tokens = Tokens::of(ui);
     let none = BTreeSet::new();
-    let own = selected.and_then(|block| listing.lines.get(block.0 as usize));
-    let own = own.unwrap_or(&none);
+    let selected_lines = selected.and_then(|block| listing.lines.get(block.0 as usize));
+    let selected_lines = selected_lines.unwrap_or(&none);
     let mut area = ScrollArea::vertical().auto_shrink(false).id_salt("source");
     // The function's first line, or the block's.
     let all = listing.lines.iter().flatten().min();
-    let first = own.first().or(all.filter(|_| selected.is_none()));
+    let first = selected_lines
+        .first()
+        .or(all.filter(|_| selected.is_none()));
     if let Some(&first) = first.filter(|_| scrolls) {
         area = area.vertical_scroll_offset((first.saturating_sub(4)) as f32 * LINE);
     }
@@ -105,7 +107,7 @@ fn source(
             let sense = block.map_or(Sense::hover(), |_| Sense::click());
             let size = vec2(ui.available_width(), LINE);
             let (rect, response) = ui.allocate_exact_size(size, sense);
-            let is_own = own.contains(&line);
+            let is_own = selected_lines.contains(&line);
             let fill = match (is_own, response.hovered() && block.is_some()) {
                 (true, _) => Some(tokens.accent_fill),
                 (false, true) => Some(tokens.hover),

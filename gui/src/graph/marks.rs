@@ -25,21 +25,23 @@ impl Hooked {
     #[must_use]
     pub fn of(image: &Image, session: &Session) -> Self {
         let mut counts = HashMap::new();
-        let mut known: HashMap<&str, Option<FunctionId>> = HashMap::new();
+        let mut functions_by_name: HashMap<&str, Option<FunctionId>> = HashMap::new();
         for placement in &session.placements {
-            let function = *known.entry(&placement.function).or_insert_with(|| {
-                image
-                    .function_named(&placement.function)
-                    .ok()
-                    .map(|function| function.id)
-            });
+            let function = *functions_by_name
+                .entry(&placement.function)
+                .or_insert_with(|| {
+                    image
+                        .function_named(&placement.function)
+                        .ok()
+                        .map(|function| function.id)
+                });
             if let Some(function) = function {
                 *counts
                     .entry((function, BlockIndex(placement.block), placement.hook))
                     .or_insert(0) += 1;
             }
         }
-        let functions = known.into_values().flatten().collect();
+        let functions = functions_by_name.into_values().flatten().collect();
         Self {
             counts,
             functions: Arc::new(functions),

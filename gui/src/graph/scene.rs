@@ -277,13 +277,13 @@ fn laid_out(
     // Edges inside of a region have no route, and of several between two boxes one has.
     let mut links: Vec<Link> = Vec::new();
     let mut places: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-    let mut own: Vec<Option<usize>> = Vec::with_capacity(cfg.edges.len());
+    let mut edge_hooks: Vec<Option<usize>> = Vec::with_capacity(cfg.edges.len());
     for edge in &cfg.edges {
         let (from, to) = (node(edge.from), node(edge.to));
         let in_region = |block| of_region.contains_key(&block);
         let is_joined = in_region(edge.from) || in_region(edge.to);
         let is_hidden = is_joined && (from == to || places.contains_key(&(from, to)));
-        own.push((!is_hidden).then_some(links.len()));
+        edge_hooks.push((!is_hidden).then_some(links.len()));
         if !is_hidden {
             places.insert((from, to), links.len());
             links.push(Link { from, to });
@@ -304,7 +304,7 @@ fn laid_out(
                     .unwrap_or(Rect::NOTHING)
             })
             .collect(),
-        routes: own
+        routes: edge_hooks
             .into_iter()
             .map(|place| place.and_then(|place| laid.routes.get(place).cloned()))
             .map(|route| route.unwrap_or_else(none))

@@ -63,10 +63,10 @@ impl App {
                 hz: info.tsc_hz,
                 ..Clock::default()
             };
-            let own = metadata(plan.plan(), &session, &info, clock)?;
-            let turn = turn(&mut joint, &own, Alignment::new([], clock))?;
+            let machine_metadata = metadata(plan.plan(), &session, &info, clock)?;
+            let turn = turn(&mut joint, &machine_metadata, Alignment::new([], clock))?;
             let (name, status) = (info.host, SharedStatus::default());
-            joint.describe(&name, &own, &turn, None);
+            joint.describe(&name, &machine_metadata, &turn, None);
             orders.push((
                 number,
                 Order {
@@ -88,7 +88,7 @@ impl App {
                 name,
                 status,
                 ended: None,
-                metadata: own,
+                metadata: machine_metadata,
                 begun: None,
             });
         }

@@ -202,7 +202,7 @@ fn places(state: &State, typed: &str) -> Vec<Entry> {
         }];
     }
     let (stem, _) = typed.split_once('+').unwrap_or((typed, ""));
-    let found = catalogue.beginning_with(stem, MAX_LOCATIONS);
+    let locations = catalogue.beginning_with(stem, MAX_LOCATIONS);
     let entry = |id: FunctionId| {
         let function = catalogue.image().function(id)?;
         Some(Entry {
@@ -212,7 +212,7 @@ fn places(state: &State, typed: &str) -> Vec<Entry> {
             command: Command::OpenFunction(id),
         })
     };
-    found.into_iter().filter_map(entry).collect()
+    locations.into_iter().filter_map(entry).collect()
 }
 
 /// Parses an address: hexadecimal with or without `0x`, or a name with an optional offset.

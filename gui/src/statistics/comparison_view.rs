@@ -97,46 +97,46 @@ pub(super) fn show(ui: &mut Ui, runs: &ComparedRuns, filter: &mut String) {
         });
 }
 
-fn differs(one: &Comparison) -> bool {
-    let mut changes = [&one.rate, &one.value].into_iter().flatten();
+fn differs(comparison: &Comparison) -> bool {
+    let mut changes = [&comparison.rate, &comparison.value].into_iter().flatten();
     changes.any(Change::differs)
 }
 
-fn row(ui: &mut Ui, one: &Comparison, widths: &[f32], size: egui::Vec2) {
+fn row(ui: &mut Ui, comparison: &Comparison, widths: &[f32], size: egui::Vec2) {
     let tokens = Tokens::of(ui);
     let (rect, response): (Rect, _) = ui.allocate_exact_size(size, Sense::hover());
     if response.hovered() {
         ui.painter().rect_filled(rect, 0.0, tokens.hover);
     }
-    let value = |of: u64| match (one.times, one.value.is_some()) {
+    let value = |of: u64| match (comparison.times, comparison.value.is_some()) {
         (true, _) => length(of as f64 / 1e9),
         (false, true) => widgets::grouped(of),
         (false, false) => String::new(),
     };
     let numbers = |side: &SideStats| (value(side.median), value(side.p99));
-    let ((p50_a, p99_a), (p50_b, p99_b)) = (numbers(&one.a), numbers(&one.b));
+    let ((p50_a, p99_a), (p50_b, p99_b)) = (numbers(&comparison.a), numbers(&comparison.b));
     let texts = [
-        one.label.clone(),
-        widgets::grouped(one.a.count),
-        widgets::grouped(one.b.count),
-        share(one.rate.as_ref()),
+        comparison.label.clone(),
+        widgets::grouped(comparison.a.count),
+        widgets::grouped(comparison.b.count),
+        share(comparison.rate.as_ref()),
         p50_a,
         p50_b,
-        share(one.value.as_ref()),
+        share(comparison.value.as_ref()),
         p99_a,
         p99_b,
     ];
     let words = format!(
         "{}: rate {}, values {}",
-        one.label,
-        share(one.rate.as_ref()),
-        share(one.value.as_ref())
+        comparison.label,
+        share(comparison.rate.as_ref()),
+        share(comparison.value.as_ref())
     );
     let response = widgets::named(response, Role::Row, &words);
     for (place, (words, cell)) in texts.into_iter().zip(cells(rect, widths)).enumerate() {
         let change = match place {
-            3 => one.rate.as_ref(),
-            6 => one.value.as_ref(),
+            3 => comparison.rate.as_ref(),
+            6 => comparison.value.as_ref(),
             _ => None,
         };
         let color = match change.filter(|change| change.differs()) {
@@ -146,13 +146,13 @@ fn row(ui: &mut Ui, one: &Comparison, widths: &[f32], size: egui::Vec2) {
         };
         draw_cell(ui, cell, place == 0, words, color, true);
     }
-    let superiority = one.superiority.map_or_else(String::new, |share| {
+    let superiority = comparison.superiority.map_or_else(String::new, |share| {
         format!(
             "\nA value after is greater than one before with a probability of {:.0} %.",
             100.0 * share
         )
     });
-    response.on_hover_text(format!("{}{superiority}", one.label));
+    response.on_hover_text(format!("{}{superiority}", comparison.label));
 }
 
 /// Formats a relative change with its sign; an equals sign without a difference.

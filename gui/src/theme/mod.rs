@@ -232,11 +232,11 @@ mod tests {
         None
     }
 
-    fn check(folder: &Path, found: &mut Vec<String>) {
+    fn check(folder: &Path, faults: &mut Vec<String>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                check(&path, found);
+                check(&path, faults);
                 continue;
             }
             let is_theme = path
@@ -249,7 +249,7 @@ mod tests {
             for (number, line) in (1..).zip(text.lines()) {
                 if let Some(outside) = number_outside(line) {
                     let line = line.trim();
-                    found.push(format!("{}:{number}: {outside} in {line}", path.display()));
+                    faults.push(format!("{}:{number}: {outside} in {line}", path.display()));
                 }
             }
         }

@@ -305,14 +305,14 @@ fn silent(record: &Record, info: &InstrumentInfo) -> Option<String> {
             && total.instrument == info.instrument
     };
     // On several machines each has placements of its own, and the totals are of all machines.
-    let own = record.totals.iter().filter(of_placement);
-    let own: Vec<String> = own
+    let lane_totals = record.totals.iter().filter(of_placement);
+    let lane_totals: Vec<String> = lane_totals
         .filter(|_| record.metadata.machines.is_empty())
         .map(|total| totals::short(total, record.metadata.clock))
         .collect();
     let words = match info.delivers {
         Delivers::Samples | Delivers::Nothing => "no samples: supports another instrument",
-        Delivers::Totals if !own.is_empty() => return Some(own.join("   ")),
+        Delivers::Totals if !lane_totals.is_empty() => return Some(lane_totals.join("   ")),
         Delivers::Totals if record.now.is_some() => "aggregates only; shown when the run has ended",
         Delivers::Totals => "aggregates only, no samples",
     };

@@ -79,7 +79,7 @@ mod tests {
             hz: 1_000_000_000,
             ..Clock::default()
         };
-        let own = Metadata {
+        let machine_metadata = Metadata {
             clock,
             cpus: 2,
             instruments: vec![recorder],
@@ -89,8 +89,10 @@ mod tests {
         let alignment = || Alignment::new([], clock);
         let mut lanes = Vec::new();
         for name in ["left", "right"] {
-            let turn = joint.turn(&own, own.cpus, alignment()).unwrap();
-            joint.describe(name, &own, &turn, None);
+            let turn = joint
+                .turn(&machine_metadata, machine_metadata.cpus, alignment())
+                .unwrap();
+            joint.describe(name, &machine_metadata, &turn, None);
             let common = common.clone();
             lanes.push(MachineLane { turn, common });
         }

@@ -37,7 +37,7 @@ pub(crate) struct SearchKey {
 }
 
 pub(super) fn search(search: &Search, newer: &Receiver<Search>, mail: &Mail) {
-    if let Some(found) = search
+    if let Some(matches) = search
         .catalogue
         .search(&named(&search.filter), &|| !newer.is_empty())
     {
@@ -61,12 +61,16 @@ pub(super) fn search(search: &Search, newer: &Receiver<Search>, mail: &Mail) {
                 && from(id)
                 && search.among.as_ref().is_none_or(|among| among.contains(id))
         };
-        let found = if search.modules || !folders.is_empty() || search.among.is_some() {
-            Arc::new(found.iter().copied().filter(wanted).collect())
+        let matches = if search.modules || !folders.is_empty() || search.among.is_some() {
+            Arc::new(matches.iter().copied().filter(wanted).collect())
         } else {
-            found
+            matches
         };
-        mail.send(Message::Found(search.number, search.filter.clone(), found));
+        mail.send(Message::Found(
+            search.number,
+            search.filter.clone(),
+            matches,
+        ));
     }
 }
 

@@ -138,18 +138,18 @@ pub(super) fn workloads(
         Source::Tree(tree) => (tree.join("ilk-driver/workload"), false),
     };
     for entry in fs::read_dir(&folder).map_err(on("list", &folder))? {
-        let found = entry.map_err(on("list", &folder))?.path();
-        let is_source = found.extension().is_some_and(|extension| extension == "c");
-        let name = found
+        let source = entry.map_err(on("list", &folder))?.path();
+        let is_source = source.extension().is_some_and(|extension| extension == "c");
+        let name = source
             .file_stem()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
         if is_built {
-            workloads.push(GuestProgram { name, path: found });
+            workloads.push(GuestProgram { name, path: source });
         } else if is_source {
             let path = home.join(&name);
-            compile(&[found], &path, reporter)?;
+            compile(&[source], &path, reporter)?;
             workloads.push(GuestProgram { name, path });
         }
     }

@@ -97,7 +97,7 @@ fn builtin(list: &Path) -> StepResult<BTreeSet<String>> {
 
 /// Returns all modules under a directory: their subfolders differ between versions.
 fn files(directory: &Path) -> StepResult<Vec<PathBuf>> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     let mut worklist = vec![directory.to_path_buf()];
     while let Some(directory) = worklist.pop() {
         // A kernel may have no such folder; the list must not be empty in the end.
@@ -109,17 +109,17 @@ fn files(directory: &Path) -> StepResult<Vec<PathBuf>> {
             if path.is_dir() {
                 worklist.push(path);
             } else if module_name(&path).is_some() {
-                found.push(path);
+                paths.push(path);
             }
         }
     }
-    if found.is_empty() {
+    if paths.is_empty() {
         Err(failed(format!(
             "there are no modules under {}",
             directory.display()
         )))
     } else {
-        Ok(found)
+        Ok(paths)
     }
 }
 

@@ -90,7 +90,7 @@ pub(super) fn pack(
 fn busybox() -> StepResult<PathBuf> {
     let search = std::env::var_os("PATH").unwrap_or_default();
     let places = ["/bin", "/usr/bin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-    let found = places
+    let program = places
         .into_iter()
         .chain(std::env::split_paths(&search))
         .flat_map(|folder| {
@@ -100,7 +100,7 @@ fn busybox() -> StepResult<PathBuf> {
                 folder.join("busybox-static"),
             ]
         });
-    found
+    program
         .filter(|path| path.is_file())
         .find(|path| fs::read(path).is_ok_and(|bytes| is_static(&bytes) == Some(true)))
         .ok_or_else(|| failed("there is no statically linked busybox on this machine; install the package busybox-static"))

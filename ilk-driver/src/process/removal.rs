@@ -156,15 +156,15 @@ pub(super) fn unmap(remote: &Remote<'_>, span: Span) -> Result<()> {
 pub(super) fn everywhere() -> Result<Vec<(u32, Kept)>> {
     let listed = fs::read_dir("/proc").map_err(crate::Error::io("/proc", "Is it mounted?"))?;
     let pids = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let mut found = Vec::new();
+    let mut remains = Vec::new();
     for pid in pids {
         // It has ended, or is another user's.
         let Ok(all) = record::kept(pid) else {
             continue;
         };
-        found.extend(all.into_iter().map(|kept| (pid, kept)));
+        remains.extend(all.into_iter().map(|kept| (pid, kept)));
     }
-    Ok(found)
+    Ok(remains)
 }
 
 /// Removes what `chosen` accepts from all processes, those too that they fork meanwhile.

@@ -20,15 +20,15 @@ pub(super) fn begin_at_zero(variables: &Ids<VariableId, Variable>, probes: &mut 
     }
     let (mut first, mut last) = (Vec::new(), Vec::new());
     for function in functions {
-        let own: Vec<&Probe> = probes
+        let siblings: Vec<&Probe> = probes
             .iter()
             .filter(|probe| probe.function == function)
             .collect();
-        let end = end(&own);
+        let end = end(&siblings);
         let stale = variables
             .iter()
-            .filter(|&(id, variable)| variable.scope == Scope::Call && is_stale(id, &own));
-        let span = own.first().map(|probe| probe.span).unwrap_or_default();
+            .filter(|&(id, variable)| variable.scope == Scope::Call && is_stale(id, &siblings));
+        let span = siblings.first().map(|probe| probe.span).unwrap_or_default();
         let zero = |(id, _): (VariableId, &Variable)| Action {
             kind: ActionKind::Store(
                 id,
@@ -42,7 +42,7 @@ pub(super) fn begin_at_zero(variables: &Ids<VariableId, Variable>, probes: &mut 
         };
         let left = variables
             .iter()
-            .filter(|&(id, variable)| variable.scope == Scope::Call && is_left(id, &own));
+            .filter(|&(id, variable)| variable.scope == Scope::Call && is_left(id, &siblings));
         for (hook, actions, probes) in [
             (Hook::Entry, stale.map(zero).collect::<Vec<_>>(), &mut first),
             (end, left.map(zero).collect(), &mut last),
@@ -63,8 +63,8 @@ pub(super) fn begin_at_zero(variables: &Ids<VariableId, Variable>, probes: &mut 
 }
 
 /// Returns the hook of a function's last probes in a call.
-fn end(own: &[&Probe]) -> Hook {
-    if own.iter().any(|probe| probe.hook == Hook::Return) {
+fn end(siblings: &[&Probe]) -> Hook {
+    if siblings.iter().any(|probe| probe.hook == Hook::Return) {
         Hook::Return
     } else {
         Hook::Leave
@@ -73,18 +73,21 @@ fn end(own: &[&Probe]) -> Hook {
 
 /// Returns whether a variable may still have a value when the function has returned. Without a probe at the
 /// exits that cannot be mended: the value stays until the next call with the same stack pointer.
-fn is_left(id: VariableId, own: &[&Probe]) -> bool {
+fn is_left(id: VariableId, siblings: &[&Probe]) -> bool {
     let to = |action: &&Action| match action.kind {
         ActionKind::Store(to, _) | ActionKind::Add(to, _) => to == id,
         _ => false,
     };
     let stores = |probe: &&&Probe| probe.actions.iter().any(|action| to(&action));
-    let (end, is_exit) = (end(own), |probe: &&&Probe| probe.hook.is_exit());
-    if !own.iter().any(|probe| is_exit(&probe)) || !own.iter().any(|probe| stores(&probe)) {
+    let (end, is_exit) = (end(siblings), |probe: &&&Probe| probe.hook.is_exit());
+    if !siblings.iter().any(|probe| is_exit(&probe)) || !siblings.iter().any(|probe| stores(&probe))
+    {
         return false;
     }
     // After the last of all exits, of which some are not the end of the call.
-    let last = own.iter().rfind(|probe| is_exit(probe) && stores(probe));
+    let last = siblings
+        .iter()
+        .rfind(|probe| is_exit(probe) && stores(probe));
     let Some(last) = last.filter(|last| last.hook == end) else {
         return true;
     };
@@ -109,7 +112,7 @@ fn runs_if_kept(id: VariableId, probe: &Probe) -> bool {
 }
 
 /// Returns whether a function's probes may use a variable before one has stored into it at the entry.
-fn is_stale(id: VariableId, own: &[&Probe]) -> bool {
+fn is_stale(id: VariableId, siblings: &[&Probe]) -> bool {
     let reads = |expr: &Expr| expr.any(&mut |node| node.kind == ExprKind::Variable(id));
     let uses = |probe: &&Probe| {
         let stores = |action: &Action| match action.kind {
@@ -118,8 +121,8 @@ fn is_stale(id: VariableId, own: &[&Probe]) -> bool {
         };
         probe.actions.iter().any(stores) || probe.expressions().any(reads)
     };
-    let used = own.iter().any(uses);
-    let entries = own.iter().filter(|probe| probe.hook == Hook::Entry);
+    let used = siblings.iter().any(uses);
+    let entries = siblings.iter().filter(|probe| probe.hook == Hook::Entry);
     let Some(first) = entries.copied().find(uses) else {
         return used;
     };

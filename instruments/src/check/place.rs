@@ -329,7 +329,7 @@ impl Checker<'_> {
     fn text_at(&self, value: Value) -> Result<(Expr, Option<u32>), Fault> {
         let span = value.span();
         let letter = |ty: &Ty| matches!(self.view(ty), View::Integer(Width::B1, _));
-        let found = match value {
+        let resolved = match value {
             Value::Memory(address, room, _) => Some((address, room)),
             Value::Place(place) => match self.view(&place.ty) {
                 View::Array(of, count) if letter(&of) => Some((place.address, Some(count))),
@@ -342,7 +342,7 @@ impl Checker<'_> {
             },
             _ => None,
         };
-        found.ok_or_else(|| {
+        resolved.ok_or_else(|| {
             Fault::new(span, "This is not text that a string could be compared with.")
                 .help("Compare `comm`, an array of characters, or a pointer: `(u8 *)address == \"text\"`.")
         })

@@ -95,13 +95,13 @@ impl Types {
         names: [&str; COUNT],
     ) -> Result<[Option<StructLayout>; COUNT]> {
         let btf = Btf::new(bytes.into()).map_err(|reason| Error::Types { reason })?;
-        let mut found = [const { None }; COUNT];
+        let mut ids = [const { None }; COUNT];
         for id in btf.ids() {
             let Shape::Struct { bytes } = btf.shape(id) else {
                 continue;
             };
             let number = names.iter().position(|name| *name == btf.name(id));
-            let Some(place) = number.and_then(|number| found.get_mut(number)) else {
+            let Some(place) = number.and_then(|number| ids.get_mut(number)) else {
                 continue;
             };
             let fields = btf.members(id);
@@ -111,7 +111,7 @@ impl Types {
                 fields: fields.collect(),
             });
         }
-        Ok(found)
+        Ok(ids)
     }
 
     /// Reads a kernel's type data, as `/sys/kernel/btf/vmlinux` and the section `.BTF` have it.
@@ -359,13 +359,13 @@ impl Types {
     /// Returns the C declaration of a function; `None` if the kernel's types have none, or several.
     #[must_use]
     pub fn prototype(&self, function: &str) -> Option<String> {
-        let known = self.signature(function).ok()?;
+        let signature = self.signature(function).ok()?;
         let joined = |of: &str, name: &str| match (name.is_empty(), of.ends_with('*')) {
             (true, _) => of.to_owned(),
             (false, true) => format!("{of}{name}"),
             (false, false) => format!("{of} {name}"),
         };
-        let takes: Vec<String> = known
+        let takes: Vec<String> = signature
             .parameters
             .iter()
             .map(|one| joined(&self.written(one.of), one.name))
@@ -375,7 +375,7 @@ impl Types {
         } else {
             takes.join(", ")
         };
-        let returns = joined(&self.written(known.returns), function);
+        let returns = joined(&self.written(signature.returns), function);
         Some(format!("{returns}({takes})"))
     }
 

@@ -90,24 +90,24 @@ impl Types {
     }
 
     fn reached(&self, of: Pointee, offset: u64, wanted: Wanted) -> Option<Reached> {
-        let mut found = Vec::new();
+        let mut fields = Vec::new();
         let mut budget = BUDGET;
-        self.search(of.0, offset, wanted, "", DEEP, &mut budget, &mut found)?;
-        if found.iter().any(|one| one.whole) {
-            found.retain(|one| one.whole);
+        self.search(of.0, offset, wanted, "", DEEP, &mut budget, &mut fields)?;
+        if fields.iter().any(|one| one.whole) {
+            fields.retain(|one| one.whole);
         }
-        if found.is_empty() || found.len() > NAMED {
+        if fields.is_empty() || fields.len() > NAMED {
             return None;
         }
         let name = self.btf.name(of.0);
-        let texts: Vec<String> = found
+        let texts: Vec<String> = fields
             .iter()
             .map(|one| {
                 let part = if one.whole { "" } else { "part of " };
                 format!("{part}{name}->{}", one.path)
             })
             .collect();
-        let leads = match found.as_slice() {
+        let leads = match fields.as_slice() {
             [one] if one.whole => self.pointee(one.of),
             _ => None,
         };
@@ -130,7 +130,7 @@ impl Types {
         path: &str,
         deep: u32,
         budget: &mut u32,
-        found: &mut Vec<Found>,
+        fields: &mut Vec<Found>,
     ) -> Option<()> {
         *budget = budget.checked_sub(1)?;
         let deep = deep.checked_sub(1)?;
@@ -165,7 +165,7 @@ impl Types {
                     };
                     if matches!(wanted, Wanted::Address) && inner == 0 && !member.name.is_empty() {
                         if self.size(member.of).is_some_and(|size| size > 0) {
-                            found.push(Found {
+                            fields.push(Found {
                                 path: within,
                                 of: member.of,
                                 whole: true,
@@ -173,24 +173,24 @@ impl Types {
                         }
                         continue;
                     }
-                    self.search(member.of, inner, wanted, &within, deep, budget, found)?;
+                    self.search(member.of, inner, wanted, &within, deep, budget, fields)?;
                 }
             }
             Shape::Array { of, .. } => {
                 let each = self.size(of).filter(|&each| each > 0)?;
                 let within = format!("{path}[{}]", offset / each);
                 if matches!(wanted, Wanted::Address) && offset.is_multiple_of(each) {
-                    found.push(Found {
+                    fields.push(Found {
                         path: within,
                         of,
                         whole: true,
                     });
                 } else {
-                    self.search(of, offset % each, wanted, &within, deep, budget, found)?;
+                    self.search(of, offset % each, wanted, &within, deep, budget, fields)?;
                 }
             }
             _ if matches!(wanted, Wanted::Address) => {}
-            _ => found.push(Found {
+            _ => fields.push(Found {
                 path: path.to_owned(),
                 of: id,
                 whole: offset == 0 && bytes == size,

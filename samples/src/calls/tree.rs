@@ -144,18 +144,18 @@ impl CallTree {
     /// Returns for each call of this tree the call of `other` with the same function and the same callers.
     #[must_use]
     pub fn counterparts(&self, other: &Self) -> Ids<CallId, Option<CallId>> {
-        let mut found = Ids::like(&self.nodes, None);
+        let mut counterparts = Ids::like(&self.nodes, None);
         for (id, node) in self.nodes.iter() {
-            found[id] = match node.caller {
+            counterparts[id] = match node.caller {
                 None => Some(ROOT),
-                Some(caller) => found[caller].and_then(|there: CallId| {
+                Some(caller) => counterparts[caller].and_then(|there: CallId| {
                     let callees = &other[there].callees;
                     let place = callees.binary_search_by(|&one| other[one].name.cmp(&node.name));
                     callees.get(place.ok()?).copied()
                 }),
             };
         }
-        found
+        counterparts
     }
 
     /// Returns a call's share of the time of all calls; 0 if no time was recorded.

@@ -94,15 +94,17 @@ impl LaneDrawing<'_> {
         }
         // A burst ends after a dozen pixels without a sample.
         let ticks_a_pixel = (canvas.t1 - canvas.t0) as f64 / canvas.width;
-        let found = bursts(
+        let bursts_in_lane = bursts(
             self.points.iter().map(|point| point.tsc),
             (ticks_a_pixel * 12.0) as u64,
         );
-        if found.len() > MAX_LABELLED_BURSTS || found.iter().all(|burst| burst.count == 1) {
+        if bursts_in_lane.len() > MAX_LABELLED_BURSTS
+            || bursts_in_lane.iter().all(|burst| burst.count == 1)
+        {
             return;
         }
         let mut free_from = canvas.left;
-        for burst in found {
+        for burst in bursts_in_lane {
             let x = (canvas.x(burst.first) + canvas.x(burst.last)) / 2.0;
             let label = scale::grouped(burst.count);
             let half = label.len() as f64 * 3.4 + 2.0;

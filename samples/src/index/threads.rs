@@ -196,9 +196,9 @@ mod tests {
             }
             // By a backward search from each sample.
             let mut brute = Had::new();
-            for own in cpus.values() {
-                for (at, sample) in own.iter().enumerate() {
-                    let reported = own.iter().take(at + 1).rfind(|one| one.id == TELLER);
+            for of_cpu in cpus.values() {
+                for (at, sample) in of_cpu.iter().enumerate() {
+                    let reported = of_cpu.iter().take(at + 1).rfind(|one| one.id == TELLER);
                     let thread = reported.map_or(Thread::Unknown, |one| Thread::Known(0, one.value));
                     brute.entry((thread, sample.id)).or_default().push((sample.tsc, sample.value));
                 }

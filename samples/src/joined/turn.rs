@@ -99,60 +99,72 @@ impl Joint {
     ///
     /// # Errors
     /// [`Error::Joint`] if there are too many functions or CPUs to number.
-    pub fn turn(&mut self, own: &Metadata, cpus: u32, alignment: Alignment) -> Result<Turn> {
+    pub fn turn(&mut self, metadata: &Metadata, cpus: u32, alignment: Alignment) -> Result<Turn> {
         let turn = Turn {
             alignment,
             first_cpu: self.cpu,
             first_major: self.major,
-            hz: own.clock.hz.max(1),
-            ticks: ticks(own),
+            hz: metadata.clock.hz.max(1),
+            ticks: ticks(metadata),
         };
         self.cpu = u16::try_from(u32::from(self.cpu).saturating_add(cpus))
             .ok()
             .filter(|cpu| *cpu < ALL_CPUS)
             .ok_or(Error::Joint { what: "CPUs" })?;
-        self.major = Some(self.major.saturating_add(majors(own)))
+        self.major = Some(self.major.saturating_add(majors(metadata)))
             .filter(|major| *major <= InstrumentId::MAJORS)
             .ok_or(Error::Joint { what: "functions" })?;
         Ok(turn)
     }
 
     /// Adds the metadata of the machine that `turn` was made for, and the error bound of its times.
-    pub fn describe(&mut self, name: &str, own: &Metadata, turn: &Turn, error_ns: Option<u64>) {
+    pub fn describe(
+        &mut self,
+        name: &str,
+        metadata: &Metadata,
+        turn: &Turn,
+        error_ns: Option<u64>,
+    ) {
         let joint = &mut self.metadata;
         let machines = &joint.machines;
         let name = unused(name, |name| machines.iter().any(|one| one.name == name));
         if joint.machines.is_empty() {
-            own.session.clone_into(&mut joint.session);
+            metadata.session.clone_into(&mut joint.session);
         }
-        let functions = own.functions.iter().map(|function| FunctionInfo {
+        let functions = metadata.functions.iter().map(|function| FunctionInfo {
             major: function.major.saturating_add(turn.first_major),
             ..function.clone()
         });
         joint.functions.extend(functions);
         self.firsts.push(joint.instruments.len());
         let first = self.placement;
-        let instruments = own.instruments.iter().map(|instrument| InstrumentInfo {
-            id: turn.id(instrument.id),
-            label: format!("{name}: {}", instrument.label),
-            placed: instrument.placed.as_ref().map(|placed| Placed {
-                placement: placed.placement.saturating_add(first),
-                major: placed.major.saturating_add(turn.first_major),
-                ..placed.clone()
-            }),
-            ..instrument.clone()
-        });
+        let instruments = metadata
+            .instruments
+            .iter()
+            .map(|instrument| InstrumentInfo {
+                id: turn.id(instrument.id),
+                label: format!("{name}: {}", instrument.label),
+                placed: instrument.placed.as_ref().map(|placed| Placed {
+                    placement: placed.placement.saturating_add(first),
+                    major: placed.major.saturating_add(turn.first_major),
+                    ..placed.clone()
+                }),
+                ..instrument.clone()
+            });
         joint.instruments.extend(instruments);
-        let placements = own.instruments.iter().filter_map(|one| one.placed.as_ref());
+        let placements = metadata
+            .instruments
+            .iter()
+            .filter_map(|one| one.placed.as_ref());
         let last = placements.map(|placed| placed.placement).max();
         self.placement = last.map_or(first, |last| first.saturating_add(last).saturating_add(1));
-        if !self.kernels.contains(&own.kernel) {
-            self.kernels.push(own.kernel.clone());
+        if !self.kernels.contains(&metadata.kernel) {
+            self.kernels.push(metadata.kernel.clone());
         }
         joint.machines.push(MachineInfo {
-            kernel: own.kernel.clone(),
+            kernel: metadata.kernel.clone(),
             first_cpu: turn.first_cpu,
-            start_unix_ns: turn.unix_ns(own.clock.start),
+            start_unix_ns: turn.unix_ns(metadata.clock.start),
             error_ns,
             name,
         });

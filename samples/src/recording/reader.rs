@@ -183,11 +183,11 @@ impl Recording {
         // one CPU the one in the later block.
         blocks.reverse();
         blocks.sort_by_key(|block| (Reverse(block.last), Reverse(block.cpu)));
-        let mut found: HashMap<u64, (u64, u16, u64)> = HashMap::new();
+        let mut last_readings: HashMap<u64, (u64, u16, u64)> = HashMap::new();
         let mut reader = BlockReader::default();
         for block in blocks {
             let later = |(tsc, ..): &(u64, u16, u64)| *tsc > block.last;
-            if found.len() == groups && found.values().all(later) {
+            if last_readings.len() == groups && last_readings.values().all(later) {
                 break;
             }
             let mut own = HashMap::new();
@@ -198,14 +198,14 @@ impl Recording {
                 }
             }
             for (group, last) in own {
-                let known = found.entry(group).or_insert(last);
+                let known = last_readings.entry(group).or_insert(last);
                 if (known.0, known.1) < (last.0, last.1) {
                     *known = last;
                 }
             }
         }
-        let found = found.into_iter();
-        Ok(found
+        let last_readings = last_readings.into_iter();
+        Ok(last_readings
             .map(|(group, (tsc, _, value))| (group, (tsc, value)))
             .collect())
     }

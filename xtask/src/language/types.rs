@@ -16,7 +16,7 @@ pub(crate) fn check<'a>(
             continue;
         };
         for (line, name) in definitions(text) {
-            let here = format!("{path}:{line}");
+            let position = format!("{path}:{line}");
             let key = (owner.clone(), name.clone());
             if let Some(first) = defined.get(&key) {
                 findings.insert(Finding {
@@ -25,7 +25,7 @@ pub(crate) fn check<'a>(
                     message: format!("the type `{name}` is defined in {first} too"),
                 });
             } else {
-                defined.insert(key, here);
+                defined.insert(key, position);
             }
         }
     }

@@ -22,13 +22,13 @@ impl Functions {
         let filter = self.filter.unwrap_or_default();
         let pattern = filter.to_lowercase();
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-        let mut found = 0_usize;
+        let mut count = 0_usize;
         for function in image
             .functions()
             .iter()
             .filter(|function| function.name.to_lowercase().contains(&pattern))
         {
-            found += 1;
+            count += 1;
             writeln!(
                 out,
                 "{} {:>7} {}",
@@ -38,7 +38,7 @@ impl Functions {
             )?;
         }
         out.flush()?;
-        if found == 0 {
+        if count == 0 {
             bail!(
                 "No function of {} has {filter:?} in its name; try a shorter filter.",
                 image.title()

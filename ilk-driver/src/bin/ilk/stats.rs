@@ -68,15 +68,15 @@ impl Stats {
         let span = self
             .span
             .map_or(whole, |span| span.ticks(&metadata.clock, whole));
-        let mut found = read(&recording, span)?;
-        for damage in &found.damaged {
+        let mut profiles = read(&recording, span)?;
+        for damage in &profiles.damaged {
             eprintln!("{damage}");
         }
         if let Some(wanted) = &self.instrument {
-            found
+            profiles
                 .instruments
                 .retain(|profile| profile.label.contains(wanted));
-            found.levels.retain(|level| level.label.contains(wanted));
+            profiles.levels.retain(|level| level.label.contains(wanted));
         }
         let mut lost = recording.losses()?;
         lost.retain(|loss| (span.0..span.1).contains(&loss.tsc) || self.span.is_none());
@@ -99,46 +99,46 @@ impl Stats {
             })?;
             return match &self.picture {
                 Some(picture) => {
-                    let svg = graph::svg(metadata, function, &found.instruments);
+                    let svg = graph::svg(metadata, function, &profiles.instruments);
                     picture::write(picture, svg)
                 }
-                None => pager::print(&graph::dot(metadata, function, &found.instruments)),
+                None => pager::print(&graph::dot(metadata, function, &profiles.instruments)),
             };
         }
         if self.json {
             let about = serde_json::json!({
                 "clock": metadata.clock,
-                "span": found.span,
-                "instruments": found.instruments,
-                "levels": found.levels,
+                "span": profiles.span,
+                "instruments": profiles.instruments,
+                "levels": profiles.levels,
                 "totals": run,
                 "lost": lost.iter().map(loss_json).collect::<Vec<_>>(),
             });
             return pager::print(&format!("{about:#}\n"));
         }
-        found
+        profiles
             .instruments
             .sort_by_key(|of| std::cmp::Reverse(of.hits));
-        let shown: Vec<&Profile> = found
+        let shown: Vec<&Profile> = profiles
             .instruments
             .iter()
             .filter(|of| self.all || of.hits > 0)
             .collect();
-        let idle = match found.instruments.len() - shown.len() {
+        let idle = match profiles.instruments.len() - shown.len() {
             0 => String::new(),
             idle => format!("{}\n", scale::idle(idle)),
         };
-        let text = if found.instruments.is_empty() {
+        let text = if profiles.instruments.is_empty() {
             String::new()
         } else if self.long {
             let each = shown.into_iter().map(|profile| long(profile, metadata));
             each.collect::<Vec<_>>().join("\n")
         } else {
-            table(&found, &shown, metadata)
+            table(&profiles, &shown, metadata)
         };
         pager::print(&format!(
             "{text}{idle}{}{}{}",
-            levels(&found.levels, &metadata.clock, lost.is_empty()),
+            levels(&profiles.levels, &metadata.clock, lost.is_empty()),
             totals::text(&run, metadata, self.all),
             Loss::by_cpu(&lost, metadata)
         ))

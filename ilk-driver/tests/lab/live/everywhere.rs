@@ -91,7 +91,7 @@ mod by_hand {
     }
 }
 
-/// How often the load is repeated: `GILK_ROUNDS`, or `standard`.
+/// Returns the number of repetitions of the load: `GILK_ROUNDS`, or `standard`.
 fn rounds(standard: u32) -> u32 {
     number_in("GILK_ROUNDS").map_or(standard, |rounds| {
         u32::try_from(rounds).expect("GILK_ROUNDS is a number of rounds")

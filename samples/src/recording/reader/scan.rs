@@ -29,18 +29,18 @@ pub(super) fn scan(file: &File, path: &Path, head: &Head, len: u64) -> Scanned {
         Some(footer) => (Some(footer.offsets), footer.totals),
         None => (None, Ok(Totals::default())),
     };
-    let mut known = sidecar::load(path, head.crc, head.end, len);
-    let in_sidecar = known.len();
-    let kept = known
+    let mut cached = sidecar::load(path, head.crc, head.end, len);
+    let in_sidecar = cached.len();
+    let kept = cached
         .iter()
         .position(|block| block.end() > len)
         .unwrap_or(in_sidecar);
-    let missing: Vec<Block> = known.split_off(kept);
+    let missing: Vec<Block> = cached.split_off(kept);
     let mut walk = Walk {
         file,
         len,
         at: head.end,
-        blocks: known,
+        blocks: cached,
         rejected: Vec::new(),
         damage: Vec::new(),
         decoder: Decoder::default(),
