@@ -57,6 +57,9 @@ pub struct RuntimeLayout {
     pub clock: Option<MonotonicClock>,
     /// The processor's counters of events.
     pub events: Events,
+    /// Address of the target's code that reads the kernel's stack (`stacks` of `struct ilk_info`, which states its
+    /// contract); `None` if it has none.
+    pub stacks: Option<Addr>,
 }
 
 id!(
@@ -151,6 +154,7 @@ impl RuntimeLayout {
                 offset: Addr(0xffff_ffff_c0a0_0000),
             }),
             events: Events::default(),
+            stacks: Some(Addr(arena.0.wrapping_sub(0x1000))),
         }
     }
 

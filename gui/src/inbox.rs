@@ -352,6 +352,7 @@ impl App {
                     let path = summary.recording.path.clone();
                     files::read_measured(self.workers.mail(), path);
                     record.totals.clone_from(&summary.aggregates);
+                    record.stacks.clone_from(&summary.stacks);
                 }
                 let how = if summary.stopped {
                     "stopped"

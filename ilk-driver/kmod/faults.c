@@ -162,3 +162,15 @@ int ilk_faults_publish(void)
 	ilk_near_free(old);
 	return 0;
 }
+
+/*
+ * Makes this module's own faults be handled also while faults of the arena are published first: the
+ * table is replaced now, before generated code calls what may fault.
+ */
+int ilk_faults_always(void)
+{
+	if (ilk_published || !ilk_arena_is_text())
+		return 0;
+	ilk_faults_changed = true;
+	return ilk_faults_publish();
+}

@@ -60,6 +60,8 @@ struct ilk_symbols {
 	char *thunk_start, *thunk_end;			/* optional */
 	int *orc_ip, *orc_ip_end;			/* the kernel's ORC table; optional */
 	struct orc_entry *orc;
+	unsigned int *orc_lookup, *orc_lookup_end;	/* index of the row of each block of text; optional */
+	struct list_head *modules;			/* optional */
 };
 extern struct ilk_symbols ilk_sym;
 int ilk_symbols_resolve(void);
@@ -105,6 +107,14 @@ u32 ilk_faults_most(void);
 int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *request,
 		    struct ilk_fault **array);
 int ilk_faults_publish(void);
+int ilk_faults_always(void);
+
+/* stack.c: stacks of the kernel, for generated code. */
+u64 ilk_stacks_address(void);
+int ilk_stacks_check(const struct ilk_stacks *request);
+int ilk_stacks(struct ilk_stacks *request, struct ilk_stack *out);
+void ilk_stacks_forget(void);
+void ilk_stacks_module(const struct module *module, bool leaves);
 
 /*
  * sites.c: the installed splices. A site is in the tree from before its first write until after the

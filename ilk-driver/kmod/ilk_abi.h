@@ -17,11 +17,13 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 12u
+#define ILK_ABI_VERSION 13u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
 #define ILK_MAX_PUSHED 4096u
 #define ILK_MAX_FAULTS 65536u	/* instructions of the arena that may fault, including the module's own */
 #define ILK_MAX_TRACEPOINTS 64u	/* tracepoints that are on at a time */
+#define ILK_STACKS 4096u		/* stacks whose frames are kept */
+#define ILK_STACK_DEPTH 126u	/* frames of a stack */
 #define ILK_POKE_MAX 8u		/* size of a poke's byte arrays, of which at most 5 bytes are used */
 
 /*
@@ -66,6 +68,16 @@ struct ilk_slot {
  *       sum differs from the kernel's clock by what the rate of that has changed since open(), and
  *       what the factor is off by, over the time since the update: 1 ns a tick of 4 ms by 0.25 ppm.
  * nsecs_factor: the rate of that clock at open(); 0 if the TSC's rate is unknown.
+ *
+ * stacks: address of a function that reads the kernel's stack, to be called from the arena after two
+ *       words are pushed. The first, the extent, has in its lower 16 bits how many bytes the patch has
+ *       pushed before it, above the frame of the original instruction, and from bit 16 on the most
+ *       frames, 1 to ILK_STACK_DEPTH. The second is the address of the original instruction; rbp has
+ *       the value that it has there. The function replaces the extent by the number of the stack, a
+ *       hash of its addresses that is not 0, and leaves every other register, the flags and all other
+ *       memory of generated code as they are. It may be called wherever generated code may execute,
+ *       except in the kernel's handlers of faults: it calls no function of the kernel, and reads the
+ *       stack by loads that may fault. 0 if `unwinds` is 0.
  */
 struct ilk_info {
 	__u32 abi;		/* in: the caller's version; out: the module's */
@@ -93,6 +105,7 @@ struct ilk_info {
 	__u64 nsecs_factor;
 	__u32 faults;		/* limit on instructions that may fault, of all writes together */
 	__u32 modules;		/* number of modules unloaded since this one was loaded; wraps */
+	__u64 stacks;
 	char release[64];	/* kernel release that the module was built for */
 };
 
@@ -345,6 +358,28 @@ struct ilk_tracepoint {
 	char name[64];		/* without its subsystem; ends with 0 */
 };
 
+/* A stack: the first `count` of the frames are the addresses, the hook's first. */
+struct ilk_stack {
+	__u64 id;		/* its number */
+	__u64 count;
+	__u64 frames[ILK_STACK_DEPTH];
+};
+
+/*
+ * With `begin`, empties the table of stacks; generated code may call `stacks` of struct ilk_info after
+ * that. Fails with EBUSY while any splice is installed, and with ENXIO if `stacks` is 0. Otherwise
+ * reads the stacks from the one of index `first` on, in the order of their first hit; fails with ENXIO
+ * if the table was not begun.
+ */
+struct ilk_stacks {
+	__u64 out;		/* struct ilk_stack[count] */
+	__u64 lost;		/* out: hits whose stack is not in the table, since it is full */
+	__u32 first;
+	__u32 count;		/* in: room; out: the number of stacks read */
+	__u32 begin;
+	__u32 reserved;
+};
+
 #define ILK_IOC_INFO	_IOWR('i', 0, struct ilk_info)
 #define ILK_IOC_ARENA	_IOW('i', 1, struct ilk_arena_write)
 #define ILK_IOC_BATCH	_IOWR('i', 2, struct ilk_batch)
@@ -362,5 +397,6 @@ struct ilk_tracepoint {
 #define ILK_IOC_STATE	_IOWR('i', 9, struct ilk_state)
 #define ILK_IOC_TRACEPOINT _IOW('i', 10, struct ilk_tracepoint)
 #define ILK_IOC_TRACEPOINTS_OFF _IO('i', 11)
+#define ILK_IOC_STACKS	_IOWR('i', 12, struct ilk_stacks)
 
 #endif

@@ -58,6 +58,7 @@ static int ilk_open(struct inode *inode, struct file *file)
 	if (!err) {
 		ilk_seen_end();
 		ilk_arena_forget();
+		ilk_stacks_forget();
 		atomic_set(&ilk_allocations, 0);
 		err = ilk_ring_alloc();
 	}
@@ -75,7 +76,8 @@ static int ilk_open(struct inode *inode, struct file *file)
 static int ilk_release(struct inode *inode, struct file *file)
 {
 	mutex_lock(&ilk_mutex);
-	ilk_sites_clear();
+	if (!ilk_sites_clear())
+		ilk_stacks_forget();
 	ilk_tracepoints_off();
 	ilk_clock_close();
 	ilk_seen_end();
@@ -144,6 +146,7 @@ union ilk_request {
 	struct ilk_rings rings;
 	struct ilk_state state;
 	struct ilk_tracepoint tracepoint;
+	struct ilk_stacks stacks;
 };
 
 static int ilk_fetch(unsigned int command, const union ilk_request *in, struct ilk_arrays *arrays)
@@ -167,6 +170,11 @@ static int ilk_fetch(unsigned int command, const union ilk_request *in, struct i
 		if (in->losses.reserved || in->losses.cpus != nr_cpu_ids)
 			return -EINVAL;
 		return ilk_answer(arrays, in->losses.out, nr_cpu_ids, sizeof(struct ilk_cpu_state));
+	case ILK_IOC_STACKS:
+		err = ilk_stacks_check(&in->stacks);
+		if (err || !in->stacks.count)
+			return err;
+		return ilk_answer(arrays, in->stacks.out, in->stacks.count, sizeof(struct ilk_stack));
 	default:
 		return 0;
 	}
@@ -218,6 +226,8 @@ static int ilk_dispatch(unsigned int command, union ilk_request *in, struct ilk_
 	case ILK_IOC_TRACEPOINTS_OFF:
 		ilk_tracepoints_off();
 		return 0;
+	case ILK_IOC_STACKS:
+		return ilk_stacks(&in->stacks, arrays->out);
 	case ILK_IOC_RESET:
 		return ilk_reset();
 	default:
@@ -242,6 +252,7 @@ static int ilk_info(struct ilk_info __user *user)
 	info.unwinds = ilk_unwinds;
 	info.faults = ilk_faults_most();
 	info.modules = ilk_modules_gone;
+	info.stacks = ilk_stacks_address();
 	strscpy(info.release, UTS_RELEASE, sizeof(info.release));
 	ilk_ring_describe(&info);
 	ilk_clock_describe(&info);
@@ -364,6 +375,7 @@ static void __exit ilk_exit(void)
 	unregister_module_notifier(&ilk_module_block);
 	unregister_die_notifier(&ilk_die_block);
 	ilk_arena_forget();
+	ilk_stacks_forget();
 	ilk_ring_exit();
 	ilk_arena_exit();
 	ilk_check_exit();

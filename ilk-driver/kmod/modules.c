@@ -43,11 +43,14 @@ static int ilk_module_notify(struct notifier_block *block, unsigned long state, 
 {
 	if (state == MODULE_STATE_COMING && is_livepatch_module(data))
 		ilk_end(ILK_END_LIVE_PATCH);
-	if (state != MODULE_STATE_GOING)
+	if (state != MODULE_STATE_GOING && state != MODULE_STATE_COMING)
 		return NOTIFY_DONE;
 	mutex_lock(&ilk_mutex);
-	ilk_modules_gone++;
-	ilk_sites_leave(data);
+	if (state == MODULE_STATE_GOING) {
+		ilk_modules_gone++;
+		ilk_sites_leave(data);
+	}
+	ilk_stacks_module(data, state == MODULE_STATE_GOING);
 	mutex_unlock(&ilk_mutex);
 	return NOTIFY_OK;
 }

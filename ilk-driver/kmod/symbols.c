@@ -56,6 +56,9 @@ static const struct {
 	{ "__start_orc_unwind_ip", (void **)&ilk_sym.orc_ip, false },
 	{ "__stop_orc_unwind_ip", (void **)&ilk_sym.orc_ip_end, false },
 	{ "__start_orc_unwind", (void **)&ilk_sym.orc, false },
+	{ "orc_lookup", (void **)&ilk_sym.orc_lookup, false },
+	{ "orc_lookup_end", (void **)&ilk_sym.orc_lookup_end, false },
+	{ "modules", (void **)&ilk_sym.modules, false },
 };
 
 static void *ilk_lookup(void *lookup, const char *name)

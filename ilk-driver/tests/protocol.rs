@@ -11,10 +11,11 @@ use gilk_engine::placement::Style;
 use gilk_engine::{Addr, HookType, Span};
 use gilk_instruments::program::Event;
 use ilk_driver::protocol::{
-    Bytes, Collection, CpuLosses, Decoder, Finished, Holder, Incoming, Interval, MAGIC, MAX_FRAME,
-    MAX_ITEMS, MAX_NAME, Message, OPENING_BYTES, ObjectFile, Opening, Placed, PlanOptions,
-    PlanOutline, Refusal, RefusalKind, Request, Schedule, SessionPart, SplicedFunction, Started,
-    Status, Strategy as Samples, Switched, Target, Total, Workload, WorkloadEvent, encode,
+    Bytes, Collection, CpuLosses, Decoder, Finished, Holder, Incoming, Interval, KernelStack,
+    MAGIC, MAX_FRAME, MAX_ITEMS, MAX_NAME, Message, OPENING_BYTES, ObjectFile, Opening, Placed,
+    PlanOptions, PlanOutline, Refusal, RefusalKind, Request, Schedule, SessionPart,
+    SplicedFunction, Started, Status, Strategy as Samples, Switched, Target, Total, Workload,
+    WorkloadEvent, encode,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -159,6 +160,11 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         kind: RefusalKind::Module,
         text,
     })
+}
+
+fn stack() -> impl Strategy<Value = KernelStack> {
+    let frames = vec(any::<u64>(), 0..9);
+    (any::<u64>(), frames).prop_map(|(number, frames)| KernelStack { number, frames })
 }
 
 fn losses() -> impl Strategy<Value = Vec<CpuLosses>> {
@@ -307,6 +313,8 @@ fn message() -> impl Strategy<Value = Message> {
             )
         )
             .prop_map(|(tsc, totals)| Message::Totals { tsc, totals }),
+        (vec(stack(), 0..3), any::<u64>())
+            .prop_map(|(stacks, lost)| Message::Stacks { stacks, lost }),
         (any::<u64>(), losses()).prop_map(|(tsc, cpus)| Message::Losses { tsc, cpus }),
         any::<(u64, u32)>().prop_map(|(tsc, splices)| Message::Retired { tsc, splices }),
         event.prop_map(Message::Workload),

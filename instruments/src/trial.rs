@@ -89,6 +89,8 @@ impl Machine for Tried<'_> {
             Input::Block => self.known("block"),
             Input::Identifier => self.known("id"),
             Input::Event(event) => self.known(event.word()),
+            Input::KernelStack(Input::STACK_DEPTH) => self.known("kstack"),
+            Input::KernelStack(depth) => self.known(&format!("kstack({depth})")),
         }
     }
 

@@ -98,6 +98,23 @@ impl Calls {
         }
     }
 
+    /// Returns the tree of stacks with their amounts, the outermost function first.
+    pub(crate) fn of_stacks<'s>(stacks: impl Iterator<Item = (&'s [String], u64)>) -> Self {
+        let mut calls = Self::new(&Metadata::default());
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        for (stack, amount) in stacks {
+            let mut at = ROOT;
+            for name in stack {
+                let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+                let major = *numbers.entry(name).or_insert(next);
+                calls.names.entry(major).or_insert_with(|| name.clone());
+                at = enter(&mut calls.all, at, major);
+            }
+            calls.all[at].own += amount;
+        }
+        calls
+    }
+
     pub(crate) fn add(&mut self, cpu: u16, sample: &Sample) {
         let Some(&major) = self.traces.get(&sample.id) else {
             return;

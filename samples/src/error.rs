@@ -92,7 +92,7 @@ pub enum Error {
     /// A recording has no stacks.
     #[error(
         "{path} has no call trace, so there are no stacks; record one with caller on a function and \
-         call-trace on what it calls."
+         call-trace on what it calls, or count by `kstack`."
     )]
     NoCalls {
         /// The recording.

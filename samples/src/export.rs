@@ -18,6 +18,7 @@ use crate::recording::Recording;
 use crate::{Error, Result};
 
 mod chrome;
+mod counted;
 mod ctf;
 mod flame;
 mod folder;
@@ -241,7 +242,17 @@ pub fn export_to(
     if format == Format::Totals {
         return totals::export(recording, path);
     }
-    if matches!(format, Format::Folded | Format::Flame) && !calls::is_traced(recording.metadata()) {
+    let stacks = match format {
+        Format::Folded => Some(StackFormat::Folded),
+        Format::Flame => Some(StackFormat::Flame),
+        _ => None,
+    };
+    if let Some(stacks) = stacks
+        && !calls::is_traced(recording.metadata())
+    {
+        if counted::are_counted(recording.totals()) {
+            return counted::export(recording, stacks, path);
+        }
         let path = recording.path().to_path_buf();
         return Err(Error::NoCalls { path });
     }
@@ -258,6 +269,13 @@ pub fn export_to(
         .and_then(|mut sink| pour(recording, sink.as_mut(), progress))
         .map_err(|poured| poured.at(path))?;
     output.finish()?;
+    let mut exported = exported;
+    if stacks.is_some() && counted::are_counted(recording.totals()) {
+        let also = "Totals by stack are not among the calls; a recording without call-trace has them exported.";
+        let remark = exported.remark.take();
+        exported.remark =
+            Some(remark.map_or_else(|| also.to_owned(), |known| format!("{known} {also}")));
+    }
     Ok(exported)
 }
 

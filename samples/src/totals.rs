@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::kernel_stacks::KernelStacks;
+
 /// Aggregates of a run. They are in the footer of its recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
@@ -21,6 +23,9 @@ pub struct Totals {
     /// Names of the target's addresses among values and keys: `vfs_read+0x1c`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub symbols: BTreeMap<u64, String>,
+    /// Stacks of the kernel among values and keys.
+    #[serde(default, skip_serializing_if = "KernelStacks::is_empty")]
+    pub stacks: KernelStacks,
     /// Reason why the session ended before its time, as a sentence; empty if it did not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ended: String,
@@ -65,14 +70,7 @@ impl Total {
     pub fn numbers(&self) -> Vec<i128> {
         match &self.value {
             TotalValue::Values(values, _) => values.iter().map(|(value, _)| *value).collect(),
-            TotalValue::Map(rows, _) => {
-                let parts = rows.iter().flat_map(|row| &row.key);
-                let number = |part: &KeyPart| match part {
-                    KeyPart::Number(number) => Some(*number),
-                    KeyPart::Text(_) => None,
-                };
-                parts.filter_map(number).collect()
-            }
+            TotalValue::Map(rows, _) => rows.iter().flat_map(TotalRow::numbers).collect(),
             _ => Vec::new(),
         }
     }
@@ -126,6 +124,14 @@ pub enum KeyPart {
 }
 
 impl TotalRow {
+    /// Returns the parts of the key that are numbers.
+    pub fn numbers(&self) -> impl Iterator<Item = i128> {
+        self.key.iter().filter_map(|part| match part {
+            KeyPart::Number(number) => Some(*number),
+            KeyPart::Text(_) => None,
+        })
+    }
+
     /// Returns the key as text, its parts separated by commas.
     #[must_use]
     pub fn key(&self) -> String {

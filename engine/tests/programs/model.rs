@@ -281,6 +281,7 @@ impl interpret::Machine for Model {
                 0
             }
             Input::Tsc | Input::Nsecs => panic!("clocks have tests of their own"),
+            Input::KernelStack(_) => panic!("a process has no stack of the kernel"),
         }
     }
 

@@ -24,6 +24,7 @@ pub mod view;
 use std::path::PathBuf;
 
 use gilk_samples::index::{Index, Owner, Shared};
+use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::LossCause;
@@ -53,6 +54,8 @@ pub struct Opened {
     pub losses: Losses,
     /// Totals of the aggregates at the end of the run.
     pub totals: Vec<AggregateSummary>,
+    /// Stacks of the kernel among their values and keys.
+    pub stacks: KernelStacks,
     /// Missing or damaged parts, in whole sentences.
     pub notes: Vec<String>,
 }
@@ -78,6 +81,8 @@ pub struct Record {
     pub losses: Losses,
     /// Totals of the aggregates, once the run has ended.
     pub totals: Vec<AggregateSummary>,
+    /// Stacks of the kernel among their values and keys.
+    pub stacks: KernelStacks,
 }
 
 impl Record {
@@ -106,6 +111,7 @@ impl Record {
             lost,
             losses,
             totals,
+            stacks,
             ..
         } = opened;
         Self {
@@ -118,6 +124,7 @@ impl Record {
             lost,
             losses,
             totals,
+            stacks,
         }
     }
 

@@ -206,7 +206,7 @@ impl Timeline {
         let key = (self.openings, kernel, record.totals.len());
         if self.named != key {
             self.named = key;
-            self.symbols = totals::symbols(&record.totals, image);
+            self.symbols = totals::symbols(&record.totals, &record.stacks, image);
         }
     }
 

@@ -6,6 +6,7 @@ use egui::accesskit::Role;
 use egui::{Align2, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
 use gilk_engine::{Addr, Image};
 use gilk_instruments::program::{Bucket, Summary};
+use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::metadata::Clock;
 use ilk_driver::client::AggregateSummary;
 
@@ -24,12 +25,17 @@ const TICKS: &str = "ticks";
 /// Names of values that are addresses of the kernel: `vfs_read+0x1c`.
 pub(crate) type Symbols = BTreeMap<i128, String>;
 
-/// Returns the names of all values of totals that are addresses in functions of the kernel.
-pub(crate) fn symbols(totals: &[AggregateSummary], image: &Image) -> Symbols {
+/// Returns the names of all values of totals that are addresses in functions of the kernel, and the functions of those
+/// that are stacks.
+pub(crate) fn symbols(
+    totals: &[AggregateSummary],
+    stacks: &KernelStacks,
+    image: &Image,
+) -> Symbols {
     let values = totals.iter().flat_map(AggregateSummary::numbers);
     let named = values.filter_map(|value| {
         let at = Addr(u64::try_from(value).ok()?);
-        Some((value, image.named(at)?))
+        Some((value, image.named(at).or_else(|| stacks.line(value))?))
     });
     named.collect()
 }

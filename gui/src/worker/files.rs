@@ -280,6 +280,7 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -
         lost: losses.iter().map(|loss| loss.count).sum(),
         losses: stretches,
         totals: totals.added_up,
+        stacks: totals.stacks,
         notes,
     })
 }

@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 /// Version of the mirrored header.
-pub const ABI_VERSION: u32 = 12;
+pub const ABI_VERSION: u32 = 13;
 /// Limit on the pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
 /// Limit on the bytes of one poke.
@@ -82,6 +82,8 @@ pub struct IlkInfo {
     pub faults: u32,
     /// Number of modules unloaded since this one was loaded.
     pub modules: u32,
+    /// Address of the code that reads stacks; 0 if there is none.
+    pub stacks: u64,
     /// The kernel release that the module was built for, terminated by zero.
     pub release: [u8; 64],
 }
@@ -290,6 +292,41 @@ pub struct IlkState {
     pub reserved: u32,
 }
 
+/// Stacks whose frames are kept.
+pub const STACKS: u32 = 4096;
+/// Limit on the frames of a stack.
+pub const STACK_DEPTH: usize = 126;
+
+/// `struct ilk_stack`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct IlkStack {
+    /// Its number.
+    pub id: u64,
+    /// Number of its frames.
+    pub count: u64,
+    /// Their addresses, the hook's first.
+    pub frames: [u64; STACK_DEPTH],
+}
+
+/// `struct ilk_stacks`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IlkStacks {
+    /// Pointer to [`IlkStack`]s.
+    pub out: u64,
+    /// Out: hits whose stack is not in the table.
+    pub lost: u64,
+    /// Index of the first stack.
+    pub first: u32,
+    /// In: room; out: the number of stacks read.
+    pub count: u32,
+    /// In: 1 empties the table.
+    pub begin: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
 /// Limit on the tracepoints that are on at a time.
 pub const MAX_TRACEPOINTS: u32 = 64;
 
@@ -338,6 +375,8 @@ pub const IOC_STATE: u32 = number(true, true, 9, size_of::<IlkState>());
 pub const IOC_TRACEPOINT: u32 = number(false, true, 10, size_of::<IlkTracepoint>());
 /// Switches all of them off.
 pub const IOC_TRACEPOINTS_OFF: u32 = number(false, false, 11, 0);
+/// Begins or reads the table of stacks.
+pub const IOC_STACKS: u32 = number(true, true, 12, size_of::<IlkStacks>());
 
 /// Returns the reason of a batch's refusal (`enum ilk_reason`), as the end of a sentence.
 #[must_use]
@@ -436,6 +475,7 @@ mod tests {
             nsecs_factor,
             faults,
             modules,
+            stacks,
             release
         );
         layout!(
@@ -483,6 +523,17 @@ mod tests {
         layout!(IlkRings, "ilk_rings", flags, watermark, reserved);
         layout!(IlkState, "ilk_state", begin, ended, tsc_unstable, reserved);
         layout!(IlkTracepoint, "ilk_tracepoint", name);
+        layout!(IlkStack, "ilk_stack", id, count, frames);
+        layout!(
+            IlkStacks,
+            "ilk_stacks",
+            out,
+            lost,
+            first,
+            count,
+            begin,
+            reserved
+        );
         layout!(IlkLosses, "ilk_losses", out, cpus, reserved);
         layout!(IlkConsume, "ilk_consume", tail, cpu, reserved);
         same(
@@ -497,6 +548,7 @@ mod tests {
             IOC_INFO "ILK_IOC_INFO", IOC_ARENA "ILK_IOC_ARENA", IOC_BATCH "ILK_IOC_BATCH", IOC_COUNTERS "ILK_IOC_COUNTERS",
             IOC_LOSSES "ILK_IOC_LOSSES", IOC_CONSUME "ILK_IOC_CONSUME", IOC_RESET "ILK_IOC_RESET",
             IOC_RINGS "ILK_IOC_RINGS", IOC_TRACEPOINT "ILK_IOC_TRACEPOINT", IOC_TRACEPOINTS_OFF "ILK_IOC_TRACEPOINTS_OFF",
+            STACKS "ILK_STACKS", STACK_DEPTH "ILK_STACK_DEPTH", IOC_STACKS "ILK_IOC_STACKS",
             MAX_TRACEPOINTS "ILK_MAX_TRACEPOINTS", IOC_STATE "ILK_IOC_STATE", END_LIVE_PATCH "ILK_END_LIVE_PATCH",
             END_SLEEP "ILK_END_SLEEP", END_RESTART "ILK_END_RESTART", RINGS_OVERWRITE "ILK_RINGS_OVERWRITE", RINGS_OFF "ILK_RINGS_OFF"
         );

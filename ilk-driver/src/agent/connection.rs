@@ -291,6 +291,7 @@ impl ClientConnection {
             outline,
             duration,
             tracepoints,
+            stacks,
         } = planned;
         let device = self.device()?;
         for write in std::mem::take(&mut writes.arena) {
@@ -301,6 +302,7 @@ impl ClientConnection {
             writes,
             duration,
             tracepoints,
+            stacks,
             view,
         });
         Ok(outline)

@@ -34,6 +34,15 @@ const TAKE: usize = CHUNK / 24;
 /// Time limit for the last samples.
 const LAST_SAMPLES: Duration = Duration::from_secs(5);
 
+/// The stacks of a session that were reported.
+#[derive(Default)]
+struct ReportedStacks {
+    /// Number of stacks.
+    count: u32,
+    /// Hits without one at the last report.
+    lost: u64,
+}
+
 /// The parts of a session that the drain shares with the scheduler.
 pub(super) struct Drain {
     device: Arc<Device>,
@@ -44,6 +53,8 @@ pub(super) struct Drain {
     over: Mutex<bool>,
     ended: Condvar,
     sent: AtomicU64,
+    /// Stacks that were reported; `None` if no program reads stacks.
+    stacks: Option<Mutex<ReportedStacks>>,
     /// Overtaken samples by CPU, determined when an overwriting ring is read.
     overtaken: Mutex<Vec<u64>>,
 }
@@ -52,7 +63,7 @@ impl Drain {
     pub(super) fn new(
         device: Arc<Device>,
         outbox: Arc<Outbox>,
-        counters: Vec<Counter>,
+        (counters, stacks): (Vec<Counter>, bool),
         collection: Collection,
     ) -> Self {
         Self {
@@ -60,6 +71,7 @@ impl Drain {
             outbox,
             collection,
             counters: Mutex::new(Counters::new(counters)),
+            stacks: stacks.then(Mutex::default),
             over: Mutex::new(false),
             ended: Condvar::new(),
             sent: AtomicU64::new(0),
@@ -102,8 +114,27 @@ impl Drain {
 
     /// Reports the totals that have changed even if the client is slow: once, at the end.
     pub(super) fn report_last_totals(&self) -> std::io::Result<()> {
+        self.report_stacks()?;
         let mut counters = self.counters();
         self.report_all_totals(&mut counters, None)
+    }
+
+    /// Reports the stacks that are new since the last call.
+    fn report_stacks(&self) -> std::io::Result<()> {
+        let Some(reported) = &self.stacks else {
+            return Ok(());
+        };
+        let mut reported = reported.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let (stacks, lost) = self.device.stacks(reported.count)?;
+            if stacks.is_empty() && lost == reported.lost {
+                return Ok(());
+            }
+            let count = u32::try_from(stacks.len()).unwrap_or(u32::MAX);
+            reported.count = reported.count.saturating_add(count);
+            reported.lost = lost;
+            self.outbox.post(&Message::Stacks { stacks, lost });
+        }
     }
 
     fn report_all_totals(&self, counters: &mut Counters, tsc: Option<u64>) -> std::io::Result<()> {
@@ -278,6 +309,8 @@ impl DrainLoop<'_> {
     /// largest count of a CPU.
     fn round(&mut self) -> std::io::Result<Result<usize, Gone>> {
         self.report_if_due()?;
+        // A sample's stack is reported before the sample.
+        self.drain.report_stacks()?;
         let mut gone = Ok(());
         let most = self.rings.drain(TAKE, |cpu, samples| {
             gone = gone.and_then(|()| self.drain.send(cpu, samples));
@@ -329,6 +362,7 @@ impl DrainLoop<'_> {
             return Ok(());
         }
         self.reports.advance();
+        self.drain.report_stacks()?;
         if let Ok(mut counters) = self.drain.counters.try_lock() {
             self.drain.report_totals(&mut counters, None)?;
         }

@@ -5,10 +5,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use gilk_engine::layout::{Events, RuntimeLayout};
+use gilk_engine::patch::Probed;
 use gilk_engine::plan::{Stage, plan_watched};
 use gilk_engine::session::Placement;
 use gilk_engine::verify::verify;
 use gilk_engine::{Error, Image, Plan, Session};
+use gilk_instruments::program::{Expr, Input, Probe};
 use gilk_instruments::{Definition, Library};
 
 use super::trust::Trust;
@@ -153,6 +155,8 @@ pub(super) struct Planned {
     pub(super) duration: f64,
     /// Tracepoints that instruments stand on.
     pub(super) tracepoints: Vec<String>,
+    /// True if programs read stacks.
+    pub(super) stacks: bool,
 }
 
 /// Returns the layout that a plan with these options uses.
@@ -265,10 +269,19 @@ fn planned(
         } else {
             Vec::new()
         },
+        stacks: reads_stacks(verified.plan()),
         outline: outline.map_err(|error| plan_refusal(&error))?,
         duration: verified.plan().duration,
         writes,
     })
+}
+
+/// Returns whether a program of a plan reads the kernel's stack.
+fn reads_stacks(plan: &Plan) -> bool {
+    let probes = plan.instruments.iter();
+    let probes = probes.filter_map(|one| one.probe.as_deref().and_then(Probed::probe));
+    let mut inputs = probes.flat_map(Probe::expressions).flat_map(Expr::inputs);
+    inputs.any(|input| matches!(input, Input::KernelStack(_)))
 }
 
 /// Returns the tracepoints whose functions a plan's instruments are in.

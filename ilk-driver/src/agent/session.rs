@@ -12,6 +12,7 @@ use super::board::View;
 use super::clock::Clock;
 use super::device::Device;
 use super::drain::Drain;
+use super::kernel;
 use super::outbox::Outbox;
 use super::retire::Retiring;
 use super::rings::Rings;
@@ -29,6 +30,8 @@ pub(super) struct Loaded {
     pub(super) duration: f64,
     /// Tracepoints that instruments stand on.
     pub(super) tracepoints: Vec<String>,
+    /// True if programs read stacks.
+    pub(super) stacks: bool,
     /// Shows the splices in place.
     pub(super) view: Arc<View>,
 }
@@ -80,6 +83,14 @@ impl RunningSession {
         })?;
         let watch = SessionWatch::begin(&device, hz)?;
         let tracepoints = SwitchedOn::new(&device, &loaded.tracepoints)?;
+        if loaded.stacks {
+            device.begin_stacks().map_err(|e| {
+                broken(&format!(
+                    "The module has no memory for stacks ({e}); free some on {}.",
+                    kernel::host()
+                ))
+            })?;
+        }
         let clock = Clock::start(hz, schedule.start).map_err(|seconds| {
             let text = format!(
                 "Second 0 of the session is {seconds:.0} s away, and the limit is {MAX_WAIT} s; the \
@@ -92,6 +103,7 @@ impl RunningSession {
             duration,
             view,
             tracepoints: _,
+            stacks,
         } = loaded;
         let Writes {
             batches,
@@ -109,7 +121,7 @@ impl RunningSession {
                 let drain = Arc::new(Drain::new(
                     Arc::clone(&device),
                     Arc::clone(&outbox),
-                    counters,
+                    (counters, stacks),
                     collection,
                 ));
                 let after_panic = (

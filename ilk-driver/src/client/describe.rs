@@ -1,12 +1,26 @@
 //! The metadata of recordings, and the labels of instruments.
 
 use gilk_engine::plan::PlannedInstrument;
-use gilk_engine::{Plan, Session};
+use gilk_engine::{Addr, Image, Plan, Session};
 use gilk_instruments::program::{Action, ActionKind};
 use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata, Placed};
 
 use super::connection::TargetInfo;
 use crate::{Error, Result};
+
+/// Returns the name of a frame of a stack: the symbol at an address with its offset, or the address where there is
+/// none. Code at the entries of the kernel has symbols, and is no function of the image.
+#[must_use]
+pub fn frame(image: Option<&Image>, address: u64) -> String {
+    let at = Addr(address);
+    let symbol = image.and_then(|image| {
+        image.named(at).or_else(|| {
+            let (name, offset) = image.symbol_at(at)?;
+            Some(format!("{name}+{offset:#x}"))
+        })
+    });
+    symbol.unwrap_or_else(|| format!("{address:#x}"))
+}
 
 /// Returns an instrument's label: `timestamp pre __x64_sys_clone block 0`. An instrument that was
 /// moved to another function than that of its placement names both: `elapsed of mmput, post __mmput

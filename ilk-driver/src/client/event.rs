@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gilk_samples::Batch;
 use gilk_samples::clocks::Reading;
+use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::metadata::Clock;
 pub use gilk_samples::totals::{Counted, Total as AggregateSummary};
 
@@ -41,6 +42,9 @@ pub enum Event {
     /// The values of aggregates up to now, if they are
     /// [requested](super::Connection::report_aggregates).
     Aggregates(Vec<AggregateSummary>),
+    /// Stacks among the values and keys of aggregates that were not reported before, and the number of all hits whose
+    /// stack was not kept.
+    Stacks(KernelStacks),
     /// The session is over and recorded, and every splice is removed.
     Finished(Box<Summary>),
 }
@@ -84,6 +88,8 @@ pub struct Summary {
     pub aggregates: Vec<AggregateSummary>,
     /// Names of the target's addresses among the values and keys of aggregates.
     pub symbols: BTreeMap<u64, String>,
+    /// Stacks of the kernel among the values and keys of aggregates.
+    pub stacks: KernelStacks,
     /// Reads of the kernel's memory by instruments that failed and yielded 0, in the order of the
     /// session.
     pub failed_reads: Vec<Counted>,

@@ -9,6 +9,7 @@ use crossbeam_channel::Sender;
 use gilk_engine::{Addr, Image, Plan, Session, VerifiedPlan};
 use gilk_samples::clocks::Reading;
 use gilk_samples::collector::Collector;
+use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Writer;
 use gilk_samples::totals::Totals;
@@ -280,6 +281,19 @@ impl SessionRun<'_> {
                     self.feed.send(Event::Aggregates(aggregates));
                 }
             }
+            Message::Stacks { stacks, lost } => {
+                self.tally.lost_stacks = lost;
+                let named = stacks
+                    .iter()
+                    .map(|stack| (stack.number, self.frames(&stack.frames)));
+                let named = KernelStacks {
+                    frames: named.collect(),
+                    lost,
+                };
+                self.feed.send(Event::Stacks(named));
+                let known = stacks.into_iter().map(|stack| (stack.number, stack.frames));
+                self.tally.stacks.extend(known);
+            }
             Message::Switched(switched) if switched.refused.is_none() => {
                 let (switch, marks) = self.tally.switched(&self.outline, &switched);
                 self.record(|collector| collector.marks(marks));
@@ -364,6 +378,7 @@ impl SessionRun<'_> {
         let added_up = self.tally.aggregates(&self.outline);
         let totals = Totals {
             symbols: self.symbols(&added_up),
+            stacks: self.stacks(),
             added_up,
             failed_reads: self.tally.failed_reads(&self.outline),
             no_room: self.tally.no_room(&self.outline),
@@ -400,6 +415,7 @@ impl SessionRun<'_> {
             instruments: self.instruments(),
             aggregates: totals.added_up,
             symbols: totals.symbols,
+            stacks: totals.stacks,
             failed_reads: totals.failed_reads,
             no_room: totals.no_room,
             switches: self.tally.switches.clone(),
@@ -419,6 +435,26 @@ impl SessionRun<'_> {
             addresses.filter_map(|address| Some((address, image.named(Addr(address))?)))
         });
         named.collect()
+    }
+
+    /// Returns the stacks by the names of their frames.
+    fn stacks(&self) -> KernelStacks {
+        let stacks = self.tally.stacks.iter();
+        KernelStacks {
+            frames: stacks
+                .map(|(&number, frames)| (number, self.frames(frames)))
+                .collect(),
+            lost: self.tally.lost_stacks,
+        }
+    }
+
+    /// Returns the names of the frames of a stack.
+    fn frames(&self, addresses: &[u64]) -> Vec<String> {
+        let image = self.image.as_deref();
+        let addresses = addresses.iter();
+        addresses
+            .map(|&address| describe::frame(image, address))
+            .collect()
     }
 
     fn instruments(&self) -> Vec<InstrumentSummary> {

@@ -56,6 +56,10 @@ pub(super) struct Tally {
     pub(super) workload: Option<String>,
     /// Number of retired splices.
     pub(super) retired: u64,
+    /// Stacks by their numbers, as addresses, the hook's first.
+    pub(super) stacks: BTreeMap<u64, Vec<u64>>,
+    /// Hits whose stack was not kept.
+    pub(super) lost_stacks: u64,
 }
 
 impl Tally {
@@ -70,6 +74,8 @@ impl Tally {
             switches: Vec::new(),
             workload: None,
             retired: 0,
+            stacks: BTreeMap::new(),
+            lost_stacks: 0,
         }
     }
 

@@ -520,5 +520,6 @@ fn layout(
         guard: Guard::Missing,
         clock: None,
         events: Events::default(),
+        stacks: None,
     }
 }

@@ -180,6 +180,13 @@ pub enum Message {
         /// The totals over all CPUs.
         totals: Vec<Total>,
     },
+    /// Stacks that values and keys since the start have as their numbers; each is reported once.
+    Stacks {
+        /// The stacks.
+        stacks: Vec<KernelStack>,
+        /// Hits since the start whose stack is not kept, because there are too many different ones.
+        lost: u64,
+    },
     /// A batch was applied or refused.
     Switched(Switched),
     /// Splices were retired.
@@ -211,6 +218,7 @@ impl Message {
             Self::Started(_)
                 | Self::Samples { .. }
                 | Self::Totals { .. }
+                | Self::Stacks { .. }
                 | Self::Switched(_)
                 | Self::Retired { .. }
                 | Self::Losses { .. }
@@ -292,6 +300,15 @@ pub struct Total {
     pub id: u64,
     /// Hits since the start, or the value of a word of an aggregate.
     pub hits: u64,
+}
+
+/// A stack of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelStack {
+    /// Its number, a hash of the addresses.
+    pub number: u64,
+    /// Addresses of its frames, the hook's first: at most 126.
+    pub frames: Vec<u64>,
 }
 
 /// The outcome of a batch.

@@ -29,6 +29,7 @@ mod restoration;
 mod scripts;
 mod selectors;
 mod soak;
+mod stacks;
 mod tactics;
 mod threads;
 mod together;

@@ -7,13 +7,16 @@ use super::{Checker, HookScope, build};
 use crate::Fault;
 use crate::program::{
     ActionKind, Aggregate, AggregateId, AggregateKind, Expr, ExprKind, Half, Input, Key, Keys,
-    Mapped, Type, ValueNames,
+    Mapped, Table, Type, ValueNames,
 };
 use crate::source::ast::{self, Named};
 use crate::source::words::AGGREGATES;
 
 /// Room of `values(expression)` where nothing is said.
 const VALUES: u64 = 256;
+/// Most words of a table of stacks: half a bank of counters of `ilk.ko` (`ILK_BANK_COUNTERS`), so that a session has
+/// room for thirty of them.
+const STACK_WORDS: u32 = 2048;
 
 impl Checker<'_> {
     pub(super) fn update(
@@ -179,7 +182,9 @@ impl Checker<'_> {
             names.clear();
         }
         // The values of one number are counted without its names.
-        if let ([Key::Number(ty)], Mapped::Count, true) = (parts.as_slice(), of, names.is_empty())
+        let by_stack = list.iter().any(reads_stack);
+        let plain = names.is_empty() && !by_stack;
+        if let ([Key::Number(ty)], Mapped::Count, true) = (parts.as_slice(), of, plain)
             && let Some(number) = list.pop()
         {
             let id = self.aggregate(name, values(VALUES, word)?, *ty, &[])?;
@@ -208,7 +213,7 @@ impl Checker<'_> {
         let kind = AggregateKind::Map {
             keys,
             of,
-            room_log2: room_log2(keys, of),
+            room_log2: room_log2(keys, of, by_stack),
         };
         let id = self.aggregate(name, kind, ty, &names)?;
         let list = Expr {
@@ -271,10 +276,24 @@ impl Checker<'_> {
     }
 }
 
-/// Returns the size of a map's table: twice as many buckets for histograms, whose entries are pairs of a key and an
-/// index, where they fit into a bank of counters.
-fn room_log2(keys: Keys, of: Mapped) -> u32 {
+/// Returns whether an expression is the kernel's stack.
+fn reads_stack(expr: &Expr) -> bool {
+    matches!(expr.kind, ExprKind::Input(Input::KernelStack(_)))
+}
+
+/// Returns the size of a map's table: as many buckets as fit into half a bank of counters for stacks, of which there
+/// are many; twice as many as usual for histograms, whose entries are pairs of a key and an index, where they fit.
+fn room_log2(keys: Keys, of: Mapped, by_stack: bool) -> u32 {
     let usual = VALUES.ilog2();
+    if by_stack {
+        let table = Table {
+            keys: keys.words(),
+            binned: matches!(of, Mapped::Log2 | Mapped::Linear { .. }),
+            summed: matches!(of, Mapped::Sum | Mapped::Average),
+            room_log2: 0,
+        };
+        return (STACK_WORDS / table.sums()).ilog2();
+    }
     match of {
         Mapped::Log2 | Mapped::Linear { .. } if keys.words() <= 2 => usual + 1,
         _ => usual,

@@ -5,6 +5,7 @@ use super::{Checker, HookScope, build};
 use crate::Fault;
 use crate::fault::nearest;
 use crate::program::{self, Event, Expr, ExprKind, Gpr, Hook, Input, Span, Type, Variable, Width};
+use crate::source::ast;
 use crate::source::words::{self, WordKind};
 
 /// Arguments that are in registers.
@@ -35,6 +36,7 @@ impl Checker<'_> {
             "nsecs" => return number(Input::Nsecs),
             "block" => return number(Input::Block),
             "id" => return number(Input::Identifier),
+            "kstack" => return number(Input::KernelStack(Input::STACK_DEPTH)),
             "comm" => return Ok(Value::Comm(span)),
             "retval" => return self.returned(scope, span),
             "curtask" => {
@@ -219,6 +221,33 @@ impl Checker<'_> {
             return Err(Fault::new(span, "The function returns nothing."));
         }
         Ok(self.arrived(plain, ty))
+    }
+
+    /// `kstack(5)`
+    pub(super) fn stack(
+        &mut self,
+        arguments: &[ast::ExprNode],
+        scope: &HookScope<'_>,
+        span: Span,
+    ) -> Result<Value, Fault> {
+        let usage = || {
+            let most = Input::STACK_DEPTH;
+            Fault::new(span, "`kstack` takes the most frames of a stack.").help(format!(
+                "Write `kstack`, or `kstack(5)` for 5 frames; {most} is the most."
+            ))
+        };
+        let [depth] = arguments else {
+            return Err(usage());
+        };
+        let depth = self.numeric(depth, scope)?;
+        let depth = build::as_constant(&depth).and_then(|depth| u8::try_from(depth).ok());
+        match depth {
+            Some(depth @ 1..=Input::STACK_DEPTH) => Ok(Value::Number(
+                build::input(Input::KernelStack(depth), span),
+                None,
+            )),
+            _ => Err(usage()),
+        }
     }
 
     /// `reg("ax")`

@@ -82,6 +82,9 @@ impl Checker<'_> {
             };
             return self.text(text, scope, span);
         }
+        if name.text == "kstack" {
+            return self.stack(arguments, scope, span);
+        }
         if name.text == "reg" {
             let [
                 ast::ExprNode {
@@ -101,7 +104,8 @@ impl Checker<'_> {
                 fault.help(format!("Aggregates are statements: `@name = {text}(…)`."))
             }
             "sample" => fault.help("`sample(value)` is a statement."),
-            "kstack" | "ustack" | "stack" => fault.help("Stacks are not read by programs."),
+            "ustack" => fault.help("Stacks of processes are not read; `kstack` is the kernel's."),
+            "stack" => fault.help("Write `kstack`, the kernel's stack."),
             text => match nearest(text, AGGREGATES.into_iter().chain(["reg", "sample"])) {
                 Some(near) => fault.help(format!("Did you mean {near}?")),
                 None => fault.help("Programs call nothing; `reg(\"ax\")` reads a register."),

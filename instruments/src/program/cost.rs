@@ -8,6 +8,11 @@ use super::{
     UnaryOp,
 };
 
+/// Instructions of the target's code for a frame of a stack, as measured (`docs/cost.md`).
+const FRAME: u32 = 240;
+/// Instructions of a patch and of the target's code for a stack besides its frames.
+const STACK: u32 = 80;
+
 /// Instructions that a straightforward translation runs at worst: every value in a register of its
 /// own, the predicate true, the longer of two ways taken. Saving and restoring registers is not in
 /// it; it depends on the place. There is no loop, so this is a bound.
@@ -17,6 +22,8 @@ pub struct Cost {
     pub instructions: u32,
     /// Reads of kernel memory and of counters among them that are looked after because they may fault.
     pub loads: u32,
+    /// Frames of stacks that are read, at most; their instructions are not among those above.
+    pub frames: u32,
 }
 
 impl Add for Cost {
@@ -26,6 +33,7 @@ impl Add for Cost {
         Self {
             instructions: self.instructions.saturating_add(other.instructions),
             loads: self.loads.saturating_add(other.loads),
+            frames: self.frames.saturating_add(other.frames),
         }
     }
 }
@@ -41,6 +49,14 @@ impl fmt::Display for Cost {
         )?;
         if self.loads > 0 {
             write!(f, ", {} guarded load{}", self.loads, plural(self.loads))?;
+        }
+        if self.frames > 0 {
+            write!(
+                f,
+                ", and {} frame{} of stacks with about {FRAME} each",
+                self.frames,
+                plural(self.frames)
+            )?;
         }
         Ok(())
     }
@@ -61,6 +77,7 @@ const fn instructions(instructions: u32) -> Cost {
     Cost {
         instructions,
         loads: 0,
+        frames: 0,
     }
 }
 
@@ -129,12 +146,16 @@ impl Checked {
             ExprKind::Constant(_) => instructions(1),
             ExprKind::Variable(id) => variable(self.variables[*id].scope),
             ExprKind::Input(Input::Argument(6..)) => Cost {
-                instructions: 5,
                 loads: 1,
+                ..instructions(5)
             },
             ExprKind::Input(Input::Event(_)) => Cost {
-                instructions: 7,
                 loads: 1,
+                ..instructions(7)
+            },
+            ExprKind::Input(Input::KernelStack(depth)) => Cost {
+                frames: (*depth).into(),
+                ..instructions(STACK)
             },
             ExprKind::Input(input) => instructions(match input {
                 Input::Nsecs => 11,
@@ -144,8 +165,8 @@ impl Checked {
             }),
             ExprKind::Load { .. } => operands.fold(
                 Cost {
-                    instructions: 6,
                     loads: 1,
+                    ..instructions(6)
                 },
                 Add::add,
             ),

@@ -188,6 +188,14 @@ pub enum Input {
     Identifier,
     /// The count of an event on this processor. Without a counter it yields 0, and counts as a fault.
     Event(Event),
+    /// A number of the kernel's stack at the hook: a hash of the addresses of at most so many frames, the hook's
+    /// first. The target keeps the addresses of each number.
+    KernelStack(u8),
+}
+
+impl Input {
+    /// Most frames of a stack (`ILK_STACK_DEPTH` of `ilk_abi.h`).
+    pub const STACK_DEPTH: u8 = 126;
 }
 
 /// An expression: 64 bits when it runs.

@@ -176,6 +176,11 @@ pub const WORDS: &[Word] = &[
         "The name of the thread, as a key or to be compared with a string.",
     ),
     word(
+        "kstack",
+        WordKind::Input,
+        "The kernel's stack at the hook, for a key or a variable: @by[kstack] = count(); kstack(5) has 5 frames at most.",
+    ),
+    word(
         "str",
         WordKind::Function,
         "Text in memory, as a key or to be compared with a string: str(pointer).",

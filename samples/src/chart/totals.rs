@@ -1,7 +1,6 @@
 //! The text of instruments' totals, at the end of a run and of a recording.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{bars, scale};
@@ -10,6 +9,8 @@ use crate::totals::{Counted, Total, TotalRow, TotalValue, Totals};
 
 /// Widths of a histogram's counts and ranges.
 const WIDTHS: [usize; 2] = [14, 32];
+/// Indentation of the frames of a stack.
+const FRAMES: usize = 18;
 /// Start of the kernel's half of the address space, with five levels of page tables
 /// (Documentation/arch/x86/x86_64/mm.rst).
 const KERNEL: u64 = 0xff00_0000_0000_0000;
@@ -34,7 +35,7 @@ pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
             &mut out,
             total,
             &format!("@{} of {place}", total.name),
-            (clock, &totals.symbols),
+            (clock, totals),
         );
     }
     match sorted.iter().filter(|total| !shown(total)).count() {
@@ -60,15 +61,24 @@ pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
             let _infallible = writeln!(out, "{count:>14}  {what} {place} {end}");
         }
     }
+    if totals.stacks.lost > 0 {
+        let lost = scale::grouped(totals.stacks.lost);
+        let _infallible = writeln!(
+            out,
+            "{lost:>14}  hits have stacks that were not kept, since there were too many different ones"
+        );
+    }
     out
 }
 
-/// Returns a number as a symbol, if the recording names it, or as an address, if it is one of the kernel's half of the
-/// address space, where it would have twenty digits.
-fn address(symbols: &BTreeMap<u64, String>, number: i128) -> Option<String> {
+/// Returns a number as a symbol or stack, if the recording names it, or as an address, if it is one of the kernel's half
+/// of the address space, where it would have twenty digits.
+fn address(totals: &Totals, number: i128) -> Option<String> {
     let address = u64::try_from(number).ok()?;
-    let symbol = symbols.get(&address).cloned();
-    symbol.or_else(|| (address >= KERNEL).then(|| format!("{address:#x}")))
+    let symbol = totals.symbols.get(&address).cloned();
+    symbol
+        .or_else(|| totals.stacks.title(number))
+        .or_else(|| (address >= KERNEL).then(|| format!("{address:#x}")))
 }
 
 /// Returns instrument, hook and function of a placement.
@@ -81,7 +91,7 @@ fn put(
     out: &mut String,
     total: &Total,
     named: &str,
-    (clock, symbols): (&Clock, &BTreeMap<u64, String>),
+    (clock, totals): (&Clock, &Totals),
 ) -> std::fmt::Result {
     let words = |number: i128| scale::amount(number, &total.unit, clock);
     match &total.value {
@@ -97,8 +107,9 @@ fn put(
         TotalValue::Values(values, others) => {
             writeln!(out, "{:>14}  {named}:", values.len())?;
             for (value, count) in values {
-                let value = address(symbols, *value).unwrap_or_else(|| words(*value));
-                writeln!(out, "{:>14}  × {value}", scale::grouped(*count))?;
+                let name = address(totals, *value).unwrap_or_else(|| words(*value));
+                writeln!(out, "{:>14}  × {name}", scale::grouped(*count))?;
+                totals.stacks.write(out, [*value], FRAMES)?;
             }
             if *others > 0 {
                 writeln!(out, "{:>14}  × other values", scale::grouped(*others))?;
@@ -108,13 +119,14 @@ fn put(
         TotalValue::Map(rows, others) => {
             writeln!(out, "{:>14}  {named}, by key:", rows.len())?;
             // A key has no unit.
-            let part = |number| address(symbols, number).unwrap_or_else(|| scale::grouped(number));
+            let part = |number| address(totals, number).unwrap_or_else(|| scale::grouped(number));
             let key = |row: &TotalRow| row.key_by(part);
             for row in rows {
                 match &row.value {
                     TotalValue::Buckets(buckets) => {
                         let count = scale::grouped(row.value.hits());
                         writeln!(out, "{count:>14}  {}:", key(row))?;
+                        totals.stacks.write(out, row.numbers(), FRAMES)?;
                         bars::write(out, buckets, WIDTHS, words)?;
                     }
                     TotalValue::Mean(mean) => {
@@ -125,6 +137,9 @@ fn put(
                         writeln!(out, "{:>14}  {}", words(*number), key(row))?;
                     }
                     other => writeln!(out, "{:>14}  {}", other.hits(), key(row))?,
+                }
+                if !matches!(row.value, TotalValue::Buckets(_)) {
+                    totals.stacks.write(out, row.numbers(), FRAMES)?;
                 }
             }
             if *others > 0 {
@@ -283,7 +298,7 @@ mod tests {
             failed_reads: counted(3),
             symbols: [(0xffff_ffff_8123_4567, "vfs_read+0x7".to_owned())].into(),
             no_room: counted(2),
-            ended: String::new(),
+            ..Totals::default()
         };
         let text = text(&totals, &metadata(), false);
         let lines: Vec<&str> = text.lines().map(str::trim).collect();

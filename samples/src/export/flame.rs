@@ -25,8 +25,26 @@ struct Frame {
     from: u64,
 }
 
-/// Writes the picture as SVG; a tooltip shows each frame's time and calls.
-pub(super) fn draw(out: &mut impl Write, calls: &Calls, clock: &Clock) -> io::Result<()> {
+/// The meaning of the widths.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Amounts {
+    /// Time, in ticks of the clock.
+    Ticks(Clock),
+    /// Counts or sums.
+    Number,
+}
+
+impl Amounts {
+    fn text(self, amount: u64) -> String {
+        match self {
+            Self::Ticks(clock) => scale::duration(amount as f64 / clock.hz.max(1) as f64),
+            Self::Number => scale::grouped(amount),
+        }
+    }
+}
+
+/// Writes the picture as SVG; a tooltip shows each frame's amount, and the number of its calls if it is known.
+pub(super) fn draw(out: &mut impl Write, calls: &Calls, amounts: Amounts) -> io::Result<()> {
     let totals = calls.totals();
     let all = totals[ROOT];
     let wide = |ticks: u64| (WIDTH - 2.0 * MARGIN) * ticks as f64 / all.max(1) as f64;
@@ -49,28 +67,38 @@ pub(super) fn draw(out: &mut impl Write, calls: &Calls, clock: &Clock) -> io::Re
     }
     let depth = frames.iter().map(|frame| frame.depth).max().unwrap_or(0);
     let height = HEAD + ROW * (depth + 1) as f64 + MARGIN;
-    let seconds = |ticks: u64| ticks as f64 / clock.hz.max(1) as f64;
     writeln!(
         out,
         r##"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" font-family="Ubuntu, sans-serif" font-size="12">
 <rect width="100%" height="100%" fill="#ffffff"/>
-<text x="{MARGIN}" y="24" font-size="15">Calls, {} in all; wide is long</text>"##,
-        scale::duration(seconds(all))
+<text x="{MARGIN}" y="24" font-size="15">{}, {} in all; wide is {}</text>"##,
+        match amounts {
+            Amounts::Ticks(_) => "Calls",
+            Amounts::Number => "Stacks",
+        },
+        amounts.text(all),
+        match amounts {
+            Amounts::Ticks(_) => "long",
+            Amounts::Number => "many",
+        },
     )?;
     for frame in &frames {
         let (call, total) = (&calls.all[frame.call], totals[frame.call]);
         let (name, count) = match frame.call {
             ROOT => ("all".to_owned(), String::new()),
             _ => {
-                let count = scale::grouped(call.count);
-                (escaped(&calls.name(call.major)), format!(", {count} calls"))
+                let count = match amounts {
+                    Amounts::Ticks(_) => format!(", {} calls", scale::grouped(call.count)),
+                    Amounts::Number => String::new(),
+                };
+                (escaped(&calls.name(call.major)), count)
             }
         };
         let (x, width) = (MARGIN + wide(frame.from), wide(total));
         let y = height - MARGIN - ROW * (frame.depth + 1) as f64;
         let share = 100.0 * total as f64 / all.max(1) as f64;
         let shown = scale::shortened(&name, ((width - 6.0) / CHARACTER).max(0.0) as usize);
-        let time = scale::duration(seconds(total));
+        let time = amounts.text(total);
         writeln!(
             out,
             r##"<g><title>{name}: {time} ({share:.2} %){count}</title><rect x="{x:.2}" y="{y}" width="{width:.2}" height="{}" rx="2" fill="{}"/>"##,

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::flame;
+use super::flame::{self, Amounts};
 use super::items::Item;
 use super::sink::Sink;
 use crate::calls::{Calls, ROOT};
@@ -68,7 +68,9 @@ impl<W: Write> Sink for Stacks<W> {
     fn finish(&mut self) -> io::Result<()> {
         match self.format {
             StackFormat::Folded => self.folded()?,
-            StackFormat::Flame => flame::draw(&mut self.out, &self.calls, &self.clock)?,
+            StackFormat::Flame => {
+                flame::draw(&mut self.out, &self.calls, Amounts::Ticks(self.clock))?;
+            }
         }
         self.out.flush()
     }

@@ -13,7 +13,8 @@ use crate::recording::Recording;
 use crate::totals::{Counted, KeyPart, Total, TotalValue, Totals};
 
 /// Columns: the placement by its index in the session and as text, its instrument, the aggregate and the unit of its
-/// values; the kind of the line; one or two parts of a key, with the names of those that are addresses; the bounds of
+/// values; the kind of the line; one or two parts of a key, with the names of those that are addresses, and the functions of
+/// those that are stacks; the bounds of
 /// a bucket, empty if unbounded; and the number.
 const HEAD: &str =
     "placement,place,instrument,aggregate,unit,kind,key1,name1,key2,name2,from,to,value\n";
@@ -128,13 +129,14 @@ impl TotalLines<'_> {
             let (key, name) = match key.get(place) {
                 Some(KeyPart::Number(number)) => {
                     let address = u64::try_from(*number).ok();
-                    let name = address.and_then(|at| self.totals.symbols.get(&at));
-                    (number.to_string(), name.map_or("", String::as_str))
+                    let name = address.and_then(|at| self.totals.symbols.get(&at).cloned());
+                    let name = name.or_else(|| self.totals.stacks.line(*number));
+                    (number.to_string(), name.unwrap_or_default())
                 }
-                Some(KeyPart::Text(text)) => (text.clone(), ""),
-                None => (String::new(), ""),
+                Some(KeyPart::Text(text)) => (text.clone(), String::new()),
+                None => (String::new(), String::new()),
             };
-            let _infallible = write!(self.out, ",{},{}", field(&key), field(name));
+            let _infallible = write!(self.out, ",{},{}", field(&key), field(&name));
         }
         for bound in bounds {
             let bound = bound.map_or(String::new(), |bound| bound.to_string());

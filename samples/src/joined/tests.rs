@@ -4,6 +4,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::clocks::Reading;
+use crate::kernel_stacks::KernelStacks;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Placed};
 use crate::recording::LossCause;
 use crate::totals::{Counted, Total, TotalBucket, TotalValue as Value, Totals};
@@ -294,6 +295,15 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
                 count: 2,
             }],
             symbols: [(16, "same".to_owned()), (32, format!("of {machine}"))].into(),
+            // Of a hash that all kernels share, with other code below it in each.
+            stacks: KernelStacks {
+                frames: [
+                    (7, vec!["vfs_read".to_owned()]),
+                    (8, vec![format!("of {machine}")]),
+                ]
+                .into(),
+                lost: 3,
+            },
             ended: String::new(),
         });
         writer.finish().unwrap();
@@ -306,6 +316,9 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
         assert_eq!(totals.no_room[1].instrument, "two: latency");
         // An address that is other code on another machine has no name.
         assert_eq!(totals.symbols, [(16, "same".to_owned())].into());
+        let frames = &totals.stacks.frames;
+        assert_eq!(frames, &[(7, vec!["vfs_read".to_owned()])].into());
+        assert_eq!(totals.stacks.lost, 6);
         for (place, by) in [(0, 2), (5, 4)] {
             let values: Vec<&Value> = totals.added_up[place..]
                 .iter()

@@ -13,6 +13,7 @@ impl Joined {
     pub fn totals(&self) -> Totals {
         let mut all = Totals::default();
         let mut symbols: BTreeMap<u64, Option<String>> = BTreeMap::new();
+        let mut stacks: BTreeMap<u64, Option<Vec<String>>> = BTreeMap::new();
         for (member, machine) in self.members.iter().zip(&self.metadata.machines) {
             let mut totals = member.recording.totals().clone();
             let name =
@@ -34,6 +35,13 @@ impl Joined {
             all.added_up.append(&mut totals.added_up);
             all.failed_reads.append(&mut totals.failed_reads);
             all.no_room.append(&mut totals.no_room);
+            all.stacks.lost += totals.stacks.lost;
+            for (number, frames) in totals.stacks.frames {
+                let known = stacks.entry(number).or_insert_with(|| Some(frames.clone()));
+                if known.as_ref() != Some(&frames) {
+                    *known = None;
+                }
+            }
             for (address, symbol) in totals.symbols {
                 // Kernels with other code at an address share no name of it.
                 let known = symbols
@@ -44,6 +52,8 @@ impl Joined {
                 }
             }
         }
+        let framed = |(number, frames): (u64, Option<Vec<String>>)| Some((number, frames?));
+        all.stacks.frames = stacks.into_iter().filter_map(framed).collect();
         let named = |(address, symbol): (u64, Option<String>)| Some((address, symbol?));
         all.symbols = symbols.into_iter().filter_map(named).collect();
         all

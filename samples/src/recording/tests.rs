@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::kernel_stacks::KernelStacks;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
 use crate::totals::{Counted, Total, TotalBucket, TotalValue, Totals};
@@ -325,6 +326,10 @@ fn totals() -> impl Strategy<Value = Totals> {
             count: 2,
         }],
         symbols: [(u64::MAX, "vfs_read+0x1c".to_owned())].into(),
+        stacks: KernelStacks {
+            frames: [(7, vec!["vfs_read+0x1c".to_owned()])].into(),
+            lost: 3,
+        },
         ended: "The session was ended: a test ended it.".to_owned(),
     })
 }

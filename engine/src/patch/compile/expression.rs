@@ -76,6 +76,7 @@ impl Compiler<'_> {
                 self.guarded(Width::B8, into, true);
             }
             Leaf::Event(event) => self.event(event, to),
+            Leaf::Stack(depth) => self.stack(depth, to),
         }
     }
 
@@ -288,6 +289,25 @@ impl Compiler<'_> {
         if spare > 0 {
             self.number(Code::Shl_rm64_imm8, to, spare);
             self.number(Code::Shr_rm64_imm8, to, spare);
+        }
+    }
+
+    /// Has the target's code read the stack (`stacks` of `struct ilk_info`): it changes a pushed word, and nothing else.
+    fn stack(&mut self, depth: u8, to: Register) {
+        let reader = self.planned(self.layout.stacks, "code that reads stacks");
+        let (original, pushed) = self.e.frame();
+        let extent = pushed | u32::from(depth) << 16;
+        let words = [u64::from(extent), original.0];
+        for word in words {
+            // Addresses of the kernel are sign-extended; another one refuses the patch.
+            let word = i32::try_from(word.cast_signed());
+            let word = self.planned(word.ok(), "text within reach of a sign-extended address");
+            self.e.push(Instruction::with1(Code::Pushq_imm32, word));
+        }
+        let call = Instruction::with_branch(Code::Call_rel32_64, reader.0);
+        self.e.op(call);
+        for _ in words {
+            self.e.pop(Instruction::with1(Code::Pop_r64, to));
         }
     }
 

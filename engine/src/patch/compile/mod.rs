@@ -139,7 +139,7 @@ impl Probed {
         }
         let may_fault = layout.faults == 0 && may_fault(probe);
         let no_room = || {
-            let why = "it reads kernel memory or a counter, and this target takes no code that may fault there: load ilk.ko without arena_mib";
+            let why = "it reads kernel memory, a stack or a counter, and this target takes no code that may fault there: load ilk.ko without arena_mib";
             may_fault.then(|| why.to_owned())
         };
         let no_counter = || {
@@ -156,6 +156,13 @@ impl Probed {
             let why = "it reads the time in nanoseconds, and the target does not state the rate of its clock";
             (reads && layout.clock.is_none()).then(|| why.to_owned())
         };
+        let no_stacks = || {
+            let mut inputs = probe.expressions().flat_map(Expr::inputs);
+            let reads = inputs.any(|input| matches!(input, Input::KernelStack(_)));
+            let why = "it reads the kernel's stack, and this target has no code for that: a kernel has it if ilk.ko is loaded without arena_mib";
+            let has = layout.unwinds && layout.stacks.is_some();
+            (reads && !has).then(|| why.to_owned())
+        };
         let nowhere = || {
             let mut inputs = probe.expressions().flat_map(Expr::inputs);
             let missing =
@@ -165,6 +172,7 @@ impl Probed {
             })
         };
         let why = no_counter()
+            .or_else(no_stacks)
             .or_else(no_room)
             .or_else(no_clock)
             .or_else(nowhere)
@@ -214,9 +222,12 @@ const fn is_of_target(input: Input) -> bool {
     )
 }
 
-/// Returns whether a probe has loads that may fault: kernel memory, or an event counter.
+/// Returns whether a probe has loads that may fault: kernel memory, a stack, or an event counter.
 pub(crate) fn may_fault(probe: &Probe) -> bool {
-    let reads = |node: &Expr| loads(node) || matches!(node.kind, ExprKind::Input(Input::Event(_)));
+    let reads = |node: &Expr| {
+        let may = |input| matches!(input, Input::Event(_) | Input::KernelStack(_));
+        loads(node) || matches!(node.kind, ExprKind::Input(input) if may(input))
+    };
     let mut expressions = probe.expressions();
     expressions.any(|expr| expr.any(&mut |node| reads(node)))
 }
@@ -241,6 +252,8 @@ enum Leaf<'e> {
     Stacked(u8),
     /// A counter of the processor's.
     Event(Event),
+    /// The kernel's stack, up to so many frames.
+    Stack(u8),
 }
 
 fn leaf(expr: &Expr) -> Option<Leaf<'_>> {
@@ -252,6 +265,7 @@ fn leaf(expr: &Expr) -> Option<Leaf<'_>> {
             Input::Tsc | Input::Nsecs => Leaf::Clock,
             Input::Argument(number) if is_stacked(*input) => Leaf::Stacked(number),
             Input::Event(event) => Leaf::Event(event),
+            Input::KernelStack(depth) => Leaf::Stack(depth),
             _ => return None,
         },
         _ => return None,

@@ -228,7 +228,7 @@ pub(crate) fn handlers(image: &Image, plan: &Plan, violations: &mut Vec<Violatio
         };
         let load = |expr: &Expr| {
             let loads = expr.any(&mut |node| matches!(node.kind, ExprKind::Load { .. }));
-            let counters = |input: &Input| matches!(input, Input::Event(_));
+            let counters = |input: &Input| matches!(input, Input::Event(_) | Input::KernelStack(_));
             let inputs = expr.inputs();
             loads
                 || inputs

@@ -211,7 +211,7 @@ impl InstrumentMachine<'_> {
     }
 
     /// Returns the value of a source that the step has not read before.
-    fn once(
+    pub(super) fn once(
         &mut self,
         source: Source,
         bits: u8,

@@ -3,8 +3,10 @@
 use super::descriptor::Descriptor;
 use super::hit::{Expected, HitRules, Progress};
 use super::state::AbstractState;
+use crate::Addr;
 use crate::layout::RuntimeLayout;
 use crate::plan::PatchFault;
+use crate::unwind::Row;
 use crate::verify::symbolic::atom::{Key, SymValue};
 use crate::verify::symbolic::value::SymValues;
 
@@ -50,6 +52,8 @@ pub(crate) struct InstrumentMachine<'a> {
     pub(crate) descriptors: Vec<Descriptor>,
     /// Instructions that may fault, as the plan states.
     pub(crate) planned_faults: &'a [PatchFault],
+    /// The unwind rows of the patch, and its start, from which they count.
+    pub(crate) unwind_rows: (&'a [Row], Addr),
     /// Instructions that may fault, as found.
     pub(crate) faults: Vec<PatchFault>,
 }

@@ -6,7 +6,7 @@
 //! zero that it then puts into a register is that atom.
 
 use crate::verify::reason::Reason;
-use gilk_instruments::program::{ActionKind, Event, Expr, Input};
+use gilk_instruments::program::{ActionKind, Expr, Input};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use super::hit::{HitRules, Progress};
@@ -104,7 +104,8 @@ impl InstrumentMachine<'_> {
             .find(|known| chosen == Some(known.index.into()))
             .map(|known| known.event)
             .ok_or(Reason::UnknownEvent)?;
-        if !self.hit(expected).events(progress, state).contains(&event) {
+        let inputs = self.hit(expected).inputs(progress, state);
+        if !inputs.contains(&Input::Event(event)) {
             return Err(Reason::OtherEvent);
         }
         let read = once(&mut self.values, Source::Event(event), 8, state, progress)?;
@@ -236,20 +237,13 @@ impl<'a> HitRules<'a> {
         })
     }
 
-    /// Returns the event counters that the program reads in the step.
-    fn events(&mut self, progress: Progress, state: &AbstractState) -> Vec<Event> {
+    /// Returns the inputs that the program reads in the step.
+    pub(crate) fn inputs(&mut self, progress: Progress, state: &AbstractState) -> Vec<Input> {
         if self.place(progress, state).is_none() {
             return Vec::new();
         }
-        let inputs = self
-            .computed(progress)
-            .map(Expr::inputs)
-            .unwrap_or_default();
-        let event = |input| match input {
-            Input::Event(event) => Some(event),
-            _ => None,
-        };
-        inputs.into_iter().filter_map(event).collect()
+        let computed = self.computed(progress);
+        computed.map(Expr::inputs).unwrap_or_default()
     }
 
     /// Returns the loads of the current step, in order.

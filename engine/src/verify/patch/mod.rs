@@ -25,6 +25,7 @@ pub(crate) mod ring;
 mod scan;
 pub(crate) mod sequence;
 pub(crate) mod slot;
+mod stack;
 mod state;
 pub(crate) mod step;
 pub(crate) mod timer;

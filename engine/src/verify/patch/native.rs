@@ -36,6 +36,10 @@ impl<'a> InstrumentMachine<'a> {
         expected: Option<&'a Expected>,
         progress: Progress,
     ) -> Result<Option<Progress>, Reason> {
+        if self.program().is_some() {
+            self.read_stack(instruction, state, progress)?;
+            return Ok(Some(progress));
+        }
         let one = expected.and_then(|one| Some((one, one.native.as_ref()?)));
         let Some((one, call)) = one.filter(|_| progress.is_nothing()) else {
             return Err(Reason::UnplannedCall);

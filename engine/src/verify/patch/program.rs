@@ -160,7 +160,7 @@ impl Context<'_> {
                 }
             }
             Input::Tid | Input::Pid | Input::Cpu => self.read(values, Source::Input(input), 32),
-            Input::Comm(_) => self.read(values, Source::Input(input), 64),
+            Input::Comm(_) | Input::KernelStack(_) => self.read(values, Source::Input(input), 64),
             Input::Tsc => self.clock.unwrap_or(SymValue::UNKNOWN),
             Input::Nsecs => {
                 let (Some(tsc), Some(clock)) = (self.clock, self.layout.clock) else {

@@ -142,6 +142,11 @@ impl<'a> InstrumentMachine<'a> {
                     OpKind::Register if instruction.op0_register().is_gpr64() => {
                         self.operand(instruction, 0, state, progress)?
                     }
+                    OpKind::Immediate32to64 | OpKind::Immediate8to64
+                        if self.program().is_some() =>
+                    {
+                        self.values.constant(instruction.immediate(0))
+                    }
                     _ => return Err(not_allowed(instruction)),
                 };
                 push(state, value)?;

@@ -32,6 +32,12 @@ pub(crate) fn order(layout: &RuntimeLayout, rows: &[Row]) -> Result<(), Reason> 
     Ok(())
 }
 
+/// Returns the row of an address of a patch, whose rows count from its start.
+pub(super) fn row_of((rows, start): (&[Row], Addr), at: u64) -> Option<&Row> {
+    let after = rows.partition_point(|row| u64::from(row.at) <= at.wrapping_sub(start.0));
+    rows.get(after.checked_sub(1)?)
+}
+
 /// Checks the row of a node: the original instruction that is next or in execution, the bytes on
 /// the stack above that one's frame, and that rbp has its value.
 pub(crate) fn check(
@@ -54,9 +60,7 @@ pub(crate) fn check(
     } else {
         original
     };
-    let after = rows.partition_point(|row| u64::from(row.at) <= at.wrapping_sub(start.0));
-    let row = after.checked_sub(1).and_then(|index| rows.get(index));
-    let row = row.ok_or(Reason::NoRow)?;
+    let row = row_of((rows, start), at).ok_or(Reason::NoRow)?;
     let pushed = pushed_by(site) + state.depth() + on_top;
     let stands = row.original == Addr(original)
         || leads(originals, row.original.0, original)

@@ -100,6 +100,7 @@ impl<'a> Walk<'a> {
                 expected: None,
                 descriptors,
                 planned_faults,
+                unwind_rows: (&patch.rows, patch.address),
                 faults: Vec::new(),
             },
             scan,

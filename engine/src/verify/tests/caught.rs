@@ -232,6 +232,8 @@ pub(crate) const CODE: &[&str] = &[
     "OtherLoad",
     "UnknownEvent",
     "OtherEvent",
+    "OtherStack",
+    "OtherFrame",
     "UnhookedFailure",
     "NotFailed",
     "CountsLoss",

@@ -27,6 +27,7 @@ mod schedules;
 mod sequence_programs;
 mod sequences;
 mod sites;
+mod stacks;
 mod tactics;
 mod unwinding;
 

@@ -69,7 +69,7 @@ fn calls_are_proven_among_other_instruments_and_at_every_hook() {
 }
 
 /// Instructions of the patch that are the instrument's, its saves' or its restores', by offset.
-fn made(plan: &Plan) -> Vec<(usize, Instruction)> {
+pub(super) fn made(plan: &Plan) -> Vec<(usize, Instruction)> {
     let patch = &plan.patches[0];
     let ours = |kind: &PieceKind| {
         matches!(

@@ -6,11 +6,14 @@ use std::fmt::Write as _;
 use gilk_engine::{Addr, Image};
 use gilk_samples::chart::bars;
 use gilk_samples::chart::scale::grouped;
+use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::totals::{TotalBucket, TotalRow, TotalValue};
 use ilk_driver::script::Place;
 
 /// Widths of a histogram's counts and ranges.
 const WIDTHS: [usize; 2] = [16, 24];
+/// Indentation of the frames of a stack.
+const FRAMES: usize = 20;
 
 /// An aggregate of one place.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +29,8 @@ pub(crate) type Answer = BTreeMap<String, Vec<Row>>;
 pub(crate) struct Printer<'i> {
     /// The kernel, for names of addresses.
     pub(crate) image: &'i Image,
+    /// Stacks among values and keys.
+    pub(crate) stacks: &'i KernelStacks,
     /// Places without hits are printed, too.
     pub(crate) all: bool,
     /// Seconds, if numbers are shown a second.
@@ -88,6 +93,7 @@ impl Printer<'_> {
                 for (value, count) in values {
                     let count = grouped(*count);
                     let _infallible = writeln!(out, "{count:>16}  {}", self.value(*value));
+                    let _infallible = self.stacks.write(out, [*value], FRAMES);
                 }
                 match others {
                     0 => Ok(()),
@@ -141,11 +147,13 @@ impl Printer<'_> {
                 let total = row.value.hits();
                 let noun = if total == 1 { "value" } else { "values" };
                 let _infallible = writeln!(out, "  {key}: {} {noun}", grouped(total));
+                let _infallible = self.stacks.write(out, row.numbers(), FRAMES);
                 self.histogram(out, buckets);
-                Ok(())
+                return;
             }
             (other, _) => writeln!(out, "{:>16}  {key}", grouped(other.hits())),
         };
+        let _infallible = self.stacks.write(out, row.numbers(), FRAMES);
     }
 
     fn histogram(&self, out: &mut String, buckets: &[TotalBucket]) {
@@ -174,12 +182,15 @@ impl Printer<'_> {
         }
     }
 
-    /// Returns a value: an address as a symbol, an error by its name, else the number.
+    /// Returns a value: an address as a symbol, a stack by the number of its frames, an error by its name, else the number.
     pub(crate) fn value(&self, value: i128) -> String {
         if let Ok(address) = u64::try_from(value)
             && let Some(symbol) = self.image.named(Addr(address))
         {
             return symbol;
+        }
+        if let Some(title) = self.stacks.title(value) {
+            return title;
         }
         match error_name(value) {
             Some(name) => format!("{value} (-{name})"),

@@ -344,6 +344,7 @@ pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) {
         failed_reads: summary.failed_reads.clone(),
         no_room: summary.no_room.clone(),
         symbols: summary.symbols.clone(),
+        stacks: summary.stacks.clone(),
         ended: String::new(),
     };
     print!("{}", totals::text(&totals, metadata, all));

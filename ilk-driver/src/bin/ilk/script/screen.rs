@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use gilk_engine::{Image, VerifiedPlan};
 use gilk_samples::Batch;
+use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::metadata::Clock;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::totals::{Total, TotalBucket, TotalRow, TotalValue};
@@ -23,6 +24,8 @@ use crate::progress::Progress;
 
 /// Interval at which Ctrl-C is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Indentation of the frames of a sampled stack.
+const FRAMES: usize = 20;
 /// Rows of `ilk top`.
 const TOP: usize = 20;
 
@@ -55,6 +58,7 @@ pub(super) struct Screen<'a> {
     /// The last totals of counters.
     totals: BTreeMap<u64, u64>,
     aggregates: Vec<Total>,
+    stacks: KernelStacks,
     /// Values at the last `clear`, by aggregate and place.
     cleared: BTreeMap<(String, Place), TotalValue>,
     clock: Option<Clock>,
@@ -102,6 +106,7 @@ impl<'a> Screen<'a> {
             samples,
             totals: BTreeMap::new(),
             aggregates: Vec::new(),
+            stacks: KernelStacks::default(),
             cleared: BTreeMap::new(),
             clock: None,
             missed: 0,
@@ -180,6 +185,10 @@ impl<'a> Screen<'a> {
             Event::Samples(batch) => self.print_samples(&batch),
             Event::Missed(samples) => self.missed += samples,
             Event::Aggregates(aggregates) => self.aggregates = aggregates,
+            Event::Stacks(stacks) => {
+                self.stacks.frames.extend(stacks.frames);
+                self.stacks.lost = stacks.lost;
+            }
             Event::Workload(line) => self.progress.print(&format!("program: {line}")),
             Event::WorkloadEnded { success, status } => {
                 self.program = Some((success, status));
@@ -207,8 +216,18 @@ impl<'a> Screen<'a> {
                 _ => printer.value(sample.value.cast_signed().into()),
             };
             let (at, cpu) = (clock.seconds(sample.tsc), batch.cpu);
+            let mut frames = String::new();
+            // Writing to a String cannot fail.
+            let _infallible = self
+                .stacks
+                .write(&mut frames, [sample.value.into()], FRAMES);
             // A closed pipe ends the run, as Ctrl-C does.
-            if writeln!(out, "{at:>12.6}  cpu {cpu:<3} {place:<32} {value}").is_err() {
+            if write!(
+                out,
+                "{at:>12.6}  cpu {cpu:<3} {place:<32} {value}\n{frames}"
+            )
+            .is_err()
+            {
                 self.stop.stop();
                 return;
             }
@@ -218,6 +237,7 @@ impl<'a> Screen<'a> {
     fn printer(&self, per: Option<f64>) -> Printer<'_> {
         Printer {
             image: self.image,
+            stacks: &self.stacks,
             all: self.all,
             per,
             unit: if self.form == Form::Times { "ns" } else { "" },
@@ -322,6 +342,7 @@ impl<'a> Screen<'a> {
             }
         }
         self.aggregates.clone_from(&summary.aggregates);
+        self.stacks.clone_from(&summary.stacks);
         let terminal = self.terminal;
         if terminal.has_end {
             self.act(&terminal.end);
@@ -358,6 +379,10 @@ impl<'a> Screen<'a> {
             (
                 full,
                 "values of variables were lost, because their table was full",
+            ),
+            (
+                summary.stacks.lost,
+                "hits have stacks that were not kept, since there were too many different ones",
             ),
             (
                 summary.missing,

@@ -1,0 +1,208 @@
+//! Stacks of the kernel as values and keys, held against those that the kernel itself unwinds at the same events.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gilk_engine::Session;
+use gilk_engine::session::Workload;
+use gilk_samples::kernel_stacks::KernelStacks;
+use gilk_samples::totals::{KeyPart, TotalValue};
+use ilk_driver::client::frame;
+
+use crate::support::{Outcome, ilk, placement, shared};
+
+/// Counts the calls of a function by stack.
+const SOURCE: &str =
+    "instrument stacks \"Counts hits by stack.\" unit \"hits\";\nhit { @by[kstack] = count() }";
+
+/// Returns the stacks of a placement with their counts.
+fn counted(outcome: &Outcome, placement: usize) -> BTreeMap<Vec<String>, u64> {
+    let stacks = &outcome.summary.stacks;
+    let mut aggregates = outcome.summary.aggregates.iter();
+    let total = aggregates
+        .find(|total| total.placement == placement)
+        .unwrap();
+    let TotalValue::Map(rows, _) = &total.value else {
+        panic!("{:?}", total.value)
+    };
+    let stack = |number: i128| {
+        stacks
+            .get(number)
+            .unwrap_or_else(|| panic!("{number}: {stacks:?}"))
+            .to_vec()
+    };
+    let rows = rows
+        .iter()
+        .map(|row| match (row.key.as_slice(), &row.value) {
+            ([KeyPart::Number(number)], TotalValue::Number(count)) => {
+                (stack(*number), u64::try_from(*count).unwrap())
+            }
+            other => panic!("{other:?}"),
+        });
+    rows.collect()
+}
+
+/// Has the kernel write its own stack at each of these events for seven seconds of forks, and prints each different one.
+fn kernels_own(events: &[&str]) -> String {
+    let each = |command: &str| -> String {
+        let one = |event: &&str| format!("echo '{command}' > events/{event}/trigger; ");
+        events.iter().map(one).collect()
+    };
+    format!(
+        "( mount -t tracefs none /sys/kernel/tracing 2> /dev/null; cd /sys/kernel/tracing; \
+         echo 8192 > buffer_size_kb; echo 1 > options/sym-addr; echo > trace; {} \
+         ( for i in 1 2 3 4 5 6 7 8; do /bin/pulsar 100 2 > /dev/null; done ) & sleep 7; {} \
+         awk '/<stack trace>/ {{ if (s) print s; s = \"stack\" }} \
+         / => / {{ gsub(/[<>]/, \"\"); s = s \" \" $NF }} END {{ print s }}' trace | sort | uniq; \
+         echo 0 > options/sym-addr; echo > trace; echo 1408 > buffer_size_kb ) 2>&1",
+        each("stacktrace"),
+        each("!stacktrace")
+    )
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn stacks_are_those_that_the_kernel_unwinds() {
+    let shared = shared();
+    let turn = shared.turn();
+    let image = &shared.image;
+    // In a system call, and in an interrupt.
+    let events = ["sched/sched_process_fork", "timer/hrtimer_expire_entry"];
+    let functions = [
+        "__traceiter_sched_process_fork",
+        "__traceiter_hrtimer_expire_entry",
+    ];
+    // The kernel begins before the instruments, and ends after them.
+    let placements = functions.map(|function| placement(function, 0, "stacks", (4.0, 5.5)));
+    let session = Session {
+        name: "stacks".into(),
+        duration: 60.0,
+        tracepoints: true,
+        placements: placements.into(),
+        sources: [("stacks".to_owned(), SOURCE.to_owned())].into(),
+        workload: Some(Workload {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), kernels_own(&events)],
+            start: 0.3,
+        }),
+        ..Session::empty()
+    };
+    let outcome = turn.run_to_its_end(&session);
+    let said = outcome.said.iter();
+    let theirs: BTreeSet<Vec<String>> = said
+        .filter_map(|line| line.strip_prefix("stack "))
+        .map(|line| {
+            let addresses = line
+                .split(' ')
+                .map(|address| u64::from_str_radix(address, 16).unwrap());
+            addresses
+                .map(|address| frame(Some(image), address))
+                .collect()
+        })
+        .collect();
+    assert!(theirs.len() > 2, "{:?}", outcome.said);
+    let mut missing = Vec::new();
+    for (number, function) in functions.iter().enumerate() {
+        let own = counted(&outcome, number);
+        assert!(!own.is_empty(), "no stacks of {function}");
+        for (stack, count) in &own {
+            assert!(stack[0].starts_with(function), "{stack:?}");
+            let callers = &stack[1..];
+            if !theirs.iter().any(|one| one.ends_with(callers)) {
+                missing.push((*count, stack.clone()));
+            }
+        }
+    }
+    let of_fork = counted(&outcome, 0);
+    for end in [
+        "kernel_clone",
+        "__do_sys_clone",
+        "do_syscall_64",
+        "entry_SYSCALL_64",
+    ] {
+        let has = |stack: &Vec<String>| stack.iter().any(|frame| frame.starts_with(end));
+        assert!(of_fork.keys().any(has), "no {end} in {of_fork:?}");
+    }
+    let in_interrupt = |stack: &Vec<String>| {
+        stack
+            .iter()
+            .any(|frame| frame.starts_with("asm_sysvec_apic_timer"))
+    };
+    assert!(
+        counted(&outcome, 1).keys().any(in_interrupt),
+        "{:?}",
+        counted(&outcome, 1)
+    );
+    assert!(
+        missing.is_empty(),
+        "not among the kernel's: {missing:#?}\n{theirs:#?}"
+    );
+    assert_eq!(outcome.summary.stacks.lost, 0);
+    turn.assert_untouched();
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn a_script_prints_stacks_and_files_have_them() {
+    let shared = shared();
+    let turn = shared.turn();
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("run.arrow");
+    let script = "entry:__do_sys_clone { @by[kstack] = count(); @few[kstack(2), comm] = count() }";
+    let mut command = ilk();
+    command
+        .args(["-e", script, "-c", "/bin/pulsar 100 5", "-o"])
+        .arg(&recording);
+    let output = command
+        .arg("--socket")
+        .arg(turn.shared.lab.socket())
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{out}{err}");
+    let frames = ["__do_sys_clone", "do_syscall_64+", "entry_SYSCALL_64"];
+    let mut lines = out.lines().map(str::trim);
+    for frame in frames {
+        assert!(
+            lines.any(|line| line.starts_with(frame)),
+            "no {frame} in turn: {out}{err}"
+        );
+    }
+    assert!(out.contains("stack of 2 frames, pulsar"), "{out}");
+
+    // Of two aggregates each is a root.
+    let folded = folder.path().join("run.folded");
+    let export = ilk()
+        .args(["export"])
+        .arg(&recording)
+        .args(["--to", "folded", "-o"])
+        .arg(&folded)
+        .output()
+        .unwrap();
+    assert!(
+        export.status.success(),
+        "{}",
+        String::from_utf8_lossy(&export.stderr)
+    );
+    let text = std::fs::read_to_string(&folded).unwrap();
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for line in text.lines() {
+        let (stack, count) = line.rsplit_once(' ').unwrap();
+        let root = stack.split(' ').next().unwrap();
+        *sums.entry(root.to_owned()).or_default() += count.parse::<u64>().unwrap();
+        assert!(stack.ends_with("__do_sys_clone"), "{line}");
+    }
+    assert_eq!(
+        sums,
+        [("@by".to_owned(), 160), ("@few".to_owned(), 160)].into(),
+        "{text}"
+    );
+    assert_ne!(
+        KernelStacks::default(),
+        gilk_samples::recording::Recording::open(&recording)
+            .unwrap()
+            .totals()
+            .stacks
+    );
+    turn.assert_untouched();
+}
