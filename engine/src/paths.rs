@@ -17,6 +17,7 @@ use gilk_instruments::program::Summary;
 
 pub use graph::{Arc, Graph};
 pub use number::Numbered;
+pub use session::{PathCounts, counted_function, counts_paths_of};
 
 use crate::cfg::{BlockIndex, Cfg};
 use crate::{Refusal, Result, Session};

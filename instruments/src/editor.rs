@@ -2,7 +2,7 @@
 //! placed. One call a change; a source is at most 64 KiB, and this takes under a millisecond for one of
 //! the library's.
 
-use crate::program::{Checked, Cost, Span};
+use crate::program::{Checked, Cost, Probe, Span};
 use crate::source::{Class, highlight};
 use crate::{Context, Definition, Error, Fault, Faults, Source};
 
@@ -24,7 +24,8 @@ pub struct Good {
     pub definition: Definition,
     /// The program for the function of the context.
     pub checked: Checked,
-    /// Each probe's head (`entry:__schedule`) and what a hit of it costs at most.
+    /// Each probe's head (`entry:__schedule`), with its line if several have the same, and what a hit of
+    /// it costs at most.
     pub costs: Vec<(String, Cost)>,
     /// The text in the common layout.
     pub formatted: String,
@@ -64,10 +65,23 @@ fn good(text: &str, context: &Context<'_>) -> Result<Good, Faults> {
         Error::Source { faults, .. } => faults,
         _ => nameless(text),
     })?;
-    let costs = checked.probes.iter().map(|probe| {
+    let head = |probe: &Probe| {
         let of = probe.function.iter().map(|name| format!(":{name}"));
-        let head = format!("{}{}", probe.hook, of.collect::<String>());
-        (head, checked.cost(probe))
+        format!("{}{}", probe.hook, of.collect::<String>())
+    };
+    let costs = checked.probes.iter().map(|probe| {
+        let mut words = head(probe);
+        if checked
+            .probes
+            .iter()
+            .filter(|other| head(other) == words)
+            .count()
+            > 1
+        {
+            // Probes at the same hook differ by their lines.
+            words += &format!(" on line {}", line(text, probe.span));
+        }
+        (words, checked.cost(probe))
     });
     Ok(Good {
         costs: costs.collect(),
@@ -75,6 +89,12 @@ fn good(text: &str, context: &Context<'_>) -> Result<Good, Faults> {
         definition,
         checked,
     })
+}
+
+/// Returns the line, from 1, on which a span begins.
+fn line(text: &str, span: Span) -> usize {
+    let before = text.bytes().take(span.start as usize);
+    before.filter(|&byte| byte == b'\n').count() + 1
 }
 
 /// A source that can be tried, but not placed.
@@ -138,6 +158,31 @@ mod tests {
                 .iter()
                 .any(|(_, class)| *class == Class::Hook)
         );
+    }
+
+    #[test]
+    fn a_replacement_in_place_of_the_span_mends_the_text() {
+        let head = "instrument mine \"Mine.\"";
+        let wrong = [
+            format!("{head};\n\nhit {{ sample(czu) }}\n"),
+            format!(
+                "{head};\n\ncall @start;\n\nentry {{ @start = tsc }}\nreturn {{ sample(tsc - @strt) }}\n"
+            ),
+            format!("{head} evnt;\n\nhit {{ sample(tsc) }}\n"),
+            format!("{head};\n\nentri {{ sample(tsc) }}\n"),
+        ];
+        for text in wrong {
+            let edited = Edited::look(&text, &Context::default());
+            let fault = &edited.faults.first().unwrap().fault;
+            let replacement = fault.replacement.as_deref();
+            let replacement = replacement.unwrap_or_else(|| panic!("{text}: {fault:?}"));
+            assert!(fault.help.contains(replacement), "{fault:?}");
+            let span = fault.span.start as usize..fault.span.end as usize;
+            let mut mended = text.clone();
+            mended.replace_range(span, replacement);
+            let again = Edited::look(&mended, &Context::default());
+            assert_eq!(again.faults, [], "{mended}");
+        }
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub struct Fault {
     pub message: String,
     /// Suggestion, a whole sentence; empty for none.
     pub help: String,
+    /// Text to write in place of the span, if that is the suggestion.
+    pub replacement: Option<String>,
 }
 
 impl Fault {
@@ -23,6 +25,7 @@ impl Fault {
             span,
             message: message.into(),
             help: String::new(),
+            replacement: None,
         }
     }
 
@@ -33,11 +36,20 @@ impl Fault {
         self
     }
 
+    /// The same, with advice to write `replacement` in place of the span.
+    #[must_use]
+    pub fn did_you_mean(mut self, replacement: impl Into<String>) -> Self {
+        let replacement = replacement.into();
+        self.help = format!("Did you mean {replacement}?");
+        self.replacement = Some(replacement);
+        self
+    }
+
     /// The same, with the known name that is most like the unknown one as advice.
     #[must_use]
     pub fn like<'a>(self, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         match nearest(name, known) {
-            Some(near) => self.help(format!("Did you mean {near}?")),
+            Some(near) => self.did_you_mean(near),
             None => self,
         }
     }

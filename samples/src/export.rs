@@ -34,6 +34,7 @@ mod text;
 mod totals;
 mod tracks;
 
+pub use flame::flame_graph;
 pub use folder::export_into;
 pub use sink::{Exported, Progress};
 use sink::{Poured, Sink, pour};

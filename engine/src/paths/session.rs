@@ -98,16 +98,49 @@ fn edge(
     Ok(EdgeAction { hook, block, does })
 }
 
+/// Start of the names of all instruments that count paths.
+const PREFIX: &str = "path-";
+/// Start of the summaries of all instruments that count paths; the function follows.
+const SUMMARY: &str = "Counts paths of ";
+
+/// Returns a word that names a function in variables and instruments.
+fn word(function: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    function.chars().map(plain).collect()
+}
+
+/// Returns the start of the names of a function's instruments; a number follows.
+fn prefix(function: &str) -> String {
+    let word = word(function).to_lowercase().replace('_', "-");
+    format!("{PREFIX}{}-", word.trim_matches('-'))
+}
+
+/// Returns whether an instrument, by its name, counts paths of a function ([`Paths::add_to`]).
+#[must_use]
+pub fn counts_paths_of(instrument: &str, function: &str) -> bool {
+    // Nearly all names are others.
+    if !instrument.starts_with(PREFIX) {
+        return false;
+    }
+    let number = instrument.strip_prefix(&prefix(function));
+    number.is_some_and(|number| number.parse::<usize>().is_ok())
+}
+
+/// Returns the function whose paths an instrument counts, by its name and summary; `None` for all other
+/// instruments.
+#[must_use]
+pub fn counted_function<'a>(instrument: &str, summary: &'a str) -> Option<&'a str> {
+    let function = summary.strip_prefix(SUMMARY)?.strip_suffix('.')?;
+    counts_paths_of(instrument, function).then_some(function)
+}
+
 impl Paths {
-    /// A word that names the function in variables and instruments.
     fn word(&self) -> String {
-        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-        self.function.chars().map(plain).collect()
+        word(&self.function)
     }
 
     fn name(&self, number: usize) -> String {
-        let word = self.word().to_lowercase().replace('_', "-");
-        format!("path-{}-{number}", word.trim_matches('-'))
+        format!("{}{number}", prefix(&self.function))
     }
 
     /// Source of the instrument for a mark.
@@ -130,7 +163,7 @@ impl Paths {
             _ => format!("@paths = values({}, 512)", plus(number)),
         };
         let begin = format!(
-            "instrument {name} \"Counts paths of {}.\" unit \"paths\" count;\n\nshared thread {at};\n",
+            "instrument {name} \"{SUMMARY}{}.\" count;\n\nshared thread {at};\n",
             self.function
         );
         let hook = mark.hook;
@@ -178,45 +211,67 @@ pub(super) fn add(paths: &Paths, session: &mut Session, times: (f64, f64)) -> Re
     Ok(())
 }
 
+/// Counted executions by the number of the path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathCounts {
+    /// Executions of each path that was taken.
+    pub paths: BTreeMap<u64, u64>,
+    /// Executions that were counted without their number.
+    pub others: u64,
+}
+
+impl PathCounts {
+    /// Adds up the aggregates of the instruments that count a function's paths.
+    #[must_use]
+    pub fn of<'a>(summaries: impl IntoIterator<Item = &'a Summary>) -> Self {
+        let mut all = Self::default();
+        for summary in summaries {
+            match summary {
+                Summary::Buckets(buckets) => {
+                    for bucket in buckets {
+                        let is_number = bucket.to == bucket.from;
+                        all.add(bucket.from.filter(|_| is_number), bucket.count);
+                    }
+                }
+                Summary::Values(values, rest) => {
+                    all.others += rest;
+                    for (number, count) in values {
+                        all.add(Some(*number), *count);
+                    }
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    fn add(&mut self, number: Option<i128>, count: u64) {
+        match number.and_then(|number| u64::try_from(number).ok()) {
+            Some(_) if count == 0 => {}
+            Some(number) => *self.paths.entry(number).or_default() += count,
+            None => self.others += count,
+        }
+    }
+
+    /// Returns the number of counted executions.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.paths.values().sum::<u64>() + self.others
+    }
+}
+
 /// Adds up the aggregates of the instruments of a function's paths.
 pub(super) fn read<'a>(
     paths: &Paths,
     summaries: impl IntoIterator<Item = (&'a str, &'a Summary)>,
 ) -> Profile {
-    let begin = paths.name(0);
-    let begin = begin.trim_end_matches('0');
-    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut others = 0;
-    let own = |name: &str| {
-        let number = name.strip_prefix(begin);
-        number.is_some_and(|number| number.parse::<usize>().is_ok())
-    };
-    for (_, summary) in summaries.into_iter().filter(|(name, _)| own(name)) {
-        match summary {
-            Summary::Buckets(buckets) => {
-                for bucket in buckets {
-                    match bucket.from.map(u64::try_from) {
-                        Some(Ok(number)) if bucket.to == bucket.from => {
-                            *counts.entry(number).or_default() += bucket.count;
-                        }
-                        _ => others += bucket.count,
-                    }
-                }
-            }
-            Summary::Values(values, rest) => {
-                others += rest;
-                for (number, count) in values {
-                    match u64::try_from(*number) {
-                        Ok(number) => *counts.entry(number).or_default() += count,
-                        Err(_) => others += count,
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
+    let own = summaries
+        .into_iter()
+        .filter(|(name, _)| counts_paths_of(name, &paths.function));
+    let counts = PathCounts::of(own.map(|(_, summary)| summary));
     let mut all = Vec::new();
-    for (number, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+    let mut others = counts.others;
+    for (number, count) in counts.paths {
         match paths.path(number) {
             Some(path) => all.push(Path { count, ..path }),
             None => others += count,

@@ -262,8 +262,13 @@ fn boot(
                 &text,
             ));
         }
+        let last = text.lines().rev().map(str::trim);
+        let last = last
+            .clone()
+            .find(|line| !line.is_empty())
+            .unwrap_or_default();
         let what = format!(
-            "Linux {} under {}",
+            "Linux {} under {}  {last}",
             prepared.release,
             verdict.accelerator.describe()
         );

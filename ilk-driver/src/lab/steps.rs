@@ -10,6 +10,9 @@ pub const STEPS: [&str; 6] = [
     "boot",
 ];
 
+/// Usual times of [`STEPS`] when their products are in the cache, relative to each other.
+const USUAL: [f32; STEPS.len()] = [1.0, 1.0, 1.0, 1.0, 1.0, 20.0];
+
 /// Progress of a lab. [`super::prepare()`] performs the first four of [`STEPS`], [`super::Lab::boot`]
 /// the rest.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,12 +30,14 @@ pub struct Step {
 }
 
 impl Step {
-    /// Returns the finished share of all steps (0 to 1), weighted equally: the length of a progress
-    /// bar.
+    /// Returns the finished share of all steps (0 to 1), weighted by their usual times: the length of a
+    /// progress bar.
     #[must_use]
     pub fn overall(&self) -> f32 {
-        let done = self.index as f32 + self.fraction.unwrap_or(0.0).clamp(0.0, 1.0);
-        (done / self.of.max(1) as f32).clamp(0.0, 1.0)
+        let before: f32 = USUAL.iter().take(self.index).sum();
+        let current = USUAL.get(self.index).copied().unwrap_or(0.0);
+        let done = before + current * self.fraction.unwrap_or(0.0).clamp(0.0, 1.0);
+        (done / USUAL.iter().sum::<f32>()).clamp(0.0, 1.0)
     }
 }
 

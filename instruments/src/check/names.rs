@@ -119,7 +119,7 @@ impl Checker<'_> {
             .chain(["arg0", "arg1"])
             .chain(parameters.map(|parameter| parameter.name));
         if let Some(near) = nearest(name, known) {
-            return fault.help(format!("Did you mean {near}?"));
+            return fault.did_you_mean(near);
         }
         match &scope.signature {
             Err(reason) => fault.help(format!("{reason} Arguments are `arg0`, `arg1` and so on.")),
@@ -347,7 +347,7 @@ impl Checker<'_> {
     pub(super) fn undeclared(&self, name: &str, span: Span) -> Fault {
         let fault = Fault::new(span, format!("@{name} is not declared."));
         match nearest(name, self.variables.keys().map(String::as_str)) {
-            Some(near) => fault.help(format!("Did you mean @{near}?")),
+            Some(near) => fault.did_you_mean(format!("@{near}")),
             None => fault.help(format!(
                 "Write `thread @{name};`, `call @{name};`, `cpu @{name};` or `global @{name};` before the probes."
             )),

@@ -107,7 +107,7 @@ impl Checker<'_> {
             "ustack" => fault.help("Stacks of processes are not read; `kstack` is the kernel's."),
             "stack" => fault.help("Write `kstack`, the kernel's stack."),
             text => match nearest(text, AGGREGATES.into_iter().chain(["reg", "sample"])) {
-                Some(near) => fault.help(format!("Did you mean {near}?")),
+                Some(near) => fault.did_you_mean(near),
                 None => fault.help("Programs call nothing; `reg(\"ax\")` reads a register."),
             },
         })

@@ -8,7 +8,7 @@ use super::flame::{self, Amounts};
 use super::sink::Exported;
 use super::stacks::StackFormat;
 use crate::Result;
-use crate::calls::Calls;
+use crate::calls::{CallTree, Calls};
 use crate::kernel_stacks::{KernelStacks, function};
 use crate::output;
 use crate::recording::Recording;
@@ -52,7 +52,9 @@ pub(super) fn export(recording: &Recording, format: StackFormat, path: &Path) ->
         StackFormat::Flame => {
             let stacks = counted.stacks.iter();
             let calls = Calls::of_stacks(stacks.map(|(stack, amount)| (stack.as_slice(), *amount)));
-            let _infallible = flame::draw(&mut out, &calls, Amounts::Number);
+            // Amounts in place of nanoseconds: they stay as they are.
+            let tree = CallTree::new(&calls, 1_000_000_000);
+            let _infallible = flame::draw(&mut out, &tree, Amounts::Number, None);
         }
     }
     output::write(path, &out)?;

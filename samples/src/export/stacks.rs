@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::flame::{self, Amounts};
 use super::items::Item;
 use super::sink::Sink;
-use crate::calls::{Calls, ROOT};
+use crate::calls::{CallTree, Calls, ROOT};
 use crate::metadata::{Clock, Metadata};
 
 /// Output format of stacks.
@@ -69,7 +69,8 @@ impl<W: Write> Sink for Stacks<W> {
         match self.format {
             StackFormat::Folded => self.folded()?,
             StackFormat::Flame => {
-                flame::draw(&mut self.out, &self.calls, Amounts::Ticks(self.clock))?;
+                let tree = CallTree::new(&self.calls, self.clock.hz);
+                flame::draw(&mut self.out, &tree, Amounts::Time, None)?;
             }
         }
         self.out.flush()
@@ -87,7 +88,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::calls::{CallTree, INSTRUMENT};
+    use crate::calls::INSTRUMENT;
+    use crate::export::flame_graph;
     use crate::metadata::{Delivers, FunctionInfo, InstrumentInfo, Placed};
     use crate::{HookType, InstrumentId, Sample};
 
@@ -253,6 +255,15 @@ mod tests {
             Some(alone[ROOT].callees[0])
         );
         assert!((nested.share(f1) - 0.6).abs() < 1e-9);
+
+        // In a picture of the difference, both calls of the nested run are new, and all is as before.
+        let picture = flame_graph(&nested, Some(&alone));
+        assert_eq!(picture.matches(" 0.00 % before").count(), 2, "{picture}");
+        assert!(picture.contains("(100.00 %, 100.00 % before)"), "{picture}");
+        assert!(picture.contains(r##"fill="#e8e8e8""##), "{picture}");
+        assert!(picture.contains(r##"fill="#f06450""##), "{picture}");
+        let alone = flame_graph(&nested, None);
+        assert!(!alone.contains("before"), "{alone}");
     }
 
     #[test]
