@@ -39,6 +39,8 @@ pub struct App {
     pub(crate) first: Option<(String, Option<BlockIndex>)>,
     /// The document, revision and target of the last plan request.
     pub(crate) planned: Option<(u64, u64, u64)>,
+    /// The hooks of the session and the target whose marks are shown.
+    pub(crate) hooks_marked: Option<(u64, u64)>,
     /// Count of sessions so far: a new session may have the same revision as the last one.
     pub(crate) documents: u64,
     /// The last search request.
@@ -83,6 +85,7 @@ impl App {
                 .clone()
                 .map(|name| (name, start.block.map(BlockIndex))),
             planned: None,
+            hooks_marked: None,
             documents: 0,
             searched: None,
             shot: start.screenshot.clone().map(|path| Shot::new(path, &start)),

@@ -47,6 +47,7 @@ impl App {
         self.request_machine_plans();
         let Some(catalogue) = self.state.catalogue.clone() else {
             self.state.hooked = Hooked::default();
+            self.hooks_marked = None;
             return;
         };
         self.request_hookable(&catalogue);
@@ -79,9 +80,13 @@ impl App {
             self.state.document.revision(),
             self.targets * 2 + u64::from(connected),
         );
+        let hooks = (self.state.document.hooks(), self.targets);
+        if self.hooks_marked != Some(hooks) {
+            self.hooks_marked = Some(hooks);
+            self.state.hooked = Hooked::of(catalogue.image(), self.state.document.session());
+        }
         if self.planned != Some(state) {
             self.planned = Some(state);
-            self.state.hooked = Hooked::of(catalogue.image(), self.state.document.session());
             let sources = self.state.document.session().sources.iter();
             self.state.own_instruments = sources
                 .filter_map(|(name, text)| Definition::from_source(name, text).ok())

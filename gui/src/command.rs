@@ -2,6 +2,7 @@
 //! executes it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use egui::{Context, Key, KeyboardShortcut, Modifiers};
 use gilk_engine::cfg::BlockIndex;
@@ -231,6 +232,8 @@ pub enum Command {
     SelectBlock(BlockIndex),
     /// Removes an instrument from the session, by index.
     RemovePlacement(usize),
+    /// Removes the instruments that count a function's paths.
+    RemovePaths(Arc<str>),
     /// Removes all instruments from the session.
     RemoveAll,
     /// Sets the style of the open function.
@@ -397,6 +400,7 @@ impl Command {
             Self::OpenFunction(_) | Self::OpenNamed(..) => "Open function",
             Self::SelectBlock(_) => "Select block",
             Self::RemovePlacement(_) => "Remove instrument",
+            Self::RemovePaths(_) => "Stop counting paths",
             Self::RemoveAll => "Remove all instruments",
             Self::Style(Style::Auto) => "Instrument in place or whole, whichever costs less",
             Self::Style(Style::InPlace) => "Instrument in place",

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use egui::accesskit::Role;
+use egui::text::{CCursor, CCursorRange};
 use egui::{
     Align, Button, Context, Grid, Id, Key, KeyboardShortcut, Layout, RichText, ScrollArea,
     TextEdit, Ui,
@@ -15,7 +16,7 @@ use crate::recent_paths::RecentPaths;
 use crate::state::{PathDialog, PathQuestion, State};
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets::{self, modal, primary, title};
-use crate::worker::{Mail, files};
+use crate::worker::{Mail, files, path_completion};
 
 /// Draws the open dialog.
 pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Command>) {
@@ -95,7 +96,7 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Comman
                 dialog.focused = true;
                 // The first letter that is typed replaces the suggestion.
                 let mut state = TextEdit::load_state(ui.ctx(), id).unwrap_or_default();
-                let all = egui::text::CCursorRange::select_all_str(&dialog.text);
+                let all = CCursorRange::select_all_str(&dialog.text);
                 state.cursor.set_char_range(Some(all));
                 state.store(ui.ctx(), id);
             }
@@ -109,6 +110,13 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Comman
                 files::pick(mail, dialog.purpose, PathBuf::from(&dialog.text));
             }
         });
+        if dialog.purpose.is_file() && dialog.completed.as_ref() != Some(&dialog.text) {
+            dialog.completed = Some(dialog.text.clone());
+            dialog.completions.clear();
+            let (number, typed) = (dialog.number, dialog.text.clone());
+            path_completion::complete(mail, number, dialog.purpose, typed);
+        }
+        done |= completions(ui, dialog);
         done |= recent(ui, &state.recent_paths, dialog);
         if let Some(note) = dialog.purpose.note() {
             widgets::caption(ui, &note);
@@ -145,6 +153,35 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Comman
     } else if shown.inner || shown.should_close() {
         state.dialog = None;
     }
+}
+
+/// Draws the paths that begin as the typed one. Returns whether the clicked one can be used at once.
+fn completions(ui: &mut Ui, dialog: &mut PathDialog) -> bool {
+    let mut chosen = None;
+    ui.scope(|ui| {
+        ui.spacing_mut().item_spacing.y = 0.0;
+        for path in &dialog.completions {
+            let words = RichText::new(path).font(code(text::SMALL));
+            let button = Button::new(words).frame(false).truncate();
+            let name = format!("complete: {path}");
+            if widgets::named(ui.add(button), Role::Button, &name).clicked() {
+                chosen = Some(path.clone());
+            }
+        }
+    });
+    let Some(path) = chosen else {
+        return false;
+    };
+    let is_folder = path.ends_with('/');
+    let id = Id::unique("path field").with(dialog.number);
+    let end = CCursor::new(path.chars().count());
+    let mut edit = TextEdit::load_state(ui.ctx(), id).unwrap_or_default();
+    edit.cursor.set_char_range(Some(CCursorRange::one(end)));
+    edit.store(ui.ctx(), id);
+    ui.memory_mut(|memory| memory.request_focus(id));
+    dialog.text = path;
+    dialog.question = None;
+    !is_folder && !dialog.purpose.saves()
 }
 
 /// Draws the paths used last. Returns whether the clicked one can be used at once: one to write to

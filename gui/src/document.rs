@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::Session;
 
-use crate::edited::EditStep;
+use crate::edited::{EditStep, Extent};
 pub use crate::edited::{Edited, Note};
 
 /// Maximum number of undo steps.
@@ -24,11 +25,29 @@ pub struct Document {
     path: Option<PathBuf>,
     undo: Vec<EditStep>,
     redo: Vec<EditStep>,
-    /// The name of the last edit and the state before it, while further edits with the same name
-    /// belong to the same step (e.g. a dragged number).
-    open: Option<(String, Edited)>,
+    /// The last edit, while further edits with the same name belong to the same step (e.g. a dragged
+    /// number).
+    open: Option<OpenStep>,
     revision: u64,
     changes: u64,
+    /// Number of the hooks and instruments of the placements, unique among all documents.
+    hooks: u64,
+}
+
+/// An edit that is not finished.
+#[derive(Clone, Debug)]
+struct OpenStep {
+    name: String,
+    /// The state before it.
+    base: Edited,
+    /// True if its step is the last of the undo history; a drag that returned to its start has none.
+    is_stored: bool,
+}
+
+/// Returns a number that it has not returned before.
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Document {
@@ -53,6 +72,7 @@ impl Document {
             open: None,
             revision: 0,
             changes: 0,
+            hooks: next_number(),
         }
     }
 
@@ -92,6 +112,12 @@ impl Document {
     #[must_use]
     pub const fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// Returns a number that changes with the hooks or instruments of the placements, and is unique
+    /// among all documents. A change of times leaves it.
+    pub(crate) const fn hooks(&self) -> u64 {
+        self.hooks
     }
 
     /// Increases with every change of the session or its notes.
@@ -136,23 +162,35 @@ impl Document {
     fn change(&mut self, what: &str, change: impl FnOnce(&mut Edited)) {
         let before = self.now.clone();
         change(&mut self.now);
-        if self.now == before {
+        let Some(step) = EditStep::between(&self.now, &before) else {
             // The session that others share.
             self.now = before;
             return;
-        }
-        self.redo.clear();
-        self.count(&before);
-        let base = match self.open.take() {
-            Some((name, base)) if name == what && self.undo.pop().is_some() => base,
-            _ => before,
         };
-        self.undo.push(EditStep::between(&self.now, &base));
+        self.redo.clear();
+        self.count(step.extent());
+        let open = self.open.take().filter(|open| open.name == what);
+        let (base, step) = match open {
+            Some(open) => {
+                if open.is_stored {
+                    self.undo.pop();
+                }
+                let step = EditStep::between(&self.now, &open.base);
+                (open.base, step)
+            }
+            None => (before, Some(step)),
+        };
+        let is_stored = step.is_some();
+        self.undo.extend(step);
         let stored = |steps: &[EditStep]| steps.iter().map(EditStep::len).sum::<usize>();
         while self.undo.len() > STEPS || (self.undo.len() > 1 && stored(&self.undo) > STORED) {
             self.undo.remove(0);
         }
-        self.open = Some((what.to_owned(), base));
+        self.open = Some(OpenStep {
+            name: what.to_owned(),
+            base,
+            is_stored,
+        });
         self.compare();
     }
 
@@ -211,17 +249,19 @@ impl Document {
 
     /// Takes a step, and returns the step back.
     fn take(&mut self, step: EditStep) -> EditStep {
-        let before = self.now.clone();
         let back = step.take(&mut self.now);
-        self.count(&before);
+        self.count(back.extent());
         self.close_step();
         self.compare();
         back
     }
 
-    fn count(&mut self, before: &Edited) {
+    fn count(&mut self, extent: Extent) {
         self.changes += 1;
-        self.revision += u64::from(self.now.session != before.session);
+        self.revision += u64::from(extent >= Extent::Session);
+        if extent == Extent::Hooks {
+            self.hooks = next_number();
+        }
     }
 
     /// Returns the session and its notes.
@@ -370,5 +410,28 @@ mod tests {
         assert!(document.unsaved());
         document.edit("duration", |s| s.duration = 10.0);
         assert!(!document.unsaved());
+        assert!(!document.can_undo());
+        // The drag continues.
+        document.edit("duration", |s| s.duration = 12.0);
+        assert!(document.undo() && !document.unsaved() && !document.can_undo());
+    }
+
+    #[test]
+    fn times_leave_the_number_of_the_hooks() {
+        let mut document = Document::new();
+        let empty = document.hooks();
+        document.edit("place", |s| s.placements.push(placement(1)));
+        let placed = document.hooks();
+        assert_ne!(placed, empty);
+        let revision = document.revision();
+        document.edit("splash", |s| s.placements[0].splash = 5.0);
+        assert_eq!(document.hooks(), placed);
+        assert!(document.revision() > revision);
+        document.edit("block", |s| s.placements[0].block = 2);
+        assert_ne!(document.hooks(), placed);
+        let moved = document.hooks();
+        document.undo();
+        assert_ne!(document.hooks(), moved);
+        assert_ne!(Document::new().hooks(), Document::new().hooks());
     }
 }

@@ -48,26 +48,71 @@ pub(crate) struct EditStep {
     after: usize,
     /// The range in the target.
     placements: Vec<Placement>,
+    extent: Extent,
+}
+
+/// The parts of a document that two states do not share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Extent {
+    /// Notes only.
+    Notes,
+    /// The session, but neither the hooks of its placements nor their instruments.
+    Session,
+    /// Hooks, instruments, or the number of placements.
+    Hooks,
 }
 
 impl EditStep {
-    /// Returns the step from `from` to `to`.
-    pub(crate) fn between(from: &Edited, to: &Edited) -> Self {
+    /// Returns the step from `from` to `to`; `None` if they are equal.
+    pub(crate) fn between(from: &Edited, to: &Edited) -> Option<Self> {
+        let rest = without_placements(&to.session);
+        if Arc::ptr_eq(&from.session, &to.session) {
+            let count = to.session.placements.len();
+            let step = Self {
+                rest,
+                notes: to.notes.clone(),
+                before: count,
+                after: 0,
+                placements: Vec::new(),
+                extent: Extent::Notes,
+            };
+            return (from.notes != to.notes).then_some(step);
+        }
         let (old, new) = (&from.session.placements, &to.session.placements);
         let equal = |pair: &(&Placement, &Placement)| pair.0 == pair.1;
         let before = old.iter().zip(new).take_while(equal).count();
-        let rest = old.len().min(new.len()) - before;
-        let backwards = old.iter().rev().zip(new.iter().rev()).take(rest);
+        let different = old.len().min(new.len()) - before;
+        let backwards = old.iter().rev().zip(new.iter().rev()).take(different);
         let after = backwards.take_while(equal).count();
-        let changed = new.get(before..new.len() - after);
-        debug_assert!(changed.is_some(), "the common ends of two lists overlap");
-        Self {
-            rest: without_placements(&to.session),
+        let range = |placements: &[Placement]| {
+            let range = placements.get(before..placements.len() - after);
+            debug_assert!(range.is_some(), "the common ends of two lists overlap");
+            range.unwrap_or_default().to_vec()
+        };
+        let (old, new) = (range(old), range(new));
+        let same_hook = |pair: (&Placement, &Placement)| {
+            let hook = |one: &Placement| {
+                let names = (Arc::clone(&one.function), Arc::clone(&one.instrument));
+                (names, one.block, one.hook)
+            };
+            hook(pair.0) == hook(pair.1)
+        };
+        let same_hooks = old.len() == new.len() && old.iter().zip(&new).all(same_hook);
+        let same_session = old == new && without_placements(&from.session) == rest;
+        let extent = match (same_hooks, same_session) {
+            (_, true) if from.notes == to.notes => return None,
+            (_, true) => Extent::Notes,
+            (true, false) => Extent::Session,
+            (false, false) => Extent::Hooks,
+        };
+        Some(Self {
+            rest,
             notes: to.notes.clone(),
             before,
             after,
-            placements: changed.unwrap_or_default().to_vec(),
-        }
+            placements: new,
+            extent,
+        })
     }
 
     /// Takes the step, and returns the step back.
@@ -87,7 +132,13 @@ impl EditStep {
             before: self.before,
             after: self.after,
             placements: replaced,
+            extent: self.extent,
         }
+    }
+
+    /// Returns the parts that the two states do not share.
+    pub(crate) const fn extent(&self) -> Extent {
+        self.extent
     }
 
     /// Returns the number of placements that it stores.

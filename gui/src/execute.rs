@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use egui::{Context, Theme, ViewportCommand};
+use gilk_engine::paths::counts_paths_of;
 use gilk_engine::placement::Style;
 use gilk_engine::{Session, VerifiedPlan};
 use gilk_samples::index::Shared;
@@ -16,6 +17,7 @@ use crate::desk::{Desk, Pane};
 use crate::document::Document;
 use crate::graph::find::Find;
 use crate::graph::view::Look;
+use crate::manual::Manual;
 use crate::palette::CommandPalette;
 use crate::purpose::Purpose;
 use crate::run::{Active, RunStatus, SharedStatus};
@@ -242,7 +244,12 @@ impl App {
                 self.state.document.close_step();
                 self.state.desk.show(Pane::Session);
             }
-            Command::Manual => self.state.manual = !self.state.manual,
+            Command::Manual => {
+                self.state.manual = match self.state.manual.take() {
+                    Some(_) => None,
+                    None => Some(Manual::default()),
+                };
+            }
             Command::StartLabWith => self.request_path(Purpose::LabKernel, None),
             Command::StartLab => self.connect(Source::Lab),
             Command::Reconnect => {
@@ -278,20 +285,13 @@ impl App {
                     self.choose(block);
                 }
             }
-            Command::RemovePlacement(place) => {
-                self.state.document.edit("remove", |session| {
-                    if place < session.placements.len() {
-                        session.placements.remove(place);
-                    }
+            Command::RemovePlacement(place) => self.remove_placement(place),
+            Command::RemovePaths(function) => {
+                self.remove_placements("remove paths", |one| {
+                    one.function == function && counts_paths_of(&one.instrument, &function)
                 });
-                self.state.document.close_step();
             }
-            Command::RemoveAll => {
-                self.state
-                    .document
-                    .edit("remove all", |session| session.placements.clear());
-                self.state.document.close_step();
-            }
+            Command::RemoveAll => self.remove_placements("remove all", |_| true),
             Command::Style(style) => self.style(style),
             Command::Dismiss(place) => self.state.dismiss(place),
         }
@@ -300,7 +300,14 @@ impl App {
     /// Executes a command that replaces the session, without a question about unsaved changes.
     fn leave_session(&mut self, command: Command, ctx: &Context) {
         match command {
-            Command::NewSession => self.replace_document(Document::new()),
+            Command::NewSession => {
+                self.replace_document(Document::new());
+                if self.state.run.active.is_none() {
+                    // The recording belongs to the session before; its file remains.
+                    self.state.timeline.close();
+                    self.state.statistics.comparison = None;
+                }
+            }
             Command::Question(question) => self.pose(question),
             Command::OpenSession => self.request_path(Purpose::OpenSession, None),
             Command::Quit => {

@@ -145,6 +145,7 @@ impl Command {
             Self::OpenFunction(_) | Self::OpenNamed(..) => "Opens the graph of the function.",
             Self::SelectBlock(_) => "Selects the block.",
             Self::RemovePlacement(_) => "Removes the instrument from the session.",
+            Self::RemovePaths(_) => "Removes the counters of the function's paths.",
             Self::RemoveAll => "Removes all instruments from the session.",
             Self::Style(Style::Auto) => "Moves the whole function if that costs less.",
             Self::Style(Style::InPlace) => "Changes only the instructions at the hooks.",

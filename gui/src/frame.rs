@@ -7,7 +7,7 @@ use crate::command::Command;
 use crate::dragged_instrument::DraggedInstrument;
 use crate::graph::view::metrics;
 use crate::input_hold::InputHold;
-use crate::{dialogs, focus_ring, menus, notices, palette, panels, tour};
+use crate::{dialogs, focus_ring, manual, menus, notices, palette, panels};
 
 impl App {
     /// Draws a frame.
@@ -29,7 +29,7 @@ impl App {
         );
         notices::show(ui.ctx(), &mut self.state, &mut commands);
         palette::view::show(ui.ctx(), &mut self.state, &mut commands);
-        tour::manual(ui.ctx(), &mut self.state);
+        manual::view::show(ui.ctx(), &mut self.state, &mut commands);
         DraggedInstrument::show(ui.ctx());
         focus_ring::show(ui.ctx());
         for command in commands {
@@ -85,8 +85,8 @@ impl App {
         let typed = self.typed && state.graph.find.is_none();
         if typed {
             ctx.input_mut(escape);
-        } else if state.manual && ctx.input_mut(escape) {
-            state.manual = false;
+        } else if state.manual.is_some() && ctx.input_mut(escape) {
+            state.manual = None;
         }
         menus::pressed(ctx, |_| true)
     }

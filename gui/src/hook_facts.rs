@@ -1,11 +1,12 @@
 //! Facts about the instruments at the selected block, found after a change only: sessions have up to
 //! 100,000 placements, and their plans as many instruments.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::patch::PieceKind;
+use gilk_engine::placement::SiteIndex;
 use gilk_engine::plan::Note;
 use gilk_engine::session::Placement;
 use gilk_engine::{HookType, InstrumentId, Plan, Session};
@@ -92,10 +93,8 @@ impl HookFacts {
             *one.function == *scene.name && one.block == block.0 && one.hook == hook
         };
         let placements = key.session.placements.iter().enumerate();
-        let rows: Vec<HookRow> = placements
-            .filter(|(_, one)| is_here(one))
-            .map(|(place, one)| row(place, one, current))
-            .collect();
+        let here: Vec<(usize, &Placement)> = placements.filter(|(_, one)| is_here(one)).collect();
+        let rows = rows(&here, current);
         let span = scene.cfg.block(block).map(|block| block.span);
         let notes = last.notes.iter().filter(|note| {
             rows.iter().any(|row| row.place == note.placement)
@@ -112,18 +111,28 @@ impl HookFacts {
     }
 }
 
-fn row(place: usize, placement: &Placement, plan: Option<&Plan>) -> HookRow {
-    let planned = plan.and_then(|plan| {
-        let mut instruments = plan.instruments.iter();
-        let id = instruments.find(|one| one.placement == place)?.id;
-        Some((id, instructions(plan, id)))
-    });
-    HookRow {
-        place,
-        instrument: Arc::clone(&placement.instrument),
-        id: planned.map(|(id, _)| id),
-        cost: planned.and_then(|(_, cost)| cost),
+/// Returns the rows of placements; the plan's instruments and patches are looked through once.
+fn rows(here: &[(usize, &Placement)], plan: Option<&Plan>) -> Vec<HookRow> {
+    let places: HashSet<usize> = here.iter().map(|(place, _)| *place).collect();
+    let mut planned: HashMap<usize, InstrumentId> = HashMap::new();
+    let all = plan.map_or(&[][..], |plan| &plan.instruments);
+    for one in all.iter().filter(|one| places.contains(&one.placement)) {
+        planned.entry(one.placement).or_insert(one.id);
     }
+    let costs = plan.map_or_else(HashMap::new, |plan| {
+        let ids: HashSet<InstrumentId> = planned.values().copied().collect();
+        executed(plan, &ids)
+    });
+    let row = |&(place, placement): &(usize, &Placement)| {
+        let id = planned.get(&place).copied();
+        HookRow {
+            place,
+            instrument: Arc::clone(&placement.instrument),
+            id,
+            cost: id.and_then(|id| costs.get(&id).copied()),
+        }
+    };
+    here.iter().map(row).collect()
 }
 
 /// Returns the writes of a plan for the instruments of a block, by hook. All instruments of a hook
@@ -146,18 +155,31 @@ fn written(plan: &Plan, scene: &Scene, block: BlockIndex) -> HashMap<HookType, V
 /// Returns the number of instructions that an instrument executes at a hit, in the patch where it
 /// costs most.
 pub(crate) fn instructions(plan: &Plan, id: InstrumentId) -> Option<u32> {
-    let one = plan.instrument(id)?;
-    let sites: Vec<_> = one.points.iter().map(|&(site, _)| site).collect();
-    let patches = plan
-        .patches
-        .iter()
-        .filter(|patch| sites.contains(&patch.site));
-    patches
-        .map(|patch| {
+    executed(plan, &HashSet::from([id])).get(&id).copied()
+}
+
+/// Returns the numbers of instructions that instruments execute at a hit, each in the patch where it costs
+/// most; the patches are looked through once.
+fn executed(plan: &Plan, ids: &HashSet<InstrumentId>) -> HashMap<InstrumentId, u32> {
+    let mut of_site: HashMap<SiteIndex, Vec<InstrumentId>> = HashMap::new();
+    for one in plan.instruments.iter().filter(|one| ids.contains(&one.id)) {
+        for &(site, _) in &one.points {
+            of_site.entry(site).or_default().push(one.id);
+        }
+    }
+    let mut most: HashMap<InstrumentId, u32> = HashMap::new();
+    for patch in &plan.patches {
+        let Some(of) = of_site.get(&patch.site) else {
+            continue;
+        };
+        for id in of {
             let own = patch
                 .pieces()
-                .filter(|piece| piece.kind == PieceKind::Instrument(id));
-            own.map(|piece| piece.executed).sum()
-        })
-        .max()
+                .filter(|piece| piece.kind == PieceKind::Instrument(*id));
+            let count = own.map(|piece| piece.executed).sum();
+            let largest = most.entry(*id).or_default();
+            *largest = (*largest).max(count);
+        }
+    }
+    most
 }

@@ -21,6 +21,20 @@ pub(crate) enum Icon {
     Redo,
     /// A cross.
     Close,
+    /// Four strokes and one across them.
+    Tally,
+    /// A dial with two hands.
+    Clock,
+    /// Columns of different heights.
+    Bars,
+    /// A line that parts in two.
+    Branch,
+    /// Bars below each other, each shorter.
+    Nested,
+    /// A padlock.
+    Lock,
+    /// A slanted stroke with a point.
+    Pencil,
 }
 
 impl Icon {
@@ -75,6 +89,47 @@ impl Icon {
                     ],
                     stroke,
                 );
+            }
+            Self::Tally => {
+                for x in [-0.75, -0.25, 0.25, 0.75] {
+                    painter.line_segment([at(x, -0.7), at(x, 0.7)], stroke);
+                }
+                painter.line_segment([at(-1.0, 0.5), at(1.0, -0.5)], stroke);
+            }
+            Self::Clock => {
+                painter.circle_stroke(center, half * 0.9, stroke);
+                painter.line(vec![at(0.0, -0.55), at(0.0, 0.0), at(0.45, 0.2)], stroke);
+            }
+            Self::Bars => {
+                for (x, top) in [(-0.9, 0.1), (-0.25, -0.9), (0.4, -0.35)] {
+                    let bar = Rect::from_min_max(at(x, top), at(x + 0.45, 0.9));
+                    painter.rect_filled(bar, 0.0, color);
+                }
+            }
+            Self::Branch => {
+                painter.line_segment([at(0.0, -0.9), at(0.0, -0.2)], stroke);
+                for side in [-1.0, 1.0] {
+                    let way = [at(0.0, -0.2), at(0.65 * side, 0.3), at(0.65 * side, 0.9)];
+                    painter.line(way.to_vec(), stroke);
+                }
+            }
+            Self::Nested => {
+                for (row, right) in [(-0.7, 0.9), (0.0, 0.4), (0.7, -0.1)] {
+                    painter.line_segment([at(-0.9, row), at(right, row)], Stroke::new(2.5, color));
+                }
+            }
+            Self::Lock => {
+                let body = Rect::from_min_max(at(-0.7, -0.1), at(0.7, 0.9));
+                painter.rect_filled(body, 1.5, color);
+                let shackle = (0..=8).map(|step| {
+                    let angle = PI + PI * step as f32 / 8.0;
+                    at(0.45 * angle.cos(), -0.3 + 0.55 * angle.sin())
+                });
+                painter.line(shackle.collect(), stroke);
+            }
+            Self::Pencil => {
+                painter.line_segment([at(-0.55, 0.55), at(0.6, -0.6)], Stroke::new(3.0, color));
+                painter.line_segment([at(-0.9, 0.9), at(-0.6, 0.6)], stroke);
             }
             Self::Close => {
                 for side in [-1.0, 1.0] {

@@ -9,7 +9,7 @@ use gilk_engine::Session;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
 use gilk_samples::metadata::Metadata;
-use ilk_driver::client::Summary;
+use ilk_driver::client::{AggregateSummary, Summary};
 
 use crate::Error;
 use crate::app::App;
@@ -213,6 +213,14 @@ impl App {
             }
             Message::Recording(path, opened) => self.recording_read(&path, opened),
             Message::Picked(path) => self.picked(path),
+            Message::Completed(number, typed, found) => {
+                let dialog = self.state.dialog.as_mut();
+                if let Some(dialog) = dialog.filter(|one| one.number == number)
+                    && dialog.text == typed
+                {
+                    dialog.completions = found;
+                }
+            }
             Message::Pictured(written) => {
                 if let Err(error) = written {
                     self.note_failure(error);
@@ -281,7 +289,7 @@ impl App {
         self.state.functions.looking = false;
         self.state.functions.clear();
         // Both were made with the image before.
-        (self.searched, self.planned) = (None, None);
+        (self.searched, self.planned, self.hooks_marked) = (None, None, None);
         self.searches += 1;
         // The open function is looked up by name in the new image.
         let open = self
@@ -383,16 +391,42 @@ impl App {
                     );
                     self.state.notify(NoticeKind::Warning, words);
                 } else {
-                    let samples = crate::widgets::grouped(summary.recording.samples);
-                    self.state.notify(
-                        NoticeKind::Good,
-                        format!("The session {how}: {samples} samples are in {path}."),
-                    );
+                    let (kind, words) = self.measured(&summary);
+                    let words = format!("The session {how}{words}");
+                    self.state.notify(kind, words);
                 }
                 self.state.run.last = Some(summary);
             }
             Err(error) => self.state.notify(NoticeKind::Bad, error.to_string()),
         }
+    }
+
+    /// Returns what a run has measured, as the end of a sentence.
+    fn measured(&self, summary: &Summary) -> (NoticeKind, String) {
+        let path = summary.recording.path.display();
+        let samples = summary.recording.samples;
+        let hits = |total: &AggregateSummary| total.value.hits();
+        let counts = summary.aggregates.iter().any(|total| hits(total) > 0);
+        if samples > 0 {
+            let samples = crate::widgets::grouped(samples);
+            let words = format!(": {samples} samples are in {path}.");
+            return (NoticeKind::Good, words);
+        }
+        if counts {
+            let words = format!("; its totals are in {path}.");
+            return (NoticeKind::Good, words);
+        }
+        let active = self.state.timeline.record.as_ref();
+        let session = active.map(|record| record.metadata.session.as_str());
+        let session = session.and_then(|text| Session::from_ron(text).ok());
+        let idle = session.is_some_and(|session| session.workload.is_none());
+        let advice = if idle {
+            " Tick \u{201c}run\u{201d} in the session to give the kernel work."
+        } else {
+            ""
+        };
+        let words = format!(" without samples: no instrument was hit.{advice}");
+        (NoticeKind::Warning, words)
     }
 
     /// Marks the run as ended, unless it continues on other machines.

@@ -2,17 +2,25 @@
 //! one for the inspector.
 
 use egui::accesskit::Role;
+use egui::text::LayoutJob;
 use egui::{Id, RichText, ScrollArea, Sense, TextEdit, Ui, vec2};
+use gilk_engine::paths::counted_function;
 use gilk_instruments::{Definition, Stand};
 
 use crate::command::Command;
 use crate::dragged_instrument::DraggedInstrument;
+use crate::icons::Icon;
+use crate::instrument_group::InstrumentGroup;
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
 
-/// Height of an instrument's row, including the gap.
-const CARD: f32 = 46.0;
+/// Height of an instrument's row, including the gap: a line with its name and two with its summary.
+const CARD: f32 = 58.0;
+/// Height of a group's heading.
+const HEADING: f32 = 26.0;
+/// Space to the left of the texts, which has the icon.
+const ICON: f32 = 20.0;
 /// Size of the button that shows the source.
 const SOURCE: egui::Vec2 = vec2(40.0, 18.0);
 
@@ -36,7 +44,18 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     let matching = |one: &&Definition| {
         one.name.contains(&wanted) || one.summary.to_lowercase().contains(&wanted)
     };
-    let found: Vec<&Definition> = state.offered().filter(matching).collect();
+    // Instruments that count paths are made by a command, and removed by one.
+    let is_made = |one: &Definition| counted_function(&one.name, &one.summary).is_some();
+    let is_own = |one: &Definition| {
+        let mut own = state.own_instruments.iter();
+        own.any(|own| own.name == one.name)
+    };
+    let mut found: Vec<(InstrumentGroup, &Definition)> = state
+        .offered()
+        .filter(matching)
+        .map(|one| (InstrumentGroup::of(one, is_own(one)), one))
+        .filter(|(group, one)| *group != InstrumentGroup::Session || !is_made(one))
+        .collect();
     if found.is_empty() {
         widgets::empty(
             ui,
@@ -45,14 +64,20 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         );
         return;
     }
+    // Stable: a group has the order of the library.
+    found.sort_by_key(|(group, _)| *group);
     let mut chosen = None;
     ui.spacing_mut().item_spacing.y = 0.0;
     ScrollArea::vertical()
         .id_salt("instruments")
         .auto_shrink(false)
-        .show_rows(ui, CARD, found.len(), |ui, rows| {
-            for definition in found.get(rows).unwrap_or_default() {
-                if card(ui, state, definition, commands) {
+        .show(ui, |ui| {
+            let mut last = None;
+            for (group, definition) in &found {
+                if last.replace(*group) != Some(*group) {
+                    heading(ui, *group);
+                }
+                if card(ui, state, *group, definition, commands) {
                     chosen = Some(definition.name.clone());
                 }
             }
@@ -62,8 +87,30 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     }
 }
 
+/// Draws the heading of a group.
+fn heading(ui: &mut Ui, group: InstrumentGroup) {
+    let tokens = Tokens::of(ui);
+    let size = vec2(ui.available_width(), HEADING);
+    let (rect, response) = ui.allocate_exact_size(size, Sense::hover());
+    widgets::named(response, Role::Heading, group.title());
+    ui.painter().rect_filled(rect, 0.0, tokens.bar);
+    ui.painter().text(
+        egui::pos2(rect.left() + space::PANEL, rect.center().y),
+        egui::Align2::LEFT_CENTER,
+        group.title(),
+        prose(text::SMALL),
+        tokens.strong,
+    );
+}
+
 /// Draws an instrument's row. Returns whether it was selected.
-fn card(ui: &mut Ui, state: &State, definition: &Definition, commands: &mut Vec<Command>) -> bool {
+fn card(
+    ui: &mut Ui,
+    state: &State,
+    group: InstrumentGroup,
+    definition: &Definition,
+    commands: &mut Vec<Command>,
+) -> bool {
     let tokens = Tokens::of(ui);
     let (rect, _) = ui.allocate_exact_size(vec2(ui.available_width(), CARD), Sense::hover());
     let name = definition.name.as_str();
@@ -76,6 +123,10 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, commands: &mut Vec<
         here,
         &format!("instrument {name}"),
     );
+    if response.gained_focus() {
+        // Keys move the focus to rows that are not in view.
+        response.scroll_to_me(None);
+    }
     response.dnd_set_drag_payload(DraggedInstrument(name.to_owned()));
     let fill = match (here, response.hovered()) {
         (true, _) => Some(tokens.accent_fill),
@@ -85,10 +136,13 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, commands: &mut Vec<
     if let Some(fill) = fill {
         ui.painter().rect_filled(rect, 0.0, fill);
     }
-    let left = rect.left() + space::PANEL;
+    let left = rect.left() + space::PANEL + ICON;
     let right = rect.right() - space::PANEL;
     let painter = ui.painter().with_clip_rect(ui.clip_rect().intersect(rect));
     let top = rect.top() + 14.0;
+    let icon = egui::pos2(rect.left() + space::PANEL + Icon::SIZE / 2.0, top);
+    let ink = tokens.instrument(name);
+    group.icon().paint(&painter, icon, ink);
     let title = painter.text(
         egui::pos2(left, top),
         egui::Align2::LEFT_CENTER,
@@ -96,13 +150,12 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, commands: &mut Vec<
         code(text::CODE),
         tokens.strong,
     );
-    let own = state.own_instruments.iter().any(|one| one.name == name);
-    let kind = match (own, definition.native()) {
-        (true, _) => "of this session, ",
-        (false, Some(_)) => "native, unverified, ",
-        (false, None) => "",
+    let kind = if definition.native().is_some() {
+        "native, unverified, "
+    } else {
+        ""
     };
-    let color = if own { tokens.hooked } else { tokens.weak };
+    let color = tokens.weak;
     let stand = widgets::truncated(
         &painter,
         format!("{kind}{}", definition.stand()),
@@ -112,14 +165,15 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, commands: &mut Vec<
     );
     let at = egui::pos2(title.right() + space::SMALL, top - stand.size().y / 2.0);
     painter.galley(at, stand, color);
-    let summary = widgets::truncated(
-        &painter,
+    let mut summary = LayoutJob::simple(
         definition.summary.clone(),
         prose(text::SMALL),
         tokens.text,
         right - left,
     );
-    painter.galley(egui::pos2(left, rect.top() + 25.0), summary, tokens.text);
+    summary.wrap.max_rows = 2;
+    let summary = painter.layout_job(summary);
+    painter.galley(egui::pos2(left, rect.top() + 24.0), summary, tokens.text);
     if definition.text().is_some() {
         let at = egui::Rect::from_center_size(egui::pos2(right - 14.0, top), SOURCE);
         let edit = ui.interact(at, id.with("edit"), Sense::click());

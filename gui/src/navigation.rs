@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use gilk_engine::Addr;
 use gilk_engine::cfg::{BlockIndex, Cfg};
-use gilk_samples::export::Progress;
+use gilk_samples::export::{Format, Progress};
 use ilk_driver::client::StopFlag;
 
 use crate::app::App;
+use crate::calls::CallRun;
 use crate::graph::cold;
 use crate::graph::heat::Heat;
 use crate::graph::svg::svg;
@@ -16,7 +17,7 @@ use crate::graph::view::ColdKey;
 use crate::history::Location;
 use crate::palette::CommandPalette;
 use crate::state::Exporting;
-use crate::theme::{self, Colours};
+use crate::theme;
 use crate::worker::{call_finder, files};
 
 impl App {
@@ -132,11 +133,8 @@ impl App {
         let text = if path.extension().is_some_and(|ending| ending == "dot") {
             gilk_engine::cfg::dot::dot(catalogue.image(), &scene.cfg)
         } else {
-            let palette = match self.state.look {
-                Colours::Light => theme::Palette::Light,
-                Colours::Contrast => theme::Palette::Contrast,
-                Colours::Dark | Colours::System => theme::Palette::Dark,
-            };
+            // For paper and documents, whatever the colours of the window are.
+            let palette = theme::Palette::Light;
             let marks = (&self.state.hooked, self.state.graph.heat.as_ref());
             svg(scene, marks, metrics, palette.tokens())
         };
@@ -149,6 +147,13 @@ impl App {
         let Some(from) = record.and_then(|record| record.path.clone()) else {
             return;
         };
+        if Format::of(&path) == Some(Format::Flame)
+            && let Some(picture) = self.state.call_tree.run().and_then(CallRun::difference)
+        {
+            // Two runs are compared: the picture shows what the pane of calls shows.
+            files::export(self.workers.mail(), path, picture);
+            return;
+        }
         let stop = StopFlag::new();
         self.state.exporting = Some(Exporting {
             path: path.clone(),

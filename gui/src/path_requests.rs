@@ -50,6 +50,8 @@ impl App {
         self.state.dialog = Some(PathDialog {
             number: self.state.dialogs,
             question: None,
+            completed: None,
+            completions: Vec::new(),
             purpose,
             text,
             browsing: false,

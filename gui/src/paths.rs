@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use egui::accesskit::Role;
 use egui::{RichText, Ui};
+use gilk_engine::paths::counts_paths_of;
 
 use crate::app::App;
 use crate::command::Command;
@@ -38,6 +39,18 @@ pub(crate) fn show(
     let totals = state.timeline.record.as_ref().map(|record| &record.totals);
     let totals = totals.into_iter().flatten();
     let profile = paths.read(totals.map(|one| (one.instrument.as_str(), &one.value)));
+    let mut sources = state.document.session().sources.keys();
+    let is_counted = sources.any(|name| counts_paths_of(name, &scene.name));
+    if profile.paths.is_empty() && is_counted {
+        let words = format!(
+            "The next run counts {}; they are listed here then.",
+            widgets::counted(usize::try_from(paths.count()).unwrap_or(usize::MAX), "path")
+        );
+        ui.label(RichText::new(words).small().color(tokens.text));
+        let stop = Command::RemovePaths(scene.name.as_str().into());
+        widgets::button(ui, stop.name(), stop.clone(), true, commands);
+        return;
+    }
     if profile.paths.is_empty() {
         let words = format!("Count paths ({})", widgets::grouped(paths.count()));
         let button = widgets::named(ui.button(words), Role::Button, Command::CountPaths.name());

@@ -5,7 +5,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use gilk_engine::Session;
+use gilk_engine::paths::counts_paths_of;
 use gilk_engine::session::Placement;
+
+use crate::document::Document;
 
 /// Rows of a session, computed after a change only.
 #[derive(Debug, Default)]
@@ -15,10 +18,11 @@ pub(crate) struct PlacementRows {
     listed: Option<Listed>,
 }
 
-/// Rows, with the session and the folded functions that they list.
+/// Rows, with the hooks and the folded functions that they list.
 #[derive(Debug)]
 struct Listed {
-    session: Arc<Session>,
+    /// [`Document::hooks`].
+    hooks: u64,
     folded: BTreeSet<Arc<str>>,
     rows: Arc<Vec<Row>>,
 }
@@ -30,20 +34,22 @@ pub(crate) enum Row {
     Group(Arc<str>, Vec<usize>),
     /// A placement, by its index.
     Placement(usize),
+    /// The function whose paths are counted, and the indices of the placements that count them together.
+    Paths(Arc<str>, Vec<usize>),
 }
 
 impl PlacementRows {
     /// Returns the rows: functions in the order of their first placements.
-    pub(crate) fn list(&mut self, session: &Arc<Session>) -> Arc<Vec<Row>> {
+    pub(crate) fn list(&mut self, document: &Document) -> Arc<Vec<Row>> {
         if let Some(listed) = &self.listed
-            && Arc::ptr_eq(&listed.session, session)
+            && listed.hooks == document.hooks()
             && listed.folded == self.folded
         {
             return Arc::clone(&listed.rows);
         }
-        let rows = Arc::new(self.of(session));
+        let rows = Arc::new(self.of(document.session()));
         self.listed = Some(Listed {
-            session: Arc::clone(session),
+            hooks: document.hooks(),
             folded: self.folded.clone(),
             rows: Arc::clone(&rows),
         });
@@ -72,10 +78,19 @@ impl PlacementRows {
         let mut rows = Vec::new();
         for (function, places) in groups {
             let open = !self.folded.contains(&function);
-            rows.push(Row::Group(function, places.clone()));
-            if open {
-                rows.extend(places.into_iter().map(Row::Placement));
+            rows.push(Row::Group(Arc::clone(&function), places.clone()));
+            if !open {
+                continue;
             }
+            let counts_paths = |place: &usize| {
+                let placement = session.placements.get(*place);
+                placement.is_some_and(|one| counts_paths_of(&one.instrument, &function))
+            };
+            let (paths, others): (Vec<_>, Vec<_>) = places.into_iter().partition(counts_paths);
+            if !paths.is_empty() {
+                rows.push(Row::Paths(Arc::clone(&function), paths));
+            }
+            rows.extend(others.into_iter().map(Row::Placement));
         }
         rows
     }
@@ -106,7 +121,7 @@ mod tests {
         };
         let mut session = Session::empty();
         session.placements = ["b", "a", "b"].map(placement).to_vec();
-        let session = Arc::new(session);
+        let session = Document::of(session, Vec::new(), None);
         let mut rows = PlacementRows::default();
         let [a, b] = [Arc::from("a"), Arc::from("b")];
         let group = |function: &Arc<str>, places: &[usize]| {
@@ -127,5 +142,30 @@ mod tests {
         );
         rows.fold(&b);
         assert_eq!(*rows.list(&session), all);
+    }
+
+    #[test]
+    fn instruments_that_count_paths_are_one_row() {
+        let placement = |instrument: &str| Placement {
+            function: "f_1".into(),
+            block: 0,
+            hook: HookType::Pre,
+            instrument: instrument.into(),
+            launch: 0.0,
+            splash: 1.0,
+        };
+        let mut session = Session::empty();
+        session.placements = ["path-f-1-0", "counter", "path-f-1-1", "path-g-0"]
+            .map(placement)
+            .to_vec();
+        let function: Arc<str> = "f_1".into();
+        let rows = PlacementRows::default().list(&Document::of(session, Vec::new(), None));
+        let expected = [
+            Row::Group(Arc::clone(&function), vec![0, 1, 2, 3]),
+            Row::Paths(function, vec![0, 2]),
+            Row::Placement(1),
+            Row::Placement(3),
+        ];
+        assert_eq!(*rows, expected);
     }
 }

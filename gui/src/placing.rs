@@ -1,11 +1,13 @@
 //! Adding and removing placements: each command is one undo step.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use gilk_engine::HookType;
 use gilk_engine::cfg::{BlockEnd, BlockIndex, EdgeKind};
 use gilk_engine::code::FunctionId;
+use gilk_engine::paths::counts_paths_of;
 use gilk_engine::session::Placement;
+use gilk_engine::{HookType, Session};
 use gilk_instruments::{Definition, Stand};
 
 use crate::app::App;
@@ -224,15 +226,15 @@ impl App {
 
     /// Adds the placements that the session does not have yet.
     fn place(&mut self, what: &str, placements: Vec<Placement>) {
+        type Key = (Arc<str>, u32, HookType, Arc<str>);
+        let key = |one: &Placement| -> Key {
+            let (function, instrument) = (Arc::clone(&one.function), Arc::clone(&one.instrument));
+            (function, one.block, one.hook, instrument)
+        };
         self.state.document.edit(what, |session| {
+            let mut present: HashSet<Key> = session.placements.iter().map(key).collect();
             for placement in placements {
-                let same = |other: &Placement| {
-                    other.function == placement.function
-                        && other.block == placement.block
-                        && other.hook == placement.hook
-                        && other.instrument == placement.instrument
-                };
-                if !session.placements.iter().any(same) {
+                if present.insert(key(&placement)) {
                     session.placements.push(placement);
                 }
             }
@@ -247,10 +249,55 @@ impl App {
         else {
             return;
         };
-        self.state.document.edit("remove here", |session| {
-            session
-                .placements
-                .retain(|one| *one.function != *scene.name || one.block != block.0);
+        let is_here = |one: &Placement| *one.function == *scene.name && one.block == block.0;
+        let placements = &self.state.document.session().placements;
+        let counts_paths = |one: &Placement| counts_paths_of(&one.instrument, &scene.name);
+        // Counters of paths work only all together.
+        let removes_paths = placements
+            .iter()
+            .any(|one| is_here(one) && counts_paths(one));
+        self.remove_placements("remove here", |one| {
+            let of_paths = *one.function == *scene.name && counts_paths(one);
+            is_here(one) || (removes_paths && of_paths)
+        });
+    }
+
+    /// Removes a placement, by its index; a counter of paths with all others of its function.
+    pub(crate) fn remove_placement(&mut self, place: usize) {
+        let placements = &self.state.document.session().placements;
+        let Some(removed) = placements.get(place).cloned() else {
+            return;
+        };
+        if counts_paths_of(&removed.instrument, &removed.function) {
+            let function = removed.function;
+            self.remove_placements("remove paths", |one| {
+                one.function == function && counts_paths_of(&one.instrument, &function)
+            });
+            return;
+        }
+        self.state.document.edit("remove", |session| {
+            if place < session.placements.len() {
+                session.placements.remove(place);
+            }
+        });
+        self.state.document.close_step();
+    }
+
+    /// Removes placements, and the sources of those that count paths, as one undo step.
+    pub(crate) fn remove_placements(&mut self, what: &str, removed: impl Fn(&Placement) -> bool) {
+        self.state.document.edit(what, |session| {
+            let Session {
+                placements,
+                sources,
+                ..
+            } = session;
+            placements.retain(|one| {
+                let is_removed = removed(one);
+                if is_removed && counts_paths_of(&one.instrument, &one.function) {
+                    sources.remove(&*one.instrument);
+                }
+                !is_removed
+            });
         });
         self.state.document.close_step();
     }

@@ -13,7 +13,7 @@ use crate::placement_rows::{Row, label};
 use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::state::{State, set_duration, too_short};
 use crate::theme::{Tokens, code, prose, space, text};
-use crate::widgets;
+use crate::{session_options, widgets};
 
 /// Height of a row of the table.
 const ROW: f32 = 24.0;
@@ -157,6 +157,7 @@ fn fields(ui: &mut Ui, state: &mut State) {
             "Recordings are never overwritten: if this file exists, a number is added to its name.",
         );
     });
+    session_options::show(ui, state);
 }
 
 /// Returns the program of the lab that forks in rounds.
@@ -198,14 +199,16 @@ fn troubles(ui: &mut Ui, state: &State) {
 
 /// Draws the table: a heading per function, and a row per instrument.
 fn table(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
-    let rows = state.session_rows.list(&state.document.shared());
+    let rows = state.session_rows.list(&state.document);
     let fault = state.plan.fault.filter(|_| !state.plan.pending());
     ui.spacing_mut().item_spacing.y = 0.0;
     let mut area = ScrollArea::vertical().id_salt("session").auto_shrink(false);
     if fault.is_some() && std::mem::take(&mut state.plan.fault_unseen) {
         let is_faulty = |row: &Row| match row {
             Row::Placement(place) => Some(*place) == fault,
-            Row::Group(_, places) => fault.is_some_and(|fault| places.contains(&fault)),
+            Row::Group(_, places) | Row::Paths(_, places) => {
+                fault.is_some_and(|fault| places.contains(&fault))
+            }
         };
         let above = rows.iter().position(is_faulty).unwrap_or(0) as f32 * ROW;
         area = area.vertical_scroll_offset(above);
@@ -219,6 +222,10 @@ fn table(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
                 }
                 Row::Placement(place) => {
                     placement_row(ui, state, *place, fault == Some(*place), commands);
+                }
+                Row::Paths(function, places) => {
+                    let is_faulty = fault.is_some_and(|fault| places.contains(&fault));
+                    paths_row(ui, function, places.len(), is_faulty, commands);
                 }
             }
         }
@@ -266,6 +273,38 @@ fn group(ui: &mut Ui, state: &mut State, function: &Arc<str>, count: usize, is_f
     if response.on_hover_text(&**function).clicked() {
         state.session_rows.fold(function);
     }
+}
+
+/// Draws the instruments that count a function's paths, and a cross to remove them.
+fn paths_row(
+    ui: &mut Ui,
+    function: &Arc<str>,
+    count: usize,
+    is_faulty: bool,
+    commands: &mut Vec<Command>,
+) {
+    let tokens = Tokens::of(ui);
+    let size = vec2(ui.available_width(), ROW);
+    let (rect, _) = ui.allocate_exact_size(size, Sense::hover());
+    if is_faulty {
+        ui.painter().rect_filled(rect, 0.0, tokens.bad_fill);
+    }
+    let inside = egui::UiBuilder::new()
+        .max_rect(rect.shrink2(vec2(space::PANEL, 0.0)))
+        .id_salt(("paths", function))
+        .layout(Layout::right_to_left(Align::Center));
+    let ui = &mut ui.new_child(inside);
+    let remove = widgets::cross(ui, &format!("stop counting paths of {function}"));
+    if remove.on_hover_text("Stop counting paths").clicked() {
+        commands.push(Command::RemovePaths(Arc::clone(function)));
+    }
+    ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
+        widgets::dot(ui, tokens.accent);
+        let words = format!("counts paths, {}", widgets::counted(count, "hook"));
+        let text = RichText::new(&words).small().color(tokens.text);
+        let label = ui.add(egui::Label::new(text).truncate());
+        widgets::named(label, Role::Label, &format!("{function} {words}"));
+    });
 }
 
 /// Draws an instrument: its hook, its times, and a cross to remove it.

@@ -29,6 +29,7 @@ use crate::graph::{Graph, Metrics};
 use crate::history::History;
 use crate::hook_facts::HookFacts;
 use crate::machines::Machines;
+use crate::manual::Manual;
 use crate::palette::CommandPalette;
 use crate::placement_rows::PlacementRows;
 use crate::plan_reply::PlanReply;
@@ -127,8 +128,8 @@ pub struct State {
     pub shortcuts: bool,
     /// The step of the tour, while it is open.
     pub tour: Option<Tour>,
-    /// True while the manual is open.
-    pub manual: bool,
+    /// The manual, while it is open.
+    pub manual: Option<Manual>,
     /// The palette, while it is open.
     pub palette: Option<CommandPalette>,
     /// The layout of panes.
@@ -192,7 +193,7 @@ impl State {
             natives: None,
             shortcuts: false,
             tour: None,
-            manual: false,
+            manual: None,
             palette: None,
             desk: Desk::default(),
             look: Colours::default(),
@@ -530,6 +531,10 @@ pub struct PathDialog {
     pub number: u64,
     /// The question about the typed path, which the next click answers.
     pub question: Option<PathQuestion>,
+    /// The path whose completions were requested last.
+    pub(crate) completed: Option<String>,
+    /// Paths that begin as the typed one.
+    pub completions: Vec<String>,
 }
 
 /// A question about a path before something is created or replaced there.

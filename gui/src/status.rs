@@ -80,7 +80,15 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
                 );
                 note(ui, widgets::size(record.bytes), tokens.weak);
                 let hits = state.timeline.hits.last().copied().unwrap_or(0);
-                note(ui, format!("{} hits", widgets::grouped(hits)), tokens.text);
+                let counted = state.timeline.counted.last();
+                let values = counted.map_or(0, |counted| counted.values);
+                if hits > 0 || values == 0 {
+                    note(ui, format!("{} hits", widgets::grouped(hits)), tokens.text);
+                }
+                if values > 0 {
+                    let words = format!("{} values in totals", widgets::grouped(values));
+                    note(ui, words, tokens.text);
+                }
             }
             if let Some(active) = &state.run.active {
                 note(ui, launched(active), tokens.text);

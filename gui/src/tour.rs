@@ -1,7 +1,7 @@
-//! The tour, whose steps complete when the user has done them, and the manual.
+//! The tour, whose steps complete when the user has done them.
 
 use egui::accesskit::Role;
-use egui::{Align, Context, Frame, Id, Layout, Panel, RichText, ScrollArea, Ui, Window, vec2};
+use egui::{Align, Frame, Layout, Panel, RichText, Ui};
 use gilk_engine::cfg::BlockIndex;
 
 use crate::availability::possible;
@@ -119,34 +119,4 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     if !open {
         state.tour = None;
     }
-}
-
-/// Draws the manual, if it is open.
-pub(crate) fn manual(ctx: &Context, state: &mut State) {
-    let mut open = state.manual;
-    Window::new("Manual")
-        .id(Id::unique("manual"))
-        .open(&mut open)
-        .default_size(vec2(620.0, 520.0))
-        .default_pos(ctx.content_rect().center() - vec2(310.0, 280.0))
-        .show(ctx, |ui| {
-            ScrollArea::vertical().auto_shrink(false).show(ui, |ui| {
-                let tokens = Tokens::of(ui);
-                for part in include_str!("manual.md").split("\n\n") {
-                    match part.trim().strip_prefix("# ") {
-                        Some(title) => {
-                            ui.add_space(space::SMALL);
-                            let shown =
-                                ui.label(RichText::new(title).heading().color(tokens.strong));
-                            widgets::named(shown, Role::Heading, title);
-                        }
-                        None => {
-                            let text = part.trim().replace('\n', " ");
-                            ui.label(RichText::new(text).color(tokens.text));
-                        }
-                    }
-                }
-            });
-        });
-    state.manual = open;
 }

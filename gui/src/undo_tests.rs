@@ -33,6 +33,7 @@ fn edits(command: &Command) -> bool {
         | Command::MovePlacement(..)
         | Command::RemovePlacement(_)
         | Command::RemoveAll
+        | Command::RemovePaths(_)
         | Command::Style(_)
         | Command::WriteNote(..)
         | Command::RemoveNote(_) => true,
@@ -170,6 +171,7 @@ fn change() -> impl Strategy<Value = Command> {
             Command::UseInstrument,
             Command::RemoveHere,
             Command::RemoveAll,
+            Command::RemovePaths("kernel_clone".into()),
         ]),
         1 => (0usize..12).prop_map(Command::RemovePlacement),
         2 => (0usize..12, 0usize..12).prop_map(|(from, to)| Command::MovePlacement(from, to)),

@@ -28,11 +28,10 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
                 .corner_radius(4.0);
             let response = ui.add(bar);
             widgets::named(response, Role::ProgressIndicator, "Target progress");
-            let (at, of) = progress.step;
-            let step = if of > 0 {
-                format!("step {} of {of}: {}", at + 1, progress.name)
-            } else {
+            let step = if progress.name.is_empty() {
                 "starting".to_owned()
+            } else {
+                format!("{:.0} %: {}", 100.0 * progress.overall, progress.name)
             };
             ui.label(RichText::new(step).color(tokens.text));
             ui.add(

@@ -49,7 +49,7 @@ pub(crate) fn empty(ui: &mut Ui, title: &str, what_to_do: &str) {
         });
 }
 
-/// Draws a button for a command, with its shortcut in the tooltip.
+/// Draws a button for a command, with its explanation and its shortcut in the tooltip.
 pub(crate) fn button(
     ui: &mut Ui,
     label: &str,
@@ -59,9 +59,9 @@ pub(crate) fn button(
 ) -> Response {
     let keys = command.shortcut_text(ui.ctx());
     let hint = if keys.is_empty() {
-        command.name().to_owned()
+        command.explanation().to_owned()
     } else {
-        format!("{}  ({keys})", command.name())
+        format!("{}  ({keys})", command.explanation())
     };
     let response = ui.add_enabled(enabled, Button::new(label));
     let response = named(response, Role::Button, command.name()).on_hover_text(hint);

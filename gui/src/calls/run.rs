@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_samples::calls::{CallId, CallTree, ROOT};
+use gilk_samples::export::flame_graph;
 use gilk_samples::ids::Ids;
 use gilk_samples::recording::Recording;
 use ilk_driver::client::StopFlag;
@@ -102,6 +103,13 @@ impl CallRun {
         let earlier = self.earlier.as_ref()?;
         let counterpart = earlier.counterparts[call];
         Some(counterpart.map_or(0.0, |call| earlier.tree.share(call)))
+    }
+
+    /// Returns the flame graph as SVG; `None` without an earlier recording. Its colours show the change.
+    #[must_use]
+    pub fn difference(&self) -> Option<String> {
+        let earlier = self.earlier.as_ref()?;
+        Some(flame_graph(&self.tree, Some(&earlier.tree)))
     }
 
     /// Returns the number of calls, as callers and callee, that only the earlier recording has; `None` without

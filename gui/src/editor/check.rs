@@ -137,6 +137,8 @@ impl App {
             format!("{name} is now an instrument of this session; drag it to a hook."),
         );
         self.state.draft.instrument = name;
+        // The list shows the instrument.
+        self.state.wanted_instrument.clear();
         self.state.desk.show(Pane::Instruments);
     }
 

@@ -1,8 +1,13 @@
 //! Draws the editor: the source with its errors, its cost, and the generated code.
 
 use egui::accesskit::Role;
-use egui::{Align, Frame, Label, Layout, RichText, ScrollArea, Stroke, TextEdit, Ui};
+use egui::text::{CCursor, CCursorRange};
+use egui::text_edit::TextEditState;
+use egui::{
+    Align, Align2, Frame, Id, Label, Layout, Margin, RichText, ScrollArea, Stroke, TextEdit, Ui,
+};
 use gilk_instruments::editor::{Good, Marked};
+use gilk_instruments::program::Span;
 
 use super::highlight;
 use crate::command::Command;
@@ -54,6 +59,19 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     });
 }
 
+/// Width of the line numbers to the left of the source.
+const NUMBERS: f32 = 34.0;
+/// Height of the list of errors.
+const FAULTS: f32 = 96.0;
+
+/// A click on an error.
+enum FaultClick {
+    /// Moves the cursor to it.
+    Go(Span),
+    /// Replaces its span.
+    Replace(Span, String),
+}
+
 fn source(ui: &mut Ui, state: &mut State) {
     let tokens = Tokens::of(ui);
     let faults: Vec<Marked> = state
@@ -62,65 +80,127 @@ fn source(ui: &mut Ui, state: &mut State) {
         .as_ref()
         .map(|edited| edited.faults.clone())
         .unwrap_or_default();
-    let below = if faults.is_empty() { 0.0 } else { 96.0 };
+    let below = if faults.is_empty() { 0.0 } else { FAULTS };
     let height = (ui.available_height() - below).max(60.0);
     let (edited, checked) = (&state.editor.edited, &state.editor.checked);
     let Some(text) = &mut state.editor.text else {
         return;
     };
-    ScrollArea::both()
+    let id = Id::unique("instrument source");
+    ScrollArea::vertical()
         .id_salt("source")
         .auto_shrink(false)
         .max_height(height)
         .show(ui, |ui| {
-            let mut layouter = |ui: &Ui, text: &dyn egui::TextBuffer, _width: f32| {
+            let mut layouter = |ui: &Ui, text: &dyn egui::TextBuffer, width: f32| {
                 // Errors of another text do not fit this one.
                 let text = text.as_str();
                 let known = checked.as_ref().is_some_and(|(known, _)| known == text);
                 let edited = edited.as_ref().filter(|_| known);
-                ui.fonts_mut(|fonts| fonts.layout_job(highlight::job(text, edited, tokens)))
+                let mut job = highlight::job(text, edited, tokens);
+                job.wrap.max_width = width;
+                ui.fonts_mut(|fonts| fonts.layout_job(job))
             };
-            let field = TextEdit::multiline(text)
+            let margin = Margin {
+                left: (NUMBERS + space::SMALL) as i8,
+                ..space::margins(space::SMALL, space::SMALL)
+            };
+            let shown = TextEdit::multiline(text)
+                .id(id)
                 .code_editor()
-                .frame(
-                    Frame::NONE
-                        .fill(tokens.field)
-                        .inner_margin(space::margins(space::SMALL, space::SMALL)),
-                )
+                .frame(Frame::NONE.fill(tokens.field).inner_margin(margin))
                 .desired_width(f32::INFINITY)
                 .min_size(egui::vec2(0.0, height - 2.0))
-                .layouter(&mut layouter);
-            widgets::named(ui.add(field), Role::MultilineTextInput, "Source");
+                .layouter(&mut layouter)
+                .show(ui);
+            let wrong: Vec<usize> = faults.iter().map(|fault| fault.line).collect();
+            numbers(ui, &shown.galley, shown.galley_pos, &wrong);
+            widgets::named(shown.response.response, Role::MultilineTextInput, "Source");
         });
     if faults.is_empty() {
         return;
     }
-    ScrollArea::vertical()
+    let clicked = ScrollArea::vertical()
         .id_salt("faults")
         .auto_shrink(false)
-        .show(ui, |ui| widgets::inset(ui, |ui| wrong(ui, &faults)));
+        .show(ui, |ui| widgets::inset(ui, |ui| wrong(ui, &faults)))
+        .inner;
+    let is_current = checked.as_ref().is_some_and(|(known, _)| known == text);
+    // The spans belong to the text that was checked.
+    let place = match clicked.filter(|_| is_current) {
+        Some(FaultClick::Go(span)) => span.start as usize,
+        Some(FaultClick::Replace(span, words)) => {
+            let range = span.start as usize..span.end as usize;
+            if text.get(range.clone()).is_none() {
+                return;
+            }
+            text.replace_range(range.clone(), &words);
+            range.start + words.len()
+        }
+        None => return,
+    };
+    let letters = text.get(..place).map_or(0, |before| before.chars().count());
+    let mut edit = TextEditState::load(ui.ctx(), id).unwrap_or_default();
+    let cursor = CCursorRange::one(CCursor::new(letters));
+    edit.cursor.set_char_range(Some(cursor));
+    edit.store(ui.ctx(), id);
+    ui.memory_mut(|memory| memory.request_focus(id));
 }
 
-fn wrong(ui: &mut Ui, faults: &[Marked]) {
+/// Draws the number of each line to its left; a long line has several rows and one number.
+fn numbers(ui: &Ui, galley: &egui::Galley, at: egui::Pos2, wrong: &[usize]) {
+    let tokens = Tokens::of(ui);
+    let mut line = 1;
+    let mut begins = true;
+    for row in &galley.rows {
+        if begins {
+            let color = if wrong.contains(&line) {
+                tokens.bad
+            } else {
+                tokens.weak
+            };
+            ui.painter().text(
+                egui::pos2(at.x - space::SMALL, at.y + row.rect().center().y),
+                Align2::RIGHT_CENTER,
+                line,
+                code(text::SMALL),
+                color,
+            );
+        }
+        begins = row.ends_with_newline;
+        line += usize::from(begins);
+    }
+}
+
+/// Lists the errors. Returns the click on one.
+fn wrong(ui: &mut Ui, faults: &[Marked]) -> Option<FaultClick> {
     let tokens = Tokens::of(ui);
     ui.spacing_mut().item_spacing.y = space::HAIR;
+    let mut click = None;
     for one in faults {
         let place = format!("line {}, column {}", one.line, one.column);
         ui.horizontal_wrapped(|ui| {
-            ui.label(
-                RichText::new(&place)
-                    .font(code(text::SMALL))
-                    .color(tokens.bad),
-            );
+            let words = RichText::new(&place).font(code(text::SMALL));
+            let link = widgets::named(ui.link(words), Role::Link, &format!("go to {place}"));
+            if link.clicked() {
+                click = Some(FaultClick::Go(one.fault.span));
+            }
             let words = RichText::new(&one.fault.message).small();
             let label = ui.label(words.color(tokens.strong));
             let name = format!("{place}: {}", one.fault.message);
             widgets::named(label, Role::Label, &name);
-            if !one.fault.help.is_empty() {
-                ui.label(RichText::new(&one.fault.help).small().color(tokens.weak));
+            let help = RichText::new(&one.fault.help).small();
+            if let Some(replacement) = &one.fault.replacement {
+                let link = widgets::named(ui.link(help), Role::Link, &one.fault.help);
+                if link.on_hover_text(format!("Write {replacement}")).clicked() {
+                    click = Some(FaultClick::Replace(one.fault.span, replacement.clone()));
+                }
+            } else if !one.fault.help.is_empty() {
+                ui.label(help.color(tokens.weak));
             }
         });
     }
+    click
 }
 
 /// Draws the cost and the generated code.
@@ -170,11 +250,8 @@ fn costs(ui: &mut Ui, good: &Good) {
     ui.with_layout(Layout::top_down(Align::Min), |ui| {
         let name = RichText::new(&good.definition.name).font(code(text::BODY));
         ui.label(name.color(tokens.strong));
-        let words = format!(
-            "{} Placed {}.",
-            good.definition.summary,
-            good.definition.stand()
-        );
+        let summary = good.definition.summary.trim_end_matches('.');
+        let words = format!("{summary}. Placed {}.", good.definition.stand());
         ui.label(RichText::new(words).small().color(tokens.text));
         for (head, cost) in &good.costs {
             let words = format!("{head}: {cost}");

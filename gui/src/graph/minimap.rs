@@ -10,10 +10,10 @@ use super::scene::Scene;
 use crate::theme::Tokens;
 use crate::widgets;
 
-/// Maximum height of the minimap.
-const HIGHEST: f32 = 420.0;
-/// Width of the column next to the canvas.
-const COLUMN: f32 = 124.0;
+/// Maximum height of the minimap, in points or as a share of a high column.
+const HIGHEST: (f32, f32) = (420.0, 0.6);
+/// Minimum and maximum width of the column next to the canvas, and its share of the pane.
+const COLUMN: (f32, f32, f32) = (124.0, 260.0, 0.08);
 /// Distance of the minimap from the column's edges.
 const MARGIN: f32 = 8.0;
 /// Minimum size of the canvas next to a minimap.
@@ -21,10 +21,12 @@ const CANVAS: Vec2 = vec2(420.0, 200.0);
 
 /// Splits a pane into the canvas and the column of the minimap, if there is enough space.
 pub(super) fn split(rect: Rect) -> (Rect, Option<Rect>) {
-    if rect.width() < CANVAS.x + COLUMN || rect.height() < CANVAS.y {
+    let (least, most, share) = COLUMN;
+    let column = (share * rect.width()).clamp(least, most);
+    if rect.width() < CANVAS.x + column || rect.height() < CANVAS.y {
         return (rect, None);
     }
-    let at = rect.right() - COLUMN;
+    let at = rect.right() - column;
     (rect.with_max_x(at), Some(rect.with_min_x(at)))
 }
 
@@ -52,10 +54,11 @@ pub(super) fn show(
     if seen.expand(4.0 / camera.zoom).contains_rect(whole) {
         return;
     }
+    let highest = HIGHEST.0.max(HIGHEST.1 * column.height());
     let largest = column
         .shrink(MARGIN + 6.0)
         .size()
-        .min(vec2(COLUMN, HIGHEST));
+        .min(vec2(column.width(), highest));
     let scale = (largest.x / size.x.max(1.0)).min(largest.y / size.y.max(1.0));
     // A very narrow or flat graph is stretched, so that it can be clicked.
     let scale = vec2(

@@ -9,6 +9,8 @@ mod ruler;
 
 pub(crate) use pane::{header, show};
 
+use std::sync::Arc;
+
 use crate::placement_rows::PlacementRows;
 use drag::Drag;
 
@@ -19,4 +21,6 @@ pub struct Schedule {
     pub(crate) rows: PlacementRows,
     /// The drag in progress.
     pub(crate) drag: Option<Drag>,
+    /// Descriptions of the batches, by the number of the plan.
+    words: Option<(u64, Arc<Vec<Vec<String>>>)>,
 }

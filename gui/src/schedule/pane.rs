@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use egui::accesskit::Role;
-use egui::{Id, Rangef, Rect, RichText, ScrollArea, Sense, Stroke, Ui, pos2, vec2};
+use egui::{Color32, Id, Rangef, Rect, RichText, ScrollArea, Sense, Stroke, Ui, pos2, vec2};
 use gilk_engine::cfg::BlockIndex;
 
 use super::bar::bar;
@@ -73,8 +73,9 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         },
         x: Rangef::new(plot.left(), plot.right()),
     };
-    ruler::show(ui, state, bar, plot, &scale);
-    let rows = state.schedule.rows.list(&state.document.shared());
+    let words = batch_words(state);
+    ruler::show(ui, state, &words, bar, plot, &scale);
+    let rows = state.schedule.rows.list(&state.document);
     let below = Rect::from_min_max(pos2(rect.left(), plot.top()), rect.max);
     ui.scope_builder(egui::UiBuilder::new().max_rect(below), |ui| {
         ui.spacing_mut().item_spacing.y = 0.0;
@@ -97,6 +98,9 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
                         Row::Placement(place) => {
                             one(ui, state, *place, name, lane, &scale, commands);
                         }
+                        Row::Paths(function, places) => {
+                            paths(ui, state, function, places, name, lane, &scale);
+                        }
                     }
                     ui.painter().hline(
                         line.x_range(),
@@ -107,6 +111,23 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
             });
     });
     running(ui, state, plot, &scale);
+}
+
+/// Returns the descriptions of the plan's batches, made once per plan: a batch has a write per splice.
+fn batch_words(state: &mut State) -> Arc<Vec<Vec<String>>> {
+    let number = state.plan.answered;
+    if let Some((known, words)) = &state.schedule.words
+        && *known == number
+    {
+        return Arc::clone(words);
+    }
+    let words = match &state.plan.outcome {
+        Some(Ok(verified)) => ruler::words(verified.plan()),
+        _ => Vec::new(),
+    };
+    let words = Arc::new(words);
+    state.schedule.words = Some((number, Arc::clone(&words)));
+    words
 }
 
 /// Draws a line at the current time of the run.
@@ -159,6 +180,27 @@ fn group(
     );
     let at = pos2(name.left() + 28.0, name.center().y - galley.size().y / 2.0);
     ui.painter().galley(at, galley, tokens.strong);
+    let label = format!("bar of all of {function}");
+    let key = 1 << 40 | places.first().copied().unwrap_or(0) as u64;
+    let lane = lane.shrink2(vec2(0.0, 9.0));
+    bar_of_all(ui, state, key, places, lane, scale, tokens.weak, &label);
+}
+
+/// Draws a bar that moves several placements.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each describes the position or the meaning of the bar"
+)]
+fn bar_of_all(
+    ui: &mut Ui,
+    state: &mut State,
+    key: u64,
+    places: &[usize],
+    lane: Rect,
+    scale: &Scale,
+    color: Color32,
+    label: &str,
+) {
     let placements = &state.document.session().placements;
     let bars: Vec<(usize, f64, f64)> = places
         .iter()
@@ -168,18 +210,35 @@ fn group(
                 .map(|one| (place, one.launch, one.splash))
         })
         .collect();
-    let key = 1 << 40 | places.first().copied().unwrap_or(0) as u64;
-    let label = format!("bar of all of {function}");
-    bar(
-        ui,
-        state,
-        key,
-        &bars,
-        lane.shrink2(vec2(0.0, 9.0)),
-        scale,
-        tokens.weak,
-        &label,
+    bar(ui, state, key, &bars, lane, scale, color, label);
+}
+
+/// Draws the instruments that count a function's paths, which move together.
+fn paths(
+    ui: &mut Ui,
+    state: &mut State,
+    function: &Arc<str>,
+    places: &[usize],
+    name: Rect,
+    lane: Rect,
+    scale: &Scale,
+) {
+    let tokens = Tokens::of(ui);
+    ui.painter().circle_filled(
+        pos2(name.left() + 32.0, name.center().y),
+        4.0,
+        tokens.accent,
     );
+    let words = format!("counts paths, {}", widgets::counted(places.len(), "hook"));
+    let room = name.width() - 44.0;
+    let font = prose(text::SMALL);
+    let galley = widgets::truncated(ui.painter(), words, font, tokens.text, room);
+    let at = pos2(name.left() + 42.0, name.center().y - galley.size().y / 2.0);
+    ui.painter().galley(at, galley, tokens.text);
+    let label = format!("bar of paths of {function}");
+    let key = 1 << 41 | places.first().copied().unwrap_or(0) as u64;
+    let lane = lane.shrink2(vec2(0.0, 4.0));
+    bar_of_all(ui, state, key, places, lane, scale, tokens.accent, &label);
 }
 
 fn one(

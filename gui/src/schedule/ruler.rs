@@ -12,7 +12,14 @@ use crate::widgets;
 pub(super) const HEIGHT: f32 = 40.0;
 
 /// Draws the ruler, and its lines down through `plot`.
-pub(super) fn show(ui: &Ui, state: &State, bar: Rect, plot: Rect, scale: &Scale) {
+pub(super) fn show(
+    ui: &Ui,
+    state: &State,
+    words: &[Vec<String>],
+    bar: Rect,
+    plot: Rect,
+    scale: &Scale,
+) {
     let tokens = Tokens::of(ui);
     let painter = ui
         .painter()
@@ -53,17 +60,9 @@ pub(super) fn show(ui: &Ui, state: &State, bar: Rect, plot: Rect, scale: &Scale)
         widgets::named(response, Role::Label, &words).on_hover_text(words);
     }
     if let Some(Ok(verified)) = &state.plan.outcome {
-        for (place, batch) in verified.plan().batches.iter().enumerate() {
-            mark(
-                ui,
-                &painter,
-                verified.plan(),
-                batch,
-                place,
-                scale,
-                bar,
-                plot,
-            );
+        let batches = verified.plan().batches.iter().zip(words);
+        for (place, (batch, words)) in batches.enumerate() {
+            mark(ui, &painter, (place, batch.at, words), scale, bar, plot);
         }
     }
 }
@@ -82,25 +81,19 @@ fn flag(painter: &Painter, at: Pos2, tokens: &Tokens) -> Rect {
     Rect::from_center_size(at + vec2(3.0, 0.0), vec2(12.0, 14.0))
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each describes the position of the mark"
-)]
+/// Draws a batch: its number, its time, and its description.
 fn mark(
     ui: &Ui,
     painter: &Painter,
-    plan: &Plan,
-    batch: &Batch,
-    place: usize,
+    (place, at, words): (usize, f64, &[String]),
     scale: &Scale,
     bar: Rect,
     plot: Rect,
 ) {
     let tokens = Tokens::of(ui);
-    let center = pos2(scale.x(batch.at), bar.bottom() - 10.0);
+    let center = pos2(scale.x(at), bar.bottom() - 10.0);
     let area = Rect::from_center_size(center, vec2(14.0, 16.0));
     let id = Id::unique("schedule batch").with(place);
-    let words = batch_words(plan, batch, place);
     let first = words.first().cloned().unwrap_or_default();
     let response = ui.interact(area, id, Sense::hover());
     let response = widgets::named(response, Role::Label, &first);
@@ -119,14 +112,22 @@ fn mark(
         Stroke::new(1.0, tokens.canvas),
     ));
     response.on_hover_ui(|ui| {
-        for line in &words {
+        for line in words {
             ui.label(line);
         }
     });
 }
 
+/// Describes the batches of a plan.
+pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
+    let batches = plan.batches.iter().enumerate();
+    batches
+        .map(|(place, batch)| batch_words(plan, batch, place))
+        .collect()
+}
+
 /// Describes a batch, one line per kind of effect.
-pub(super) fn batch_words(plan: &Plan, batch: &Batch, place: usize) -> Vec<String> {
+fn batch_words(plan: &Plan, batch: &Batch, place: usize) -> Vec<String> {
     let count = |kind, bounce: bool| {
         let pokes = batch.pokes.iter();
         pokes

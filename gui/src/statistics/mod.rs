@@ -12,6 +12,7 @@ pub mod rows;
 pub(crate) mod values;
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use comparison::ComparedRuns;
 use rows::StatisticsRow;
@@ -35,7 +36,12 @@ pub struct Statistics {
     pub(crate) answered: Option<StatisticsKey>,
     /// The contents being computed.
     pub(crate) requested: Option<StatisticsKey>,
+    /// The places of the rows that match, in the chosen order, with what they depend on.
+    listed: Option<(ListKey, Arc<Vec<usize>>)>,
 }
+
+/// Contents, filter, column and direction of a list.
+type ListKey = (Option<StatisticsKey>, String, Column, bool);
 
 /// Contents of the table: the recording, the ticks between the markers, and the number of samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,13 +136,37 @@ impl Statistics {
     /// Returns the rows that match the filter, in the chosen order.
     #[must_use]
     pub fn shown(&self) -> Vec<&StatisticsRow> {
+        let places = self.places().into_iter();
+        places.filter_map(|place| self.rows.get(place)).collect()
+    }
+
+    /// Returns the places in `rows` of the rows that match the filter, in the chosen order; computed
+    /// after a change only.
+    pub(crate) fn listed(&mut self) -> Arc<Vec<usize>> {
+        let filter = self.filter.clone();
+        let key = (self.answered.clone(), filter, self.column, self.ascending);
+        match self.listed.take().filter(|(known, _)| *known == key) {
+            Some((key, places)) => Arc::clone(&self.listed.insert((key, places)).1),
+            None => {
+                let places = Arc::new(self.places());
+                Arc::clone(&self.listed.insert((key, places)).1)
+            }
+        }
+    }
+
+    fn places(&self) -> Vec<usize> {
         let wanted = self.filter.trim().to_lowercase();
-        let matches = |row: &&StatisticsRow| {
+        let matches = |row: &StatisticsRow| {
             row.function.to_lowercase().contains(&wanted)
                 || row.instrument.to_lowercase().contains(&wanted)
         };
-        let mut shown: Vec<&StatisticsRow> = self.rows.iter().filter(matches).collect();
-        shown.sort_by(|a, b| {
+        let mut shown: Vec<(usize, &StatisticsRow)> = self
+            .rows
+            .iter()
+            .enumerate()
+            .filter(|(_, row)| matches(row))
+            .collect();
+        shown.sort_by(|(_, a), (_, b)| {
             let order = self.column.compare(a, b);
             if self.ascending {
                 order
@@ -144,6 +174,6 @@ impl Statistics {
                 order.reverse()
             }
         });
-        shown
+        shown.into_iter().map(|(place, _)| place).collect()
     }
 }

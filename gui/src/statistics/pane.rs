@@ -130,13 +130,14 @@ fn rows(ui: &mut Ui, state: &mut State, clock: Clock, commands: &mut Vec<Command
         .auto_shrink(false)
         .show(ui, |ui| {
             titles(ui, table, &widths);
-            let shown = table.shown();
+            let shown = table.listed();
             let mut chosen = None;
             ScrollArea::vertical()
                 .id_salt("statistics rows")
                 .auto_shrink(false)
                 .show_rows(ui, space::ROW, shown.len(), |ui, range| {
-                    for row in shown.get(range).unwrap_or_default() {
+                    let places = shown.get(range).unwrap_or_default().iter();
+                    for row in places.filter_map(|&place| table.rows.get(place)) {
                         let selected = table.selected.as_ref().is_some_and(|selected| {
                             (&selected.0, &selected.1) == (&row.function, &row.instrument)
                         });

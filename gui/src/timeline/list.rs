@@ -11,6 +11,7 @@ use gilk_samples::metadata::{InstrumentInfo, Metadata};
 
 use super::Record;
 use super::order::{Axis, LaneSort, Stack};
+use super::paths::counts_paths;
 
 /// Height of a group's heading in points.
 pub(crate) const HEADING: f32 = 24.0;
@@ -301,6 +302,10 @@ fn candidates(record: &Record, index: &Index, stack: Stack) -> Vec<Candidate> {
         .filter(|(place, _)| with_lane.contains(place));
     let candidate = |(place, owner): (usize, Owner)| {
         let info = record.lanes().get(place)?;
+        // Counts of paths are totals, and one list for all instruments of a function.
+        if counts_paths(info) {
+            return None;
+        }
         let lane = owner.part(index).lane(info.id);
         let total = lane.map(|lane| lane.total);
         let has_values = matches!(

@@ -41,7 +41,10 @@ pub(crate) struct LossStretch {
 /// The losses of a recording, as stretches of time.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
+    /// In the order of their starts.
     stretches: Vec<LossStretch>,
+    /// Duration of the longest stretch in seconds.
+    longest: f64,
     /// The last stretch of each CPU and cause.
     last: BTreeMap<(u16, u8), usize>,
 }
@@ -68,22 +71,52 @@ impl Losses {
         if let Some(last) = last.filter(|last| at - last.to <= GAP) {
             last.to = last.to.max(at);
             last.count = last.count.saturating_add(count);
+            self.longest = self.longest.max(last.to - last.from);
             return;
         }
-        self.last.insert(key, self.stretches.len());
-        self.stretches.push(LossStretch {
-            from: (at - INTERVAL).max(0.0),
+        let from = (at - INTERVAL).max(0.0);
+        // Readings of the CPUs are in the order of their times, but for a few.
+        let mut place = self.stretches.len();
+        while place > 0
+            && self
+                .stretches
+                .get(place - 1)
+                .is_some_and(|one| one.from > from)
+        {
+            place -= 1;
+        }
+        for later in self.last.values_mut().filter(|last| **last >= place) {
+            *later += 1;
+        }
+        self.last.insert(key, place);
+        self.longest = self.longest.max(at - from);
+        let stretch = LossStretch {
+            from,
             to: at,
             cpu,
             cause,
             count,
-        });
+        };
+        self.stretches.insert(place, stretch);
     }
 
-    /// Returns the stretches that concern a lane: those of its CPU, while it is in place.
-    pub(crate) fn of_lane<'a>(&'a self, of: &LaneRow<'a>) -> impl Iterator<Item = &'a LossStretch> {
+    /// Returns the stretches that concern a lane and overlap a range of seconds: those of its CPU, while
+    /// it is in place.
+    pub(crate) fn of_lane<'a>(
+        &'a self,
+        of: &LaneRow<'a>,
+        range: (f64, f64),
+    ) -> impl Iterator<Item = &'a LossStretch> {
         let (info, owner) = (of.info, of.owner);
-        self.stretches.iter().filter(move |one| {
+        let from = range.0.max(info.launch);
+        let to = range.1.min(info.splash);
+        // Stretches are in the order of their starts, and none is longer than `longest`.
+        let first = self
+            .stretches
+            .partition_point(|one| one.from < from - self.longest);
+        let after = self.stretches.partition_point(|one| one.from <= to);
+        let overlapping = self.stretches.get(first..after.max(first));
+        overlapping.unwrap_or_default().iter().filter(move |one| {
             let of_meaning = match one.cause {
                 LossCause::Unmatched => info.meaning == Meaning::Duration,
                 // Counters do not pass through a ring.
@@ -93,8 +126,7 @@ impl Losses {
                 Owner::Cpu(cpu) => one.cpu == cpu || one.cpu == ALL_CPUS,
                 _ => true,
             };
-            let in_place = one.to >= info.launch && one.from <= info.splash;
-            of_meaning && of_cpu && in_place && info.delivers.is_samples()
+            of_meaning && of_cpu && one.to >= from && info.delivers.is_samples()
         })
     }
 }
@@ -121,7 +153,8 @@ impl LossStretch {
     }
 }
 
-/// Draws the hatched stretches of a lane; `row` is its rectangle.
+/// Draws the hatched stretches of a lane that are in view; `row` is its rectangle. Stretches that are
+/// drawn at the same place are one, so that the work depends on the width of the pane.
 pub(super) fn show(
     ui: &Ui,
     painter: &Painter,
@@ -132,9 +165,28 @@ pub(super) fn show(
     scale: &Scale,
 ) {
     let tokens = Tokens::of(ui);
-    for (place, one) in losses.of_lane(of).enumerate() {
+    let view = (scale.range.start, scale.range.end);
+    let mut areas: Vec<HatchedArea<'_>> = Vec::new();
+    for one in losses.of_lane(of, view) {
         let (left, right) = (scale.x(one.from), scale.x(one.to));
-        let area = Rect::from_x_y_ranges(left..=right.max(left + NARROWEST), row.y_range());
+        let right = right.max(left + NARROWEST);
+        match areas.last_mut() {
+            Some(last) if left <= last.right => {
+                last.right = last.right.max(right);
+                last.stretches += 1;
+                last.count = last.count.saturating_add(one.count);
+            }
+            _ => areas.push(HatchedArea {
+                left,
+                right,
+                first: one,
+                stretches: 1,
+                count: one.count,
+            }),
+        }
+    }
+    for (place, one) in areas.iter().enumerate() {
+        let area = Rect::from_x_y_ranges(one.left..=one.right, row.y_range());
         let area = area.intersect(row);
         if !area.is_positive() {
             continue;
@@ -143,6 +195,29 @@ pub(super) fn show(
         let id = Id::unique("lost").with((of.info.id, of.index, place));
         let words = format!("{} on {}", one.words(metadata), of.info.label);
         widgets::named(ui.interact(area, id, Sense::hover()), Role::Label, &words);
+    }
+}
+
+/// Stretches that are drawn as one.
+struct HatchedArea<'a> {
+    left: f32,
+    right: f32,
+    first: &'a LossStretch,
+    stretches: usize,
+    /// Lost samples of all of them.
+    count: u64,
+}
+
+impl HatchedArea<'_> {
+    fn words(&self, metadata: &Metadata) -> String {
+        match self.stretches {
+            1 => self.first.words(metadata),
+            more => format!(
+                "{} hits lost in {}; zoom in for each with its cause",
+                widgets::grouped(self.count),
+                widgets::counted(more, "stretch")
+            ),
+        }
     }
 }
 
@@ -186,6 +261,8 @@ mod tests {
             ],
             clock,
         );
+        let starts: Vec<f64> = losses.stretches.iter().map(|one| one.from).collect();
+        assert!(starts.is_sorted(), "{starts:?}");
         let shown: Vec<(f64, f64, u16, u64)> = losses
             .stretches
             .iter()

@@ -1,5 +1,6 @@
 //! The timeline: one lane per instrument, live or from a recording.
 
+mod count_bars;
 mod find;
 mod flow;
 mod heat;
@@ -11,6 +12,7 @@ pub(crate) mod list;
 mod losses;
 mod notes;
 pub(crate) mod order;
+pub(crate) mod paths;
 mod query;
 mod range_stats;
 mod rows;

@@ -11,6 +11,7 @@ use gilk_samples::metadata::Metadata;
 use super::heat::Heats;
 use super::list::{LaneList, LaneView};
 use super::order::{Axis, Stack};
+use super::paths::CountedTotals;
 use super::search::Found;
 use super::totals::{self, Symbols};
 use super::{Losses, Range, Record, SampleSearch};
@@ -72,6 +73,8 @@ pub struct Timeline {
     pub(super) list: Recent<(u64, u64), Arc<LaneList>>,
     /// The hits of all lanes, by recording.
     pub(crate) hits: Recent<u64, u64>,
+    /// Totals that are not on lanes, by recording and number of totals.
+    pub(crate) counted: Recent<(u64, usize), Arc<CountedTotals>>,
     /// Lanes with samples between the markers, by recording, first and last tick.
     pub(super) between: Recent<(u64, u64, u64), LaneCounts>,
     pub(super) heats: Heats,
@@ -107,6 +110,7 @@ impl Default for Timeline {
             view: LaneView::default(),
             list: Recent::default(),
             hits: Recent::default(),
+            counted: Recent::default(),
             between: Recent::default(),
             heats: Heats::default(),
             symbols: Symbols::default(),
@@ -156,6 +160,18 @@ impl Timeline {
         });
         self.totals_hidden = false;
         self.record = Some(record);
+    }
+
+    /// Returns whether the recording has totals and no lanes.
+    pub(crate) fn has_only_totals(&self) -> bool {
+        let list = self.list.last();
+        list.is_some_and(|list| list.all == 0)
+    }
+
+    /// Shows no recording.
+    pub(crate) fn close(&mut self) {
+        self.open(Record::default());
+        self.record = None;
     }
 
     /// Takes the measured times and losses of the run that has ended, if its recording is still shown.
@@ -210,9 +226,12 @@ impl Timeline {
         }
     }
 
-    /// Updates the hits of all lanes.
+    /// Updates the hits of all lanes, and the totals.
     pub(crate) fn count_hits(&mut self) {
         let Some(record) = &self.record else { return };
+        let key = (self.openings, record.totals.len());
+        self.counted
+            .of(key, 0, false, || Arc::new(CountedTotals::of(record)));
         let samples = record.index.look().samples();
         self.hits
             .of(self.openings, samples, record.now.is_some(), || {

@@ -3,22 +3,21 @@
 use std::collections::BTreeMap;
 
 use egui::accesskit::Role;
-use egui::{Align2, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
+use egui::{RichText, ScrollArea, Ui};
+use gilk_engine::paths::counts_paths_of;
 use gilk_engine::{Addr, Image};
 use gilk_instruments::program::{Bucket, Summary};
 use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::metadata::Clock;
 use ilk_driver::client::AggregateSummary;
 
-use super::Record;
+use super::count_bars::bars;
+use super::paths::CountedTotals;
 use super::scale::length;
+use super::{Record, paths};
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
-/// Height of a bar, including the gap.
-const BAR: f32 = 17.0;
-/// Width of the labels of bars.
-const LABELS: f32 = 150.0;
 /// The unit of durations.
 const TICKS: &str = "ticks";
 
@@ -41,7 +40,12 @@ pub(crate) fn symbols(
 }
 
 /// Draws the totals. Returns whether they were closed.
-pub(super) fn show(ui: &mut Ui, record: &Record, symbols: &Symbols) -> bool {
+pub(super) fn show(
+    ui: &mut Ui,
+    record: &Record,
+    counted: Option<&CountedTotals>,
+    symbols: &Symbols,
+) -> bool {
     let tokens = Tokens::of(ui);
     let mut hidden = false;
     widgets::inset(ui, |ui| {
@@ -53,8 +57,23 @@ pub(super) fn show(ui: &mut Ui, record: &Record, symbols: &Symbols) -> bool {
             .id_salt("totals")
             .auto_shrink(false)
             .show(ui, |ui| {
+                let paths = counted.map_or(&[][..], |counted| &counted.paths);
+                for of in paths {
+                    ui.push_id(&of.function, |ui| paths::show(ui, of));
+                    ui.add_space(space::SMALL);
+                }
+                let of_paths = |instrument: &str| {
+                    let mut functions = paths.iter().map(|of| &of.function);
+                    functions.any(|function| counts_paths_of(instrument, function))
+                };
                 for (place, total) in record.totals.iter().enumerate() {
-                    ui.push_id(place, |ui| one(ui, total, record.metadata.clock, symbols));
+                    if of_paths(&total.instrument) {
+                        continue;
+                    }
+                    let units = counted.and_then(|counted| counted.units.get(place));
+                    let keys = units.map_or(total.unit.as_str(), String::as_str);
+                    let clock = record.metadata.clock;
+                    ui.push_id(place, |ui| one(ui, total, keys, clock, symbols));
                     ui.add_space(space::SMALL);
                 }
             });
@@ -110,7 +129,8 @@ pub(super) fn short(total: &AggregateSummary, clock: Clock) -> String {
     format!("@{}: {words}", total.name)
 }
 
-fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock, symbols: &Symbols) {
+/// Draws a total; `keys` is the unit of the values that it counts.
+fn one(ui: &mut Ui, total: &AggregateSummary, keys: &str, clock: Clock, symbols: &Symbols) {
     let tokens = Tokens::of(ui);
     let unit = total.unit.as_str();
     let name = format!("@{} of {}", total.name, total.instrument);
@@ -123,7 +143,7 @@ fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock, symbols: &Symbols) {
         Summary::Number(value) => show(ui, number(*value, unit, clock)),
         Summary::Mean(mean) => show(ui, mean_of(*mean, unit, clock)),
         Summary::Nothing => show(ui, "no values".to_owned()),
-        Summary::Buckets(buckets) => bars(ui, &name, &counted(buckets, unit, clock)),
+        Summary::Buckets(buckets) => bars(ui, &name, &counted(buckets, keys, clock)),
         Summary::Map(rows, others) => {
             let key = |value| {
                 symbols
@@ -138,7 +158,7 @@ fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock, symbols: &Symbols) {
                     Summary::Buckets(buckets) => {
                         let name = format!("{name}: {label}");
                         ui.label(RichText::new(&label).small().color(tokens.weak));
-                        bars(ui, &name, &counted(buckets, unit, clock));
+                        bars(ui, &name, &counted(buckets, keys, clock));
                     }
                     Summary::Number(value) => match u64::try_from(*value) {
                         Ok(count) if unit.is_empty() => numbers.push((label, count)),
@@ -158,7 +178,7 @@ fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock, symbols: &Symbols) {
         Summary::Values(values, others) => {
             let rows = values.iter().map(|&(value, count)| {
                 let symbol = symbols.get(&value).cloned();
-                (symbol.unwrap_or_else(|| number(value, unit, clock)), count)
+                (symbol.unwrap_or_else(|| number(value, keys, clock)), count)
             });
             let others = (*others > 0).then(|| ("other values".to_owned(), *others));
             bars(ui, &name, &rows.chain(others).collect::<Vec<_>>());
@@ -184,51 +204,6 @@ fn counted(buckets: &[Bucket], unit: &str, clock: Clock) -> Vec<(String, u64)> {
     let rows = buckets.iter().skip(from).take(shown);
     let rows = rows.map(|bucket| (between(bucket, unit, clock), bucket.count));
     rows.collect()
-}
-
-/// Draws a bar for each count.
-fn bars(ui: &mut Ui, name: &str, rows: &[(String, u64)]) {
-    let tokens = Tokens::of(ui);
-    let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0);
-    let digits = most.to_string().len() as f32;
-    let numbers = 16.0 + 8.5 * digits;
-    let has_names = rows.iter().any(|(label, _)| label.contains('+'));
-    let labels_width = if has_names { 1.4 * LABELS } else { LABELS };
-    if most == 0 {
-        ui.label(RichText::new("no values").small().color(tokens.weak));
-    }
-    for (label, count) in rows.iter().filter(|_| most > 0) {
-        let size = vec2(ui.available_width(), BAR);
-        let (rect, response) = ui.allocate_exact_size(size, Sense::hover());
-        let words = format!("{name}: {label}: {}", widgets::grouped(*count));
-        widgets::named(response, Role::Label, &words).on_hover_text(&words);
-        let painter = ui.painter().with_clip_rect(ui.clip_rect().intersect(rect));
-        let middle = rect.center().y;
-        let labels = pos2(rect.left() + labels_width, middle);
-        let font = code(text::SMALL);
-        let label = widgets::truncated(
-            &painter,
-            label.clone(),
-            font.clone(),
-            tokens.text,
-            labels_width,
-        );
-        let at = pos2(labels.x - label.size().x, middle - label.size().y / 2.0);
-        painter.galley(at, label, tokens.text);
-        let left = labels.x + space::SMALL;
-        let room = (rect.right() - left - numbers).max(8.0);
-        let length = room * (*count as f32 / most as f32);
-        let bar = Rect::from_min_max(
-            pos2(left, rect.top() + 2.0),
-            pos2(left + length.max(1.0), rect.bottom() - 2.0),
-        );
-        if *count > 0 {
-            painter.rect_filled(bar, 1.0, tokens.accent);
-        }
-        let at = pos2(bar.right() + space::TIGHT, middle);
-        let count = widgets::grouped(*count);
-        painter.text(at, Align2::LEFT_CENTER, count, font, tokens.weak);
-    }
 }
 
 #[cfg(test)]

@@ -31,7 +31,9 @@ const TOTALS: f32 = 380.0;
 /// Minimum width of the header for the choice of groups; the menu of lanes has it in any case.
 const GROUPS: f32 = 380.0;
 /// Height of the ruler.
-const RULER: f32 = 24.0;
+const RULER: f32 = 28.0;
+/// Maximum number of losses in a tooltip.
+const MAX_LOSSES: usize = 6;
 /// Minimum and maximum height of a lane.
 const LANE: (f32, f32) = (36.0, 64.0);
 
@@ -70,15 +72,19 @@ pub fn show(
         ui.scope_builder(inside, |ui| range_stats::show(ui, timeline, &record, span));
     } else if !record.totals.is_empty()
         && !timeline.totals_hidden
-        && rect.width() > NAMES + 2.0 * TOTALS
+        && (rect.width() > NAMES + 2.0 * TOTALS || timeline.has_only_totals())
     {
         let totals_rect = Rect::from_min_max(pos2(rect.right() - TOTALS, rect.top()), rect.max);
         rect.max.x = totals_rect.left() - 1.0;
         let inside = egui::UiBuilder::new()
             .max_rect(totals_rect)
             .id_salt("totals");
+        let counted = timeline.counted.last().cloned();
+        let symbols = &timeline.symbols;
         timeline.totals_hidden = ui
-            .scope_builder(inside, |ui| totals::show(ui, &record, &timeline.symbols))
+            .scope_builder(inside, |ui| {
+                totals::show(ui, &record, counted.as_deref(), symbols)
+            })
             .inner;
     }
     if timeline.view.stack == Stack::Thread && index.look().threads().is_none() {
@@ -234,11 +240,16 @@ pub fn show(
     scroll_bar(&painter, moving, timeline.scroll, deepest, tokens);
     let corner = Rect::from_min_max(rect.min, pos2(plot.left(), plot.top()));
     filter(ui, timeline, &list, corner);
-    if list.shown == 0 && list.all > 0 {
-        let words = format!(
+    let empty = match list.all {
+        0 if record.totals.is_empty() => None,
+        0 => Some("This run has totals and no samples.".to_owned()),
+        all if list.shown == 0 => Some(format!(
             "No lane to show: {} hidden by the filter or without samples.",
-            widgets::counted(list.all, "lane")
-        );
+            widgets::counted(all, "lane")
+        )),
+        _ => None,
+    };
+    if let Some(words) = empty {
         painter.text(
             plot.center(),
             Align2::CENTER_CENTER,
@@ -455,11 +466,9 @@ fn pointed(
         Some((of, words))
     });
     let lost: Vec<String> = of.map_or_else(Vec::new, |of| {
-        let here = |one: &&losses::LossStretch| {
-            let reach = hover::REACH / scale.density();
-            (one.from - reach..=one.to + reach).contains(&at)
-        };
-        let found = record.losses.of_lane(&of).filter(here);
+        let reach = hover::REACH / scale.density();
+        let found = record.losses.of_lane(&of, (at - reach, at + reach));
+        let found = found.take(MAX_LOSSES);
         found.map(|one| one.words(&record.metadata)).collect()
     });
     response.clone().on_hover_ui_at_pointer(|ui| {

@@ -97,6 +97,8 @@ pub enum Message {
     Recording(PathBuf, Result<Box<Opened>, Error>),
     /// The path chosen in the desktop's file dialog, if any.
     Picked(Option<PathBuf>),
+    /// Completions of a path, with the number of the dialog and the typed path.
+    Completed(u64, String, Vec<String>),
     /// Result of writing a screenshot.
     Pictured(Result<(), Error>),
 }
@@ -131,8 +133,6 @@ pub enum TargetNews {
 pub struct Progress {
     /// Name of the step, e.g. `boot`.
     pub name: String,
-    /// Index of the step, and the number of steps.
-    pub step: (usize, usize),
     /// Details for the user.
     pub detail: String,
     /// Share of the whole task, from 0 to 1.

@@ -151,10 +151,9 @@ impl Reporter {
         self.mail.send(Message::Target(self.number, news));
     }
 
-    fn step(&self, name: &str, step: (usize, usize), detail: &str, overall: f32) {
+    fn step(&self, name: &str, detail: &str, overall: f32) {
         self.send(TargetNews::Step(Progress {
             name: name.to_owned(),
-            step,
             detail: detail.to_owned(),
             overall,
         }));
@@ -172,35 +171,28 @@ impl Reporter {
 fn serve(source: &Source, reporter: &Reporter, orders: &Receiver<Order>) -> Result<(), End> {
     match source {
         Source::Image(path) => {
-            reporter.step("image", (0, 2), &format!("reading {}", path.display()), 0.1);
+            reporter.step("image", &format!("reading {}", path.display()), 0.1);
             let image = saved::open(path)?;
             reporter.check_cancelled()?;
-            reporter.step("image", (1, 2), "analyzing every function", 0.6);
+            reporter.step("image", "analyzing every function", 0.6);
             reporter.send(TargetNews::Image(catalogue(image)));
             // Sessions cannot run on an image; the thread keeps the target alive.
             while orders.recv().is_ok() {}
             Ok(())
         }
         Source::Socket(socket) => {
-            reporter.step("connect", (0, 2), &format!("to {}", socket.display()), 0.05);
-            run_connection(
-                &mut Connection::connect(socket)?,
-                reporter,
-                orders,
-                (1, 2),
-                0.1,
-            )
+            reporter.step("connect", &format!("to {}", socket.display()), 0.05);
+            run_connection(&mut Connection::connect(socket)?, reporter, orders, 0.1)
         }
         Source::Ssh(host) => {
-            reporter.step("connect", (0, 3), &format!("to {host} with ssh"), 0.02);
+            reporter.step("connect", &format!("to {host} with ssh"), 0.02);
             let tunnel = Tunnel::open(host, &|| reporter.check_cancelled().is_ok())?;
             reporter.check_cancelled()?;
-            reporter.step("connect", (1, 3), &format!("to the agent on {host}"), 0.05);
+            reporter.step("connect", &format!("to the agent on {host}"), 0.05);
             run_connection(
                 &mut Connection::connect(&tunnel.socket())?,
                 reporter,
                 orders,
-                (2, 3),
                 0.1,
             )
         }
@@ -234,10 +226,8 @@ fn in_the_lab(
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| follow_console(&lab, reporter, &over));
-        let steps = lab::STEPS.len();
-        let served = first_answer(&lab, reporter).and_then(|mut agent| {
-            run_connection(&mut agent, reporter, orders, (steps, steps + 1), 0.8)
-        });
+        let served = first_answer(&lab, reporter)
+            .and_then(|mut agent| run_connection(&mut agent, reporter, orders, 0.8));
         over.store(true, Ordering::Release);
         served
     })
@@ -261,12 +251,7 @@ fn follow_console(lab: &Lab, reporter: &Reporter, over: &AtomicBool) {
 /// is the rest.
 fn boot(options: &lab::Options, reporter: &Reporter) -> Result<Lab, End> {
     let mut watch = |step: &lab::Step| {
-        reporter.step(
-            step.name,
-            (step.index, step.of + 1),
-            &step.detail,
-            0.8 * step.overall(),
-        );
+        reporter.step(step.name, &step.detail, 0.8 * step.overall());
     };
     let prepared = lab::prepare(options, &mut watch)?;
     reporter.check_cancelled()?;
@@ -292,19 +277,17 @@ fn run_connection(
     connection: &mut Connection,
     reporter: &Reporter,
     orders: &Receiver<Order>,
-    step: (usize, usize),
     done: f32,
 ) -> Result<(), End> {
     let parts = connection.live_parts(&mut |share, what| {
         reporter.step(
             "load",
-            step,
             &format!("reading {what}"),
             done + (0.95 - done) * share,
         );
     })?;
     reporter.check_cancelled()?;
-    reporter.step("load", step, "analyzing every function", 0.96);
+    reporter.step("load", "analyzing every function", 0.96);
     let image = Image::with_modules(&parts, &connection.modules()?)?.on(&connection.info().layout);
     reporter.send(TargetNews::Image(catalogue(image)));
     reporter.send(TargetNews::Connected(Box::new(connection.info().clone())));

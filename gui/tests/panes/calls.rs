@@ -147,6 +147,17 @@ fn a_comparison_colours_the_calls_by_their_change() {
     harness.get_by_label_contains("call copy_process, 1 ms (50.00 %), 500 µs in itself, 20 calls, 20.00 % of the time in the earlier recording");
     let mut results = SnapshotResults::new();
     results.add(harness.try_snapshot("calls_compared"));
+    // The exported picture has the same comparison.
+    let picture = folder.path().join("change.flame.svg");
+    click(&mut harness, "Export recording…");
+    fill(&mut harness, "Path", &picture.display().to_string());
+    click(&mut harness, "Save");
+    until(&mut harness, "the picture is written", |_| picture.exists());
+    let text = std::fs::read_to_string(&picture).unwrap();
+    assert!(
+        text.contains("copy_process: 1 ms (50.00 %, 20.00 % before)"),
+        "{text}"
+    );
 }
 
 #[test]

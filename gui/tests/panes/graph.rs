@@ -7,6 +7,7 @@ use crate::support::{
 use egui::{Key, Modifiers};
 use egui_kittest::kittest::{NodeT, Queryable};
 use gilk_engine::cfg::BlockIndex;
+use gilk_gui::theme::Palette;
 
 #[test]
 fn blocks_show_their_hit_counts() {
@@ -201,6 +202,10 @@ fn the_graph_is_exported_as_svg_and_dot() {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.matches(blocks_of).count() >= blocks, "{name}");
         assert!(text.contains("copy_process"), "{name}");
+        // The colours of paper, in a dark window too.
+        let [r, g, b, _] = Palette::Light.tokens().canvas.to_array();
+        let ground = format!("#{r:02x}{g:02x}{b:02x}");
+        assert!(name.ends_with("dot") || text.contains(&ground), "{ground}");
     }
 }
 

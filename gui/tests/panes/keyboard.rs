@@ -8,6 +8,7 @@ use egui::{Key, Modifiers};
 use egui_kittest::kittest::{NodeT, Queryable};
 use gilk_engine::HookType;
 use gilk_gui::args::Start;
+use gilk_gui::desk::Pane;
 
 #[test]
 fn the_tour_is_possible_by_keys_alone() {
@@ -26,16 +27,41 @@ fn the_tour_is_possible_by_keys_alone() {
     press(&mut harness, Modifiers::NONE, Key::Enter);
     until_open(&mut harness, "kernel_clone");
     press(&mut harness, Modifiers::NONE, Key::Escape);
-    // A block, a hook, an instrument.
+    // Its graph: whole, then along a branch.
+    press(&mut harness, Modifiers::NONE, Key::Num0);
     press(&mut harness, Modifiers::NONE, Key::J);
+    press(&mut harness, Modifiers::NONE, Key::T);
     press(&mut harness, Modifiers::NONE, Key::J);
     assert!(harness.state().state().graph.selected.is_some());
+    // An instrument of the list.
+    run_command(&mut harness, "instruments pane");
+    focus(&mut harness, Key::F6, "Instruments region");
+    focus(&mut harness, Key::Tab, "Filter instruments");
+    let filter = harness.get_by_label("Filter instruments");
+    filter.type_text("threads-inside");
+    harness.run_steps(3);
+    focus(&mut harness, Key::Tab, "instrument threads-inside");
+    press(&mut harness, Modifiers::NONE, Key::Space);
+    let instrument = |harness: &Window| harness.state().state().draft.instrument.clone();
+    assert_eq!(instrument(&harness), "threads-inside");
+    focus(&mut harness, Key::Tab, "edit threads-inside");
+    press(&mut harness, Modifiers::NONE, Key::Space);
+    assert!(harness.state().state().editor.text.is_some());
+    harness.state_mut().state_mut().draft.instrument = "timestamp".to_owned();
+    // A hook, and the instrument at it.
     press(&mut harness, Modifiers::ALT, Key::Num2);
     settle(&mut harness);
     press(&mut harness, Modifiers::COMMAND, Key::Enter);
     settle(&mut harness);
     assert_eq!(placements(&harness).len(), 1);
     assert_eq!(placements(&harness)[0].hook, HookType::Post);
+    for pane in [Pane::Patch, Pane::Schedule] {
+        if !harness.state().state().desk.sees(pane) {
+            run_command(&mut harness, pane.title());
+            settle(&mut harness);
+        }
+        assert!(harness.state().state().desk.sees(pane), "{pane:?}");
+    }
     // Work for the kernel.
     run_command(&mut harness, "run a program");
     let session = harness.state().state().document.session();
@@ -62,6 +88,33 @@ fn the_tour_is_possible_by_keys_alone() {
     press(&mut harness, Modifiers::NONE, Key::OpenBracket);
     press(&mut harness, Modifiers::NONE, Key::CloseBracket);
     assert!(harness.state().state().timeline.span().is_some());
+    // The session is kept.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tour.ron");
+    press(&mut harness, Modifiers::COMMAND, Key::S);
+    let field = harness.get_by_label("Path");
+    assert!(field.is_focused());
+    field.type_text(&path.display().to_string());
+    harness.run_steps(3);
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    until(&mut harness, "the session is saved", |state| {
+        state.document.path().is_some()
+    });
+    assert!(path.exists());
+}
+
+/// Presses a key until it has moved the focus to a widget.
+fn focus(harness: &mut Window, key: Key, name: &str) {
+    for _ in 0..40 {
+        if harness
+            .query_by_label(name)
+            .is_some_and(|one| one.is_focused())
+        {
+            return;
+        }
+        press(harness, Modifiers::NONE, key);
+    }
+    panic!("{name} has no focus after 40 keys");
 }
 
 #[test]

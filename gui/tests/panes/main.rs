@@ -32,6 +32,7 @@ mod sources;
 mod styles;
 mod support;
 mod theme_snapshots;
+mod third_pass;
 mod threads;
 mod timeline;
 mod undo;

@@ -1,8 +1,12 @@
 //! Whatever the engine can place, the window can place; the ways to each hook are in `placing`.
 
-use crate::support::{Window, browsing, click, placements, press, scene, settle};
+use crate::support::{
+    Window, browsing, click, fill, placements, press, run_command, scene, settle,
+};
 use egui::{Key, Modifiers};
+use egui_kittest::kittest::Queryable;
 use gilk_engine::cfg::{BlockEnd, BlockIndex};
+use gilk_engine::collection::{Collection, Strategy};
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::session::Placement;
 use gilk_engine::{Addr, HookType, Session};
@@ -87,4 +91,73 @@ fn the_window_offers_an_instrument_where_the_engine_plans_it() {
     for stand in [Stand::Hook, Stand::Branch, Stand::Function] {
         assert!(stands.contains(&stand), "{stand}");
     }
+}
+
+/// Types into a field of seconds.
+fn seconds(harness: &mut Window, name: &str, value: &str) {
+    fill(harness, name, value);
+    press(harness, Modifiers::NONE, Key::Enter);
+    settle(harness);
+}
+
+#[test]
+fn every_field_of_a_session_can_be_changed_in_the_window() {
+    let mut harness = browsing(FUNCTION);
+    harness.set_size(egui::vec2(1700.0, 1400.0));
+    harness.run_steps(3);
+    let before = Session::empty();
+    click(&mut harness, &format!("block 0 of {FUNCTION}"));
+    click(&mut harness, "Add instrument");
+    fill(&mut harness, "Session name", "forks");
+    seconds(&mut harness, "Session duration", "20");
+    run_command(&mut harness, "run a program");
+    run_command(&mut harness, "instrument whole function");
+    run_command(&mut harness, "new instrument");
+    settle(&mut harness);
+    click(&mut harness, "Use instrument in session");
+    click(&mut harness, "Session options");
+    click(&mut harness, "Switch tracepoints on");
+    click(&mut harness, "Save all registers");
+    click(&mut harness, "Samples are sent");
+    click(&mut harness, "taken in windows");
+    seconds(&mut harness, "Interval of samples", "2");
+    seconds(&mut harness, "Jitter of samples", "100 ms");
+    seconds(&mut harness, "Length of windows", "0.5");
+    seconds(&mut harness, "Interval of totals", "0.2");
+    seconds(&mut harness, "Jitter of totals", "10 ms");
+    seconds(&mut harness, "Grace", "30");
+    // Named one by one, so that a new field is missed by the compiler until the window has it.
+    let Session {
+        version: _,
+        name,
+        duration,
+        workload,
+        placements,
+        styles,
+        sources,
+        save_all,
+        tracepoints,
+        collection,
+    } = harness.state().state().document.session().clone();
+    assert_eq!((name.as_str(), duration), ("forks", 20.0));
+    assert!(workload.is_some() && before.workload.is_none());
+    assert_eq!((placements.len(), styles.len(), sources.len()), (1, 1, 1));
+    assert!(save_all && tracepoints && !before.save_all && !before.tracepoints);
+    let Collection {
+        samples,
+        totals,
+        grace,
+    } = collection;
+    let windows = Strategy::Windows {
+        every: 2.0,
+        jitter: 0.1,
+        length: 0.5,
+    };
+    assert_eq!((samples, grace), (windows, 30.0));
+    assert_eq!((totals.every, totals.jitter), (0.2, 0.01));
+    // A window that is longer than its interval is refused, and says why.
+    seconds(&mut harness, "Length of windows", "3");
+    let collected = harness.state().state().document.session().collection;
+    assert_eq!(collected.samples, windows);
+    harness.get_by_label_contains("refused: The session cannot be collected so");
 }

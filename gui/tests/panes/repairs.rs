@@ -118,9 +118,9 @@ fn escape_closes_what_is_open_before_it_goes_back() {
     assert_eq!(selected(&harness), here, "with the shortcuts");
 
     press(&mut harness, Modifiers::NONE, Key::F1);
-    assert!(harness.state().state().manual);
+    assert!(harness.state().state().manual.is_some());
     press(&mut harness, Modifiers::NONE, Key::Escape);
-    assert!(!harness.state().state().manual);
+    assert!(harness.state().state().manual.is_none());
     assert_eq!(selected(&harness), here, "with the manual");
 
     press(&mut harness, Modifiers::NONE, Key::Slash);

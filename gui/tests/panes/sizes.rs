@@ -150,8 +150,9 @@ fn text_of_twice_the_size_has_everything() {
 
 #[test]
 fn a_large_screen_is_used_and_its_forms_stay_readable() {
-    let harness = opened([3840.0, 2160.0]);
+    let mut harness = opened([3840.0, 2160.0]);
     check(&harness);
+    snapshot(&mut harness, "size_3840x2160", 0);
     for name in ["Add instrument", "Recording path", "Session name"] {
         let width = harness.get_by_label(name).rect().width();
         assert!(width <= 460.0, "{name} is {width} points wide");

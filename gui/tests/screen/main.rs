@@ -119,6 +119,7 @@ mod live {
         open(&mut screen, "x64sysclone", "__x64_sys_clone");
         // An instrument dragged to the block's pre-hook.
         screen.click("Instruments tab");
+        screen.fill("Filter instruments", "timestamp");
         screen.drag("instrument timestamp", "pre-hook of block 0: can be hooked");
         screen.words("pre-hook of block 0: 1 instrument", SOON);
         screen.words("1 instrument, ", SOON);
@@ -144,9 +145,11 @@ mod live {
         // All blocks of a second function.
         open(&mut screen, "copy_process", "copy_process");
         screen.click("Instruments tab");
+        screen.fill("Filter instruments", "counter");
         screen.drag("instrument counter", "drop at before every block");
         let blocks = screen.number_after("plan verified: ", |count| count > 100);
         // A histogram of its duration, aggregated in the kernel.
+        screen.fill("Filter instruments", "elapsed-histogram");
         screen.drag("instrument elapsed-histogram", "drop at entry");
         screen.number_after("plan verified: ", |count| count == blocks + 1);
         screen.click("Functions tab");
@@ -191,11 +194,16 @@ mod live {
         assert!(saved.placements.len() > 50, "{}", saved.placements.len());
         screen.press("ctrl+n");
         screen.words("No instruments yet", SOON);
+        // The recording belongs to the session before.
+        screen.words("No samples yet", SOON);
         screen.press("ctrl+o");
         answer(&mut screen, &at("forks.ron"), "Open");
         screen.words("plan verified", SOON);
 
         // Exports of the samples and the graph.
+        screen.press("ctrl+shift+o");
+        answer(&mut screen, &at("forks.arrow"), "Open");
+        screen.words("lane timestamp pre __x64_sys_clone block 0: 160", SOON);
         screen.run_command("export recording");
         answer(&mut screen, &at("forks.csv"), "Save");
         written(&mut screen, &at("forks.csv"));
