@@ -17,7 +17,8 @@ pub(super) struct Family<'a> {
     pub(super) given: Vec<usize>,
 }
 
-/// Groups every function with its parts, whether their graphs are given or not. A graph that refuses is alone.
+/// Groups every function with its parts, whether their graphs are given or not. Each function is in one family: in two,
+/// it would have sites that know nothing of each other. A graph that refuses is alone.
 pub(super) fn families<'a>(image: &'a Image, graphs: &[&'a Cfg]) -> Vec<Family<'a>> {
     let mut alone: Vec<(usize, &'a Cfg)> = Vec::new();
     let mut by_root: BTreeMap<FunctionId, Vec<(usize, &'a Cfg)>> = BTreeMap::new();
@@ -26,7 +27,7 @@ pub(super) fn families<'a>(image: &'a Image, graphs: &[&'a Cfg]) -> Vec<Family<'
             alone.push((index, cfg));
         } else {
             by_root
-                .entry(root(image, cfg))
+                .entry(root(image, cfg.function))
                 .or_default()
                 .push((index, cfg));
         }
@@ -40,9 +41,13 @@ pub(super) fn families<'a>(image: &'a Image, graphs: &[&'a Cfg]) -> Vec<Family<'
         let mut members: Vec<Cow<'a, Cfg>> = Vec::with_capacity(given.len());
         members.extend(given.iter().map(|&(_, cfg)| Cow::Borrowed(cfg)));
         add(image, &mut members, function);
-        let root = members.iter().find(|cfg| cfg.function == function);
-        for part in root.map(|cfg| parts(image, cfg)).unwrap_or_default() {
-            add(image, &mut members, part);
+        // Parts have parts of their own.
+        let mut next = 0;
+        while let Some(member) = members.get(next) {
+            for part in parts(image, member) {
+                add(image, &mut members, part);
+            }
+            next += 1;
         }
         members.shrink_to_fit();
         families.push(Family {
@@ -63,17 +68,29 @@ fn add(image: &Image, members: &mut Vec<Cow<'_, Cfg>>, function: FunctionId) {
     }
 }
 
-/// The function whose part a graph is, or its own.
-fn root(image: &Image, cfg: &Cfg) -> FunctionId {
-    if !image[cfg.function].is_part() {
-        return cfg.function;
+/// The function that a part is of, or itself. Without names, code that only jumps reach is a part, so that parts may be
+/// of parts, in a circle too: then it is the first of the circle.
+fn root(image: &Image, function: FunctionId) -> FunctionId {
+    let mut visited = vec![function];
+    let mut at = function;
+    while let Some(whole) = whole(image, at) {
+        if let Some(first) = visited.iter().position(|&earlier| earlier == whole) {
+            return visited.iter().skip(first).copied().fold(whole, Ord::min);
+        }
+        visited.push(whole);
+        at = whole;
     }
-    let sources = image.branches_into(cfg.span).iter();
+    at
+}
+
+/// The function that a part is of; `None` of other functions, and of a part that nothing is known to branch to.
+fn whole(image: &Image, part: FunctionId) -> Option<FunctionId> {
+    if !image[part].is_part() {
+        return None;
+    }
+    let sources = image.branches_into(image[part].span).iter();
     let from = sources.filter_map(|branch| image.function_at(branch.source));
-    let whole = from
-        .map(|function| function.id)
-        .find(|&id| id != cfg.function);
-    whole.unwrap_or(cfg.function)
+    from.map(|function| function.id).find(|&id| id != part)
 }
 
 /// The target of the branch at the end of a block; of a static key's, that of the key's decision.
@@ -84,7 +101,7 @@ pub(crate) fn branch_target(image: &Image, branch: &Instruction) -> Addr {
     }
 }
 
-/// The parts that only this function branches to.
+/// The parts of a function, and of a part.
 pub(crate) fn parts(image: &Image, cfg: &Cfg) -> Vec<FunctionId> {
     let mut parts: Vec<FunctionId> = Vec::new();
     for last in cfg
@@ -96,16 +113,10 @@ pub(crate) fn parts(image: &Image, cfg: &Cfg) -> Vec<FunctionId> {
         if cfg.span.contains(target) || target.0 == 0 {
             continue;
         }
-        let part = (image.function_at(target)).filter(|function| function.is_part());
-        parts.extend(part.map(|function| function.id));
+        parts.extend(image.function_at(target).map(|function| function.id));
     }
     parts.sort_unstable();
     parts.dedup();
-    parts.retain(|&part| {
-        let sources = image.branches_into(image[part].span).iter();
-        let mut from = sources.filter_map(|branch| image.function_at(branch.source));
-        from.find(|function| function.id != part)
-            .is_some_and(|function| function.id == cfg.function)
-    });
+    parts.retain(|&part| whole(image, part) == Some(cfg.function));
     parts
 }

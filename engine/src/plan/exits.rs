@@ -2,7 +2,7 @@
 
 use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
 use crate::code::FunctionId;
-use crate::placement::{branch_target, parts};
+use crate::placement::{self, branch_target, parts};
 use crate::{Addr, Image, Refusal, Rule};
 
 /// An end of a block at which control leaves a function and does not return.
@@ -33,8 +33,17 @@ pub(super) enum Leaves {
 /// [`Rule::ExitUnknown`] where it is unknown which ends of blocks leave it, and the rule that forbids hooks in it or
 /// its parts.
 pub(super) fn exits(image: &Image, cfg: &Cfg) -> Result<Vec<FunctionExit>, Refusal> {
-    let parts = parts(image, cfg).into_iter();
-    let parts: Vec<Cfg> = parts.map(|part| Cfg::of(image, part)).collect();
+    let mut worklist = parts(image, cfg);
+    let mut parts: Vec<Cfg> = Vec::new();
+    while let Some(part) = worklist.pop() {
+        let is_member = |member: &Cfg| member.function == part;
+        if !is_member(cfg) && !parts.iter().any(is_member) {
+            let part = Cfg::of(image, part);
+            worklist.extend(placement::parts(image, &part));
+            parts.push(part);
+        }
+    }
+    parts.sort_by_key(|part| part.function);
     let members = || std::iter::once(cfg).chain(&parts);
     let inside = |at: Addr| members().any(|member| member.span.contains(at));
     let mut exits = Vec::new();

@@ -272,6 +272,56 @@ fn blocks_of_a_program_are_counted_by_the_layout_of_a_process() {
     assert!(patches.iter().any(|patch| patch.sequences > 0));
 }
 
+/// Code that only jumps reach is a part of what jumps there, which may be a part itself, or a part of it. The first
+/// block of two of them has one byte, so that its hook is at the jumps to it.
+const PARTS: &str = r#"
+__asm__(".text; .globl f; .type f, @function; f: .cfi_startproc; mov %edi, %eax; and $3, %edi; cmp $1, %edi; ja 10f;"
+    "add $5, %eax; ret; .cfi_endproc; .size f, . - f;"
+    ".balign 16; 10: .cfi_startproc; xor $9, %eax; cmp $2, %edi; ja 20f; 11: add $7, %eax; ret; .cfi_endproc;"
+    ".balign 16; 20: .cfi_startproc; clc; 21: sub $1, %edi; jnz 21b; inc %eax; jmp 11b; .cfi_endproc;"
+    ".balign 16; 30: .cfi_startproc; xor $3, %eax; cmp $5, %edi; ja 40f; 31: add $9, %eax; ret; .cfi_endproc;"
+    ".balign 16; 40: .cfi_startproc; clc; 41: sub $1, %edi; jnz 41b; inc %eax; jmp 31b; .cfi_endproc;");
+"#;
+
+#[test]
+fn parts_of_parts_are_placed_with_their_function() {
+    use gilk_engine::placement::Style;
+    use gilk_engine::plan::plan_possible;
+    use std::ops::ControlFlow;
+    let image = compiled(PARTS, &["-O2"]);
+    let f = image.function_named("f").unwrap().id;
+    let members: Vec<String> = image.functions()[f.0 as usize..][..5]
+        .iter()
+        .map(|function| function.name.clone())
+        .collect();
+    for style in [Style::InPlace, Style::Whole] {
+        let mut session = Session::empty();
+        for name in &members {
+            session.styles.insert(name.clone(), style);
+            for block in 0..graph(&image, name).blocks.len() {
+                session.placements.push(Placement {
+                    function: name.as_str().into(),
+                    block: block as u32,
+                    hook: HookType::Pre,
+                    instrument: "counter".into(),
+                    launch: 0.0,
+                    splash: 1.0,
+                });
+            }
+        }
+        assert_eq!(session.placements.len(), 12, "{members:?}");
+        let watch = &mut |_| ControlFlow::Continue(());
+        let library = Library::builtin().unwrap();
+        let possible = plan_possible(&image, &session, &library, &process(), watch).unwrap();
+        // No control reaches the two that only branch to each other, so that a function relocated whole has no entrance there.
+        let expected = if style == Style::Whole { 7 } else { 12 };
+        let left_out = &possible.left_out;
+        assert!(left_out.iter().all(|one| one.placement >= expected), "{left_out:?}");
+        let verified = gilk_engine::verify::verify(&image, possible.plan);
+        verified.unwrap_or_else(|violations| panic!("{style:?}: {violations:?}"));
+    }
+}
+
 #[test]
 fn planning_for_a_program_by_the_layout_of_a_kernel_is_refused_by_name() {
     let image = compiled("int f(int x) { return x * x + 1; }", &["-O2"]);
