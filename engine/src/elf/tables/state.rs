@@ -264,6 +264,9 @@ impl MachineState {
         }
         for (&id, fact) in &mut joined.facts {
             for way in others {
+                if *fact == ValueFact::UNKNOWN {
+                    break;
+                }
                 *fact = fact.union(&way.fact(all, id));
             }
         }

@@ -235,6 +235,9 @@ impl Numbers {
         match (self, other) {
             (Self::Any, _) | (_, Self::Any) => Self::Any,
             (Self::Range(..), Self::Range(..)) => self.hull(other),
+            // Where many ways join, most bring numbers that are there already.
+            _ if self.has_all(other) => self.clone(),
+            _ if other.has_all(self) => other.clone(),
             // A range is widened as a range; a set stays one only beside a few numbers.
             _ => match (self.listed(MOST), other.listed(MOST)) {
                 (Some(mut all), Some(more)) => {
@@ -243,6 +246,21 @@ impl Numbers {
                 }
                 _ => self.hull(other),
             },
+        }
+    }
+
+    /// Returns whether a set has all numbers of another set or range.
+    fn has_all(&self, other: &Self) -> bool {
+        let Self::Set(all) = self else {
+            return false;
+        };
+        let has = |number: &u64| all.binary_search(number).is_ok();
+        match other {
+            Self::Any => false,
+            Self::Range(first, last) => {
+                last - first < all.len() as u64 && (*first..=*last).all(|number| has(&number))
+            }
+            Self::Set(others) => others.len() <= all.len() && others.iter().all(has),
         }
     }
 
@@ -346,6 +364,34 @@ mod tests {
         assert_eq!(byte, all.low(direct, 8));
         assert_ne!(cut, all.low(argument, 32));
         assert_eq!(all.low(low, 32), low);
+    }
+
+    #[test]
+    fn the_union_with_a_part_is_the_whole() {
+        let set = Numbers::set(vec![1, 2, 3, 9]);
+        let parts = [
+            Numbers::set(vec![2, 9]),
+            Numbers::Range(1, 3),
+            Numbers::one(9),
+            set.clone(),
+        ];
+        for part in parts {
+            assert_eq!(
+                [set.union(&part), part.union(&set)],
+                [set.clone(), set.clone()]
+            );
+        }
+        let more = Numbers::set(vec![1, 2, 3, 4, 9]);
+        for other in [
+            Numbers::Range(3, 4),
+            Numbers::one(4),
+            Numbers::set(vec![4, 9]),
+        ] {
+            assert_eq!(
+                [set.union(&other), other.union(&set)],
+                [more.clone(), more.clone()]
+            );
+        }
     }
 
     #[test]
