@@ -311,6 +311,34 @@ fn every_instruction_of_the_image_refers_to_the_same_place_from_a_patch() {
 }
 
 #[test]
+fn indirect_jumps_are_moved_in_user_space_only() {
+    let (from, to) = (Addr(0x7f00_0000_1000), Addr(0x7f00_0010_0000));
+    // jmp qword ptr [rip + 0x2ff0]; notrack jmp rax; jmp qword ptr [rdx + rax*8]
+    let of_word = [0xff, 0x25, 0xf0, 0x2f, 0, 0];
+    for code in [&of_word[..], &[0x3e, 0xff, 0xe0], &[0xff, 0x24, 0xc2]] {
+        let refused = relocate(code, from, to, &Abi::KERNEL).unwrap_err();
+        assert_eq!(refused.rule, Rule::Unrelocatable);
+        let moved = relocate(code, from, to, &Abi::PROCESS).unwrap();
+        assert!(!moved.falls_through);
+        // The processor does not execute past the jump, speculation included.
+        assert_eq!(moved.bytes.last(), Some(&0xcc));
+        let [original, moved] = [(code, from), (moved.bytes.as_slice(), to)]
+            .map(|(code, at)| Decoder::with_ip(64, code, at.0, DecoderOptions::NONE).decode());
+        assert_eq!(original.code(), moved.code());
+        let word = |jump: &Instruction| {
+            let relative = jump.is_ip_rel_memory_operand();
+            relative.then(|| jump.ip_rel_memory_address())
+        };
+        assert_eq!(word(&original), word(&moved));
+    }
+    // An indirect call pushes a return address, and a far jump changes the code segment.
+    for code in [&[0xff, 0xd0][..], &[0xff, 0x28]] {
+        let refused = relocate(code, from, to, &Abi::PROCESS).unwrap_err();
+        assert_eq!(refused.rule, Rule::Unrelocatable);
+    }
+}
+
+#[test]
 fn what_cannot_be_moved_is_refused_by_name() {
     let far = Addr(0xffff_ffff_8100_0000);
     let rule = |code: &[u8], to: Addr| {

@@ -2,6 +2,7 @@
 
 use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 
+use super::CACHE_ABI;
 use crate::isa::relocate::movable;
 use crate::{Addr, Span};
 
@@ -57,7 +58,7 @@ impl FlowKind {
                 Self::Conditional(target)
             }
             FlowControl::ConditionalBranch if direct => Self::ShortConditional(target),
-            FlowControl::Next if movable(instruction).is_ok() => {
+            FlowControl::Next if movable(instruction, &CACHE_ABI).is_ok() => {
                 Self::near(instruction, arena, Self::Copied)
             }
             _ => Self::Stepped,

@@ -48,6 +48,13 @@ impl Abi {
         return_push: ReturnPush::Halves,
         shadow_stack: false,
     };
+
+    /// Returns whether a near jump through a register or memory may be moved: in user space. A kernel's stays where its
+    /// mitigations put it.
+    #[must_use]
+    pub const fn moves_indirect_jumps(&self) -> bool {
+        matches!(self.segment, WordSegment::Fs)
+    }
 }
 
 /// The segment whose base is that of the words of a CPU, or of a thread.

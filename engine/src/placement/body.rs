@@ -7,9 +7,10 @@ use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use super::ids::{BlockId, InsnId, InsnRange, SegmentId};
 use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind, padding_after};
-use crate::code::{Fixed, FunctionId, Why};
+use crate::code::{Fixed, FunctionId, Origin, Why};
 use crate::ids::{Id, Ids};
 use crate::isa::relocate::{faults_alike, movable};
+use crate::layout::Abi;
 use crate::liveness::{Analysis, Liveness};
 use crate::{Addr, Image, Refusal, Rule, Span};
 
@@ -206,6 +207,7 @@ impl<'a> Body<'a> {
         let mut sites = sites.as_slice();
         self.bases.push(BlockId::new(self.firsts.len()));
         let (first, first_segment) = (self.insns.len(), self.segments.len());
+        let abi = self.abi();
         let mut builder = SegmentBuilder {
             insns: &mut self.insns,
             segments: &mut self.segments,
@@ -239,7 +241,7 @@ impl<'a> Body<'a> {
                     len: len.unwrap_or(u8::MAX),
                     stays: match site {
                         Some(site) => Some(rule_of(site.why)),
-                        None => stays(cfg, &instruction),
+                        None => stays(abi, cfg, &instruction),
                     },
                 };
                 if site.is_some_and(|site| site.why == Why::Tracer) {
@@ -285,6 +287,14 @@ impl<'a> Body<'a> {
                     _ => self.padding.push(gap),
                 }
             }
+        }
+    }
+
+    /// Conventions of the code.
+    fn abi(&self) -> &'static Abi {
+        match self.image.origin() {
+            Origin::Kernel => &Abi::KERNEL,
+            Origin::Object => &Abi::PROCESS,
         }
     }
 
@@ -423,7 +433,7 @@ impl<'a> Body<'a> {
         let rule = self.stays(at)?;
         let instruction = self.instruction(at)?;
         let own = || {
-            movable(&instruction)
+            movable(&instruction, self.abi())
                 .err()
                 .filter(|refusal| refusal.rule == rule)
         };
@@ -449,7 +459,7 @@ fn is_only_fallen_into(cfg: &Cfg, block: &Block) -> bool {
 }
 
 /// The rule that keeps an instruction in its place by its kind.
-fn stays(cfg: &Cfg, instruction: &Instruction) -> Option<Rule> {
+fn stays(abi: &Abi, cfg: &Cfg, instruction: &Instruction) -> Option<Rule> {
     let target = Addr(instruction.near_branch_target());
     if is_call(instruction) && target != cfg.span.start && cfg.span.contains(target) {
         // FILL_RETURN_BUFFER, for example (arch/x86/include/asm/nospec-branch.h).
@@ -458,5 +468,5 @@ fn stays(cfg: &Cfg, instruction: &Instruction) -> Option<Rule> {
     if instruction.mnemonic() == Mnemonic::Endbr64 {
         return Some(Rule::Endbr);
     }
-    movable(instruction).err().map(|refusal| refusal.rule)
+    movable(instruction, abi).err().map(|refusal| refusal.rule)
 }

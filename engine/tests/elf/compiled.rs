@@ -322,6 +322,54 @@ fn parts_of_parts_are_placed_with_their_function() {
     }
 }
 
+/// Stubs that jump to functions of other objects are one indirect jump each, in the forms that linkers write; a patch
+/// that jumps by another word is refused.
+#[test]
+fn stubs_are_counted_and_jump_by_their_own_word() {
+    use gilk_engine::plan::plan_possible;
+    use std::ops::ControlFlow;
+    let library = Library::builtin().unwrap();
+    for options in [
+        &["-O2"][..],
+        &["-O2", "-Wl,-z,now"],
+        &["-O2", "-fcf-protection=full", "-Wl,-z,ibtplt"],
+    ] {
+        let image = compiled(SWITCH, options);
+        let mut session = Session::empty();
+        let stubs = image.functions().iter();
+        for stub in stubs.filter(|function| function.name.ends_with(".plt")) {
+            for block in 0..Cfg::of(&image, stub.id).blocks.len() {
+                session.placements.push(Placement {
+                    function: stub.name.as_str().into(),
+                    block: block as u32,
+                    hook: HookType::Pre,
+                    instrument: "counter".into(),
+                    launch: 0.0,
+                    splash: 1.0,
+                });
+            }
+        }
+        assert!(session.placements.len() >= 8, "{options:?}");
+        let watch = &mut |_| ControlFlow::Continue(());
+        let possible = plan_possible(&image, &session, &library, &process(), watch).unwrap();
+        assert!(possible.left_out.is_empty(), "{:?}", possible.left_out);
+        let mut mutants = 0;
+        for patch in 0..possible.plan.patches.len() {
+            let mut plan = possible.plan.clone();
+            let code = &mut plan.patches[patch].code;
+            // jmp qword ptr [rip + displacement]
+            let jump = code.windows(2).rposition(|bytes| bytes == [0xff, 0x25]);
+            let Some(jump) = jump else { continue };
+            code[jump + 2] ^= 8;
+            mutants += 1;
+            assert!(gilk_engine::verify::verify(&image, plan).is_err());
+        }
+        assert!(mutants >= 8, "{options:?}: {mutants} stubs jump");
+        let verified = gilk_engine::verify::verify(&image, possible.plan);
+        verified.unwrap_or_else(|violations| panic!("{options:?}: {violations:?}"));
+    }
+}
+
 #[test]
 fn planning_for_a_program_by_the_layout_of_a_kernel_is_refused_by_name() {
     let image = compiled("int f(int x) { return x * x + 1; }", &["-O2"]);

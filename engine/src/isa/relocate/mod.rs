@@ -91,7 +91,7 @@ pub fn relocate(code: &[u8], from: Addr, to: Addr, abi: &Abi) -> Result<Relocate
                 "an instruction follows one that does not fall through",
             ));
         }
-        movable(&instruction)?;
+        movable(&instruction, abi)?;
         keeps_segment(&instruction, abi)?;
         let original = part(code, position..decoder.position());
         let offsets = decoder.get_constant_offsets(&instruction);
@@ -239,6 +239,11 @@ impl Writer<'_> {
                 self.out.executed += 1;
                 self.ends();
                 self.out.bytes.extend(std::iter::repeat_n(INT3, left));
+            }
+            FlowControl::IndirectBranch => {
+                self.copy(instruction, original, offsets)?;
+                self.out.executed += 1;
+                self.ends();
             }
             _ => {
                 self.copy(instruction, original, offsets)?;

@@ -2,15 +2,16 @@
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
+use crate::layout::Abi;
 use crate::{Addr, Refusal, Rule};
 
-/// Checks whether the instruction, by its kind, may be copied to a patch. Its surroundings (fixed sites, exception
-/// entries) are checked by [`placement`](crate::placement).
+/// Checks whether the instruction, by its kind, may be copied to a patch of a target with the conventions of `abi`. Its
+/// surroundings (fixed sites, exception entries) are checked by [`placement`](crate::placement).
 ///
 /// # Errors
 /// [`Rule::Undecodable`], [`Rule::Endbr`], [`Rule::Trap`], [`Rule::System`] or
 /// [`Rule::Unrelocatable`], at the instruction's address.
-pub fn movable(instruction: &Instruction) -> Result<(), Refusal> {
+pub fn movable(instruction: &Instruction, abi: &Abi) -> Result<(), Refusal> {
     let at = Addr(instruction.ip());
     if instruction.is_invalid() {
         return Err(Refusal::new(
@@ -45,11 +46,18 @@ pub fn movable(instruction: &Instruction) -> Result<(), Refusal> {
             at,
             "a transaction's fallback address is relative to it",
         )),
-        FlowControl::IndirectBranch | FlowControl::IndirectCall => Err(Refusal::new(
-            Rule::Unrelocatable,
-            at,
-            "an indirect branch stays where the kernel's mitigations put it",
-        )),
+        FlowControl::IndirectBranch
+            if abi.moves_indirect_jumps() && instruction.code() == Code::Jmp_rm64 =>
+        {
+            Ok(())
+        }
+        FlowControl::IndirectBranch | FlowControl::IndirectCall => {
+            let why = match abi.moves_indirect_jumps() {
+                true => "an indirect call, or a far jump, is not moved",
+                false => "an indirect branch stays where the kernel's mitigations put it",
+            };
+            Err(Refusal::new(Rule::Unrelocatable, at, why))
+        }
         FlowControl::UnconditionalBranch
         | FlowControl::ConditionalBranch
         | FlowControl::Call

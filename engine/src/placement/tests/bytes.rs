@@ -99,7 +99,7 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Res
                     "{site:?} displaces a site of the kernel's"
                 );
                 check!(
-                    crate::isa::relocate::movable(instruction).is_ok(),
+                    crate::isa::relocate::movable(instruction, &crate::layout::Abi::KERNEL).is_ok(),
                     "{site:?} displaces what does not move"
                 );
                 let call = matches!(

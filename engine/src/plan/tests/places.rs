@@ -8,6 +8,7 @@ use super::choices::Choices;
 use crate::cfg::{Block, Cfg};
 use crate::code::{Decision, Transfer, Why};
 use crate::isa::relocate::movable;
+use crate::layout::Abi;
 use crate::liveness::{Analysis, Liveness};
 use crate::placement::*;
 use crate::{Addr, HookType, Image, Span};
@@ -90,7 +91,8 @@ pub(super) fn places(image: &Image, graphs: &[&Cfg], seed: u64) -> RandomPlaces 
 impl Builder<'_> {
     fn may_displace(&self, instruction: &Instruction) -> bool {
         let span = Span::new(at(instruction), instruction.len() as u64);
-        movable(instruction).is_ok() && self.image.fixed().overlapping(span).next().is_none()
+        movable(instruction, &Abi::KERNEL).is_ok()
+            && self.image.fixed().overlapping(span).next().is_none()
     }
 
     /// Perhaps a site in the block.

@@ -87,6 +87,14 @@ impl Walk<'_> {
                 self.continue_at(instruction.next_ip(), way, state)?;
                 Ok(true)
             }
+            FlowControl::IndirectBranch if self.machine.layout.abi.moves_indirect_jumps() => {
+                let is_copy = original.instruction.code() == Code::Jmp_rm64
+                    && same(&original.instruction, instruction);
+                if is_copy {
+                    self.check_after(instruction)?;
+                }
+                Ok(is_copy)
+            }
             FlowControl::Next | FlowControl::Return => Ok(false),
             _ => Err(Reason::Uncopyable {
                 instruction: original.instruction.to_string(),

@@ -5,6 +5,7 @@ use iced_x86::{FlowControl, Instruction};
 
 use crate::cfg::{BlockEnd, Cfg};
 use crate::isa::relocate::movable;
+use crate::layout::Abi;
 use crate::placement::{
     InsnEdge, Point, Reached, Site, SiteIndex, Solution, Splice, Tactic, Wanted,
 };
@@ -28,7 +29,7 @@ fn segments(image: &Image, cfg: &Cfg) -> Vec<Vec<Instruction>> {
         for instruction in &block.instructions {
             let span = Span::new(Addr(instruction.ip()), instruction.len() as u64);
             let kernels = image.fixed().overlapping(span).next().is_some();
-            if kernels || movable(&instruction).is_err() {
+            if kernels || movable(&instruction, &Abi::KERNEL).is_err() {
                 open = false;
                 continue;
             }

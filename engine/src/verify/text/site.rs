@@ -9,7 +9,7 @@ use super::exception::may_be_moved;
 use super::originals::OriginalCode;
 use super::padding;
 use super::routine::Routine;
-use crate::code::{Fixed, Why};
+use crate::code::{Fixed, Origin, Why};
 use crate::placement::{Bounce, SPLICE_BYTES, Site, Slot, Splice};
 use crate::{Addr, Span};
 
@@ -132,7 +132,7 @@ pub(crate) fn judge(
         if index + 1 != displaced.len() && (decoded.is_call() || !decoded.runs_on) {
             faults.push((Addr(decoded.at()), Reason::EndsEarly));
         }
-        movable(routine, decoded, "displaced", &mut faults);
+        movable(originals, routine, decoded, "displaced", &mut faults);
     }
     for run_on in &site.continuations {
         if let Err(fault) = copied(originals, run_on.copied, &mut faults) {
@@ -188,7 +188,7 @@ fn copied(
             }
         }
         if !emulated {
-            movable(routine, decoded, "copied", faults);
+            movable(originals, routine, decoded, "copied", faults);
         }
     }
     Ok(())
@@ -294,7 +294,19 @@ fn kernel_sites(routine: &Routine, span: Span, action: &'static str, faults: &mu
     }
 }
 
-fn movable(routine: &Routine, decoded: &DecodedInsn, action: &'static str, faults: &mut Faults) {
+fn movable(
+    originals: &OriginalCode<'_>,
+    routine: &Routine,
+    decoded: &DecodedInsn,
+    action: &'static str,
+    faults: &mut Faults,
+) {
+    // The kernel's mitigations rewrite such jumps, or rely on their places; nothing in a process does.
+    let may_jump =
+        originals.image.origin() == Origin::Object && decoded.instruction.code() == Code::Jmp_rm64;
+    if may_jump {
+        return;
+    }
     if let Some(why) = immovable(routine, decoded) {
         faults.push((
             Addr(decoded.at()),
