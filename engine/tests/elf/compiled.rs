@@ -316,10 +316,46 @@ fn parts_of_parts_are_placed_with_their_function() {
         // No control reaches the two that only branch to each other, so that a function relocated whole has no entrance there.
         let expected = if style == Style::Whole { 7 } else { 12 };
         let left_out = &possible.left_out;
-        assert!(left_out.iter().all(|one| one.placement >= expected), "{left_out:?}");
+        assert!(
+            left_out.iter().all(|one| one.placement >= expected),
+            "{left_out:?}"
+        );
         let verified = gilk_engine::verify::verify(&image, possible.plan);
         verified.unwrap_or_else(|violations| panic!("{style:?}: {violations:?}"));
     }
+}
+
+/// Link-time optimisation leaves jumps to the function that follows, which is not fallen into: its own code says that the
+/// flags are dead there.
+#[test]
+fn a_jump_to_the_function_after_it_is_no_fall_through() {
+    use gilk_engine::plan::plan_possible;
+    use std::ops::ControlFlow;
+    let source = r#"
+__asm__(".text; .globl g; .type g, @function; g: .cfi_startproc; lea 1(%rdi), %eax; lea 5(%rdi), %edx; jmp 50f;"
+    ".cfi_endproc; .size g, . - g; 50: .cfi_startproc; xor %edx, %eax; add $3, %eax; ret; .cfi_endproc;"
+    ".pushsection .data.rel, \"aw\"; .balign 8; .quad 50b; .popsection;");
+"#;
+    let image = compiled(source, &["-O2"]);
+    let g = image.function_named("g").unwrap();
+    let cfg = Cfg::of(&image, g.id);
+    let jump = cfg.blocks.last().unwrap().instructions.last().unwrap();
+    assert_eq!(jump.near_branch_target(), jump.next_ip());
+    let mut session = Session::empty();
+    session.placements.push(Placement {
+        function: "g".into(),
+        block: 0,
+        hook: HookType::Post,
+        instrument: "counter".into(),
+        launch: 0.0,
+        splash: 1.0,
+    });
+    let watch = &mut |_| ControlFlow::Continue(());
+    let library = Library::builtin().unwrap();
+    let possible = plan_possible(&image, &session, &library, &process(), watch).unwrap();
+    assert!(possible.left_out.is_empty(), "{:?}", possible.left_out);
+    let verified = gilk_engine::verify::verify(&image, possible.plan);
+    verified.unwrap_or_else(|violations| panic!("{violations:?}"));
 }
 
 /// Stubs that jump to functions of other objects are one indirect jump each, in the forms that linkers write; a patch

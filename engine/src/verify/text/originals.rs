@@ -82,7 +82,8 @@ impl<'a> OriginalCode<'a> {
             return live.before(routine, to);
         }
         match self.instruction(from) {
-            Some((_, decoded)) if decoded.end() != to => decoded.leaves_with,
+            // A jump to the next function is no fall-through.
+            Some((_, decoded)) if decoded.end() != to || !decoded.runs_on => decoded.leaves_with,
             _ => Mask::ALL,
         }
     }
