@@ -182,7 +182,7 @@ pub enum Message {
     },
     /// Stacks that values and keys since the start have as their numbers; each is reported once.
     Stacks {
-        /// The stacks.
+        /// Those that no message before has reported.
         stacks: Vec<KernelStack>,
         /// Hits since the start whose stack is not kept, because there are too many different ones.
         lost: u64,
@@ -302,7 +302,7 @@ pub struct Total {
     pub hits: u64,
 }
 
-/// A stack of the kernel.
+/// Return addresses on the kernel's stack at a hit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelStack {
     /// Its number, a hash of the addresses.

@@ -25,7 +25,7 @@ pub(super) fn are_counted(totals: &Totals) -> bool {
 /// As for [`export_to`](super::export_to).
 pub(super) fn export(recording: &Recording, format: StackFormat, path: &Path) -> Result<Exported> {
     let totals = recording.totals();
-    let mut counted = Counted::default();
+    let mut counted = StackCounts::default();
     let with_stacks: Vec<&Total> = totals
         .added_up
         .iter()
@@ -76,7 +76,7 @@ fn clean(text: &str) -> String {
 
 /// Amounts by stack, the outermost function first.
 #[derive(Default)]
-struct Counted {
+struct StackCounts {
     stacks: BTreeMap<Vec<String>, u64>,
     /// Number of totals that are no count and no positive sum.
     left_out: u64,
@@ -84,7 +84,7 @@ struct Counted {
     others: u64,
 }
 
-impl Counted {
+impl StackCounts {
     fn add(&mut self, total: &Total, root: Option<&String>, totals: &Totals) {
         match &total.value {
             TotalValue::Values(values, others) => {
