@@ -118,7 +118,7 @@ struct Work<'w> {
     lost: Vec<(InstrumentId, Lost, Addr, (Addr, u32))>,
     /// Copies that branches of the patch may target, with their addresses.
     copies: Vec<(Span, Addr)>,
-    /// Stubs of edges, with their addresses.
+    /// Stubs of edges, with their addresses; of an edge without instruments to a copy, the copy's.
     stubs: Vec<(InsnEdge, Addr)>,
     /// Branches to stubs.
     branches: Vec<(InsnEdge, Forward)>,
@@ -164,7 +164,13 @@ impl Work<'_> {
                 break;
             };
             done += 1;
-            if self.stub(edge).is_none() {
+            if self.stub(edge).is_some() {
+                continue;
+            }
+            let bare = self.list(Point::On(edge)).is_none();
+            if let (true, Exit::Patch(at)) = (bare, self.exit(edge)) {
+                self.stubs.push((edge, at));
+            } else {
                 self.e.unusual();
                 self.stubs.push((edge, self.e.here()));
                 end = Some(edge);
@@ -270,6 +276,18 @@ impl Work<'_> {
         emitted.map_or(Exit::Continuation(copied), |&(_, at)| Exit::Patch(at))
     }
 
+    /// Returns whether the code of a branch's taken edge is to follow its copy, with the condition negated, rather than
+    /// that of the next instruction: so control that takes the edge takes no jump there.
+    fn prefers(&self, taken: InsnEdge, next: InsnEdge) -> bool {
+        if self.stub(taken).is_some() {
+            return false;
+        }
+        let bare = self.list(Point::On(taken)).is_none();
+        let branches_there = bare && matches!(self.exit(taken), Exit::Patch(_));
+        // A branch backwards is mostly a loop's, and taken.
+        !branches_there && (!self.is_hooked(next) || taken.to <= taken.from)
+    }
+
     /// Emits the instruments of an edge and its exit. Returns the edge at the end of a continuation's copy.
     fn leave(&mut self, edge: InsnEdge) -> Result<Option<InsnEdge>, Refusal> {
         self.hook(Point::On(edge));
@@ -333,6 +351,18 @@ impl Work<'_> {
             }
             let falls_through = self.e.falls_through();
             if let Some(edge) = taken {
+                let next = InsnEdge { from: last, to: at };
+                let ends = emulated.is_none() && falls_through && at == span.end;
+                if ends && self.prefers(edge, next) && self.e.negate_last_branch() {
+                    let forward = self.e.last_branch();
+                    if self.is_hooked(next) {
+                        self.branches.push((next, forward));
+                    } else {
+                        self.e.land_at(forward, next.to);
+                    }
+                    self.stubs.push((edge, self.e.here()));
+                    return Ok(Some(edge));
+                }
                 let forward = self.e.last_branch();
                 self.branches.push((edge, forward));
                 // A jump and the code of its edge are adjacent.

@@ -11,6 +11,9 @@ use crate::layout::{RuntimeLayout, SegmentOffset, Sequences};
 use crate::unwind::Row;
 use crate::{Addr, Refusal, Rule};
 
+/// Length of a `jcc rel32`.
+const JCC_BYTES: usize = 6;
+
 /// A forward branch whose target is not known yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forward {
@@ -316,6 +319,19 @@ impl Emitter {
                 .bytes
                 .len()
                 .saturating_sub(usize::from(!self.falls_through)),
+        }
+    }
+
+    /// Negates the condition of the branch that has just been written; returns false, and changes nothing, if it has none
+    /// that can be: `loop` and `jrcxz` are no `jcc`.
+    pub(super) fn negate_last_branch(&mut self) -> bool {
+        let begin = self.bytes.len().saturating_sub(JCC_BYTES);
+        match self.bytes.get_mut(begin..) {
+            Some([0x0f, opcode @ 0x80..=0x8f, _, _, _, _]) => {
+                *opcode ^= 1;
+                true
+            }
+            _ => false,
         }
     }
 

@@ -11,9 +11,11 @@
 //! descriptors              of restartable sequences, for the kernel, if counters are reached by them
 //! ```
 //!
-//! A branch with no instruments on its edge targets the text directly. There is one stub an edge, and one copy a
-//! span: a continuation whose code has been copied jumps there, so a patch may contain a loop of the original. The
-//! end of a copy is an `Exit`: to the text, to another copy of the patch, or to a continuation that follows.
+//! A branch with no instruments on its edge targets the text or a copy of the patch directly. There is one stub an edge,
+//! and one copy a span: a continuation whose code has been copied jumps there, so a patch may contain a loop of the
+//! original. The end of a copy is an `Exit`: to the text, to another copy of the patch, or to a continuation that
+//! follows. Where the code of a branch's taken edge is to follow rather than that of the next instruction (the other edge
+//! has none, or the branch goes backwards, as a loop's does), the copy has the negated condition.
 //!
 //! Besides saved registers on the stack (pushes and pops balance, and step over the red zone if the target has one),
 //! generated code accesses words of the segment, the slot of the ring that it has just reserved, and entries of the table of

@@ -7,6 +7,7 @@ use gilk_engine::liveness::Live;
 use gilk_engine::patch::{Assembler, Hooked};
 use gilk_engine::placement::{Continuation, InsnEdge, Point, Site, Splice};
 use gilk_engine::{Addr, HookType, Span};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl};
 use proptest::prelude::*;
 
 use super::native::{GS, Machine, ORIGINAL, PATCH, Random, TABLES};
@@ -148,5 +149,61 @@ proptest! {
                 prop_assert_eq!(machine.word(GS + COUNTERS + 8 * slot), count);
             }
         }
+    }
+}
+
+/// A pass of a loop in a patch takes one branch, whatever its edge has.
+#[test]
+fn a_loop_takes_no_jump_of_the_patch() {
+    let machine = ready(8, 8);
+    let layout = layout(&machine, 0);
+    let bytes = original(&machine, false);
+    let base = Addr(machine.address(ORIGINAL));
+    let edge = |from, to| InsnEdge {
+        from: base.add(from),
+        to: base.add(to),
+    };
+    let copied = Span {
+        start: base.add(5),
+        end: base.add(12),
+    };
+    let into = [edge(3, 5), edge(10, 5)];
+    let continuations = into.map(|edge| Continuation { edge, copied });
+    let site = Site {
+        splice: Splice::Jump,
+        displaced: Span::new(base, 5),
+        overwritten: 2,
+        filled: 0,
+        continuations: continuations.into(),
+    };
+    let text = Text {
+        at: base,
+        bytes: &bytes,
+        decided: Vec::new(),
+    };
+    let count = [Hooked {
+        counter: Some(CounterSlot { bank: 0, slot: 0 }),
+        ..hooked(0, HookType::Pre, Kind::Count.program())
+    }];
+    let back = Point::On(into[1]);
+    let at = machine.address(PATCH);
+    for lists in [&[][..], &[(back, &count[..])]] {
+        let code = Assembler::new(&text, &layout)
+            .assemble(Addr(at), &site, lists, &|_| Live::ALL)
+            .unwrap();
+        let decoder = Decoder::with_ip(64, &code.bytes, at, DecoderOptions::NONE);
+        let branches = decoder.into_iter().filter(|one| {
+            use FlowControl::{ConditionalBranch, UnconditionalBranch};
+            matches!(one.flow_control(), ConditionalBranch | UnconditionalBranch)
+        });
+        let (copy, next) = (at + 5, base.add(12).0);
+        let branches: Vec<(Code, u64)> = branches
+            .map(|one| (one.code(), one.near_branch_target()))
+            .collect();
+        let expected = match lists {
+            [] => [(Code::Jne_rel32_64, copy), (Code::Jmp_rel32_64, next)],
+            _ => [(Code::Je_rel32_64, next), (Code::Jmp_rel32_64, copy)],
+        };
+        assert_eq!(branches, expected, "{copy:#x} {next:#x}");
     }
 }

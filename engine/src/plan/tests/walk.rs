@@ -292,11 +292,16 @@ impl Thread {
                         _ => is.immediate(n) == original.immediate(n),
                     }
             });
-        if !same {
+        let negated = is.is_jcc_short_or_near() && original.is_jcc_short_or_near() && {
+            let mut opposite = *original;
+            opposite.negate_condition_code();
+            is.condition_code() == opposite.condition_code()
+        };
+        if !same && !negated {
             return Err(format!("{self:?} runs {is}, and should run {original}"));
         }
         let (taken, to) = self.decide(world, random);
-        self.now = if taken && is.op0_kind() == OpKind::NearBranch64 {
+        self.now = if taken != negated && is.op0_kind() == OpKind::NearBranch64 {
             Addr(is.near_branch_target())
         } else {
             next

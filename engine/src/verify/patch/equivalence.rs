@@ -87,3 +87,12 @@ pub(crate) fn same_condition(original: &Instruction, moved: &Instruction) -> boo
         original.code() == moved.code()
     }
 }
+
+/// Returns whether one of two `jcc` branches if and only if the other does not.
+pub(crate) fn opposite_condition(original: &Instruction, moved: &Instruction) -> bool {
+    let mut negated = *original;
+    negated.negate_condition_code();
+    original.is_jcc_short_or_near()
+        && moved.is_jcc_short_or_near()
+        && negated.condition_code() == moved.condition_code()
+}

@@ -4,7 +4,7 @@
 use crate::verify::reason::Reason;
 use iced_x86::{Code, ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use super::equivalence::{same, same_condition};
+use super::equivalence::{opposite_condition, same, same_condition};
 use super::phase::{Aim, By, Phase};
 use super::state::AbstractState;
 use super::walk::Walk;
@@ -58,12 +58,16 @@ impl Walk<'_> {
         }
         match original.instruction.flow_control() {
             FlowControl::ConditionalBranch => {
-                if !same_condition(&original.instruction, instruction) {
-                    return Ok(false);
-                }
                 let target = original.instruction.near_branch_target();
+                let ways = if same_condition(&original.instruction, instruction) {
+                    [target, original.end()]
+                } else if opposite_condition(&original.instruction, instruction) {
+                    [original.end(), target]
+                } else {
+                    return Ok(false);
+                };
                 let state = self.relocated(original, state)?;
-                self.branch(instruction, state, original, copy, [target, original.end()])?;
+                self.branch(instruction, state, original, copy, ways)?;
                 Ok(true)
             }
             FlowControl::Return if same(&original.instruction, instruction) => {

@@ -242,10 +242,29 @@ fn calls_and_branches_at_the_end() {
         a.jmp(next)?;
         a.int3()
     });
-    decides(Some("Leaves: should come next"), &|a| {
+    decides(None, &|a| {
+        // The condition and the ways are negated.
+        count(a)?;
+        a.je(next)?;
+        a.jmp(there)?;
+        a.int3()
+    });
+    decides(Some("OtherTarget"), &|a| {
         count(a)?;
         a.je(there)?;
         a.jmp(next)?;
+        a.int3()
+    });
+    decides(Some("Leaves: should come next"), &|a| {
+        count(a)?;
+        a.jb(there)?;
+        a.jmp(next)?;
+        a.int3()
+    });
+    decides(Some("Leaves: should come next"), &|a| {
+        count(a)?;
+        a.jae(next)?;
+        a.jmp(there)?;
         a.int3()
     });
     decides(Some("OtherTarget"), &|a| {
