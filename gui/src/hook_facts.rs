@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::patch::PieceKind;
 use gilk_engine::placement::SiteIndex;
-use gilk_engine::plan::Note;
+use gilk_engine::plan::{HitCosts, Note};
 use gilk_engine::session::Placement;
 use gilk_engine::{HookType, InstrumentId, Plan, Session};
 
@@ -24,6 +24,8 @@ pub(crate) struct HookRow {
     pub(crate) id: Option<InstrumentId>,
     /// Number of instructions that it executes at a hit, in the patch where it costs most.
     pub(crate) cost: Option<u32>,
+    /// The estimated nanoseconds of a hit.
+    pub(crate) ns: Option<f64>,
 }
 
 /// The block and hook, and what the facts depend on.
@@ -119,6 +121,7 @@ fn rows(here: &[(usize, &Placement)], plan: Option<&Plan>) -> Vec<HookRow> {
     for one in all.iter().filter(|one| places.contains(&one.placement)) {
         planned.entry(one.placement).or_insert(one.id);
     }
+    let hit_costs = plan.map(HitCosts::of);
     let costs = plan.map_or_else(HashMap::new, |plan| {
         let ids: HashSet<InstrumentId> = planned.values().copied().collect();
         executed(plan, &ids)
@@ -130,6 +133,7 @@ fn rows(here: &[(usize, &Placement)], plan: Option<&Plan>) -> Vec<HookRow> {
             instrument: Arc::clone(&placement.instrument),
             id,
             cost: id.and_then(|id| costs.get(&id).copied()),
+            ns: id.and_then(|id| hit_costs.as_ref()?.instrument(id)),
         }
     };
     here.iter().map(row).collect()

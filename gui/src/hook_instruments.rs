@@ -3,9 +3,11 @@
 use egui::accesskit::Role;
 use egui::{CursorIcon, Id, Rect, RichText, Sense, Stroke, Ui, pos2, vec2};
 use gilk_engine::cfg::BlockIndex;
+use gilk_samples::chart::totals;
+use gilk_samples::totals::HitsCost;
 
 use crate::command::Command;
-use crate::hook_facts::{HookRow, instructions};
+use crate::hook_facts::HookRow;
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
@@ -41,7 +43,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State, block: BlockIndex, commands: &mut
             commands.push(Command::MovePlacement(one.place, other.place));
         }
     }
-    let all = rows.iter().filter_map(|row| row.cost);
+    let all = rows.iter().filter_map(|row| row.ns);
     overhead(ui, state, block, "these", all.sum());
     ui.add_space(space::TIGHT);
 }
@@ -64,20 +66,13 @@ fn notes(ui: &mut Ui, state: &State) {
 /// Shows the predicted cost of the inspector's instrument, if the run on the timeline has hit
 /// counts.
 fn predicted(ui: &mut Ui, state: &State, block: BlockIndex) {
-    let Some(Ok(plan)) = &state.preview.outcome else {
-        return;
-    };
-    let plan = plan.plan();
-    // The previewed placement follows those of the session.
-    let place = state.document.session().placements.len();
-    let one = plan.instruments.iter().find(|one| one.placement == place);
-    if let Some(cost) = one.and_then(|one| instructions(plan, one.id)) {
-        overhead(ui, state, block, &state.draft.instrument, cost);
+    if let Some(ns) = state.preview.hit_ns {
+        overhead(ui, state, block, &state.draft.instrument, ns);
     }
 }
 
 /// Shows the cost per second predicted from the hit count of the last run.
-fn overhead(ui: &mut Ui, state: &State, block: BlockIndex, what: &str, instructions: u32) {
+fn overhead(ui: &mut Ui, state: &State, block: BlockIndex, what: &str, ns: f64) {
     let (Some(record), Some(heat)) = (&state.timeline.record, &state.graph.heat) else {
         return;
     };
@@ -85,13 +80,11 @@ fn overhead(ui: &mut Ui, state: &State, block: BlockIndex, what: &str, instructi
         return;
     };
     let seconds = record.now.unwrap_or(record.duration).max(1e-3);
-    let rate = hits as f64 / seconds;
-    let a_second = rate * f64::from(instructions);
-    let share = 100.0 * a_second / record.metadata.clock.hz.max(1) as f64;
+    let mut cost = HitsCost::default();
+    cost.add(hits as f64 / seconds, ns);
     let words = format!(
-        "{} hits per second in that run: {what} would execute {} instructions per second, {share:.2} % of a CPU at one instruction per cycle",
-        widgets::grouped(rate.round() as u64),
-        widgets::grouped(a_second.round() as u64)
+        "A second of that run, with {what}: {}",
+        totals::hits_cost(cost, 1.0)
     );
     ui.label(RichText::new(words).small().color(Tokens::of(ui).weak));
 }
@@ -105,6 +98,7 @@ fn line(
         instrument,
         id,
         cost,
+        ..
     }: &HookRow,
     row_at: &dyn Fn(f32) -> usize,
 ) -> Option<usize> {

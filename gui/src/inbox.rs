@@ -87,7 +87,9 @@ impl App {
             }
             Message::Previewed(number, outcome) => {
                 if number == self.state.preview.number {
-                    self.state.preview.outcome = Some(outcome);
+                    // The previewed placement follows those of the session.
+                    let place = self.state.document.session().placements.len();
+                    self.state.preview.answer(outcome, place);
                 }
             }
             Message::Offered(number, outcome) => {
@@ -361,6 +363,7 @@ impl App {
                     files::read_measured(self.workers.mail(), path);
                     record.totals.clone_from(&summary.aggregates);
                     record.stacks.clone_from(&summary.stacks);
+                    record.cost = summary.cost;
                 }
                 let how = if summary.stopped {
                     "stopped"

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
 use gilk_engine::placement::Comparison;
-use gilk_engine::plan::Note;
+use gilk_engine::plan::{HitCosts, Note};
 use gilk_engine::session::Placement;
 use gilk_engine::{HookType, Session, VerifiedPlan};
 use gilk_instruments::{Definition, Library};
@@ -485,9 +485,25 @@ pub struct Preview {
     pub(crate) number: u64,
     /// The plan, or the errors.
     pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
+    /// The estimated nanoseconds of a hit of the added instrument, once it is planned.
+    pub(crate) hit_ns: Option<f64>,
 }
 
 impl Preview {
+    /// Stores the answer to the last request; the added placement has this index.
+    pub(crate) fn answer(
+        &mut self,
+        outcome: Result<Arc<VerifiedPlan>, Vec<String>>,
+        placement: usize,
+    ) {
+        self.hit_ns = outcome.as_ref().ok().and_then(|plan| {
+            let plan = plan.plan();
+            let one = (plan.instruments.iter()).find(|one| one.placement == placement)?;
+            HitCosts::of(plan).instrument(one.id)
+        });
+        self.outcome = Some(outcome);
+    }
+
     /// Returns the reasons why the placement is refused, if it is.
     #[must_use]
     pub fn refused(&self) -> Option<&[String]> {
@@ -502,6 +518,7 @@ impl Preview {
         self.requested = wanted;
         self.number += 1;
         self.outcome = None;
+        self.hit_ns = None;
         let requested = self.requested.as_ref()?;
         Some((self.number, requested.placement.clone()))
     }

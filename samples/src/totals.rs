@@ -29,6 +29,43 @@ pub struct Totals {
     /// Reason why the session ended before its time, as a sentence; empty if it did not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ended: String,
+    /// The predicted cost of the session next to that of its hits, if a run of counters preceded it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<SessionCost>,
+}
+
+/// Hits, and the estimated time of their instruments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HitsCost {
+    /// Number of hits; predicted ones are not whole.
+    pub hits: f64,
+    /// Their time on the processors, in seconds.
+    pub seconds: f64,
+}
+
+impl HitsCost {
+    /// Adds hits that take so many nanoseconds each.
+    pub fn add(&mut self, hits: f64, ns: f64) {
+        self.hits += hits;
+        self.seconds += hits * ns * 1e-9;
+    }
+}
+
+/// Cost of a session, predicted by a run of counters, and estimated from the hits that it had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SessionCost {
+    /// Length of the run of counters, in seconds.
+    pub counted_for: f64,
+    /// Cost of the whole session, predicted.
+    pub predicted: HitsCost,
+    /// Planned length of the session, in seconds.
+    pub planned_for: f64,
+    /// Cost of the hits that the session had.
+    pub estimated: HitsCost,
+    /// Length of the session, in seconds: less than planned if it was stopped.
+    pub ran_for: f64,
+    /// Instruments that do not report how often they were hit: both costs have their predicted hits.
+    pub silent: u32,
 }
 
 impl Totals {
@@ -39,10 +76,12 @@ impl Totals {
             && self.failed_reads.is_empty()
             && self.no_room.is_empty()
             && self.ended.is_empty()
+            && self.cost.is_none()
     }
 
-    /// Keeps the entries of instruments whose name is `wanted`.
+    /// Keeps the entries of instruments whose name is `wanted`. The cost is of all instruments, so it goes.
     pub fn retain(&mut self, wanted: impl Fn(&str) -> bool) {
+        self.cost = None;
         self.added_up.retain(|total| wanted(&total.instrument));
         self.failed_reads.retain(|reads| wanted(&reads.instrument));
         self.no_room.retain(|values| wanted(&values.instrument));

@@ -52,30 +52,50 @@ impl<'p> HitCosts<'p> {
     #[must_use]
     pub fn instruments(&self) -> Vec<f64> {
         let mut found: BTreeMap<InstrumentId, (f64, u32)> = BTreeMap::new();
-        for patch in &self.plan.patches {
-            let whole = self.work(patch);
-            let ids = patch.hooks.iter().flat_map(|(_, ids)| ids.iter().copied());
-            let own = ids.map(|id| {
-                let kind = PieceKind::Instrument(id);
-                let pieces = patch.pieces().filter(|piece| piece.kind == kind);
-                // The splice of a call adds nothing.
-                let work = HitWork::of(Splice::Call, &patch.code, pieces);
-                (id, work.placed(whole.in_loop).nanoseconds())
-            });
-            let own: Vec<(InstrumentId, f64)> = own.collect();
-            let shared = whole.nanoseconds() - own.iter().map(|(_, ns)| ns).sum::<f64>();
-            #[expect(clippy::cast_precision_loss, reason = "a patch has few instruments")]
-            let share = shared / own.len().max(1) as f64;
-            for (id, ns) in own {
-                let (sum, patches) = found.entry(id).or_default();
-                *sum += ns + share;
-                *patches += 1;
-            }
+        for (id, ns) in self
+            .plan
+            .patches
+            .iter()
+            .flat_map(|patch| self.shares(patch))
+        {
+            let (sum, patches) = found.entry(id).or_default();
+            *sum += ns;
+            *patches += 1;
         }
         let mean = |one: &PlannedInstrument| {
             let (sum, patches) = found.get(&one.id).copied().unwrap_or_default();
             sum / f64::from(patches.max(1))
         };
         self.plan.instruments.iter().map(mean).collect()
+    }
+
+    /// Returns that of one instrument; `None` if no patch has it.
+    #[must_use]
+    pub fn instrument(&self, id: InstrumentId) -> Option<f64> {
+        let lists = |patch: &&Patch| patch.hooks.iter().any(|(_, ids)| ids.contains(&id));
+        let patches = self.plan.patches.iter().filter(lists);
+        let shares = patches.flat_map(|patch| self.shares(patch));
+        let own = shares.filter(|(of, _)| *of == id).map(|(_, ns)| ns);
+        let (sum, patches) = own.fold((0.0, 0_u32), |(sum, patches), ns| (sum + ns, patches + 1));
+        (patches > 0).then(|| sum / f64::from(patches))
+    }
+
+    /// The nanoseconds of a patch, shared among its instruments.
+    fn shares(&self, patch: &Patch) -> Vec<(InstrumentId, f64)> {
+        let whole = self.work(patch);
+        let ids = patch.hooks.iter().flat_map(|(_, ids)| ids.iter().copied());
+        let own = ids.map(|id| {
+            let kind = PieceKind::Instrument(id);
+            let pieces = patch.pieces().filter(|piece| piece.kind == kind);
+            // The splice of a call adds nothing.
+            let work = HitWork::of(Splice::Call, &patch.code, pieces);
+            (id, work.placed(whole.in_loop).nanoseconds())
+        });
+        let mut own: Vec<(InstrumentId, f64)> = own.collect();
+        let shared = whole.nanoseconds() - own.iter().map(|(_, ns)| ns).sum::<f64>();
+        #[expect(clippy::cast_precision_loss, reason = "a patch has few instruments")]
+        let share = shared / own.len().max(1) as f64;
+        own.iter_mut().for_each(|(_, ns)| *ns += share);
+        own
     }
 }

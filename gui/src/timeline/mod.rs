@@ -30,6 +30,7 @@ use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::LossCause;
+use gilk_samples::totals::SessionCost;
 use gilk_samples::{Batch, Meaning};
 use ilk_driver::client::AggregateSummary;
 
@@ -58,6 +59,8 @@ pub struct Opened {
     pub totals: Vec<AggregateSummary>,
     /// Stacks of the kernel among their values and keys.
     pub stacks: KernelStacks,
+    /// The predicted cost of the session next to that of its hits.
+    pub cost: Option<SessionCost>,
     /// Missing or damaged parts, in whole sentences.
     pub notes: Vec<String>,
 }
@@ -85,6 +88,8 @@ pub struct Record {
     pub totals: Vec<AggregateSummary>,
     /// Stacks of the kernel among their values and keys.
     pub stacks: KernelStacks,
+    /// The predicted cost of the session next to that of its hits.
+    pub cost: Option<SessionCost>,
 }
 
 impl Record {
@@ -114,6 +119,7 @@ impl Record {
             losses,
             totals,
             stacks,
+            cost,
             ..
         } = opened;
         Self {
@@ -127,6 +133,7 @@ impl Record {
             losses,
             totals,
             stacks,
+            cost,
         }
     }
 

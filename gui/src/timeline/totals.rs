@@ -7,6 +7,7 @@ use egui::{RichText, ScrollArea, Ui};
 use gilk_engine::paths::counts_paths_of;
 use gilk_engine::{Addr, Image};
 use gilk_instruments::program::{Bucket, Summary};
+use gilk_samples::chart::totals::cost;
 use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::metadata::Clock;
 use ilk_driver::client::AggregateSummary;
@@ -57,6 +58,10 @@ pub(super) fn show(
             .id_salt("totals")
             .auto_shrink(false)
             .show(ui, |ui| {
+                for line in record.cost.iter().flat_map(cost) {
+                    ui.label(RichText::new(line).small().color(tokens.weak));
+                    ui.add_space(space::TIGHT);
+                }
                 let paths = counted.map_or(&[][..], |counted| &counted.paths);
                 for of in paths {
                     ui.push_id(&of.function, |ui| paths::show(ui, of));

@@ -281,6 +281,7 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -
         losses: stretches,
         totals: totals.added_up,
         stacks: totals.stacks,
+        cost: totals.cost,
         notes,
     })
 }

@@ -1,5 +1,7 @@
 //! The timeline, targets and help, by accessibility names.
 
+use std::sync::Arc;
+
 use crate::support::{
     Window, browsing, click, fill, press, record, run_command, settle, until, window,
 };
@@ -9,11 +11,12 @@ use gilk_engine::cfg::BlockIndex;
 use gilk_gui::args::Start;
 use gilk_gui::state::TargetState;
 use gilk_gui::timeline::Record;
-use gilk_instruments::program::{Bucket, Summary};
+use gilk_instruments::program::{Bucket, Summary as Aggregated};
+use gilk_samples::chart::totals;
 use gilk_samples::metadata::Metadata;
 use gilk_samples::recording::{Loss, LossCause, Writer};
 use gilk_samples::{Batch, Meaning, Sample};
-use ilk_driver::client::AggregateSummary;
+use ilk_driver::client::{AggregateSummary, InstrumentSummary, Prediction, RunHits, Summary};
 
 /// Width of the lanes' scale in points.
 const SCALE: f32 = 76.0;
@@ -261,9 +264,9 @@ fn totals_are_shown_next_to_the_lanes_and_can_be_hidden() {
     ];
     let mut record = record();
     record.totals = vec![
-        total("lengths", "bytes", Summary::Buckets(buckets)),
-        total("sum", "", Summary::Number(-1234)),
-        total("seen", "", Summary::Values(vec![(7, 41), (9, 1)], 5)),
+        total("lengths", "bytes", Aggregated::Buckets(buckets)),
+        total("sum", "", Aggregated::Number(-1234)),
+        total("seen", "", Aggregated::Values(vec![(7, 41), (9, 1)], 5)),
     ];
     harness.state_mut().state_mut().timeline.open(record);
     harness.run_steps(3);
@@ -309,7 +312,56 @@ fn the_cost_of_an_instrument_is_predicted_from_hit_counts() {
     // 300 hits in ten seconds.
     end(&mut harness);
     harness.run_steps(2);
-    harness.get_by_label_contains("30 hits per second in that run: timestamp would execute ");
+    harness.get_by_label_contains("A second of that run, with timestamp: ");
+}
+
+/// The terminal predicts the cost of the same placement from the same hits.
+#[test]
+fn the_window_and_the_terminal_have_one_estimate_of_a_cost() {
+    let mut harness = looking();
+    click(&mut harness, "block 0 of kernel_clone");
+    until(&mut harness, "the draft is planned", |state| {
+        matches!(state.preview.outcome, Some(Ok(_)))
+    });
+    end(&mut harness);
+    harness.run_steps(2);
+    let state = harness.state().state();
+    let plan = Arc::clone(state.preview.outcome.as_ref().unwrap().as_ref().unwrap());
+    let (plan, place) = (plan.plan(), state.document.session().placements.len());
+    let drafted = plan.instruments.iter().find(|one| one.placement == place);
+    let drafted = drafted.unwrap();
+    let counted = Summary {
+        instruments: vec![InstrumentSummary {
+            id: drafted.id.pack(),
+            label: String::new(),
+            samples: 0,
+            total: Some(300),
+        }],
+        ..Summary::default()
+    };
+    let prediction = Prediction::of(plan, &counted, 10.0);
+    let mut alone = plan.clone();
+    alone.instruments.retain(|one| one.placement == place);
+    let run = RunHits {
+        instruments: &counted.instruments,
+        taken: 0,
+        lost: 0,
+        seconds: 10.0,
+    };
+    let mut cost = prediction.compare(&alone, &run);
+    assert_eq!(cost.estimated.hits, 300.0);
+    let lasts = drafted.splash - drafted.launch;
+    cost.predicted.hits /= lasts;
+    cost.predicted.seconds /= lasts;
+    assert!(cost.predicted.seconds > 0.0, "{cost:?}");
+    cost.planned_for = 1.0;
+    let lines = totals::cost(&cost);
+    let (_, predicted) = lines[0].split_once(" of counting: ").unwrap();
+    let predicted = predicted.trim_end_matches('.');
+    assert!(predicted.starts_with("30 hits, "), "{predicted}");
+    harness.get_by_label(&format!(
+        "A second of that run, with timestamp: {predicted}"
+    ));
 }
 
 #[test]

@@ -140,7 +140,7 @@ mod live {
         screen.click("Count hits first");
         screen.words("1 of 2 batches done", SOON);
         screen.words("samples are in forks-count.arrow", SOON);
-        screen.words(" hits per second in that run: these would execute ", SOON);
+        screen.words("A second of that run, with these: ", SOON);
 
         // All blocks of a second function.
         open(&mut screen, "copy_process", "copy_process");

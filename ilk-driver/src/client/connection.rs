@@ -7,6 +7,7 @@ use std::time::Duration;
 use gilk_engine::kernel::{LiveParts, ModuleParts};
 use gilk_engine::{Addr, Image, Span};
 
+use super::prediction::Prediction;
 use super::wire::{PATIENCE, Wire, random_number, unexpected};
 pub use crate::protocol::Target as TargetInfo;
 use crate::protocol::{MAX_READ, Message, Request};
@@ -30,6 +31,8 @@ pub struct Connection {
     pub(super) reports_aggregates: bool,
     /// The target's kernel, for the names of addresses in recordings.
     pub(super) image: Option<Arc<Image>>,
+    /// The prediction that the next run is compared with.
+    pub(super) prediction: Option<Prediction>,
 }
 
 impl Connection {
@@ -61,6 +64,7 @@ impl Connection {
             insists: false,
             reports_aggregates: false,
             image: None,
+            prediction: None,
         })
     }
 
@@ -68,6 +72,11 @@ impl Connection {
     /// the target's.
     pub fn name_addresses(&mut self, image: Arc<Image>) {
         self.image = Some(image);
+    }
+
+    /// Compares the next run with a prediction: its summary and its recording have both costs.
+    pub fn compare_with(&mut self, prediction: Prediction) {
+        self.prediction = Some(prediction);
     }
 
     /// Returns the description of the target.

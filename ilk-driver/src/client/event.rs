@@ -8,6 +8,7 @@ use gilk_samples::Batch;
 use gilk_samples::clocks::Reading;
 use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::metadata::Clock;
+use gilk_samples::totals::SessionCost;
 pub use gilk_samples::totals::{Counted, Total as AggregateSummary};
 
 use crate::protocol::CpuLosses;
@@ -66,7 +67,7 @@ pub struct Switch {
 }
 
 /// The summary of a session.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// The recording's path and contents.
     pub recording: gilk_samples::recording::Summary,
@@ -95,6 +96,8 @@ pub struct Summary {
     pub failed_reads: Vec<Counted>,
     /// Values of thread and call variables that got no storage, in the order of the session.
     pub no_room: Vec<Counted>,
+    /// The predicted cost of the session next to that of its hits, if it was [predicted](super::Connection::compare_with).
+    pub cost: Option<SessionCost>,
     /// Batches in order of time.
     pub switches: Vec<Switch>,
     /// Exit of the session's program, or the fact that it was killed; `None` if there was none.

@@ -47,6 +47,7 @@ pub fn resume(
         feed: EventFeed::new(events),
         lease,
         reports_aggregates: false,
+        prediction: None,
         image: None,
         sidecar,
     };

@@ -12,13 +12,14 @@ use gilk_samples::collector::Collector;
 use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Writer;
-use gilk_samples::totals::Totals;
+use gilk_samples::totals::{SessionCost, Totals};
 
 use super::clock::{self, Pinger};
 use super::connection::Connection;
 use super::event::{AggregateSummary, Event, InstrumentSummary, StopFlag, Summary};
 use super::feed::EventFeed;
 use super::lease::Lease;
+use super::prediction::{Prediction, RunHits};
 use super::sidecar::SidecarWriter;
 use super::tally::{Outline, Tally};
 use super::wire::{PATIENCE, Wire, unexpected};
@@ -101,6 +102,7 @@ impl Connection {
             lease,
             reports_aggregates: self.reports_aggregates,
             image: self.image.clone(),
+            prediction: self.prediction.take(),
         };
         match writer.and_then(Collector::start) {
             Ok(collector) => run.collector = Some(collector),
@@ -182,6 +184,7 @@ pub(super) struct SessionRun<'a> {
     pub(super) lease: Lease,
     pub(super) reports_aggregates: bool,
     pub(super) image: Option<Arc<Image>>,
+    pub(super) prediction: Option<Prediction>,
     /// Declared after the collector, whose thread writes its sidecars.
     pub(super) sidecar: Option<SidecarWriter>,
 }
@@ -376,6 +379,15 @@ impl SessionRun<'_> {
     fn finish(mut self, wire: &mut Wire, finished: &Finished) -> Result<Summary> {
         self.losses(finished.tsc, &finished.losses);
         let added_up = self.tally.aggregates(&self.outline);
+        let instruments = self.instruments();
+        let losses = || finished.losses.iter();
+        let taken = losses().map(|cpu| cpu.taken).sum::<u64>();
+        let hits = RunHits {
+            instruments: &instruments,
+            taken,
+            lost: losses().map(crate::protocol::CpuLosses::lost).sum(),
+            seconds: self.tally.clock.seconds(finished.tsc),
+        };
         let totals = Totals {
             symbols: self.symbols(&added_up),
             stacks: self.stacks(),
@@ -386,6 +398,7 @@ impl SessionRun<'_> {
                 .failed
                 .as_ref()
                 .map_or_else(String::new, ToString::to_string),
+            cost: self.cost(&hits),
         };
         self.record(|collector| collector.totals(totals.clone()));
         let recording = match (self.failure.take(), self.collector.take()) {
@@ -402,8 +415,6 @@ impl SessionRun<'_> {
         if let Some(refusal) = &finished.failed {
             return Err(Error::Refused(refusal.clone()));
         }
-        let losses = || finished.losses.iter();
-        let taken = losses().map(|cpu| cpu.taken).sum::<u64>();
         let gone = losses().map(crate::protocol::CpuLosses::gone).sum::<u64>();
         let summary = Summary {
             recording,
@@ -412,18 +423,28 @@ impl SessionRun<'_> {
             taken,
             missing: taken.saturating_sub(gone + self.tally.received),
             losses: finished.losses.clone(),
-            instruments: self.instruments(),
+            instruments,
             aggregates: totals.added_up,
             symbols: totals.symbols,
             stacks: totals.stacks,
             failed_reads: totals.failed_reads,
             no_room: totals.no_room,
+            cost: totals.cost,
             switches: self.tally.switches.clone(),
             workload: self.tally.workload.clone(),
             retired: self.tally.retired,
         };
         self.feed.send(Event::Finished(Box::new(summary.clone())));
         Ok(summary)
+    }
+
+    /// Compares the prediction of the session, if there is one, with its hits.
+    fn cost(&self, hits: &RunHits<'_>) -> Option<SessionCost> {
+        match (&self.prediction, &self.labels) {
+            (Some(prediction), Labels::Planned(plan)) => Some(prediction.compare(plan, hits)),
+            // A resumed session has no plan.
+            _ => None,
+        }
     }
 
     /// Returns the names of addresses of the target's code among values and keys.

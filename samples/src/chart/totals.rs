@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::{bars, scale};
 use crate::metadata::{Clock, Metadata};
-use crate::totals::{Counted, Total, TotalRow, TotalValue, Totals};
+use crate::totals::{Counted, HitsCost, SessionCost, Total, TotalRow, TotalValue, Totals};
 
 /// Widths of a histogram's counts and ranges.
 const WIDTHS: [usize; 2] = [14, 32];
@@ -68,7 +68,44 @@ pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
             "{lost:>14}  hits have stacks that were not kept, since there were too many different ones"
         );
     }
+    for line in totals.cost.iter().flat_map(cost) {
+        let _infallible = writeln!(out, "{line}");
+    }
     out
+}
+
+/// Returns the sentences about a session's cost: the prediction, then what its hits took.
+#[must_use]
+pub fn cost(cost: &SessionCost) -> Vec<String> {
+    let mut lines = vec![
+        format!(
+            "Predicted by {} of counting: {}.",
+            scale::duration(cost.counted_for),
+            hits_cost(cost.predicted, cost.planned_for)
+        ),
+        format!(
+            "Estimated from the hits of the run: {}.",
+            hits_cost(cost.estimated, cost.ran_for)
+        ),
+    ];
+    if cost.silent > 0 {
+        lines.push(format!(
+            "{} instruments do not report how often they were hit: both numbers have their predicted hits.",
+            cost.silent
+        ));
+    }
+    lines
+}
+
+/// Returns hits, their time, and its share of a processor in so many seconds.
+#[must_use]
+pub fn hits_cost(cost: HitsCost, in_seconds: f64) -> String {
+    format!(
+        "{} hits, {} of processor time, {:.3} % of a processor",
+        scale::grouped(cost.hits.round() as u64),
+        scale::duration(cost.seconds),
+        100.0 * cost.seconds / in_seconds.max(f64::MIN_POSITIVE)
+    )
 }
 
 /// Returns a number as a symbol or stack, if the recording names it, or as an address, if it is one of the kernel's half
@@ -262,6 +299,34 @@ mod tests {
         let text_of = |all| text(&totals, &metadata(), all);
         assert!(text_of(false).lines().eq(lines), "{}", text_of(false));
         assert_eq!(text_of(true).lines().count(), 5);
+    }
+
+    #[test]
+    fn a_predicted_cost_is_printed_next_to_that_of_the_run() {
+        let mut cost = SessionCost {
+            counted_for: 2.0,
+            planned_for: 10.0,
+            ran_for: 5.0,
+            silent: 2,
+            ..SessionCost::default()
+        };
+        cost.predicted.add(2e6, 500.0);
+        cost.estimated.add(1_234_567.0, 500.0);
+        let mut totals = Totals {
+            cost: Some(cost),
+            ..Totals::default()
+        };
+        assert!(!totals.is_empty());
+        let lines = [
+            "Predicted by 2 s of counting: 2,000,000 hits, 1 s of processor time, 10.000 % of a processor.",
+            "Estimated from the hits of the run: 1,234,567 hits, 617 ms of processor time, 12.346 % of a processor.",
+            "2 instruments do not report how often they were hit: both numbers have their predicted hits.",
+        ];
+        let printed = text(&totals, &metadata(), false);
+        assert!(printed.lines().eq(lines), "{printed}");
+        // It is of all instruments.
+        totals.retain(|_| true);
+        assert!(totals.is_empty());
     }
 
     #[test]

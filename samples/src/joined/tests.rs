@@ -305,6 +305,7 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
                 lost: 3,
             },
             ended: String::new(),
+            cost: None,
         });
         writer.finish().unwrap();
     }

@@ -8,7 +8,7 @@ use super::*;
 use crate::kernel_stacks::KernelStacks;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
-use crate::totals::{Counted, Total, TotalBucket, TotalValue, Totals};
+use crate::totals::{Counted, SessionCost, Total, TotalBucket, TotalValue, Totals};
 use crate::{Batch, Error, HookType, InstrumentId, Meaning, Sample};
 
 fn metadata() -> Metadata {
@@ -331,6 +331,11 @@ fn totals() -> impl Strategy<Value = Totals> {
             lost: 3,
         },
         ended: "The session was ended: a test ended it.".to_owned(),
+        cost: Some(SessionCost {
+            counted_for: 0.5,
+            silent: 1,
+            ..SessionCost::default()
+        }),
     })
 }
 

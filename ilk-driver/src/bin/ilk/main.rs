@@ -21,7 +21,6 @@ mod output;
 mod pager;
 mod picture;
 mod plan;
-mod prediction;
 mod process;
 mod program;
 mod progress;

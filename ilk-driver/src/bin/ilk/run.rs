@@ -15,12 +15,13 @@ use gilk_samples::metadata::Metadata;
 use gilk_samples::output::{Contents, Goals};
 use gilk_samples::recording::Recording;
 use gilk_samples::totals::Totals;
-use ilk_driver::client::{Connection, CpuLosses, Event, Participant, StopFlag, Summary, together};
+use ilk_driver::client::{
+    Connection, CpuLosses, Event, Participant, Prediction, StopFlag, Summary, counting, together,
+};
 use ilk_driver::interrupt;
 
 use crate::output::Force;
 use crate::plan::{Planned, Strict};
-use crate::prediction::{self, Prediction};
 use crate::process::{Measurement, Work};
 use crate::progress::Progress;
 use crate::script::RecordingFile;
@@ -107,19 +108,16 @@ impl Run {
         let connection = &mut connected.connection;
         let (image, planned) = prepare(connection, &session, &library, self.strict)?;
         let (plan, session) = (&planned.plan, &planned.session);
-        let prediction = match self.predict {
-            Some(seconds) => Some(self.predicted(connection, &image, &planned, seconds)?),
-            None => None,
-        };
+        if let Some(seconds) = self.predict {
+            let prediction = self.predicted(connection, &image, &planned, seconds)?;
+            connection.compare_with(prediction);
+        }
         let (summary, status) = run_watched(session, &self.output, |events, stop| {
             connection.run(plan, session, &self.output, events, stop)
         })?;
         let paths = std::slice::from_ref(&self.output);
         let metadata = show::draw(paths, self.png.as_deref(), self.all)?;
         print(&summary, &metadata, self.all);
-        if let Some(prediction) = prediction {
-            print!("{}", prediction.report(plan.plan(), &summary));
-        }
         print!("{}", planned.left_out);
         Ok(status)
     }
@@ -136,16 +134,16 @@ impl Run {
             seconds.is_finite() && seconds > 0.0,
             "--predict takes the seconds to count for, more than 0"
         );
-        let session = prediction::counting(planned.plan.plan(), &planned.session, seconds);
+        let session = counting(planned.plan.plan(), &planned.session, seconds);
         let library = Library::builtin()?;
         let layout = &connection.info().layout;
-        let counting = self.strict.planned(image, &session, &library, layout)?;
+        let planned = self.strict.planned(image, &session, &library, layout)?;
         let recording = RecordingFile::new(None)?;
-        let (summary, _) = run_watched(&counting.session, recording.path(), |events, stop| {
-            let (plan, session) = (&counting.plan, &counting.session);
+        let (summary, _) = run_watched(&planned.session, recording.path(), |events, stop| {
+            let (plan, session) = (&planned.plan, &planned.session);
             connection.run(plan, session, recording.path(), events, stop)
         })?;
-        Ok(Prediction::of(counting.plan.plan(), &summary, seconds))
+        Ok(Prediction::of(planned.plan.plan(), &summary, seconds))
     }
 
     /// Runs the session in a process.
@@ -346,6 +344,7 @@ pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) {
         symbols: summary.symbols.clone(),
         stacks: summary.stacks.clone(),
         ended: String::new(),
+        cost: summary.cost,
     };
     print!("{}", totals::text(&totals, metadata, all));
     let lost = summary.lost_by_cause();

@@ -13,6 +13,7 @@ fn a_session_is_predicted_and_compared_with_what_it_was() {
     let shared = shared();
     let turn = shared.turn();
     let directory = tempfile::tempdir().unwrap();
+    let recording = directory.path().join("recording.arrow");
     let session = saved(
         &session(Strategy::Stream, counted_and_sampled()),
         directory.path(),
@@ -21,7 +22,7 @@ fn a_session_is_predicted_and_compared_with_what_it_was() {
         .args(["run", "--predict", "1", "--socket"])
         .arg(shared.lab.socket())
         .arg("-o")
-        .arg(directory.path().join("recording.arrow"))
+        .arg(&recording)
         .arg(&session)
         .output()
         .unwrap();
@@ -39,5 +40,25 @@ fn a_session_is_predicted_and_compared_with_what_it_was() {
     });
     // The counting run has the session's program; how fast that runs is the machine's.
     assert!(hits[0] > 0 && hits[1] > 0, "{said}");
+    // The recording has both, and so has what is made of it later.
+    let cost: Vec<&str> = { said.lines() }
+        .filter(|line| line.starts_with("Predicted by ") || line.starts_with("Estimated from "))
+        .collect();
+    assert_eq!(cost.len(), 2, "{said}");
+    for command in ["show", "stats"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_ilk"))
+            .arg(command)
+            .arg(&recording)
+            .output()
+            .unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{output:?}");
+        for line in &cost {
+            assert!(
+                shown.lines().any(|shown| shown == *line),
+                "{line}\nis not in\n{shown}"
+            );
+        }
+    }
     turn.assert_untouched();
 }
