@@ -1,7 +1,7 @@
 //! Measures what a hit costs on this machine's processor, in nanoseconds, and writes tables.
 //!
 //! `cargo run -p gilk-engine --example native -- [--quick] [--only TEXT] [--out FOLDER] [--against FILE]`,
-//! or `--model` to fit the constants of estimates, and to check them.
+//! or `--model [--out FOLDER]` to fit the times of estimates, to check them, and to write them as the engine's source.
 
 #![allow(
     clippy::print_stdout,
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use timing::cases::all;
 use timing::measure::{Clock, measure};
-use timing::model::report;
+use timing::model::{ROWS, model};
 use timing::results::{Machine, Results};
 use timing::target::Target;
 
@@ -33,6 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut only = String::new();
     let mut out: Option<PathBuf> = None;
     let mut earlier: Option<Results> = None;
+    let mut models = false;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || {
@@ -40,10 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             value.ok_or_else(|| format!("{argument} needs a value"))
         };
         match argument.as_str() {
-            "--model" => {
-                println!("{}", report(&mut Target::new(), Clock::new(), SITES));
-                return Ok(());
-            }
+            "--model" => models = true,
             "--quick" => rounds = QUICK_ROUNDS,
             "--only" => only = value()?,
             "--out" => out = Some(value()?.into()),
@@ -58,6 +56,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let clock = Clock::new();
     let mut target = Target::new();
+    if models {
+        return write_model(&mut target, clock, out);
+    }
     let cases = all().into_iter().filter(|case| case.name.contains(&only));
     let rows = cases.map(|case| {
         let row = measure(&mut target, clock, &case, rounds);
@@ -81,6 +82,35 @@ fn main() -> Result<(), Box<dyn Error>> {
     let slower = earlier.map_or(0, |earlier| results.regressions(&earlier).len());
     if slower > 0 {
         return Err(format!("{slower} rows take longer than before").into());
+    }
+    Ok(())
+}
+
+/// Fits the times of estimates, and measures the others.
+fn write_model(
+    target: &mut Target,
+    clock: Clock,
+    out: Option<PathBuf>,
+) -> Result<(), Box<dyn Error>> {
+    let model = model(target, clock, SITES);
+    println!("{}", model.report);
+    let cases = all();
+    let mut rows = Vec::new();
+    for name in ROWS {
+        let case = cases.iter().find(|case| case.name == name);
+        let case = case.ok_or_else(|| format!("the bench has no row \"{name}\""))?;
+        let row = measure(target, clock, case, ROUNDS);
+        println!("{:>8.2} ns  {}", row.median_ns(), row.name);
+        rows.push(row);
+    }
+    let Ok(rows) = rows.try_into() else {
+        return Err("internal error: another number of rows".into());
+    };
+    let source = model.source(&rows, &Machine::this(clock.per_ns));
+    println!("\n{source}");
+    if let Some(folder) = out {
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("fitted.rs"), source)?;
     }
     Ok(())
 }

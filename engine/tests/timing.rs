@@ -3,9 +3,10 @@
 #[path = "timing/mod.rs"]
 mod timing;
 
+use gilk_engine::nanoseconds::{CLOSE_JUMP, MOVED, TRACER, TRAP};
 use timing::cases::all;
 use timing::measure::{Clock, measure};
-use timing::model::report;
+use timing::model::{ROWS, engines, model, source};
 use timing::results::{Machine, Results, Row};
 use timing::target::Target;
 
@@ -24,15 +25,51 @@ fn every_case_counts_the_hits_of_the_model_and_changes_no_result() {
     assert!(moved >= 4);
     let cases = all();
     let case = cases.iter().find(|case| case.name == "in a loop");
-    let row = measure(&mut target, Clock::new(), case.unwrap(), 4);
-    assert_eq!(row.hits_per_call, 16.0);
-    assert!(row.bare_call_ns > 0.0 && row.quartiles_ns.is_sorted());
-    let text = report(&mut target, Clock::new(), 16);
+    let measured = measure(&mut target, Clock::new(), case.unwrap(), 4);
+    assert_eq!(measured.hits_per_call, 16.0);
+    assert!(measured.bare_call_ns > 0.0 && measured.quartiles_ns.is_sorted());
+    let model = model(&mut target, Clock::new(), 16);
+    let text = &model.report;
     assert!(
         text.starts_with("6 random sites to fit on, 10 others"),
         "{text}"
     );
     assert!(text.contains("| all | 10 |"), "{text}");
+    for name in ROWS {
+        assert_eq!(
+            cases.iter().filter(|case| case.name == name).count(),
+            1,
+            "{name}"
+        );
+    }
+    let rows = [9.0, 3.0, 70.0, 30.0, 20.0, 100.0, 2500.0].map(|ns| row("some", ns));
+    let written = model.source(&rows, &Machine::this(2.3));
+    for line in [
+        "CLOSE_JUMP: f64 = 1.5;",
+        "MOVED: f64 = 40.0;",
+        "TRACER: f64 = 11.0;",
+        "TRAP: f64 = 500.0;",
+    ] {
+        assert!(written.contains(line), "{written}");
+    }
+}
+
+/// Another file than the bench writes would lose its changes with the next measurement.
+#[test]
+fn the_engines_times_are_a_file_that_the_bench_writes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/nanoseconds/fitted.rs");
+    let file = std::fs::read_to_string(path).unwrap();
+    let machine = Machine::this(2.3);
+    let others = [CLOSE_JUMP, MOVED, TRACER, TRAP];
+    let written = source(&engines(), others, &machine);
+    // The third line names the machine.
+    let times = |text: &str| {
+        let lines = text.lines().enumerate();
+        let lines = lines.filter(|(number, _)| *number != 2);
+        lines.map(|(_, line)| line.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(times(&file), times(&written));
+    assert!(written.contains(&machine.text()), "{written}");
 }
 
 fn row(name: &str, ns: f64) -> Row {

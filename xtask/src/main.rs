@@ -67,8 +67,9 @@ Usage: cargo xtask <command>
         The cost of a hit on this machine's processor, in nanoseconds: writes target/gilk/native.ron
         and native.md, and, if it is neither --quick nor --only, the tables of docs/cost.md.
         --against marks what takes longer than in an earlier native.ron, and fails then.
-  bench native --model
-        Fits the times of the engine's estimates on random functions, and checks them on others.
+  bench native --model [--keep]
+        Fits the times of the engine's estimates on random functions, and checks them on others;
+        writes target/gilk/fitted.rs, with --keep engine/src/nanoseconds/fitted.rs.
   bench lab [--yes]
         The cost of a hit in the lab, next to the kernel's own tracers: the experiments hits,
         grain, inlining and many, with their tables.

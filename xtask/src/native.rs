@@ -15,12 +15,31 @@ const MARKS: [&str; 2] = [
     "<!-- end of the tables -->\n",
 ];
 
-/// Runs the bench, and writes its tables into the text if all of it ran at full length.
+/// The times that the estimates of the engine have.
+const TIMES: &str = "engine/src/nanoseconds/fitted.rs";
+
+/// Runs the bench, and writes its tables into the text if all of it ran at full length; with `--model --keep`, writes
+/// the times of estimates that it fits into the engine.
 pub(crate) fn native(words: &[String]) -> Result<()> {
     let results = tool::results()?;
+    let has = |wanted: &str| words.iter().any(|word| word == wanted);
+    if has("--keep") && !has("--model") {
+        return Err(Fail::new("--keep keeps the times of --model"));
+    }
     let mut cargo = tool::cargo(&["run", "--quiet", "--package", "gilk-engine"]);
-    cargo.args(["--example", "native", "--", "--out"]);
-    tool::run(cargo.arg(&results).args(words))?;
+    cargo
+        .args(["--example", "native", "--", "--out"])
+        .arg(&results);
+    tool::run(cargo.args(words.iter().filter(|word| *word != "--keep")))?;
+    if has("--model") {
+        if has("--keep") {
+            let to = tool::root().join(TIMES);
+            let copied = fs::copy(results.join("fitted.rs"), to);
+            copied.map_err(|error| Fail::new(format!("{TIMES}: {error}")))?;
+            println!("They are in {TIMES}, and in programs that are built from now on.");
+        }
+        return Ok(());
+    }
     if words
         .iter()
         .any(|word| word == "--quick" || word == "--only")

@@ -80,7 +80,7 @@ impl<'p> HitCosts<'p> {
         (patches > 0).then(|| sum / f64::from(patches))
     }
 
-    /// The nanoseconds of a patch, shared among its instruments.
+    /// Shares the nanoseconds of a patch among its instruments.
     fn shares(&self, patch: &Patch) -> Vec<(InstrumentId, f64)> {
         let whole = self.work(patch);
         let ids = patch.hooks.iter().flat_map(|(_, ids)| ids.iter().copied());

@@ -312,6 +312,11 @@ pub(crate) fn all() -> Vec<Case> {
             Rival::Called,
             COUNT,
         ),
+        (
+            "a system call that the kernel refuses",
+            Rival::SystemCall,
+            COUNT,
+        ),
         ("int3 and SIGTRAP", Rival::Trap, COUNT),
     ] {
         add(group, name, chain(Leaf::Plain), Way::Rival(rival), effect);
@@ -376,6 +381,10 @@ pub(crate) fn all() -> Vec<Case> {
     for (name, leaf) in [
         ("every block of ten", Leaf::Blocks),
         ("every block of a loop of calls", Leaf::CallLoop),
+        (
+            "every block of a loop of calls that call",
+            Leaf::DeepCallLoop,
+        ),
     ] {
         for style in [Style::InPlace, Style::Whole] {
             let tree = chain(leaf);

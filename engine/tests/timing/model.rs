@@ -11,6 +11,7 @@ use gilk_engine::{HookType, Image, Session};
 
 use super::measure::{Clock, SEED, least, pairs, quartiles};
 use super::numbers::Random;
+use super::results::{Machine, Row};
 use super::small::{Tables, parts};
 use super::target::{Changes, RING_SLOTS, Target};
 use super::trees::{LEAF, Leaf, Tree};
@@ -31,6 +32,8 @@ pub(crate) struct Observed {
     pub(crate) work: HitWork,
     /// Added nanoseconds a hit: of the medians of all passes the lower quartile.
     pub(crate) ns: f64,
+    /// The same of every other pass, and of the rest.
+    halves_ns: [f64; 2],
     /// Hits of a call of the tree.
     hits: f64,
     /// The least time of a call of the tree without the instruments, in nanoseconds.
@@ -43,8 +46,8 @@ pub(crate) struct Observed {
 
 /// Pairs of runs of a site in a pass.
 const ROUNDS: usize = 16;
-/// Passes over all sites: a processor whose other half, or whose host, is busy takes longer for a while.
-const PASSES: usize = 5;
+/// Passes over all sites, so that each half of them is as many: a processor whose other half, or whose host, is busy takes longer for a while.
+const PASSES: usize = 6;
 /// Calls by which hits are counted before a measured run.
 const COUNTED_CALLS: u64 = 64;
 /// Calls from the root to the leaf, at most.
@@ -110,11 +113,16 @@ pub(crate) fn observe(target: &mut Target, clock: Clock, seed: u64, sites: usize
         .map(|depth| callers_ns(target, clock, depth))
         .collect();
     let observed = all.into_iter().map(|(site, passes)| {
+        let added_ns = |passes: &mut dyn Iterator<Item = &Pass>| {
+            quartiles(passes.map(|pass| pass.added_ns).collect())[0]
+        };
+        let half = |from: usize| added_ns(&mut passes.iter().skip(from).step_by(2));
         let call_ns = passes.iter().map(|pass| pass.call_ns);
         let call_ns = call_ns.fold(f64::INFINITY, f64::min);
         Observed {
             work: passes[0].work,
-            ns: quartiles(passes.iter().map(|pass| pass.added_ns).collect())[0],
+            ns: added_ns(&mut passes.iter()),
+            halves_ns: [half(0), half(1)],
             hits: passes[0].hits,
             call_ns,
             function_ns: (call_ns - callers[site.calls as usize]).max(0.0),
@@ -362,8 +370,16 @@ impl Observed {
 /// Two cycles of a processor: times of counters are one or two of them, or none.
 const TWO_CYCLES_NS: f64 = 0.5;
 
-/// Fits times on three of eight random sites, and compares estimates with the measured times of the others.
-pub(crate) fn report(target: &mut Target, clock: Clock, sites: usize) -> String {
+/// A fit of the estimate's times.
+pub(crate) struct Model {
+    /// Tables of the times, and of how near estimates with them are.
+    pub(crate) report: String,
+    fitted: Fitted,
+}
+
+/// Fits times on three of eight random sites, and compares estimates with the measured times of the others, and these
+/// with themselves.
+pub(crate) fn model(target: &mut Target, clock: Clock, sites: usize) -> Model {
     // In turns, since the machine is faster at some times than at others.
     let all = observe(target, clock, 1, sites);
     let numbered = all.into_iter().enumerate();
@@ -371,10 +387,7 @@ pub(crate) fn report(target: &mut Target, clock: Clock, sites: usize) -> String 
     let [trained, checked] =
         [trained, checked].map(|sites| sites.into_iter().map(|(_, one)| one).collect::<Vec<_>>());
     let fitted = fit(&trained);
-    let built_in = [false, true].map(|in_loop| {
-        let terms = HitWork::default().placed(in_loop).terms();
-        std::array::from_fn(|number| terms[number].1)
-    });
+    let built_in = engines();
     let mut out = format!(
         "{} random sites to fit on, {} others to check on.\n\n| time, ns | fitted now | the engine's | fitted now, in a loop | the engine's, in a loop |\n|---|---:|---:|---:|---:|\n",
         trained.len(),
@@ -392,7 +405,8 @@ pub(crate) fn report(target: &mut Target, clock: Clock, sites: usize) -> String 
     let fitted_now = |site: &Observed| estimate(&site.work, &fitted);
     let engine = |site: &Observed| estimate(&site.work, &built_in);
     let nothing = |_: &Observed| 0.0;
-    let columns: [(&str, Column<'_>); 8] = [
+    let again = |site: &Observed| site.halves_ns[1];
+    let columns: [(&str, Column<'_>); 11] = [
         ("call", (Predicted::Call, 0.0, &fitted_now)),
         ("call, the engine's times", (Predicted::Call, 0.0, &engine)),
         ("call, no estimate", (Predicted::Call, 0.0, &nothing)),
@@ -409,6 +423,12 @@ pub(crate) fn report(target: &mut Target, clock: Clock, sites: usize) -> String 
         (
             "added, or two cycles",
             (Predicted::Added, TWO_CYCLES_NS, &fitted_now),
+        ),
+        ("call, measured again", (Predicted::Call, 0.0, &again)),
+        ("added, measured again", (Predicted::Added, 0.0, &again)),
+        (
+            "added, measured again, or two cycles",
+            (Predicted::Added, TWO_CYCLES_NS, &again),
         ),
     ];
     let _ = write!(out, "\n| checked sites, within 20 % | | added, median ns |");
@@ -427,14 +447,112 @@ pub(crate) fn report(target: &mut Target, clock: Clock, sites: usize) -> String 
         let [_, median, _] = quartiles(sites.iter().map(|one| one.ns).collect());
         let (kind, number) = (kind.unwrap_or("all"), sites.len());
         let _ = write!(out, "| {kind} | {number} | {median:.2} |");
-        for (_, (what, slack, estimate)) in &columns {
+        for (name, (what, slack, estimate)) in &columns {
             let near = sites.iter();
-            let near = near.filter(|site| site.is_near(estimate(site), *what, *slack));
+            let near = near.filter(|site| {
+                // No estimate can be nearer to a measurement than another measurement is.
+                let measured = if name.contains("again") {
+                    site.halves_ns[0]
+                } else {
+                    site.ns
+                };
+                let site = Observed {
+                    ns: measured,
+                    ..***site
+                };
+                site.is_near(estimate(&site), *what, *slack)
+            });
             let _ = write!(out, " {} % |", 100 * near.count() / number);
         }
         out.push('\n');
     }
-    out
+    Model {
+        report: out,
+        fitted,
+    }
+}
+
+/// The rows that times are differences of.
+pub(crate) const ROWS: [&str; 7] = [
+    "counter",
+    "every block of ten, in place",
+    "a call displaced, 8 calls deep",
+    "jump back to the call, 8 calls deep",
+    "counter that is called and saves what a callee may change",
+    "a system call that the kernel refuses",
+    "int3 and SIGTRAP",
+];
+
+impl Model {
+    /// Returns the source of `gilk_engine::nanoseconds::fitted` with these times, and those of [`ROWS`], in their order.
+    pub(crate) fn source(&self, rows: &[Row; ROWS.len()], machine: &Machine) -> String {
+        let [counter, close, displaced, back, called, system_call, trap] =
+            rows.each_ref().map(Row::median_ns);
+        let fitted = self.fitted.map(|constants| constants.map(rounded));
+        let others = [
+            close / 2.0,
+            displaced - back,
+            called - counter,
+            (system_call * trap).sqrt(),
+        ];
+        source(&fitted, others.map(rounded), machine)
+    }
+}
+
+/// Rounds a time to two digits after the point: more are noise.
+fn rounded(ns: f64) -> f64 {
+    (100.0 * ns).round() / 100.0
+}
+
+/// Returns the source that has these times.
+pub(crate) fn source(
+    fitted: &Fitted,
+    [close_jump, moved, tracer, trap]: [f64; 4],
+    machine: &Machine,
+) -> String {
+    let [waiting, in_loop] = fitted.map(|constants| {
+        let fields = NAMES.iter().zip(constants);
+        fields
+            .map(|(name, ns)| format!("    {name}: {ns:?},\n"))
+            .collect::<String>()
+    });
+    format!(
+        "//! Times of a processor, as `cargo xtask bench native --model --keep` writes them.
+//!
+//! {}.
+
+use super::Times;
+
+/// Times where the processor mostly waits for something else, so that the rest executes meanwhile.
+pub const WAITING: Times = Times {{
+{waiting}}};
+/// Times in a loop of one block, where nothing hides the work.
+pub const IN_LOOP: Times = Times {{
+{in_loop}}};
+
+/// A jump between the original code and a patch in a function with many sites, where processors have a jump to predict
+/// every few instructions: half of the row \"every block of ten, in place\".
+pub const CLOSE_JUMP: f64 = {close_jump:?};
+/// A call that a patch executes, eight calls deep: a push and a jump leave the processor's stack of return addresses
+/// one short, so that every outer return mispredicts. The row \"a call displaced\" less \"jump back to the call\".
+pub const MOVED: f64 = {moved:?};
+/// A call by the function tracer, which saves all registers that a callee may change: the row \"counter that is called\"
+/// less \"counter\".
+pub const TRACER: f64 = {tracer:?};
+/// An `int3` that a kernel handles, which user mode cannot measure: the geometric mean of the rows \"a system call that
+/// the kernel refuses\", which takes less, and \"int3 and SIGTRAP\", which takes more.
+pub const TRAP: f64 = {trap:?};
+",
+        machine.text()
+    )
+}
+
+/// Returns the fitted times that the engine has.
+pub(crate) fn engines() -> Fitted {
+    [false, true].map(|in_loop| {
+        let terms = HitWork::default().placed(in_loop).terms();
+        std::array::from_fn(|number| terms[number].1)
+    })
 }
 
 /// A time, how far from it an estimate may be at least, and the estimate of a hit.

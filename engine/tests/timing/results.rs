@@ -59,6 +59,15 @@ impl Row {
 }
 
 impl Machine {
+    /// Returns the processor, the version of Linux, and whether a hypervisor is below it.
+    pub(crate) fn text(&self) -> String {
+        let below = match self.virtual_machine {
+            true => ", in a virtual machine",
+            false => "",
+        };
+        format!("{}; Linux {}{below}", self.processor, self.kernel)
+    }
+
     /// This machine.
     pub(crate) fn this(ticks_per_ns: f64) -> Self {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap();
@@ -118,19 +127,8 @@ impl Results {
     /// Tables in Markdown, next to earlier results.
     pub(crate) fn markdown(&self, earlier: Option<&Self>) -> String {
         let mut out = String::new();
-        let machine = &self.machine;
-        let _ = writeln!(
-            out,
-            "{}; Linux {}{}; {} pairs of runs a row.",
-            machine.processor,
-            machine.kernel,
-            if machine.virtual_machine {
-                ", in a virtual machine"
-            } else {
-                ""
-            },
-            self.rounds
-        );
+        let machine = self.machine.text();
+        let _ = writeln!(out, "{machine}; {} pairs of runs a row.", self.rounds);
         if let Some(earlier) = earlier.filter(|earlier| !self.is_comparable(earlier)) {
             let _ = writeln!(
                 out,

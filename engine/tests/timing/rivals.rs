@@ -23,6 +23,8 @@ pub(crate) enum Rival {
     Called,
     /// An `int3`, and a signal handler that counts.
     Trap,
+    /// A system call of no number, and a counter.
+    SystemCall,
     /// A jump to a patch that was written by hand.
     Tried(Tried),
 }
@@ -49,24 +51,14 @@ impl Rival {
                     after,
                 }
             }
-            Self::Called => {
-                let stub = target.stub(&saving());
-                let displacement = i32::try_from(stub.cast_signed() - (at as i64 + 5)).unwrap();
-                let after = [&[0xe8][..], &displacement.to_le_bytes()].concat();
-                Change {
-                    at,
-                    before: nop,
-                    after,
-                }
-            }
+            Self::Called => transfer(0xe8, target.stub(&saving()), at, nop),
             Self::Tried(tried) => {
                 let stub = target.stub(&|a| tried.write(a, at + 5));
-                let displacement = i32::try_from(stub.cast_signed() - (at as i64 + 5)).unwrap();
-                Change {
-                    at,
-                    before: nop,
-                    after: [&[0xe9][..], &displacement.to_le_bytes()].concat(),
-                }
+                transfer(0xe9, stub, at, nop)
+            }
+            Self::SystemCall => {
+                let stub = target.stub(&|a| refused_call(a, at + 5));
+                transfer(0xe9, stub, at, nop)
             }
             Self::Trap => {
                 handle_traps();
@@ -82,6 +74,24 @@ impl Rival {
         assert!(change.after.len() as u64 <= LEAF_ROOM);
         Changes(vec![change])
     }
+}
+
+/// Places a call of a stub, or a jump to it, over the function's first nop.
+fn transfer(opcode: u8, stub: u64, at: u64, nop: Vec<u8>) -> Change {
+    let displacement = i32::try_from(stub.cast_signed() - (at as i64 + 5)).unwrap();
+    Change {
+        at,
+        before: nop,
+        after: [&[opcode][..], &displacement.to_le_bytes()].concat(),
+    }
+}
+
+/// Writes a system call of no number, which changes rax, rcx and r11, and a counter.
+fn refused_call(a: &mut CodeAssembler, back: u64) -> Result<(), iced_x86::IcedError> {
+    a.mov(rax, -1_i64)?;
+    a.syscall()?;
+    a.inc(qword_ptr(COUNTERS).gs())?;
+    a.jmp(back)
 }
 
 /// Code that saves what a called function may change, and calls one that counts.

@@ -48,6 +48,8 @@ pub(crate) enum Leaf {
     Blocks,
     /// A loop of eight calls.
     CallLoop,
+    /// A loop of eight calls of a function that calls another.
+    DeepCallLoop,
 }
 
 /// Functions that call each other, the root last.
@@ -66,7 +68,12 @@ pub(crate) struct Tree {
 impl Tree {
     /// A chain of so many calls, the last of which is of the leaf.
     pub(crate) fn chain(depth: u64, leaf: Leaf) -> Self {
-        Self::ending(depth, leaf.model(), leaf.writer())
+        Self::ending(
+            depth,
+            leaf.model(),
+            leaf == Leaf::DeepCallLoop,
+            leaf.writer(),
+        )
     }
 
     /// The same, whose leaf calls its helper at the code before its entry that counts calls, as kernels do that track the
@@ -90,6 +97,7 @@ impl Tree {
         Self::ending(
             depth,
             |_, _| (0, 0),
+            false,
             |a, helper| random::write(random, a, helper),
         )
     }
@@ -97,10 +105,14 @@ impl Tree {
     fn ending(
         depth: u64,
         model: Model,
+        helper_calls: bool,
         write: impl FnOnce(&mut CodeAssembler, u64) -> Result<(), IcedError>,
     ) -> Self {
         let mut tree = Self::empty(depth, model);
-        let helper = tree.add("helper", Leaf::Plain.writer());
+        let mut helper = tree.add("helper", Leaf::Plain.writer());
+        if helper_calls {
+            helper = tree.add("calling_helper", caller);
+        }
         tree.end_with(helper, write);
         tree
     }
@@ -296,6 +308,15 @@ impl Leaf {
                 // The first block, the loop's, and the last.
                 ((0..8).fold(0, step), 10)
             },
+            Self::DeepCallLoop => |first, second| {
+                // The function in between increments its argument, and adds what it was.
+                let step = |sum: u64, pass| {
+                    let argument = first.wrapping_add(pass);
+                    let called = plain(argument.wrapping_add(1), second).0;
+                    sum.wrapping_add(called).wrapping_add(argument)
+                };
+                ((0..8).fold(0, step), 10)
+            },
         }
     }
 
@@ -371,7 +392,7 @@ impl Leaf {
             Self::CallShort => |a, helper| calls(a, helper, |a| a.mov(ecx, edi)),
             Self::CallLong => |a, helper| calls(a, helper, |a| a.mov(ecx, 5)),
             Self::Blocks => write_blocks,
-            Self::CallLoop => |a, helper| {
+            Self::CallLoop | Self::DeepCallLoop => |a, helper| {
                 let mut again = a.create_label();
                 a.push(rbx)?;
                 a.push(rbp)?;
