@@ -156,12 +156,6 @@ fn written(plan: &Plan, scene: &Scene, block: BlockIndex) -> HashMap<HookType, V
     written
 }
 
-/// Returns the number of instructions that an instrument executes at a hit, in the patch where it
-/// costs most.
-pub(crate) fn instructions(plan: &Plan, id: InstrumentId) -> Option<u32> {
-    executed(plan, &HashSet::from([id])).get(&id).copied()
-}
-
 /// Returns the numbers of instructions that instruments execute at a hit, each in the patch where it costs
 /// most; the patches are looked through once.
 fn executed(plan: &Plan, ids: &HashSet<InstrumentId>) -> HashMap<InstrumentId, u32> {

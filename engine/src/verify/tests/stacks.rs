@@ -119,7 +119,7 @@ fn a_stack_is_read_by_programs_that_have_it_and_from_the_original_frame() {
         plan.layout.stacks = plan.layout.stacks.map(|at| at.add(16));
     });
     refused(&image, &plan, "UnplannedCall", |plan| {
-        plan.layout.stacks = None
+        plan.layout.stacks = None;
     });
 }
 
