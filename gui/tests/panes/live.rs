@@ -1,6 +1,6 @@
 //! The whole workflow on the lab, a stock kernel in a virtual machine, from a click to a recording.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::support::{click, fill, until, until_within, window};
@@ -18,6 +18,21 @@ fn patiently(harness: &mut Harness<'_, App>, what: &str, so: impl Fn(&State) -> 
             panic!("{what}: {why}");
         }
         so(state)
+    });
+}
+
+/// Opens the recording of 160 forks by its path.
+fn open_recording(harness: &mut Harness<'_, App>, recording: &Path) {
+    harness.key_press_modifiers(
+        egui::Modifiers::COMMAND | egui::Modifiers::SHIFT,
+        egui::Key::O,
+    );
+    harness.run_steps(3);
+    fill(harness, "Path", &recording.display().to_string());
+    click(harness, "Open");
+    until(harness, "the recording is open", |state| {
+        let record = state.timeline.record.as_ref();
+        record.is_some_and(|record| record.index.look().samples() == 160)
     });
 }
 
@@ -144,20 +159,7 @@ fn forks_of_a_workload_are_recorded_saved_and_reopened() {
     assert_eq!(Recording::open(&recording).unwrap().samples(), 160);
 
     // The recording shows the same samples from disk.
-    harness.key_press_modifiers(
-        egui::Modifiers::COMMAND | egui::Modifiers::SHIFT,
-        egui::Key::O,
-    );
-    harness.run_steps(3);
-    fill(&mut harness, "Path", &recording.display().to_string());
-    click(&mut harness, "Open");
-    until(&mut harness, "the recording is open", |state| {
-        state
-            .timeline
-            .record
-            .as_ref()
-            .is_some_and(|record| record.index.look().samples() == 160)
-    });
+    open_recording(&mut harness, &recording);
 
     // The session is saved and reopened unchanged, and its graph exported.
     let saved = harness.state().state().document.session().clone();
@@ -178,6 +180,9 @@ fn forks_of_a_workload_are_recorded_saved_and_reopened() {
         state.document.path().is_some()
     });
     assert_eq!(harness.state().state().document.session(), &saved);
+    // A new session closes the recording of the last.
+    assert!(harness.state().state().timeline.record.is_none());
+    open_recording(&mut harness, &recording);
     harness.key_press_modifiers(
         egui::Modifiers::COMMAND | egui::Modifiers::SHIFT,
         egui::Key::P,

@@ -352,7 +352,7 @@ fn live_registers_are_restored() {
         &|_| Ok(()),
         Some("ForeignWord"),
     );
-    around(&|a| a.call(F), &|_| Ok(()), Some("UnplannedCall"));
+    around(&|a| a.call(F), &|_| Ok(()), Some("OtherFunction"));
     around(&|a| a.jmp(rdi), &|_| Ok(()), Some("Instruction"));
     around(&|a| a.cli(), &|a| a.sti(), Some("Instruction"));
     around(&|a| a.std(), &|a| a.cld(), Some("Instruction"));

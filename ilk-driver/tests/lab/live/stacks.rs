@@ -2,20 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gilk_engine::Session;
 use gilk_engine::session::Workload;
+use gilk_engine::{Image, Session};
 use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::totals::{KeyPart, TotalValue};
 use ilk_driver::client::frame;
 
 use crate::support::{Outcome, ilk, placement, shared};
 
+/// Returns the name of an address in hexadecimal digits.
+fn name(image: &Image, address: &str) -> String {
+    frame(Some(image), u64::from_str_radix(address, 16).unwrap())
+}
+
 /// Counts the calls of a function by stack.
 const SOURCE: &str =
     "instrument stacks \"Counts hits by stack.\" unit \"hits\";\nhit { @by[kstack] = count() }";
 
-/// Returns the stacks of a placement with their counts.
-fn counted(outcome: &Outcome, placement: usize) -> BTreeMap<Vec<String>, u64> {
+/// Returns the stacks of a placement with their counts. The connection has no image, so frames are addresses.
+fn counted(outcome: &Outcome, image: &Image, placement: usize) -> BTreeMap<Vec<String>, u64> {
     let stacks = &outcome.summary.stacks;
     let mut aggregates = outcome.summary.aggregates.iter();
     let total = aggregates
@@ -25,10 +30,12 @@ fn counted(outcome: &Outcome, placement: usize) -> BTreeMap<Vec<String>, u64> {
         panic!("{:?}", total.value)
     };
     let stack = |number: i128| {
-        stacks
-            .get(number)
+        let frames = stacks.get(number);
+        let frames = frames
             .unwrap_or_else(|| panic!("{number}: {stacks:?}"))
-            .to_vec()
+            .iter();
+        let addresses = frames.map(|frame| frame.strip_prefix("0x").expect("an address"));
+        addresses.map(|address| name(image, address)).collect()
     };
     let rows = rows
         .iter()
@@ -50,7 +57,7 @@ fn kernels_own(events: &[&str]) -> String {
     format!(
         "( mount -t tracefs none /sys/kernel/tracing 2> /dev/null; cd /sys/kernel/tracing; \
          echo 8192 > buffer_size_kb; echo 1 > options/sym-addr; echo > trace; {} \
-         ( for i in 1 2 3 4 5 6 7 8; do /bin/pulsar 100 2 > /dev/null; done ) & sleep 7; {} \
+         while :; do /bin/pulsar 100 2 > /dev/null; done & sleep 7; kill $!; {} \
          awk '/<stack trace>/ {{ if (s) print s; s = \"stack\" }} \
          / => / {{ gsub(/[<>]/, \"\"); s = s \" \" $NF }} END {{ print s }}' trace | sort | uniq; \
          echo 0 > options/sym-addr; echo > trace; echo 1408 > buffer_size_kb ) 2>&1",
@@ -91,18 +98,15 @@ fn stacks_are_those_that_the_kernel_unwinds() {
     let theirs: BTreeSet<Vec<String>> = said
         .filter_map(|line| line.strip_prefix("stack "))
         .map(|line| {
-            let addresses = line
-                .split(' ')
-                .map(|address| u64::from_str_radix(address, 16).unwrap());
-            addresses
-                .map(|address| frame(Some(image), address))
+            line.split(' ')
+                .map(|address| name(image, address))
                 .collect()
         })
         .collect();
     assert!(theirs.len() > 2, "{:?}", outcome.said);
     let mut missing = Vec::new();
     for (number, function) in functions.iter().enumerate() {
-        let own = counted(&outcome, number);
+        let own = counted(&outcome, image, number);
         assert!(!own.is_empty(), "no stacks of {function}");
         for (stack, count) in &own {
             assert!(stack[0].starts_with(function), "{stack:?}");
@@ -112,7 +116,7 @@ fn stacks_are_those_that_the_kernel_unwinds() {
             }
         }
     }
-    let of_fork = counted(&outcome, 0);
+    let of_fork = counted(&outcome, image, 0);
     for end in [
         "kernel_clone",
         "__do_sys_clone",
@@ -128,9 +132,9 @@ fn stacks_are_those_that_the_kernel_unwinds() {
             .any(|frame| frame.starts_with("asm_sysvec_apic_timer"))
     };
     assert!(
-        counted(&outcome, 1).keys().any(in_interrupt),
+        counted(&outcome, image, 1).keys().any(in_interrupt),
         "{:?}",
-        counted(&outcome, 1)
+        counted(&outcome, image, 1)
     );
     assert!(
         missing.is_empty(),
