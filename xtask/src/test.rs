@@ -136,9 +136,9 @@ pub(crate) fn test(yes: bool, extent: Extent) -> Result<()> {
         "Jobs on {cores} cores; their output is in {}:",
         logs.display()
     );
-    // Tests in the lab wait for its kernel half of their time: on two cores four jobs end sooner than two.
-    let places = 2 * cores;
-    let (tests, outcome) = Graph::new(&logs, places, jobs(extent, places)).run();
+    // Tests in the lab wait for its kernel half of their time: two for each core, and one place for other tests.
+    let in_lab = 2 * cores;
+    let (tests, outcome) = Graph::new(&logs, in_lab + 1, jobs(extent, in_lab)).run();
     Times::read().keep(&tests);
     slowest(&tests, SLOWEST);
     outcome?;
@@ -152,13 +152,13 @@ pub(crate) fn test(yes: bool, extent: Extent) -> Result<()> {
 }
 
 /// The jobs that exist from the start. The build adds those of the test programs.
-fn jobs(extent: Extent, places: usize) -> Vec<Job> {
+fn jobs(extent: Extent, in_lab: usize) -> Vec<Job> {
     let found = Found::default();
     let build = {
         let found = found.clone();
         move |log: &Log| {
             let binaries = suite::build(log)?;
-            let jobs = divided(&binaries, extent, places, &found)?;
+            let jobs = divided(&binaries, extent, in_lab, &found)?;
             Ok(Outcome {
                 jobs,
                 ..Outcome::default()
@@ -167,7 +167,7 @@ fn jobs(extent: Extent, places: usize) -> Vec<Job> {
     };
     let mut jobs = vec![
         Job::new("build and lints", build)
-            .cores(places)
+            .cores(usize::MAX)
             .rank(9e9)
             .on_terminal(),
         Job::step("format", |log| {
@@ -234,7 +234,7 @@ struct Part {
 }
 
 /// Divides the tests of all programs into jobs.
-fn divided(binaries: &[Binary], extent: Extent, places: usize, found: &Found) -> Result<Vec<Job>> {
+fn divided(binaries: &[Binary], extent: Extent, in_lab: usize, found: &Found) -> Result<Vec<Job>> {
     let times = Times::read();
     let mut groups: BTreeMap<(Place, PathBuf), Vec<Part>> = BTreeMap::new();
     for binary in binaries {
@@ -243,7 +243,7 @@ fn divided(binaries: &[Binary], extent: Extent, places: usize, found: &Found) ->
             let title = format!("{prefix}{}", binary.title());
             let estimate = |name: &str| place.estimate(name);
             let parts = if place.is_live() {
-                places
+                in_lab
             } else {
                 (times.sum(&title, &tests, estimate) / PIECE).ceil() as usize
             };

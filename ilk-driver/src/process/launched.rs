@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::ptrace::{self, Tid};
 use super::record::Client;
@@ -19,6 +21,10 @@ const ENTRY: u64 = 9;
 /// Offset of the class in the identification of an ELF file, and that of 64 bits (the ABI's chapter 4).
 pub(super) const CLASS: usize = 4;
 pub(super) const CLASS_64: u8 = 2;
+/// Time in which a program stops by the signal that it was left with.
+const STOPPED: Duration = Duration::from_secs(2);
+/// Interval at which its state is polled.
+const POLL: Duration = Duration::from_millis(10);
 /// `int3`.
 const BREAKPOINT: [u8; 1] = [0xcc];
 
@@ -155,9 +161,17 @@ impl StartedProgram {
 }
 
 /// Ends a program that was started, stopped and not released by a process that has ended.
+///
+/// The program is stopped by a signal that it is left with, and so only once it is scheduled: a busy machine may take a
+/// while. One that is not stopped after two seconds has been released.
 pub fn end_stopped(program: Client) {
-    if program.is_stopped() {
-        ptrace::kill(Tid::try_from(program.pid).unwrap_or(Tid::MAX));
+    let begun = Instant::now();
+    while program.is_alive() && begun.elapsed() < STOPPED {
+        if program.is_stopped() {
+            ptrace::kill(Tid::try_from(program.pid).unwrap_or(Tid::MAX));
+            return;
+        }
+        thread::sleep(POLL);
     }
 }
 
@@ -167,5 +181,40 @@ impl Drop for StartedProgram {
             // It may have ended.
             let _ended = self.child.kill().and_then(|()| self.child.wait());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_stops_late_is_ended_and_one_that_executes_is_left() {
+        let waiting = || {
+            let mut command = Command::new("cat");
+            command.stdin(Stdio::piped()).spawn().unwrap()
+        };
+        let mut late = waiting();
+        let client = Client::of(late.id()).unwrap();
+        let stops = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            let pid = Tid::try_from(client.pid).unwrap();
+            // SAFETY: kill(2) takes no pointers.
+            #[allow(unsafe_code, reason = "kill(2)")]
+            unsafe {
+                libc::kill(pid, libc::SIGSTOP)
+            }
+        });
+        end_stopped(client);
+        assert_eq!(stops.join().unwrap(), 0);
+        assert_eq!(late.wait().unwrap().signal(), Some(libc::SIGKILL));
+
+        let mut executes = waiting();
+        end_stopped(Client::of(executes.id()).unwrap());
+        drop(executes.stdin.take());
+        assert!(executes.wait().unwrap().success());
     }
 }
