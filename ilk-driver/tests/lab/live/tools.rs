@@ -210,7 +210,7 @@ fn the_tools_count_what_a_program_does_and_what_the_kernel_accounts() {
     let expected = first.account("device-writes");
     check(writes == expected, format!("{writes} of {expected} writes"));
     let requests = first.account("device-reads") + expected;
-    let bytes = requests * first.account("block");
+    let bytes = 512 * first.account("device-sectors");
     let found = all(&first, "biosnoop_bytes");
     check(found == bytes, format!("{found} of {bytes} bytes"));
     for name in ["bitesize_bytes", "biolatency_ns"] {
