@@ -1,7 +1,7 @@
 //! Facts about the instruments at the selected block, found after a change only: sessions have up to
 //! 100,000 placements, and their plans as many instruments.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use gilk_engine::cfg::BlockIndex;
@@ -121,10 +121,10 @@ fn rows(here: &[(usize, &Placement)], plan: Option<&Plan>) -> Vec<HookRow> {
     for one in all.iter().filter(|one| places.contains(&one.placement)) {
         planned.entry(one.placement).or_insert(one.id);
     }
-    let hit_costs = plan.map(HitCosts::of);
-    let costs = plan.map_or_else(HashMap::new, |plan| {
-        let ids: HashSet<InstrumentId> = planned.values().copied().collect();
-        executed(plan, &ids)
+    let ids: HashSet<InstrumentId> = planned.values().copied().collect();
+    let costs = plan.map_or_else(HashMap::new, |plan| executed(plan, &ids));
+    let times = plan.map_or_else(BTreeMap::new, |plan| {
+        HitCosts::of(plan).of_instruments(|id| ids.contains(&id))
     });
     let row = |&(place, placement): &(usize, &Placement)| {
         let id = planned.get(&place).copied();
@@ -133,7 +133,7 @@ fn rows(here: &[(usize, &Placement)], plan: Option<&Plan>) -> Vec<HookRow> {
             instrument: Arc::clone(&placement.instrument),
             id,
             cost: id.and_then(|id| costs.get(&id).copied()),
-            ns: id.and_then(|id| hit_costs.as_ref()?.instrument(id)),
+            ns: id.and_then(|id| times.get(&id).copied()),
         }
     };
     here.iter().map(row).collect()

@@ -499,7 +499,8 @@ impl Preview {
         self.hit_ns = outcome.as_ref().ok().and_then(|plan| {
             let plan = plan.plan();
             let one = (plan.instruments.iter()).find(|one| one.placement == placement)?;
-            HitCosts::of(plan).instrument(one.id)
+            let mut costs = HitCosts::of(plan).of_instruments(|id| id == one.id);
+            costs.remove(&one.id)
         });
         self.outcome = Some(outcome);
     }

@@ -51,33 +51,31 @@ impl<'p> HitCosts<'p> {
     /// code and of an equal share of the splice, the saves and the jumps of its patch. Of several patches it is the mean.
     #[must_use]
     pub fn instruments(&self) -> Vec<f64> {
-        let mut found: BTreeMap<InstrumentId, (f64, u32)> = BTreeMap::new();
-        for (id, ns) in self
-            .plan
-            .patches
-            .iter()
-            .flat_map(|patch| self.shares(patch))
-        {
-            let (sum, patches) = found.entry(id).or_default();
-            *sum += ns;
-            *patches += 1;
-        }
-        let mean = |one: &PlannedInstrument| {
-            let (sum, patches) = found.get(&one.id).copied().unwrap_or_default();
-            sum / f64::from(patches.max(1))
-        };
+        let means = self.of_instruments(|_| true);
+        let mean = |one: &PlannedInstrument| means.get(&one.id).copied().unwrap_or_default();
         self.plan.instruments.iter().map(mean).collect()
     }
 
-    /// Returns that of one instrument; `None` if no patch has it.
+    /// Returns those of some instruments; ones that no patch has are missing. Only their patches are looked at.
     #[must_use]
-    pub fn instrument(&self, id: InstrumentId) -> Option<f64> {
-        let lists = |patch: &&Patch| patch.hooks.iter().any(|(_, ids)| ids.contains(&id));
+    pub fn of_instruments(
+        &self,
+        is_wanted: impl Fn(InstrumentId) -> bool,
+    ) -> BTreeMap<InstrumentId, f64> {
+        let lists = |patch: &&Patch| {
+            (patch.hooks.iter()).any(|(_, ids)| ids.iter().any(|&id| is_wanted(id)))
+        };
         let patches = self.plan.patches.iter().filter(lists);
-        let shares = patches.flat_map(|patch| self.shares(patch));
-        let own = shares.filter(|(of, _)| *of == id).map(|(_, ns)| ns);
-        let (sum, patches) = own.fold((0.0, 0_u32), |(sum, patches), ns| (sum + ns, patches + 1));
-        (patches > 0).then(|| sum / f64::from(patches))
+        let mut sums: BTreeMap<InstrumentId, (f64, u32)> = BTreeMap::new();
+        for (id, ns) in patches.flat_map(|patch| self.shares(patch)) {
+            if is_wanted(id) {
+                let (sum, patches) = sums.entry(id).or_default();
+                *sum += ns;
+                *patches += 1;
+            }
+        }
+        let mean = |(id, (sum, patches))| (id, sum / f64::from(patches));
+        sums.into_iter().map(mean).collect()
     }
 
     /// Shares the nanoseconds of a patch among its instruments.
