@@ -36,13 +36,19 @@ impl Fault {
         self
     }
 
+    /// The same, with a text to write in place of the span.
+    #[must_use]
+    pub fn replacement(mut self, replacement: impl Into<String>) -> Self {
+        self.replacement = Some(replacement.into());
+        self
+    }
+
     /// The same, with advice to write `replacement` in place of the span.
     #[must_use]
-    pub fn did_you_mean(mut self, replacement: impl Into<String>) -> Self {
+    pub fn did_you_mean(self, replacement: impl Into<String>) -> Self {
         let replacement = replacement.into();
-        self.help = format!("Did you mean {replacement}?");
-        self.replacement = Some(replacement);
-        self
+        self.help(format!("Did you mean {replacement}?"))
+            .replacement(replacement)
     }
 
     /// The same, with the known name that is most like the unknown one as advice.

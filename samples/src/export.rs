@@ -265,12 +265,11 @@ pub fn export_to(
         });
     }
     let output = Output::create(path)?;
-    let exported = sink(recording, format, output.file()?)
+    let mut exported = sink(recording, format, output.file()?)
         .map_err(Poured::Io)
         .and_then(|mut sink| pour(recording, sink.as_mut(), progress))
         .map_err(|poured| poured.at(path))?;
     output.finish()?;
-    let mut exported = exported;
     if stacks.is_some() && counted::are_counted(recording.totals()) {
         let also = "Totals by stack are not among the calls; a recording without call-trace has them exported.";
         let remark = exported.remark.take();

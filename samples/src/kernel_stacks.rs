@@ -16,10 +16,20 @@ pub struct KernelStacks {
 }
 
 impl KernelStacks {
+    /// The end of a sentence about [`lost`](Self::lost) hits.
+    pub const LOST: &str =
+        "hits have stacks that were not kept, since there were too many different ones";
+
     /// Returns whether there is nothing to report.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty() && self.lost == 0
+    }
+
+    /// Adds further stacks of the same run, and its number of lost hits up to now.
+    pub fn extend(&mut self, later: Self) {
+        self.frames.extend(later.frames);
+        self.lost = later.lost;
     }
 
     /// Returns the frames of the stack with a number, if it is one.

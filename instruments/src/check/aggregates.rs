@@ -7,7 +7,7 @@ use super::{Checker, HookScope, build};
 use crate::Fault;
 use crate::program::{
     ActionKind, Aggregate, AggregateId, AggregateKind, Expr, ExprKind, Half, Input, Key, Keys,
-    Mapped, Table, Type, ValueNames,
+    Mapped, Type, ValueNames,
 };
 use crate::source::ast::{self, Named};
 use crate::source::words::AGGREGATES;
@@ -286,13 +286,7 @@ fn reads_stack(expr: &Expr) -> bool {
 fn room_log2(keys: Keys, of: Mapped, by_stack: bool) -> u32 {
     let usual = VALUES.ilog2();
     if by_stack {
-        let table = Table {
-            keys: keys.words(),
-            binned: matches!(of, Mapped::Log2 | Mapped::Linear { .. }),
-            summed: matches!(of, Mapped::Sum | Mapped::Average),
-            room_log2: 0,
-        };
-        return (STACK_WORDS / table.sums()).ilog2();
+        return (STACK_WORDS / of.table(keys, 0).sums()).ilog2();
     }
     match of {
         Mapped::Log2 | Mapped::Linear { .. } if keys.words() <= 2 => usual + 1,

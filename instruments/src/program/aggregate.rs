@@ -216,6 +216,17 @@ pub enum Mapped {
 }
 
 impl Mapped {
+    /// Returns the table of a map.
+    #[must_use]
+    pub fn table(self, keys: Keys, room_log2: u32) -> Table {
+        Table {
+            keys: keys.words(),
+            binned: matches!(self, Self::Log2 | Self::Linear { .. }),
+            summed: matches!(self, Self::Sum | Self::Average),
+            room_log2,
+        }
+    }
+
     /// Returns the same total without keys.
     #[must_use]
     pub const fn plain(self) -> AggregateKind {
@@ -263,12 +274,7 @@ impl Aggregate {
                 keys,
                 of,
                 room_log2,
-            } => Some(Table {
-                keys: keys.words(),
-                binned: matches!(of, Mapped::Log2 | Mapped::Linear { .. }),
-                summed: matches!(of, Mapped::Sum | Mapped::Average),
-                room_log2,
-            }),
+            } => Some(of.table(keys, room_log2)),
             _ => None,
         }
     }

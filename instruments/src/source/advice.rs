@@ -34,7 +34,7 @@ pub(super) fn no_item(token: &Token<'_>, assigned: bool) -> Fault {
             let known = Hook::ALL.iter().map(|hook| hook.word());
             let others = ["instrument", "shared", "global", "cpu", "thread", "call"];
             match nearest(text, known.chain(others)) {
-                Some(near) => fault.did_you_mean(near).help(format!("Did you mean `{near}`?")),
+                Some(near) => fault.replacement(near).help(format!("Did you mean `{near}`?")),
                 None => fault.help(
                     "Write `hit`, `pre`, `post`, `entry`, `return`, `leave`, `taken` or `untaken` for a probe, \
                      `global`, `cpu`, `thread` or `call` for a variable.",

@@ -174,7 +174,7 @@ fn header(input: &mut TokenInput<'_, '_>) -> Parsed<Header> {
                 "unit", "once", "event", "count", "value", "duration", "level", "block",
             ];
             return stop(match nearest(token.text, known) {
-                Some(near) => fault.did_you_mean(near).help(format!("Did you mean `{near}`?")),
+                Some(near) => fault.replacement(near).help(format!("Did you mean `{near}`?")),
                 None => fault.help(
                     "Write `unit \"…\"`, `once`, a meaning (`event`, `count`, `value`, `duration`, `level`, `block`), \
                      or `;` at the end.",

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use super::{bars, scale};
+use crate::kernel_stacks::KernelStacks;
 use crate::metadata::{Clock, Metadata};
 use crate::totals::{Counted, HitsCost, SessionCost, Total, TotalRow, TotalValue, Totals};
 
@@ -63,10 +64,7 @@ pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
     }
     if totals.stacks.lost > 0 {
         let lost = scale::grouped(totals.stacks.lost);
-        let _infallible = writeln!(
-            out,
-            "{lost:>14}  hits have stacks that were not kept, since there were too many different ones"
-        );
+        let _infallible = writeln!(out, "{lost:>14}  {}", KernelStacks::LOST);
     }
     for line in totals.cost.iter().flat_map(cost) {
         let _infallible = writeln!(out, "{line}");

@@ -1,6 +1,7 @@
 //! Aggregates of the instruments of several machines.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::Joined;
 use super::turn::{HZ, TICKS};
@@ -12,8 +13,8 @@ impl Joined {
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut all = Totals::default();
-        let mut symbols: BTreeMap<u64, Option<String>> = BTreeMap::new();
-        let mut stacks: BTreeMap<u64, Option<Vec<String>>> = BTreeMap::new();
+        let mut symbols = BTreeMap::new();
+        let mut stacks = BTreeMap::new();
         for (member, machine) in self.members.iter().zip(&self.metadata.machines) {
             let mut totals = member.recording.totals().clone();
             let name =
@@ -36,28 +37,34 @@ impl Joined {
             all.failed_reads.append(&mut totals.failed_reads);
             all.no_room.append(&mut totals.no_room);
             all.stacks.lost += totals.stacks.lost;
-            for (number, frames) in totals.stacks.frames {
-                let known = stacks.entry(number).or_insert_with(|| Some(frames.clone()));
-                if known.as_ref() != Some(&frames) {
-                    *known = None;
-                }
-            }
-            for (address, symbol) in totals.symbols {
-                // Kernels with other code at an address share no name of it.
-                let known = symbols
-                    .entry(address)
-                    .or_insert_with(|| Some(symbol.clone()));
-                if known.as_ref() != Some(&symbol) {
-                    *known = None;
-                }
-            }
+            // Kernels with other code at an address share no name of it, and no stack of its number.
+            agree(&mut stacks, totals.stacks.frames);
+            agree(&mut symbols, totals.symbols);
         }
-        let framed = |(number, frames): (u64, Option<Vec<String>>)| Some((number, frames?));
-        all.stacks.frames = stacks.into_iter().filter_map(framed).collect();
-        let named = |(address, symbol): (u64, Option<String>)| Some((address, symbol?));
-        all.symbols = symbols.into_iter().filter_map(named).collect();
+        all.stacks.frames = agreed(stacks);
+        all.symbols = agreed(symbols);
         all
     }
+}
+
+/// Adds the entries of a machine; where machines differ there is `None`.
+fn agree<V: PartialEq>(all: &mut BTreeMap<u64, Option<V>>, of_machine: BTreeMap<u64, V>) {
+    for (key, value) in of_machine {
+        match all.entry(key) {
+            Entry::Vacant(entry) => {
+                entry.insert(Some(value));
+            }
+            Entry::Occupied(mut entry) => {
+                entry.get_mut().take_if(|known| *known != value);
+            }
+        }
+    }
+}
+
+/// Returns the entries in which machines do not differ.
+fn agreed<V>(all: BTreeMap<u64, Option<V>>) -> BTreeMap<u64, V> {
+    let entry = |(key, value): (u64, Option<V>)| Some((key, value?));
+    all.into_iter().filter_map(entry).collect()
 }
 
 /// Converts the values of a total. The keys of a map have no unit.
