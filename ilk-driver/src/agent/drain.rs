@@ -309,7 +309,7 @@ impl DrainLoop<'_> {
     /// largest count of a CPU.
     fn round(&mut self) -> std::io::Result<Result<usize, Gone>> {
         self.report_if_due()?;
-        // A sample's stack is reported before the sample.
+        // So the stacks of most samples are reported before them.
         self.drain.report_stacks()?;
         let mut gone = Ok(());
         let most = self.rings.drain(TAKE, |cpu, samples| {

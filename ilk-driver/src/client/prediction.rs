@@ -16,9 +16,8 @@ type Hook = (String, u32, HookType);
 /// Returns the session that counts the hits of a plan's hooks for some seconds, with the session's program.
 #[must_use]
 pub fn counting(plan: &Plan, session: &Session, seconds: f64) -> Session {
-    let hooks: BTreeSet<Hook> = { plan.instruments.iter() }
-        .filter_map(|one| hook(plan, one))
-        .collect();
+    let instruments = plan.instruments.iter();
+    let hooks: BTreeSet<Hook> = instruments.filter_map(|one| hook(plan, one)).collect();
     let placements = hooks.into_iter().map(|(function, block, hook)| Placement {
         function: function.into(),
         block,
@@ -58,7 +57,8 @@ impl Prediction {
     /// Reads the rates of the run of a [counting] session of so many seconds.
     #[must_use]
     pub fn of(plan: &Plan, summary: &Summary, seconds: f64) -> Self {
-        let totals: BTreeMap<u64, u64> = { summary.instruments.iter() }
+        let counters = summary.instruments.iter();
+        let totals: BTreeMap<u64, u64> = counters
             .filter_map(|one| Some((one.id, one.total?)))
             .collect();
         let rates = plan.instruments.iter().filter_map(|one| {
@@ -80,12 +80,15 @@ impl Prediction {
             ran_for: run.seconds.clamp(0.0, plan.duration),
             ..SessionCost::default()
         };
+        let results = run.instruments.iter().map(|one| (one.id, one));
+        let results: BTreeMap<u64, &InstrumentSummary> = results.collect();
         let times = HitCosts::of(plan).instruments();
         for (one, ns) in plan.instruments.iter().zip(times) {
             let rate = hook(plan, one).and_then(|hook| self.rates.get(&hook));
             let predicted = rate.copied().unwrap_or(0.0) * (one.splash - one.launch);
             cost.predicted.add(predicted, ns);
-            let hits = run.of(one);
+            let results = results.get(&one.id.pack());
+            let hits = results.and_then(|results| run.of(one, results));
             cost.silent += u32::from(hits.is_none());
             cost.estimated.add(hits.unwrap_or(predicted), ns);
         }
@@ -108,9 +111,7 @@ pub struct RunHits<'s> {
 
 impl RunHits<'_> {
     /// Returns the hits of an instrument, lost ones included, if its results show them: it counts, or each hit samples.
-    fn of(&self, one: &PlannedInstrument) -> Option<f64> {
-        let mut instruments = self.instruments.iter();
-        let results = instruments.find(|known| known.id == one.id.pack())?;
+    fn of(&self, one: &PlannedInstrument, results: &InstrumentSummary) -> Option<f64> {
         if let Some(total) = results.total {
             return Some(total as f64);
         }

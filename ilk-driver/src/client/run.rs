@@ -285,7 +285,6 @@ impl SessionRun<'_> {
                 }
             }
             Message::Stacks { stacks, lost } => {
-                self.tally.lost_stacks = lost;
                 let named = stacks
                     .iter()
                     .map(|stack| (stack.number, self.frames(&stack.frames)));
@@ -293,9 +292,8 @@ impl SessionRun<'_> {
                     frames: named.collect(),
                     lost,
                 };
+                self.tally.stacks.extend(named.clone());
                 self.feed.send(Event::Stacks(named));
-                let known = stacks.into_iter().map(|stack| (stack.number, stack.frames));
-                self.tally.stacks.extend(known);
             }
             Message::Switched(switched) if switched.refused.is_none() => {
                 let (switch, marks) = self.tally.switched(&self.outline, &switched);
@@ -390,7 +388,7 @@ impl SessionRun<'_> {
         };
         let totals = Totals {
             symbols: self.symbols(&added_up),
-            stacks: self.stacks(),
+            stacks: self.tally.stacks.clone(),
             added_up,
             failed_reads: self.tally.failed_reads(&self.outline),
             no_room: self.tally.no_room(&self.outline),
@@ -456,17 +454,6 @@ impl SessionRun<'_> {
             addresses.filter_map(|address| Some((address, image.named(Addr(address))?)))
         });
         named.collect()
-    }
-
-    /// Returns the stacks by the names of their frames.
-    fn stacks(&self) -> KernelStacks {
-        let stacks = self.tally.stacks.iter();
-        KernelStacks {
-            frames: stacks
-                .map(|(&number, frames)| (number, self.frames(frames)))
-                .collect(),
-            lost: self.tally.lost_stacks,
-        }
     }
 
     /// Returns the names of the frames of a stack.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gilk_engine::{InstrumentId, Plan};
+use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::metadata::Clock;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::{Loss, LossCause, Mark, MarkKind};
@@ -56,10 +57,8 @@ pub(super) struct Tally {
     pub(super) workload: Option<String>,
     /// Number of retired splices.
     pub(super) retired: u64,
-    /// Stacks by their numbers, as addresses, the hook's first.
-    pub(super) stacks: BTreeMap<u64, Vec<u64>>,
-    /// Hits whose stack was not kept.
-    pub(super) lost_stacks: u64,
+    /// Stacks of the kernel.
+    pub(super) stacks: KernelStacks,
 }
 
 impl Tally {
@@ -74,8 +73,7 @@ impl Tally {
             switches: Vec::new(),
             workload: None,
             retired: 0,
-            stacks: BTreeMap::new(),
-            lost_stacks: 0,
+            stacks: KernelStacks::default(),
         }
     }
 

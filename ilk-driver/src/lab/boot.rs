@@ -262,11 +262,8 @@ fn boot(
                 &text,
             ));
         }
-        let last = text.lines().rev().map(str::trim);
-        let last = last
-            .clone()
-            .find(|line| !line.is_empty())
-            .unwrap_or_default();
+        let mut latest = text.lines().rev().map(str::trim);
+        let last = latest.find(|line| !line.is_empty()).unwrap_or_default();
         let what = format!(
             "Linux {} under {}  {last}",
             prepared.release,

@@ -19,8 +19,6 @@ const USUAL: [f32; STEPS.len()] = [1.0, 1.0, 1.0, 1.0, 1.0, 20.0];
 pub struct Step {
     /// Index in [`STEPS`].
     pub index: usize,
-    /// Number of steps.
-    pub of: usize,
     /// `STEPS[index]`.
     pub name: &'static str,
     /// Current activity, for the user: a line of a tool's output, or a phrase.
@@ -69,7 +67,6 @@ impl<'a> Reporter<'a> {
         let name = STEPS.get(index).copied().unwrap_or("lab");
         (self.watcher)(&Step {
             index,
-            of: STEPS.len(),
             name,
             detail: detail.into(),
             fraction,

@@ -13,7 +13,7 @@ use ilk_driver::script::Place;
 /// Widths of a histogram's counts and ranges.
 const WIDTHS: [usize; 2] = [16, 24];
 /// Indentation of the frames of a stack.
-const FRAMES: usize = 20;
+pub(crate) const FRAMES: usize = 20;
 
 /// An aggregate of one place.
 #[derive(Clone, Debug, PartialEq)]

@@ -17,15 +17,13 @@ use ilk_driver::client::{Event, StopFlag, Summary};
 use ilk_driver::interrupt;
 use ilk_driver::script::{Place, Query, Script, Terminal, TerminalAction};
 
-use crate::answer::{Answer, Printer, Row};
+use crate::answer::{Answer, FRAMES, Printer, Row};
 use crate::plan::Planned;
 use crate::program;
 use crate::progress::Progress;
 
 /// Interval at which Ctrl-C is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Indentation of the frames of a sampled stack.
-const FRAMES: usize = 20;
 /// Rows of `ilk top`.
 const TOP: usize = 20;
 
@@ -185,10 +183,7 @@ impl<'a> Screen<'a> {
             Event::Samples(batch) => self.print_samples(&batch),
             Event::Missed(samples) => self.missed += samples,
             Event::Aggregates(aggregates) => self.aggregates = aggregates,
-            Event::Stacks(stacks) => {
-                self.stacks.frames.extend(stacks.frames);
-                self.stacks.lost = stacks.lost;
-            }
+            Event::Stacks(stacks) => self.stacks.extend(stacks),
             Event::Workload(line) => self.progress.print(&format!("program: {line}")),
             Event::WorkloadEnded { success, status } => {
                 self.program = Some((success, status));
@@ -380,10 +375,7 @@ impl<'a> Screen<'a> {
                 full,
                 "values of variables were lost, because their table was full",
             ),
-            (
-                summary.stacks.lost,
-                "hits have stacks that were not kept, since there were too many different ones",
-            ),
+            (summary.stacks.lost, KernelStacks::LOST),
             (
                 summary.missing,
                 "samples did not arrive, which is a bug in gilk",
