@@ -95,10 +95,7 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Comman
                 field.request_focus();
                 dialog.focused = true;
                 // The first letter that is typed replaces the suggestion.
-                let mut state = TextEdit::load_state(ui.ctx(), id).unwrap_or_default();
-                let all = CCursorRange::select_all_str(&dialog.text);
-                state.cursor.set_char_range(Some(all));
-                state.store(ui.ctx(), id);
+                widgets::select(ui, id, CCursorRange::select_all_str(&dialog.text));
             }
             let browse = !dialog.browsing && dialog.purpose.is_file();
             let browse = ui.add_enabled(browse, Button::new("Browse…"));
@@ -175,9 +172,7 @@ fn completions(ui: &mut Ui, dialog: &mut PathDialog) -> bool {
     let is_folder = path.ends_with('/');
     let id = Id::unique("path field").with(dialog.number);
     let end = CCursor::new(path.chars().count());
-    let mut edit = TextEdit::load_state(ui.ctx(), id).unwrap_or_default();
-    edit.cursor.set_char_range(Some(CCursorRange::one(end)));
-    edit.store(ui.ctx(), id);
+    widgets::select(ui, id, CCursorRange::one(end));
     ui.memory_mut(|memory| memory.request_focus(id));
     dialog.text = path;
     dialog.question = None;

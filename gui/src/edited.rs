@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use gilk_engine::Session;
 use gilk_engine::session::Placement;
+use gilk_engine::{HookType, Session};
 use serde::{Deserialize, Serialize};
 
 /// A note on a time.
@@ -51,6 +51,15 @@ pub(crate) struct EditStep {
     extent: Extent,
 }
 
+/// An instrument at a hook: function, block, hook, and the instrument's name.
+pub(crate) type HookKey = (Arc<str>, u32, HookType, Arc<str>);
+
+/// Returns what a placement is besides its times.
+pub(crate) fn hook_key(one: &Placement) -> HookKey {
+    let (function, instrument) = (Arc::clone(&one.function), Arc::clone(&one.instrument));
+    (function, one.block, one.hook, instrument)
+}
+
 /// The parts of a document that two states do not share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Extent {
@@ -90,14 +99,7 @@ impl EditStep {
             range.unwrap_or_default().to_vec()
         };
         let (old, new) = (range(old), range(new));
-        let same_hook = |pair: (&Placement, &Placement)| {
-            let hook = |one: &Placement| {
-                let names = (Arc::clone(&one.function), Arc::clone(&one.instrument));
-                (names, one.block, one.hook)
-            };
-            hook(pair.0) == hook(pair.1)
-        };
-        let same_hooks = old.len() == new.len() && old.iter().zip(&new).all(same_hook);
+        let same_hooks = old.iter().map(hook_key).eq(new.iter().map(hook_key));
         let same_session = old == new && without_placements(&from.session) == rest;
         let extent = match (same_hooks, same_session) {
             (_, true) if from.notes == to.notes => return None,

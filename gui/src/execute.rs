@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use egui::{Context, Theme, ViewportCommand};
-use gilk_engine::paths::counts_paths_of;
 use gilk_engine::placement::Style;
 use gilk_engine::{Session, VerifiedPlan};
 use gilk_samples::index::Shared;
@@ -286,11 +285,7 @@ impl App {
                 }
             }
             Command::RemovePlacement(place) => self.remove_placement(place),
-            Command::RemovePaths(function) => {
-                self.remove_placements("remove paths", |one| {
-                    one.function == function && counts_paths_of(&one.instrument, &function)
-                });
-            }
+            Command::RemovePaths(function) => self.remove_paths(&function),
             Command::RemoveAll => self.remove_placements("remove all", |_| true),
             Command::Style(style) => self.style(style),
             Command::Dismiss(place) => self.state.dismiss(place),

@@ -9,6 +9,7 @@ use gilk_engine::paths::counts_paths_of;
 use gilk_engine::session::Placement;
 
 use crate::document::Document;
+use crate::widgets;
 
 /// Rows of a session, computed after a change only.
 #[derive(Debug, Default)]
@@ -102,6 +103,11 @@ pub(crate) fn label(one: &Placement) -> String {
         "{} {} {} block {}",
         one.instrument, one.hook, one.function, one.block
     )
+}
+
+/// Returns the words of a row of instruments that count paths.
+pub(crate) fn paths_label(hooks: usize) -> String {
+    format!("counts paths, {}", widgets::counted(hooks, "hook"))
 }
 
 #[cfg(test)]

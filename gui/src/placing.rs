@@ -12,6 +12,7 @@ use gilk_instruments::{Definition, Stand};
 
 use crate::app::App;
 use crate::command::Destination;
+use crate::edited::{HookKey, hook_key};
 use crate::graph::marks::sentence;
 use crate::state::NoticeKind;
 use crate::widgets;
@@ -226,15 +227,10 @@ impl App {
 
     /// Adds the placements that the session does not have yet.
     fn place(&mut self, what: &str, placements: Vec<Placement>) {
-        type Key = (Arc<str>, u32, HookType, Arc<str>);
-        let key = |one: &Placement| -> Key {
-            let (function, instrument) = (Arc::clone(&one.function), Arc::clone(&one.instrument));
-            (function, one.block, one.hook, instrument)
-        };
         self.state.document.edit(what, |session| {
-            let mut present: HashSet<Key> = session.placements.iter().map(key).collect();
+            let mut present: HashSet<HookKey> = session.placements.iter().map(hook_key).collect();
             for placement in placements {
-                if present.insert(key(&placement)) {
+                if present.insert(hook_key(&placement)) {
                     session.placements.push(placement);
                 }
             }
@@ -269,18 +265,20 @@ impl App {
             return;
         };
         if counts_paths_of(&removed.instrument, &removed.function) {
-            let function = removed.function;
-            self.remove_placements("remove paths", |one| {
-                one.function == function && counts_paths_of(&one.instrument, &function)
-            });
+            self.remove_paths(&removed.function);
             return;
         }
         self.state.document.edit("remove", |session| {
-            if place < session.placements.len() {
-                session.placements.remove(place);
-            }
+            session.placements.remove(place);
         });
         self.state.document.close_step();
+    }
+
+    /// Removes the instruments that count a function's paths.
+    pub(crate) fn remove_paths(&mut self, function: &str) {
+        self.remove_placements("remove paths", |one| {
+            *one.function == *function && counts_paths_of(&one.instrument, function)
+        });
     }
 
     /// Removes placements, and the sources of those that count paths, as one undo step.

@@ -9,7 +9,7 @@ use gilk_engine::session::Workload;
 
 use crate::command::Command;
 use crate::icons::Icon;
-use crate::placement_rows::{Row, label};
+use crate::placement_rows::{Row, label, paths_label};
 use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::state::{State, set_duration, too_short};
 use crate::theme::{Tokens, code, prose, space, text};
@@ -300,7 +300,7 @@ fn paths_row(
     }
     ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
         widgets::dot(ui, tokens.accent);
-        let words = format!("counts paths, {}", widgets::counted(count, "hook"));
+        let words = paths_label(count);
         let text = RichText::new(&words).small().color(tokens.text);
         let label = ui.add(egui::Label::new(text).truncate());
         widgets::named(label, Role::Label, &format!("{function} {words}"));

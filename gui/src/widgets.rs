@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use egui::accesskit::Role;
-use egui::text::{LayoutJob, TextWrapping};
+use egui::text::{CCursorRange, LayoutJob, TextWrapping};
+use egui::text_edit::TextEditState;
 use egui::{
     Align2, Button, Color32, Context, FontId, Frame, Galley, Id, Modal, Painter, Rect, Response,
     RichText, Sense, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2,
@@ -47,6 +48,13 @@ pub(crate) fn empty(ui: &mut Ui, title: &str, what_to_do: &str) {
                 ui.label(RichText::new(what_to_do).small().color(tokens.weak));
             });
         });
+}
+
+/// Sets the selection of a text field; an empty one is the cursor.
+pub(crate) fn select(ui: &Ui, field: Id, range: CCursorRange) {
+    let mut state = TextEditState::load(ui.ctx(), field).unwrap_or_default();
+    state.cursor.set_char_range(Some(range));
+    state.store(ui.ctx(), field);
 }
 
 /// Draws a button for a command, with its explanation and its shortcut in the tooltip.

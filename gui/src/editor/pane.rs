@@ -2,7 +2,6 @@
 
 use egui::accesskit::Role;
 use egui::text::{CCursor, CCursorRange};
-use egui::text_edit::TextEditState;
 use egui::{
     Align, Align2, Frame, Id, Label, Layout, Margin, RichText, ScrollArea, Stroke, TextEdit, Ui,
 };
@@ -140,10 +139,7 @@ fn source(ui: &mut Ui, state: &mut State) {
         None => return,
     };
     let letters = text.get(..place).map_or(0, |before| before.chars().count());
-    let mut edit = TextEditState::load(ui.ctx(), id).unwrap_or_default();
-    let cursor = CCursorRange::one(CCursor::new(letters));
-    edit.cursor.set_char_range(Some(cursor));
-    edit.store(ui.ctx(), id);
+    widgets::select(ui, id, CCursorRange::one(CCursor::new(letters)));
     ui.memory_mut(|memory| memory.request_focus(id));
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod view;
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use crate::command::Command;
 
@@ -27,9 +28,17 @@ enum Part {
     Link(&'static str, &'static str),
 }
 
-/// Returns the sections, by title, with their paragraphs.
-fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
-    let mut sections: Vec<(&str, Vec<&str>)> = Vec::new();
+/// Titles, with their paragraphs.
+type Sections = Vec<(&'static str, Vec<&'static str>)>;
+
+/// Returns the sections; the text is read once.
+fn sections() -> &'static Sections {
+    static SECTIONS: LazyLock<Sections> = LazyLock::new(read);
+    &SECTIONS
+}
+
+fn read() -> Sections {
+    let mut sections: Sections = Vec::new();
     for part in TEXT.split("\n\n").map(str::trim) {
         match (part.strip_prefix("# "), sections.last_mut()) {
             (Some(title), _) => sections.push((title, Vec::new())),
@@ -94,7 +103,7 @@ mod tests {
     fn every_link_of_the_manual_has_a_target() {
         let all = sections();
         let mut links = 0;
-        for (_, paragraphs) in &all {
+        for (_, paragraphs) in all {
             for part in paragraphs.iter().flat_map(|paragraph| parts(paragraph)) {
                 let Part::Link(words, target) = part else {
                     continue;

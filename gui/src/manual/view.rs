@@ -45,14 +45,17 @@ fn contents(ui: &mut Ui, manual: &mut Manual, commands: &mut Vec<Command>) {
         .desired_width(f32::INFINITY);
     widgets::named(ui.add(field), Role::TextInput, "Search the manual");
     let wanted = manual.search.trim().to_ascii_lowercase();
-    let found: Vec<(&str, Vec<&str>, usize)> = sections()
-        .into_iter()
-        .map(|(title, paragraphs)| {
-            let texts = paragraphs.iter().map(|&paragraph| shown(paragraph));
-            let count: usize = texts.map(|text| matches(&text, &wanted).len()).sum();
-            let count = count + matches(title, &wanted).len();
-            (title, paragraphs, count)
-        })
+    let count = |title: &str, paragraphs: &[&'static str]| -> usize {
+        if wanted.is_empty() {
+            return 0;
+        }
+        let texts = paragraphs.iter().map(|paragraph| shown(paragraph));
+        let in_texts: usize = texts.map(|text| matches(&text, &wanted).len()).sum();
+        in_texts + matches(title, &wanted).len()
+    };
+    let found: Vec<(&'static str, &[&'static str], usize)> = sections()
+        .iter()
+        .map(|(title, paragraphs)| (*title, paragraphs.as_slice(), count(title, paragraphs)))
         .filter(|(.., count)| wanted.is_empty() || *count > 0)
         .collect();
     if !wanted.is_empty() {
@@ -84,7 +87,7 @@ fn contents(ui: &mut Ui, manual: &mut Manual, commands: &mut Vec<Command>) {
     ui.scope_builder(column(text, "sections"), |ui| {
         ScrollArea::vertical().auto_shrink(false).show(ui, |ui| {
             for (title, paragraphs, _) in found {
-                section(ui, manual, (title, &paragraphs), &wanted, commands);
+                section(ui, manual, (title, paragraphs), &wanted, commands);
             }
         });
     });
@@ -123,10 +126,8 @@ fn section(
                             Some(command) => commands.extend(command),
                             None => {
                                 manual.search.clear();
-                                manual.scroll_to = sections()
-                                    .into_iter()
-                                    .map(|(title, _)| title)
-                                    .find(|title| *title == target);
+                                let mut titles = sections().iter().map(|(title, _)| *title);
+                                manual.scroll_to = titles.find(|title| *title == target);
                             }
                         }
                     }

@@ -9,7 +9,7 @@ use gilk_engine::cfg::BlockIndex;
 use super::bar::bar;
 use super::ruler;
 use crate::command::Command;
-use crate::placement_rows::{Row, label};
+use crate::placement_rows::{Row, label, paths_label};
 use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
@@ -213,6 +213,18 @@ fn bar_of_all(
     bar(ui, state, key, &bars, lane, scale, color, label);
 }
 
+/// Draws the name of a row below its group's: a dot and words, with so much space left at the right.
+fn name_in_group(ui: &Ui, name: Rect, dot: Color32, words: String, right: f32) {
+    let color = Tokens::of(ui).text;
+    let middle = name.center().y;
+    ui.painter()
+        .circle_filled(pos2(name.left() + 32.0, middle), 4.0, dot);
+    let room = name.width() - 44.0 - right;
+    let galley = widgets::truncated(ui.painter(), words, prose(text::SMALL), color, room);
+    let at = pos2(name.left() + 42.0, middle - galley.size().y / 2.0);
+    ui.painter().galley(at, galley, color);
+}
+
 /// Draws the instruments that count a function's paths, which move together.
 fn paths(
     ui: &mut Ui,
@@ -224,17 +236,7 @@ fn paths(
     scale: &Scale,
 ) {
     let tokens = Tokens::of(ui);
-    ui.painter().circle_filled(
-        pos2(name.left() + 32.0, name.center().y),
-        4.0,
-        tokens.accent,
-    );
-    let words = format!("counts paths, {}", widgets::counted(places.len(), "hook"));
-    let room = name.width() - 44.0;
-    let font = prose(text::SMALL);
-    let galley = widgets::truncated(ui.painter(), words, font, tokens.text, room);
-    let at = pos2(name.left() + 42.0, name.center().y - galley.size().y / 2.0);
-    ui.painter().galley(at, galley, tokens.text);
+    name_in_group(ui, name, tokens.accent, paths_label(places.len()), 0.0);
     let label = format!("bar of paths of {function}");
     let key = 1 << 41 | places.first().copied().unwrap_or(0) as u64;
     let lane = lane.shrink2(vec2(0.0, 4.0));
@@ -267,17 +269,12 @@ fn one(
         ));
     }
     let color = tokens.instrument(&placement.instrument);
-    ui.painter()
-        .circle_filled(pos2(name.left() + 32.0, name.center().y), 4.0, color);
     let words = format!(
         "{}  {} block {}",
         placement.instrument, placement.hook, placement.block
     );
     let times = 152.0;
-    let room = name.width() - 44.0 - times - space::SMALL;
-    let galley = widgets::truncated(ui.painter(), words, prose(text::SMALL), tokens.text, room);
-    let at = pos2(name.left() + 42.0, name.center().y - galley.size().y / 2.0);
-    ui.painter().galley(at, galley, tokens.text);
+    name_in_group(ui, name, color, words, times + space::SMALL);
     let area = Rect::from_min_max(
         pos2(name.right() - times, name.top() + 2.0),
         name.max - vec2(6.0, 2.0),
