@@ -1,11 +1,13 @@
 //! Jump tables, landing pads, conventions and sequences as compilers write them, in programs that are compiled here.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::Command;
 
 use gilk_engine::cfg::{BlockEnd, Cfg};
 use gilk_engine::code::Contract;
 use gilk_engine::layout::RuntimeLayout;
+use gilk_engine::plan::{Possible, plan_possible};
 use gilk_engine::session::Placement;
 use gilk_engine::{Addr, HookType, Image, Rule, Session};
 use gilk_instruments::Library;
@@ -238,28 +240,37 @@ fn process() -> RuntimeLayout {
     }
 }
 
+fn counter(function: &str, block: u32, hook: HookType) -> Placement {
+    Placement {
+        function: function.into(),
+        block,
+        hook,
+        instrument: "counter".into(),
+        launch: 0.0,
+        splash: 1.0,
+    }
+}
+
+/// Plans for a process what no rule refuses.
+fn possible(image: &Image, session: &Session) -> Possible {
+    let watch = &mut |_| ControlFlow::Continue(());
+    let library = Library::builtin().unwrap();
+    plan_possible(image, session, &library, &process(), watch).unwrap()
+}
+
 /// Every block of compiled code is counted by a proven plan, or refused by a rule.
 #[test]
 fn blocks_of_a_program_are_counted_by_the_layout_of_a_process() {
-    use gilk_engine::plan::plan_possible;
-    use std::ops::ControlFlow;
     let image = compiled(SWITCH, &["-O2"]);
     let mut session = Session::empty();
     for function in image.functions() {
         for block in 0..graph(&image, &function.name).blocks.len() {
-            session.placements.push(Placement {
-                function: function.name.as_str().into(),
-                block: block as u32,
-                hook: HookType::Pre,
-                instrument: "counter".into(),
-                launch: 0.0,
-                splash: 1.0,
-            });
+            session
+                .placements
+                .push(counter(&function.name, block as u32, HookType::Pre));
         }
     }
-    let library = Library::builtin().unwrap();
-    let watch = &mut |_| ControlFlow::Continue(());
-    let possible = plan_possible(&image, &session, &library, &process(), watch).unwrap();
+    let possible = possible(&image, &session);
     let refused = possible.left_out.len();
     assert!(
         refused * 5 < session.placements.len(),
@@ -286,8 +297,6 @@ __asm__(".text; .globl f; .type f, @function; f: .cfi_startproc; mov %edi, %eax;
 #[test]
 fn parts_of_parts_are_placed_with_their_function() {
     use gilk_engine::placement::Style;
-    use gilk_engine::plan::plan_possible;
-    use std::ops::ControlFlow;
     let image = compiled(PARTS, &["-O2"]);
     let f = image.function_named("f").unwrap().id;
     let members: Vec<String> = image.functions()[f.0 as usize..][..5]
@@ -299,20 +308,13 @@ fn parts_of_parts_are_placed_with_their_function() {
         for name in &members {
             session.styles.insert(name.clone(), style);
             for block in 0..graph(&image, name).blocks.len() {
-                session.placements.push(Placement {
-                    function: name.as_str().into(),
-                    block: block as u32,
-                    hook: HookType::Pre,
-                    instrument: "counter".into(),
-                    launch: 0.0,
-                    splash: 1.0,
-                });
+                session
+                    .placements
+                    .push(counter(name, block as u32, HookType::Pre));
             }
         }
         assert_eq!(session.placements.len(), 12, "{members:?}");
-        let watch = &mut |_| ControlFlow::Continue(());
-        let library = Library::builtin().unwrap();
-        let possible = plan_possible(&image, &session, &library, &process(), watch).unwrap();
+        let possible = possible(&image, &session);
         // No control reaches the two that only branch to each other, so that a function relocated whole has no entrance there.
         let expected = if style == Style::Whole { 7 } else { 12 };
         let left_out = &possible.left_out;
@@ -329,8 +331,6 @@ fn parts_of_parts_are_placed_with_their_function() {
 /// flags are dead there.
 #[test]
 fn a_jump_to_the_function_after_it_is_no_fall_through() {
-    use gilk_engine::plan::plan_possible;
-    use std::ops::ControlFlow;
     let source = r#"
 __asm__(".text; .globl g; .type g, @function; g: .cfi_startproc; lea 1(%rdi), %eax; lea 5(%rdi), %edx; jmp 50f;"
     ".cfi_endproc; .size g, . - g; 50: .cfi_startproc; xor %edx, %eax; add $3, %eax; ret; .cfi_endproc;"
@@ -342,17 +342,8 @@ __asm__(".text; .globl g; .type g, @function; g: .cfi_startproc; lea 1(%rdi), %e
     let jump = cfg.blocks.last().unwrap().instructions.last().unwrap();
     assert_eq!(jump.near_branch_target(), jump.next_ip());
     let mut session = Session::empty();
-    session.placements.push(Placement {
-        function: "g".into(),
-        block: 0,
-        hook: HookType::Post,
-        instrument: "counter".into(),
-        launch: 0.0,
-        splash: 1.0,
-    });
-    let watch = &mut |_| ControlFlow::Continue(());
-    let library = Library::builtin().unwrap();
-    let possible = plan_possible(&image, &session, &library, &process(), watch).unwrap();
+    session.placements.push(counter("g", 0, HookType::Post));
+    let possible = possible(&image, &session);
     assert!(possible.left_out.is_empty(), "{:?}", possible.left_out);
     let verified = gilk_engine::verify::verify(&image, possible.plan);
     verified.unwrap_or_else(|violations| panic!("{violations:?}"));
@@ -362,9 +353,6 @@ __asm__(".text; .globl g; .type g, @function; g: .cfi_startproc; lea 1(%rdi), %e
 /// that jumps by another word is refused.
 #[test]
 fn stubs_are_counted_and_jump_by_their_own_word() {
-    use gilk_engine::plan::plan_possible;
-    use std::ops::ControlFlow;
-    let library = Library::builtin().unwrap();
     for options in [
         &["-O2"][..],
         &["-O2", "-Wl,-z,now"],
@@ -375,19 +363,13 @@ fn stubs_are_counted_and_jump_by_their_own_word() {
         let stubs = image.functions().iter();
         for stub in stubs.filter(|function| function.name.ends_with(".plt")) {
             for block in 0..Cfg::of(&image, stub.id).blocks.len() {
-                session.placements.push(Placement {
-                    function: stub.name.as_str().into(),
-                    block: block as u32,
-                    hook: HookType::Pre,
-                    instrument: "counter".into(),
-                    launch: 0.0,
-                    splash: 1.0,
-                });
+                session
+                    .placements
+                    .push(counter(&stub.name, block as u32, HookType::Pre));
             }
         }
         assert!(session.placements.len() >= 8, "{options:?}");
-        let watch = &mut |_| ControlFlow::Continue(());
-        let possible = plan_possible(&image, &session, &library, &process(), watch).unwrap();
+        let possible = possible(&image, &session);
         assert!(possible.left_out.is_empty(), "{:?}", possible.left_out);
         let mut mutants = 0;
         for patch in 0..possible.plan.patches.len() {
@@ -410,14 +392,7 @@ fn stubs_are_counted_and_jump_by_their_own_word() {
 fn planning_for_a_program_by_the_layout_of_a_kernel_is_refused_by_name() {
     let image = compiled("int f(int x) { return x * x + 1; }", &["-O2"]);
     let mut session = Session::empty();
-    session.placements.push(Placement {
-        function: "f".into(),
-        block: 0,
-        hook: HookType::Pre,
-        instrument: "counter".into(),
-        launch: 0.0,
-        splash: 1.0,
-    });
+    session.placements.push(counter("f", 0, HookType::Pre));
     let layout = RuntimeLayout::supposed(Addr(0x10_0000));
     let refused = gilk_engine::plan::plan(&image, &session, &Library::builtin().unwrap(), &layout);
     let error = refused.unwrap_err().to_string();

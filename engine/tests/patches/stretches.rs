@@ -65,13 +65,7 @@ proptest! {
             .map(|&(edge, from, to)| Continuation { edge, copied: Span { start: at(from), end: at(to) } })
             .collect();
         continuations.sort_unstable();
-        let site = Site {
-            splice: Splice::Jump,
-            displaced: Span::new(base, 5),
-            overwritten: 2,
-            filled: 0,
-            continuations: continuations.into(),
-        };
+        let site = jumped_from(base, continuations);
         // A point, continuations without which it is not passed, and how often it is.
         let points = [
             (Point::Entry, 0),
@@ -152,6 +146,17 @@ proptest! {
     }
 }
 
+/// The site of a jump over the first two instructions of [`original`].
+fn jumped_from(base: Addr, continuations: impl Into<Box<[Continuation]>>) -> Site {
+    Site {
+        splice: Splice::Jump,
+        displaced: Span::new(base, 5),
+        overwritten: 2,
+        filled: 0,
+        continuations: continuations.into(),
+    }
+}
+
 /// A pass of a loop in a patch takes one branch, whatever its edge has.
 #[test]
 fn a_loop_takes_no_jump_of_the_patch() {
@@ -169,13 +174,7 @@ fn a_loop_takes_no_jump_of_the_patch() {
     };
     let into = [edge(3, 5), edge(10, 5)];
     let continuations = into.map(|edge| Continuation { edge, copied });
-    let site = Site {
-        splice: Splice::Jump,
-        displaced: Span::new(base, 5),
-        overwritten: 2,
-        filled: 0,
-        continuations: continuations.into(),
-    };
+    let site = jumped_from(base, continuations);
     let text = Text {
         at: base,
         bytes: &bytes,
