@@ -32,8 +32,19 @@ pub(crate) struct Outcome {
     pub(crate) omitted: Option<String>,
 }
 
-/// The work of a job.
-type Work = Box<dyn FnOnce(&Log) -> Result<Outcome> + Send>;
+/// The work of a job; what it adds to the run can start before it has ended.
+type Work = Box<dyn FnOnce(&Log, &Adder) -> Result<Outcome> + Send>;
+
+/// Adds jobs to a run from a job of it.
+pub(crate) struct Adder(Sender<Event>);
+
+impl Adder {
+    /// Adds jobs, which start as soon as others would.
+    pub(crate) fn add(&self, jobs: Vec<Job>) {
+        // The receiver lives until every job has ended.
+        let _ = self.0.send(Event::Added(jobs));
+    }
+}
 
 /// One program to run, or several in order.
 pub(crate) struct Job {
@@ -50,6 +61,14 @@ impl Job {
     pub(crate) fn new(
         name: impl Into<String>,
         work: impl FnOnce(&Log) -> Result<Outcome> + Send + 'static,
+    ) -> Self {
+        Self::adding(name, |log, _| work(log))
+    }
+
+    /// A job that adds others while it runs.
+    pub(crate) fn adding(
+        name: impl Into<String>,
+        work: impl FnOnce(&Log, &Adder) -> Result<Outcome> + Send + 'static,
     ) -> Self {
         Self {
             name: name.into(),
@@ -112,7 +131,13 @@ struct Row {
     state: State,
 }
 
-/// A job's end, as its thread reports it.
+/// A message of a job's thread.
+enum Event {
+    Added(Vec<Job>),
+    Ended(Ended),
+}
+
+/// A job's end.
 struct Ended {
     row: usize,
     cores: usize,
@@ -130,14 +155,14 @@ pub(crate) struct Graph<'a> {
     rows: Vec<Row>,
     tests: Vec<Timed>,
     failures: Vec<String>,
-    sender: Sender<Ended>,
-    ends: Receiver<Ended>,
+    sender: Sender<Event>,
+    events: Receiver<Event>,
 }
 
 impl<'a> Graph<'a> {
     /// A run of so many jobs of one core at a time, which writes logs to a folder.
     pub(crate) fn new(logs: &'a Path, cores: usize, jobs: Vec<Job>) -> Self {
-        let (sender, ends) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         Self {
             logs,
             cores,
@@ -148,7 +173,7 @@ impl<'a> Graph<'a> {
             tests: Vec::new(),
             failures: Vec::new(),
             sender,
-            ends,
+            events,
         }
     }
 
@@ -171,8 +196,8 @@ impl<'a> Graph<'a> {
             if !running {
                 break;
             }
-            match self.ends.recv() {
-                Ok(ended) => self.end(ended),
+            match self.events.recv() {
+                Ok(event) => self.take(event),
                 Err(error) => {
                     return Err(Fail::new(format!("no job is left to wait for: {error}")));
                 }
@@ -194,6 +219,13 @@ impl<'a> Graph<'a> {
             self.failures.len(),
             self.failures.join(", ")
         )))
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Added(jobs) => self.waiting.extend(jobs),
+            Event::Ended(ended) => self.end(ended),
+        }
     }
 
     fn state(&self, name: &str) -> Option<&State> {
@@ -260,15 +292,16 @@ impl<'a> Graph<'a> {
         let (sender, work) = (self.sender.clone(), job.work);
         thread::spawn(move || {
             let panicked = || Fail::new("its thread panicked");
-            let work = std::panic::AssertUnwindSafe(|| work(&log));
+            let adder = Adder(sender);
+            let work = std::panic::AssertUnwindSafe(|| work(&log, &adder));
             let outcome = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(panicked()));
             // The receiver lives until every job has ended.
-            let _ = sender.send(Ended {
+            let _ = adder.0.send(Event::Ended(Ended {
                 row,
                 cores,
                 outcome,
                 log,
-            });
+            }));
         });
         Ok(())
     }
@@ -413,8 +446,8 @@ mod tests {
             {
                 break;
             }
-            let ended = graph.ends.recv().unwrap();
-            graph.end(ended);
+            let event = graph.events.recv().unwrap();
+            graph.take(event);
         }
         (order, graph.failures.is_empty())
     }
@@ -439,6 +472,27 @@ mod tests {
             .collect();
         assert_eq!(states, [("none", true), ("after", false)]);
         std::fs::remove_dir_all(&logs).unwrap();
+    }
+
+    #[test]
+    fn a_job_that_is_added_starts_before_the_job_that_adds_it_has_ended() {
+        let (started, starts) = mpsc::channel();
+        let adds = move |_: &Log, adder: &Adder| {
+            let early = Job::step("early", move |_| {
+                started
+                    .send(())
+                    .map_err(|error| Fail::new(error.to_string()))
+            });
+            adder.add(vec![early]);
+            // Nothing else could send: without the early start this is an error, and the job fails.
+            starts
+                .recv_timeout(Duration::from_secs(60))
+                .map_err(|error| Fail::new(error.to_string()))?;
+            Ok(Outcome::default())
+        };
+        let jobs = vec![Job::adding("adds", adds)];
+        let expected = ["adds", "early"].map(str::to_owned).to_vec();
+        assert_eq!(names(jobs, 2), (expected, true));
     }
 
     #[test]

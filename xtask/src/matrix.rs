@@ -188,7 +188,7 @@ pub(crate) fn kernels(yes: bool, only: &[String]) -> Result<()> {
     let build = {
         let lines = lines.clone();
         move |log: &Log| {
-            let binaries = suite::build(log)?;
+            let binaries = suite::build(log, |_| ())?;
             let program = binaries.into_iter().find(|binary| binary.name == PROGRAM);
             let program = program
                 .ok_or_else(|| Fail::new("internal error: cargo built no tests of the lab"))?;

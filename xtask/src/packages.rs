@@ -107,6 +107,10 @@ const QUICK: &[Package] = &[package(
 
 /// Needed by long runs.
 const LONG: &[Package] = &[
+    package("stress-ng", &["stress-ng"], "is a test suite of the kernel"),
+    package("tar", &["tar"], "packs programs for the lab"),
+    library("linux-source", "has the kernel's own tests"),
+    package("kmod", &["modprobe"], "loads modules in those tests"),
     package("bochs", &["bochs"], "emulates indirect branch tracking"),
     library("bochsbios", "starts Bochs"),
     library("vgabios", "starts Bochs"),

@@ -47,16 +47,20 @@ pub(crate) fn linted(cargo: &mut Command) -> &mut Command {
         .env("CLIPPY_ARGS", format!("-D{HACKERY}warnings{HACKERY}"))
 }
 
-/// Builds everything that has code (tests, programs, examples, benchmarks) with one set of features, and lints it.
-pub(crate) fn build(log: &Log) -> Result<Vec<Binary>> {
+/// Builds tests, programs and examples with one set of features, and lints them. `each` sees every test program
+/// once it is there, while cargo compiles others.
+pub(crate) fn build(log: &Log, each: impl FnMut(&Binary)) -> Result<Vec<Binary>> {
     // `--all-targets` would build examples as test programs, and the tests that start one would build it again.
-    let binaries = built(&[], log)?;
-    built(&["--benches"], log)?;
-    Ok(binaries)
+    built(&[], log, each)
+}
+
+/// Builds and lints the benchmarks.
+pub(crate) fn build_benchmarks(log: &Log) -> Result<()> {
+    built(&["--benches"], log, |_| ()).map(drop)
 }
 
 /// Builds the targets that a selection of cargo's names.
-fn built(selection: &[&str], log: &Log) -> Result<Vec<Binary>> {
+fn built(selection: &[&str], log: &Log, each: impl FnMut(&Binary)) -> Result<Vec<Binary>> {
     let mut cargo = tool::cargo(&[
         "test",
         "--workspace",
@@ -79,6 +83,7 @@ fn built(selection: &[&str], log: &Log) -> Result<Vec<Binary>> {
     let binaries: Vec<Binary> = messages
         .map_while(std::io::Result::ok)
         .filter_map(|line| binary(&line))
+        .inspect(each)
         .collect();
     let status = child
         .wait()

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::fail::{Fail, Result};
-use crate::jobs::{Graph, Job, Outcome, Timed, slowest};
+use crate::jobs::{Adder, Graph, Job, Outcome, Timed, slowest};
 use crate::kernels::{self, Kernel, Newest};
 use crate::log::Log;
 use crate::packages::Purpose;
@@ -39,7 +39,7 @@ const NEWEST_LONG: [&str; 4] = [
 /// Tests that compare moments with the kernel's own probes: beside other work the emulated machine stalls between them.
 const MOMENTS: &str = "live::truth::";
 /// Tests of long runs only: they take many minutes.
-const LONG_ONLY: &str = "live::bochs::";
+const LONG_ONLY: [&str; 2] = ["live::bochs::", "live::suites::"];
 /// Part of the names of tests that need what no machine of CI's has: their documentation says what.
 const BY_HAND: &str = "by_hand::";
 /// Expected seconds of a job; test programs that take longer are divided.
@@ -153,12 +153,20 @@ pub(crate) fn test(yes: bool, extent: Extent) -> Result<()> {
 
 /// The jobs that exist from the start. The build adds those of the test programs.
 fn jobs(extent: Extent, in_lab: usize) -> Vec<Job> {
-    let found = Found::default();
+    let artifacts = Found::default();
     let build = {
-        let found = found.clone();
-        move |log: &Log| {
-            let binaries = suite::build(log)?;
-            let jobs = divided(&binaries, extent, in_lab, &found)?;
+        let artifacts = artifacts.clone();
+        move |log: &Log, adder: &Adder| {
+            let mut unlisted = Ok(());
+            let binaries = suite::build(log, |binary| {
+                if unlisted.is_ok() && is_early(binary) {
+                    let of_binary = std::slice::from_ref(binary);
+                    unlisted = divided(of_binary, When::Early, extent, in_lab, &artifacts)
+                        .map(|jobs| adder.add(jobs));
+                }
+            })?;
+            unlisted?;
+            let jobs = divided(&binaries, When::Late, extent, in_lab, &artifacts)?;
             Ok(Outcome {
                 jobs,
                 ..Outcome::default()
@@ -166,8 +174,9 @@ fn jobs(extent: Extent, in_lab: usize) -> Vec<Job> {
         }
     };
     let mut jobs = vec![
-        Job::new("build and lints", build)
-            .cores(usize::MAX)
+        // It leaves places for tests that can start before everything is built.
+        Job::adding("build and lints", build)
+            .cores(2)
             .rank(9e9)
             .on_terminal(),
         Job::step("format", |log| {
@@ -187,6 +196,9 @@ fn jobs(extent: Extent, in_lab: usize) -> Vec<Job> {
         Job::step("documentation and its examples", documentation::check)
             .after(&["build and lints"])
             .rank(60.0),
+        Job::step("benchmarks", suite::build_benchmarks)
+            .after(&["documentation and its examples"])
+            .rank(10.0),
     ];
     if extent == Extent::Quick {
         return jobs;
@@ -196,15 +208,14 @@ fn jobs(extent: Extent, in_lab: usize) -> Vec<Job> {
         later,
         newest,
         python,
-    } = found;
-    let saved = move |log: &Log| kernels::saved(log).map(|found| drop(kernel.set(found)));
-    let saved_later = move |log: &Log| {
-        kernels::saved_later(log).map(|found| drop(found.map(|found| later.set(found))))
-    };
+    } = artifacts;
+    let saved = move |log: &Log| kernels::saved(log).map(|all| drop(kernel.set(all)));
+    let saved_later =
+        move |log: &Log| kernels::saved_later(log).map(|all| drop(all.map(|all| later.set(all))));
     let prepared_newest = move |log: &Log| {
-        kernels::prepared_newest(log).map(|found| drop(found.map(|found| newest.set(found))))
+        kernels::prepared_newest(log).map(|all| drop(all.map(|all| newest.set(all))))
     };
-    let provided = move |log: &Log| python::provide(log).map(|found| drop(python.set(found)));
+    let provided = move |log: &Log| python::provide(log).map(|all| drop(python.set(all)));
     jobs.extend([
         Job::step("python", provided).cores(0),
         Job::step("lab", kernels::prepare_lab)
@@ -226,6 +237,23 @@ fn jobs(extent: Extent, in_lab: usize) -> Vec<Job> {
     jobs
 }
 
+/// Crates whose tests compute and wait for nothing: they fill what the build leaves of the cores.
+const EARLY: [&str; 3] = ["samples", "instruments", "engine"];
+
+/// Returns whether a program's tests that need nothing may run during the build.
+fn is_early(binary: &Binary) -> bool {
+    EARLY.iter().any(|home| binary.home.ends_with(home))
+}
+
+/// The tests that become jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// Those that may run during the build.
+    Early,
+    /// All others.
+    Late,
+}
+
 /// Tests of one program.
 struct Part {
     binary: Binary,
@@ -233,12 +261,22 @@ struct Part {
     seconds: f32,
 }
 
-/// Divides the tests of all programs into jobs.
-fn divided(binaries: &[Binary], extent: Extent, in_lab: usize, found: &Found) -> Result<Vec<Job>> {
+/// Divides the tests of programs into jobs.
+fn divided(
+    binaries: &[Binary],
+    when: When,
+    extent: Extent,
+    in_lab: usize,
+    artifacts: &Found,
+) -> Result<Vec<Job>> {
     let times = Times::read();
     let mut groups: BTreeMap<(Place, PathBuf), Vec<Part>> = BTreeMap::new();
     for binary in binaries {
         for (place, tests) in placed(binary, extent)? {
+            let is_now = (place == Place::Plain && is_early(binary)) == (when == When::Early);
+            if !is_now {
+                continue;
+            }
             let prefix = place.prefix();
             let title = format!("{prefix}{}", binary.title());
             let estimate = |name: &str| place.estimate(name);
@@ -265,14 +303,17 @@ fn divided(binaries: &[Binary], extent: Extent, in_lab: usize, found: &Found) ->
     }
     let mut jobs = Vec::new();
     for ((place, home), parts) in groups {
-        let home = home
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let home = match (when, binaries) {
+            (When::Early, [binary]) => binary.title(),
+            _ => home
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+        };
         for (number, parts) in place.packed(parts).into_iter().enumerate() {
             let name = format!("tests: {home}{} {}", place.suffix(), number + 1);
-            jobs.push(job(name, place, parts, extent, found.clone()));
+            jobs.push(job(name, place, parts, extent, artifacts.clone()));
         }
     }
     Ok(jobs)
@@ -283,7 +324,9 @@ fn placed(binary: &Binary, extent: Extent) -> Result<Vec<(Place, Vec<String>)>> 
     let [mut plain, mut ignored] = binary.tests()?;
     for tests in [&mut plain, &mut ignored] {
         tests.retain(|name| !name.contains(BY_HAND));
-        tests.retain(|name| extent == Extent::Long || !name.starts_with(LONG_ONLY));
+        tests.retain(|name| {
+            extent == Extent::Long || !LONG_ONLY.iter().any(|prefix| name.starts_with(prefix))
+        });
     }
     let mut placed = vec![(Place::Plain, plain)];
     if extent != Extent::Quick {
@@ -397,14 +440,17 @@ impl Place {
     }
 }
 
-fn job(name: String, place: Place, parts: Vec<Part>, extent: Extent, found: Found) -> Job {
+fn job(name: String, place: Place, parts: Vec<Part>, extent: Extent, artifacts: Found) -> Job {
     let seconds: f32 = parts.iter().map(|part| part.seconds).sum();
     let screen = parts.iter().any(|part| part.binary.name == JOURNEY);
     let run = move |log: &Log| {
-        let newest = found.newest.get().filter(|_| place == Place::NewestLive);
+        let newest = artifacts
+            .newest
+            .get()
+            .filter(|_| place == Place::NewestLive);
         let kernel = match place {
-            Place::LaterImage | Place::LaterLive => found.later.get(),
-            Place::Plain | Place::Image | Place::Live | Place::LiveAlone => found.kernel.get(),
+            Place::LaterImage | Place::LaterLive => artifacts.later.get(),
+            Place::Plain | Place::Image | Place::Live | Place::LiveAlone => artifacts.kernel.get(),
             Place::NewestLive => None,
         };
         if kernel.is_none() && newest.is_none() && place.prefix() != "" {
@@ -418,7 +464,7 @@ fn job(name: String, place: Place, parts: Vec<Part>, extent: Extent, found: Foun
         if place != Place::Plain {
             variables.extend(kernel.into_iter().flat_map(Kernel::variables));
             variables.extend(
-                found
+                artifacts
                     .python
                     .get()
                     .map(|python| ("GILK_PYTHON", python.clone())),

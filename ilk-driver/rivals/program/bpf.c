@@ -209,6 +209,35 @@ int bpf_kprobe(enum bpf_work work, uint64_t address)
 	return event;
 }
 
+int bpf_counts(void)
+{
+	int copy = dup(map);
+
+	if (copy < 0)
+		fail("a BPF map cannot be kept: %s", strerror(errno));
+	return copy;
+}
+
+uint64_t bpf_count_in(int counts)
+{
+	/* The kernel writes a value for each possible CPU; it has at most 8,192. */
+	static uint64_t values[8192];
+	uint32_t key = 0;
+	uint64_t sum = 0;
+	union bpf_attr attributes;
+
+	memset(&attributes, 0, sizeof(attributes));
+	memset(values, 0, sizeof(values));
+	attributes.map_fd = counts;
+	attributes.key = (uintptr_t)&key;
+	attributes.value = (uintptr_t)values;
+	if (bpf(BPF_MAP_LOOKUP_ELEM, &attributes))
+		fail("a BPF map cannot be read: %s", strerror(errno));
+	for (unsigned int cpu = 0; cpu < sizeof(values) / sizeof(values[0]); cpu++)
+		sum += values[cpu];
+	return sum;
+}
+
 void bpf_drain(void)
 {
 	__atomic_store_n(consumer, __atomic_load_n(producer, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);

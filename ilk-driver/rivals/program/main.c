@@ -11,6 +11,9 @@
  *   rivals time CALL BURSTS CALLS	the cheapest burst of the system call
  *   rivals points jumps|traps CALL BURSTS CALLS ADDRESS[,ADDRESS]... ...
  *	the same with a counting kprobe at each possible address
+ *   rivals beside CALL CALLS FUNCTION[,ALIAS] ENTRY
+ *	the counts of BPF programs at the function's entry, by fentry and by a kprobe, after that
+ *	many calls
  *   rivals register jumps|traps ADDRESS[,ADDRESS]... ...
  *	the time to register kprobes and to remove them
  */
@@ -380,6 +383,28 @@ static int registered(char **words)
 	return 0;
 }
 
+/* Counts calls of a function by two BPF programs while something else may count them. */
+static int beside(char **words)
+{
+	call_fn call = call_named(words[0]);
+	long calls = atol(words[1]);
+	const char *functions[3] = { 0 };
+	char *name = strtok(words[2], ",");
+	int entered, probed;
+
+	for (unsigned int i = 0; name && i < 2; i++, name = strtok(NULL, ","))
+		functions[i] = name;
+	bpf_fentry(BPF_COUNT, functions);
+	entered = bpf_counts();
+	bpf_kprobe(BPF_COUNT, strtoull(words[3], NULL, 16));
+	probed = bpf_counts();
+	for (long i = 0; i < calls; i++)
+		call();
+	printf("rivals: fentry %llu\nrivals: kprobe %llu\n", (unsigned long long)bpf_count_in(entered),
+	       (unsigned long long)bpf_count_in(probed));
+	return 0;
+}
+
 int main(int count, char **words)
 {
 	const char *what = count > 1 ? words[1] : "";
@@ -397,8 +422,10 @@ int main(int count, char **words)
 	}
 	if (count > 6 && !strcmp(what, "points"))
 		return points(words + 2);
+	if (count == 6 && !strcmp(what, "beside"))
+		return beside(words + 2);
 	if (count > 3 && !strcmp(what, "register"))
 		return registered(words + 2);
-	fprintf(stderr, "rivals: its first word is hit, trace, time, points or register; see main.c.\n");
+	fprintf(stderr, "rivals: its first word is hit, trace, time, points, beside or register; see main.c.\n");
 	return 2;
 }

@@ -33,6 +33,9 @@ extern const char *const bpf_work_names[BPF_WORKS];
 /* Attaches until closed: to the entry of one of the functions, or as a probe at an address. */
 int bpf_fentry(enum bpf_work work, const char *const *functions);
 int bpf_kprobe(enum bpf_work work, uint64_t address);
+/* The map of the program that was attached last, a BPF_COUNT, and the count in it. */
+int bpf_counts(void);
+uint64_t bpf_count_in(int counts);
 /* Empties the ring that BPF_RINGBUF writes to. */
 void bpf_drain(void);
 

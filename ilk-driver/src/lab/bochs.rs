@@ -163,7 +163,7 @@ fn disc(prepared: &Prepared, home: &Path) -> StepResult<PathBuf> {
         let to = boot.join(name);
         fs::copy(from, to).map_err(on("copy", from))
     };
-    copy(&prepared.image, "vmlinuz")?;
+    copy(&prepared.kernel.image, "vmlinuz")?;
     copy(&with_files(prepared, home)?, "initrd")?;
     let mut words =
         String::from("console=ttyS0 loglevel=5 oops=panic panic=-1 no_timer_check ibt=on");

@@ -124,7 +124,7 @@ fn choose(prepared: &Prepared, reporter: &mut Reporter<'_>) -> Outcome<Verdict> 
     reporter.report(At::Accelerator, "looking at /dev/kvm", None);
     trial::choose(
         &prepared.options.cache,
-        &prepared.image,
+        &prepared.kernel.image,
         &prepared.initramfs,
         &mut || {
             reporter.report(At::Accelerator, "trying a boot under KVM", None);
@@ -156,7 +156,7 @@ impl Launched {
         let directory = RunDirectory::create()?;
         let initramfs = with_files(prepared, directory.path())?;
         let machine = QemuMachine {
-            kernel: &prepared.image,
+            kernel: &prepared.kernel.image,
             initramfs: &initramfs,
             append,
             arguments: options.arguments.clone(),
@@ -266,7 +266,7 @@ fn boot(
         let last = latest.find(|line| !line.is_empty()).unwrap_or_default();
         let what = format!(
             "Linux {} under {}  {last}",
-            prepared.release,
+            prepared.kernel.release,
             verdict.accelerator.describe()
         );
         reporter.report(At::Boot, what, Some(usual.share(begin.elapsed())));

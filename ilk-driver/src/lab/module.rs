@@ -51,15 +51,7 @@ pub(super) fn build(
         let copy = home.join(source.file_name().unwrap_or_default());
         fs::copy(source, &copy).map_err(on("copy", source))?;
     }
-    let jobs = thread::available_parallelism().map_or(1, usize::from);
-    let mut make = make(kernel, &home);
-    // This build ignores the job server and the flags of an outer make.
-    make.env_remove("MAKEFLAGS")
-        .env_remove("MFLAGS")
-        .env_remove("MAKELEVEL")
-        .env("LC_ALL", "C");
-    make.arg(format!("-j{jobs}")).arg("modules");
-    run(&mut make, &mut |line| {
+    run(&mut make(kernel, &home), &mut |line| {
         reporter.report(At::Module, line.trim(), None);
     })?;
     if !product.is_file() {
@@ -72,7 +64,17 @@ pub(super) fn build(
     Ok(product)
 }
 
-/// Returns the start of the command that builds in `home`: in the kernel's build root, if it has one,
+/// Builds the modules of a folder with a Kbuild file, and writes the makefile that starts Kbuild there.
+pub(super) fn build_in(kernel: &LabKernel, folder: &Path, variables: &[&str]) -> StepResult<()> {
+    /// Kbuild itself is started with the file of its own makefile.
+    const MAKEFILE: &str =
+        "modules:\n\t$(MAKE) -C $(HEADERS) M=$(CURDIR) CONFIG_DEBUG_INFO_BTF_MODULES= $@\n";
+    let makefile = folder.join("GNUmakefile");
+    fs::write(&makefile, MAKEFILE).map_err(on("write", &makefile))?;
+    run(make(kernel, folder).args(variables), &mut |_| ())
+}
+
+/// Returns the command that builds in `home`: in the kernel's build root, if it has one,
 /// with the headers and the sources mounted there.
 fn make(kernel: &LabKernel, home: &Path) -> Command {
     /// Mounts in a namespace of its own, so that nothing stays mounted.
@@ -92,7 +94,7 @@ exec chroot "$root" make -C /module "$@""#;
         assignment.push(&kernel.headers);
         let mut make = Command::new("make");
         make.arg("-C").arg(home).arg(assignment);
-        return make;
+        return modules(make);
     };
     let mut make = Command::new("unshare");
     make.arg("--mount");
@@ -103,6 +105,18 @@ exec chroot "$root" make -C /module "$@""#;
     make.args(["sh", "-c", IN_ROOT, "sh"])
         .args([root.as_path(), packages, home])
         .arg(format!("HEADERS=/usr/src/linux-headers-{}", kernel.release));
+    modules(make)
+}
+
+/// Completes a command of make, which ignores the job server and the flags of an outer make.
+fn modules(mut make: Command) -> Command {
+    let jobs = thread::available_parallelism().map_or(1, usize::from);
+    make.env_remove("MAKEFLAGS")
+        .env_remove("MFLAGS")
+        .env_remove("MAKELEVEL")
+        .env("LC_ALL", "C")
+        .arg(format!("-j{jobs}"))
+        .arg("modules");
     make
 }
 

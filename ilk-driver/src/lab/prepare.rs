@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::kernel::LabKernel;
 use super::options::Options;
 use super::steps::{At, Reporter, Step};
 use super::{agent, cache, initramfs, kernel, module};
@@ -11,30 +12,37 @@ use crate::Result;
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub(super) options: Options,
-    pub(super) image: PathBuf,
     pub(super) initramfs: PathBuf,
-    pub(super) release: String,
-    headers: PathBuf,
-    modules: Option<PathBuf>,
+    pub(super) kernel: LabKernel,
 }
 
 impl Prepared {
     /// Returns the kernel's release.
     #[must_use]
     pub fn release(&self) -> &str {
-        &self.release
+        &self.kernel.release
     }
 
     /// Returns the headers for building modules.
     #[must_use]
     pub fn headers(&self) -> &Path {
-        &self.headers
+        &self.kernel.headers
     }
 
     /// Returns the directory of the kernel's own modules, if it exists.
     #[must_use]
     pub fn modules(&self) -> Option<&Path> {
-        self.modules.as_deref()
+        self.kernel.modules.as_deref()
+    }
+
+    /// Builds the modules of a folder with a Kbuild file, with further variables of make, in the root that the
+    /// kernel's own headers need if there is one.
+    ///
+    /// # Errors
+    /// [`crate::Error::Lab`] with the output of a failed compiler.
+    pub fn build_modules(&self, folder: &Path, variables: &[&str]) -> Result<()> {
+        module::build_in(&self.kernel, folder, variables)
+            .map_err(|failure| failure.at_step("build modules"))
     }
 
     /// Returns the options of the preparation.
@@ -95,10 +103,7 @@ pub fn prepare(options: &Options, progress: &mut dyn FnMut(&Step)) -> Result<Pre
     reporter.done(At::Initramfs, "packed");
     Ok(Prepared {
         options: options.clone(),
-        image: kernel.image,
         initramfs,
-        release: kernel.release,
-        headers: kernel.headers,
-        modules: kernel.modules,
+        kernel,
     })
 }

@@ -45,7 +45,7 @@ impl Snapshot {
         }
         let mut fingerprint = Fingerprint::default();
         fingerprint
-            .state_of(&prepared.image)?
+            .state_of(&prepared.kernel.image)?
             .state_of(&prepared.initramfs)?;
         fingerprint.text(&format!(
             "{} {} {:?}",

@@ -3,7 +3,7 @@
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ilk_driver::lab::{Lab, Prepared};
@@ -144,16 +144,8 @@ fn built(prepared: &Prepared) -> PathBuf {
     for source in &modules {
         fs::copy(source, copies.join(source.file_name().unwrap())).unwrap();
     }
-    let make = Command::new("make")
-        .env_remove("MAKEFLAGS")
-        .env_remove("MAKELEVEL")
-        .arg("-C")
-        .arg(prepared.headers())
-        .arg(format!("M={}", copies.display()))
-        .args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"])
-        .stdout(Stdio::null())
-        .status();
-    assert!(make.expect("make builds the module too").success());
+    let made = prepared.build_modules(&copies, &[]);
+    made.unwrap_or_else(|error| panic!("{error}"));
     fs::copy(guest.join("unhush.sh"), building.path().join("unhush")).unwrap();
     if fs::rename(building.path(), &built).is_ok() {
         let _ = building.keep();

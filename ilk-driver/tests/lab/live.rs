@@ -30,6 +30,7 @@ mod scripts;
 mod selectors;
 mod soak;
 mod stacks;
+mod suites;
 mod tactics;
 mod threads;
 mod together;

@@ -21,3 +21,4 @@ mod nonsense;
 mod support;
 #[path = "../../examples/evaluate/trace.rs"]
 mod trace;
+mod userland;

@@ -77,13 +77,17 @@ pub(crate) fn shared_of(prepared: &Prepared) -> Arc<Shared> {
     })
 }
 
-/// Prepares the lab's files.
-pub(crate) fn prepared() -> Prepared {
-    let options = Options {
+/// The lab's options: with drivers that tests load.
+pub(crate) fn options() -> Options {
+    Options {
         drivers: [DRIVER, BLOCK_DEVICE].map(str::to_owned).into(),
         ..Options::default()
-    };
-    prepare(&options, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+/// Prepares the lab's files.
+pub(crate) fn prepared() -> Prepared {
+    prepare(&options(), &mut |_| ()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Reads a number from an environment variable.

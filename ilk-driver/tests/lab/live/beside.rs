@@ -1,5 +1,6 @@
 //! Sessions beside other users of the kernel's text: docs/coexistence.md says what holds.
 
+mod bpf;
 mod ends;
 mod probes;
 
@@ -7,10 +8,11 @@ use std::sync::Arc;
 
 use gilk_engine::Session;
 use gilk_engine::session::Workload;
+use ilk_driver::lab::{Options, prepare};
 
 use crate::chosen::Chosen;
 use crate::guest::Guest;
-use crate::support::{Shared, Turn, placement, prepared, shared, shared_of};
+use crate::support::{Shared, Turn, options, placement, shared, shared_of};
 
 /// A session with a counter at every hook of a function, while a script runs.
 fn counted(turn: &Turn<'_>, function: &str, script: &str, duration: f64) -> Session {
@@ -36,10 +38,15 @@ fn quiet(script: &str, duration: f64) -> Session {
     }
 }
 
-/// A lab of its own, with all modules for tests in `/lab`: one snapshot serves all of these labs.
+/// A lab of its own, with all modules for tests in `/lab`, and `rivals`: one snapshot serves all of these labs.
 pub(super) fn lab_with_modules() -> Arc<Shared> {
-    let guest = Guest::new(&prepared());
-    shared_of(&prepared().with(|options| options.files.extend(guest.files())))
+    let options = Options {
+        rivals: true,
+        ..options()
+    };
+    let prepared = prepare(&options, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
+    let guest = Guest::new(&prepared);
+    shared_of(&prepared.with(|options| options.files.extend(guest.files())))
 }
 
 #[test]

@@ -21,7 +21,7 @@ use ilk_driver::client::Summary;
 use ilk_driver::lab::{Options, prepare};
 
 use self::calm::Calm;
-use self::directories::{DIRECTORIES, Directory, functions};
+pub(super) use self::directories::{DIRECTORIES, Directory, NET, functions};
 use crate::chosen::Chosen;
 use crate::circulation::{Counts, unexplained};
 use crate::support::{Shared, Turn, number_in, shared_of};

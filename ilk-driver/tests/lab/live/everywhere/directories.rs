@@ -9,17 +9,18 @@
 //! | directory | from | to |
 //! |---|---|---|
 //! | `kernel/sched` | the first tracepoint of `kernel/sched/core.c` | the first of `kernel/locking/mutex.c` |
-//! | the same, `.sched.text` | `io_schedule_timeout` of `kernel/sched/core.c` | `mutex.c`'s unlocking |
+//! | the same, `.sched.text` | `io_schedule_timeout` of `kernel/sched/core.c` | `mutex.c`'s unlocking, or on real-time kernels `semaphore.c` |
 //! | `mm` | the first tracepoint of `mm/filemap.c` | `generic_file_open` of `fs/open.c` |
 //! | `fs` | `generic_file_open` | the first of `ipc/compat.c` |
+//! | `net` | the first of `net/devres.c` | the first of `arch/x86/pci/i386.c` |
 
 use gilk_engine::Image;
 use gilk_engine::code::Function;
 
 /// The functions of a directory, with known members as a check.
-pub(super) struct Directory {
-    pub(super) name: &'static str,
-    /// The first function of each range, and the first after it.
+pub(crate) struct Directory {
+    pub(crate) name: &'static str,
+    /// The first function of each range, and the first after it: of two names the one that the kernel has.
     ranges: &'static [(&'static str, &'static str)],
     /// Some of its functions, from its first file to its last.
     members: &'static [&'static str],
@@ -27,7 +28,7 @@ pub(super) struct Directory {
     strangers: &'static [&'static str],
 }
 
-pub(super) const DIRECTORIES: [Directory; 3] = [
+pub(crate) const DIRECTORIES: [Directory; 3] = [
     Directory {
         name: "kernel/sched",
         ranges: &[
@@ -35,7 +36,10 @@ pub(super) const DIRECTORIES: [Directory; 3] = [
                 "__traceiter_sched_kthread_stop",
                 "__traceiter_contention_begin",
             ),
-            ("io_schedule_timeout", "__mutex_unlock_slowpath"),
+            (
+                "io_schedule_timeout",
+                "__mutex_unlock_slowpath|down_trylock",
+            ),
         ],
         members: &[
             "wake_up_process",
@@ -100,9 +104,31 @@ pub(super) const DIRECTORIES: [Directory; 3] = [
     },
 ];
 
+/// The directory that no standard run hooks: its load is that of another suite.
+pub(crate) const NET: Directory = Directory {
+    name: "net",
+    ranges: &[("netdev_devres_match", "pcibios_align_resource")],
+    members: &[
+        "devm_free_netdev",
+        "__sys_socket",
+        "sk_filter_trim_cap",
+        "netlink_sendmsg",
+        "tcp_sendmsg",
+        "unix_stream_sendmsg",
+        "packet_rcv",
+        "xsk_bind",
+    ],
+    strangers: &[
+        "vfs_read",
+        "pcibios_set_master",
+        "pci_mmcfg_read",
+        "argv_free",
+    ],
+};
+
 /// Returns the functions of a directory, in order of address, with the parts that the compiler
 /// split off.
-pub(super) fn functions<'a>(image: &'a Image, directory: &Directory) -> Vec<&'a Function> {
+pub(crate) fn functions<'a>(image: &'a Image, directory: &Directory) -> Vec<&'a Function> {
     // The compiler may have made a copy for its callers: `.constprop.0` on 6.1, `.isra.0` on Debian 13's 6.12.
     let is_copy = |function: &&Function, symbol: &str| {
         let ending = function.name.strip_prefix(symbol);
@@ -121,7 +147,12 @@ pub(super) fn functions<'a>(image: &'a Image, directory: &Directory) -> Vec<&'a 
             .or_else(|error| copy().ok_or(error));
         function.unwrap_or_else(|error| panic!("{}: {error}", directory.name))
     };
-    let start = |symbol| named(symbol).span.start;
+    let start = |symbols: &str| {
+        let mut symbols = symbols.split('|');
+        let last = symbols.next_back().unwrap_or_default();
+        let known = symbols.find(|symbol| image.function_named(symbol).is_ok());
+        named(known.unwrap_or(last)).span.start
+    };
     let ranges: Vec<_> = directory
         .ranges
         .iter()
@@ -132,17 +163,17 @@ pub(super) fn functions<'a>(image: &'a Image, directory: &Directory) -> Vec<&'a 
             .iter()
             .any(|range| range.contains(&function.span.start))
     };
-    for known in directory.members {
+    for member in directory.members {
         assert!(
-            within(&named(known)),
-            "{known} is not among {}",
+            within(&named(member)),
+            "{member} is not among {}",
             directory.name
         );
     }
-    for known in directory.strangers {
+    for stranger in directory.strangers {
         assert!(
-            !within(&named(known)),
-            "{known} is among {}",
+            !within(&named(stranger)),
+            "{stranger} is among {}",
             directory.name
         );
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gilk_engine::Image;
 
-use super::{PROBED, VERIFY, symbol};
+use super::{PROBED, VERIFY, has, symbol};
 
 /// One event.
 #[derive(Clone, Debug)]
@@ -26,7 +26,10 @@ pub(super) struct Events {
 /// begins with `sh: `.
 pub(super) fn script(image: &Image) -> String {
     let mut probes = String::new();
-    for (function, values) in PROBED.into_iter().chain([(VERIFY, "")]) {
+    let probed = PROBED
+        .into_iter()
+        .filter(|(function, _)| has(image, function));
+    for (function, values) in probed.chain([(VERIFY, "")]) {
         let symbol = symbol(image, function);
         probes += &format!(
             "echo 'p:in_{function} {symbol} {values}' >> kprobe_events; \
