@@ -36,7 +36,7 @@ fn saved() -> Option<LiveParts> {
 /// The graphs of all functions, and their liveness if `live`.
 fn whole(image: &Image, threads: usize, live: bool) -> Vec<(Cfg, Option<Liveness>)> {
     let analysis = Analysis::new(image);
-    let one = |function: &Function| {
+    let measured = |function: &Function| {
         let cfg = Cfg::of(image, function.id);
         let live = live.then(|| Liveness::of(&analysis, &cfg));
         (cfg, live)
@@ -50,7 +50,7 @@ fn whole(image: &Image, threads: usize, live: bool) -> Vec<(Cfg, Option<Liveness
             .chunks(256)
             .nth(next.fetch_add(1, Relaxed))
         {
-            done.extend(some.iter().map(one));
+            done.extend(some.iter().map(measured));
         }
         done
     };

@@ -59,26 +59,27 @@ fn plans_match_their_files() {
         let case = parse(&name, &text);
         let image = Image::from_live(&parts(&case.functions, &case.tables))
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        let found = format!(
+        let printed = format!(
             "{}-- plan\n{}",
             normalized(&case, &image),
             planned(&image, &case)
         );
-        if found == text {
+        if printed == text {
             continue;
         }
         if bless {
-            fs::write(&path, &found).unwrap();
+            fs::write(&path, &printed).unwrap();
         } else {
-            let differing = text.lines().zip(found.lines()).position(|(a, b)| a != b);
-            let line = differing.unwrap_or_else(|| text.lines().count().min(found.lines().count()));
+            let differing = text.lines().zip(printed.lines()).position(|(a, b)| a != b);
+            let line =
+                differing.unwrap_or_else(|| text.lines().count().min(printed.lines().count()));
             let at = |text: &str| text.lines().nth(line).unwrap_or("(end)").to_owned();
             let _ = writeln!(
                 failures,
-                "{name}:{}:\n  expected {}\n  found    {}",
+                "{name}:{}:\n  expected {}\n  printed    {}",
                 line + 1,
                 at(&text),
-                at(&found)
+                at(&printed)
             );
         }
         assert!(

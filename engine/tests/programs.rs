@@ -55,13 +55,13 @@ fn probed(program: Checked) -> Probed {
 /// are handled.
 fn in_a_process(machine: &mut Machine, code: &Code) {
     let mut compared = false;
-    for one in iced_x86::Decoder::with_ip(64, &code.bytes, 0, 0) {
+    for instruction in iced_x86::Decoder::with_ip(64, &code.bytes, 0, 0) {
         if std::mem::take(&mut compared) {
-            assert_eq!(one.code(), iced_x86::Code::Jge_rel32_64);
-            machine.memory()[(PATCH + one.ip()) as usize + 1] ^= 1;
+            assert_eq!(instruction.code(), iced_x86::Code::Jge_rel32_64);
+            machine.memory()[(PATCH + instruction.ip()) as usize + 1] ^= 1;
         }
-        compared = one.code() == iced_x86::Code::Cmp_rm64_imm32
-            && Guard::KERNEL == Guard::Below(Addr(one.immediate32to64() as u64));
+        compared = instruction.code() == iced_x86::Code::Cmp_rm64_imm32
+            && Guard::KERNEL == Guard::Below(Addr(instruction.immediate32to64() as u64));
     }
     let at = |offset: u32| machine.address(PATCH + u64::from(offset));
     let entry = |fault: &Fault| match fault.recovery {

@@ -218,15 +218,15 @@ fn the_choice_reaches_no_less() {
         }
         let plan = planned(&image, &auto).unwrap_or_else(|why| panic!("{}: {why}", function.name));
         passes(&image, &plan);
-        for one in &plan.functions {
-            *taken.entry(one.style).or_default() += 1;
+        for function in &plan.functions {
+            *taken.entry(function.style).or_default() += 1;
             let looked = auto.placements.len() >= Comparison::FROM as usize;
-            assert_eq!(one.compared.is_some(), looked);
-            let cheaper = one
+            assert_eq!(function.compared.is_some(), looked);
+            let cheaper = function
                 .compared
                 .as_deref()
                 .map_or(Style::InPlace, Comparison::cheaper);
-            assert_eq!(one.style, cheaper, "{}", one.name);
+            assert_eq!(function.style, cheaper, "{}", function.name);
         }
     }
     eprintln!("{taken:?}");

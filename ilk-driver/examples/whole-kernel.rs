@@ -124,8 +124,8 @@ fn analysis(image: &Image) {
 }
 
 /// Plans the instrument at every hook of these types that can have one, for the whole session.
-fn everything(image: &Image, known: &Known) -> anyhow::Result<()> {
-    let session = session(image, known);
+fn everything(image: &Image, tables: &Known) -> anyhow::Result<()> {
+    let session = session(image, tables);
     let count = session.placements.len();
     let library = Library::builtin()?;
     let before = on_cpu();
@@ -134,18 +134,18 @@ fn everything(image: &Image, known: &Known) -> anyhow::Result<()> {
         plan::plan_watched(image, &session, &library, &layout(), watch)
     });
     let (plan, took) = (plan?, on_cpu() - before);
-    let names: Vec<String> = known.types.iter().map(HookType::to_string).collect();
+    let names: Vec<String> = tables.types.iter().map(HookType::to_string).collect();
     row(
         &format!(
             "plan of all at once ({} {}): {count} hooks, {} patches, {:.3} s of one core",
-            known.instrument,
+            tables.instrument,
             names.join(" and "),
             plan.patches.len(),
             took.as_secs_f64()
         ),
         time,
     );
-    if !known.verified {
+    if !tables.verified {
         return Ok(());
     }
     let (verified, time) = timed(|| verify(image, plan));
@@ -162,8 +162,8 @@ fn everything(image: &Image, known: &Known) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn session(image: &Image, known: &Known) -> Session {
-    let instrument: Arc<str> = known.instrument.into();
+fn session(image: &Image, tables: &Known) -> Session {
+    let instrument: Arc<str> = tables.instrument.into();
     let ids: Vec<FunctionId> = image.functions().iter().map(|one| one.id).collect();
     // In one thread: memory freed by other threads is never returned to the system.
     let of_functions = ids.iter().map(|&id| {
@@ -179,7 +179,7 @@ fn session(image: &Image, known: &Known) -> Session {
         };
         let mut placements = Vec::new();
         for option in options(image, &cfg) {
-            for &hook in known.types {
+            for &hook in tables.types {
                 let choice = match hook {
                     HookType::Pre => &option.pre,
                     HookType::Post => &option.post,

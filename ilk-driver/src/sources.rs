@@ -247,10 +247,10 @@ impl Sources {
     #[must_use]
     pub fn line(&self, at: Addr) -> Option<SourceLine> {
         let context = self.context.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = context
+        let lines = context
             .find_location(at.0.wrapping_add(self.slide))
             .ok()??;
-        let file = normal(found.file?);
+        let file = normal(lines.file?);
         Some(SourceLine {
             file: self
                 .roots
@@ -258,7 +258,7 @@ impl Sources {
                 .find_map(|root| file.strip_prefix(root))
                 .unwrap_or(&file)
                 .to_owned(),
-            line: found.line.filter(|&line| line > 0)?,
+            line: lines.line.filter(|&line| line > 0)?,
         })
     }
 

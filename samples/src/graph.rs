@@ -198,10 +198,10 @@ mod tests {
         writer.write(&Batch { cpu: 0, samples }).unwrap();
         writer.finish().unwrap();
         let recording = Recording::open(&path).unwrap();
-        let found = profiles(&recording, None, 0, |_| true).instruments;
+        let measured = profiles(&recording, None, 0, |_| true).instruments;
         let stats = |hits, median_ticks| BlockStats { hits, median_ticks };
         assert_eq!(
-            blocks(&metadata, &function, &found),
+            blocks(&metadata, &function, &measured),
             [
                 stats(Some(1000), None),
                 stats(Some(2), Some(90)),
@@ -209,7 +209,7 @@ mod tests {
                 stats(None, None)
             ]
         );
-        let dot = dot(&metadata, &function, &found);
+        let dot = dot(&metadata, &function, &measured);
         assert!(
             dot.contains("b0 [label=\"0  +0x0..+0x4\\n1,000 hits\", fillcolor=\"#ff6969\"];"),
             "{dot}"

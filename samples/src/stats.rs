@@ -130,13 +130,13 @@ mod tests {
     fn five_groups_of_thirty_two_are_five_bursts() {
         // Pulsar's pattern: five rounds of 32 forks, a tick apart, with a sleep of 10,000 between.
         let times = (0..5u64).flat_map(|round| (0..32).map(move |n| 7 + round * 10_031 + n));
-        let found = bursts(times, 1000);
+        let counted = bursts(times, 1000);
         assert_eq!(
-            found.iter().map(|burst| burst.count).collect::<Vec<_>>(),
+            counted.iter().map(|burst| burst.count).collect::<Vec<_>>(),
             [32; 5]
         );
         assert_eq!(
-            found[1],
+            counted[1],
             Burst {
                 first: 10_038,
                 last: 10_069,

@@ -321,24 +321,24 @@ fn check_csv(recording: &Recording, path: &Path, case: &Case) {
     })
     .unwrap();
     let text = std::fs::read_to_string(path).unwrap();
-    let mut found: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let mut exported: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for line in text.lines().skip(1) {
         let fields: Vec<&str> = line.split(',').collect();
         let [.., id, value] = &fields[..] else {
             panic!("{line}")
         };
         let id = id.parse().unwrap();
-        found.entry(id).or_default().push(value.parse().unwrap());
+        exported.entry(id).or_default().push(value.parse().unwrap());
     }
     let mut expected: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for (_, sample) in case.rows() {
         expected.entry(sample.id).or_default().push(sample.value);
     }
-    for values in found.values_mut().chain(expected.values_mut()) {
+    for values in exported.values_mut().chain(expected.values_mut()) {
         // The order of samples at one tick is that of CPUs.
         values.sort_unstable();
     }
-    assert_eq!(found, expected);
+    assert_eq!(exported, expected);
 }
 
 proptest! {
@@ -371,17 +371,17 @@ proptest! {
         let path = dir.path().join("both.arrow");
         joined.write(&path, |_| {}).unwrap();
         let recording = Recording::open(&path).unwrap();
-        let found = profiles(&recording, None, 4, |_| true);
+        let whole = profiles(&recording, None, 4, |_| true);
         let lossy = cases.iter().any(|case| !case.losses.is_empty());
         // A machine whose rows end earlier was lost then; the joint file does not know that.
         let ends = cases.iter().map(|case| case.end).max().unwrap();
         let expected = cases
             .iter()
             .flat_map(|case| case.expected().into_iter().zip(&case.placed));
-        prop_assert_eq!(found.instruments.len(), 2 * MEANINGS.len());
+        prop_assert_eq!(whole.instruments.len(), 2 * MEANINGS.len());
         let measured = joined.measured().unwrap();
         for ((profile, info), (of, (launch, splash))) in
-            found.instruments.iter().zip(&measured.instruments).zip(expected)
+            whole.instruments.iter().zip(&measured.instruments).zip(expected)
         {
             prop_assert_eq!(profile.hits, of.hits, "{}", &profile.label);
             prop_assert!((info.splash - info.launch - of.seconds).abs() < 1e-5, "{:?}", info);

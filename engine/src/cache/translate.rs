@@ -208,7 +208,7 @@ impl Translator {
                 return Err(Refusal::new(Rule::NotText, seed, "no code is there"));
             }
         }
-        let found = Found::search(self, code, seeds, reach);
+        let discovered = Found::search(self, code, seeds, reach);
         let start = Addr(self.used.0.next_multiple_of(16));
         let mut work = TranslationWork {
             translator: self,
@@ -224,7 +224,7 @@ impl Translator {
                 ..Translation::default()
             },
         };
-        work.blocks(&found)?;
+        work.blocks(&discovered)?;
         for &seed in seeds {
             work.landing_apart(seed)?;
         }
@@ -277,19 +277,19 @@ impl Found {
         seeds: &[Addr],
         reach: TranslationReach,
     ) -> Self {
-        let mut found = Self::default();
+        let mut discovered = Self::default();
         let mut worklist: std::collections::VecDeque<(Addr, u32)> =
             seeds.iter().map(|&seed| (seed, reach.calls)).collect();
         while let Some((at, calls)) = worklist.pop_front() {
             let new = !translator.known.contains_key(&at) && code.code_from(at).is_some();
             // One that is needed for a block to end is begun in any case.
-            if !new || !found.leaders.insert(at) {
+            if !new || !discovered.leaders.insert(at) {
                 continue;
             }
             let Some((last, flow)) = end_of(code, at, translator.arena) else {
                 continue;
             };
-            if found.leaders.len() >= reach.blocks {
+            if discovered.leaders.len() >= reach.blocks {
                 continue;
             }
             let next = Addr(last.next_ip());
@@ -300,14 +300,14 @@ impl Found {
                     worklist.push_back((to, calls));
                 }
                 FlowKind::Call(to) => {
-                    found.returned.insert(next);
+                    discovered.returned.insert(next);
                     worklist.push_back((next, calls));
                     if let Some(calls) = calls.checked_sub(1) {
                         worklist.push_back((to, calls));
                     }
                 }
                 FlowKind::IndirectCall => {
-                    found.returned.insert(next);
+                    discovered.returned.insert(next);
                     worklist.push_back((next, calls));
                 }
                 // A block of the most instructions continues in another.
@@ -317,7 +317,7 @@ impl Found {
                 FlowKind::IndirectJump | FlowKind::Return | FlowKind::Stepped => {}
             }
         }
-        found
+        discovered
     }
 }
 
@@ -358,16 +358,16 @@ struct TranslationWork<'w> {
 type Done = (Translation, FxHashMap<Addr, Known>, Vec<(Addr, Addr)>, u32);
 
 impl TranslationWork<'_> {
-    fn blocks(&mut self, found: &Found) -> Result<(), Refusal> {
+    fn blocks(&mut self, discovered: &Found) -> Result<(), Refusal> {
         // Where a block ends without a branch, the next one follows, or a jump to it.
-        let mut leaders = found.leaders.iter().copied().peekable();
+        let mut leaders = discovered.leaders.iter().copied().peekable();
         while let Some(leader) = leaders.next() {
-            if found.returned.contains(&leader) {
+            if discovered.returned.contains(&leader) {
                 self.landing(leader)?;
             }
-            let next = self.block(leader, &found.leaders)?;
+            let next = self.block(leader, &discovered.leaders)?;
             if let Some(next) = next {
-                let follows = leaders.peek() == Some(&next) && !found.returned.contains(&next);
+                let follows = leaders.peek() == Some(&next) && !discovered.returned.contains(&next);
                 if !follows {
                     self.out.row(next, RowState::Exact);
                     self.branch(&[0xe9], next);
@@ -717,19 +717,19 @@ impl TranslationWork<'_> {
 
     /// The landing of an address, unless it has one, and a jump to its block.
     fn landing_apart(&mut self, original: Addr) -> Result<(), Refusal> {
-        let known = |known: &FxHashMap<Addr, Known>| known.get(&original).copied();
-        let has = known(&self.known).or_else(|| known(&self.translator.known));
-        if has.is_some_and(|known| known.landing) {
+        let in_map = |map: &FxHashMap<Addr, Known>| map.get(&original).copied();
+        let block = in_map(&self.known).or_else(|| in_map(&self.translator.known));
+        if block.is_some_and(|block| block.landing) {
             return Ok(());
         }
         self.landing(original)?;
         self.branch(&[0xe9], original);
-        if let Some(known) = has {
-            let known = Known {
+        if let Some(block) = block {
+            let landed = Known {
                 landing: true,
-                ..known
+                ..block
             };
-            self.known.insert(original, known);
+            self.known.insert(original, landed);
         }
         Ok(())
     }
@@ -745,8 +745,8 @@ impl TranslationWork<'_> {
         let mut unlinked = Vec::new();
         let mut stubs: BTreeMap<Addr, Addr> = BTreeMap::new();
         for (field, target) in std::mem::take(&mut self.branches) {
-            let known = self.translated(target);
-            let at = match known.or_else(|| stubs.get(&target).copied()) {
+            let translation = self.translated(target);
+            let at = match translation.or_else(|| stubs.get(&target).copied()) {
                 Some(at) => at,
                 None => {
                     let at = self.out.here();
@@ -755,7 +755,7 @@ impl TranslationWork<'_> {
                     at
                 }
             };
-            if known.is_none() {
+            if translation.is_none() {
                 unlinked.push((target, self.out.start.add(field.at as u64)));
             }
             self.out.resolve(field, at)?;

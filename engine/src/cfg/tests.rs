@@ -211,8 +211,8 @@ fn every_way_into_a_block_is_known_or_known_to_be_missing() {
         (vec![1], vec![at(2, 0)], true),
         "a key of another function"
     );
-    let known = vec![at(0, 9), at(1, 2), at(2, 5)];
-    assert_eq!(ways(&cfg, 3), (vec![1, 2], known.clone(), true));
+    let handlers = vec![at(0, 9), at(1, 2), at(2, 5)];
+    assert_eq!(ways(&cfg, 3), (vec![1, 2], handlers.clone(), true));
     let cold = Cfg::of(&image, FunctionId(1));
     assert_eq!(
         ways(&cold, 0),
@@ -224,7 +224,7 @@ fn every_way_into_a_block_is_known_or_known_to_be_missing() {
     let (image, cfg) = first(&fixture);
     let ways = cfg.ways_in(&image, BlockIndex(3)).unwrap();
     assert!(
-        !ways.complete && ways.branches.len() == known.len(),
+        !ways.complete && ways.branches.len() == handlers.len(),
         "a table has its address"
     );
     let cold = Cfg::of(&image, FunctionId(1));

@@ -22,10 +22,14 @@ impl Image {
             .chain(other.functions.into_iter().map(|function| (true, function)))
             .collect();
         functions.sort_by_key(|(_, function)| function.span);
-        let mut own = Ids::<FunctionId, FunctionId>::new();
+        let mut renumbered = Ids::<FunctionId, FunctionId>::new();
         let mut others = Ids::<FunctionId, FunctionId>::new();
         for (number, (is_other, function)) in functions.iter_mut().enumerate() {
-            let ids = if *is_other { &mut others } else { &mut own };
+            let ids = if *is_other {
+                &mut others
+            } else {
+                &mut renumbered
+            };
             // Those of each object stay in order.
             let before = ids.push(FunctionId::new(number));
             debug_assert_eq!(
@@ -36,10 +40,10 @@ impl Image {
         }
         let numbered = |is_other: bool, id: FunctionId| match is_other {
             true => others[id],
-            false => own[id],
+            false => renumbered[id],
         };
         let refused = std::mem::take(&mut self.refused);
-        let refused = refused.into_iter().map(|(id, why)| (own[id], why));
+        let refused = refused.into_iter().map(|(id, why)| (renumbered[id], why));
         let further = other.refused.into_iter();
         self.refused = refused
             .chain(further.map(|(id, why)| (others[id], why)))

@@ -155,21 +155,21 @@ pub(super) fn check(
 fn depth(
     all: &BTreeMap<Addr, Frame>,
     function: Addr,
-    known: &mut BTreeMap<Addr, Option<u64>>,
+    visited: &mut BTreeMap<Addr, Option<u64>>,
 ) -> Option<u64> {
-    if let Some(known) = known.get(&function) {
-        return *known;
+    if let Some(visited) = visited.get(&function) {
+        return *visited;
     }
     let Some(frame) = all.get(&function) else {
         return Some(0);
     };
-    known.insert(function, None);
+    visited.insert(function, None);
     let mut deepest = frame.bytes;
     for (&to, &bytes) in &frame.calls {
-        let below = depth(all, to, known)?.saturating_add(8);
+        let below = depth(all, to, visited)?.saturating_add(8);
         deepest = deepest.max(bytes.saturating_add(below));
     }
-    known.insert(function, Some(deepest));
+    visited.insert(function, Some(deepest));
     Some(deepest)
 }
 

@@ -253,9 +253,9 @@ impl Planner<'_> {
 
     /// Every hook once, in order; functions that refuse all hooks are refused here.
     fn wanted(&self, named: &[Named]) -> Result<Vec<Wanted>> {
-        for one in named {
-            if let Some(refusal) = &self.functions.graph(Major::of(one.id)).refusal {
-                self.refusals.add(one.placement, refusal.clone());
+        for instrument in named {
+            if let Some(refusal) = &self.functions.graph(Major::of(instrument.id)).refusal {
+                self.refusals.add(instrument.placement, refusal.clone());
             }
         }
         self.refusals.check(self.session)?;
@@ -283,8 +283,12 @@ impl Planner<'_> {
             return Err(internal("the solution does not answer for every hook"));
         }
         let mut hooks = Ids::<WantedIndex, _>::from(hooks);
-        let hook_of = |one: &Named| {
-            let this = (one.id.major as usize, BlockIndex(one.id.block), one.id.hook);
+        let hook_of = |instrument: &Named| {
+            let this = (
+                instrument.id.major as usize,
+                BlockIndex(instrument.id.block),
+                instrument.id.hook,
+            );
             let before = |known: &Wanted| (known.graph, known.block, known.hook) < this;
             WantedIndex::new(wanted.partition_point(before))
         };

@@ -82,18 +82,18 @@ impl<'p> HitCosts<'p> {
     fn shares(&self, patch: &Patch) -> Vec<(InstrumentId, f64)> {
         let whole = self.work(patch);
         let ids = patch.hooks.iter().flat_map(|(_, ids)| ids.iter().copied());
-        let own = ids.map(|id| {
+        let costs = ids.map(|id| {
             let kind = PieceKind::Instrument(id);
             let pieces = patch.pieces().filter(|piece| piece.kind == kind);
             // The splice of a call adds nothing.
             let work = HitWork::of(Splice::Call, &patch.code, pieces);
             (id, work.placed(whole.in_loop).nanoseconds())
         });
-        let mut own: Vec<(InstrumentId, f64)> = own.collect();
-        let shared = whole.nanoseconds() - own.iter().map(|(_, ns)| ns).sum::<f64>();
+        let mut costs: Vec<(InstrumentId, f64)> = costs.collect();
+        let shared = whole.nanoseconds() - costs.iter().map(|(_, ns)| ns).sum::<f64>();
         #[expect(clippy::cast_precision_loss, reason = "a patch has few instruments")]
-        let share = shared / own.len().max(1) as f64;
-        own.iter_mut().for_each(|(_, ns)| *ns += share);
-        own
+        let share = shared / costs.len().max(1) as f64;
+        costs.iter_mut().for_each(|(_, ns)| *ns += share);
+        costs
     }
 }

@@ -115,8 +115,8 @@ impl<'a> Functions<'a> {
         }
     }
 
-    fn live_before(&self, at: Addr, own: Option<Major>) -> Live {
-        self.around(at, own).map_or(Live::ALL, |major| {
+    fn live_before(&self, at: Addr, in_function: Option<Major>) -> Live {
+        self.around(at, in_function).map_or(Live::ALL, |major| {
             let analysed = self.analysed(major);
             self.functions[major].kept(analysed.liveness(&self.analysis).before(at))
         })

@@ -99,7 +99,7 @@ impl<'i> Jumps<'i> {
                     Leaves::Unknown => Err(String::from("a function that a register names")),
                     Leaves::Jump(to) => self.callee(origin, to, &ends),
                 };
-                let own = function == origin;
+                let is_internal = function == origin;
                 let next = followed.unwrap_or_else(|to| {
                     let exit = exit.clone();
                     ends.unfollowed.push(UnfollowedJump { exit, to });
@@ -107,7 +107,7 @@ impl<'i> Jumps<'i> {
                 });
                 match next {
                     Some(next) => {
-                        if own {
+                        if is_internal {
                             ends.jumps.push(exit);
                         }
                         if !ends.functions.contains(&next) {
@@ -115,7 +115,7 @@ impl<'i> Jumps<'i> {
                             worklist.push((next, self.summary(next).exits.clone()?));
                         }
                     }
-                    None if own => ends.own.push(exit),
+                    None if is_internal => ends.own.push(exit),
                     None => ends.callees.push(exit),
                 }
             }

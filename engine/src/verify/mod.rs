@@ -339,16 +339,16 @@ impl Reader<'_> {
 
     fn event(
         &self,
-        one: &PlannedInstrument,
+        instrument: &PlannedInstrument,
         changed: &mut Changed,
     ) -> Result<Vec<HitEvent>, (Addr, Reason)> {
-        let function = self.plan.function(one.id.major);
+        let function = self.plan.function(instrument.id.major);
         let start = function.map_or(Addr(0), |function| function.outline.span.start);
         let (routine, _) = self
             .originals
             .around(start.0)
             .ok_or((start, Reason::InstrumentFunction))?;
-        let events = hooks::event(self.plan, routine, one, changed)?;
+        let events = hooks::event(self.plan, routine, instrument, changed)?;
         let unread = events.iter().find_map(|event| match event {
             HitEvent::On(edge) if self.originals.around(edge.to.0).is_none() => Some(*edge),
             _ => None,

@@ -122,8 +122,9 @@ fn every_wrong_translation_is_refused_by_its_rule() {
         assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
         *refused.entry(rule).or_default() += 1;
     };
-    let flip =
-        |bytes: &'static [u8], distance| move |one: &mut Translation| flips(bytes, distance)(one);
+    let flip = |bytes: &'static [u8], distance| {
+        move |translation: &mut Translation| flips(bytes, distance)(translation)
+    };
     // add rax, rcx becomes another instruction.
     check(R::NotACopy, plain, &flip(&[0x48, 0x01, 0xc8], 2));
     check(R::NotACopy, plain, &flip(&[0xe2, 0x02, 0xeb, 0x05], 0));
@@ -148,71 +149,73 @@ fn every_wrong_translation_is_refused_by_its_rule() {
         &flip(&[0x0f, 0x05, 0x48, 0x8d, 0x0d], 5),
     );
     // The landing of the entry.
-    check(R::WrongLanding, plain, &|one| {
-        let landing = one
+    check(R::WrongLanding, plain, &|translation| {
+        let landing = translation
             .landings
             .iter()
             .find(|landing| landing.original.0 == START)
             .unwrap();
-        let at = usize::try_from(landing.at.0 - one.start.0).unwrap();
-        one.bytes[at + 6] ^= 1;
+        let at = usize::try_from(landing.at.0 - translation.start.0).unwrap();
+        translation.bytes[at + 6] ^= 1;
     });
-    check(R::WrongLanding, plain, &|one| {
-        one.landings[0].original = Addr(START + 1);
+    check(R::WrongLanding, plain, &|translation| {
+        translation.landings[0].original = Addr(START + 1);
     });
-    check(R::WrongReturnAddress, plain, &|one| {
-        let last = one.bytes.len() - 8;
-        one.bytes[last] ^= 1;
+    check(R::WrongReturnAddress, plain, &|translation| {
+        let last = translation.bytes.len() - 8;
+        translation.bytes[last] ^= 1;
     });
-    check(R::WrongRow, plain, &|one| {
-        let row = one
+    check(R::WrongRow, plain, &|translation| {
+        let row = translation
             .rows
             .iter_mut()
             .find(|row| row.state == RowState::Evaluated)
             .unwrap();
         row.state = RowState::Exact;
     });
-    check(R::WrongRow, plain, &|one| {
-        let row = one
+    check(R::WrongRow, plain, &|translation| {
+        let row = translation
             .rows
             .iter_mut()
             .find(|row| row.state == RowState::Returned)
             .unwrap();
         row.original = row.original.add(1);
     });
-    check(R::WrongExtent, plain, &|one| {
-        one.blocks[0].original.end = one.blocks[0].original.end.add(1);
+    check(R::WrongExtent, plain, &|translation| {
+        translation.blocks[0].original.end = translation.blocks[0].original.end.add(1);
     });
-    check(R::WrongExtent, plain, &|one| {
-        one.blocks[1].instructions += 1;
+    check(R::WrongExtent, plain, &|translation| {
+        translation.blocks[1].instructions += 1;
     });
-    check(R::BlockTwice, plain, &|one| {
-        let block = one.blocks[0];
-        one.blocks.push(block);
+    check(R::BlockTwice, plain, &|translation| {
+        let block = translation.blocks[0];
+        translation.blocks.push(block);
     });
-    check(R::OutsideArena, plain, &|one| {
-        one.start = Addr(ARENA.start.0);
+    check(R::OutsideArena, plain, &|translation| {
+        translation.start = Addr(ARENA.start.0);
     });
-    check(R::OutsideArena, plain, &|one| {
-        one.start = Addr(ARENA.end.0 - 8);
+    check(R::OutsideArena, plain, &|translation| {
+        translation.start = Addr(ARENA.end.0 - 8);
     });
-    check(R::Undecodable, plain, &|one| one.bytes.truncate(20));
-    check(R::WrongLink, plain, &|one| {
-        one.links.push(Link {
-            at: one.start,
+    check(R::Undecodable, plain, &|translation| {
+        translation.bytes.truncate(20);
+    });
+    check(R::WrongLink, plain, &|translation| {
+        translation.links.push(Link {
+            at: translation.start,
             target: Addr(START),
             bytes: [0; 4],
         });
     });
     // The agent executes ud2: its address.
-    check(R::NotMovable, plain, &|one| {
-        let mut blocks = one.blocks.iter().rev();
+    check(R::NotMovable, plain, &|translation| {
+        let mut blocks = translation.blocks.iter().rev();
         let block = blocks.find(|block| block.instructions == 1 && block.original.len() == 2);
-        let at = usize::try_from(block.unwrap().at.0 - one.start.0).unwrap();
-        one.bytes[at + 19] ^= 1;
+        let at = usize::try_from(block.unwrap().at.0 - translation.start.0).unwrap();
+        translation.bytes[at + 19] ^= 1;
     });
-    check(R::NoOriginal, plain, &|one| {
-        one.blocks[0].original.start = Addr(START - 64);
+    check(R::NoOriginal, plain, &|translation| {
+        translation.blocks[0].original.start = Addr(START - 64);
     });
     // inc qword ptr [counter]
     check(
@@ -220,15 +223,15 @@ fn every_wrong_translation_is_refused_by_its_rule() {
         counts,
         &flip(&[0x3e, 0x48, 0xff, 0x04, 0x25], 6),
     );
-    check(R::ForeignCounter, counts, &|one| {
-        one.blocks[0].counter = Some(u32::MAX);
+    check(R::ForeignCounter, counts, &|translation| {
+        translation.blocks[0].counter = Some(u32::MAX);
     });
-    check(R::Unlocked, counts, &|one| {
-        let at = offset_of(one, &[0x3e, 0x48, 0xff, 0x04, 0x25]);
-        one.bytes[at] = 0xf0;
+    check(R::Unlocked, counts, &|translation| {
+        let at = offset_of(translation, &[0x3e, 0x48, 0xff, 0x04, 0x25]);
+        translation.bytes[at] = 0xf0;
     });
-    check(R::CounterMissing, counts, &|one| {
-        *one = translation(Counting::Off);
+    check(R::CounterMissing, counts, &|changed| {
+        *changed = translation(Counting::Off);
     });
     // The code reads flags that the translator was shown to be dead: `jbe` was `and eax, eax`.
     {
@@ -245,7 +248,11 @@ fn every_wrong_translation_is_refused_by_its_rule() {
         let seed = Addr(START + at as u64);
         let wrong = translator.translate(&Bytes(bytes), &[seed], WHOLE).unwrap();
         let all = prover().prove(&original(), wrong, counts).unwrap_err();
-        assert!(all.iter().any(|one| one.rule == R::FlagsLive), "{all:?}");
+        assert!(
+            all.iter()
+                .any(|translation| translation.rule == R::FlagsLive),
+            "{all:?}"
+        );
         *refused.entry(R::FlagsLive).or_default() += 1;
     }
     for change in 0..Resident::new(ARENA.start, &LAYOUT).bytes.len() {

@@ -335,7 +335,7 @@ fn most_blocks_begin_with_something_dead() {
         Register::R10,
         Register::R11,
     ]);
-    let (mut blocks, mut flags, mut one) = (0, 0, 0);
+    let (mut blocks, mut flags, mut single) = (0, 0, 0);
     let analysis = Analysis::new(&image);
     for cfg in graphs(&image) {
         let liveness = Liveness::of(&analysis, &cfg);
@@ -345,14 +345,14 @@ fn most_blocks_begin_with_something_dead() {
             assert!(live.registers.contains(Register::RSP));
             blocks += 1;
             flags += usize::from(!live.flags);
-            one += usize::from(!scratch.difference(live.registers).is_empty());
+            single += usize::from(!scratch.difference(live.registers).is_empty());
         }
     }
     println!(
-        "of {blocks} block starts, flags are dead at {flags}, a caller-saved register at {one}"
+        "of {blocks} block starts, flags are dead at {flags}, a caller-saved register at {single}"
     );
     share("blocks with dead flags", flags, blocks, 94.0..=100.0);
-    share("blocks with a dead register", one, blocks, 80.0..=100.0);
+    share("blocks with a dead register", single, blocks, 80.0..=100.0);
 }
 
 #[test]

@@ -42,12 +42,12 @@ fn every_branch_is_a_way_into_the_block_it_leads_to_and_there_are_no_others() {
         for block in &cfg.blocks {
             let start = block.span.start;
             let ways = cfg.ways_in(&image, block.index).unwrap();
-            let mut found: BTreeSet<Addr> = BTreeSet::new();
+            let mut targets: BTreeSet<Addr> = BTreeSet::new();
             for edge in &ways.edges {
                 assert!(cfg.successors(edge.from).any(|out| out == *edge));
                 let last = cfg.block(edge.from).unwrap().instructions.last().unwrap();
                 if edge.kind != EdgeKind::Fallthrough && edge.kind != EdgeKind::Fixup {
-                    found.insert(Addr(last.ip()));
+                    targets.insert(Addr(last.ip()));
                 }
                 if edge.kind == EdgeKind::Fallthrough {
                     assert_eq!(edge.from.0 + 1, edge.to.0);
@@ -68,7 +68,7 @@ fn every_branch_is_a_way_into_the_block_it_leads_to_and_there_are_no_others() {
                     cfg.name,
                     branch.source
                 );
-                found.insert(branch.source);
+                targets.insert(branch.source);
                 others += 1;
             }
             outside += others;
@@ -84,7 +84,7 @@ fn every_branch_is_a_way_into_the_block_it_leads_to_and_there_are_no_others() {
             for source in &expected {
                 let call = of.get(source).is_some_and(|&other| other == number);
                 assert!(
-                    found.contains(source),
+                    targets.contains(source),
                     "{}: {source} branches to {start}, unknown (own function: {call})",
                     cfg.name
                 );

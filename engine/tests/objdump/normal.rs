@@ -49,14 +49,14 @@ fn word(text: &str) -> Token {
 fn tokens(text: &str) -> Vec<Token> {
     let lower = text.to_ascii_lowercase();
     let mut rest = lower.as_str();
-    let mut found: Vec<Token> = Vec::new();
+    let mut tokens: Vec<Token> = Vec::new();
     while let Some(first) = rest.chars().next() {
         let len = rest
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '.')
             .unwrap_or(rest.len());
         if len == 0 {
             if first != ' ' {
-                found.push(Token::Mark(first));
+                tokens.push(Token::Mark(first));
             }
             rest = &rest[first.len_utf8()..];
             continue;
@@ -69,10 +69,10 @@ fn tokens(text: &str) -> Vec<Token> {
             (bare && piece.bytes().all(|b| b.is_ascii_hexdigit())).then_some(piece)
         });
         let token = match digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
-            Some(number) => match found.last() {
+            Some(number) => match tokens.last() {
                 Some(Token::Mark('-')) => {
-                    found.pop();
-                    found.push(Token::Mark('+'));
+                    tokens.pop();
+                    tokens.push(Token::Mark('+'));
                     Token::Number(number.wrapping_neg())
                 }
                 _ => Token::Number(number),
@@ -80,12 +80,12 @@ fn tokens(text: &str) -> Vec<Token> {
             None if piece == "ptr" => continue,
             None => word(piece),
         };
-        found.push(token);
-        if matches!(found.as_slice(), [.., Token::Mark('+'), Token::Number(0)]) {
-            found.truncate(found.len() - 2);
+        tokens.push(token);
+        if matches!(tokens.as_slice(), [.., Token::Mark('+'), Token::Number(0)]) {
+            tokens.truncate(tokens.len() - 2);
         }
     }
-    without_segments(&found)
+    without_segments(&tokens)
 }
 
 fn without_segments(tokens: &[Token]) -> Vec<Token> {

@@ -53,11 +53,11 @@ fn types() -> impl Strategy<Value = Type> {
 
 /// With what constants make computed, as the checker does it.
 fn folded(kind: ExprKind) -> ExprKind {
-    let constant = |one: &Expr| match one.kind {
+    let constant = |expression: &Expr| match expression.kind {
         ExprKind::Constant(bits) => Some(bits),
         _ => None,
     };
-    let known = match &kind {
+    let constant_value = match &kind {
         ExprKind::Extend {
             value,
             width,
@@ -85,7 +85,7 @@ fn folded(kind: ExprKind) -> ExprKind {
         },
         _ => None,
     };
-    known.map_or(kind, ExprKind::Constant)
+    constant_value.map_or(kind, ExprKind::Constant)
 }
 
 fn expr(kind: ExprKind) -> Expr {
@@ -226,13 +226,13 @@ fn aggregates() -> impl Strategy<Value = Ids<AggregateId, Aggregate>> {
         }),
         linear,
     ];
-    let one = (kinds, types()).prop_map(|(kind, ty)| Aggregate {
+    let aggregate = (kinds, types()).prop_map(|(kind, ty)| Aggregate {
         name: String::from("a"),
         kind,
         ty,
         names: Vec::new(),
     });
-    prop::collection::vec(one, 1..4).prop_map(Ids::from)
+    prop::collection::vec(aggregate, 1..4).prop_map(Ids::from)
 }
 
 fn actions(aggregates: usize) -> impl Strategy<Value = Action> {

@@ -164,9 +164,9 @@ proptest! {
 
 #[test]
 fn a_key_or_trampoline_out_of_reach_is_refused() {
-    let here = Addr(0xffff_ffff_8100_0000);
+    let address = Addr(0xffff_ffff_8100_0000);
     let far = Addr(0xffff_8880_0000_0000);
-    let span = Span::new(here, 5);
+    let span = Span::new(address, 5);
     let key = |key, target| Decision::StaticKey {
         key,
         inverted: false,
@@ -177,13 +177,13 @@ fn a_key_or_trampoline_out_of_reach_is_refused() {
         transfer,
     };
     for by in [
-        key(far, here),
-        key(here, far),
+        key(far, address),
+        key(address, far),
         call(Transfer::Call),
         call(Transfer::Jump),
         call(Transfer::Conditional(4)),
     ] {
-        let refusal = emulate(&Decided { span, by }, here.add(0x100), &Abi::KERNEL).unwrap_err();
-        assert_eq!((refusal.rule, refusal.at), (Rule::OutOfReach, here));
+        let refusal = emulate(&Decided { span, by }, address.add(0x100), &Abi::KERNEL).unwrap_err();
+        assert_eq!((refusal.rule, refusal.at), (Rule::OutOfReach, address));
     }
 }

@@ -60,13 +60,13 @@ impl Table {
 
     fn figures(&self, name: &str) -> Vec<f64> {
         let column = self.columns.iter().position(|known| known == name);
-        let found = self.rows.iter().flat_map(|row| {
+        let matches = self.rows.iter().flat_map(|row| {
             let cells = row.cells.iter().enumerate();
             let named =
                 cells.filter(move |&(number, _)| row.name == name || column == Some(number));
             named.flat_map(|(_, figures)| figures.iter().copied())
         });
-        found.collect()
+        matches.collect()
     }
 }
 

@@ -62,12 +62,12 @@ pub(crate) fn matched(events: &[u64], samples: &[u64]) -> Result<Vec<u64>, Strin
         let sample = samples.get(at).ok_or("no sample follows an event")?;
         Ok((at, sample - event))
     };
-    let found: Vec<(usize, u64)> = events.iter().map(delay).collect::<Result<_, &str>>()?;
+    let delays: Vec<(usize, u64)> = events.iter().map(delay).collect::<Result<_, &str>>()?;
     let twice = |pair: &&[(usize, u64)]| matches!(pair, [one, other] if one.0 == other.0);
-    if let Some(twice) = found.windows(2).find(twice) {
+    if let Some(twice) = delays.windows(2).find(twice) {
         return Err(format!(
             "one sample is the first after two events: {twice:?}"
         ));
     }
-    Ok(found.into_iter().map(|(_, ticks)| ticks).collect())
+    Ok(delays.into_iter().map(|(_, ticks)| ticks).collect())
 }

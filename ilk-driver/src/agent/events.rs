@@ -176,15 +176,15 @@ mod tests {
     /// opened.
     #[test]
     fn every_event_is_available_or_refused_with_a_reason() {
-        let found = probe();
-        let available = found.counters.iter().map(|counter| counter.event);
-        let refused = found.refused.iter().map(|(event, _)| *event);
+        let probed = probe();
+        let available = probed.counters.iter().map(|counter| counter.event);
+        let refused = probed.refused.iter().map(|(event, _)| *event);
         let mut all: Vec<Event> = available.chain(refused).collect();
         all.sort();
         let mut every = Event::ALL;
         every.sort();
         assert_eq!(all, every);
-        assert!(found.refused.iter().all(|(_, why)| !why.is_empty()));
+        assert!(probed.refused.iter().all(|(_, why)| !why.is_empty()));
         let none = EventCounter {
             event: Event::Cycles,
             index: 77,

@@ -134,13 +134,13 @@ impl Lease {
     pub(super) fn find(&mut self, socket: &std::path::Path) -> Result<Wire> {
         let until = Instant::now() + self.grace;
         loop {
-            let found = Wire::open(socket, PATIENCE, true)
+            let opened = Wire::open(socket, PATIENCE, true)
                 .and_then(|mut wire| self.resume(&mut wire).map(|()| wire));
-            match found {
+            match opened {
                 Err(error) if !matches!(error, Error::Refused(_)) && Instant::now() < until => {
                     std::thread::sleep(RETRY_INTERVAL);
                 }
-                found => return found,
+                opened => return opened,
             }
         }
     }

@@ -39,9 +39,13 @@ pub fn counting(plan: &Plan, session: &Session, seconds: f64) -> Session {
     }
 }
 
-fn hook(plan: &Plan, one: &PlannedInstrument) -> Option<Hook> {
-    let function = plan.functions.get(one.id.major as usize)?;
-    Some((function.name.clone(), one.id.block, one.id.hook))
+fn hook(plan: &Plan, instrument: &PlannedInstrument) -> Option<Hook> {
+    let function = plan.functions.get(instrument.id.major as usize)?;
+    Some((
+        function.name.clone(),
+        instrument.id.block,
+        instrument.id.hook,
+    ))
 }
 
 /// Rates of hits.

@@ -125,7 +125,7 @@ impl Connection {
         let options = upload::options(plan, session, self);
         self.wire.send(&Request::Plan(options))?;
         // The agent plans meanwhile.
-        let own = Writes::of(verified)?.outline(plan)?;
+        let outline = Writes::of(verified)?.outline(plan)?;
         let theirs = loop {
             match self
                 .wire
@@ -137,14 +137,14 @@ impl Connection {
                 other => return Err(unexpected(&other)),
             }
         };
-        if own == theirs {
+        if outline == theirs {
             return Ok(());
         }
         Err(Error::Plan {
             reason: format!(
                 "the agent, which reads the kernel as it is now, plans {}, and this program planned {}",
                 described(theirs),
-                described(own)
+                described(outline)
             ),
         })
     }

@@ -270,12 +270,12 @@ pub(super) fn set_blocked(tid: Tid, blocked: u64) -> io::Result<()> {
 
 /// Returns the registration for restartable sequences of a stopped thread.
 pub(super) fn rseq(tid: Tid) -> io::Result<Rseq> {
-    let mut found = Rseq::default();
+    let mut registered = Rseq::default();
     request(
         GET_RSEQ_CONFIGURATION,
         tid,
         size_of::<Rseq>(),
-        (&raw mut found).addr(),
+        (&raw mut registered).addr(),
     )?;
-    Ok(found)
+    Ok(registered)
 }

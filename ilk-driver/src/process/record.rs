@@ -195,21 +195,21 @@ pub(super) fn kept(pid: u32) -> Result<Vec<Kept>> {
         if client.pid == pid && client.is_alive() {
             continue;
         }
-        let known = all.iter().position(|one| one.file == mapping.inode);
-        let mut one = known.map_or(
+        let existing = all.iter().position(|one| one.file == mapping.inode);
+        let mut object = existing.map_or(
             Kept {
                 file: mapping.inode,
                 client,
                 words: None,
                 arenas: Vec::new(),
             },
-            |known| all.swap_remove(known),
+            |existing| all.swap_remove(existing),
         );
         match mapping.executable {
-            true => one.arenas.push(mapping.span),
-            false => one.words = Some(mapping.span),
+            true => object.arenas.push(mapping.span),
+            false => object.words = Some(mapping.span),
         }
-        all.push(one);
+        all.push(object);
     }
     Ok(all)
 }

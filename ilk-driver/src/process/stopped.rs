@@ -77,13 +77,13 @@ pub(super) fn threads(pid: u32) -> Result<Vec<Tid>> {
         }
         error => refused(pid, format!("its threads cannot be listed ({error})")),
     };
-    let mut found = Vec::new();
+    let mut threads = Vec::new();
     for entry in fs::read_dir(proc(pid, "task")).map_err(gone)? {
         let name = entry.map_err(gone)?.file_name();
         let tid: Option<Tid> = name.to_str().and_then(|name| name.parse().ok());
-        found.extend(tid);
+        threads.extend(tid);
     }
-    Ok(found)
+    Ok(threads)
 }
 
 /// Returns whether a thread has ended and was not waited for.
@@ -145,16 +145,16 @@ impl Stopped {
     /// Stops the threads that are not stopped.
     fn stop_all(&mut self) -> Result<()> {
         let pid = self.pid;
-        let mut known: BTreeSet<Tid> = self.threads.iter().map(|thread| thread.tid).collect();
+        let mut seen: BTreeSet<Tid> = self.threads.iter().map(|thread| thread.tid).collect();
         loop {
             let mut new = Vec::new();
             for tid in threads(pid)? {
-                if known.contains(&tid) {
+                if seen.contains(&tid) {
                     continue;
                 }
                 match ptrace::seize(tid).and_then(|()| ptrace::interrupt(tid)) {
                     Ok(()) => {
-                        known.insert(tid);
+                        seen.insert(tid);
                         new.push(tid);
                     }
                     Err(error) if ptrace::is_gone(&error) || has_ended(pid, tid) => {}

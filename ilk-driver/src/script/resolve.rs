@@ -132,11 +132,11 @@ impl<'a> Resolver<'a> {
         }
         let functions = self.image.functions().iter();
         // Parts that the compiler split off have no calls of their own.
-        let found = functions.filter(|function| {
+        let matching = functions.filter(|function| {
             matches(pattern, &function.name) && (!function.is_part() || pattern.contains('.'))
         });
-        let found: Vec<&Function> = found.collect();
-        if found.is_empty() {
+        let matching: Vec<&Function> = matching.collect();
+        if matching.is_empty() {
             let shorter = pattern.trim_matches('*').trim_end_matches(['_', '?']);
             let what = format!("No function matches `{pattern}`.");
             return Err(Fault::new(span, what).help(format!(
@@ -144,7 +144,7 @@ impl<'a> Resolver<'a> {
                 shorter.get(..shorter.len().min(4)).unwrap_or_default()
             )));
         }
-        Ok(found)
+        Ok(matching)
     }
 
     fn point(&mut self, clause: usize, point: &Point) -> Result<(), Fault> {
@@ -384,11 +384,11 @@ impl<'a> Resolver<'a> {
             ));
         };
         let is_in =
-            |found: &SourceLine| found.file == file || found.file.ends_with(&format!("/{file}"));
+            |source: &SourceLine| source.file == file || source.file.ends_with(&format!("/{file}"));
         let image = self.image;
         let functions = image.functions().iter();
         let functions: Vec<&Function> = functions
-            .filter(|function| lines(function.span.start).is_some_and(|found| is_in(&found)))
+            .filter(|function| lines(function.span.start).is_some_and(|source| is_in(&source)))
             .collect();
         if functions.is_empty() {
             return Err(
@@ -396,21 +396,22 @@ impl<'a> Resolver<'a> {
                     .help("Write the path in the kernel's tree: `fs/read_write.c:450`."),
             );
         }
-        let mut found = false;
+        let mut is_any = false;
         for function in functions {
             let graph = self.graph(function.id);
-            let of_line =
-                |at: u64| lines(Addr(at)).is_some_and(|found| is_in(&found) && found.line == line);
+            let of_line = |at: u64| {
+                lines(Addr(at)).is_some_and(|source| is_in(&source) && source.line == line)
+            };
             let block = graph.blocks.iter().find(|block| {
                 let mut instructions = block.instructions.iter();
                 instructions.any(|instruction| of_line(instruction.ip()))
             });
             if let Some(block) = block {
-                found = true;
+                is_any = true;
                 self.at_block(clause, function.id, block.index.0, HookType::Pre);
             }
         }
-        if found {
+        if is_any {
             Ok(())
         } else {
             let what = format!("No instruction is of line {line} of {file}.");

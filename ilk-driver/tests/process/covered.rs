@@ -108,14 +108,14 @@ fn blocks_are_hit_as_often_as_the_compiler_counts() {
     let hits: BTreeMap<u64, u64> = removed.counts.into_iter().collect();
     // Counts of each function's blocks.
     let mut counts: BTreeMap<FunctionId, Counts> = BTreeMap::new();
-    for one in &plan.plan().instruments {
-        let name = &plan.plan().function(one.id.major).unwrap().name;
+    for instrument in &plan.plan().instruments {
+        let name = &plan.plan().function(instrument.id.major).unwrap().name;
         let function = image.function_named(name).unwrap().id;
-        let count = hits[&one.id.pack()];
+        let count = hits[&instrument.id.pack()];
         counts
             .entry(function)
             .or_default()
-            .insert((one.id.block, HookType::Pre), count);
+            .insert((instrument.id.block, HookType::Pre), count);
     }
     let graphs: Vec<Cfg> = image
         .functions()

@@ -83,7 +83,7 @@ impl Checker<'_> {
         names: &[ValueNames],
     ) -> Result<AggregateId, Fault> {
         let next = AggregateId::new(self.aggregates.len());
-        let (id, known) = self.aggregates.entry(name.text.clone()).or_insert_with(|| {
+        let (id, aggregate) = self.aggregates.entry(name.text.clone()).or_insert_with(|| {
             (
                 next,
                 Aggregate {
@@ -94,17 +94,17 @@ impl Checker<'_> {
                 },
             )
         });
-        if known.kind != kind {
+        if aggregate.kind != kind {
             return Err(Fault::new(
                 name.span,
                 format!("@{} adds up something else elsewhere.", name.text),
             )
             .help("Give one of them another name."));
         }
-        known.ty = known.ty.with(ty);
+        aggregate.ty = aggregate.ty.with(ty);
         // Keys of two types have the names of neither.
-        if known.names.as_slice() != names {
-            known.names = Vec::new();
+        if aggregate.names.as_slice() != names {
+            aggregate.names = Vec::new();
         }
         Ok(*id)
     }

@@ -112,23 +112,19 @@ impl Checker<'_> {
             return fault.help(format!("Write {instead}."));
         }
         let parameters = scope.signature.iter().flat_map(|known| &known.parameters);
-        let known = words::WORDS
+        let words = words::WORDS
             .iter()
             .filter(|word| matches!(word.kind, WordKind::Input))
             .map(|word| word.word)
             .chain(["arg0", "arg1"])
             .chain(parameters.map(|parameter| parameter.name));
-        if let Some(near) = nearest(name, known) {
+        if let Some(near) = nearest(name, words) {
             return fault.did_you_mean(near);
         }
         match &scope.signature {
             Err(reason) => fault.help(format!("{reason} Arguments are `arg0`, `arg1` and so on.")),
             Ok(signature) => {
-                let names: Vec<&str> = signature
-                    .parameters
-                    .iter()
-                    .map(|known| known.name)
-                    .collect();
+                let names: Vec<&str> = signature.parameters.iter().map(|word| word.name).collect();
                 fault.help(match names.as_slice() {
                     [] => "The function takes no arguments.".to_owned(),
                     names => format!("The function's arguments are {}.", names.join(", ")),
@@ -162,7 +158,7 @@ impl Checker<'_> {
         let Ok(signature) = &scope.signature else {
             return Ok(Value::Number(plain, None));
         };
-        let known = signature
+        let fields = signature
             .parameters
             .iter()
             .find(|parameter| parameter.number == Some(number));
@@ -170,14 +166,14 @@ impl Checker<'_> {
         let whole = signature
             .parameters
             .iter()
-            .all(|known| known.number.is_some());
-        match known {
+            .all(|field| field.number.is_some());
+        match fields {
             Some(parameter) => Ok(self.arrived(plain, Ty::Known(parameter.of))),
             None if whole && usize::from(number) >= signature.parameters.len() => {
                 let names: Vec<&str> = signature
                     .parameters
                     .iter()
-                    .map(|known| known.name)
+                    .map(|field| field.name)
                     .collect();
                 let fault = Fault::new(
                     span,

@@ -153,12 +153,12 @@ impl Types {
     }
 
     fn add_function(&mut self, name: &str, prototype: Id) {
-        let same = |known: Id| {
-            known == prototype
-                || (self.btf.shape(known) == self.btf.shape(prototype)
+        let same = |existing: Id| {
+            existing == prototype
+                || (self.btf.shape(existing) == self.btf.shape(prototype)
                     && self
                         .btf
-                        .parameters(known)
+                        .parameters(existing)
                         .eq(self.btf.parameters(prototype)))
         };
         match self.functions.get(name) {

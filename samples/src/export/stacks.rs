@@ -196,14 +196,14 @@ mod tests {
             let mut expected = expected;
             expected.sort();
             let entries: usize = stacks.values().map(|(stack, _)| stack.len()).sum();
-            let mut found = folded(&metadata, &samples);
+            let mut folded_stacks = folded(&metadata, &samples);
             if entries > 0 {
-                let remark = found.pop().unwrap();
+                let remark = folded_stacks.pop().unwrap();
                 let noun = if entries == 1 { "entry" } else { "entries" };
                 let says = format!("The call traces have {entries} {noun} without a return and 0 returns ");
                 prop_assert!(remark.starts_with(&says), "{}", remark);
             }
-            prop_assert_eq!(found, &expected[..]);
+            prop_assert_eq!(folded_stacks, &expected[..]);
 
             let mut calls = Calls::new(&metadata);
             samples.iter().for_each(|(cpu, sample)| calls.add(*cpu, sample));

@@ -82,15 +82,15 @@ fn brute(rows: &[(u16, u64, u64, u64)], ids: &[u64], (t0, t1): (u64, u64)) -> Ve
         .collect()
 }
 
-fn is_that(found: Option<Average>, ticks: &[i64]) -> bool {
-    let Some(found) = found else {
+fn is_that(average: Option<Average>, ticks: &[i64]) -> bool {
+    let Some(average) = average else {
         return ticks.is_empty();
     };
     let mean = ticks.iter().sum::<i64>() as f64 / ticks.len() as f64;
-    (found.mean - mean).abs() < 1e-9
-        && found.covered == ticks.len() as u64
-        && Some(&found.least) == ticks.iter().min()
-        && Some(&found.greatest) == ticks.iter().max()
+    (average.mean - mean).abs() < 1e-9
+        && average.covered == ticks.len() as u64
+        && Some(&average.least) == ticks.iter().min()
+        && Some(&average.greatest) == ticks.iter().max()
 }
 
 proptest! {
@@ -112,8 +112,8 @@ proptest! {
         let directory = TempDir::new().unwrap();
         let recording = recorded(&directory, &metadata, &batches);
         let span = (from, from + width);
-        let found = profiles(&recording, Some(span), 1, |_| true);
-        prop_assert!(found.damaged.is_empty());
+        let measured = profiles(&recording, Some(span), 1, |_| true);
+        prop_assert!(measured.damaged.is_empty());
         for (head, ids) in [(0, &[1, 2][..]), (2, &[3])] {
             let info = &metadata.instruments[head];
             let own = rows.iter().filter(|row| ids.contains(&row.1) && row.3 < span.1);
@@ -122,10 +122,10 @@ proptest! {
             let ticks = brute(&rows, ids, (span.0, known.max(span.0)));
             let seen = average(Owner::Level.part(&index), &metadata, info, span);
             prop_assert!(is_that(seen, &ticks), "{:?} of {:?}", seen, ticks);
-            let read = found.levels.iter().find(|level| level.id == info.id);
+            let read = measured.levels.iter().find(|level| level.id == info.id);
             prop_assert_eq!(read.map(|level| level.average), seen);
         }
-        prop_assert!(found.levels.iter().all(|level| level.id == 1 || level.id == 3));
+        prop_assert!(measured.levels.iter().all(|level| level.id == 1 || level.id == 3));
     }
 }
 

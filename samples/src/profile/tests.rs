@@ -49,11 +49,11 @@ proptest! {
             batch(cpu, rows.iter().filter(|row| row.0 == cpu).map(|&(_, id, value, tsc)| (id, value, tsc)))
         }).collect();
         let dir = TempDir::new().unwrap();
-        let found = profiles(&recording(&dir, &batches), Some((from, from + width)), 100, |_| true);
-        prop_assert!(found.damaged.is_empty());
+        let measured = profiles(&recording(&dir, &batches), Some((from, from + width)), 100, |_| true);
+        prop_assert!(measured.damaged.is_empty());
         for id in 0..2 {
             let of: Vec<_> = rows.iter().filter(|row| row.1 == id && (from..from + width).contains(&row.3)).collect();
-            let Some(profile) = found.instruments.iter().find(|profile| profile.id == id) else {
+            let Some(profile) = measured.instruments.iter().find(|profile| profile.id == id) else {
                 prop_assert!(of.is_empty());
                 continue;
             };
@@ -64,16 +64,16 @@ proptest! {
             prop_assert_eq!(profile.hits, values.len() as u64);
             prop_assert_eq!(profile.gaps.is_some(), !gaps.is_empty());
             let none = Distribution::default();
-            let found = [profile.values.as_ref().unwrap_or(&none), profile.gaps.as_ref().unwrap_or(&none)];
-            for (found, wanted) in found.into_iter().zip([&values, &gaps]) {
-                prop_assert_eq!(found.count, wanted.len() as u64);
-                prop_assert_eq!((found.min, found.max), (wanted.first().copied().unwrap_or(0), wanted.last().copied().unwrap_or(0)));
+            let summaries = [profile.values.as_ref().unwrap_or(&none), profile.gaps.as_ref().unwrap_or(&none)];
+            for (summary, wanted) in summaries.into_iter().zip([&values, &gaps]) {
+                prop_assert_eq!(summary.count, wanted.len() as u64);
+                prop_assert_eq!((summary.min, summary.max), (wanted.first().copied().unwrap_or(0), wanted.last().copied().unwrap_or(0)));
                 let n = wanted.len().max(1) as f64;
                 let mean = wanted.iter().sum::<u64>() as f64 / n;
                 let deviation = (wanted.iter().map(|&v| (v as f64 - mean).powi(2)).sum::<f64>() / n).sqrt();
-                prop_assert!((found.mean - mean).abs() < 1e-9 && (found.deviation - deviation).abs() < 1e-9);
+                prop_assert!((summary.mean - mean).abs() < 1e-9 && (summary.deviation - deviation).abs() < 1e-9);
                 if !wanted.is_empty() {
-                    prop_assert_eq!(found.percentiles[3], wanted[wanted.len().div_ceil(2) - 1]);
+                    prop_assert_eq!(summary.percentiles[3], wanted[wanted.len().div_ceil(2) - 1]);
                 }
             }
             prop_assert!(profile.top_exact);

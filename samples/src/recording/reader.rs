@@ -190,14 +190,14 @@ impl Recording {
             if last_readings.len() == groups && last_readings.values().all(later) {
                 break;
             }
-            let mut own = HashMap::new();
+            let mut names = HashMap::new();
             let batch = reader.samples(self.batch_file(), block)?;
             for sample in batch.samples.iter().filter(|sample| sample.tsc < t0) {
                 if let Some(group) = group(sample.id) {
-                    own.insert(group, (sample.tsc, batch.cpu, sample.value));
+                    names.insert(group, (sample.tsc, batch.cpu, sample.value));
                 }
             }
-            for (group, last) in own {
+            for (group, last) in names {
                 let known = last_readings.entry(group).or_insert(last);
                 if (known.0, known.1) < (last.0, last.1) {
                     *known = last;

@@ -6,17 +6,17 @@ const GO_ON: ControlFlow<()> = ControlFlow::Continue(());
 
 /// Returns the names and sizes of everything in a folder.
 fn listing(folder: &Path) -> Vec<(PathBuf, u64)> {
-    let mut found = Vec::new();
+    let mut results = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(listing(&path));
+            results.extend(listing(&path));
         }
         let bytes = std::fs::metadata(&path).unwrap().len();
-        found.push((path, bytes));
+        results.push((path, bytes));
     }
-    found.sort();
-    found
+    results.sort();
+    results
 }
 
 #[test]

@@ -26,11 +26,11 @@ impl PartialEq for Address<'_> {
 
 impl Eq for Address<'_> {}
 
-fn alike(one: &Expr, other: &Expr) -> bool {
-    let own = match (&one.kind, &other.kind) {
-        (ExprKind::Constant(one), ExprKind::Constant(other)) => one == other,
-        (ExprKind::Input(one), ExprKind::Input(other)) => one == other,
-        (ExprKind::Variable(one), ExprKind::Variable(other)) => one == other,
+fn alike(first: &Expr, second: &Expr) -> bool {
+    let nodes_match = match (&first.kind, &second.kind) {
+        (ExprKind::Constant(first), ExprKind::Constant(second)) => first == second,
+        (ExprKind::Input(first), ExprKind::Input(second)) => first == second,
+        (ExprKind::Variable(first), ExprKind::Variable(second)) => first == second,
         (
             ExprKind::Load { width, signed, .. },
             ExprKind::Load {
@@ -47,28 +47,28 @@ fn alike(one: &Expr, other: &Expr) -> bool {
                 ..
             },
         ) => (width, signed) == (w, s),
-        (ExprKind::Unary(one, _), ExprKind::Unary(other, _)) => one == other,
-        (ExprKind::Binary(one, ..), ExprKind::Binary(other, ..)) => one == other,
+        (ExprKind::Unary(first, _), ExprKind::Unary(second, _)) => first == second,
+        (ExprKind::Binary(first, ..), ExprKind::Binary(second, ..)) => first == second,
         (ExprKind::And(..), ExprKind::And(..))
         | (ExprKind::Or(..), ExprKind::Or(..))
         | (ExprKind::Select { .. }, ExprKind::Select { .. }) => true,
         _ => false,
     };
-    if !own {
+    if !nodes_match {
         return false;
     }
-    let (ones, others) = (one.operands(), other.operands());
+    let (ones, others) = (first.operands(), second.operands());
     let same = ones.len() == others.len();
     if same
         && ones
             .iter()
             .zip(&others)
-            .all(|(one, other)| alike(one, other))
+            .all(|(first, second)| alike(first, second))
     {
         return true;
     }
     match (ones.as_slice(), others.as_slice()) {
-        ([a, b], [c, d]) if commutes(one) => alike(a, d) && alike(b, c),
+        ([a, b], [c, d]) if commutes(first) => alike(a, d) && alike(b, c),
         _ => false,
     }
 }

@@ -179,7 +179,7 @@ impl Needs<'_> {
         // register.
         let sequences = self.layout.sequences().is_some();
         let word = |slot| Demand::of(if far(slot) || sequences { 2 } else { 0 });
-        let own = match &action.kind {
+        let needed = match &action.kind {
             // A value that is at hand needs no register while a slot is reserved.
             ActionKind::Sample(value) if is_sampled_as_it_is(value) => Demand::fixed(2),
             ActionKind::Sample(_) => Demand::fixed(3),
@@ -225,8 +225,8 @@ impl Needs<'_> {
         };
         match action.kind {
             // The words of an entry are computed before its hash, which no expression is part of.
-            ActionKind::Update(id, _) if of_table(id) => own.with(value.above(kept)),
-            _ => own.with(value).above(kept),
+            ActionKind::Update(id, _) if of_table(id) => needed.with(value.above(kept)),
+            _ => needed.with(value).above(kept),
         }
     }
 

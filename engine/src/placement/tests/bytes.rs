@@ -216,7 +216,7 @@ pub(super) fn hidden(image: &Image, graphs: &[&Cfg], placement: &Solution) -> (V
         let sites = &placement.sites;
         let first = sites.partition_point(|site| site.displaced.end <= cfg.span.start);
         let end = sites.partition_point(|site| site.displaced.start < cfg.span.end);
-        let own = &sites[first..end];
+        let group = &sites[first..end];
         let bounces = &placement.bounces;
         let first = bounces.partition_point(|bounce| bounce.at.add(SPLICE_BYTES) <= cfg.span.start);
         let end = bounces.partition_point(|bounce| bounce.at < cfg.span.end);
@@ -226,7 +226,7 @@ pub(super) fn hidden(image: &Image, graphs: &[&Cfg], placement: &Solution) -> (V
                 text[(at.0 - cfg.span.start.0) as usize] = byte;
             }
         };
-        for site in own {
+        for site in group {
             let opcode = match site.splice {
                 Splice::Jump => 0xe9,
                 Splice::Short(_) => 0xeb,
@@ -244,8 +244,8 @@ pub(super) fn hidden(image: &Image, graphs: &[&Cfg], placement: &Solution) -> (V
         let decoder = Decoder::with_ip(64, &text, start, DecoderOptions::NONE);
         let starts: BTreeSet<u64> = decoder.into_iter().map(|one| one.ip()).collect();
         let displaced = |at: u64| {
-            let next = own.partition_point(|site| site.displaced.start.0 <= at);
-            next > 0 && own[next - 1].displaced.contains(Addr(at))
+            let next = group.partition_point(|site| site.displaced.start.0 <= at);
+            next > 0 && group[next - 1].displaced.contains(Addr(at))
         };
         for block in &cfg.blocks {
             for instruction in block.instructions.iter().filter(|one| !displaced(one.ip())) {

@@ -45,12 +45,12 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
     // A function's and its parts' share of it at a time: of every third function, or in long runs of all.
     let step = std::env::var("GILK_PART").map_or(3, |step| step.parse().unwrap());
     for family in families(&image, &graphs).into_iter().step_by(step) {
-        let own: BTreeMap<usize, &Cfg> = (family.given.iter())
+        let by_index: BTreeMap<usize, &Cfg> = (family.given.iter())
             .map(|&index| (index, graphs[index]))
             .collect();
         let mut sites: Vec<u32> = Vec::new();
         let mut hooks: Vec<usize> = Vec::new();
-        for (&index, cfg) in &own {
+        for (&index, cfg) in &by_index {
             let before = |end: Addr| {
                 let sites = &placement.sites;
                 sites.partition_point(|site| site.displaced.start < end) as u32
@@ -60,7 +60,7 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
             hooks.extend(from..wanted.partition_point(|wanted| wanted.graph <= index));
         }
         let number = |site: SiteIndex| {
-            let number = sites.iter().position(|&own| own == site.0);
+            let number = sites.iter().position(|&by_index| by_index == site.0);
             SiteIndex(number.expect("a site of the family") as u32)
         };
         let renamed = hooks.iter().map(|&hook| {
@@ -82,14 +82,14 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
             hooks: renamed.collect(),
         };
         let wanted: Vec<Wanted> = hooks.iter().map(|&hook| wanted[hook]).collect();
-        let cfgs: Vec<&Cfg> = own.values().copied().collect();
+        let cfgs: Vec<&Cfg> = by_index.values().copied().collect();
         let walks = Walks::of(&image, &cfgs);
         let name = cfgs.first().map_or("", |cfg| &cfg.name);
         let seed = family.given[0] as u64;
-        let mut double = Double::new(&walks, &own, &wanted, &part, |_| true);
+        let mut double = Double::new(&walks, &by_index, &wanted, &part, |_| true);
         all_ways(&mut double).unwrap_or_else(|why| panic!("{name}: {why}"));
         let third = |hook| hook as u64 % 3 == seed % 3;
-        let mut double = Double::new(&walks, &own, &wanted, &part, third);
+        let mut double = Double::new(&walks, &by_index, &wanted, &part, third);
         all_ways(&mut double).unwrap_or_else(|why| panic!("{name}: {why}"));
     }
 }

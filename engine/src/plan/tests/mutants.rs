@@ -77,59 +77,59 @@ fn other_splice(splice: Splice, plan: &Plan, random: &mut Choices) -> Splice {
     others[random.below(others.len())]
 }
 
-fn instrument(one: &mut PlannedInstrument, good: &Plan, random: &mut Choices) {
+fn instrument(instrument: &mut PlannedInstrument, good: &Plan, random: &mut Choices) {
     match random.below(8) {
-        0 => one.id.block = one.id.block.wrapping_add_signed(off(random) as i32),
-        1 => one.id.order ^= 1,
+        0 => instrument.id.block = instrument.id.block.wrapping_add_signed(off(random) as i32),
+        1 => instrument.id.order ^= 1,
         2 => {
-            one.id.hook = match one.id.hook {
+            instrument.id.hook = match instrument.id.hook {
                 HookType::Pre => HookType::Post,
                 HookType::Post => HookType::Pre,
                 HookType::Taken => HookType::Untaken,
                 HookType::Untaken => HookType::Taken,
             }
         }
-        3 => one.points.edit(|list| shuffled(list, random)),
+        3 => instrument.points.edit(|list| shuffled(list, random)),
         4 => {
             let site = other_site(good, random);
-            if let Some(point) = any(&mut one.points, random) {
+            if let Some(point) = any(&mut instrument.points, random) {
                 *point = (site, other_point(good, random));
             }
         }
-        5 => one.launch += 1.0,
-        6 => one.splash += 1.0,
-        _ => match one.needs.is_empty() {
-            true => one.needs = vec![other_site(good, random)].into(),
-            false => one.needs.edit(|list| shuffled(list, random)),
+        5 => instrument.launch += 1.0,
+        6 => instrument.splash += 1.0,
+        _ => match instrument.needs.is_empty() {
+            true => instrument.needs = vec![other_site(good, random)].into(),
+            false => instrument.needs.edit(|list| shuffled(list, random)),
         },
     }
 }
 
-fn site(one: &mut Site, good: &Plan, random: &mut Choices) {
+fn site(site: &mut Site, good: &Plan, random: &mut Choices) {
     match random.below(7) {
-        0 => one.splice = other_splice(one.splice, good, random),
-        1 => one.displaced.start = moved(one.displaced.start, random),
-        2 => one.displaced.end = moved(one.displaced.end, random),
-        3 => one.overwritten = one.overwritten.wrapping_add_signed(off(random) as i32),
+        0 => site.splice = other_splice(site.splice, good, random),
+        1 => site.displaced.start = moved(site.displaced.start, random),
+        2 => site.displaced.end = moved(site.displaced.end, random),
+        3 => site.overwritten = site.overwritten.wrapping_add_signed(off(random) as i32),
         4 => {
-            let mut continuations = std::mem::take(&mut one.continuations).into_vec();
+            let mut continuations = std::mem::take(&mut site.continuations).into_vec();
             shuffled(&mut continuations, random);
-            one.continuations = continuations.into();
+            site.continuations = continuations.into();
         }
         5 => {
-            if let Some(run_on) = any(&mut one.continuations, random) {
+            if let Some(run_on) = any(&mut site.continuations, random) {
                 run_on.copied.end = moved(run_on.copied.end, random);
             }
         }
         _ => {
-            if let Some(run_on) = any(&mut one.continuations, random) {
+            if let Some(run_on) = any(&mut site.continuations, random) {
                 run_on.edge.to = moved(run_on.edge.to, random);
             }
         }
     }
 }
 
-fn poke(one: &mut Poke, good: &Plan, random: &mut Choices) {
+fn poke(poke: &mut Poke, good: &Plan, random: &mut Choices) {
     let patches = good.patches.len();
     let bytes = |bytes: &mut [u8], random: &mut Choices| {
         let bit = random.below(8);
@@ -137,35 +137,35 @@ fn poke(one: &mut Poke, good: &Plan, random: &mut Choices) {
     };
     match random.below(10) {
         0 => {
-            one.part = match random.once_in(2) {
+            poke.part = match random.once_in(2) {
                 true => Part::Site(other_site(good, random)),
                 false => Part::Bounce(BounceIndex(random.below(3) as u32)),
             }
         }
-        1 => one.at = moved(one.at, random),
-        2 => drop(bytes(&mut one.expect, random)),
-        3 => drop(bytes(&mut one.write, random)),
+        1 => poke.at = moved(poke.at, random),
+        2 => drop(bytes(&mut poke.expect, random)),
+        3 => drop(bytes(&mut poke.write, random)),
         4 => {
             let kinds = [PokeKind::Install, PokeKind::Retarget, PokeKind::Remove];
-            one.kind = kinds[random.below(3)];
+            poke.kind = kinds[random.below(3)];
         }
-        5 => one.rank ^= 1,
-        6 => one.patch = PatchIndex(random.below(patches + 1) as u32),
-        7 => one.detour = PatchIndex(random.below(patches + 1) as u32),
-        8 => std::mem::swap(&mut one.expect, &mut one.write),
-        _ => one.overwritten = one.overwritten.wrapping_add_signed(off(random) as i32),
+        5 => poke.rank ^= 1,
+        6 => poke.patch = PatchIndex(random.below(patches + 1) as u32),
+        7 => poke.detour = PatchIndex(random.below(patches + 1) as u32),
+        8 => std::mem::swap(&mut poke.expect, &mut poke.write),
+        _ => poke.overwritten = poke.overwritten.wrapping_add_signed(off(random) as i32),
     }
 }
 
-fn batch(one: &mut Batch, good: &Plan, random: &mut Choices) {
+fn batch(batch: &mut Batch, good: &Plan, random: &mut Choices) {
     match random.below(6) {
-        0 => one.at += 0.5,
-        1 => shuffled(&mut one.pokes, random),
-        2 => shuffled(&mut one.launched, random),
-        3 => shuffled(&mut one.splashed, random),
+        0 => batch.at += 0.5,
+        1 => shuffled(&mut batch.pokes, random),
+        2 => shuffled(&mut batch.launched, random),
+        3 => shuffled(&mut batch.splashed, random),
         _ => {
-            if let Some(one) = any(&mut one.pokes, random) {
-                poke(one, good, random);
+            if let Some(batch) = any(&mut batch.pokes, random) {
+                poke(batch, good, random);
             }
         }
     }

@@ -281,18 +281,18 @@ impl Builder<'_> {
     /// Edges out of what is copied.
     fn edges(&self, span: Span) -> Vec<InsnEdge> {
         let mut edges = Vec::new();
-        for one in &self.instructions(span) {
-            let from = at(one);
-            if let Some(to) = target(self.image, one) {
+        for instruction in &self.instructions(span) {
+            let from = at(instruction);
+            if let Some(to) = target(self.image, instruction) {
                 edges.push(InsnEdge { from, to });
             }
             let emulated = self.image.decided(from);
             let ends = match emulated.map(|site| site.by) {
                 Some(Decision::StaticCall { transfer, .. }) => transfer == Transfer::Call,
                 Some(Decision::StaticKey { .. }) => false,
-                None => stops(one),
+                None => stops(instruction),
             };
-            if next(one) == span.end && !ends {
+            if next(instruction) == span.end && !ends {
                 let to = span.end;
                 edges.push(InsnEdge { from, to });
             }
@@ -331,19 +331,21 @@ impl Builder<'_> {
             .zip(self.graphs)
             .find_map(|(number, cfg)| Some((number, cfg.block_at(start)?)))?;
         let all = block.instructions.to_vec();
-        let first = all.iter().position(|one| at(one) == start)?;
+        let first = all
+            .iter()
+            .position(|instruction| at(instruction) == start)?;
         let mut ends = Vec::new();
-        for one in &all[first..] {
-            let by = self.image.decided(at(one)).map(|site| site.by);
-            let flags = self.liveness[graph as usize].before(at(one)).flags;
+        for instruction in &all[first..] {
+            let by = self.image.decided(at(instruction)).map(|site| site.by);
+            let flags = self.liveness[graph as usize].before(at(instruction)).flags;
             let ends_here = match by {
-                None if !self.may_displace(one) => break,
-                None => stops(one),
+                None if !self.may_displace(instruction) => break,
+                None => stops(instruction),
                 Some(Decision::StaticKey { .. }) if flags => break,
                 Some(Decision::StaticKey { .. }) => false,
                 Some(_) => break,
             };
-            let end = next(one);
+            let end = next(instruction);
             if !sites
                 .iter()
                 .any(|site| site.displaced.start < end && end < site.displaced.end)

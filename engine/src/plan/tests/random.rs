@@ -101,7 +101,7 @@ fn due(world: &World<'_>, ran: &Ran, time: f64) -> Vec<InstrumentId> {
                     block: u32,
                     hook: HookType,
                     wanted: &dyn Fn(&PlannedInstrument) -> bool| {
-        let mut here: Vec<_> = plan
+        let mut at_point: Vec<_> = plan
             .instruments
             .iter()
             .filter(|one| plan.functions[one.id.major as usize].outline.function == cfg.function)
@@ -109,8 +109,8 @@ fn due(world: &World<'_>, ran: &Ran, time: f64) -> Vec<InstrumentId> {
             .filter(|one| one.launch <= time && time < one.splash && wanted(one))
             .map(|one| one.id)
             .collect();
-        here.sort_by_key(|id| id.order);
-        ids.extend(here);
+        at_point.sort_by_key(|id| id.order);
+        ids.extend(at_point);
     };
     let block_at = |place| {
         let function = image.function_at(place)?;
@@ -151,8 +151,8 @@ fn due(world: &World<'_>, ran: &Ran, time: f64) -> Vec<InstrumentId> {
 }
 
 /// Returns whether a post-hook is known by the ways out of its block, which ends with the instruction at `last`.
-fn is_after(plan: &Plan, one: &PlannedInstrument, last: Addr) -> bool {
-    one.points.iter().all(|&(site, point)| match point {
+fn is_after(plan: &Plan, instrument: &PlannedInstrument, last: Addr) -> bool {
+    instrument.points.iter().all(|&(site, point)| match point {
         Point::On(edge) => edge.from == last,
         Point::Before(at) => at != last,
         Point::Entry => plan.sites[site.0 as usize].displaced.start != last,

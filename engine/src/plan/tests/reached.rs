@@ -66,8 +66,8 @@ impl Builder<'_> {
         let mut stretches: BTreeMap<Addr, Vec<(SiteIndex, Span)>> = BTreeMap::new();
         let mut displaced = BTreeMap::new();
         for (index, site) in (0..).map(SiteIndex).zip(sites) {
-            for one in &self.instructions(site.displaced) {
-                displaced.insert(at(one), index);
+            for instruction in &self.instructions(site.displaced) {
+                displaced.insert(at(instruction), index);
             }
             let copied = site.continuations.iter().map(|run_on| run_on.copied);
             let all: BTreeSet<Span> = copied.chain([site.displaced]).collect();

@@ -31,20 +31,23 @@ pub(super) fn are_dead(code: &dyn CodeBytes, at: Addr) -> bool {
         let Some(bytes) = code.code_from(at) else {
             return false;
         };
-        let one = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
-        if one.is_invalid() || reads_all(&one) || one.rflags_read() & unknown != 0 {
+        let instruction = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
+        if instruction.is_invalid()
+            || reads_all(&instruction)
+            || instruction.rflags_read() & unknown != 0
+        {
             return false;
         }
-        if always_writes(&one) {
-            unknown &= !one.rflags_modified();
+        if always_writes(&instruction) {
+            unknown &= !instruction.rflags_modified();
         }
         if unknown == 0 {
             continue;
         }
-        let next = (Addr(one.next_ip()), unknown);
-        let target = (Addr(one.near_branch_target()), unknown);
-        let direct = one.op_count() > 0 && one.op0_kind() == OpKind::NearBranch64;
-        match one.flow_control() {
+        let next = (Addr(instruction.next_ip()), unknown);
+        let target = (Addr(instruction.near_branch_target()), unknown);
+        let direct = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
+        match instruction.flow_control() {
             FlowControl::Next => worklist.push(next),
             FlowControl::UnconditionalBranch | FlowControl::Call if direct => worklist.push(target),
             FlowControl::ConditionalBranch if direct => worklist.extend([next, target]),
@@ -56,23 +59,23 @@ pub(super) fn are_dead(code: &dyn CodeBytes, at: Addr) -> bool {
 }
 
 /// Instructions that read the flags as a whole, or after which others may.
-fn reads_all(one: &Instruction) -> bool {
+fn reads_all(instruction: &Instruction) -> bool {
     matches!(
-        one.code(),
+        instruction.code(),
         Code::Pushfq | Code::Pushfw | Code::Lahf | Code::Syscall | Code::Sysenter
     )
 }
 
 /// Returns whether it changes the flags that its description names whenever it is executed: no shift by a register, no
 /// repetition and no condition.
-fn always_writes(one: &Instruction) -> bool {
-    let shifts = (0..one.op_count()).any(|number| {
+fn always_writes(instruction: &Instruction) -> bool {
+    let shifts = (0..instruction.op_count()).any(|number| {
         number > 0
-            && one.op_kind(number) == OpKind::Register
-            && one.op_register(number) == Register::CL
+            && instruction.op_kind(number) == OpKind::Register
+            && instruction.op_register(number) == Register::CL
     });
     !shifts
-        && !one.has_rep_prefix()
-        && !one.has_repne_prefix()
-        && one.condition_code() == ConditionCode::None
+        && !instruction.has_rep_prefix()
+        && !instruction.has_repne_prefix()
+        && instruction.condition_code() == ConditionCode::None
 }

@@ -346,24 +346,24 @@ impl Proof<'_> {
             *counted += 1;
             return Ok(Some((original, after)));
         }
-        let one = self.original(original)?;
-        if one.is_invalid() {
+        let instruction = self.original(original)?;
+        if instruction.is_invalid() {
             return Err(FragmentRule::NoOriginal);
         }
-        let next = Addr(one.next_ip());
-        let direct = one.op_count() > 0 && one.op0_kind() == OpKind::NearBranch64;
-        let target = Addr(one.near_branch_target());
-        if one.code() == Code::Endbr64 {
+        let next = Addr(instruction.next_ip());
+        let direct = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
+        let target = Addr(instruction.near_branch_target());
+        if instruction.code() == Code::Endbr64 {
             return Ok(Some((next, at)));
         }
         if self.stepped(original, at).is_ok() {
             return Ok(None);
         }
         let cached = self.bytes.at(at)?;
-        match one.flow_control() {
+        match instruction.flow_control() {
             FlowControl::Next => {
                 self.row(at, original, RowState::Exact)?;
-                self.is_copy(&one, &cached)?;
+                self.is_copy(&instruction, &cached)?;
                 Ok(Some((next, Addr(cached.next_ip()))))
             }
             FlowControl::UnconditionalBranch if direct => {
@@ -375,10 +375,10 @@ impl Proof<'_> {
                 Ok(None)
             }
             FlowControl::ConditionalBranch if direct => {
-                let after = self.conditional(&one, &cached, target)?;
+                let after = self.conditional(&instruction, &cached, target)?;
                 Ok(Some((next, after)))
             }
-            FlowControl::Call if one.code() == Code::Call_rel32_64 => {
+            FlowControl::Call if instruction.code() == Code::Call_rel32_64 => {
                 self.row(at, original, RowState::Exact)?;
                 let after = self.pushed(at, next)?;
                 let jump = self.bytes.at(after)?;
@@ -389,20 +389,20 @@ impl Proof<'_> {
                 self.branch(&jump, target)?;
                 Ok(None)
             }
-            FlowControl::Call if one.code() == Code::Syscall => {
+            FlowControl::Call if instruction.code() == Code::Syscall => {
                 let after = self.system_call(original, at, next)?;
                 Ok(Some((next, after)))
             }
-            FlowControl::Return if one.code() == Code::Retnq => {
+            FlowControl::Return if instruction.code() == Code::Retnq => {
                 self.returns(original, at)?;
                 Ok(None)
             }
-            FlowControl::IndirectBranch if one.code() == Code::Jmp_rm64 => {
-                self.indirect(&one, at, None)?;
+            FlowControl::IndirectBranch if instruction.code() == Code::Jmp_rm64 => {
+                self.indirect(&instruction, at, None)?;
                 Ok(None)
             }
-            FlowControl::IndirectCall if one.code() == Code::Call_rm64 => {
-                self.indirect(&one, at, Some(next))?;
+            FlowControl::IndirectCall if instruction.code() == Code::Call_rm64 => {
+                self.indirect(&instruction, at, Some(next))?;
                 Ok(None)
             }
             _ => Err(FragmentRule::NotMovable),
@@ -416,15 +416,15 @@ impl Proof<'_> {
         at: Addr,
         block: &CachedBlock,
     ) -> Result<Option<Addr>, FragmentRule> {
-        let is_increment = |one: &Instruction| {
-            one.code() == Code::Inc_rm64
-                && one.memory_base() == Register::None
-                && one.memory_index() == Register::None
+        let is_increment = |instruction: &Instruction| {
+            instruction.code() == Code::Inc_rm64
+                && instruction.memory_base() == Register::None
+                && instruction.memory_index() == Register::None
                 && self
                     .before
                     .layout
                     .counters
-                    .contains(Addr(one.memory_displacement64()))
+                    .contains(Addr(instruction.memory_displacement64()))
         };
         let first = self.bytes.at(at)?;
         let saved = || {
@@ -471,22 +471,22 @@ impl Proof<'_> {
     }
 
     /// Proves that an instruction is the same at another place.
-    fn is_copy(&self, one: &Instruction, cached: &Instruction) -> Result<(), FragmentRule> {
-        let writes_gs = one.op_count() > 0
-            && one.op0_kind() == OpKind::Register
-            && one.op0_register() == Register::GS;
-        let into_ss = one.op_count() > 0
-            && one.op0_kind() == OpKind::Register
-            && one.op0_register() == Register::SS;
-        if one.memory_base() == Register::EIP || writes_gs || into_ss {
+    fn is_copy(&self, instruction: &Instruction, cached: &Instruction) -> Result<(), FragmentRule> {
+        let writes_gs = instruction.op_count() > 0
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register() == Register::GS;
+        let into_ss = instruction.op_count() > 0
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register() == Register::SS;
+        if instruction.memory_base() == Register::EIP || writes_gs || into_ss {
             return Err(FragmentRule::NotMovable);
         }
         let bytes = self
             .code
-            .code_from(Addr(one.ip()))
-            .and_then(|bytes| bytes.get(..one.len()));
+            .code_from(Addr(instruction.ip()))
+            .and_then(|bytes| bytes.get(..instruction.len()));
         let copied = self.bytes.of(cached);
-        if !one.is_ip_rel_memory_operand() {
+        if !instruction.is_ip_rel_memory_operand() {
             return if bytes.is_some() && bytes == copied {
                 Ok(())
             } else {
@@ -494,9 +494,9 @@ impl Proof<'_> {
             };
         }
         // The operand's address is compared as a whole; its displacement is the only difference of the bytes.
-        let alike = one == cached && one.len() == cached.len();
-        let differing = bytes.zip(copied).map(|(one, other)| {
-            let pairs = one.iter().zip(other);
+        let alike = instruction == cached && instruction.len() == cached.len();
+        let differing = bytes.zip(copied).map(|(original, copy)| {
+            let pairs = original.iter().zip(copy);
             let different = pairs
                 .enumerate()
                 .filter(|(_, (a, b))| a != b)
@@ -592,16 +592,16 @@ impl Proof<'_> {
 
     fn conditional(
         &mut self,
-        one: &Instruction,
+        instruction: &Instruction,
         cached: &Instruction,
         target: Addr,
     ) -> Result<Addr, FragmentRule> {
-        let (original, at) = (Addr(one.ip()), Addr(cached.ip()));
-        let next = Addr(one.next_ip());
+        let (original, at) = (Addr(instruction.ip()), Addr(cached.ip()));
+        let next = Addr(instruction.next_ip());
         self.row(at, original, RowState::Exact)?;
-        if one.is_jcc_short_or_near() {
-            let same =
-                cached.is_jcc_short_or_near() && cached.condition_code() == one.condition_code();
+        if instruction.is_jcc_short_or_near() {
+            let same = cached.is_jcc_short_or_near()
+                && cached.condition_code() == instruction.condition_code();
             if !same {
                 return Err(FragmentRule::NotACopy);
             }
@@ -612,7 +612,7 @@ impl Proof<'_> {
         let original_bytes = self
             .code
             .code_from(original)
-            .and_then(|bytes| bytes.get(..one.len()));
+            .and_then(|bytes| bytes.get(..instruction.len()));
         let prefix = |bytes: Option<&[u8]>| {
             bytes
                 .and_then(<[u8]>::split_last)
@@ -650,27 +650,28 @@ impl Proof<'_> {
     /// Proves an indirect branch, or a call that pushes an address.
     fn indirect(
         &self,
-        one: &Instruction,
+        instruction: &Instruction,
         at: Addr,
         pushes: Option<Addr>,
     ) -> Result<(), FragmentRule> {
-        let original = Addr(one.ip());
+        let original = Addr(instruction.ip());
         let below = if pushes.is_some() { 8 } else { 0 };
         let mut read = self.sequence(at, FragmentRule::WrongIndirect);
         read.store(Register::RCX, -152 - below)?;
         read.store(Register::RDX, -144 - below)?;
         read.expect(|mov| {
-            let alike = match one.op0_kind() {
+            let alike = match instruction.op0_kind() {
                 OpKind::Register => {
-                    mov.op1_kind() == OpKind::Register && mov.op1_register() == one.op0_register()
+                    mov.op1_kind() == OpKind::Register
+                        && mov.op1_register() == instruction.op0_register()
                 }
                 _ => {
                     mov.op1_kind() == OpKind::Memory
-                        && mov.memory_base() == one.memory_base()
-                        && mov.memory_index() == one.memory_index()
-                        && mov.memory_index_scale() == one.memory_index_scale()
-                        && mov.memory_displacement64() == one.memory_displacement64()
-                        && mov.memory_segment() == one.memory_segment()
+                        && mov.memory_base() == instruction.memory_base()
+                        && mov.memory_index() == instruction.memory_index()
+                        && mov.memory_index_scale() == instruction.memory_index_scale()
+                        && mov.memory_displacement64() == instruction.memory_displacement64()
+                        && mov.memory_segment() == instruction.memory_segment()
                 }
             };
             mov.code() == Code::Mov_r64_rm64 && mov.op0_register() == Register::RCX && alike
@@ -691,16 +692,16 @@ impl Proof<'_> {
         let mut watched: Vec<u64> = Vec::new();
         let mut steps: Set<Addr> = Set::default();
         let called = loop {
-            let one = read.next()?;
-            if one.code() == Code::Syscall {
+            let instruction = read.next()?;
+            if instruction.code() == Code::Syscall {
                 break read.at;
             }
-            let number = 0_u64.wrapping_sub(one.memory_displacement64()) & 0xffff_ffff;
-            let tests = one.code() == Code::Lea_r32_m
-                && one.op0_register() == Register::ECX
-                && one.memory_base() == Register::RAX
-                && one.memory_index() == Register::None;
-            let branch = read.expect(|one| one.code() == Code::Jrcxz_rel8_64)?;
+            let number = 0_u64.wrapping_sub(instruction.memory_displacement64()) & 0xffff_ffff;
+            let tests = instruction.code() == Code::Lea_r32_m
+                && instruction.op0_register() == Register::ECX
+                && instruction.memory_base() == Register::RAX
+                && instruction.memory_index() == Register::None;
+            let branch = read.expect(|instruction| instruction.code() == Code::Jrcxz_rel8_64)?;
             if !tests {
                 return Err(FragmentRule::WrongSystemCall);
             }

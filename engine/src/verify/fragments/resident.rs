@@ -118,60 +118,62 @@ impl ResidentCheck {
         start: Addr,
         layout: &CacheLayout,
     ) -> Result<(), FragmentRule> {
-        let one = all.get(index).ok_or(FragmentRule::Resident)?;
+        let instruction = all.get(index).ok_or(FragmentRule::Resident)?;
         let place = |place: i64| {
-            one.memory_base() == Register::RSP
-                && one.memory_index() == Register::None
-                && one.memory_displacement64().cast_signed() == place
+            instruction.memory_base() == Register::RSP
+                && instruction.memory_index() == Register::None
+                && instruction.memory_displacement64().cast_signed() == place
         };
         let to = |index: usize| {
             let target = all.get(index).map(Instruction::ip);
-            target == Some(one.near_branch_target())
+            target == Some(instruction.near_branch_target())
         };
-        let code = one.code();
+        let code = instruction.code();
         let right = match self {
             Self::Bytes(expected) => {
-                let offset = usize::try_from(one.ip() - start.0).unwrap_or(usize::MAX);
-                let found = bytes.get(offset..).and_then(|rest| rest.get(..one.len()));
+                let offset = usize::try_from(instruction.ip() - start.0).unwrap_or(usize::MAX);
+                let found = bytes
+                    .get(offset..)
+                    .and_then(|rest| rest.get(..instruction.len()));
                 found == Some(expected)
             }
             Self::Store(register, at) => {
-                code == Code::Mov_rm64_r64 && place(at) && one.op1_register() == register
+                code == Code::Mov_rm64_r64 && place(at) && instruction.op1_register() == register
             }
             Self::Load(register, at) => {
-                code == Code::Mov_r64_rm64 && place(at) && one.op0_register() == register
+                code == Code::Mov_r64_rm64 && place(at) && instruction.op0_register() == register
             }
             Self::LoadWord(register, at) => {
                 code == Code::Mov_r64_rm64
-                    && is_word(one, at, Register::RDX)
-                    && one.op0_register() == register
+                    && is_word(instruction, at, Register::RDX)
+                    && instruction.op0_register() == register
             }
             Self::StoreWord(register, at) => {
                 code == Code::Mov_rm64_r64
-                    && is_word(one, at, Register::RDX)
-                    && one.op1_register() == register
+                    && is_word(instruction, at, Register::RDX)
+                    && instruction.op1_register() == register
             }
-            Self::JumpWord(at) => code == Code::Jmp_rm64 && is_word(one, at, Register::RDX),
+            Self::JumpWord(at) => code == Code::Jmp_rm64 && is_word(instruction, at, Register::RDX),
             Self::JumpPlace(at) => {
-                code == Code::Jmp_rm64 && one.op0_kind() == OpKind::Memory && place(at)
+                code == Code::Jmp_rm64 && instruction.op0_kind() == OpKind::Memory && place(at)
             }
             Self::Branch(expected, index) => code == expected && to(index),
             Self::Short(expected, over) => code == expected && to(index + over),
             Self::Hash => {
                 code == Code::Imul_r64_rm64_imm32
-                    && one.op0_register() == Register::RDX
-                    && one.op1_register() == Register::RCX
-                    && one.immediate(2) == 0x4f1b_bcdd
+                    && instruction.op0_register() == Register::RDX
+                    && instruction.op1_register() == Register::RCX
+                    && instruction.immediate(2) == 0x4f1b_bcdd
             }
             Self::Mask => {
                 code == Code::And_rm32_imm32
-                    && one.op0_register() == Register::EDX
-                    && one.immediate(1) == (2_u64 << layout.targets_log2) - 2
+                    && instruction.op0_register() == Register::EDX
+                    && instruction.immediate(1) == (2_u64 << layout.targets_log2) - 2
             }
             Self::Lost => {
                 code == Code::Movzx_r32_rm8
-                    && one.op0_register() == Register::ECX
-                    && is_word(one, layout.agent.add(3), Register::None)
+                    && instruction.op0_register() == Register::ECX
+                    && is_word(instruction, layout.agent.add(3), Register::None)
             }
         };
         if right {

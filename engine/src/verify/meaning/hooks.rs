@@ -124,15 +124,19 @@ pub(crate) fn expected(plan: &Plan, by_id: &ById<'_>, patch: &Patch) -> Result<L
     for (point, ids) in &patch.hooks {
         let mut list = Vec::with_capacity(ids.len());
         for &id in ids {
-            let one = by_id.get(&id).ok_or(Reason::UnplannedInstrument { id })?;
-            if one.points.binary_search(&(patch.site, *point)).is_err() {
+            let instrument = by_id.get(&id).ok_or(Reason::UnplannedInstrument { id })?;
+            if instrument
+                .points
+                .binary_search(&(patch.site, *point))
+                .is_err()
+            {
                 return Err(Reason::ForeignPoint { id });
             }
             list.push(Expected {
                 id,
-                counter: one.counter,
-                probe: one.probe.clone(),
-                native: native(plan, one)?,
+                counter: instrument.counter,
+                probe: instrument.probe.clone(),
+                native: native(plan, instrument)?,
             });
         }
         if list.is_empty() {
@@ -278,12 +282,13 @@ pub(crate) fn functions(image: &Image, plan: &Plan, violations: &mut Vec<Violati
 pub(crate) fn event(
     plan: &Plan,
     routine: &Routine,
-    one: &PlannedInstrument,
+    instrument: &PlannedInstrument,
     changed: &mut Changed,
 ) -> Result<Vec<HitEvent>, (Addr, Reason)> {
-    let function = plan.function(one.id.major);
+    let function = plan.function(instrument.id.major);
     let function = function.filter(|function| function.outline.span == routine.span);
-    let block = function.and_then(|function| function.outline.block(BlockIndex(one.id.block)));
+    let block =
+        function.and_then(|function| function.outline.block(BlockIndex(instrument.id.block)));
     let Some(span) = block else {
         let why = Reason::BlockNumber;
         return Err((routine.span.start, why));
@@ -297,7 +302,7 @@ pub(crate) fn event(
         from: Addr(last.at()),
         to: span.end,
     });
-    let event = match one.id.hook {
+    let event = match instrument.id.hook {
         HookType::Pre => {
             let entry = span.start == routine.span.start;
             let stays = |decoded: &&DecodedInsn| {
@@ -306,7 +311,7 @@ pub(crate) fn event(
             };
             let mut stand = instructions.iter().take_while(stays);
             // No code is between these instructions, so that each of them serves.
-            let chosen = stand.find(|decoded| stands_at(plan, one, decoded.at()));
+            let chosen = stand.find(|decoded| stands_at(plan, instrument, decoded.at()));
             let first = instructions.iter().find(|decoded| !stays(decoded));
             chosen
                 .or(first)
@@ -314,7 +319,7 @@ pub(crate) fn event(
         }
         HookType::Post if terminates(routine, last) => HitEvent::At(Addr(last.at())),
         HookType::Post => after_block,
-        HookType::Taken | HookType::Untaken => way_out(routine, last, one.id.hook)?,
+        HookType::Taken | HookType::Untaken => way_out(routine, last, instrument.id.hook)?,
     };
     if event == after_block && faults_to(routine, last, span.end) {
         let why = Reason::FaultsToNext;
@@ -322,9 +327,9 @@ pub(crate) fn event(
     }
     let ways = ways_from(routine, last);
     let by_ways = event == HitEvent::At(Addr(last.at()))
-        && one.id.hook == HookType::Post
+        && instrument.id.hook == HookType::Post
         && !ways.is_empty()
-        && one.points.iter().all(|(site, point)| match *point {
+        && instrument.points.iter().all(|(site, point)| match *point {
             Point::On(edge) => edge.from.0 == last.at(),
             Point::Entry => plan.site(*site).is_some_and(|site| {
                 let start = site.displaced.start;
@@ -334,19 +339,19 @@ pub(crate) fn event(
         });
     let returns = last.instruction.flow_control() == FlowControl::Return
         || routine.is_return(last.instruction.near_branch_target());
-    if inputs(one).any(|input| input == Input::Returned)
-        && !(one.id.hook == HookType::Post && returns)
+    if inputs(instrument).any(|input| input == Input::Returned)
+        && !(instrument.id.hook == HookType::Post && returns)
     {
         let why = Reason::ReturnedUnknown;
         return Err((Addr(last.at()), why));
     }
-    let entry = one.id.hook == HookType::Pre && span.start == routine.span.start;
+    let entry = instrument.id.hook == HookType::Pre && span.start == routine.span.start;
     let comes_back = routine.targets.contains(&routine.span.start.0);
-    if inputs(one).any(is_stacked) && (!entry || comes_back) {
+    if inputs(instrument).any(is_stacked) && (!entry || comes_back) {
         let why = Reason::StackArgument;
         return Err((span.start, why));
     }
-    if let Some(register) = arguments(one) {
+    if let Some(register) = arguments(instrument) {
         let (point, after_block) = match event {
             HitEvent::At(at) if !by_ways => (at.0, Mask::NONE),
             _ => (last.at(), last.changes),

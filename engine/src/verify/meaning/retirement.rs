@@ -27,16 +27,22 @@ pub struct Retirement {
 /// Returns the splices of a verified plan that may be removed early, by site: the splice alone, by the poke of its
 /// regular removal, at any time while it is in place.
 pub(crate) fn retirements(plan: &Plan) -> Vec<Retirement> {
-    let once = |one: &PlannedInstrument| one.probe.as_ref().is_some_and(|it| it.checked.once);
+    let once = |instrument: &PlannedInstrument| {
+        instrument.probe.as_ref().is_some_and(|it| it.checked.once)
+    };
     if !plan.instruments.iter().any(once) {
         return Vec::new();
     }
     // By site: the counters, or `None` if the site is needed to the end.
     let mut hits =
         Ids::<SiteIndex, Option<Vec<CounterSlot>>>::from(vec![Some(Vec::new()); plan.sites.len()]);
-    for one in &plan.instruments {
-        let own = counted(one);
-        let sites = one.points.iter().map(|(site, _)| site).chain(&one.needs);
+    for instrument in &plan.instruments {
+        let own = counted(instrument);
+        let sites = instrument
+            .points
+            .iter()
+            .map(|(site, _)| site)
+            .chain(&instrument.needs);
         for &site in sites {
             let known = &mut hits[site];
             match (known.as_mut(), &own) {

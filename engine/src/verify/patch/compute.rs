@@ -282,7 +282,7 @@ impl InstrumentMachine<'_> {
             }
             (false, 8) => {
                 let row = self.word_of_row(address);
-                let own = row.is_some()
+                let is_keyed = row.is_some()
                     && homes().any(|home| match home {
                         Home::Cpu(slot) => layout.counter(*slot).map(|word| word.0) == row,
                         _ => false,
@@ -293,7 +293,7 @@ impl InstrumentMachine<'_> {
                 });
                 let clock = layout.clock.map(|clock| clock.offset.0);
                 match word {
-                    _ if own => row.map(Source::Cpus),
+                    _ if is_keyed => row.map(Source::Cpus),
                     Some(_) if word == clock => Some(Source::ClockOffset),
                     _ => word.filter(|_| shared).map(Source::Shared),
                 }

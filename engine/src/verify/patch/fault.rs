@@ -71,16 +71,16 @@ impl Walk<'_> {
 }
 
 /// Compares the plan's rows with the instructions that may fault.
-pub(crate) fn compare(plan: &Plan, mut found: Vec<PatchFault>, violations: &mut Vec<Violation>) {
+pub(crate) fn compare(plan: &Plan, mut walked: Vec<PatchFault>, violations: &mut Vec<Violation>) {
     let mut wrong = |at: Addr, why: Reason| {
         let patch = plan.patches.partition_point(|patch| patch.address <= at);
         let patch = patch.saturating_sub(1);
 
         violations.push(Violation::Patch { patch, at, why });
     };
-    found.sort_by_key(|fault| fault.at);
-    found.dedup();
-    for pair in found.windows(2) {
+    walked.sort_by_key(|fault| fault.at);
+    walked.dedup();
+    for pair in walked.windows(2) {
         if let [one, other] = *pair
             && one.at == other.at
         {
@@ -93,16 +93,16 @@ pub(crate) fn compare(plan: &Plan, mut found: Vec<PatchFault>, violations: &mut 
     if plan.faults.len() > plan.layout.faults as usize {
         wrong(Addr(0), Reason::TooManyFaults);
     }
-    let (mut said, mut found) = (plan.faults.iter().peekable(), found.iter().peekable());
+    let (mut said, mut walked) = (plan.faults.iter().peekable(), walked.iter().peekable());
     loop {
-        let at = match (said.peek(), found.peek()) {
+        let at = match (said.peek(), walked.peek()) {
             (None, None) => break,
             (Some(one), None) | (None, Some(one)) => one.at,
             (Some(one), Some(other)) => one.at.min(other.at),
         };
         let (planned, known) = (
             said.next_if(|fault| fault.at == at),
-            found.next_if(|fault| fault.at == at),
+            walked.next_if(|fault| fault.at == at),
         );
         match (planned, known) {
             (Some(planned), Some(known)) if planned == known => {}

@@ -132,12 +132,12 @@ impl Progress {
     }
 
     /// Returns whether the instrument is complete, and another one has begun with its stage.
-    pub(crate) fn passes(self, one: &Expected) -> bool {
+    pub(crate) fn passes(self, expected: &Expected) -> bool {
         let hands_on = matches!(
             self.stage,
             HitStage::Reserved { .. } | HitStage::Losing { .. }
         );
-        let probe = one.probe.as_ref().and_then(|probed| probed.probe());
+        let probe = expected.probe.as_ref().and_then(|probed| probed.probe());
         let all = probe.map(steps);
         hands_on && all.is_some_and(|all| usize::from(self.steps) >= all)
     }

@@ -40,8 +40,9 @@ impl<'a> InstrumentMachine<'a> {
             self.read_stack(instruction, state, progress)?;
             return Ok(Some(progress));
         }
-        let one = expected.and_then(|one| Some((one, one.native.as_ref()?)));
-        let Some((one, call)) = one.filter(|_| progress.is_nothing()) else {
+        let instrument =
+            expected.and_then(|instrument| Some((instrument, instrument.native.as_ref()?)));
+        let Some((instrument, call)) = instrument.filter(|_| progress.is_nothing()) else {
             return Err(Reason::UnplannedCall);
         };
         let direct = instruction.op0_kind() == OpKind::NearBranch64;
@@ -53,7 +54,7 @@ impl<'a> InstrumentMachine<'a> {
         for (number, parameter) in (0..).zip(&call.native.parameters) {
             let given = argument_number(number)
                 .map_or(SymValue::UNKNOWN, |register| state.register(register));
-            if !self.is_given(given, *parameter, one) {
+            if !self.is_given(given, *parameter, instrument) {
                 let parameter = format!("{parameter:?}");
                 return Err(Reason::OtherParameter { number, parameter });
             }
@@ -75,15 +76,15 @@ impl<'a> InstrumentMachine<'a> {
         }))
     }
 
-    fn is_given(&self, given: SymValue, parameter: Parameter, one: &Expected) -> bool {
+    fn is_given(&self, given: SymValue, parameter: Parameter, expected: &Expected) -> bool {
         let constant = self.values.as_constant(given);
         let register = match parameter {
             Parameter::Counter => {
-                let word = one.counter.and_then(|slot| self.layout.counter(slot));
+                let word = expected.counter.and_then(|slot| self.layout.counter(slot));
                 return constant.is_some() && constant == word.map(|word| word.0);
             }
-            Parameter::Input(Input::Identifier) => return constant == Some(one.id.pack()),
-            Parameter::Input(Input::Block) => return constant == Some(one.id.block.into()),
+            Parameter::Input(Input::Identifier) => return constant == Some(expected.id.pack()),
+            Parameter::Input(Input::Block) => return constant == Some(expected.id.block.into()),
             Parameter::Input(Input::Argument(number)) => argument_number(number),
             Parameter::Input(Input::Returned) => Some(RAX),
             Parameter::Input(Input::Register(gpr)) => {

@@ -303,7 +303,7 @@ impl<'a> InstrumentMachine<'a> {
         } else {
             return Err(not_allowed(instruction));
         };
-        if let (Location::Memory(address), Some(one)) = (place, self.program())
+        if let (Location::Memory(address), Some(program)) = (place, self.program())
             && let Some(word) = self.values.as_constant(address)
             && self.layout.sequences().is_some()
         {
@@ -312,9 +312,9 @@ impl<'a> InstrumentMachine<'a> {
             }
             let old = state.register(RAX);
             state.compare = Compare::Unknown;
-            return self.hit(one).raise(progress, (word, old, new), state);
+            return self.hit(program).raise(progress, (word, old, new), state);
         }
-        if let (Location::Memory(address), Some(one)) = (place, expected) {
+        if let (Location::Memory(address), Some(instrument)) = (place, expected) {
             let Some((entry, 0)) = timer_entry(&mut self.values, self.layout, address) else {
                 return Err(Reason::NoEntry);
             };
@@ -323,7 +323,9 @@ impl<'a> InstrumentMachine<'a> {
             }
             let old = state.register(RAX);
             state.compare = Compare::Unknown;
-            return self.hit(one).exchange(progress, entry, [old, new], state);
+            return self
+                .hit(instrument)
+                .exchange(progress, entry, [old, new], state);
         }
         if let (Some(one), Location::Word(word)) = (self.program(), place)
             && word != self.layout.rings.head.0

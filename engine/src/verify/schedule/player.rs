@@ -178,7 +178,7 @@ impl<'a> Player<'a> {
         let Some(span) = parts::span(plan, part).filter(|span| span.start == poke.at) else {
             return Err(Reason::NoPart);
         };
-        let own = match part {
+        let owner = match part {
             Part::Site(site) => site,
             Part::Bounce(bounce) => match plan.bounce(bounce) {
                 Some(bounce) => bounce.site,
@@ -209,7 +209,7 @@ impl<'a> Player<'a> {
                     let patch = patch.index();
                     return Err(Reason::NoPatchNumber { patch });
                 }
-                Some(known) if known.site != own => {
+                Some(known) if known.site != owner => {
                     return Err(Reason::PatchOfSite {
                         patch: patch.index(),
                         site: known.site.0,
@@ -258,13 +258,13 @@ impl<'a> Player<'a> {
                 let bytes = &poke.write;
                 self.in_place.insert(part, Here { patch, bytes });
                 // A short splice branches to the patch of its bounce.
-                if let Some(short) = self.in_place.get_mut(&Part::Site(own)) {
+                if let Some(short) = self.in_place.get_mut(&Part::Site(owner)) {
                     short.patch = patch;
                 }
             }
             None => drop(self.in_place.remove(&part)),
         }
-        Ok(self.changed(part, own, before.map(|here| here.patch), after))
+        Ok(self.changed(part, owner, before.map(|here| here.patch), after))
     }
 
     fn counted(&self, poke: &Poke) -> Result<(), Reason> {
@@ -341,17 +341,17 @@ impl<'a> Player<'a> {
     fn changed(
         &self,
         part: Part,
-        own: SiteIndex,
+        owner: SiteIndex,
         before: Option<PatchIndex>,
         after: Option<PatchIndex>,
     ) -> Option<SiteChange> {
         let through = match part {
             Part::Site(_) => true,
             // A bounce has an effect while its short splice is in place.
-            Part::Bounce(_) => self.in_place.contains_key(&Part::Site(own)),
+            Part::Bounce(_) => self.in_place.contains_key(&Part::Site(owner)),
         };
         through.then_some(SiteChange {
-            site: own,
+            site: owner,
             before,
             after,
             rank: self.parts.rank_of(part),

@@ -94,17 +94,18 @@ impl Player<'_> {
             .map(|batch| bits(batch.at))
             .collect();
         let batch_at = |time: f64| batches.contains(&bits(time));
-        for one in &self.plan.instruments {
-            let in_order =
-                0.0 <= one.launch && one.launch < one.splash && one.splash <= self.plan.duration;
-            if !(in_order && batch_at(one.launch) && batch_at(one.splash)) {
+        for instrument in &self.plan.instruments {
+            let in_order = 0.0 <= instrument.launch
+                && instrument.launch < instrument.splash
+                && instrument.splash <= self.plan.duration;
+            if !(in_order && batch_at(instrument.launch) && batch_at(instrument.splash)) {
                 let why = Reason::NoBatchAt {
-                    launch: one.launch,
-                    splash: one.splash,
+                    launch: instrument.launch,
+                    splash: instrument.splash,
                 };
-                let at: Addr = hooks::place(self.plan, one);
+                let at: Addr = hooks::place(self.plan, instrument);
                 self.violations.push(Violation::Instrument {
-                    id: one.id,
+                    id: instrument.id,
                     at,
                     why,
                 });

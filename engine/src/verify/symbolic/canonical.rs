@@ -24,7 +24,7 @@ impl SymValues {
                 term.lo,
                 term.lo.wrapping_add(term.len)
             );
-            let known = match &self.atoms[term.atom] {
+            let atom = match &self.atoms[term.atom] {
                 Atom::Task => {
                     inner.push_str("task");
                     true
@@ -35,9 +35,9 @@ impl SymValues {
                 }
                 Atom::Whole(part) => {
                     inner.push('(');
-                    let known = self.describe(*part, depth - 1, &mut inner);
+                    let atom = self.describe(*part, depth - 1, &mut inner);
                     inner.push(')');
-                    known
+                    atom
                 }
                 Atom::Xor(parts) => {
                     let mut all: Vec<String> = Vec::new();
@@ -54,7 +54,7 @@ impl SymValues {
                 }
                 _ => false,
             };
-            if !known {
+            if !atom {
                 return false;
             }
             terms.push(inner);

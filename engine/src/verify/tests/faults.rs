@@ -149,17 +149,17 @@ fn what_may_wait_for_a_page_stays() {
     let found = at_instruction(&image, &cfg, Addr(Fixture::address(1) + 5));
     assert!(found.is_ok(), "after the tracer's site: {found:?}");
     // The same instruction with an entry for the processor's own state could be.
-    let mut own = kernel_that_faults();
-    own.handlers[2] = 6;
-    let own = own.image();
+    let mut kernel = kernel_that_faults();
+    kernel.handlers[2] = 6;
+    let kernel = kernel.image();
     let good = &crate::plan::plan(
-        &own,
+        &kernel,
         &session(vec![placement("reads", 0, HookType::Post, "counter")]),
         &Library::builtin().unwrap(),
         &layout(),
     )
     .unwrap();
-    passes(&own, good);
+    passes(&kernel, good);
     let Err(violations) = verify(&image, good.clone()) else {
         panic!("memory of a process is touched in a patch")
     };

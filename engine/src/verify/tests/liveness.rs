@@ -30,19 +30,19 @@ fn what_the_planner_finds_dead_the_reader_finds_dead() {
         let reader = LiveSets::of(&routine, &SampledAt::default());
         for instruction in cfg.blocks.iter().flat_map(|block| &block.instructions) {
             let theirs = planner.before(Addr(instruction.ip()));
-            let own = reader.before(&routine, instruction.ip());
-            let used = RegisterSet(u16::try_from(own.0 & 0xffff).unwrap());
+            let live = reader.before(&routine, instruction.ip());
+            let used = RegisterSet(u16::try_from(live.0 & 0xffff).unwrap());
             let missed = used.difference(theirs.registers);
-            if missed != RegisterSet::EMPTY || own.flags() != 0 && !theirs.flags {
+            if missed != RegisterSet::EMPTY || live.flags() != 0 && !theirs.flags {
                 wrong.push(format!(
                     "{} {:#x}: the planner {theirs:?}, the reader {used:?} and flags {:#x}",
                     function.name,
                     instruction.ip(),
-                    own.flags()
+                    live.flags()
                 ));
             }
             points += 1;
-            equal += usize::from(used == theirs.registers && (own.flags() != 0) == theirs.flags);
+            equal += usize::from(used == theirs.registers && (live.flags() != 0) == theirs.flags);
         }
     }
     println!("of {points} points, both say the same at {equal}");

@@ -111,28 +111,35 @@ fn what_a_call_may_change_is_saved() {
     let (image, plan) = natively(vec![placement("helper", 0, HookType::Pre, "hits")]);
     passes(&image, &plan);
     let made = made(&plan);
-    let mut found = 0;
-    for (save, one) in made.iter().filter(|(_, one)| one.code() == Code::Push_r64) {
-        let register = one.op0_register();
-        let gives_back =
-            |one: &Instruction| one.code() == Code::Pop_r64 && one.op0_register() == register;
-        let (restore, other) = made.iter().rfind(|(_, one)| gives_back(one)).unwrap();
+    let mut calls = 0;
+    for (save, pushed) in made
+        .iter()
+        .filter(|(_, instruction)| instruction.code() == Code::Push_r64)
+    {
+        let register = pushed.op0_register();
+        let gives_back = |instruction: &Instruction| {
+            instruction.code() == Code::Pop_r64 && instruction.op0_register() == register
+        };
+        let (restore, popped) = made
+            .iter()
+            .rfind(|(_, instruction)| gives_back(instruction))
+            .unwrap();
         // Another register is saved and given back instead: the stack is as deep as before.
         refused(
             &image,
             &plan,
             "Instruction: does not have its value",
             |plan| {
-                for (at, one) in [(save, one), (restore, other)] {
-                    plan.patches[0].code[*at..at + one.len()].fill(0x90);
-                    plan.patches[0].code[at + one.len() - 1] =
-                        if one == other { 0x5d } else { 0x55 };
+                for (at, instruction) in [(save, pushed), (restore, popped)] {
+                    plan.patches[0].code[*at..at + instruction.len()].fill(0x90);
+                    plan.patches[0].code[at + instruction.len() - 1] =
+                        if instruction == popped { 0x5d } else { 0x55 };
                 }
             },
         );
-        found += 1;
+        calls += 1;
     }
-    assert!(found > 1, "{found}");
+    assert!(calls > 1, "{calls}");
 }
 
 #[test]

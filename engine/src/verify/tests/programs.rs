@@ -76,9 +76,9 @@ fn with_program(image: &Image, plan: &Plan, program: Checked, live: Live) -> Opt
     if probed.refusal(&plan.layout).is_some() {
         return None;
     }
-    let one = &mut plan.instruments[0];
+    let instrument = &mut plan.instruments[0];
     let hooked = Hooked {
-        id: one.id,
+        id: instrument.id,
         program: HookProgram::Probe(&probed),
         counter: None,
     };
@@ -97,9 +97,9 @@ fn with_program(image: &Image, plan: &Plan, program: Checked, live: Live) -> Opt
         plan.faults.extend(faults(&code, patch.address));
         patch.code = code.bytes.into();
         patch.rows = code.rows.into();
-        patch.pieces = Pieces::pack(&code.pieces, &[one.id], &mut Packed::default());
+        patch.pieces = Pieces::pack(&code.pieces, &[instrument.id], &mut Packed::default());
     }
-    one.probe = Some(Arc::new(probed));
+    instrument.probe = Some(Arc::new(probed));
     Some(plan)
 }
 
@@ -358,13 +358,14 @@ fn entry_and_return_probes_stand_at_every_exit() {
         let plan = written(&image, function, 0, source).unwrap();
         passes(&image, &plan);
         assert_eq!(plan.instruments.len(), 1 + exits, "{function}");
-        let homes = |one: &PlannedInstrument| one.probe.clone().unwrap().homes.clone();
+        let homes =
+            |instrument: &PlannedInstrument| instrument.probe.clone().unwrap().homes.clone();
         let all = plan.instruments.iter();
         assert!(
             all.clone()
-                .all(|one| homes(one) == homes(&plan.instruments[0]))
+                .all(|instrument| homes(instrument) == homes(&plan.instruments[0]))
         );
-        assert!(all.clone().all(|one| one.placement == 0));
+        assert!(all.clone().all(|instrument| instrument.placement == 0));
     }
     let returned = "instrument mine \"x.\"; return { sample(retval) }";
     for function in ["helper", "tail"] {

@@ -25,8 +25,11 @@ fn allowed(image: &Image, mut placements: Vec<Placement>) -> Plan {
     }
 }
 
-fn stands_in(one: &PlannedInstrument, sites: &BTreeSet<SiteIndex>) -> bool {
-    one.points.iter().any(|(site, _)| sites.contains(site))
+fn stands_in(instrument: &PlannedInstrument, sites: &BTreeSet<SiteIndex>) -> bool {
+    instrument
+        .points
+        .iter()
+        .any(|(site, _)| sites.contains(site))
 }
 
 /// The plan in which these sites go before its last batch, and what stands there ends then.
@@ -66,15 +69,15 @@ fn early(plan: &Plan, sites: &BTreeSet<SiteIndex>) -> Plan {
 fn groups(plan: &Plan, may_go: &BTreeSet<SiteIndex>) -> Vec<BTreeSet<SiteIndex>> {
     let mut groups: Vec<BTreeSet<SiteIndex>> = Vec::new();
     for one in &plan.instruments {
-        let mut own: BTreeSet<SiteIndex> = one.points.iter().map(|(site, _)| *site).collect();
+        let mut points: BTreeSet<SiteIndex> = one.points.iter().map(|(site, _)| *site).collect();
         groups.retain(|group| {
-            let apart = group.is_disjoint(&own);
+            let apart = group.is_disjoint(&points);
             if !apart {
-                own.extend(group);
+                points.extend(group);
             }
             apart
         });
-        groups.push(own);
+        groups.push(points);
     }
     groups.retain(|group| group.is_subset(may_go));
     groups
@@ -86,13 +89,13 @@ fn whatever_goes_is_proved(image: &Image, placements: Vec<Placement>) -> (usize,
     let verified = verify(image, plan.clone()).unwrap();
     let retired = verified.retirements();
     let may_go: BTreeSet<SiteIndex> = retired.iter().map(|one| one.site).collect();
-    for one in plan
+    for instrument in plan
         .instruments
         .iter()
-        .filter(|one| stands_in(one, &may_go))
+        .filter(|instrument| stands_in(instrument, &may_go))
     {
-        let probed = one.probe.as_ref().unwrap();
-        assert!(probed.checked.once, "{} stays", one.id);
+        let probed = instrument.probe.as_ref().unwrap();
+        assert!(probed.checked.once, "{} stays", instrument.id);
     }
     for bounce in &plan.bounces {
         if let Slot::Exposed(host) = bounce.slot {

@@ -121,9 +121,11 @@ fn updates_of_other_words_or_by_other_values_are_seen() {
     let refused = |source: &str, rule: &str, damage: &dyn Fn(&mut Plan)| {
         super::refused(&image, &written(&image, source), rule, damage);
     };
-    let is_add =
-        |one: &Instruction| one.code() == Code::Add_rm64_r64 && one.memory_displacement64() != 0;
-    let is_commit = |one: &Instruction| is_add(one) && !one.has_lock_prefix();
+    let is_add = |instruction: &Instruction| {
+        instruction.code() == Code::Add_rm64_r64 && instruction.memory_displacement64() != 0
+    };
+    let is_commit =
+        |instruction: &Instruction| is_add(instruction) && !instruction.has_lock_prefix();
     // The next word.
     refused("entry { @n = sum(arg0) }", "OtherAggregate", &|plan| {
         let (_, bytes) = find(plan, is_commit);
@@ -146,8 +148,8 @@ fn updates_of_other_words_or_by_other_values_are_seen() {
         plan.patches[0].code[bytes.end - 4] ^= 8;
     });
     refused("entry { @n = hist(arg0) }", "OtherBucket", &|plan| {
-        let is_place = |one: &Instruction| {
-            one.mnemonic() == Mnemonic::Inc && one.memory_index() != Register::None
+        let is_place = |instruction: &Instruction| {
+            instruction.mnemonic() == Mnemonic::Inc && instruction.memory_index() != Register::None
         };
         let (_, bytes) = find(plan, is_place);
         plan.patches[0].code[bytes.end - 4] ^= 8;
@@ -157,7 +159,7 @@ fn updates_of_other_words_or_by_other_values_are_seen() {
         "global @n; entry { @n += arg0 }",
         "OutsideSequence|Prefix",
         &|plan| {
-            let (_, bytes) = find(plan, |one| one.has_lock_prefix());
+            let (_, bytes) = find(plan, |instruction| instruction.has_lock_prefix());
             plan.patches[0].code[bytes.start] = 0x3e;
         },
     );
@@ -165,17 +167,19 @@ fn updates_of_other_words_or_by_other_values_are_seen() {
         "cpu @n; entry { @m = sum(@n); @n = 1 }",
         "ForeignMemory",
         &|plan| {
-            let (_, bytes) = find(plan, |one| {
-                one.code() == Code::Mov_r64_rm64
-                    && one.memory_displacement64() != 0
-                    && one.memory_base() != Register::RSP
+            let (_, bytes) = find(plan, |instruction| {
+                instruction.code() == Code::Mov_r64_rm64
+                    && instruction.memory_displacement64() != 0
+                    && instruction.memory_base() != Register::RSP
             });
             plan.patches[0].code[bytes.end - 4] ^= 8;
         },
     );
     // A maximum of all CPUs, without the lock prefix.
     refused("entry { @n = max(arg0) }", "OutsideSequence", &|plan| {
-        let (_, bytes) = find(plan, |one| one.mnemonic() == Mnemonic::Cmpxchg);
+        let (_, bytes) = find(plan, |instruction| {
+            instruction.mnemonic() == Mnemonic::Cmpxchg
+        });
         plan.patches[0].code[bytes.start] = 0x3e;
     });
 }
@@ -205,8 +209,9 @@ fn samples_that_are_not_whole_or_of_another_ring_are_seen() {
         );
     }
     // The head, the limit, and their comparison.
-    let is_row = |one: &Instruction| {
-        one.code() == Code::Mov_r64_rm64 && one.memory_displacement64() == 0x2000_0000 + (8 << 14)
+    let is_row = |instruction: &Instruction| {
+        instruction.code() == Code::Mov_r64_rm64
+            && instruction.memory_displacement64() == 0x2000_0000 + (8 << 14)
     };
     refused("InSequence", &is_row, 4, 8);
     refused("InSequence", &|one| one.code() == Code::Cmp_r64_rm64, 4, 8);

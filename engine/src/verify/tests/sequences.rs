@@ -67,36 +67,36 @@ fn change(plan: &mut Plan, which: impl Fn(&Instruction) -> bool, from_end: usize
     patch.code[end - from_end] ^= by;
 }
 
-fn is_load(one: &Instruction) -> bool {
-    one.code() == Code::Mov_r32_rm32 && one.memory_segment() == Register::FS
+fn is_load(instruction: &Instruction) -> bool {
+    instruction.code() == Code::Mov_r32_rm32 && instruction.memory_segment() == Register::FS
 }
 
-fn is_arm(one: &Instruction) -> bool {
-    one.code() == Code::Mov_rm64_r64 && one.memory_segment() == Register::FS
+fn is_arm(instruction: &Instruction) -> bool {
+    instruction.code() == Code::Mov_rm64_r64 && instruction.memory_segment() == Register::FS
 }
 
-fn is_address(one: &Instruction) -> bool {
-    one.code() == Code::Lea_r64_m && one.is_ip_rel_memory_operand()
+fn is_address(instruction: &Instruction) -> bool {
+    instruction.code() == Code::Lea_r64_m && instruction.is_ip_rel_memory_operand()
 }
 
-fn is_count(one: &Instruction) -> bool {
-    one.mnemonic() == Mnemonic::Inc && !one.has_lock_prefix()
+fn is_count(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Inc && !instruction.has_lock_prefix()
 }
 
-fn is_shared(one: &Instruction) -> bool {
-    one.mnemonic() == Mnemonic::Inc && one.has_lock_prefix()
+fn is_shared(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Inc && instruction.has_lock_prefix()
 }
 
-fn is_compare(one: &Instruction) -> bool {
-    one.mnemonic() == Mnemonic::Cmp
+fn is_compare(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Cmp
 }
 
-fn is_shift(one: &Instruction) -> bool {
-    one.mnemonic() == Mnemonic::Shl
+fn is_shift(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Shl
 }
 
-fn is_branch(one: &Instruction) -> bool {
-    one.mnemonic() == Mnemonic::Jae
+fn is_branch(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Jae
 }
 
 #[test]

@@ -191,14 +191,14 @@ fn returns_into_the_splice() {
 fn sites_that_are_not_what_they_say() {
     let image = f(FIRST).image();
     let good = good();
-    let own = good
+    let site = good
         .sites
         .iter()
         .position(|site| site.displaced.start == Addr(FIRST))
         .unwrap();
     let shift = |by: u64| {
         move |plan: &mut Plan| {
-            let start = &mut plan.sites[own].displaced.start;
+            let start = &mut plan.sites[site].displaced.start;
             *start = start.add(by);
             for batch in &mut plan.batches {
                 batch
@@ -223,30 +223,30 @@ fn sites_that_are_not_what_they_say() {
             &good,
             "OverwrittenCount: are overwritten, and 2 are",
             |plan| {
-                plan.sites[own].overwritten = overwritten;
+                plan.sites[site].overwritten = overwritten;
             },
         );
     }
     // The splice leaves the last two bytes of `lea rax, [rax+9]`, and `mov rdx, rax` follows.
     let mut filled = good.clone();
-    filled.sites[own].filled = 0b11;
+    filled.sites[site].filled = 0b11;
     passes(&image, &filled);
     for more in [0b111, 0b100, 1 << 63] {
         refused(&image, &good, "FilledByte", |plan| {
-            plan.sites[own].filled = more;
+            plan.sites[site].filled = more;
         });
     }
     refused(&image, &good, "NotWhole", |plan| {
-        plan.sites[own].displaced.end = Addr(FIRST + 6);
+        plan.sites[site].displaced.end = Addr(FIRST + 6);
     });
     refused(&image, &good, "OutsideFunction", |plan| {
-        plan.sites[own].displaced.end = Addr(F + 0x200);
+        plan.sites[site].displaced.end = Addr(F + 0x200);
     });
     refused(&image, &good, "OutsideFunction", |plan| {
-        plan.sites[own].displaced.end = plan.sites[own].displaced.start;
+        plan.sites[site].displaced.end = plan.sites[site].displaced.start;
     });
     refused(&image, &good, "NoFunction", |plan| {
-        plan.sites[own].displaced = Span::new(Addr(ARENA), 7);
+        plan.sites[site].displaced = Span::new(Addr(ARENA), 7);
     });
     refused(&image, &good, "NoSite", |plan| {
         plan.patches[0].site.0 = 99;
@@ -256,7 +256,7 @@ fn sites_that_are_not_what_they_say() {
     });
     // More is displaced than the patch has a copy of.
     refused(&image, &good, "NotOriginal", |plan| {
-        plan.sites[own].displaced.end = Addr(FIRST + 10);
+        plan.sites[site].displaced.end = Addr(FIRST + 10);
     });
 }
 

@@ -62,8 +62,8 @@ impl LiveSets {
                 after = after.union(hooks(&sampled.after));
                 let unhooked = after.without(decoded.kills).union(decoded.reads);
                 let now = unhooked.union(hooks(&sampled.before));
-                let (known, own) = (before.get_mut(index), after_hook.get_mut(index));
-                let (Some(known), Some(own)) = (known, own) else {
+                let (known, after) = (before.get_mut(index), after_hook.get_mut(index));
+                let (Some(known), Some(after)) = (known, after) else {
                     // Both have an entry for each instruction: without one nothing is dead.
                     debug_assert!(false, "instruction {index} of {count}");
                     return Self {
@@ -72,7 +72,7 @@ impl LiveSets {
                     };
                 };
                 changed |= *known != now;
-                (*known, *own) = (now, unhooked);
+                (*known, *after) = (now, unhooked);
                 next = now;
             }
             if !changed {
@@ -129,16 +129,16 @@ fn changed(routine: &Routine) -> Vec<Mask> {
     let mut ways: Vec<(usize, Mask)> = entered.map(|index| (index, Mask::ALL)).collect();
     ways.push((0, Mask::NONE));
     while let Some((index, with)) = ways.pop() {
-        let (Some(known), Some(decoded)) = (before.get_mut(index), routine.instructions.get(index))
+        let (Some(live), Some(decoded)) = (before.get_mut(index), routine.instructions.get(index))
         else {
             // Control falls off the end of the function.
             continue;
         };
-        let all = known.unwrap_or_default().union(with);
-        if *known == Some(all) {
+        let all = live.unwrap_or_default().union(with);
+        if *live == Some(all) {
             continue;
         }
-        *known = Some(all);
+        *live = Some(all);
         let after = all.union(decoded.changes);
         ways.extend(decoded.runs_on.then_some((index + 1, after)));
         let targets = decoded.leads_to.iter();

@@ -80,17 +80,17 @@ fn planned_by_the_agent(
 fn agent_and_client_plan_the_same() {
     let image = image();
     let (session, library) = session();
-    let own = gilk_engine::plan::plan(&image, &session, &library, &layout()).unwrap();
-    let own = verify(&image, own).unwrap();
-    let requests = upload::requests(own.plan(), &session).unwrap();
+    let expected = gilk_engine::plan::plan(&image, &session, &library, &layout()).unwrap();
+    let expected = verify(&image, expected).unwrap();
+    let requests = upload::requests(expected.plan(), &session).unwrap();
     let planned = planned_by_the_agent(&image, draft(requests), &options(&image)).unwrap();
-    let writes = Writes::of(&own).unwrap();
-    assert_eq!(planned.outline, writes.outline(own.plan()).unwrap());
+    let writes = Writes::of(&expected).unwrap();
+    assert_eq!(planned.outline, writes.outline(expected.plan()).unwrap());
     assert_eq!(planned.writes, writes);
     assert!(planned.outline.pokes > 0);
 
     // Another library, and so another plan.
-    let mut requests = upload::requests(own.plan(), &session).unwrap();
+    let mut requests = upload::requests(expected.plan(), &session).unwrap();
     for request in &mut requests {
         if let Request::Load(part) = request
             && let Some((_, text)) = part.sources.first_mut()

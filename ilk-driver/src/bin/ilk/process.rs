@@ -443,19 +443,23 @@ impl Measurement {
             collector.finish()?;
         }
         let mut lines: Vec<(u64, String)> = Vec::new();
-        for one in plan.instruments.iter().filter(|one| one.counter.is_some()) {
+        for planned in plan
+            .instruments
+            .iter()
+            .filter(|planned| planned.counter.is_some())
+        {
             // Each counter has a word.
-            let hits = hits.get(&one.id.pack()).copied().unwrap_or_default();
-            match names.get(&one.definition.name) {
+            let hits = hits.get(&planned.id.pack()).copied().unwrap_or_default();
+            match names.get(&planned.definition.name) {
                 // The recording has it as a counter.
                 Some(name) => totals.added_up.push(Total {
-                    placement: one.placement,
-                    instrument: one.definition.name.clone(),
+                    placement: planned.placement,
+                    instrument: planned.definition.name.clone(),
                     name: name.clone(),
                     unit: String::new(),
                     value: TotalValue::Number(hits.into()),
                 }),
-                None if self.all || hits > 0 => lines.push((hits, label(plan, one))),
+                None if self.all || hits > 0 => lines.push((hits, label(plan, planned))),
                 None => {}
             }
         }

@@ -159,18 +159,18 @@ fn read(recording: &Recording, span: (u64, u64)) -> anyhow::Result<Profiles> {
     interrupt::watch();
     let mut progress = Progress::new();
     let of = recording.samples().max(1);
-    let found = profiles(recording, Some(span), TOP, |samples| {
+    let measured = profiles(recording, Some(span), TOP, |samples| {
         progress.share(samples as f32 / of as f32, "reading");
         !interrupt::arrived()
     });
     if interrupt::arrived() {
         bail!("Interrupted.");
     }
-    Ok(found)
+    Ok(measured)
 }
 
 /// Returns a table with a line per instrument.
-fn table(found: &Profiles, shown: &[&Profile], metadata: &Metadata) -> String {
+fn table(measured: &Profiles, shown: &[&Profile], metadata: &Metadata) -> String {
     let head = ["hits", "rate", "min", "median", "99 %", "max", "gap median"];
     let rows: Vec<[String; 7]> = shown.iter().map(|of| row(of, &metadata.clock)).collect();
     let mut widths = head.map(|text| text.chars().count());
@@ -196,14 +196,14 @@ fn table(found: &Profiles, shown: &[&Profile], metadata: &Metadata) -> String {
         out,
         "{} hits from {:.3} s to {:.3} s. Values marked ~ are up to 1.6 % too large.",
         scale::grouped(
-            found
+            measured
                 .instruments
                 .iter()
                 .map(|profile| profile.hits)
                 .sum::<u64>()
         ),
-        seconds(found.span.0),
-        seconds(found.span.1)
+        seconds(measured.span.0),
+        seconds(measured.span.1)
     );
     out
 }

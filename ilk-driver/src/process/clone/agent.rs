@@ -421,11 +421,11 @@ impl<'a> CacheAgent<'a> {
             return Ok(Some(CloneEnd::LetGo(refusal)));
         }
         let alone = self.threads.len() == 1;
-        let found = match self.cache.block(&self.code, wanted, alone)? {
+        let fragment = match self.cache.block(&self.code, wanted, alone)? {
             Ok(found) => found,
             Err(refusal) => return Ok(Some(CloneEnd::LetGo(refusal))),
         };
-        let place = match (found, restarts) {
+        let place = match (fragment, restarts) {
             (Some(_), true) => self.cache.returned(original),
             (found, _) => found,
         };

@@ -193,9 +193,9 @@ fn execute(
     })();
     ready.store(true, Ordering::Release);
     let is_inside = !matches!(end, Ok(CloneEnd::Ended(_) | CloneEnd::Executed));
-    let left = if is_inside { agent.let_go() } else { Ok(()) };
+    let released = if is_inside { agent.let_go() } else { Ok(()) };
     drop(owned);
-    if is_inside && left.is_ok() {
+    if is_inside && released.is_ok() {
         let mut removed = remove(pid, &spans);
         // It may end meanwhile, and has no memory for a moment before `/proc` shows its end.
         for _ in 0..ATTEMPTS {
@@ -210,7 +210,7 @@ fn execute(
         }
     }
     let end = end?;
-    left?;
+    released?;
     let cache = agent.cache();
     let counts = cache.counts()?;
     Ok(CloneReport {

@@ -104,12 +104,12 @@ fn wait(tid: Tid) -> io::Result<Option<(Tid, Change)>> {
     let mut status = 0;
     // SAFETY: the status is written to a local.
     #[allow(unsafe_code, reason = "waitpid(2)")]
-    let found = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) };
-    match found {
+    let waited = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) };
+    match waited {
         -1 => match io::Error::last_os_error() {
             error if error.kind() == io::ErrorKind::Interrupted => Ok(None),
             error => Err(error),
         },
-        found => Ok(Some((found, Change::of(status)))),
+        waited => Ok(Some((waited, Change::of(status)))),
     }
 }

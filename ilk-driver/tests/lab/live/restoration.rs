@@ -79,13 +79,13 @@ fn text_is_restored_when_the_session_is_stopped() {
     let mut connection = turn.connect();
     std::thread::scope(|scope| {
         let (events, heard) = crossbeam_channel::unbounded();
-        let (flag, image, own) = (stop.clone(), &shared.image, &mut connection);
+        let (flag, image, client) = (stop.clone(), &shared.image, &mut connection);
         scope.spawn(move || {
             let library = gilk_instruments::Library::builtin().unwrap();
             let plan =
-                gilk_engine::plan::plan(image, &session, &library, &own.info().layout).unwrap();
+                gilk_engine::plan::plan(image, &session, &library, &client.info().layout).unwrap();
             let verified = gilk_engine::verify::verify(image, plan).unwrap();
-            let summary = own
+            let summary = client
                 .run(&verified, &session, &recording, &events, &flag)
                 .unwrap();
             assert!(summary.stopped && summary.missing == 0, "{summary:?}");

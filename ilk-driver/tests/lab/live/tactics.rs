@@ -128,10 +128,10 @@ fn hooks_count_while_a_static_key_is_switched() {
         .said
         .iter()
         .filter_map(|line| line.strip_prefix("entries: "));
-    let known: u64 = entries
+    let expected: u64 = entries
         .map(|count| count.trim().parse::<u64>().unwrap())
         .sum();
-    assert!(known >= 20, "{:?}", counted.said);
+    assert!(expected >= 20, "{:?}", counted.said);
     let image = &turn.shared.image;
     let cfg = &counted.chosen.graphs[0];
     let on = cfg.blocks.iter().find_map(|block| {
@@ -147,9 +147,9 @@ fn hooks_count_while_a_static_key_is_switched() {
     });
     let (key, on) = on.expect("kernel_clone has the static key");
     let counts = &counted.counts[0].1;
-    assert_eq!(counts[&(on.0, HookType::Pre)].0, known, "{counts:?}");
+    assert_eq!(counts[&(on.0, HookType::Pre)].0, expected, "{counts:?}");
     assert!(
-        counts[&(key.0, HookType::Post)].0 >= known + 40,
+        counts[&(key.0, HookType::Post)].0 >= expected + 40,
         "{counts:?}"
     );
     turn.assert_untouched();

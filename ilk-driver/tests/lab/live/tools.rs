@@ -59,9 +59,9 @@ impl Results {
     fn sum(&self, name: &str, wanted: impl Fn(&[String]) -> bool) -> i128 {
         let of_name = self.totals.iter().filter(|total| total.name == name);
         let mut sum = 0;
-        let mut found = false;
+        let mut is_any = false;
         for total in of_name {
-            found = true;
+            is_any = true;
             match &total.value {
                 TotalValue::Map(rows, others) => {
                     assert_eq!(*others, 0, "{name}: values of other keys");
@@ -77,7 +77,7 @@ impl Results {
                 value => sum += amount(value),
             }
         }
-        assert!(found, "no aggregate is named {name}");
+        assert!(is_any, "no aggregate is named {name}");
         sum
     }
 
@@ -211,56 +211,59 @@ fn the_tools_count_what_a_program_does_and_what_the_kernel_accounts() {
     check(writes == expected, format!("{writes} of {expected} writes"));
     let requests = first.account("device-reads") + expected;
     let bytes = 512 * first.account("device-sectors");
-    let found = all(&first, "biosnoop_bytes");
-    check(found == bytes, format!("{found} of {bytes} bytes"));
+    let printed = all(&first, "biosnoop_bytes");
+    check(printed == bytes, format!("{printed} of {bytes} bytes"));
     for name in ["bitesize_bytes", "biolatency_ns"] {
-        let found = all(&first, name);
+        let printed = all(&first, name);
         check(
-            found == requests,
-            format!("{name}: {found} of {requests} requests"),
+            printed == requests,
+            format!("{name}: {printed} of {requests} requests"),
         );
     }
     let ticks = all(&first, "cpuwalk_ticks");
     check(ticks > 0, String::from("no tick of a busy processor"));
     // Steps of the kernel's own account.
-    let found = second.of("runqlat_total", &["waiter"]);
+    let printed = second.of("runqlat_total", &["waiter"]);
     let bounds = second.account("waited")..=second.account("waited-at-most");
     check(
-        bounds.contains(&found),
-        format!("{found} ns of waiting, not {bounds:?}"),
+        bounds.contains(&printed),
+        format!("{printed} ns of waiting, not {bounds:?}"),
     );
     let waits = all(&second, "runqlat_ns");
     check(waits > 0, String::from("no wait for a processor"));
     let lengths = all(&second, "runqlen_threads");
     check(lengths > 0, String::from("no length of a queue"));
-    let (found, forks) = (all(&second, "pidpersec_new"), second.account("forks"));
-    check(found >= forks, format!("{found} of {forks} new threads"));
-    let found = second.printed("syscount_calls", "__x64_sys_umask");
+    let (printed, forks) = (all(&second, "pidpersec_new"), second.account("forks"));
+    check(
+        printed >= forks,
+        format!("{printed} of {forks} new threads"),
+    );
+    let printed = second.printed("syscount_calls", "__x64_sys_umask");
     let expected = Some(second.account("umasks"));
     check(
-        found == expected,
-        format!("{found:?} of {expected:?} calls of umask"),
+        printed == expected,
+        format!("{printed:?} of {expected:?} calls of umask"),
     );
     let reasons = third.of("writeback_reasons", &["WB_REASON_SYNC"]);
     check(reasons > 0, String::from("no writing back by sync(2)"));
-    let found = third.printed("vfscount_calls", "vfs_mkdir");
+    let printed = third.printed("vfscount_calls", "vfs_mkdir");
     let expected = Some(third.account("folders") / 2);
     check(
-        found == expected,
-        format!("{found:?} of {expected:?} folders"),
+        printed == expected,
+        format!("{printed:?} of {expected:?} folders"),
     );
     for (results, name) in [
         (&first, "fsdist_ns"),
         (&third, "vfscount_calls"),
         (&third, "vfsstat_calls"),
     ] {
-        let found = results.printed(name, "vfs_fsync_range");
+        let printed = results.printed(name, "vfs_fsync_range");
         let least = results.account("fsyncs");
         // Compilers inline the function into fdatasync(2), or not.
-        let good = found.is_some_and(|found| (least..=least + 1).contains(&found));
+        let good = printed.is_some_and(|printed| (least..=least + 1).contains(&printed));
         check(
             good,
-            format!("@{name}: {found:?} of {least} calls of fsync"),
+            format!("@{name}: {printed:?} of {least} calls of fsync"),
         );
     }
     assert!(

@@ -229,7 +229,7 @@ impl Seen {
 
     /// Checks that the callers of threads inside patches also occur without patches.
     fn assert_chains_are_those_of(&self, without: &Self, image: &Image) {
-        let known: BTreeSet<&[u64]> = without
+        let stacks: BTreeSet<&[u64]> = without
             .chains
             .iter()
             .flat_map(|chain| (0..chain.callers.len()).map(|from| &chain.callers[from..]))
@@ -261,7 +261,7 @@ impl Seen {
                 continue;
             }
             assert!(
-                known.contains(chain.callers.as_slice()),
+                stacks.contains(chain.callers.as_slice()),
                 "{:#x}: {:x?} {:?}",
                 chain.at,
                 chain.callers,

@@ -104,7 +104,7 @@ fn bounces() {
     let image = fixture().image();
     let good = bounced(&image);
     let bounce = good.bounces[0];
-    let own = Part::Bounce(BounceIndex(0));
+    let second = Part::Bounce(BounceIndex(0));
     let short = Part::Site(bounce.site);
     // Moved by a byte, alone or with all branches to it.
     refused(&image, &good, "NoPart", |plan| {
@@ -115,7 +115,7 @@ fn bounces() {
     });
     refused(&image, &good, "NoPart: Poke", |plan| {
         for poke in plan.batches.iter_mut().flat_map(|batch| &mut batch.pokes) {
-            poke.at.0 += u64::from(poke.part == own);
+            poke.at.0 += u64::from(poke.part == second);
         }
     });
     refused(&image, &good, "NotShort", |plan| {
@@ -123,29 +123,29 @@ fn bounces() {
         plan.batches[0].pokes[short].write[1] += 1;
     });
     refused(&image, &good, "NotJump", |plan| {
-        let bounce = number(plan, own, 0);
+        let bounce = number(plan, second, 0);
         plan.batches[0].pokes[bounce].write[1] ^= 1;
     });
     // Missing, or gone while it is needed.
     refused(&image, &good, "NotInPlace", |plan| {
-        let bounce = number(plan, own, 0);
+        let bounce = number(plan, second, 0);
         plan.batches[0].pokes.remove(bounce);
     });
     refused(&image, &good, "LeftInPlace", |plan| {
-        let bounce = number(plan, own, 1);
+        let bounce = number(plan, second, 1);
         plan.batches[1].pokes.remove(bounce);
     });
     refused(&image, &good, "PokeOrder", |plan| {
-        let (one, two) = (number(plan, own, 0), number(plan, short, 0));
+        let (one, two) = (number(plan, second, 0), number(plan, short, 0));
         plan.batches[0].pokes.swap(one, two);
     });
     refused(&image, &good, "StillInPlace", |plan| {
-        let (one, two) = (number(plan, own, 1), number(plan, short, 1));
+        let (one, two) = (number(plan, second, 1), number(plan, short, 1));
         plan.batches[1].pokes.swap(one, two);
     });
     // Ranks and dependences that are not what they should be.
     for batch in 0..2 {
-        for part in [own, short] {
+        for part in [second, short] {
             refused(&image, &good, "PokeRank", |plan| {
                 let poke = number(plan, part, batch);
                 plan.batches[batch].pokes[poke].rank += 1;

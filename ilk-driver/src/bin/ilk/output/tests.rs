@@ -241,15 +241,15 @@ fn roles() -> impl Iterator<Item = (&'static str, &'static str, Role)> {
 }
 
 /// Returns the names of all arguments that are paths, by command.
-fn paths_of(command: &clap::Command, name: &str, found: &mut BTreeSet<(String, String)>) {
+fn paths_of(command: &clap::Command, name: &str, paths: &mut BTreeSet<(String, String)>) {
     for argument in command.get_arguments() {
         if argument.get_value_parser().type_id() == TypeId::of::<PathBuf>() {
-            found.insert((name.to_owned(), argument.get_id().to_string()));
+            paths.insert((name.to_owned(), argument.get_id().to_string()));
         }
     }
     for command in command.get_subcommands() {
         let name = format!("{name} {}", command.get_name());
-        paths_of(command, name.trim(), found);
+        paths_of(command, name.trim(), paths);
     }
 }
 

@@ -179,14 +179,17 @@ pub(super) fn inside(run: &Run, case: &Case) {
 /// Returns the average of a level as `ilk stats` prints it.
 fn on_average(run: &Run, case: &Case) -> Average {
     let recording = Recording::open(&run.outcome.recording).unwrap();
-    let found = profiles(&recording, None, 1, |_| true);
+    let measured = profiles(&recording, None, 1, |_| true);
     let instruments = run.outcome.plan.instruments.iter();
     let own: Vec<u64> = instruments
         .filter(|one| case.placements.contains(&one.placement))
         .map(|one| one.id.pack())
         .collect();
     assert!(own.len() > 1, "entered at one hook, left at others");
-    let mut levels = found.levels.iter().filter(|level| own.contains(&level.id));
+    let mut levels = measured
+        .levels
+        .iter()
+        .filter(|level| own.contains(&level.id));
     let level = levels.next().expect("it has a level");
     assert_eq!(levels.count(), 0, "all hooks are one level");
     level.average
