@@ -56,7 +56,12 @@ impl fmt::Display for Cost {
         if self.bounces > 0 {
             write!(f, " and {} bounce{}", self.bounces, plural(self.bounces))?;
         }
-        write!(f, ", {} bytes displaced", self.displaced)?;
+        write!(
+            f,
+            ", {} byte{} displaced",
+            self.displaced,
+            plural(self.displaced)
+        )?;
         if self.copied > 0 {
             write!(f, ", {} copied after edges", self.copied)?;
         }

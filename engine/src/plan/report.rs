@@ -175,11 +175,12 @@ impl Report<'_> {
         };
         let place = self.image.symbol_at(site.displaced.start);
         let place = place.map_or_else(String::new, |(name, at)| format!(" in {name}+{at:#x}"));
+        let displaced = site.displaced.len();
+        let bytes = if displaced == 1 { "byte" } else { "bytes" };
         writeln!(
             self.out,
-            "\n{}{place}: {form}, {} bytes displaced, {wait} overwritten",
+            "\n{}{place}: {form}, {displaced} {bytes} displaced, {wait} overwritten",
             self.name(index),
-            site.displaced.len(),
         )?;
         self.original(site.displaced, "  ")?;
         if let Some(bounce) = site.splice.bounce()

@@ -51,7 +51,8 @@ impl Plan {
                 }
             };
             lines.push(if site.splice.displaces() {
-                format!("{words} at {at}{slot}, {displaced} bytes displaced")
+                let bytes = if displaced == 1 { "byte" } else { "bytes" };
+                format!("{words} at {at}{slot}, {displaced} {bytes} displaced")
             } else {
                 format!("{words} at {at}")
             });
