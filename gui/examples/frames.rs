@@ -23,12 +23,14 @@ use gilk_engine::session::Placement;
 use gilk_engine::{HookType, Image, InstrumentId, Span};
 use gilk_gui::app::App;
 use gilk_gui::args::{Start, ThemeChoice};
+use gilk_gui::desk::Pane;
 use gilk_gui::graph::layout::{Link, layout};
 use gilk_gui::graph::view::Look;
 use gilk_gui::state::State;
-use gilk_gui::timeline::{Record, Stack};
+use gilk_gui::timeline::{Losses, Record, Stack};
 use gilk_instruments::Library;
 use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata};
+use gilk_samples::recording::{Loss, LossCause};
 use gilk_samples::{Batch, Meaning, Sample};
 
 /// Frames per case.
@@ -306,10 +308,10 @@ fn prepared(path: &str) -> Prepared {
 /// Appends later samples, as they arrive frame by frame while a session runs.
 fn arrive(state: &mut State, frame: usize) {
     let record = state.timeline.record.as_mut().unwrap();
-    let ids: Vec<u64> = record.lanes().iter().map(|info| info.id).collect();
+    let lanes = record.lanes();
     let first = SAMPLES + frame as u64 * ARRIVING;
     let sample = |number: u64| Sample {
-        id: ids[(number % u64::from(LANES)) as usize],
+        id: lanes[(number % lanes.len() as u64) as usize].id,
         value: number % 1000,
         tsc: number * (100_000_000_000 / SAMPLES),
     };
@@ -348,9 +350,41 @@ fn large_session(bench: &mut Bench) {
         &name("dragging a splash"),
         |_| Vec::new(),
         |state, frame| {
-            state.document.edit("splash", |session| {
-                session.placements[7].splash = 5.0 + frame as f64 / 1000.0;
-            });
+            let times = [(7, 0.0, 5.0 + frame as f64 / 1000.0)];
+            state.document.edit_times("splash", &times);
+        },
+    );
+    bench.until(|state| !state.plan.pending());
+    for pane in [Pane::Schedule, Pane::Patch] {
+        bench.app.state_mut().desk.show(pane);
+        bench.frame(Vec::new());
+        bench.measure(&name(&format!("{} pane", pane.name())), |_| Vec::new());
+    }
+    bench.app.state_mut().desk.show(Pane::Schedule);
+    bench.measure_after(
+        &name("dragging a splash in the schedule"),
+        |_| Vec::new(),
+        |state, frame| {
+            let times = [(7, 0.0, 5.0 + frame as f64 / 1000.0)];
+            state.document.edit_times("splash", &times);
+        },
+    );
+    bench.app.state_mut().desk.show(Pane::Timeline);
+    // Every 40th frame is a click.
+    bench.measure_after(
+        &name("an instrument added or removed"),
+        |_| Vec::new(),
+        |state, frame| match frame % 40 {
+            0 if frame % 80 == 0 => {
+                state.document.edit("add", |session| {
+                    session.placements.push(placement(0));
+                });
+                state.document.close_step();
+            }
+            0 => {
+                state.document.undo();
+            }
+            _ => {}
         },
     );
     bench.until(|state| !state.plan.pending());
@@ -370,6 +404,32 @@ fn large_session(bench: &mut Bench) {
         bench.measure(&name, wheel(bench.at(0.05, 0.83)));
     }
     bench.resize(SIZES[0]);
+    let name = format!("{ARRIVING} samples arriving on {MANY_LANES} lanes");
+    bench.measure_after(&name, |_| Vec::new(), arrive);
+    bench.app.state_mut().timeline.open(hours());
+    bench.frame(Vec::new());
+    let name = "zooming two days with a million losses";
+    bench.measure(name, wheel(bench.at(0.47, 0.83)));
+}
+
+/// A recording of two days in which a CPU loses samples every fifth of a second.
+fn hours() -> Record {
+    let mut record = recording(LANES, 1_000_000);
+    let clock = record.metadata.clock;
+    let losses: Vec<Loss> = (0..1_000_000)
+        .map(|number| Loss {
+            cpu: (number % 2) as u16,
+            tsc: clock.tsc(number as f64 * 0.17),
+            cause: LossCause::RingFull,
+            count: 3,
+        })
+        .collect();
+    record.duration = 2.0 * 86_400.0;
+    for info in &mut record.metadata.instruments {
+        info.splash = record.duration;
+    }
+    record.losses = Losses::of(&losses, clock);
+    record
 }
 
 /// Opens a function of an image.

@@ -39,6 +39,12 @@ pub struct App {
     pub(crate) first: Option<(String, Option<BlockIndex>)>,
     /// The document, revision and target of the last plan request.
     pub(crate) planned: Option<(u64, u64, u64)>,
+    /// True while a change waits for the pause of a drag before it is planned.
+    pub(crate) plan_waits: bool,
+    /// The document and revision seen last, and the time of the change to it.
+    pub(crate) edited: ((u64, u64), Instant),
+    /// The sources of `own_instruments`.
+    pub(crate) own_sources: BTreeMap<String, String>,
     /// The hooks of the session and the target whose marks are shown.
     pub(crate) hooks_marked: Option<(u64, u64)>,
     /// Count of sessions so far: a new session may have the same revision as the last one.
@@ -85,6 +91,9 @@ impl App {
                 .clone()
                 .map(|name| (name, start.block.map(BlockIndex))),
             planned: None,
+            plan_waits: false,
+            edited: ((0, 0), Instant::now()),
+            own_sources: BTreeMap::new(),
             hooks_marked: None,
             documents: 0,
             searched: None,

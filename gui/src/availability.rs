@@ -18,6 +18,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::FitGraph | Command::ActualSize | Command::NextBlock | Command::PreviousBlock => {
             graph
         }
+        Command::ZoomIn | Command::ZoomOut | Command::MoveGraph(_) => graph,
         Command::Style(_)
         | Command::References
         | Command::FindInGraph
@@ -83,10 +84,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         | Command::PreviousSample => state.timeline.record.is_some(),
         Command::ShowSamples => {
             let here = state.graph.scene.as_ref().zip(state.graph.selected);
-            let record = state.timeline.record.as_ref();
-            record.zip(here).is_some_and(|(record, (scene, block))| {
-                crate::timeline::view::measured(record, (scene.name.as_str(), block))
-            })
+            here.is_some_and(|(scene, block)| state.timeline.measures(&scene.name, block))
         }
         Command::FollowLive => state
             .timeline

@@ -13,16 +13,23 @@ use crate::availability;
 use crate::calls::{self, CallRun, CallsRequest};
 use crate::catalogue::Catalogue;
 use crate::desk::Pane;
+use crate::draft::first_instrument;
 use crate::functions::{HitFunctions, Scope};
 use crate::graph::function_source::Listing;
 use crate::graph::marks::Hooked;
-use crate::state::{PreviewRequest, TargetState, first_instrument};
+use crate::plan_state::PreviewRequest;
+use crate::state::TargetState;
 use crate::statistics;
 use crate::worker::searcher::SearchKey;
 use crate::worker::{Message, Planning, Search, hookable, spawn};
 
 /// Maximum age of the set of functions with hits while samples arrive.
 const HITS_AGE: Duration = Duration::from_millis(250);
+/// Number of placements from which a plan waits for a pause of a drag: a request shares the session, and
+/// the next change would copy it.
+const LARGE: usize = 5000;
+/// Time without a change that is a pause.
+const QUIET: Duration = Duration::from_millis(200);
 
 impl App {
     /// Requests from workers everything that a change made stale: the list, the plan, the marks.
@@ -44,7 +51,16 @@ impl App {
         self.request_calls();
         self.request_listing();
         self.update_source_check();
-        self.request_machine_plans();
+        let edited = (self.documents, self.state.document.revision());
+        if self.edited.0 != edited {
+            self.edited = (edited, Instant::now());
+        }
+        let placements = self.state.document.session().placements.len();
+        let is_dragged = self.state.document.has_open_step() && placements > LARGE;
+        let waits = is_dragged && self.edited.1.elapsed() < QUIET;
+        if !waits {
+            self.request_machine_plans();
+        }
         let Some(catalogue) = self.state.catalogue.clone() else {
             self.state.hooked = Hooked::default();
             self.hooks_marked = None;
@@ -85,12 +101,25 @@ impl App {
             self.hooks_marked = Some(hooks);
             self.state.hooked = Hooked::of(catalogue.image(), self.state.document.session());
         }
+        if waits && self.planned != Some(state) {
+            // The plan is requested when the drag pauses. Until then none is current.
+            if !std::mem::replace(&mut self.plan_waits, true) {
+                self.state.plan.requested += 1;
+            }
+            self.workers.mail().wake_after(QUIET);
+            return;
+        }
         if self.planned != Some(state) {
             self.planned = Some(state);
-            let sources = self.state.document.session().sources.iter();
-            self.state.own_instruments = sources
-                .filter_map(|(name, text)| Definition::from_source(name, text).ok())
-                .collect();
+            self.plan_waits = false;
+            let sources = &self.state.document.session().sources;
+            if self.own_sources != *sources {
+                self.own_sources.clone_from(sources);
+                let sources = sources.iter();
+                self.state.own_instruments = sources
+                    .filter_map(|(name, text)| Definition::from_source(name, text).ok())
+                    .collect();
+            }
             if self
                 .state
                 .definition(&self.state.draft.instrument)

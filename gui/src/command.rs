@@ -13,6 +13,7 @@ use ilk_driver::sources::SourceLine;
 
 use crate::desk::Pane;
 use crate::document::Note;
+use crate::graph::Side;
 use crate::purpose::Purpose;
 use crate::questions::Question;
 use crate::theme::Colours;
@@ -56,6 +57,12 @@ pub enum Command {
     FitGraph,
     /// Shows the graph at its natural size.
     ActualSize,
+    /// Shows the graph larger.
+    ZoomIn,
+    /// Shows the graph smaller.
+    ZoomOut,
+    /// Moves the visible part of the graph.
+    MoveGraph(Side),
     /// Returns to the previous location.
     Back,
     /// Returns to the location that `Back` left.
@@ -298,6 +305,12 @@ impl Command {
             Self::FocusFilter => "Find function",
             Self::FitGraph => "Fit graph",
             Self::ActualSize => "Graph at natural size",
+            Self::ZoomIn => "Zoom graph in",
+            Self::ZoomOut => "Zoom graph out",
+            Self::MoveGraph(Side::Left) => "Move graph left",
+            Self::MoveGraph(Side::Right) => "Move graph right",
+            Self::MoveGraph(Side::Up) => "Move graph up",
+            Self::MoveGraph(Side::Down) => "Move graph down",
             Self::Back => "Back",
             Self::Forward => "Forward",
             Self::NextBlock => "Next block",
@@ -432,6 +445,12 @@ impl Command {
             Self::FocusFilter => const { &[on(CTRL, Key::F), on(NONE, Key::Slash)] },
             Self::FitGraph => const { &[on(NONE, Key::Num0)] },
             Self::ActualSize => const { &[on(NONE, Key::Num1)] },
+            Self::ZoomIn => const { &[on(NONE, Key::Plus), on(NONE, Key::Equals)] },
+            Self::ZoomOut => const { &[on(NONE, Key::Minus)] },
+            Self::MoveGraph(Side::Left) => const { &[on(SHIFT, Key::ArrowLeft)] },
+            Self::MoveGraph(Side::Right) => const { &[on(SHIFT, Key::ArrowRight)] },
+            Self::MoveGraph(Side::Up) => const { &[on(SHIFT, Key::ArrowUp)] },
+            Self::MoveGraph(Side::Down) => const { &[on(SHIFT, Key::ArrowDown)] },
             Self::Back => const { &[on(NONE, Key::Escape), on(Modifiers::ALT, Key::ArrowLeft)] },
             Self::Forward => const { &[on(Modifiers::ALT, Key::ArrowRight)] },
             Self::NextBlock => {
@@ -492,7 +511,22 @@ impl Command {
     pub fn shortcut_text(&self, ctx: &Context) -> String {
         self.shortcuts()
             .first()
-            .map(|shortcut| ctx.format_shortcut(shortcut))
+            .map(|shortcut| key_words(ctx, shortcut))
             .unwrap_or_default()
     }
+}
+
+/// Returns a shortcut as labelled on a keyboard.
+pub(crate) fn key_words(ctx: &Context, keys: &KeyboardShortcut) -> String {
+    ctx.format_shortcut(keys)
+        .replace("Slash", "/")
+        .replace("Questionmark", "?")
+        .replace("Escape", "Esc")
+        .replace("OpenBracket", "[")
+        .replace("CloseBracket", "]")
+        .replace("Period", ".")
+        .replace("Comma", ",")
+        .replace("Plus", "+")
+        .replace("Equals", "=")
+        .replace("Minus", "-")
 }

@@ -4,16 +4,14 @@ use std::path::PathBuf;
 
 use egui::accesskit::Role;
 use egui::text::{CCursor, CCursorRange};
-use egui::{
-    Align, Button, Context, Grid, Id, Key, KeyboardShortcut, Layout, RichText, ScrollArea,
-    TextEdit, Ui,
-};
+use egui::{Align, Button, Context, Grid, Id, Key, Layout, RichText, ScrollArea, TextEdit, Ui};
 
-use crate::command::Command;
+use crate::command::{Command, key_words};
 use crate::menus::{self, MENUS};
 use crate::natives;
+use crate::path_dialog::{PathDialog, PathQuestion};
 use crate::recent_paths::RecentPaths;
-use crate::state::{PathDialog, PathQuestion, State};
+use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets::{self, modal, primary, title};
 use crate::worker::{Mail, files, path_completion};
@@ -269,7 +267,7 @@ fn keys_grid(id: impl egui::AsIdSalt, ui: &mut Ui, lines: impl FnOnce(&mut Ui)) 
     Grid::new(id)
         .num_columns(2)
         .min_col_width(170.0)
-        .spacing([20.0, space::TIGHT])
+        .spacing([space::LARGE, space::TIGHT])
         .min_row_height(18.0)
         .show(ui, lines);
 }
@@ -289,14 +287,4 @@ fn line(ui: &mut Ui, what: &str, keys: &str) {
             .color(tokens.weak),
     );
     ui.end_row();
-}
-
-/// Returns a shortcut as labelled on a keyboard.
-fn key_words(ctx: &Context, keys: &KeyboardShortcut) -> String {
-    ctx.format_shortcut(keys)
-        .replace("Slash", "/")
-        .replace("Questionmark", "?")
-        .replace("Escape", "Esc")
-        .replace("OpenBracket", "[")
-        .replace("CloseBracket", "]")
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::Session;
+use gilk_engine::session::Placement;
 
 use crate::edited::{EditStep, Extent};
 pub use crate::edited::{Edited, Note};
@@ -38,10 +39,19 @@ pub struct Document {
 #[derive(Clone, Debug)]
 struct OpenStep {
     name: String,
-    /// The state before it.
-    base: Edited,
+    base: StepBase,
     /// True if its step is the last of the undo history; a drag that returned to its start has none.
     is_stored: bool,
+}
+
+/// The state before an edit that is not finished.
+#[derive(Clone, Debug)]
+enum StepBase {
+    /// All of it.
+    Whole(Edited),
+    /// The placements from an index on, of which only times are changed. The session is not shared
+    /// with it, so that a drag does not copy the session at each step.
+    Times(usize, Vec<Placement>),
 }
 
 /// Returns a number that it has not returned before.
@@ -171,15 +181,25 @@ impl Document {
         self.count(step.extent());
         let open = self.open.take().filter(|open| open.name == what);
         let (base, step) = match open {
-            Some(open) => {
-                if open.is_stored {
+            Some(OpenStep {
+                base: StepBase::Whole(base),
+                is_stored,
+                ..
+            }) => {
+                if is_stored {
                     self.undo.pop();
                 }
-                let step = EditStep::between(&self.now, &open.base);
-                (open.base, step)
+                let step = EditStep::between(&self.now, &base);
+                (base, step)
             }
-            None => (before, Some(step)),
+            _ => (before, Some(step)),
         };
+        self.store(what, StepBase::Whole(base), step);
+        self.compare();
+    }
+
+    /// Stores the step back of an edit that may continue.
+    fn store(&mut self, what: &str, base: StepBase, step: Option<EditStep>) {
         let is_stored = step.is_some();
         self.undo.extend(step);
         let stored = |steps: &[EditStep]| steps.iter().map(EditStep::len).sum::<usize>();
@@ -191,7 +211,61 @@ impl Document {
             base,
             is_stored,
         });
-        self.compare();
+    }
+
+    /// Changes launch and splash of placements, in the way of [`Document::edit`]. The work depends on
+    /// the range of their indices, not on the session, unless a worker shares the session.
+    pub fn edit_times(&mut self, what: &str, times: &[(usize, f64, f64)]) {
+        let all = &self.now.session.placements;
+        let is_new = |&(place, launch, splash): &(usize, f64, f64)| {
+            let one = all.get(place);
+            one.is_some_and(|one| (one.launch, one.splash) != (launch, splash))
+        };
+        let places = || times.iter().map(|(place, ..)| *place);
+        let (Some(first), Some(last)) = (places().min(), places().max()) else {
+            return;
+        };
+        if !times.iter().any(is_new) || last >= all.len() {
+            return;
+        }
+        let range = first..last + 1;
+        let open = self.open.take().filter(|open| open.name == what);
+        let original = match open {
+            Some(OpenStep {
+                base: StepBase::Times(start, original),
+                is_stored,
+                ..
+            }) if (start, original.len()) == (first, range.len()) => {
+                if is_stored {
+                    self.undo.pop();
+                }
+                original
+            }
+            _ => all.get(range.clone()).unwrap_or_default().to_vec(),
+        };
+        self.redo.clear();
+        let session = Arc::make_mut(&mut self.now.session);
+        for &(place, launch, splash) in times {
+            if let Some(one) = session.placements.get_mut(place) {
+                (one.launch, one.splash) = (launch, splash);
+            }
+        }
+        self.count(Extent::Session);
+        let step = EditStep::of_times(&self.now, first, &original);
+        self.store(what, StepBase::Times(first, original), step);
+        let saved = &self.saved.session.placements;
+        let differs = saved.len() == self.now.session.placements.len()
+            && saved.get(range.clone()) != self.now.session.placements.get(range);
+        if differs {
+            self.unsaved = true;
+        } else {
+            self.compare();
+        }
+    }
+
+    /// Returns whether the last edit may continue, as a drag does.
+    pub(crate) const fn has_open_step(&self) -> bool {
+        self.open.is_some()
     }
 
     /// Stores a note, in place of the note at `place` if that exists; an empty note is removed.
@@ -288,7 +362,6 @@ impl Default for Document {
 mod tests {
     use super::*;
     use gilk_engine::HookType;
-    use gilk_engine::session::Placement;
     use proptest::prelude::*;
 
     #[derive(Clone, Debug)]
@@ -298,6 +371,7 @@ mod tests {
         Write(u8),
         Place(u8),
         Take(u8),
+        Times(u8),
         Close,
         Undo,
         Redo,
@@ -310,6 +384,7 @@ mod tests {
             any::<u8>().prop_map(Action::Write),
             any::<u8>().prop_map(Action::Place),
             any::<u8>().prop_map(Action::Take),
+            any::<u8>().prop_map(Action::Times),
             Just(Action::Close),
             Just(Action::Undo),
             Just(Action::Redo),
@@ -348,6 +423,16 @@ mod tests {
                         let mut places = 0..;
                         s.placements.retain(|_| places.next().is_some_and(kept));
                     }),
+                    Action::Times(n) => {
+                        let count = document.session().placements.len();
+                        let times: Vec<_> = (0..count)
+                            .filter(|place| place % 3 == usize::from(n) % 3)
+                            .map(|place| (place, 0.0, 5.0 + f64::from(n)))
+                            .collect();
+                        document.edit_times("times", &times);
+                        let differs = document.session() != &*document.saved.session || document.notes() != document.saved.notes;
+                        prop_assert_eq!(document.unsaved(), differs);
+                    }
                     Action::Close => document.close_step(),
                     Action::Undo => { document.undo(); }
                     Action::Redo => { document.redo(); }
@@ -401,6 +486,27 @@ mod tests {
         assert_eq!(stored, 50);
         while document.undo() {}
         assert!(!document.unsaved());
+    }
+
+    #[test]
+    fn a_drag_of_times_is_one_step_and_copies_no_session() {
+        let mut session = Session::empty();
+        session.placements = (0..1000u32).map(|n| placement(n as u8)).collect();
+        let mut document = Document::of(session, Vec::new(), None);
+        document.edit_times("splash", &[(7, 0.0, 9.0)]);
+        let before: *const Session = document.session();
+        for tenths in 10..90 {
+            document.edit_times("splash", &[(7, 0.0, f64::from(tenths) / 10.0)]);
+        }
+        assert!(std::ptr::eq(before, document.session()));
+        assert!(document.unsaved());
+        document.edit_times("splash", &[(7, 0.0, 10.0)]);
+        assert!(!document.unsaved() && !document.can_undo());
+        document.edit_times("splash", &[(7, 0.0, 4.0)]);
+        assert!(document.undo() && !document.can_undo());
+        assert_eq!(document.session().placements[7].splash, 10.0);
+        assert!(document.redo());
+        assert_eq!(document.session().placements[7].splash, 4.0);
     }
 
     #[test]

@@ -117,6 +117,22 @@ impl EditStep {
         })
     }
 
+    /// Returns the step back from changed times to the placements before, which begin at an index; `None`
+    /// if they are equal.
+    pub(crate) fn of_times(now: &Edited, first: usize, before: &[Placement]) -> Option<Self> {
+        let all = &now.session.placements;
+        let end = first + before.len();
+        debug_assert!(end <= all.len(), "times of placements that are not there");
+        (all.get(first..end) != Some(before)).then(|| Self {
+            rest: without_placements(&now.session),
+            notes: now.notes.clone(),
+            before: first,
+            after: all.len().saturating_sub(end),
+            placements: before.to_vec(),
+            extent: Extent::Session,
+        })
+    }
+
     /// Takes the step, and returns the step back.
     pub(crate) fn take(self, edited: &mut Edited) -> Self {
         let session = Arc::make_mut(&mut edited.session);
@@ -150,7 +166,7 @@ impl EditStep {
 }
 
 /// Returns a session without its placements. Every field is named, so that a new one is not lost.
-fn without_placements(session: &Session) -> Session {
+pub(crate) fn without_placements(session: &Session) -> Session {
     Session {
         version: session.version,
         name: session.name.clone(),

@@ -82,6 +82,9 @@ impl App {
             Command::FocusFilter => self.state.functions.focus = true,
             Command::FitGraph => self.state.graph.wanted = Some(Look::Fit),
             Command::ActualSize => self.state.graph.wanted = Some(Look::Natural),
+            Command::ZoomIn => self.state.graph.zoom(true),
+            Command::ZoomOut => self.state.graph.zoom(false),
+            Command::MoveGraph(side) => self.state.graph.shift(side),
             Command::Back if self.state.graph.find.is_some() => self.state.graph.find = None,
             Command::Back => {
                 let here = self.here();

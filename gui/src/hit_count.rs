@@ -8,8 +8,9 @@ use gilk_engine::session::{Placement, Session};
 use gilk_engine::{HookType, VerifiedPlan};
 
 use crate::app::App;
+use crate::plan_state::first_error;
 use crate::run::{default_path, free};
-use crate::state::{NoticeKind, State, first_error};
+use crate::state::{NoticeKind, State};
 
 /// Duration in seconds, without and with a workload, which has to start first.
 const LASTS: (f64, f64) = (2.0, 5.0);

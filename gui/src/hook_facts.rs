@@ -9,8 +9,9 @@ use gilk_engine::patch::PieceKind;
 use gilk_engine::placement::SiteIndex;
 use gilk_engine::plan::{HitCosts, Note};
 use gilk_engine::session::Placement;
-use gilk_engine::{HookType, InstrumentId, Plan, Session};
+use gilk_engine::{HookType, InstrumentId, Plan};
 
+use crate::document::Document;
 use crate::graph::Scene;
 
 /// An instrument at a hook.
@@ -31,11 +32,13 @@ pub(crate) struct HookRow {
 /// The block and hook, and what the facts depend on.
 #[derive(Debug)]
 struct FactsKey {
-    session: Arc<Session>,
+    /// Number of the hooks and instruments of the session: times do not matter.
+    hooks: u64,
     scene: Arc<Scene>,
     block: BlockIndex,
     hook: HookType,
-    plan: (u64, u64),
+    /// Number of the plan, and whether it is that of the session now.
+    plan: (u64, bool),
 }
 
 /// Facts about the selected block and hook.
@@ -62,39 +65,41 @@ impl HookFacts {
 pub(crate) struct LastPlan<'a> {
     pub(crate) plan: Option<&'a Plan>,
     pub(crate) notes: &'a [Note],
-    /// Numbers of the last request and of the last reply.
-    pub(crate) numbers: (u64, u64),
+    /// Number of the last reply.
+    pub(crate) number: u64,
+    /// True if no later plan is requested.
+    pub(crate) is_current: bool,
 }
 
 impl HookFacts {
     /// Updates the facts after a change of the block, the hook, the session or the plan.
     pub(crate) fn update(
         &mut self,
-        session: Arc<Session>,
+        document: &Document,
         scene: &Arc<Scene>,
         (block, hook): (BlockIndex, HookType),
         last: LastPlan<'_>,
     ) {
         let key = FactsKey {
-            session,
+            hooks: document.hooks(),
             scene: Arc::clone(scene),
             block,
             hook,
-            plan: last.numbers,
+            plan: (last.number, last.is_current),
         };
         let is_known = self.key.as_ref().is_some_and(|known| {
-            Arc::ptr_eq(&known.session, &key.session)
-                && Arc::ptr_eq(&known.scene, &key.scene)
-                && (known.block, known.hook, known.plan) == (key.block, key.hook, key.plan)
+            Arc::ptr_eq(&known.scene, &key.scene)
+                && (known.hooks, known.block, known.hook, known.plan)
+                    == (key.hooks, key.block, key.hook, key.plan)
         });
         if is_known {
             return;
         }
-        let current = last.plan.filter(|_| last.numbers.0 == last.numbers.1);
+        let current = last.plan.filter(|_| last.is_current);
         let is_here = |one: &Placement| {
             *one.function == *scene.name && one.block == block.0 && one.hook == hook
         };
-        let placements = key.session.placements.iter().enumerate();
+        let placements = document.session().placements.iter().enumerate();
         let here: Vec<(usize, &Placement)> = placements.filter(|(_, one)| is_here(one)).collect();
         let rows = rows(&here, current);
         let span = scene.cfg.block(block).map(|block| block.span);

@@ -196,7 +196,7 @@ impl App {
             Message::Statistics(key, rows) => {
                 let table = &mut self.state.statistics;
                 if table.requested.take().as_ref() == Some(&key) {
-                    (table.rows, table.answered) = (rows, Some(key));
+                    table.answer(key, rows);
                 }
             }
             Message::Calls(key, read) => self.state.call_tree.answer(key, read),
@@ -344,6 +344,7 @@ impl App {
     fn ended(&mut self, summary: Result<Box<Summary>, Error>) {
         let now = self.state.timeline.record.as_ref().and_then(|one| one.now);
         let active = self.state.run.active.as_ref();
+        let is_idle = active.is_some_and(|active| active.session.workload.is_none());
         let missed = active.filter(|active| active.status.look().missed > 0);
         if let Some(path) = missed.map(|active| active.recording.clone()) {
             // The recording also has the samples that were dropped from the screen.
@@ -394,7 +395,7 @@ impl App {
                     );
                     self.state.notify(NoticeKind::Warning, words);
                 } else {
-                    let (kind, words) = self.measured(&summary);
+                    let (kind, words) = measured(&summary, is_idle);
                     let words = format!("The session {how}{words}");
                     self.state.notify(kind, words);
                 }
@@ -402,34 +403,6 @@ impl App {
             }
             Err(error) => self.state.notify(NoticeKind::Bad, error.to_string()),
         }
-    }
-
-    /// Returns what a run has measured, as the end of a sentence.
-    fn measured(&self, summary: &Summary) -> (NoticeKind, String) {
-        let path = summary.recording.path.display();
-        let samples = summary.recording.samples;
-        let hits = |total: &AggregateSummary| total.value.hits();
-        let counts = summary.aggregates.iter().any(|total| hits(total) > 0);
-        if samples > 0 {
-            let samples = crate::widgets::grouped(samples);
-            let words = format!(": {samples} samples are in {path}.");
-            return (NoticeKind::Good, words);
-        }
-        if counts {
-            let words = format!("; its totals are in {path}.");
-            return (NoticeKind::Good, words);
-        }
-        let active = self.state.timeline.record.as_ref();
-        let session = active.map(|record| record.metadata.session.as_str());
-        let session = session.and_then(|text| Session::from_ron(text).ok());
-        let idle = session.is_some_and(|session| session.workload.is_none());
-        let advice = if idle {
-            " Tick \u{201c}run\u{201d} in the session to give the kernel work."
-        } else {
-            ""
-        };
-        let words = format!(" without samples: no instrument was hit.{advice}");
-        (NoticeKind::Warning, words)
     }
 
     /// Marks the run as ended, unless it continues on other machines.
@@ -534,4 +507,28 @@ impl App {
             }
         }
     }
+}
+
+/// Returns what a run has measured, as the end of a sentence; `is_idle` if the session had no program.
+fn measured(summary: &Summary, is_idle: bool) -> (NoticeKind, String) {
+    let path = summary.recording.path.display();
+    let samples = summary.recording.samples;
+    let hits = |total: &AggregateSummary| total.value.hits();
+    let counts = summary.aggregates.iter().any(|total| hits(total) > 0);
+    if samples > 0 {
+        let samples = crate::widgets::grouped(samples);
+        let words = format!(": {samples} samples are in {path}.");
+        return (NoticeKind::Good, words);
+    }
+    if counts {
+        let words = format!("; its totals are in {path}.");
+        return (NoticeKind::Good, words);
+    }
+    let advice = if is_idle {
+        " Tick \u{201c}run\u{201d} in the session to give the kernel work."
+    } else {
+        ""
+    };
+    let words = format!(" without samples: no instrument was hit.{advice}");
+    (NoticeKind::Warning, words)
 }

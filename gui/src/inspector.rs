@@ -20,11 +20,9 @@ use crate::{availability, hook_instruments, paths, sources, style_panel, widgets
 pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     let Some(scene) = state.graph.scene.clone() else {
-        widgets::empty(
-            ui,
-            "Nothing selected",
-            "Open a function and click one of its blocks.",
-        );
+        let words = "Open a function and click one of its blocks.";
+        let find = (Command::FocusFilter, state.catalogue.is_some());
+        widgets::empty_with(ui, ("Nothing selected", words), find, commands);
         return;
     };
     if let Some(block) = state.graph.selected {
@@ -76,11 +74,12 @@ fn update_hook_facts(state: &mut State, scene: &Arc<Scene>, block: BlockIndex) {
     let last = LastPlan {
         plan: plan.map(|plan| plan.plan()),
         notes: state.plan.notes(),
-        numbers: (state.plan.requested, state.plan.answered),
+        number: state.plan.answered,
+        is_current: !state.plan.pending(),
     };
     let hook = (block, state.draft.hook);
-    let session = state.document.shared();
-    state.hook_facts.update(session, scene, hook, last);
+    let document = &state.document;
+    state.hook_facts.update(document, scene, hook, last);
 }
 
 fn row(ui: &mut Ui, caption: &str, value: impl Into<String>) {
@@ -91,12 +90,12 @@ fn row(ui: &mut Ui, caption: &str, value: impl Into<String>) {
 
 fn facts(ui: &mut Ui, name: &str, contents: impl FnOnce(&mut Ui)) {
     /// Space between captions and values.
-    const GAP: f32 = 14.0;
+    const GAP: f32 = space::MEDIUM;
     /// Width of the widest caption.
     const CAPTIONS: f32 = 58.0;
     Grid::new(name)
         .num_columns(2)
-        .spacing([GAP, 4.0])
+        .spacing([GAP, space::TIGHT])
         .max_col_width((ui.available_width() - CAPTIONS - GAP).max(CAPTIONS))
         .min_row_height(16.0)
         .show(ui, contents);
@@ -118,10 +117,14 @@ fn about_function(ui: &mut Ui, scene: &Scene) {
         row(
             ui,
             "size",
-            format!("{} bytes", widgets::grouped(scene.cfg.span.len())),
+            widgets::counted(scene.cfg.span.len() as usize, "byte"),
         );
-        row(ui, "blocks", scene.cfg.blocks.len().to_string());
-        row(ui, "edges", scene.cfg.edges.len().to_string());
+        row(
+            ui,
+            "blocks",
+            widgets::grouped(scene.cfg.blocks.len() as u64),
+        );
+        row(ui, "edges", widgets::grouped(scene.cfg.edges.len() as u64));
         row(
             ui,
             "pre-hooks",
@@ -173,8 +176,8 @@ fn about_block(ui: &mut Ui, state: &mut State, scene: &Scene, index: BlockIndex)
             ui,
             "size",
             format!(
-                "{} bytes, {}",
-                block.span.len(),
+                "{}, {}",
+                widgets::counted(block.span.len() as usize, "byte"),
                 widgets::counted(block.instructions.len(), "instruction")
             ),
         );
@@ -305,30 +308,30 @@ fn form(
     commands: &mut Vec<Command>,
 ) {
     let tokens = Tokens::of(ui);
-    let offered: Vec<_> = state.offered().cloned().collect();
-    let chosen = state.definition(&state.draft.instrument).cloned();
+    let summary = state.definition(&state.draft.instrument);
+    let summary = summary.map(|definition| definition.summary.clone());
+    let mut chosen = None;
     widgets::caption(ui, "instrument");
     let combo = ComboBox::from_id_salt("instrument")
         .width(ui.available_width())
         .selected_text(&state.draft.instrument)
         .show_ui(ui, |ui| {
-            for definition in &offered {
-                let chosen = state.draft.instrument == definition.name;
+            for definition in state.offered() {
+                let is_chosen = state.draft.instrument == definition.name;
                 let response = ui
-                    .selectable_label(chosen, &definition.name)
+                    .selectable_label(is_chosen, &definition.name)
                     .on_hover_text(&definition.summary);
                 if response.clicked() {
-                    state.draft.instrument.clone_from(&definition.name);
+                    chosen = Some(definition.name.clone());
                 }
             }
         });
     widgets::named(combo.response, Role::ComboBox, "Instrument");
-    if let Some(definition) = &chosen {
-        ui.label(
-            RichText::new(&definition.summary)
-                .small()
-                .color(tokens.weak),
-        );
+    if let Some(summary) = summary {
+        ui.label(RichText::new(summary).small().color(tokens.weak));
+    }
+    if let Some(chosen) = chosen {
+        state.draft.instrument = chosen;
     }
     ui.add_space(space::TIGHT);
     let duration = state.document.session().duration;

@@ -37,7 +37,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         let field = TextEdit::singleline(&mut state.wanted_instrument)
             .hint_text("Filter: name or summary")
             .desired_width(f32::INFINITY)
-            .margin(vec2(8.0, 6.0));
+            .margin(space::margins(space::SMALL, space::SNUG));
         widgets::named(ui.add(field), Role::TextInput, "Filter instruments");
     });
     let wanted = state.wanted_instrument.trim().to_lowercase();
@@ -46,14 +46,13 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     };
     // Instruments that count paths are made by a command, and removed by one.
     let is_made = |one: &Definition| counted_function(&one.name, &one.summary).is_some();
-    let is_own = |one: &Definition| {
-        let mut own = state.own_instruments.iter();
-        own.any(|own| own.name == one.name)
-    };
+    // The session's own come first.
+    let own = state.own_instruments.len();
     let mut found: Vec<(InstrumentGroup, &Definition)> = state
         .offered()
-        .filter(matching)
-        .map(|one| (InstrumentGroup::of(one, is_own(one)), one))
+        .enumerate()
+        .filter(|(_, one)| matching(one))
+        .map(|(place, one)| (InstrumentGroup::of(one, place < own), one))
         .filter(|(group, one)| *group != InstrumentGroup::Session || !is_made(one))
         .collect();
     if found.is_empty() {

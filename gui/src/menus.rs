@@ -6,6 +6,7 @@ use gilk_engine::placement::Style;
 
 use crate::command::Command;
 use crate::desk::Pane;
+use crate::graph::Side;
 use crate::questions::Question;
 use crate::theme::Colours;
 use crate::timeline::order::{Axis, LaneSort, Stack};
@@ -113,8 +114,19 @@ pub(crate) const MENUS: &[(&str, &[MenuItem])] = &[
             Entry(Command::References),
             Entry(Command::FindInGraph),
             Line,
-            Entry(Command::FitGraph),
-            Entry(Command::ActualSize),
+            Menu(
+                "Move and zoom",
+                &[
+                    Command::FitGraph,
+                    Command::ActualSize,
+                    Command::ZoomIn,
+                    Command::ZoomOut,
+                    Command::MoveGraph(Side::Left),
+                    Command::MoveGraph(Side::Right),
+                    Command::MoveGraph(Side::Up),
+                    Command::MoveGraph(Side::Down),
+                ],
+            ),
             Entry(Command::ToggleListing),
             Entry(Command::FoldBlock),
             Entry(Command::FoldAll),

@@ -118,7 +118,7 @@ fn run_controls(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
             ProgressBar::new(share)
                 .desired_width(190.0)
                 .desired_height(20.0)
-                .corner_radius(4.0)
+                .corner_radius(space::CORNER)
                 .text(RichText::new(words).small()),
         );
     }

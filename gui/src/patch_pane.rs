@@ -1,15 +1,20 @@
 //! The Patch pane: the original code on the left, patches on the right. For a hook without
 //! instruments it previews the patch that adding the inspector's instrument would create.
 
+use std::sync::Arc;
+
 use egui::accesskit::Role;
 use egui::{Frame, Label, RichText, ScrollArea, Stroke, TextFormat, Ui, text::LayoutJob};
+use gilk_engine::VerifiedPlan;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::listing::Line;
-use gilk_engine::{Plan, VerifiedPlan};
 
+use crate::command::Command;
 use crate::graph::code::parts;
-use crate::patch_view::{PatchView, Section};
-use crate::state::{State, first_error};
+use crate::patch_view::{PatchView, PlanNumber, Section};
+use crate::plan_state::first_error;
+use crate::session_panel::next_step;
+use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
@@ -23,7 +28,7 @@ fn hooked(state: &State, block: BlockIndex) -> bool {
 }
 
 /// Returns the plan to show: the session's, or the one with the inspector's instrument added.
-fn shown(state: &State) -> Option<&Result<std::sync::Arc<VerifiedPlan>, Vec<String>>> {
+fn shown(state: &State) -> Option<&Result<Arc<VerifiedPlan>, Vec<String>>> {
     let block = state.graph.selected?;
     if hooked(state, block) {
         state.plan.outcome.as_ref()
@@ -52,16 +57,14 @@ pub(crate) fn header(ui: &mut Ui, state: &State) {
 }
 
 /// Draws the pane.
-pub(crate) fn show(ui: &mut Ui, state: &State) {
-    let (Some(scene), Some(block)) = (&state.graph.scene, state.graph.selected) else {
-        widgets::empty(
-            ui,
-            "No block selected",
-            "Select a block in the graph to see what is written for its hook.",
-        );
+pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
+    let (Some(scene), Some(block)) = (state.graph.scene.clone(), state.graph.selected) else {
+        let words = "Select a block in the graph to see what is written for its hook.";
+        let next = next_step(state);
+        widgets::empty_with(ui, ("No block selected", words), next, commands);
         return;
     };
-    let (Some(catalogue), Some(outcome)) = (&state.catalogue, shown(state)) else {
+    let (Some(catalogue), Some(outcome)) = (state.catalogue.clone(), shown(state)) else {
         let refused = scene
             .hook(block, state.draft.hook)
             .and_then(|hook| hook.as_ref().err());
@@ -75,14 +78,22 @@ pub(crate) fn show(ui: &mut Ui, state: &State) {
         }
         return;
     };
-    let plan: &Plan = match outcome {
-        Ok(verified) => verified.plan(),
+    let plan = match outcome {
+        Ok(verified) => Arc::clone(verified),
         Err(wrong) => {
             widgets::empty(ui, "This session cannot run", &first_error(wrong));
             return;
         }
     };
-    let view = PatchView::of(catalogue.image(), plan, scene.function(), block);
+    let number = if hooked(state, block) {
+        PlanNumber::OfSession(state.plan.answered)
+    } else {
+        PlanNumber::OfPreview(state.preview.number)
+    };
+    let key = (number, scene.function(), block);
+    let view = state.patch_view.of(key, || {
+        PatchView::of(catalogue.image(), plan.plan(), scene.function(), block)
+    });
     ScrollArea::vertical()
         .id_salt("patch")
         .auto_shrink(false)

@@ -2,6 +2,7 @@
 //! code before and after, and the patches.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
@@ -10,6 +11,8 @@ use gilk_engine::patch::PieceKind;
 use gilk_engine::placement::{Point, SiteIndex, Slot, Splice};
 use gilk_engine::plan::{HitCosts, Part, Patch, Plan, PokeKind};
 use gilk_engine::{Addr, Image, InstrumentId, Span};
+
+use crate::widgets;
 
 /// Code under a heading.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +43,33 @@ pub struct PatchView {
     pub text: Vec<Section>,
     /// The code in the arena.
     pub patches: Vec<Section>,
+}
+
+/// A plan, by the number of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlanNumber {
+    OfSession(u64),
+    OfPreview(u64),
+}
+
+/// A plan, and the block whose writes are shown.
+type ViewKey = (PlanNumber, FunctionId, BlockIndex);
+
+/// The view shown last, made after a change only: it looks through all patches of the plan.
+#[derive(Debug, Default)]
+pub(crate) struct LastPatchView {
+    last: Option<(ViewKey, Arc<PatchView>)>,
+}
+
+impl LastPatchView {
+    /// Returns the view of a plan and a block.
+    pub(crate) fn of(&mut self, key: ViewKey, make: impl FnOnce() -> PatchView) -> Arc<PatchView> {
+        let last = self.last.take().filter(|(known, _)| *known == key);
+        let (_, view) = self
+            .last
+            .insert(last.unwrap_or_else(|| (key, Arc::new(make()))));
+        Arc::clone(view)
+    }
 }
 
 impl PatchView {
@@ -170,7 +200,10 @@ impl Viewer<'_> {
         );
         let original = self.bytes(site.displaced);
         let mut pieces = vec![Stretch {
-            what: format!("original, {} bytes displaced", site.displaced.len()),
+            what: format!(
+                "original, {} displaced",
+                widgets::counted(site.displaced.len() as usize, "byte")
+            ),
             ..self.plain(site.displaced.start, original)
         }];
         pieces.extend(self.written(Part::Site(index)));
@@ -257,8 +290,9 @@ impl Viewer<'_> {
         });
         Section {
             title: format!(
-                "Patch {number}: {} bytes, {executed} instructions per hit and the splice, about {time:.1} ns",
-                patch.code.len()
+                "Patch {number}: {}, {} per hit and the splice, about {time:.1} ns",
+                widgets::counted(patch.code.len(), "byte"),
+                widgets::counted(executed as usize, "instruction")
             ),
             notes,
             pieces: pieces.collect(),

@@ -6,10 +6,10 @@ use crate::app::App;
 use crate::args::Source;
 use crate::command::Command;
 use crate::natives;
+use crate::path_dialog::PathDialog;
 use crate::purpose::Purpose;
 use crate::run::default_path;
 use crate::sidecar::Sidecar;
-use crate::state::PathDialog;
 use crate::worker::files;
 
 impl App {

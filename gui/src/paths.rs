@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use egui::accesskit::Role;
 use egui::{RichText, Ui};
-use gilk_engine::paths::counts_paths_of;
 
 use crate::app::App;
 use crate::command::Command;
@@ -28,23 +27,19 @@ pub(crate) fn show(
     }
     let tokens = Tokens::of(ui);
     widgets::caption(ui, "paths through the function");
-    let paths = match state.function_paths.of(scene) {
-        Ok(paths) => paths,
+    let (count, profile) = match state.function_paths.counted(scene, &state.timeline) {
+        Ok(counted) => counted,
         Err(why) => {
             let words = format!("Paths cannot be counted: {why}");
             ui.label(RichText::new(words).small().color(tokens.weak));
             return;
         }
     };
-    let totals = state.timeline.record.as_ref().map(|record| &record.totals);
-    let totals = totals.into_iter().flatten();
-    let profile = paths.read(totals.map(|one| (one.instrument.as_str(), &one.value)));
-    let mut sources = state.document.session().sources.keys();
-    let is_counted = sources.any(|name| counts_paths_of(name, &scene.name));
+    let is_counted = state.hooked.counts_paths(&scene.name);
     if profile.paths.is_empty() && is_counted {
         let words = format!(
             "The next run counts {}; they are listed here then.",
-            widgets::counted(usize::try_from(paths.count()).unwrap_or(usize::MAX), "path")
+            widgets::counted(usize::try_from(count).unwrap_or(usize::MAX), "path")
         );
         ui.label(RichText::new(words).small().color(tokens.text));
         let stop = Command::RemovePaths(scene.name.as_str().into());
@@ -52,7 +47,7 @@ pub(crate) fn show(
         return;
     }
     if profile.paths.is_empty() {
-        let words = format!("Count paths ({})", widgets::grouped(paths.count()));
+        let words = format!("Count paths ({})", widgets::grouped(count));
         let button = widgets::named(ui.button(words), Role::Button, Command::CountPaths.name());
         let hint = "Places counters on the fewest edges that identify the paths. After the run the paths are listed here.";
         if button.on_hover_text(hint).clicked() {
@@ -69,7 +64,7 @@ pub(crate) fn show(
         };
         let words = format!(
             "path {}: {} times, {}{turn}",
-            path.number,
+            widgets::grouped(path.number),
             widgets::grouped(path.count),
             widgets::counted(path.blocks.len(), "block")
         );

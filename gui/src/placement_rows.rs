@@ -35,6 +35,8 @@ pub(crate) enum Row {
     Group(Arc<str>, Vec<usize>),
     /// A placement, by its index.
     Placement(usize),
+    /// The only placement of its function, by its index; its row has the function's name.
+    Alone(usize),
     /// The function whose paths are counted, and the indices of the placements that count them together.
     Paths(Arc<str>, Vec<usize>),
 }
@@ -67,11 +69,18 @@ impl PlacementRows {
     fn of(&self, session: &Session) -> Vec<Row> {
         let mut groups: Vec<(Arc<str>, Vec<usize>)> = Vec::new();
         let mut known: HashMap<&str, usize> = HashMap::new();
+        // Neighbours are mostly in the same function.
+        let mut last: Option<(&Arc<str>, usize)> = None;
         for (place, placement) in session.placements.iter().enumerate() {
-            let group = *known.entry(&placement.function).or_insert_with(|| {
-                groups.push((Arc::clone(&placement.function), Vec::new()));
-                groups.len() - 1
-            });
+            let is_last = |(name, _): &(&Arc<str>, _)| Arc::ptr_eq(name, &placement.function);
+            let group = match last.filter(is_last) {
+                Some((_, group)) => group,
+                None => *known.entry(&placement.function).or_insert_with(|| {
+                    groups.push((Arc::clone(&placement.function), Vec::new()));
+                    groups.len() - 1
+                }),
+            };
+            last = Some((&placement.function, group));
             if let Some((_, places)) = groups.get_mut(group) {
                 places.push(place);
             }
@@ -79,14 +88,20 @@ impl PlacementRows {
         let mut rows = Vec::new();
         for (function, places) in groups {
             let open = !self.folded.contains(&function);
-            rows.push(Row::Group(Arc::clone(&function), places.clone()));
-            if !open {
-                continue;
-            }
             let counts_paths = |place: &usize| {
                 let placement = session.placements.get(*place);
                 placement.is_some_and(|one| counts_paths_of(&one.instrument, &function))
             };
+            if let [place] = places.as_slice()
+                && !counts_paths(place)
+            {
+                rows.push(Row::Alone(*place));
+                continue;
+            }
+            rows.push(Row::Group(Arc::clone(&function), places.clone()));
+            if !open {
+                continue;
+            }
             let (paths, others): (Vec<_>, Vec<_>) = places.into_iter().partition(counts_paths);
             if !paths.is_empty() {
                 rows.push(Row::Paths(Arc::clone(&function), paths));
@@ -129,7 +144,7 @@ mod tests {
         session.placements = ["b", "a", "b"].map(placement).to_vec();
         let session = Document::of(session, Vec::new(), None);
         let mut rows = PlacementRows::default();
-        let [a, b] = [Arc::from("a"), Arc::from("b")];
+        let b: Arc<str> = Arc::from("b");
         let group = |function: &Arc<str>, places: &[usize]| {
             Row::Group(Arc::clone(function), places.to_vec())
         };
@@ -137,15 +152,11 @@ mod tests {
             group(&b, &[0, 2]),
             Row::Placement(0),
             Row::Placement(2),
-            group(&a, &[1]),
-            Row::Placement(1),
+            Row::Alone(1),
         ];
         assert_eq!(*rows.list(&session), all);
         rows.fold(&b);
-        assert_eq!(
-            rows.list(&session)[..2],
-            [group(&b, &[0, 2]), group(&a, &[1])]
-        );
+        assert_eq!(*rows.list(&session), [group(&b, &[0, 2]), Row::Alone(1)]);
         rows.fold(&b);
         assert_eq!(*rows.list(&session), all);
     }

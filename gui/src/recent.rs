@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Maximum age of a value while samples arrive.
+/// Age up to which a value is kept while samples arrive.
 const AGE: Duration = Duration::from_millis(250);
+/// The same as a multiple of the time of its computation, so that few frames compute: a list of 10,000 lanes
+/// takes longer than a frame.
+const RARELY: u32 = 100;
 
 /// A computed value with its key and the number of samples that it was computed from.
 #[derive(Debug)]
@@ -16,6 +19,7 @@ struct Held<K, V> {
     key: K,
     samples: u64,
     at: Instant,
+    took: Duration,
     value: V,
 }
 
@@ -27,7 +31,7 @@ impl<K, V> Default for Recent<K, V> {
 
 impl<K: PartialEq, V> Recent<K, V> {
     /// Returns the value for a key and a number of samples. While samples arrive (`live`), a value
-    /// from fewer samples is kept for up to [`AGE`].
+    /// from fewer samples is kept for up to [`AGE`], or [`RARELY`] times as long as it took.
     pub(crate) fn of(
         &mut self,
         key: K,
@@ -36,13 +40,21 @@ impl<K: PartialEq, V> Recent<K, V> {
         compute: impl FnOnce() -> V,
     ) -> &V {
         let is_fresh = |held: &Held<K, V>| {
-            held.key == key && (held.samples == samples || (live && held.at.elapsed() < AGE))
+            held.key == key
+                && (held.samples == samples
+                    || (live && held.at.elapsed() < AGE.max(held.took * RARELY)))
         };
-        let held = self.held.take().filter(is_fresh).unwrap_or_else(|| Held {
-            value: compute(),
-            key,
-            samples,
-            at: Instant::now(),
+        let held = self.held.take().filter(is_fresh).unwrap_or_else(|| {
+            let began = Instant::now();
+            let value = compute();
+            let (at, took) = (Instant::now(), began.elapsed());
+            Held {
+                key,
+                samples,
+                at,
+                took,
+                value,
+            }
         });
         &self.held.insert(held).value
     }

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use egui::accesskit::Role;
 use egui::{Align, Checkbox, Frame, Layout, RichText, ScrollArea, Sense, TextEdit, Ui, pos2, vec2};
 use gilk_engine::cfg::BlockIndex;
+use gilk_engine::paths::counts_paths_of;
 use gilk_engine::session::Workload;
 
 use crate::command::Command;
 use crate::icons::Icon;
 use crate::placement_rows::{Row, label, paths_label};
 use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
-use crate::state::{State, set_duration, too_short};
+use crate::session_duration::{set_duration, too_short};
+use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
-use crate::{session_options, widgets};
+use crate::{availability, session_options, widgets};
 
 /// Height of a row of the table.
 const ROW: f32 = 24.0;
@@ -47,14 +49,26 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         troubles(ui, state);
     });
     if state.document.session().placements.is_empty() {
-        widgets::empty(
-            ui,
-            "No instruments yet",
-            "Select a block in the graph, choose an instrument in the inspector, and add it.",
-        );
+        let words =
+            "Select a block in the graph, choose an instrument in the inspector, and add it.";
+        let next = next_step(state);
+        widgets::empty_with(ui, ("No instruments yet", words), next, commands);
         return;
     }
     table(ui, state, commands);
+}
+
+/// Returns the next step towards an instrument, and whether it is possible.
+pub(crate) fn next_step(state: &State) -> (Command, bool) {
+    match (&state.graph.scene, state.graph.selected) {
+        (None, _) => (Command::FocusFilter, state.catalogue.is_some()),
+        (Some(_), None) => (Command::NextBlock, true),
+        (Some(_), Some(_)) => {
+            let add = Command::AddInstrument;
+            let is_possible = availability::possible(state, &add);
+            (add, is_possible)
+        }
+    }
 }
 
 fn fields(ui: &mut Ui, state: &mut State) {
@@ -201,11 +215,17 @@ fn troubles(ui: &mut Ui, state: &State) {
 fn table(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let rows = state.session_rows.list(&state.document);
     let fault = state.plan.fault.filter(|_| !state.plan.pending());
+    let placements = &state.document.session().placements;
+    let faulty = fault.and_then(|fault| placements.get(fault)).cloned();
+    let is_faulty_in = |function: &Arc<str>| {
+        let faulty = faulty.as_ref();
+        faulty.is_some_and(|one| one.function == *function)
+    };
     ui.spacing_mut().item_spacing.y = 0.0;
     let mut area = ScrollArea::vertical().id_salt("session").auto_shrink(false);
     if fault.is_some() && std::mem::take(&mut state.plan.fault_unseen) {
         let is_faulty = |row: &Row| match row {
-            Row::Placement(place) => Some(*place) == fault,
+            Row::Placement(place) | Row::Alone(place) => Some(*place) == fault,
             Row::Group(_, places) | Row::Paths(_, places) => {
                 fault.is_some_and(|fault| places.contains(&fault))
             }
@@ -217,14 +237,18 @@ fn table(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
         for row in rows.get(range).unwrap_or_default() {
             match row {
                 Row::Group(function, places) => {
-                    let is_faulty = fault.is_some_and(|fault| places.contains(&fault));
-                    group(ui, state, function, places.len(), is_faulty);
+                    group(ui, state, function, places.len(), is_faulty_in(function));
                 }
-                Row::Placement(place) => {
-                    placement_row(ui, state, *place, fault == Some(*place), commands);
+                Row::Placement(place) | Row::Alone(place) => {
+                    let is_alone = matches!(row, Row::Alone(_));
+                    let is_faulty = fault == Some(*place);
+                    placement_row(ui, state, *place, (is_alone, is_faulty), commands);
                 }
                 Row::Paths(function, places) => {
-                    let is_faulty = fault.is_some_and(|fault| places.contains(&fault));
+                    let counts_paths = faulty
+                        .as_ref()
+                        .is_some_and(|one| counts_paths_of(&one.instrument, function));
+                    let is_faulty = counts_paths && is_faulty_in(function);
                     paths_row(ui, function, places.len(), is_faulty, commands);
                 }
             }
@@ -307,12 +331,13 @@ fn paths_row(
     });
 }
 
-/// Draws an instrument: its hook, its times, and a cross to remove it.
+/// Draws an instrument: its function if it is the only one there, its hook, its times, and a cross to
+/// remove it.
 fn placement_row(
     ui: &mut Ui,
     state: &mut State,
     place: usize,
-    is_faulty: bool,
+    (is_alone, is_faulty): (bool, bool),
     commands: &mut Vec<Command>,
 ) {
     let tokens = Tokens::of(ui);
@@ -366,11 +391,18 @@ fn placement_row(
         let mut job = egui::text::LayoutJob::default();
         let color = if is_faulty { tokens.bad } else { tokens.text };
         let small = |color| egui::TextFormat::simple(prose(text::SMALL), color);
-        job.append(&placement.instrument, 0.0, small(color));
+        let mut before = 0.0;
+        if is_alone {
+            let strong = if is_faulty { tokens.bad } else { tokens.strong };
+            let name = egui::TextFormat::simple(code(text::CODE), strong);
+            job.append(&placement.function, 0.0, name);
+            before = space::SMALL;
+        }
+        job.append(&placement.instrument, before, small(color));
         job.append(&hook, space::SMALL, small(tokens.weak));
         let words = format!(
-            "{}, {} block {}",
-            placement.instrument, placement.hook, placement.block
+            "{}: {}, {} block {}",
+            placement.function, placement.instrument, placement.hook, placement.block
         );
         ui.add(egui::Label::new(job).truncate())
             .on_hover_text(words);
@@ -396,11 +428,10 @@ fn times(ui: &mut Ui, state: &mut State, place: usize, duration: f64, label: &st
         &format!("splash of {label}"),
         |splash| refused_splash(splash, launch, duration),
     ) {
-        state.document.edit(&format!("splash {place}"), |session| {
-            if let Some(placement) = session.placements.get_mut(place) {
-                placement.splash = splash;
-            }
-        });
+        let times = [(place, launch, splash)];
+        state
+            .document
+            .edit_times(&format!("splash {place}"), &times);
     }
     let before = (splash - SHORTEST).max(0.0);
     if seconds(
@@ -410,10 +441,9 @@ fn times(ui: &mut Ui, state: &mut State, place: usize, duration: f64, label: &st
         &format!("launch of {label}"),
         |launch| refused_launch(launch, splash),
     ) {
-        state.document.edit(&format!("launch {place}"), |session| {
-            if let Some(placement) = session.placements.get_mut(place) {
-                placement.launch = launch;
-            }
-        });
+        let times = [(place, launch, splash)];
+        state
+            .document
+            .edit_times(&format!("launch {place}"), &times);
     }
 }

@@ -8,7 +8,7 @@ use crate::command::Command;
 use crate::graph::Scene;
 use crate::graph::marks::sentence;
 use crate::state::State;
-use crate::theme::{Tokens, code, text};
+use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
 /// Draws the choice, if the session has instruments in the function.
@@ -91,7 +91,7 @@ fn costs(ui: &mut Ui, compared: &Comparison) {
     let tokens = Tokens::of(ui);
     Grid::new("styles")
         .num_columns(3)
-        .spacing([14.0, 2.0])
+        .spacing([space::MEDIUM, space::HAIR])
         .min_row_height(15.0)
         .show(ui, |ui| {
             for words in ["", "in place", "whole"] {

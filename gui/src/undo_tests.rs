@@ -69,6 +69,9 @@ fn edits(command: &Command) -> bool {
         | Command::FocusFilter
         | Command::FitGraph
         | Command::ActualSize
+        | Command::ZoomIn
+        | Command::ZoomOut
+        | Command::MoveGraph(_)
         | Command::Back
         | Command::Forward
         | Command::NextBlock

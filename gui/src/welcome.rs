@@ -25,7 +25,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
                 .fill(tokens.accent)
                 .desired_width(380.0)
                 .desired_height(8.0)
-                .corner_radius(4.0);
+                .corner_radius(space::CORNER);
             let response = ui.add(bar);
             widgets::named(response, Role::ProgressIndicator, "Target progress");
             let step = if progress.name.is_empty() {

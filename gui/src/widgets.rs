@@ -50,6 +50,25 @@ pub(crate) fn empty(ui: &mut Ui, title: &str, what_to_do: &str) {
         });
 }
 
+/// Draws the message of an empty panel, with the command that fills it.
+pub(crate) fn empty_with(
+    ui: &mut Ui,
+    (title, what_to_do): (&str, &str),
+    (command, possible): (Command, bool),
+    commands: &mut Vec<Command>,
+) {
+    empty(ui, title, what_to_do);
+    ui.vertical_centered(|ui| {
+        // The inspector has a button with the command's name.
+        let label = match command {
+            Command::AddInstrument => "Add the inspector\u{2019}s instrument",
+            _ => command.name(),
+        };
+        let shown = button(ui, label, command, possible, commands);
+        named(shown, Role::Button, label);
+    });
+}
+
 /// Sets the selection of a text field; an empty one is the cursor.
 pub(crate) fn select(ui: &Ui, field: Id, range: CCursorRange) {
     let mut state = TextEditState::load(ui.ctx(), field).unwrap_or_default();

@@ -92,7 +92,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         return;
     }
     let Some(key) = wanted(state) else {
-        nothing(ui, state);
+        nothing(ui, state, commands);
         return;
     };
     if !state.call_tree.answers(&key) {
@@ -130,7 +130,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
 }
 
 /// Says why there are no calls, and what to do.
-fn nothing(ui: &mut Ui, state: &State) {
+fn nothing(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     let record = state.timeline.record.as_ref();
     let (title, words) = match record {
         None => (
@@ -146,7 +146,8 @@ fn nothing(ui: &mut Ui, state: &State) {
             "Place call-trace on the functions of interest, and run the session.",
         ),
     };
-    widgets::empty(ui, title, words);
+    let open = (Command::OpenRecording, true);
+    widgets::empty_with(ui, (title, words), open, commands);
 }
 
 fn icicle(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {

@@ -81,7 +81,7 @@ impl Behavior<Pane> for PaneBehavior<'_> {
             Pane::Statistics => statistics::pane::show(ui, state, commands),
             Pane::Calls => calls::pane::show(ui, state, commands),
             Pane::Schedule => schedule::show(ui, state, commands),
-            Pane::Patch => patch_pane::show(ui, state),
+            Pane::Patch => patch_pane::show(ui, state, commands),
             Pane::Instruments => instruments_pane::show(ui, state, commands),
             Pane::Editor => editor::pane::show(ui, state, commands),
             Pane::Console => console_pane::show(ui, state, commands),

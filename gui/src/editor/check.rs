@@ -10,6 +10,7 @@ use gilk_instruments::{Context, Stand};
 use super::CompileRequest;
 use crate::app::App;
 use crate::desk::Pane;
+use crate::edited::without_placements;
 use crate::state::{NoticeKind, State};
 
 /// Text of a new instrument.
@@ -99,7 +100,7 @@ impl App {
         let session = Session {
             placements: vec![placement],
             sources: std::iter::once((name, text)).collect(),
-            ..self.state.document.session().clone()
+            ..without_placements(self.state.document.session())
         };
         let planning = self.planning(self.state.editor.number, session, &catalogue);
         self.workers.compile(planning);

@@ -143,7 +143,7 @@ fn filter(ui: &mut Ui, functions: &mut Functions, enabled: bool, commands: &mut 
         .font(code(text::CODE))
         .hint_text("Filter: letters of the name, or a folder/   ( / )")
         .desired_width(f32::INFINITY)
-        .margin(vec2(8.0, 6.0));
+        .margin(space::margins(space::SMALL, space::SNUG));
     let response = widgets::named(
         ui.add_enabled(enabled, field),
         Role::TextInput,

@@ -12,6 +12,19 @@ pub struct Camera {
     pub origin: Vec2,
 }
 
+/// A side of the canvas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The left side.
+    Left,
+    /// The right side.
+    Right,
+    /// The upper side.
+    Up,
+    /// The lower side.
+    Down,
+}
+
 impl Camera {
     /// Minimum zoom.
     pub const FARTHEST: f32 = 0.002;
@@ -44,6 +57,17 @@ impl Camera {
         let zoom = (self.zoom * factor).clamp(Self::FARTHEST, Self::NEAREST);
         self.origin = at + (self.origin - at) * (zoom / self.zoom);
         self.zoom = zoom;
+    }
+
+    /// Moves the visible part by a quarter of the canvas towards a side.
+    pub fn shift(&mut self, side: Side, canvas: Vec2) {
+        let step = canvas / 4.0;
+        match side {
+            Side::Left => self.origin.x += step.x,
+            Side::Right => self.origin.x -= step.x,
+            Side::Up => self.origin.y += step.y,
+            Side::Down => self.origin.y -= step.y,
+        }
     }
 
     /// Returns a camera that shows a whole graph of `size`, at most at natural size.

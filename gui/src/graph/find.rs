@@ -78,7 +78,7 @@ pub(super) fn show(
         let frame = Frame::NONE
             .fill(tokens.panel)
             .stroke(Stroke::new(1.0, tokens.outline))
-            .corner_radius(6)
+            .corner_radius(space::CORNER)
             .inner_margin(space::margins(space::SMALL, space::SNUG));
         frame.show(ui, |ui| {
             ui.horizontal(|ui| {

@@ -1,11 +1,12 @@
 //! State of each hook of a block, as a mark.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use egui::Color32;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
+use gilk_engine::paths::counts_paths_of;
 use gilk_engine::placement::Tactic;
 use gilk_engine::{HookType, Image, Refusal, Session};
 
@@ -17,6 +18,8 @@ use crate::theme::Tokens;
 pub struct Hooked {
     counts: HashMap<(FunctionId, BlockIndex, HookType), usize>,
     functions: Arc<BTreeSet<FunctionId>>,
+    /// Functions whose paths the session counts.
+    path_counted: HashSet<Arc<str>>,
 }
 
 impl Hooked {
@@ -24,17 +27,27 @@ impl Hooked {
     /// because the plan reports them.
     #[must_use]
     pub fn of(image: &Image, session: &Session) -> Self {
-        let mut counts = HashMap::new();
+        let (mut counts, mut path_counted) = (HashMap::new(), HashSet::new());
         let mut functions_by_name: HashMap<&str, Option<FunctionId>> = HashMap::new();
+        // Neighbours are mostly in the same function.
+        let mut last: Option<(&Arc<str>, Option<FunctionId>)> = None;
         for placement in &session.placements {
-            let function = *functions_by_name
-                .entry(&placement.function)
-                .or_insert_with(|| {
-                    image
-                        .function_named(&placement.function)
-                        .ok()
-                        .map(|function| function.id)
-                });
+            let is_last = |(name, _): &(&Arc<str>, _)| Arc::ptr_eq(name, &placement.function);
+            let function = match last.filter(is_last) {
+                Some((_, function)) => function,
+                None => *functions_by_name
+                    .entry(&placement.function)
+                    .or_insert_with(|| {
+                        image
+                            .function_named(&placement.function)
+                            .ok()
+                            .map(|function| function.id)
+                    }),
+            };
+            last = Some((&placement.function, function));
+            if counts_paths_of(&placement.instrument, &placement.function) {
+                path_counted.insert(Arc::clone(&placement.function));
+            }
             if let Some(function) = function {
                 *counts
                     .entry((function, BlockIndex(placement.block), placement.hook))
@@ -45,7 +58,13 @@ impl Hooked {
         Self {
             counts,
             functions: Arc::new(functions),
+            path_counted,
         }
+    }
+
+    /// Returns whether the session counts the paths of a function.
+    pub(crate) fn counts_paths(&self, function: &str) -> bool {
+        self.path_counted.contains(function)
     }
 
     /// Returns the functions with instruments.

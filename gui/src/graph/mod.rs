@@ -32,6 +32,6 @@ pub mod view;
 #[cfg(test)]
 mod tests;
 
-pub use camera::Camera;
+pub use camera::{Camera, Side};
 pub use scene::{Metrics, Scene};
 pub use view::Graph;

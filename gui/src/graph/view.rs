@@ -11,7 +11,7 @@ use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
 use gilk_engine::paths::Path;
 
-use super::camera::Camera;
+use super::camera::{Camera, Side};
 use super::find::{self, Find};
 use super::heat::{BlockChange, Heat};
 use super::marks::{Hooked, Mark, cost_steps, sentence};
@@ -88,7 +88,21 @@ const OPENING: f32 = 0.62;
 /// Zoom at which an entry is shown.
 const ENTRY: f32 = 0.85;
 
+/// Factor of a step of the zoom by keys.
+const ZOOM_STEP: f32 = 1.25;
+
 impl Graph {
+    /// Zooms by a step around the middle of the canvas.
+    pub(crate) fn zoom(&mut self, nearer: bool) {
+        let factor = if nearer { ZOOM_STEP } else { 1.0 / ZOOM_STEP };
+        self.camera.zoom_at(self.canvas / 2.0, factor);
+    }
+
+    /// Moves the visible part towards a side.
+    pub(crate) fn shift(&mut self, side: Side) {
+        self.camera.shift(side, self.canvas);
+    }
+
     /// Shows a function, with `block` selected.
     pub fn open(&mut self, scene: Arc<Scene>, block: Option<BlockIndex>) {
         self.selected = block.filter(|block| (block.0 as usize) < scene.cfg.blocks.len());

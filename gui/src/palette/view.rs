@@ -64,7 +64,7 @@ pub(crate) fn show(ctx: &Context, state: &mut State, commands: &mut Vec<Command>
                     .font(code(text::BODY))
                     .hint_text(hint)
                     .desired_width(f32::INFINITY)
-                    .margin(vec2(8.0, 6.0));
+                    .margin(space::margins(space::SMALL, space::SNUG));
                 let response = widgets::named(ui.add(field), Role::TextInput, name);
                 response.request_focus();
                 if response.changed() {

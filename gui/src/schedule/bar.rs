@@ -19,15 +19,14 @@ pub(super) fn bar(
     ui: &Ui,
     state: &mut State,
     key: u64,
-    bars: &[(usize, f64, f64)],
+    places: &[usize],
     lane: Rect,
     scale: &Scale,
     color: egui::Color32,
     label: &str,
 ) {
     let tokens = Tokens::of(ui);
-    let launch = bars.iter().map(|bar| bar.1).fold(f64::INFINITY, f64::min);
-    let splash = bars.iter().map(|bar| bar.2).fold(0.0, f64::max);
+    let (launch, splash) = state.schedule.extents.of(&state.document, key, places);
     let rect = Rect::from_x_y_ranges(scale.x(launch)..=scale.x(splash), lane.y_range());
     let id = Id::unique("schedule bar").with(key);
     let grab = rect.expand2(vec2(3.0, 2.0));
@@ -61,38 +60,35 @@ pub(super) fn bar(
         && let Some(origin) = origin
     {
         state.document.close_step();
+        let session = state.document.session();
+        let times = |&place: &usize| {
+            let one = session.placements.get(place)?;
+            Some((place, one.launch, one.splash))
+        };
         state.schedule.drag = Some(Drag {
             key,
             grip: grip_at(origin.x),
             from: scale.seconds(origin.x),
-            bars: bars.to_vec(),
+            bars: places.iter().filter_map(times).collect(),
+            marks: marks(session, places),
         });
     }
-    let held = state.schedule.drag.clone().filter(|drag| drag.key == key);
-    if let (Some(drag), Some(now)) = (&held, now)
+    let held = state.schedule.drag.as_ref();
+    let held = held.filter(|drag| drag.key == key);
+    let is_held = held.is_some();
+    if let (Some(drag), Some(now)) = (held, now)
         && response.dragged_by(PointerButton::Primary)
     {
-        let places: Vec<usize> = drag.bars.iter().map(|bar| bar.0).collect();
         let reach = if free {
             0.0
         } else {
             f64::from(REACH) / scale.density()
         };
-        let session = state.document.session();
-        let times = drag.times(
-            scale.seconds(now.x),
-            session.duration,
-            &marks(session, &places),
-            reach,
-        );
-        state.document.edit(&format!("bar {key}"), |session| {
-            for (place, launch, splash) in times {
-                if let Some(one) = session.placements.get_mut(place) {
-                    (one.launch, one.splash) = (launch, splash);
-                }
-            }
-        });
-        let (x, words) = match drag.grip {
+        let duration = state.document.session().duration;
+        let times = drag.times(scale.seconds(now.x), duration, reach);
+        let grip = drag.grip;
+        state.document.edit_times(&format!("bar {key}"), &times);
+        let (x, words) = match grip {
             Grip::Splash => (rect.right(), format!("{splash} s")),
             Grip::Launch => (rect.left(), format!("{launch} s")),
             Grip::Whole => (rect.center().x, format!("{launch} to {splash} s")),
@@ -105,7 +101,7 @@ pub(super) fn bar(
         state.schedule.drag = None;
         state.document.close_step();
     }
-    let lit = response.hovered() || held.is_some();
+    let lit = response.hovered() || is_held;
     ui.painter().rect_filled(
         rect,
         3.0,
@@ -121,15 +117,15 @@ pub(super) fn bar(
         ui.painter()
             .vline(x, rect.shrink(3.0).y_range(), Stroke::new(2.0, color));
     }
-    if held.is_none() {
-        response.on_hover_ui(|ui| words(ui, state, bars, launch, splash));
+    if !is_held {
+        response.on_hover_ui(|ui| words(ui, state, places, launch, splash));
     }
 }
 
-fn words(ui: &mut Ui, state: &State, bars: &[(usize, f64, f64)], launch: f64, splash: f64) {
+fn words(ui: &mut Ui, state: &State, places: &[usize], launch: f64, splash: f64) {
     let tokens = Tokens::of(ui);
     ui.label(RichText::new(format!("{launch} s to {splash} s")).color(tokens.strong));
-    let ([(place, ..)], Some(Ok(verified))) = (bars, &state.plan.outcome) else {
+    let ([place], Some(Ok(verified))) = (places, &state.plan.outcome) else {
         return;
     };
     let plan = verified.plan();

@@ -1,5 +1,7 @@
 //! Effect of dragging a bar on launch and splash.
 
+use std::collections::HashSet;
+
 use gilk_engine::Session;
 
 use crate::seconds::SHORTEST;
@@ -26,19 +28,15 @@ pub struct Drag {
     pub from: f64,
     /// Indices of the placements in the session, with their original launch and splash.
     pub bars: Vec<(usize, f64, f64)>,
+    /// Seconds to which ends snap, in order.
+    pub marks: Vec<f64>,
 }
 
 impl Drag {
     /// Returns the times when the pointer is at `to`; ends within `reach` seconds of a mark snap to
     /// it.
     #[must_use]
-    pub fn times(
-        &self,
-        to: f64,
-        duration: f64,
-        marks: &[f64],
-        reach: f64,
-    ) -> Vec<(usize, f64, f64)> {
+    pub fn times(&self, to: f64, duration: f64, reach: f64) -> Vec<(usize, f64, f64)> {
         let first = self
             .bars
             .iter()
@@ -46,6 +44,7 @@ impl Drag {
             .fold(f64::INFINITY, f64::min);
         let last = self.bars.iter().map(|bar| bar.2).fold(0.0, f64::max);
         let moved = to - self.from;
+        let marks = self.marks.as_slice();
         let by = match self.grip {
             Grip::Launch => snapped(first + moved, marks, reach).max(0.0) - first,
             Grip::Splash => snapped(last + moved, marks, reach).min(duration) - last,
@@ -87,10 +86,9 @@ fn rounded(seconds: f64) -> f64 {
 }
 
 fn snapped(at: f64, marks: &[f64], reach: f64) -> f64 {
-    let near = marks
-        .iter()
-        .copied()
-        .filter(|mark| (mark - at).abs() <= reach);
+    let first = marks.partition_point(|mark| *mark < at - reach);
+    let near = marks.iter().copied().skip(first);
+    let near = near.take_while(|mark| mark - at <= reach);
     near.min_by(|a, b| (a - at).abs().total_cmp(&(b - at).abs()))
         .unwrap_or(at)
 }
@@ -99,6 +97,7 @@ fn snapped(at: f64, marks: &[f64], reach: f64) -> f64 {
 /// and the start of its program.
 #[must_use]
 pub fn marks(session: &Session, held: &[usize]) -> Vec<f64> {
+    let held: HashSet<usize> = held.iter().copied().collect();
     let mut marks = vec![0.0, session.duration];
     marks.extend(session.workload.as_ref().map(|workload| workload.start));
     for (place, placement) in session.placements.iter().enumerate() {
@@ -135,8 +134,10 @@ mod tests {
                 .enumerate()
                 .map(|(place, &(launch, width))| (place, rounded(launch), rounded(launch + width)))
                 .collect();
-            let drag = Drag { key: 0, grip, from, bars: bars.clone() };
-            for ((_, launch, splash), (_, before, after)) in drag.times(to, 10.0, &marks, 0.05).into_iter().zip(bars) {
+            let mut marks = marks;
+            marks.sort_by(f64::total_cmp);
+            let drag = Drag { key: 0, grip, from, bars: bars.clone(), marks };
+            for ((_, launch, splash), (_, before, after)) in drag.times(to, 10.0, 0.05).into_iter().zip(bars) {
                 prop_assert!(launch >= -1e-9 && splash <= 10.0 + 1e-9, "{launch} {splash}");
                 prop_assert!(splash - launch >= SHORTEST - 2e-6);
                 if grip == Grip::Whole {
@@ -148,26 +149,27 @@ mod tests {
 
     #[test]
     fn ends_snap_to_marks_within_reach() {
-        let drag = |grip| Drag {
+        let drag = |grip, marks: &[f64]| Drag {
             key: 0,
             grip,
             from: 2.0,
             bars: vec![(0, 1.0, 3.0)],
+            marks: marks.to_vec(),
         };
         assert_eq!(
-            drag(Grip::Launch).times(3.46, 10.0, &[2.5], 0.05),
+            drag(Grip::Launch, &[0.5, 2.5]).times(3.46, 10.0, 0.05),
             [(0, 2.5, 3.0)]
         );
         assert_eq!(
-            drag(Grip::Launch).times(3.3, 10.0, &[2.5], 0.05),
+            drag(Grip::Launch, &[2.5]).times(3.3, 10.0, 0.05),
             [(0, 2.3, 3.0)]
         );
         assert_eq!(
-            drag(Grip::Whole).times(3.97, 10.0, &[5.0], 0.05),
+            drag(Grip::Whole, &[5.0]).times(3.97, 10.0, 0.05),
             [(0, 3.0, 5.0)]
         );
         assert_eq!(
-            drag(Grip::Splash).times(99.0, 10.0, &[], 0.05),
+            drag(Grip::Splash, &[]).times(99.0, 10.0, 0.05),
             [(0, 1.0, 10.0)]
         );
     }

@@ -3,16 +3,18 @@
 //! [`drag`] computes the effect of a drag, without a window; `pane` draws and handles input.
 
 mod bar;
+mod batch_words;
 pub mod drag;
+mod extents;
 mod pane;
 mod ruler;
 
 pub(crate) use pane::{header, show};
 
-use std::sync::Arc;
-
 use crate::placement_rows::PlacementRows;
+use batch_words::BatchWords;
 use drag::Drag;
+use extents::Extents;
 
 /// State of the pane.
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ pub struct Schedule {
     pub(crate) rows: PlacementRows,
     /// The drag in progress.
     pub(crate) drag: Option<Drag>,
-    /// Descriptions of the batches, by the number of the plan.
-    words: Option<(u64, Arc<Vec<Vec<String>>>)>,
+    /// Descriptions of the batches in view.
+    words: BatchWords,
+    /// Launch and splash of the bars in view.
+    extents: Extents,
 }

@@ -11,6 +11,7 @@ use super::ruler;
 use crate::command::Command;
 use crate::placement_rows::{Row, label, paths_label};
 use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
+use crate::session_panel::next_step;
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::timeline::Range;
@@ -47,11 +48,9 @@ pub(crate) fn header(ui: &mut Ui, state: &State, _commands: &mut Vec<Command>) {
 pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     if state.document.session().placements.is_empty() {
-        widgets::empty(
-            ui,
-            "Nothing to schedule",
-            "Add an instrument to a block to schedule it.",
-        );
+        let words = "Add an instrument to a block to schedule it.";
+        let next = next_step(state);
+        widgets::empty_with(ui, ("Nothing to schedule", words), next, commands);
         return;
     }
     let rect = ui.available_rect_before_wrap();
@@ -73,8 +72,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         },
         x: Rangef::new(plot.left(), plot.right()),
     };
-    let words = batch_words(state);
-    ruler::show(ui, state, &words, bar, plot, &scale);
+    ruler::show(ui, state, bar, plot, &scale);
     let rows = state.schedule.rows.list(&state.document);
     let below = Rect::from_min_max(pos2(rect.left(), plot.top()), rect.max);
     ui.scope_builder(egui::UiBuilder::new().max_rect(below), |ui| {
@@ -95,8 +93,10 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
                         Row::Group(function, places) => {
                             group(ui, state, function, places, name, lane, &scale);
                         }
-                        Row::Placement(place) => {
-                            one(ui, state, *place, name, lane, &scale, commands);
+                        Row::Placement(place) | Row::Alone(place) => {
+                            let is_alone = matches!(row, Row::Alone(_));
+                            let of = (*place, is_alone);
+                            one(ui, state, of, name, lane, &scale, commands);
                         }
                         Row::Paths(function, places) => {
                             paths(ui, state, function, places, name, lane, &scale);
@@ -111,23 +111,6 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
             });
     });
     running(ui, state, plot, &scale);
-}
-
-/// Returns the descriptions of the plan's batches, made once per plan: a batch has a write per splice.
-fn batch_words(state: &mut State) -> Arc<Vec<Vec<String>>> {
-    let number = state.plan.answered;
-    if let Some((known, words)) = &state.schedule.words
-        && *known == number
-    {
-        return Arc::clone(words);
-    }
-    let words = match &state.plan.outcome {
-        Some(Ok(verified)) => ruler::words(verified.plan()),
-        _ => Vec::new(),
-    };
-    let words = Arc::new(words);
-    state.schedule.words = Some((number, Arc::clone(&words)));
-    words
 }
 
 /// Draws a line at the current time of the run.
@@ -183,34 +166,7 @@ fn group(
     let label = format!("bar of all of {function}");
     let key = 1 << 40 | places.first().copied().unwrap_or(0) as u64;
     let lane = lane.shrink2(vec2(0.0, 9.0));
-    bar_of_all(ui, state, key, places, lane, scale, tokens.weak, &label);
-}
-
-/// Draws a bar that moves several placements.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each describes the position or the meaning of the bar"
-)]
-fn bar_of_all(
-    ui: &mut Ui,
-    state: &mut State,
-    key: u64,
-    places: &[usize],
-    lane: Rect,
-    scale: &Scale,
-    color: Color32,
-    label: &str,
-) {
-    let placements = &state.document.session().placements;
-    let bars: Vec<(usize, f64, f64)> = places
-        .iter()
-        .filter_map(|&place| {
-            placements
-                .get(place)
-                .map(|one| (place, one.launch, one.splash))
-        })
-        .collect();
-    bar(ui, state, key, &bars, lane, scale, color, label);
+    bar(ui, state, key, places, lane, scale, tokens.weak, &label);
 }
 
 /// Draws the name of a row below its group's: a dot and words, with so much space left at the right.
@@ -240,13 +196,13 @@ fn paths(
     let label = format!("bar of paths of {function}");
     let key = 1 << 41 | places.first().copied().unwrap_or(0) as u64;
     let lane = lane.shrink2(vec2(0.0, 4.0));
-    bar_of_all(ui, state, key, places, lane, scale, tokens.accent, &label);
+    bar(ui, state, key, places, lane, scale, tokens.accent, &label);
 }
 
 fn one(
     ui: &mut Ui,
     state: &mut State,
-    place: usize,
+    (place, is_alone): (usize, bool),
     name: Rect,
     lane: Rect,
     scale: &Scale,
@@ -269,8 +225,13 @@ fn one(
         ));
     }
     let color = tokens.instrument(&placement.instrument);
+    let function = if is_alone {
+        format!("{}  ", placement.function)
+    } else {
+        String::new()
+    };
     let words = format!(
-        "{}  {} block {}",
+        "{function}{}  {} block {}",
         placement.instrument, placement.hook, placement.block
     );
     let times = 152.0;
@@ -280,13 +241,12 @@ fn one(
         name.max - vec2(6.0, 2.0),
     );
     typed(ui, state, place, area, &label);
-    let bars = [(place, placement.launch, placement.splash)];
     let label = format!("bar of {label}");
     bar(
         ui,
         state,
         place as u64,
-        &bars,
+        &[place],
         lane.shrink2(vec2(0.0, 4.0)),
         scale,
         color,
@@ -317,11 +277,10 @@ fn typed(ui: &mut Ui, state: &mut State, place: usize, area: Rect, label: &str) 
             &format!("splash of bar: {label}"),
             |splash| refused_splash(splash, launch, duration),
         ) {
-            state.document.edit(&format!("splash {place}"), |session| {
-                if let Some(one) = session.placements.get_mut(place) {
-                    one.splash = splash;
-                }
-            });
+            let times = [(place, launch, splash)];
+            state
+                .document
+                .edit_times(&format!("splash {place}"), &times);
         }
         let before = (splash - SHORTEST).max(0.0);
         if seconds(
@@ -331,11 +290,10 @@ fn typed(ui: &mut Ui, state: &mut State, place: usize, area: Rect, label: &str) 
             &format!("launch of bar: {label}"),
             |launch| refused_launch(launch, splash),
         ) {
-            state.document.edit(&format!("launch {place}"), |session| {
-                if let Some(one) = session.placements.get_mut(place) {
-                    one.launch = launch;
-                }
-            });
+            let times = [(place, launch, splash)];
+            state
+                .document
+                .edit_times(&format!("launch {place}"), &times);
         }
     });
 }

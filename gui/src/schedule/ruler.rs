@@ -1,7 +1,9 @@
 //! The ruler above the bars: seconds, batches, and the start of the program.
 
+use std::ops::Range;
+
 use egui::{Id, Painter, Pos2, Rect, Sense, Stroke, Ui, accesskit::Role, pos2, vec2};
-use gilk_engine::plan::{Batch, Part, Plan, PokeKind};
+use gilk_engine::plan::{Batch, Plan};
 
 use crate::state::State;
 use crate::theme::{Tokens, prose, text};
@@ -10,16 +12,11 @@ use crate::widgets;
 
 /// Height of the ruler: seconds above, batches below.
 pub(super) const HEIGHT: f32 = 40.0;
+/// Width of the mark of a batch in points.
+const MARK: f32 = 14.0;
 
 /// Draws the ruler, and its lines down through `plot`.
-pub(super) fn show(
-    ui: &Ui,
-    state: &State,
-    words: &[Vec<String>],
-    bar: Rect,
-    plot: Rect,
-    scale: &Scale,
-) {
+pub(super) fn show(ui: &Ui, state: &mut State, bar: Rect, plot: Rect, scale: &Scale) {
     let tokens = Tokens::of(ui);
     let painter = ui
         .painter()
@@ -59,12 +56,30 @@ pub(super) fn show(
         let response = ui.interact(area, Id::unique("schedule program"), Sense::hover());
         widgets::named(response, Role::Label, &words).on_hover_text(words);
     }
-    if let Some(Ok(verified)) = &state.plan.outcome {
-        let batches = verified.plan().batches.iter().zip(words);
-        for (place, (batch, words)) in batches.enumerate() {
-            mark(ui, &painter, (place, batch.at, words), scale, bar, plot);
-        }
+    let Some(Ok(verified)) = &state.plan.outcome else {
+        return;
+    };
+    let plan = verified.plan();
+    state.schedule.words.begin(state.plan.answered);
+    for marked in marks(&plan.batches, scale) {
+        let words = state.schedule.words.of(plan, marked.clone());
+        mark(ui, &painter, (plan, &words, marked), scale, bar, plot);
     }
+}
+
+/// Returns ranges of batches, each with one mark: marks of batches at nearly the same time would lie
+/// on each other. The work depends on the width of the ruler.
+fn marks(batches: &[Batch], scale: &Scale) -> Vec<Range<usize>> {
+    let mut marks = Vec::new();
+    let mut first = 0;
+    while let Some(batch) = batches.get(first) {
+        let until = scale.seconds(scale.x(batch.at) + MARK);
+        let rest = batches.get(first..).unwrap_or_default();
+        let count = rest.partition_point(|batch| batch.at < until).max(1);
+        marks.push(first..first + count);
+        first += count;
+    }
+    marks
 }
 
 fn flag(painter: &Painter, at: Pos2, tokens: &Tokens) -> Rect {
@@ -81,19 +96,22 @@ fn flag(painter: &Painter, at: Pos2, tokens: &Tokens) -> Rect {
     Rect::from_center_size(at + vec2(3.0, 0.0), vec2(12.0, 14.0))
 }
 
-/// Draws a batch: its number, its time, and its description.
+/// Draws the mark of batches, with their description.
 fn mark(
     ui: &Ui,
     painter: &Painter,
-    (place, at, words): (usize, f64, &[String]),
+    (plan, words, batches): (&Plan, &[String], Range<usize>),
     scale: &Scale,
     bar: Rect,
     plot: Rect,
 ) {
+    let Some(batch) = plan.batches.get(batches.start) else {
+        return;
+    };
     let tokens = Tokens::of(ui);
-    let center = pos2(scale.x(at), bar.bottom() - 10.0);
-    let area = Rect::from_center_size(center, vec2(14.0, 16.0));
-    let id = Id::unique("schedule batch").with(place);
+    let center = pos2(scale.x(batch.at), bar.bottom() - 10.0);
+    let area = Rect::from_center_size(center, vec2(MARK, 16.0));
+    let id = Id::unique("schedule batch").with(batches.start);
     let first = words.first().cloned().unwrap_or_default();
     let response = ui.interact(area, id, Sense::hover());
     let response = widgets::named(response, Role::Label, &first);
@@ -118,84 +136,31 @@ fn mark(
     });
 }
 
-/// Describes the batches of a plan.
-pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
-    let batches = plan.batches.iter().enumerate();
-    batches
-        .map(|(place, batch)| batch_words(plan, batch, place))
-        .collect()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::Range as TimeRange;
 
-/// Describes a batch, one line per kind of effect.
-fn batch_words(plan: &Plan, batch: &Batch, place: usize) -> Vec<String> {
-    let count = |kind, bounce: bool| {
-        let pokes = batch.pokes.iter();
-        pokes
-            .filter(|poke| poke.kind == kind && matches!(poke.part, Part::Bounce(_)) == bounce)
-            .count()
-    };
-    let mut lines = vec![format!(
-        "batch {place} at {} s: {}",
-        batch.at,
-        widgets::counted(batch.pokes.len(), "write")
-    )];
-    for (kind, verb) in [
-        (PokeKind::Install, "installs"),
-        (PokeKind::Retarget, "retargets"),
-        (PokeKind::Remove, "removes"),
-    ] {
-        let (splices, bounces) = (count(kind, false), count(kind, true));
-        let mut parts = Vec::new();
-        if splices > 0 {
-            parts.push(widgets::counted(splices, "splice"));
-        }
-        if bounces > 0 {
-            parts.push(widgets::counted(bounces, "bounce"));
-        }
-        if !parts.is_empty() {
-            lines.push(format!("{verb} {}", parts.join(" and ")));
-        }
+    #[test]
+    fn batches_at_nearly_the_same_time_share_a_mark() {
+        let batch = |number: usize| Batch {
+            at: number as f64 / 1000.0,
+            pokes: Vec::new(),
+            launched: Vec::new(),
+            splashed: Vec::new(),
+        };
+        let batches: Vec<Batch> = (0..10_000).map(batch).collect();
+        let scale = Scale {
+            range: TimeRange {
+                start: 0.0,
+                end: 10.0,
+            },
+            x: egui::Rangef::new(0.0, 700.0),
+        };
+        let all = marks(&batches, &scale);
+        assert!((40..=60).contains(&all.len()), "{}", all.len());
+        assert_eq!(all.iter().map(Range::len).sum::<usize>(), batches.len());
+        let far: Vec<Batch> = batches.into_iter().step_by(1000).collect();
+        assert_eq!(marks(&far, &scale).len(), far.len());
     }
-    if !batch.launched.is_empty() {
-        lines.push(format!(
-            "launches {}",
-            widgets::counted(batch.launched.len(), "instrument")
-        ));
-    }
-    if !batch.splashed.is_empty() {
-        lines.push(format!(
-            "splashes {}",
-            widgets::counted(batch.splashed.len(), "instrument")
-        ));
-    }
-    let waits = batch
-        .pokes
-        .iter()
-        .filter(|poke| poke.overwritten > 1)
-        .count();
-    if waits > 0 {
-        lines.push(format!(
-            "one wait: {waits} of them overwrite more than one instruction"
-        ));
-    }
-    // A bounce in an exposed slot waits for the splice of its donor.
-    let slots = batch.pokes.iter().filter(|poke| match poke.part {
-        Part::Bounce(bounce) => plan
-            .bounces
-            .get(bounce.0 as usize)
-            .is_some_and(|bounce| matches!(bounce.slot, gilk_engine::placement::Slot::Exposed(_))),
-        Part::Site(_) => false,
-    });
-    let slots = slots.count();
-    if slots > 0 {
-        lines.push(format!(
-            "{} in slots that another splice exposes",
-            widgets::counted(slots, "bounce")
-        ));
-    }
-    let deepest = batch.pokes.iter().map(|poke| poke.rank).max().unwrap_or(0);
-    if deepest > 0 {
-        lines.push(format!("{} ranks, in sequence", deepest + 1));
-    }
-    lines
 }

@@ -1,6 +1,7 @@
 //! Comparison of the recording on the timeline with an earlier one, as `ilk diff` has it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use gilk_samples::compare::{Change, Comparison, Side, compare};
 use gilk_samples::recording::Recording;
@@ -20,6 +21,10 @@ pub struct ComparedRuns {
     pub unmatched: usize,
     /// Number of batches that could not be read.
     pub damaged: usize,
+    /// Number of instruments that differ.
+    pub(super) differing: usize,
+    /// The filter, and the places of the instruments that match it.
+    shown: Option<(String, Arc<Vec<usize>>)>,
 }
 
 impl ComparedRuns {
@@ -37,7 +42,10 @@ impl ComparedRuns {
         let mut instruments = compared.instruments;
         // Stable: instruments without a difference stay in the order of the first.
         instruments.sort_by(|a, b| largest(b).total_cmp(&largest(a)));
+        let differing = instruments.iter().filter(|one| differs(one)).count();
         Ok(Self {
+            differing,
+            shown: None,
             before,
             after,
             instruments,
@@ -46,12 +54,25 @@ impl ComparedRuns {
         })
     }
 
-    /// Returns the instruments whose labels contain the filter.
-    pub(crate) fn shown(&self, filter: &str) -> Vec<&Comparison> {
-        let wanted = filter.trim().to_lowercase();
-        let matches = |one: &&Comparison| one.label.to_lowercase().contains(&wanted);
-        self.instruments.iter().filter(matches).collect()
+    /// Returns the places of the instruments whose labels contain the filter; searched after a change
+    /// of the filter only.
+    pub(super) fn shown(&mut self, filter: &str) -> Arc<Vec<usize>> {
+        let last = self.shown.take().filter(|(known, _)| known == filter);
+        let (_, places) = self.shown.insert(last.unwrap_or_else(|| {
+            let wanted = filter.trim().to_lowercase();
+            let all = self.instruments.iter().enumerate();
+            let matching = all.filter(|(_, one)| one.label.to_lowercase().contains(&wanted));
+            let places = matching.map(|(place, _)| place).collect();
+            (filter.to_owned(), Arc::new(places))
+        }));
+        Arc::clone(places)
     }
+}
+
+/// Returns whether the rate or the values of an instrument differ.
+fn differs(comparison: &Comparison) -> bool {
+    let mut changes = [&comparison.rate, &comparison.value].into_iter().flatten();
+    changes.any(Change::differs)
 }
 
 /// Returns the largest relative difference of an instrument; 0 without a difference.

@@ -47,7 +47,7 @@ pub(super) fn header(ui: &mut Ui, runs: &ComparedRuns, commands: &mut Vec<Comman
 }
 
 /// Draws the table.
-pub(super) fn show(ui: &mut Ui, runs: &ComparedRuns, filter: &mut String) {
+pub(super) fn show(ui: &mut Ui, runs: &mut ComparedRuns, filter: &mut String) {
     let tokens = Tokens::of(ui);
     widgets::inset(ui, |ui| {
         let field = TextEdit::singleline(filter)
@@ -56,7 +56,7 @@ pub(super) fn show(ui: &mut Ui, runs: &ComparedRuns, filter: &mut String) {
         widgets::named(ui.add(field), Role::TextInput, "Filter statistics");
         let mut words = format!(
             "{} of {} differ: the colour marks a change whose chance is below 5 % over all comparisons.",
-            runs.instruments.iter().filter(|one| differs(one)).count(),
+            widgets::grouped(runs.differing as u64),
             widgets::counted(runs.instruments.len(), "instrument")
         );
         if runs.unmatched > 0 {
@@ -90,16 +90,12 @@ pub(super) fn show(ui: &mut Ui, runs: &ComparedRuns, filter: &mut String) {
                 .id_salt("comparison rows")
                 .auto_shrink(false)
                 .show_rows(ui, space::ROW, shown.len(), |ui, range| {
-                    for one in shown.get(range).unwrap_or_default() {
+                    let places = shown.get(range).unwrap_or_default().iter();
+                    for one in places.filter_map(|&place| runs.instruments.get(place)) {
                         row(ui, one, &widths, size);
                     }
                 });
         });
-}
-
-fn differs(comparison: &Comparison) -> bool {
-    let mut changes = [&comparison.rate, &comparison.value].into_iter().flatten();
-    changes.any(Change::differs)
 }
 
 fn row(ui: &mut Ui, comparison: &Comparison, widths: &[f32], size: egui::Vec2) {

@@ -27,7 +27,7 @@ pub struct Statistics {
     /// True if the smallest value is first.
     pub ascending: bool,
     /// The selected row: its function and its instrument.
-    pub selected: Option<(String, String)>,
+    selected: Option<(String, String)>,
     /// Two recordings side by side, in place of the rows.
     pub comparison: Option<ComparedRuns>,
     /// The computed rows.
@@ -36,6 +36,8 @@ pub struct Statistics {
     pub(crate) answered: Option<StatisticsKey>,
     /// The contents being computed.
     pub(crate) requested: Option<StatisticsKey>,
+    /// The place of the selected row in `rows`.
+    selected_place: Option<usize>,
     /// The places of the rows that match, in the chosen order, with what they depend on.
     listed: Option<(ListKey, Arc<Vec<usize>>)>,
 }
@@ -128,9 +130,28 @@ impl Column {
 impl Statistics {
     /// Returns the selected row.
     pub(crate) fn chosen(&self) -> Option<&StatisticsRow> {
-        let (function, instrument) = self.selected.as_ref()?;
-        let mut rows = self.rows.iter();
-        rows.find(|row| row.function == *function && row.instrument == *instrument)
+        self.rows.get(self.selected_place?)
+    }
+
+    /// Selects a row, which stays selected among other contents.
+    fn select(&mut self, place: usize) {
+        if let Some(row) = self.rows.get(place) {
+            self.selected = Some((row.function.clone(), row.instrument.clone()));
+            self.selected_place = Some(place);
+        }
+    }
+
+    /// Takes computed rows.
+    pub(crate) fn answer(&mut self, key: StatisticsKey, rows: Vec<StatisticsRow>) {
+        let is_selected = |row: &StatisticsRow| {
+            let selected = self.selected.as_ref();
+            selected.is_some_and(|(function, instrument)| {
+                (function, instrument) == (&row.function, &row.instrument)
+            })
+        };
+        self.selected_place = rows.iter().position(is_selected);
+        self.rows = rows;
+        self.answered = Some(key);
     }
 
     /// Returns the rows that match the filter, in the chosen order.

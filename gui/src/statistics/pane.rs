@@ -68,16 +68,14 @@ pub(crate) fn wanted(state: &State) -> Option<StatisticsKey> {
 pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     let table = &mut state.statistics;
-    if let Some(runs) = &table.comparison {
+    if let Some(runs) = &mut table.comparison {
         comparison_view::show(ui, runs, &mut table.filter);
         return;
     }
     let Some(record) = &state.timeline.record else {
-        widgets::empty(
-            ui,
-            "No samples yet",
-            "Run the session or open a recording to see a row per instrument and function.",
-        );
+        let words = "Run the session or open a recording to see a row per instrument and function.";
+        let open = (Command::OpenRecording, true);
+        widgets::empty_with(ui, ("No samples yet", words), open, commands);
         return;
     };
     let (clock, lost) = (record.metadata.clock, record.lost);
@@ -137,20 +135,22 @@ fn rows(ui: &mut Ui, state: &mut State, clock: Clock, commands: &mut Vec<Command
                 .auto_shrink(false)
                 .show_rows(ui, space::ROW, shown.len(), |ui, range| {
                     let places = shown.get(range).unwrap_or_default().iter();
-                    for row in places.filter_map(|&place| table.rows.get(place)) {
-                        let selected = table.selected.as_ref().is_some_and(|selected| {
-                            (&selected.0, &selected.1) == (&row.function, &row.instrument)
-                        });
+                    for &place in places {
+                        let Some(row) = table.rows.get(place) else {
+                            continue;
+                        };
+                        let selected = table.selected_place == Some(place);
                         if line(ui, row, &widths, clock, selected) {
-                            chosen = Some(StatisticsRow::clone(row));
+                            chosen = Some(place);
                         }
                     }
                 });
-            if let Some(row) = chosen {
-                if let Some(&id) = row.lanes.first() {
+            if let Some(place) = chosen {
+                table.select(place);
+                let row = table.chosen();
+                if let Some(&id) = row.and_then(|row| row.lanes.first()) {
                     go_to(&mut state.timeline, id, commands);
                 }
-                table.selected = Some((row.function, row.instrument));
             }
         });
 }

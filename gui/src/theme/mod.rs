@@ -195,11 +195,14 @@ mod tests {
     use std::path::Path;
 
     /// Calls and fields whose numbers are of the scales of spacing and of text.
-    const SCALED: [&str; 9] = [
+    const SCALED: [&str; 12] = [
         "add_space(",
         "prose(",
         "code(",
         "inner_margin(",
+        ".margin(",
+        ".corner_radius(",
+        ".spacing([",
         "Margin::symmetric(",
         "Margin::same(",
         "item_spacing",

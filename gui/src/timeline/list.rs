@@ -347,6 +347,19 @@ pub(crate) fn subject(metadata: &Metadata, info: &InstrumentInfo) -> String {
     name.map_or_else(label, str::to_owned)
 }
 
+/// Returns the label of an instrument without the name of its function.
+pub(crate) fn place_of(label: &str, instrument: &str, function: &str) -> String {
+    let place = label.strip_prefix(instrument).unwrap_or(label);
+    let place = place.replacen(function, "", 1);
+    let words: Vec<&str> = place
+        .split_whitespace()
+        .filter(|word| *word != "of")
+        .collect();
+    let words = words.join(" ");
+    let words = words.trim_start_matches([',', ' ']);
+    format!("{instrument} {words}").trim_end().to_owned()
+}
+
 /// Returns the name of the function with a major number.
 pub(crate) fn function(metadata: &Metadata, major: u32) -> Option<&str> {
     let functions = &metadata.functions;

@@ -1,6 +1,7 @@
 //! Lost samples on the timeline: hatched on the lanes where they were lost, with cause and count.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use egui::accesskit::Role;
 use egui::{Id, Painter, Rect, Sense, Stroke, Ui, pos2};
@@ -38,15 +39,88 @@ pub(crate) struct LossStretch {
     pub(crate) count: u64,
 }
 
-/// The losses of a recording, as stretches of time.
+/// The losses of a recording, as stretches of time by CPU and cause.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
-    /// In the order of their starts.
+    tracks: BTreeMap<(u16, u8), LossTrack>,
+}
+
+/// The losses of a CPU for one cause.
+#[derive(Clone, Debug, Default)]
+struct LossTrack {
+    /// In order; no two overlap.
     stretches: Vec<LossStretch>,
-    /// Duration of the longest stretch in seconds.
-    longest: f64,
-    /// The last stretch of each CPU and cause.
-    last: BTreeMap<(u16, u8), usize>,
+    /// Number of lost samples before each stretch.
+    before: Vec<u64>,
+}
+
+impl LossTrack {
+    fn add(&mut self, stretch: LossStretch) {
+        let before = match (self.stretches.last_mut(), self.before.last()) {
+            (Some(last), _) if stretch.to - last.to <= GAP => {
+                last.to = last.to.max(stretch.to);
+                last.count = last.count.saturating_add(stretch.count);
+                return;
+            }
+            (Some(last), Some(before)) => before.saturating_add(last.count),
+            _ => 0,
+        };
+        self.stretches.push(stretch);
+        self.before.push(before);
+    }
+
+    /// Returns the number of lost samples before the stretch at `place`.
+    fn lost_before(&self, place: usize) -> u64 {
+        match (self.before.get(place), self.stretches.last()) {
+            (Some(before), _) => *before,
+            (None, Some(last)) => {
+                let before = self.before.last().copied().unwrap_or(0);
+                before.saturating_add(last.count)
+            }
+            (None, None) => 0,
+        }
+    }
+
+    /// Returns the places of the stretches that overlap a range of seconds.
+    fn overlapping(&self, (from, to): (f64, f64)) -> Range<usize> {
+        let first = self.stretches.partition_point(|one| one.to < from);
+        let after = self.stretches.partition_point(|one| one.from <= to);
+        first..after.max(first)
+    }
+
+    /// Returns the hatched areas of stretches, from left to right. Stretches that are drawn at the same
+    /// place are one area, so the work depends on the width of the pane.
+    fn areas(&self, places: Range<usize>, scale: &Scale) -> Vec<HatchedArea> {
+        let mut areas = Vec::new();
+        let mut place = places.start;
+        while let Some(first) = self.stretches.get(place).filter(|_| place < places.end) {
+            let left = scale.x(first.from);
+            let (mut right, mut next) = (scale.x(first.to).max(left + NARROWEST), place + 1);
+            loop {
+                let rest = self.stretches.get(next..places.end).unwrap_or_default();
+                let covered = rest.partition_point(|one| scale.x(one.from) <= right);
+                next += covered;
+                match rest.get(..covered).and_then(<[LossStretch]>::last) {
+                    Some(last) => {
+                        let from = scale.x(last.from);
+                        right = right.max(scale.x(last.to)).max(from + NARROWEST);
+                    }
+                    None => break,
+                }
+            }
+            areas.push(HatchedArea {
+                left,
+                right,
+                first: *first,
+                stretches: next - place,
+                count: self
+                    .lost_before(next)
+                    .saturating_sub(self.lost_before(place)),
+            });
+            place = next;
+        }
+        areas
+    }
 }
 
 impl Losses {
@@ -65,69 +139,53 @@ impl Losses {
         if count == 0 {
             return;
         }
-        let key = (cpu, RowKind::Loss(cause).number());
-        let last = self.last.get(&key).copied();
-        let last = last.and_then(|place| self.stretches.get_mut(place));
-        if let Some(last) = last.filter(|last| at - last.to <= GAP) {
-            last.to = last.to.max(at);
-            last.count = last.count.saturating_add(count);
-            self.longest = self.longest.max(last.to - last.from);
-            return;
-        }
-        let from = (at - INTERVAL).max(0.0);
-        // Readings of the CPUs are in the order of their times, but for a few.
-        let mut place = self.stretches.len();
-        while place > 0
-            && self
-                .stretches
-                .get(place - 1)
-                .is_some_and(|one| one.from > from)
-        {
-            place -= 1;
-        }
-        for later in self.last.values_mut().filter(|last| **last >= place) {
-            *later += 1;
-        }
-        self.last.insert(key, place);
-        self.longest = self.longest.max(at - from);
-        let stretch = LossStretch {
-            from,
+        let track = self.tracks.entry((cpu, RowKind::Loss(cause).number()));
+        track.or_default().add(LossStretch {
+            from: (at - INTERVAL).max(0.0),
             to: at,
             cpu,
             cause,
             count,
-        };
-        self.stretches.insert(place, stretch);
+        });
     }
 
-    /// Returns the stretches that concern a lane and overlap a range of seconds: those of its CPU, while
-    /// it is in place.
-    pub(crate) fn of_lane<'a>(
-        &'a self,
-        of: &LaneRow<'a>,
+    /// Returns the tracks that concern a lane, those of its CPU, with the places of their stretches that
+    /// overlap a range of seconds while it is in place.
+    fn tracks_of(
+        &self,
+        of: &LaneRow<'_>,
         range: (f64, f64),
-    ) -> impl Iterator<Item = &'a LossStretch> {
+    ) -> impl Iterator<Item = (&LossTrack, Range<usize>)> {
         let (info, owner) = (of.info, of.owner);
-        let from = range.0.max(info.launch);
-        let to = range.1.min(info.splash);
-        // Stretches are in the order of their starts, and none is longer than `longest`.
-        let first = self
-            .stretches
-            .partition_point(|one| one.from < from - self.longest);
-        let after = self.stretches.partition_point(|one| one.from <= to);
-        let overlapping = self.stretches.get(first..after.max(first));
-        overlapping.unwrap_or_default().iter().filter(move |one| {
+        let range = (range.0.max(info.launch), range.1.min(info.splash));
+        let (meaning, has_samples) = (info.meaning, info.delivers.is_samples());
+        let concerned = self.tracks.values().filter(move |track| {
+            let Some(one) = track.stretches.first() else {
+                return false;
+            };
             let of_meaning = match one.cause {
-                LossCause::Unmatched => info.meaning == Meaning::Duration,
+                LossCause::Unmatched => meaning == Meaning::Duration,
                 // Counters do not pass through a ring.
-                _ => info.meaning != Meaning::Count,
+                _ => meaning != Meaning::Count,
             };
             let of_cpu = match owner {
                 Owner::Cpu(cpu) => one.cpu == cpu || one.cpu == ALL_CPUS,
                 _ => true,
             };
-            of_meaning && of_cpu && one.to >= from && info.delivers.is_samples()
-        })
+            of_meaning && of_cpu && has_samples
+        });
+        concerned.map(move |track| (track, track.overlapping(range)))
+    }
+
+    /// Returns the stretches that concern a lane and overlap a range of seconds: those of its CPU, while
+    /// it is in place.
+    pub(crate) fn of_lane(
+        &self,
+        of: &LaneRow<'_>,
+        range: (f64, f64),
+    ) -> impl Iterator<Item = &LossStretch> {
+        let tracks = self.tracks_of(of, range);
+        tracks.flat_map(|(track, places)| track.stretches.get(places).unwrap_or_default())
     }
 }
 
@@ -153,8 +211,7 @@ impl LossStretch {
     }
 }
 
-/// Draws the hatched stretches of a lane that are in view; `row` is its rectangle. Stretches that are
-/// drawn at the same place are one, so that the work depends on the width of the pane.
+/// Draws the hatched stretches of a lane that are in view; `row` is its rectangle.
 pub(super) fn show(
     ui: &Ui,
     painter: &Painter,
@@ -166,25 +223,9 @@ pub(super) fn show(
 ) {
     let tokens = Tokens::of(ui);
     let view = (scale.range.start, scale.range.end);
-    let mut areas: Vec<HatchedArea<'_>> = Vec::new();
-    for one in losses.of_lane(of, view) {
-        let (left, right) = (scale.x(one.from), scale.x(one.to));
-        let right = right.max(left + NARROWEST);
-        match areas.last_mut() {
-            Some(last) if left <= last.right => {
-                last.right = last.right.max(right);
-                last.stretches += 1;
-                last.count = last.count.saturating_add(one.count);
-            }
-            _ => areas.push(HatchedArea {
-                left,
-                right,
-                first: one,
-                stretches: 1,
-                count: one.count,
-            }),
-        }
-    }
+    let tracks = losses.tracks_of(of, view);
+    let areas = tracks.flat_map(|(track, places)| track.areas(places, scale));
+    let areas = joined(areas.collect());
     for (place, one) in areas.iter().enumerate() {
         let area = Rect::from_x_y_ranges(one.left..=one.right, row.y_range());
         let area = area.intersect(row);
@@ -198,17 +239,35 @@ pub(super) fn show(
     }
 }
 
+/// Joins the areas of several tracks where they overlap.
+fn joined(mut areas: Vec<HatchedArea>) -> Vec<HatchedArea> {
+    areas.sort_by(|a, b| a.left.total_cmp(&b.left));
+    let mut joined: Vec<HatchedArea> = Vec::new();
+    for one in areas {
+        match joined.last_mut().filter(|last| one.left <= last.right) {
+            Some(last) => {
+                last.right = last.right.max(one.right);
+                last.stretches += one.stretches;
+                last.count = last.count.saturating_add(one.count);
+            }
+            None => joined.push(one),
+        }
+    }
+    joined
+}
+
 /// Stretches that are drawn as one.
-struct HatchedArea<'a> {
+#[derive(Debug)]
+struct HatchedArea {
     left: f32,
     right: f32,
-    first: &'a LossStretch,
+    first: LossStretch,
     stretches: usize,
     /// Lost samples of all of them.
     count: u64,
 }
 
-impl HatchedArea<'_> {
+impl HatchedArea {
     fn words(&self, metadata: &Metadata) -> String {
         match self.stretches {
             1 => self.first.words(metadata),
@@ -237,6 +296,7 @@ fn hatch(painter: &Painter, area: Rect, tokens: &Tokens) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn neighbouring_readings_of_a_cpu_are_one_stretch() {
@@ -261,21 +321,52 @@ mod tests {
             ],
             clock,
         );
-        let starts: Vec<f64> = losses.stretches.iter().map(|one| one.from).collect();
-        assert!(starts.is_sorted(), "{starts:?}");
         let shown: Vec<(f64, f64, u16, u64)> = losses
-            .stretches
-            .iter()
+            .tracks
+            .values()
+            .flat_map(|track| &track.stretches)
             .map(|one| (one.from, one.to, one.cpu, one.count))
             .collect();
         assert_eq!(
             shown,
             [
                 (0.9, 1.1, 0, 12),
-                (0.9, 1.0, 1, 1),
+                (4.9, 5.0, 0, 3),
                 (1.0, 1.1, 0, 2),
-                (4.9, 5.0, 0, 3)
+                (0.9, 1.0, 1, 1)
             ]
         );
+    }
+    proptest! {
+        #[test]
+        fn areas_cover_the_stretches_in_view_and_count_all_of_them(
+            readings in prop::collection::vec((0.01f64..3.0, 0u16..2, 1u64..9), 1..200),
+            (start, width) in (0.0f64..100.0, 0.5f64..400.0),
+        ) {
+            let (mut losses, mut at) = (Losses::default(), 0.0);
+            for (after, cpu, count) in readings {
+                at += after;
+                losses.add(cpu, LossCause::RingFull, at, count);
+            }
+            let range = super::super::Range { start, end: start + width };
+            let scale = Scale { range, x: egui::Rangef::new(0.0, 500.0) };
+            let view = (range.start, range.end);
+            let mut areas = Vec::new();
+            let mut stretches: Vec<&LossStretch> = Vec::new();
+            for track in losses.tracks.values() {
+                let places = track.overlapping(view);
+                prop_assert!(track.stretches[places.clone()].iter().all(|one| one.to >= view.0 && one.from <= view.1));
+                stretches.extend(&track.stretches[places.clone()]);
+                areas.extend(track.areas(places, &scale));
+            }
+            let all = joined(areas);
+            prop_assert_eq!(all.iter().map(|one| one.count).sum::<u64>(), stretches.iter().map(|one| one.count).sum::<u64>());
+            prop_assert_eq!(all.iter().map(|one| one.stretches).sum::<usize>(), stretches.len());
+            prop_assert!(all.windows(2).all(|pair| pair[0].right < pair[1].left), "{:?}", all);
+            for one in stretches {
+                let (left, right) = (scale.x(one.from), scale.x(one.to));
+                prop_assert!(all.iter().any(|area| area.left <= left && right <= area.right));
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ mod heat;
 pub(crate) mod histogram;
 mod hover;
 mod input;
+mod lane_facts;
 mod lanes;
 pub(crate) mod list;
 mod losses;
@@ -49,6 +50,8 @@ pub struct Opened {
     pub metadata: Metadata,
     /// Its samples.
     pub index: Index,
+    /// Duration of its session in seconds; 0 if the recording does not have the session.
+    pub duration: f64,
     /// Size of the file in bytes.
     pub bytes: u64,
     /// Number of lost hits.
@@ -107,9 +110,7 @@ impl Record {
             .iter()
             .map(|info| info.splash)
             .fold(0.0, f64::max);
-        let session = gilk_engine::Session::from_ron(&opened.metadata.session)
-            .map_or(0.0, |session| session.duration);
-        let duration = session.max(planned).max(last).max(1e-6);
+        let duration = opened.duration.max(planned).max(last).max(1e-6);
         let Opened {
             path,
             metadata,

@@ -1,7 +1,7 @@
 //! Counted paths: a list per function, whose instruments have no lanes.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use egui::{RichText, Ui};
@@ -17,6 +17,8 @@ use crate::widgets;
 
 /// Maximum number of paths listed.
 const MAX_LISTED: usize = 20;
+/// Maximum number of totals listed.
+const MAX_TOTALS: usize = 200;
 
 /// The counted paths of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +37,13 @@ pub(crate) struct CountedTotals {
     /// The unit of the values that each total counts, in the order of the recording; an instrument that
     /// counts has the unit of its counts.
     pub(crate) units: Vec<String>,
+    /// Places of the totals that are listed, in the order of the recording: all but those of counted paths;
+    /// of more than [`MAX_TOTALS`], those with the most values.
+    pub(crate) listed: Vec<usize>,
+    /// Number of totals that are not listed, besides those of counted paths.
+    pub(crate) unlisted: usize,
+    /// Places of the totals of each placement.
+    by_placement: HashMap<usize, Vec<usize>>,
 }
 
 /// Returns whether an instrument counts paths of its function.
@@ -47,10 +56,15 @@ impl CountedTotals {
     /// Computes the totals of a recording.
     pub(crate) fn of(record: &Record) -> Self {
         let placed = placed(&record.metadata);
-        let (mut values, mut units) = (0, Vec::new());
+        let (mut values, mut units, mut listed) = (0, Vec::new(), Vec::new());
+        let mut by_placement: HashMap<usize, Vec<usize>> = HashMap::new();
         let mut paths: BTreeMap<&str, Vec<&Summary>> = BTreeMap::new();
-        for total in &record.totals {
+        for (place, total) in record.totals.iter().enumerate() {
             let info = placed.get(&total.placement);
+            by_placement.entry(total.placement).or_default().push(place);
+            if !info.is_some_and(|info| counts_paths(info)) {
+                listed.push(place);
+            }
             let counts = info.is_some_and(|info| info.meaning == Meaning::Count);
             units.push(if counts {
                 String::new()
@@ -72,11 +86,27 @@ impl CountedTotals {
             function: function.into(),
             counts: PathCounts::of(summaries),
         });
+        let unlisted = listed.len().saturating_sub(MAX_TOTALS);
+        if unlisted > 0 {
+            let hits = |place: &usize| record.totals.get(*place).map(|total| total.value.hits());
+            listed.sort_by_key(|place| Reverse(hits(place)));
+            listed.truncate(MAX_TOTALS);
+            listed.sort_unstable();
+        }
         Self {
             paths: paths.collect(),
             values,
             units,
+            listed,
+            unlisted,
+            by_placement,
         }
+    }
+
+    /// Returns the places of a placement's totals.
+    pub(super) fn of_placement(&self, placement: u32) -> &[usize] {
+        let places = self.by_placement.get(&(placement as usize));
+        places.map_or(&[], Vec::as_slice)
     }
 }
 
@@ -161,5 +191,25 @@ mod tests {
         assert_eq!(&*only.function, "__x64_sys_futex");
         assert_eq!(only.counts.paths, [(0, 103), (15, 203)].into());
         assert_eq!(only.counts.others, 1);
+        assert!(counted.listed.is_empty(), "they are in the list of paths");
+    }
+
+    #[test]
+    fn of_many_totals_those_with_the_most_values_are_listed() {
+        let mut record = Record::default();
+        for placement in 0..1000 {
+            record.totals.push(AggregateSummary {
+                placement,
+                instrument: "sizes".into(),
+                name: "sizes".into(),
+                unit: String::new(),
+                value: Summary::Values(vec![(0, placement as u64)], 0),
+            });
+        }
+        let counted = CountedTotals::of(&record);
+        assert_eq!((counted.listed.len(), counted.unlisted), (200, 800));
+        let most: Vec<usize> = (800..1000).collect();
+        assert_eq!(counted.listed, most);
+        assert_eq!(counted.of_placement(7), [7]);
     }
 }

@@ -13,6 +13,7 @@ use gilk_samples::metadata::InstrumentInfo;
 use super::Record;
 use super::histogram::bars;
 use super::lanes::number;
+use super::list::{place_of, subject};
 use super::scale::{length, tick};
 use super::state::{CachedHistogram, LaneHits, Timeline};
 use crate::statistics::rows::hits;
@@ -93,7 +94,13 @@ fn counts(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (from, to): (u6
                     ui.horizontal(|ui| {
                         ui.set_width(names);
                         widgets::dot(ui, tokens.instrument(&info.instrument));
-                        let name = RichText::new(&info.label).small().color(tokens.text);
+                        // The function first, since labels begin alike and are cut at their ends.
+                        let function = subject(&record.metadata, info);
+                        let name = format!(
+                            "{function}  {}",
+                            place_of(&info.label, &info.instrument, &function)
+                        );
+                        let name = RichText::new(name).small().color(tokens.text);
                         ui.add(egui::Label::new(name).truncate())
                             .on_hover_text(&info.label);
                     });
@@ -120,8 +127,9 @@ fn levels(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (from, to): (u6
     };
     let part = Owner::Level.part(&index);
     let mut cached = Vec::new();
-    let lanes = record.lanes().iter();
-    for info in lanes.filter(|info| levels_index.head(info.id) == Some(info.id)) {
+    let levels = timeline.facts.levels.iter();
+    let levels = levels.filter_map(|&place| record.lanes().get(place));
+    for info in levels.filter(|info| levels_index.head(info.id) == Some(info.id)) {
         let of = (info.id, from, to, part.total(info.id, 0, to).count);
         let levels_index = timeline
             .averages
@@ -152,10 +160,12 @@ fn levels(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (from, to): (u6
 /// Returns the lane of the histogram: the selected one, or the first with values.
 fn chosen<'a>(timeline: &Timeline, record: &'a Record) -> Option<&'a InstrumentInfo> {
     let lanes = record.lanes();
-    let marked = lanes.iter().find(|info| Some(info.id) == timeline.chosen);
+    let facts = &timeline.facts;
+    let marked = timeline.chosen.and_then(|id| lanes.get(facts.place(id)?));
     let valued =
         |info: &&InstrumentInfo| matches!(info.meaning, Meaning::Duration | Meaning::Value);
-    marked.filter(valued).or_else(|| lanes.iter().find(valued))
+    let first = || lanes.get(facts.first_valued?);
+    marked.filter(valued).or_else(first)
 }
 
 fn histogram(

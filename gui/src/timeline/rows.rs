@@ -3,7 +3,6 @@
 use egui::accesskit::Role;
 use egui::{Id, Painter, Rect, Sense, Stroke, Ui, pos2, vec2};
 use gilk_samples::metadata::{Delivers, InstrumentInfo, MachineInfo};
-use ilk_driver::client::AggregateSummary;
 
 use super::heat::Heats;
 use super::lanes::Lane;
@@ -104,7 +103,7 @@ pub(super) fn lane(
         gutter,
         margin: painter,
     };
-    let hottest = match silent(record, info) {
+    let hottest = match silent(record, &of) {
         Some(words) => {
             samples.text(&words);
             None
@@ -198,7 +197,7 @@ pub(super) fn name(
     let (upper, lower) = (row.center().y - 8.0, row.center().y + 9.0);
     let color = tokens.instrument(&info.instrument);
     painter.circle_filled(pos2(left + 4.0, upper), 4.0, color);
-    let (hits, silent) = (record.hits_of(info, of.owner), silent(record, info));
+    let (hits, silent) = (record.hits_of(info, of.owner), silent(record, &of));
     let number = match silent {
         Some(_) => String::new(),
         None => widgets::grouped(hits),
@@ -222,12 +221,7 @@ pub(super) fn name(
     let label = of.owner.label(info);
     let label = label.get(named..).unwrap_or(&label);
     // The function is above.
-    let place = label.strip_prefix(&info.instrument).unwrap_or(label).trim();
-    let place = place.replacen(&function, "", 1);
-    let words: Vec<&str> = place
-        .split_whitespace()
-        .filter(|word| *word != "of")
-        .collect();
+    let words = list::place_of(label, &info.instrument, &function);
     let machine_name = machine.map_or_else(String::new, |machine| format!("{} · ", machine.name));
     // A pinned lane is outside of its group.
     let owner = if pinned {
@@ -235,9 +229,7 @@ pub(super) fn name(
     } else {
         String::new()
     };
-    let words = words.join(" ");
-    let words = words.trim_start_matches([',', ' ']);
-    let words = format!("{machine_name}{owner}{} {words}", info.instrument);
+    let words = format!("{machine_name}{owner}{words}");
     let words = widgets::truncated(
         painter,
         words.trim().to_owned(),
@@ -294,18 +286,21 @@ pub(super) fn name(
 }
 
 /// Returns the text in the lane of an instrument that delivers no samples.
-fn silent(record: &Record, info: &InstrumentInfo) -> Option<String> {
+fn silent(record: &Record, of: &LaneRow<'_>) -> Option<String> {
+    let info = of.info;
     // Nearly all lanes deliver samples, and this runs every frame.
     if info.delivers.is_samples() {
         return None;
     }
-    let placed = info.placed.as_ref();
-    let of_placement = |total: &&AggregateSummary| {
-        placed.is_some_and(|placed| placed.placement as usize == total.placement)
-            && total.instrument == info.instrument
-    };
+    let placed = of.counted.zip(info.placed.as_ref());
+    let places = placed.map_or(&[][..], |(counted, placed)| {
+        counted.of_placement(placed.placement)
+    });
     // On several machines each has placements of its own, and the totals are of all machines.
-    let lane_totals = record.totals.iter().filter(of_placement);
+    let lane_totals = places
+        .iter()
+        .filter_map(|&place| record.totals.get(place))
+        .filter(|total| total.instrument == info.instrument);
     let lane_totals: Vec<String> = lane_totals
         .filter(|_| record.metadata.machines.is_empty())
         .map(|total| totals::short(total, record.metadata.clock))

@@ -5,6 +5,7 @@ use gilk_samples::index::Owner;
 use gilk_samples::metadata::InstrumentInfo;
 
 use super::Record;
+use super::paths::CountedTotals;
 use crate::command::Command;
 use crate::theme::space;
 use crate::widgets;
@@ -16,6 +17,8 @@ pub(crate) struct LaneRow<'a> {
     pub(crate) index: usize,
     pub(crate) info: &'a InstrumentInfo,
     pub(crate) owner: Owner,
+    /// The totals of the recording.
+    pub(super) counted: Option<&'a CountedTotals>,
 }
 
 impl LaneRow<'_> {

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gilk_engine::Image;
+use gilk_engine::cfg::BlockIndex;
 use gilk_samples::histogram::Histogram;
 use gilk_samples::level::Average;
 use gilk_samples::metadata::Metadata;
 
 use super::heat::Heats;
+use super::lane_facts::LaneFacts;
 use super::list::{LaneList, LaneView};
 use super::order::{Axis, Stack};
 use super::paths::CountedTotals;
@@ -73,6 +75,8 @@ pub struct Timeline {
     pub(super) list: Recent<(u64, u64), Arc<LaneList>>,
     /// The hits of all lanes, by recording.
     pub(crate) hits: Recent<u64, u64>,
+    /// Facts about the lanes.
+    pub(super) facts: LaneFacts,
     /// Totals that are not on lanes, by recording and number of totals.
     pub(crate) counted: Recent<(u64, usize), Arc<CountedTotals>>,
     /// Lanes with samples between the markers, by recording, first and last tick.
@@ -111,6 +115,7 @@ impl Default for Timeline {
             list: Recent::default(),
             hits: Recent::default(),
             counted: Recent::default(),
+            facts: LaneFacts::default(),
             between: Recent::default(),
             heats: Heats::default(),
             symbols: Symbols::default(),
@@ -226,9 +231,17 @@ impl Timeline {
         }
     }
 
-    /// Updates the hits of all lanes, and the totals.
+    /// Returns whether the recording has an instrument at a block of a function.
+    pub(crate) fn measures(&self, function: &str, block: BlockIndex) -> bool {
+        self.facts.opened == self.openings && self.facts.measures(function, block)
+    }
+
+    /// Updates the hits of all lanes, the blocks that have instruments, and the totals.
     pub(crate) fn count_hits(&mut self) {
         let Some(record) = &self.record else { return };
+        if self.facts.opened != self.openings {
+            self.facts = LaneFacts::of(self.openings, record);
+        }
         let key = (self.openings, record.totals.len());
         self.counted
             .of(key, 0, false, || Arc::new(CountedTotals::of(record)));

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use egui::accesskit::Role;
 use egui::{RichText, ScrollArea, Ui};
-use gilk_engine::paths::counts_paths_of;
 use gilk_engine::{Addr, Image};
 use gilk_instruments::program::{Bucket, Summary};
 use gilk_samples::chart::totals::cost;
@@ -67,14 +66,20 @@ pub(super) fn show(
                     ui.push_id(&of.function, |ui| paths::show(ui, of));
                     ui.add_space(space::SMALL);
                 }
-                let of_paths = |instrument: &str| {
-                    let mut functions = paths.iter().map(|of| &of.function);
-                    functions.any(|function| counts_paths_of(instrument, function))
-                };
-                for (place, total) in record.totals.iter().enumerate() {
-                    if of_paths(&total.instrument) {
+                let unlisted = counted.map_or(0, |counted| counted.unlisted);
+                if unlisted > 0 {
+                    let words = format!(
+                        "{} have fewer values and are not listed; exports have all.",
+                        widgets::counted(unlisted, "total")
+                    );
+                    ui.label(RichText::new(words).small().color(tokens.weak));
+                    ui.add_space(space::SMALL);
+                }
+                let listed = counted.map_or(&[][..], |counted| &counted.listed);
+                for &place in listed {
+                    let Some(total) = record.totals.get(place) else {
                         continue;
-                    }
+                    };
                     let units = counted.and_then(|counted| counted.units.get(place));
                     let keys = units.map_or(total.unit.as_str(), String::as_str);
                     let clock = record.metadata.clock;

@@ -47,12 +47,11 @@ pub fn show(
 ) {
     let tokens = Tokens::of(ui);
     timeline.follow_newest();
+    timeline.count_hits();
     let Some(record) = timeline.record.take() else {
-        widgets::empty(
-            ui,
-            "No samples yet",
-            "Run the session or open a recording to see a lane per instrument.",
-        );
+        let words = "Run the session or open a recording to see a lane per instrument.";
+        let open = (Command::OpenRecording, true);
+        widgets::empty_with(ui, ("No samples yet", words), open, commands);
         return;
     };
     // All lanes show the same state; samples that arrive are appended after the frame.
@@ -155,10 +154,17 @@ pub fn show(
         let scroll = if within < still { 0.0 } else { scrolled };
         list.at(within + scroll, height)
     };
+    let counted = timeline.counted.last().cloned();
     let lane_at = |place: usize| match list.row(place) {
         Some(&ListRow::Lane(index, owner)) => {
             let info = record.lanes().get(index)?;
-            Some(LaneRow { index, info, owner })
+            let counted = counted.as_deref();
+            Some(LaneRow {
+                index,
+                info,
+                owner,
+                counted,
+            })
         }
         _ => None,
     };
@@ -326,6 +332,7 @@ fn filter(ui: &mut Ui, timeline: &mut Timeline, list: &LaneList, corner: Rect) {
         .id(Id::unique("lane filter"))
         .font(prose(text::SMALL))
         .hint_text("Filter lanes")
+        .align(Align2::LEFT_CENTER)
         .margin(space::margins(space::SNUG, space::HAIR));
     let response = widgets::named(ui.put(field, edit), Role::TextInput, "Filter lanes");
     if response.changed() {
@@ -338,12 +345,6 @@ fn place(record: &Record, info: &InstrumentInfo) -> Option<(String, BlockIndex)>
     let id = InstrumentId::unpack(info.id)?;
     let function = list::function(&record.metadata, id.major)?;
     Some((function.to_owned(), BlockIndex(id.block)))
-}
-
-/// Returns whether a recording has an instrument at a block.
-pub(crate) fn measured(record: &Record, here: (&str, BlockIndex)) -> bool {
-    let mut lanes = record.lanes().iter();
-    lanes.any(|info| is_at(record, info, here))
 }
 
 fn is_at(record: &Record, info: &InstrumentInfo, here: (&str, BlockIndex)) -> bool {

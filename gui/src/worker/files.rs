@@ -272,7 +272,10 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -
     };
     notes.extend(troubles.iter().map(ToString::to_string));
     let stretches = Losses::of(&losses, metadata.clock);
+    // Recordings of other programs have no session.
+    let session = Session::from_ron(&metadata.session);
     Ok(Opened {
+        duration: session.map_or(0.0, |session| session.duration),
         path: path.to_path_buf(),
         metadata,
         index,

@@ -157,12 +157,22 @@ impl Mail {
         self.ctx.request_repaint();
     }
 
+    /// Requests a frame after a time.
+    pub fn wake_after(&self, after: std::time::Duration) {
+        self.ctx.request_repaint_after(after);
+    }
+
     /// Sends a message, which is dropped if the window is closed.
     pub fn send(&self, message: Message) {
         if self.sender.send(message).is_ok() {
             self.ctx.request_repaint();
         }
     }
+}
+
+/// Drops a value on a thread of its own: a plan of 100,000 placements has a million parts.
+pub(crate) fn discard<T: Send + 'static>(value: T) {
+    spawn("discard", move || drop(value));
 }
 
 /// Starts a named thread. If the system has no thread left, the task is dropped with a message; the

@@ -28,8 +28,8 @@ pub(crate) mod target;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 pub use analyst::Analysis;
-pub(crate) use mail::spawn;
 pub use mail::{Mail, Message, Progress, TargetNews};
+pub(crate) use mail::{discard, spawn};
 pub use planner::Planning;
 pub(crate) use planner::SUPPOSED_ARENA;
 pub use searcher::Search;

@@ -3,12 +3,15 @@
 use std::fmt::Write as _;
 
 use crate::support::{
-    Window, browsing, browsing_in, press, scene, until, until_filtered, until_open,
+    Window, browsing, browsing_in, placements, press, scene, settle, until, until_filtered,
+    until_open,
 };
 use egui::{Key, Modifiers, Pos2, Rect, vec2};
 use egui_kittest::kittest::Queryable;
+use gilk_engine::HookType;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::kernel::LiveParts;
+use gilk_engine::session::Placement;
 use gilk_gui::graph::Camera;
 use gilk_gui::theme::Palette;
 
@@ -177,4 +180,39 @@ fn a_hundred_thousand_functions_are_filtered_while_typing() {
     });
     harness.run_steps(2);
     harness.get_by_label(name);
+}
+
+#[test]
+fn a_drag_in_a_large_session_is_planned_when_it_pauses() {
+    let mut harness = browsing("kernel_clone");
+    let blocks = scene(&harness).cfg.blocks.len() as u32;
+    let placement = |number: u32| Placement {
+        function: "kernel_clone".into(),
+        block: number % blocks,
+        hook: HookType::Pre,
+        instrument: "counter".into(),
+        launch: 0.0,
+        splash: 10.0,
+    };
+    let document = &mut harness.state_mut().state_mut().document;
+    document.edit("fill", |session| {
+        session.placements = (0..6000).map(placement).collect();
+    });
+    document.close_step();
+    settle(&mut harness);
+    for tenths in 1..=5 {
+        let times = [(7, 0.0, 5.0 + f64::from(tenths) / 10.0)];
+        let document = &mut harness.state_mut().state_mut().document;
+        document.edit_times("splash", &times);
+        harness.step();
+        let state = harness.state().state();
+        assert!(state.plan.pending() && state.run_hindrance().is_some());
+    }
+    settle(&mut harness);
+    let outcome = harness.state().state().plan.outcome.as_ref().unwrap();
+    let plan = outcome.as_ref().unwrap().plan();
+    let at: Vec<f64> = plan.batches.iter().map(|batch| batch.at).collect();
+    assert_eq!(at, [0.0, 5.5, 10.0]);
+    press(&mut harness, Modifiers::COMMAND, Key::Z);
+    assert_eq!(placements(&harness)[7].splash, 10.0);
 }

@@ -1,0 +1,81 @@
+//! Change of a session's duration, which moves the times of its instruments.
+
+use gilk_engine::Session;
+
+/// Returns the reason why a session cannot get this duration: a time of an instrument or of the
+/// program would be after its end. Splashes at the end move with it.
+pub(crate) fn too_short(session: &Session, duration: f64) -> Option<String> {
+    let splashes = session
+        .placements
+        .iter()
+        .filter(|one| one.splash != session.duration);
+    let last = splashes.map(|one| one.splash).fold(0.0, f64::max);
+    if last > duration {
+        return Some(format!(
+            "An instrument is in place until {last} s. Change its splash first."
+        ));
+    }
+    let launch = session
+        .placements
+        .iter()
+        .map(|one| one.launch)
+        .fold(0.0, f64::max);
+    if launch > 0.0 && launch >= duration {
+        return Some(format!(
+            "An instrument launches at {launch} s. Change its launch first."
+        ));
+    }
+    let start = session
+        .workload
+        .as_ref()
+        .map_or(0.0, |workload| workload.start);
+    (start > duration).then(|| format!("The program starts at {start} s. Change its start first."))
+}
+
+/// Changes a session's duration. A splash at the end moves with the end; a later splash is moved to
+/// the end.
+pub fn set_duration(session: &mut Session, duration: f64) {
+    let before = session.duration;
+    session.duration = duration;
+    for placement in &mut session.placements {
+        if placement.splash == before || placement.splash > duration {
+            placement.splash = duration;
+        }
+        if placement.launch >= placement.splash {
+            placement.launch = 0.0;
+        }
+    }
+    if let Some(workload) = &mut session.workload {
+        workload.start = workload.start.min(duration);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gilk_engine::HookType;
+    use gilk_engine::session::Placement;
+
+    #[test]
+    fn a_splash_at_the_end_moves_with_the_end() {
+        let mut session = Session::empty();
+        let placement = |launch, splash| Placement {
+            function: "f".into(),
+            block: 0,
+            hook: HookType::Pre,
+            instrument: "counter".into(),
+            launch,
+            splash,
+        };
+        session.placements = vec![
+            placement(0.0, 10.0),
+            placement(1.0, 4.0),
+            placement(6.0, 8.0),
+        ];
+        set_duration(&mut session, 20.0);
+        assert_eq!(session.placements[0].splash, 20.0);
+        assert_eq!(session.placements[1].splash, 4.0);
+        set_duration(&mut session, 5.0);
+        assert!(session.check().is_ok(), "{:?}", session.check());
+    }
+}
