@@ -30,7 +30,7 @@ pub(crate) fn show(
     let (count, profile) = match state.function_paths.counted(scene, &state.timeline) {
         Ok(counted) => counted,
         Err(why) => {
-            let words = format!("Paths cannot be counted: {why}");
+            let words = format!("Paths cannot be counted. {why}");
             ui.label(RichText::new(words).small().color(tokens.weak));
             return;
         }

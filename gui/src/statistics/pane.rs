@@ -18,10 +18,12 @@ use crate::theme::{Tokens, space};
 use crate::timeline::scale::{length, tick};
 use crate::widgets;
 
-/// Width of a column of numbers in points.
-const NUMBER: f32 = 82.0;
-/// Width of the instrument's column in points.
-const INSTRUMENT: f32 = 130.0;
+/// Least and greatest width of a column of numbers in points.
+const NUMBER: (f32, f32) = (70.0, 82.0);
+/// Least and greatest width of the instrument's column in points.
+const INSTRUMENT: (f32, f32) = (100.0, 130.0);
+/// Least width of the function's column in points.
+const FUNCTION: f32 = 150.0;
 
 /// Draws the pane's header, next to its tab.
 pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
@@ -167,13 +169,18 @@ fn go_to(timeline: &mut crate::timeline::Timeline, id: u64, commands: &mut Vec<C
     commands.extend(place.map(|(name, block)| Command::OpenNamed(name, Some(block))));
 }
 
-/// Returns the widths of the columns: the function has what the others leave.
+/// Returns the widths of the columns: the function has what the others leave. Next to the details of a
+/// row all columns are narrower, so that none is out of view.
 fn widths(room: f32) -> [f32; Column::ALL.len()] {
-    let numbers = (Column::ALL.len() - 2) as f32 * NUMBER;
+    let numbers = (Column::ALL.len() - 2) as f32;
+    let room = room - 2.0 * space::PANEL;
+    let number = ((room - FUNCTION - INSTRUMENT.0) / numbers).clamp(NUMBER.0, NUMBER.1);
+    let rest = room - numbers * number;
+    let instrument = (rest - FUNCTION).clamp(INSTRUMENT.0, INSTRUMENT.1);
     Column::ALL.map(|(column, _)| match column {
-        Column::Function => (room - numbers - INSTRUMENT - 2.0 * space::PANEL).max(180.0),
-        Column::Instrument => INSTRUMENT,
-        _ => NUMBER,
+        Column::Function => (rest - instrument).max(FUNCTION),
+        Column::Instrument => instrument,
+        _ => number,
     })
 }
 
