@@ -504,7 +504,13 @@ int ilk_stacks(struct ilk_stacks *request, struct ilk_stack *out)
 	for (; read < request->count && request->first < ILK_STACKS - read; read++) {
 		const struct ilk_stack *stack = &table->stacks[request->first + read];
 
-		/* Not yet written, or not taken. */
+		/*
+		 * An entry that is taken is written at once, with interrupts off, so that all stacks of samples
+		 * that are in the rings are read.
+		 */
+		while (!smp_load_acquire(&stack->count) &&
+		       request->first + read < (u32)atomic_read(&table->used))
+			cpu_relax();
 		if (!smp_load_acquire(&stack->count))
 			break;
 		out[read] = *stack;

@@ -191,14 +191,22 @@ impl Drain {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn send(&self, cpu: u16, samples: &[Sample]) -> Result<(), Gone> {
+    /// Sends samples after their stacks, which are in the table since before the samples were in their ring.
+    fn send(&self, cpu: u16, samples: &[Sample]) -> std::io::Result<Connected> {
+        self.report_stacks()?;
         for samples in samples.chunks(TAKE) {
             self.sent.fetch_add(samples.len() as u64, Ordering::Relaxed);
             let words = samples.iter().flat_map(|s| [s.id, s.value, s.tsc]);
             let records = Bytes(words.flat_map(u64::to_le_bytes).collect());
-            self.outbox.send(&Message::Samples { cpu, records })?;
+            if self
+                .outbox
+                .send(&Message::Samples { cpu, records })
+                .is_err()
+            {
+                return Ok(Err(Gone));
+            }
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// Empties the rings until the session is over, the client is gone, or the module fails.
@@ -225,10 +233,14 @@ impl Drain {
         match connected {
             Err(Gone) => Ok(()),
             Ok(()) if self.overwrites() => {
-                let mut gone = Ok(());
+                let mut sent: std::io::Result<Connected> = Ok(Ok(()));
                 let overtaken = work.rings.newest(|cpu, samples| {
-                    gone = gone.and_then(|()| self.send(cpu, samples));
+                    if matches!(sent, Ok(Ok(()))) {
+                        sent = self.send(cpu, samples);
+                    }
                 })?;
+                // A client that is gone is noticed elsewhere.
+                let _gone = sent?;
                 *self
                     .overtaken
                     .lock()
@@ -309,13 +321,13 @@ impl DrainLoop<'_> {
     /// largest count of a CPU.
     fn round(&mut self) -> std::io::Result<Result<usize, Gone>> {
         self.report_if_due()?;
-        // So the stacks of most samples are reported before them.
-        self.drain.report_stacks()?;
-        let mut gone = Ok(());
+        let mut sent: std::io::Result<Connected> = Ok(Ok(()));
         let most = self.rings.drain(TAKE, |cpu, samples| {
-            gone = gone.and_then(|()| self.drain.send(cpu, samples));
+            if matches!(sent, Ok(Ok(()))) {
+                sent = self.drain.send(cpu, samples);
+            }
         })?;
-        Ok(gone.map(|()| most))
+        Ok(sent?.map(|()| most))
     }
 
     /// Empties the rings.
