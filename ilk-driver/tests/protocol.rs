@@ -113,6 +113,7 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::Clear),
         Just(Request::Stop),
         Just(Request::Status),
+        Just(Request::Look),
         Just(Request::End),
         any::<u64>().prop_map(Request::Ping),
         any::<(u64, u64)>().prop_map(|(address, length)| Request::Read { address, length }),

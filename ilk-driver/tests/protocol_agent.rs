@@ -136,6 +136,18 @@ impl Client {
         assert!(self.is_pong(ping));
     }
 
+    fn file(&mut self, request: &Request) -> (Vec<u8>, String) {
+        self.send(request);
+        let mut bytes = Vec::new();
+        loop {
+            match self.next() {
+                Message::Chunk(chunk) => bytes.extend(chunk.0),
+                Message::End(note) => return (bytes, note),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
     fn refused(&mut self, request: &Request) -> (RefusalKind, String) {
         self.send(request);
         match self.next() {
@@ -178,15 +190,7 @@ fn an_agent_without_the_module_reports_it_and_still_serves() {
     client.send(&Request::Ping(42));
     client.pong(42);
 
-    client.send(&Request::Kallsyms);
-    let mut symbols = Vec::new();
-    let note = loop {
-        match client.next() {
-            Message::Chunk(chunk) => symbols.extend(chunk.0),
-            Message::End(note) => break note,
-            other => panic!("{other:?}"),
-        }
-    };
+    let (symbols, note) = client.file(&Request::Kallsyms);
     assert!(note.is_empty());
     let own = std::fs::read("/proc/kallsyms").unwrap();
     assert!(
@@ -253,6 +257,19 @@ fn a_second_client_may_look() {
         output.status.success() && said.contains(&process) && said.contains("nothing is spliced"),
         "{output:?}"
     );
+    // A looking client reads the kernel's symbols, and nothing that a session needs.
+    let mut third = Client::open(&agent.socket, 3);
+    let (symbols, _) = third.file(&Request::Kallsyms);
+    assert!(
+        symbols.len() > 1 << 16,
+        "{} bytes of symbols",
+        symbols.len()
+    );
+    let (kind, text) = third.refused(&Request::Clear);
+    assert_eq!(kind, RefusalKind::Busy);
+    assert!(text.contains("Another program is using"), "{text}");
+    let (kind, _) = third.refused(&Request::Look);
+    assert_eq!(kind, RefusalKind::Busy, "no client was told of a module");
     // The only client sees no other, and has nothing to end.
     first.send(&Request::Status);
     assert!(matches!(first.next(), Message::Status(status) if status.holder.is_none()));

@@ -8,7 +8,7 @@ use gilk_engine::{Addr, Image};
 
 use super::kernel;
 use super::sys::Peer;
-use crate::protocol::{Holder, MAX_ITEMS, SplicedFunction, Status};
+use crate::protocol::{Holder, MAX_ITEMS, SplicedFunction, Status, Target};
 
 /// The state of the agent, as far as it is shown.
 #[derive(Default)]
@@ -17,6 +17,8 @@ pub(super) struct Board(Mutex<BoardState>);
 #[derive(Default)]
 struct BoardState {
     holder: Option<(Option<Peer>, Instant)>,
+    /// The machine, as it was described to the last client that was served.
+    target: Option<Target>,
     view: Option<Arc<View>>,
 }
 
@@ -69,6 +71,22 @@ impl Board {
     /// Shows that no client is connected.
     pub(super) fn release(&self) {
         self.lock().holder = None;
+    }
+
+    /// Shows the machine to clients that look.
+    pub(super) fn describe(&self, target: &Target) {
+        self.lock().target = Some(target.clone());
+    }
+
+    /// Returns the description of the machine, if a client has been served.
+    pub(super) fn target(&self) -> Option<Target> {
+        self.lock().target.clone()
+    }
+
+    /// Returns the kernel as it was before the splices of the session, if there is one.
+    pub(super) fn image(&self) -> Option<Arc<Image>> {
+        let view = self.lock().view.clone();
+        view.map(|view| Arc::clone(&view.image))
     }
 
     /// Shows the splices of a session, or that there is none.

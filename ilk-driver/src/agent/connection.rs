@@ -192,7 +192,7 @@ impl ClientConnection {
                 return Ok(());
             }
             _ if self.session.is_some() => Err(wrong("A session is running; stop it first.")),
-            Request::Info => self.info().map(Box::new).map(Message::Info),
+            Request::Info | Request::Look => self.info().map(Box::new).map(Message::Info),
             Request::Kallsyms => {
                 let lists = self.kernel.lists();
                 let text = lists
@@ -254,14 +254,16 @@ impl ClientConnection {
             self.tsc_hz = clock::tsc_hz(device.tsc_hz());
         }
         let events = self.events.get_or_insert_with(events::probe).clone();
-        Ok(Target {
+        let target = Target {
             host: kernel::host(),
             release: kernel::release(),
             cpus: device.cpus(),
             tsc_hz: self.tsc_hz,
             runs_programs: self.trust.run,
             layout: device.layout(events),
-        })
+        };
+        self.board.describe(&target);
+        Ok(target)
     }
 
     /// Reopens the device: no splice, empty rings, all counters zero.

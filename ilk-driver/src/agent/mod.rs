@@ -1,5 +1,5 @@
 //! `ilk agent`: the only privileged program. It serves one client at a time and runs the session's
-//! clock on the target.
+//! clock on the target; others may look at the kernel meanwhile.
 //!
 //! Layers: stream (socket or port) → connection (requests) → planning (on the image, which is kept
 //! between clients) → session (scheduler and drain) → device (`/dev/ilk`); everything for the client
@@ -18,6 +18,7 @@ mod events;
 mod filter;
 mod image;
 mod kernel;
+mod look;
 mod mapping;
 mod modules;
 mod outbox;
@@ -90,6 +91,11 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
     match &options.listen {
         Listen::Port(path) => {
             let stream = Arc::new(Stream::port(path)?);
+            let common = Common::new(options.trust);
+            look::serve_port(&common).map_err(Error::io(
+                path,
+                "The port for clients that look cannot be served; start the agent again",
+            ))?;
             privileges::drop_all_but_needed(options.trust.run).map_err(Error::io(
                 path,
                 "The agent could not drop its privileges; run it as root",
@@ -104,7 +110,7 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
                 }
                 .to_bytes(),
             );
-            server::serve_stream(&stream, &Common::new(options.trust), None)
+            server::serve_stream(&stream, &common, None)
                 .map_err(Error::io(path, "The port broke; start the agent again"))
         }
         Listen::Socket(path) => {

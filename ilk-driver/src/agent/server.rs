@@ -64,6 +64,7 @@ fn serve_clients(
                 let since = disconnected.get_or_insert_with(Instant::now);
                 if since.elapsed() > DISCONNECT_DELAY {
                     parking.park(connection.take());
+                    common.board.release();
                 }
                 Stream::pause();
                 continue;
@@ -80,6 +81,9 @@ fn serve_clients(
                     // The previous client's splices are removed before the next client is
                     // answered, unless its session is parked.
                     parking.park(connection.take());
+                    if peer.is_none() {
+                        common.board.hold(None);
+                    }
                     stream.share(None);
                     *connection = Some(ClientConnection::open(
                         Arc::clone(stream),

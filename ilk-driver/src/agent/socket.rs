@@ -1,5 +1,5 @@
-//! The agent's unix socket: serves one client at a time; others may look at its state, and are refused
-//! everything else at once.
+//! The agent's unix socket: serves one client at a time; others may look at its state and at the kernel, and are
+//! refused everything else.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -15,13 +15,13 @@ use super::server::{Common, serve_stream};
 use super::stream::Stream;
 use super::sys::Peer;
 use super::trust::Trust;
-use super::{activation, kernel, privileges};
+use super::{activation, kernel, look, privileges};
 use crate::protocol::{
-    self, Decoder, Message, OPENING_BYTES, Opening, Refusal, RefusalKind, Request,
+    self, Decoder, FrameDecoder, Message, OPENING_BYTES, Opening, Refusal, RefusalKind, Request,
 };
 use crate::{Error, Result};
 
-/// Time limit for a client that is not served to send its opening and its request.
+/// Time limit for a client that is not served to send its opening and each request.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Interval of attempts to accept a client while this process or the machine is out of descriptors
 /// or memory.
@@ -103,7 +103,7 @@ pub(super) fn serve(endpoint: &Endpoint<'_>, trust: Trust, group: Option<&str>) 
                     continue;
                 };
                 thread.spawn(move || {
-                    let _client_gone = answer_one(client, not_served.err(), &common);
+                    let _client_gone = answer_looking(client, not_served.err(), &common);
                     drop(place);
                 })
             }
@@ -215,7 +215,7 @@ fn create(private: &Path, path: &Path, access: &Access) -> std::io::Result<UnixL
 
 /// Answers a client that may not connect (`forbidden`), or that comes while another one is served: that
 /// one may look, and everything else is refused.
-fn answer_one(
+fn answer_looking(
     client: UnixStream,
     forbidden: Option<String>,
     common: &Common,
@@ -223,23 +223,15 @@ fn answer_one(
     let Some(mut client) = opened(client)? else {
         return Ok(());
     };
-    let refusal = match forbidden {
-        Some(text) => text,
-        None => {
-            let request = first_request(&mut client)?;
-            if request == Some(Request::Status) {
-                let status = common.board.status(common.parking.remaining());
-                return reply(&mut client, &Message::Status(status));
-            }
-            format!(
-                "Another program is using the agent on {} (`ilk status` shows which); close it and \
-                 try again.",
-                kernel::host()
-            )
-        }
-    };
-    let refused = Message::Refused(Refusal::new(RefusalKind::Busy, refusal));
-    reply(&mut client, &refused)
+    if let Some(text) = forbidden {
+        let refused = Message::Refused(Refusal::new(RefusalKind::Busy, text));
+        return reply(&mut client, &refused);
+    }
+    let mut decoder = Decoder::frames_only();
+    while let Some(request) = next_request(&mut client, &mut decoder)? {
+        look::answer(&request, common, &mut client)?;
+    }
+    Ok(())
 }
 
 /// Reads and answers a client's opening; returns `None` if it is none.
@@ -259,9 +251,11 @@ fn opened(mut client: UnixStream) -> std::io::Result<Option<UnixStream>> {
     Ok(Some(client))
 }
 
-/// Reads the request that follows an opening; `None` if it is none of this version.
-fn first_request(client: &mut UnixStream) -> std::io::Result<Option<Request>> {
-    let mut decoder = Decoder::frames_only();
+/// Reads the next request; `None` at the end, or if it is none of this version.
+fn next_request(
+    client: &mut UnixStream,
+    decoder: &mut FrameDecoder,
+) -> std::io::Result<Option<Request>> {
     let mut bytes = [0; 4096];
     loop {
         match decoder.take() {

@@ -53,19 +53,10 @@ impl Connection {
     pub fn connect_within(socket: &Path, patience: Duration) -> Result<Self> {
         let mut wire = Wire::open(socket, patience, true)?;
         wire.send(&Request::Info)?;
-        let info = match wire.answer(patience, "at the handshake")? {
-            Message::Info(target) => *target,
-            other => return Err(unexpected(&other)),
-        };
-        Ok(Self {
-            wire,
-            info,
-            events_assumed: false,
-            insists: false,
-            reports_aggregates: false,
-            image: None,
-            prediction: None,
-        })
+        match wire.answer(patience, "at the handshake")? {
+            Message::Info(target) => Ok(Self::new(wire, *target)),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Names the addresses among values and keys of aggregates in the recordings of later runs by this kernel, which is
@@ -77,6 +68,32 @@ impl Connection {
     /// Compares the next run with a prediction: its summary and its recording have both costs.
     pub fn compare_with(&mut self, prediction: Prediction) {
         self.prediction = Some(prediction);
+    }
+
+    /// Connects to an agent that serves another client, to look at its kernel: symbols, text and tables, as they are
+    /// without splices. Everything else is refused.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); [`Error::Busy`] if the other client has only begun, or too many look.
+    pub fn look(socket: &Path) -> Result<Self> {
+        let mut wire = Wire::looking(socket, PATIENCE)?;
+        wire.send(&Request::Look)?;
+        match wire.answer(PATIENCE, "at the handshake")? {
+            Message::Info(target) => Ok(Self::new(wire, *target)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn new(wire: Wire, info: TargetInfo) -> Self {
+        Self {
+            wire,
+            info,
+            events_assumed: false,
+            insists: false,
+            reports_aggregates: false,
+            image: None,
+            prediction: None,
+        }
     }
 
     /// Returns the description of the target.

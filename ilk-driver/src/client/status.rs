@@ -11,14 +11,19 @@ use crate::{Error, Result};
 /// Time limit for an agent to show its state.
 const LOOK: Duration = Duration::from_secs(3);
 
-/// Returns the state of the agent at a socket. Another client may be served there; a virtio port
-/// has a single client.
+/// Returns the state of the agent at a socket. Another client may be served there: a lab has a port for those that look.
 ///
 /// # Errors
-/// [`Error::NoAgent`], [`Error::Busy`] if a client is served at a port, [`Error::Silent`],
+/// [`Error::NoAgent`], [`Error::Busy`] if a client is served at the only port, [`Error::Silent`],
 /// [`Error::Version`], and [`Error::Refused`] if the agent does not serve this user.
 pub fn status(socket: &Path) -> Result<Status> {
-    let looked = Wire::look(socket, LOOK).and_then(|mut wire| {
+    let socket = std::fs::canonicalize(socket).unwrap_or_else(|_| socket.to_owned());
+    let is_held = Lock::take(&socket).is_err();
+    let wire = match is_held {
+        true => Wire::looking(&socket, LOOK),
+        false => Wire::look(&socket, LOOK),
+    };
+    let looked = wire.and_then(|mut wire| {
         wire.send(&Request::Status)?;
         match wire.answer(LOOK, "at the handshake")? {
             Message::Status(status) => Ok(status),
@@ -27,10 +32,7 @@ pub fn status(socket: &Path) -> Result<Status> {
     });
     match looked {
         // The holder of the lock is the client of the port.
-        Err(silent @ Error::Silent { .. }) => {
-            let socket = std::fs::canonicalize(socket).unwrap_or_else(|_| socket.to_owned());
-            Err(Lock::take(&socket).err().unwrap_or(silent))
-        }
+        Err(silent @ Error::Silent { .. }) => Err(Lock::take(&socket).err().unwrap_or(silent)),
         looked => looked,
     }
 }

@@ -63,6 +63,25 @@ impl Wire {
         Self::connected(socket, target, patience, None)
     }
 
+    /// Connects to look at the kernel of an agent that serves another client: at the port that a lab has for it, where
+    /// one looks after the other, or else at the agent's socket.
+    pub(super) fn looking(socket: &Path, patience: Duration) -> Result<Self> {
+        let socket = std::fs::canonicalize(socket).unwrap_or_else(|_| socket.to_owned());
+        let port = socket.with_extension("look");
+        if !port.exists() {
+            return Self::look(&socket, patience);
+        }
+        let until = Instant::now() + patience;
+        loop {
+            match Self::open(&port, patience, false) {
+                Err(Error::Busy { .. }) if Instant::now() < until => {
+                    std::thread::sleep(READ_TIMEOUT);
+                }
+                opened => return opened,
+            }
+        }
+    }
+
     fn connected(
         socket: PathBuf,
         target: String,

@@ -113,7 +113,7 @@ impl QemuMachine<'_> {
         let console = format!("file,id=console,append=on,path={}", value(&self.console()));
         qemu.args(["-chardev", &console]);
         qemu.args(["-serial", "chardev:console"]);
-        qemu.args(["-device", "virtio-serial-pci,max_ports=2"]);
+        qemu.args(["-device", "virtio-serial-pci,max_ports=3"]);
         qemu.args([
             "-chardev",
             &format!(
@@ -125,6 +125,15 @@ impl QemuMachine<'_> {
             "-device",
             "virtserialport,chardev=agent,nr=1,name=gilk.agent",
         ]);
+        // A port has one client: others look at the kernel through a second one.
+        qemu.args([
+            "-chardev",
+            &format!(
+                "socket,id=look,server=on,wait=off,path={}",
+                value(&self.socket().with_extension("look"))
+            ),
+        ]);
+        qemu.args(["-device", "virtserialport,chardev=look,nr=2,name=gilk.look"]);
         qemu.args([
             "-object",
             &format!(

@@ -37,6 +37,7 @@ impl Request {
             | Self::Clear
             | Self::Stop
             | Self::Status
+            | Self::Look
             | Self::End
             | Self::Confirm(_)
             | Self::Share(_)

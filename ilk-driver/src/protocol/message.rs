@@ -57,6 +57,10 @@ pub enum Request {
     /// Requests so many messages of meaningless samples, to measure the throughput of the
     /// connection.
     Flood(u32),
+    /// Requests the description of the target, to look at it. Answered also while another client is served, as are
+    /// [`Kallsyms`](Self::Kallsyms), [`Blacklist`](Self::Blacklist), [`Modules`](Self::Modules) and
+    /// [`Read`](Self::Read) then: the kernel as it is without splices.
+    Look,
 }
 
 /// A part of a session. Lists of several parts are appended to each other.
@@ -141,7 +145,7 @@ pub struct PlanOutline {
 /// A message of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
-    /// The answer to [`Request::Info`].
+    /// The answer to [`Request::Info`] and [`Request::Look`].
     Info(Box<Target>),
     /// A part of the requested data.
     Chunk(Bytes),

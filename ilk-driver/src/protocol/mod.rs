@@ -9,7 +9,7 @@
 //!
 //! | client | agent |
 //! |---|---|
-//! | [`Request::Info`] | [`Message::Info`] |
+//! | [`Request::Info`], [`Request::Look`] | [`Message::Info`] |
 //! | [`Request::Kallsyms`], [`Request::Blacklist`], [`Request::Modules`], [`Request::Read`] | [`Message::Chunk`]…, [`Message::End`] |
 //! | [`Request::Clear`], [`Request::Load`] | [`Message::Accepted`] |
 //! | [`Request::Plan`] | [`Message::Planning`]…, [`Message::Planned`] |
@@ -48,7 +48,7 @@ pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
 pub use schedule::{Collection, Interval, Schedule, Strategy, Workload};
 
 /// Protocol version; changes with every change of a message.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 /// Limit on the bytes of a frame, excluding its length field.
 pub const MAX_FRAME: usize = 4 << 20;
 /// Limit on the bytes of kernel memory in one [`Request::Read`].

@@ -36,7 +36,7 @@ impl Random {
 
     pub(crate) fn request(&mut self) -> Request {
         let word = self.below(1 << 40) as u64;
-        match self.below(15) {
+        match self.below(16) {
             0 => Request::Info,
             1 => Request::Blacklist,
             2 => Request::Read {
@@ -53,6 +53,7 @@ impl Random {
             11 => Request::Clear,
             12 => Request::Status,
             13 => Request::End,
+            14 => Request::Look,
             _ => Request::Resume {
                 token: word,
                 confirmed: word,

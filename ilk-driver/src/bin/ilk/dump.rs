@@ -24,7 +24,7 @@ pub(crate) struct Dump {
 impl Dump {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         self.force.goals().goal(&self.output, Contents::Other)?;
-        let mut connected = self.target.connect()?;
+        let mut connected = self.target.look()?;
         let (parts, modules) = read(&mut connected.connection)?;
         save(&parts, &modules, &self.output)?;
         let bytes = std::fs::metadata(&self.output)?.len();

@@ -116,6 +116,36 @@ impl TargetArgs {
         })
     }
 
+    /// Connects to look at the kernel, also while the agent serves another client.
+    pub(crate) fn look(&self) -> anyhow::Result<Connected> {
+        let refused = match self.connect() {
+            Err(error) => error,
+            connected => return connected,
+        };
+        let is_busy = matches!(refused.downcast_ref(), Some(ilk_driver::Error::Busy { .. }));
+        let socket = match self.target.as_slice() {
+            _ if !is_busy || self.lab => return Err(refused),
+            [] => self.find()?,
+            [address] => match &address.route {
+                Route::Socket(socket) => socket.clone(),
+                Route::Ssh(host) => {
+                    let tunnel = Tunnel::open(host, &|| !interrupt::arrived())?;
+                    return Ok(Connected {
+                        connection: Connection::look(&tunnel.socket())?,
+                        _tunnel: Some(tunnel),
+                        _lab: None,
+                    });
+                }
+            },
+            _ => return Err(refused),
+        };
+        Ok(Connected {
+            connection: Connection::look(&socket)?,
+            _tunnel: None,
+            _lab: None,
+        })
+    }
+
     /// Returns the socket of an agent on this machine.
     pub(crate) fn socket_alone(&self) -> anyhow::Result<PathBuf> {
         anyhow::ensure!(
@@ -155,7 +185,7 @@ impl ImageArgs {
             let layout = assumed_layout(&image);
             return Ok((image, layout));
         }
-        let mut connected = self.target.connect()?;
+        let mut connected = self.target.look()?;
         let (parts, modules) = read(&mut connected.connection)?;
         let layout = connected.connection.info().layout.clone();
         let image = Image::with_modules(&parts, &modules)?.on(&layout);
