@@ -40,16 +40,32 @@ pub(crate) struct Answer {
     pub(crate) plan: Plan,
 }
 
+/// The memory for patches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arena {
+    /// Enough for every hook.
+    Large,
+    /// The module's own, whose code has unwind rows and may fault.
+    OfModule,
+}
+
 impl Guest {
-    pub(crate) fn boot(series: Option<&str>, accelerator: Accelerator) -> anyhow::Result<Self> {
+    /// Boots a lab, with an arena for every hook of the kernel or one that lies in the module, where stacks are read.
+    pub(crate) fn boot(
+        series: Option<&str>,
+        (accelerator, arena): (Accelerator, Arena),
+    ) -> anyhow::Result<Self> {
+        let append = match arena {
+            Arena::Large => vec!["ilk.arena_mib=64".into()],
+            Arena::OfModule => Vec::new(),
+        };
         let options = Options {
             accelerator: Some(accelerator),
             series: series.map(str::to_owned),
             rivals: true,
             memory_mib: 2048,
             boot_limit: Duration::from_secs(600),
-            // Enough counters and arena for every hook.
-            append: vec!["ilk.arena_mib=64".into()],
+            append,
             ..Options::default()
         };
         let prepared = prepare(&options, &mut |_| ())?;

@@ -20,13 +20,26 @@ const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 const SEALED: [u8; 4] = [0x66, 0x0f, 0x1f, 0x00];
 
 /// Cases of ilk: a name, and the instruments at the entry.
-const CASES: [(&str, &[&str]); 6] = [
+const CASES: [(&str, &[&str]); 8] = [
     ("ilk: counter", &["counter"]),
     ("ilk: sample with time", &["timestamp"]),
     ("ilk: sample with time and block", &["block-trace"]),
     ("ilk: sample with time and argument", &["argument-0"]),
     ("ilk: counter and sample", &["counter", "timestamp"]),
     ("ilk: two samples", &["timestamp", "timestamp"]),
+    ("ilk: count by process", &["count-by-process"]),
+    ("ilk: count by stack", &["count-by-stack"]),
+];
+/// Sources of instruments that the library does not have.
+const SOURCES: [(&str, &str); 2] = [
+    (
+        "count-by-process",
+        "instrument count-by-process \"Counts hits.\"; hit { @n[pid] = count() }",
+    ),
+    (
+        "count-by-stack",
+        "instrument count-by-stack \"Counts hits.\"; hit { @n[kstack] = count() }",
+    ),
 ];
 
 /// Fills a column of the table.
@@ -37,8 +50,13 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, _: &How) -> anyhow
     let mut site = None;
     for (name, instruments) in CASES {
         let hooks = instruments.iter().map(|&one| (FUNCTION.into(), 0, one));
+        let sources = SOURCES.map(|(name, source)| (name.to_owned(), source.to_owned()));
+        let session = Session {
+            sources: sources.into(),
+            ..session(hooks)
+        };
         let answer = guest
-            .run(&time, session(hooks))
+            .run(&time, session)
             .with_context(|| format!("measuring {name}"))?;
         tables.add("", name, &release, took(&answer)? - bare);
         site = answer.plan.sites.first().map(|site| site.displaced.start);

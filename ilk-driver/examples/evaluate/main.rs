@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use figures::Figures;
-use guest::Guest;
+use guest::{Arena, Guest};
 use ilk_driver::lab::Accelerator;
 use parts::{Claim, PARTS, Part};
 use table::Tables;
@@ -69,17 +69,22 @@ fn main() -> anyhow::Result<()> {
     let mut figures: Vec<Figures> = parts.iter().map(before).collect::<anyhow::Result<_>>()?;
     for run in 1..=options.runs {
         for &series in &options.series {
-            for accelerator in [Accelerator::Emulate, Accelerator::CountInstructions] {
+            let machines = [
+                (Accelerator::Emulate, Arena::Large),
+                (Accelerator::CountInstructions, Arena::OfModule),
+                (Accelerator::CountInstructions, Arena::Large),
+            ];
+            for machine in machines {
                 let mut guest = None;
                 for (part, figures) in parts.iter().zip(&mut figures) {
-                    if part.accelerator != accelerator {
+                    if (part.accelerator, part.arena) != machine {
                         continue;
                     }
                     let kernel = series.unwrap_or("Debian's own kernel");
                     eprintln!("{}: run {run} of {} on {kernel}", part.name, options.runs);
                     let guest = match &mut guest {
                         Some(guest) => guest,
-                        none => none.insert(Guest::boot(series, accelerator)?),
+                        none => none.insert(Guest::boot(series, machine)?),
                     };
                     (part.measure)(guest, &mut figures.tables, &how).with_context(|| part.name)?;
                     figures.ran_on(&guest.release);

@@ -2,7 +2,7 @@
 
 use ilk_driver::lab::Accelerator;
 
-use crate::guest::Guest;
+use crate::guest::{Arena, Guest};
 use crate::table::Tables;
 use crate::{How, correlation, coverage, grain, hits, hunt, inlining, many, overhead, web};
 
@@ -14,6 +14,7 @@ pub(crate) struct Part {
     pub(crate) about: &'static str,
     /// The machine's accelerator.
     pub(crate) accelerator: Accelerator,
+    pub(crate) arena: Arena,
     pub(crate) measure: fn(&mut Guest, &mut Tables, &How) -> anyhow::Result<()>,
     /// Claims about its figures, on every kernel and in every run.
     pub(crate) claims: &'static [Claim],
@@ -43,6 +44,7 @@ pub(crate) const PARTS: [Part; 9] = [
                 4.4: Pulsar forks in five groups of 32 (the shell's own forks are among the first), \
                 sleeps, and collects.",
         accelerator: Accelerator::Emulate,
+        arena: Arena::Large,
         measure: correlation::measure,
         claims: &[Claim {
             table: "",
@@ -59,6 +61,7 @@ pub(crate) const PARTS: [Part; 9] = [
                 cycles, 0.76 %, for each instrument. Instructions are not cycles, so only the \
                 percentages are comparable.",
         accelerator: Accelerator::CountInstructions,
+        arena: Arena::Large,
         measure: overhead::measure,
         claims: &[
             Claim {
@@ -84,6 +87,7 @@ pub(crate) const PARTS: [Part; 9] = [
                 calls, on the processor that cost.md names; the kernel's own mechanisms do not \
                 execute there.",
         accelerator: Accelerator::CountInstructions,
+        arena: Arena::OfModule,
         measure: hits::measure,
         claims: &[
             Claim {
@@ -112,6 +116,7 @@ pub(crate) const PARTS: [Part; 9] = [
                 cannot take a sample in so few instructions: where ilk samples, kprobes count. No \
                 ratio is given unless ilk adds ten times the difference of two bare calls.",
         accelerator: Accelerator::CountInstructions,
+        arena: Arena::Large,
         measure: grain::measure,
         claims: &[
             Claim {
@@ -137,6 +142,7 @@ pub(crate) const PARTS: [Part; 9] = [
                 patch calls; with live registers saved, and with all modified ones saved. The last \
                 table is of `cargo xtask bench native`, in user mode.",
         accelerator: Accelerator::CountInstructions,
+        arena: Arena::Large,
         measure: inlining::measure,
         claims: &[Claim {
             table: "",
@@ -153,6 +159,7 @@ pub(crate) const PARTS: [Part; 9] = [
                 Instructions per request, user and kernel together. Functions and blocks are those \
                 that the function tracer saw in such requests.",
         accelerator: Accelerator::CountInstructions,
+        arena: Arena::Large,
         measure: web::measure,
         claims: &[Claim {
             table: "",
@@ -171,6 +178,7 @@ pub(crate) const PARTS: [Part; 9] = [
                 entry to exit, including waits: accept waits for the client, poll is the agent's \
                 own.",
         accelerator: Accelerator::CountInstructions,
+        arena: Arena::Large,
         measure: hunt::measure,
         claims: &[Claim {
             table: "",
@@ -187,6 +195,7 @@ pub(crate) const PARTS: [Part; 9] = [
                 [coverage.md](coverage.md) has the same with all hooks together, and describes the \
                 tactics.",
         accelerator: Accelerator::Emulate,
+        arena: Arena::Large,
         measure: coverage::measure,
         claims: &[
             Claim {
@@ -209,6 +218,7 @@ pub(crate) const PARTS: [Part; 9] = [
         about: "Seconds of an emulated machine to install and to remove counters, and kprobes, at \
                 the same addresses.",
         accelerator: Accelerator::Emulate,
+        arena: Arena::Large,
         measure: many::measure,
         claims: &[Claim {
             table: "",

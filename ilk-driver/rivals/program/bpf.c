@@ -14,9 +14,16 @@
 
 #define RING_BYTES (1u << 20)
 
-const char *const bpf_work_names[BPF_WORKS] = { "empty", "per-CPU count", "ring buffer" };
+const char *const bpf_work_names[BPF_WORKS] = {
+	"empty", "per-CPU count", "ring buffer", "count by process", "count by stack"
+};
 
-static int map = -1;
+/* Most keys of a hash table, and most stacks: as many as ilk keeps. */
+#define KEYS 4096
+/* Most frames of a stack (PERF_MAX_STACK_DEPTH). */
+#define DEPTH 127
+
+static int map = -1, stacks = -1;
 static uint64_t *consumer, *producer;
 
 static int bpf(int command, union bpf_attr *attributes)
@@ -70,12 +77,29 @@ static int make_map(enum bpf_work work)
 	if (work == BPF_RINGBUF) {
 		attributes.map_type = BPF_MAP_TYPE_RINGBUF;
 		attributes.max_entries = RING_BYTES;
+	} else if (work == BPF_BY_PROCESS || work == BPF_BY_STACK) {
+		attributes.map_type = BPF_MAP_TYPE_PERCPU_HASH;
+		attributes.key_size = 8;
+		attributes.value_size = 8;
+		attributes.max_entries = KEYS;
 	} else {
 		attributes.map_type = BPF_MAP_TYPE_PERCPU_ARRAY;
 		attributes.key_size = 4;
 		attributes.value_size = 8;
 		attributes.max_entries = 1;
 	}
+	return bpf(BPF_MAP_CREATE, &attributes);
+}
+
+static int make_stacks(void)
+{
+	union bpf_attr attributes;
+
+	memset(&attributes, 0, sizeof(attributes));
+	attributes.map_type = BPF_MAP_TYPE_STACK_TRACE;
+	attributes.key_size = 4;
+	attributes.value_size = 8 * DEPTH;
+	attributes.max_entries = KEYS;
 	return bpf(BPF_MAP_CREATE, &attributes);
 }
 
@@ -86,13 +110,41 @@ static int make_map(enum bpf_work work)
 #define CALL(i) INSN(BPF_JMP | BPF_CALL, 0, 0, 0, i)
 #define STORE(d, o, s) INSN(BPF_STX | BPF_MEM | BPF_DW, d, s, o, 0)
 #define STORE_IMM(d, o, i) INSN(BPF_ST | BPF_MEM | BPF_DW, d, 0, o, i)
-#define LOAD_MAP(d) INSN(BPF_LD | BPF_IMM | BPF_DW, d, BPF_PSEUDO_MAP_FD, 0, map), INSN(0, 0, 0, 0, 0)
+#define LOAD_FD(d, fd) INSN(BPF_LD | BPF_IMM | BPF_DW, d, BPF_PSEUDO_MAP_FD, 0, fd), INSN(0, 0, 0, 0, 0)
+#define LOAD_MAP(d) LOAD_FD(d, map)
+#define FRAME(d, o) MOV_REG(d, 10), INSN(BPF_ALU64 | BPF_ADD | BPF_K, d, 0, 0, o)
 #define LEAVE_IF_NULL(o) INSN(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, o, 0)
 
 static const struct bpf_insn leave[] = {
 	MOV_IMM(0, 0),
 	INSN(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
 };
+
+/* Writes the code that counts the key in register 0; returns its length. */
+static unsigned int count_key(struct bpf_insn *code)
+{
+	const struct bpf_insn count[] = {
+		STORE(10, -8, 0),
+		LOAD_MAP(1),
+		FRAME(2, -8),
+		CALL(BPF_FUNC_map_lookup_elem),
+		LEAVE_IF_NULL(4),
+		INSN(BPF_LDX | BPF_MEM | BPF_DW, 1, 0, 0, 0),
+		INSN(BPF_ALU64 | BPF_ADD | BPF_K, 1, 0, 0, 1),
+		STORE(0, 0, 1),
+		INSN(BPF_JMP | BPF_JA, 0, 0, 9, 0),
+		/* A new key. */
+		STORE_IMM(10, -16, 1),
+		LOAD_MAP(1),
+		FRAME(2, -8),
+		FRAME(3, -16),
+		MOV_IMM(4, BPF_ANY),
+		CALL(BPF_FUNC_map_update_elem),
+	};
+
+	memcpy(code, count, sizeof(count));
+	return sizeof(count) / sizeof(count[0]);
+}
 
 /* Loads a program of `kind` that performs `work`; `function` is the attachment of one for an entry. */
 static int load(enum bpf_work work, int kind, unsigned int function)
@@ -123,6 +175,30 @@ static int load(enum bpf_work work, int kind, unsigned int function)
 
 		memcpy(code, count, sizeof(count));
 		length = sizeof(count) / sizeof(count[0]);
+	} else if (work == BPF_BY_PROCESS) {
+		const struct bpf_insn process[] = {
+			CALL(BPF_FUNC_get_current_pid_tgid),
+			INSN(BPF_ALU64 | BPF_RSH | BPF_K, 0, 0, 0, 32),
+		};
+
+		memcpy(code, process, sizeof(process));
+		length = 2;
+		length += count_key(code + length);
+	} else if (work == BPF_BY_STACK) {
+		if (stacks >= 0)
+			close(stacks);
+		stacks = make_stacks();
+		if (stacks < 0)
+			fail("a BPF map of stacks cannot be created: %s", strerror(errno));
+		const struct bpf_insn stack[] = {
+			LOAD_FD(2, stacks),
+			MOV_IMM(3, 0),
+			CALL(BPF_FUNC_get_stackid),
+		};
+
+		memcpy(code, stack, sizeof(stack));
+		length = sizeof(stack) / sizeof(stack[0]);
+		length += count_key(code + length);
 	} else if (work == BPF_RINGBUF) {
 		/* The contents of ilk's samples: identifier, value, time. */
 		const struct bpf_insn ring[] = {

@@ -207,6 +207,8 @@ static void graph_tracer(const struct hit *hit, const char *name)
 BPF(empty, BPF_EMPTY)
 BPF(count, BPF_COUNT)
 BPF(ring, BPF_RINGBUF)
+BPF(process, BPF_BY_PROCESS)
+BPF(stack, BPF_BY_STACK)
 
 static void bare(const struct hit *hit, const char *name)
 {
@@ -232,9 +234,13 @@ static int hits(char **words)
 		{ "BPF fentry, empty", fentry_empty },
 		{ "BPF fentry, per-CPU count", fentry_count },
 		{ "BPF fentry, ring buffer", fentry_ring },
+		{ "BPF fentry, count by process", fentry_process },
+		{ "BPF fentry, count by stack", fentry_stack },
 		{ "BPF kprobe as a jump, empty", bpf_probe_empty },
 		{ "BPF kprobe as a jump, per-CPU count", bpf_probe_count },
 		{ "BPF kprobe as a jump, ring buffer", bpf_probe_ring },
+		{ "BPF kprobe as a jump, count by process", bpf_probe_process },
+		{ "BPF kprobe as a jump, count by stack", bpf_probe_stack },
 		{ "nothing, again", bare },
 	};
 	struct hit hit = {

@@ -28,7 +28,14 @@ void optimise(bool on);
 bool is_optimised(uint64_t address, bool wanted);
 
 /* bpf.c */
-enum bpf_work { BPF_EMPTY, BPF_COUNT, BPF_RINGBUF, BPF_WORKS };
+enum bpf_work {
+	BPF_EMPTY,
+	BPF_COUNT,
+	BPF_RINGBUF,
+	BPF_BY_PROCESS,	/* a count of each process, in a hash table per CPU */
+	BPF_BY_STACK,	/* a count of each stack of the kernel, in the same */
+	BPF_WORKS
+};
 extern const char *const bpf_work_names[BPF_WORKS];
 /* Attaches until closed: to the entry of one of the functions, or as a probe at an address. */
 int bpf_fentry(enum bpf_work work, const char *const *functions);
