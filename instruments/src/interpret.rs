@@ -23,8 +23,8 @@ pub trait Machine {
     /// [`Aggregate::update`](crate::program::Aggregate::update).
     fn update(&mut self, aggregate: AggregateId, values: &[u64]);
 
-    /// Delivers a sample.
-    fn sample(&mut self, value: u64);
+    /// Delivers a sample: its value, or the number of a line's format and the words of its arguments.
+    fn sample(&mut self, words: &[u64]);
 
     /// A load read 0 because it faulted.
     fn fault(&mut self);
@@ -40,9 +40,10 @@ pub fn run(program: &Checked, probe: &Probe, machine: &mut impl Machine) -> bool
     }
     for action in &probe.actions {
         match &action.kind {
-            ActionKind::Sample(value) => {
-                let value = evaluate(value, machine);
-                machine.sample(value);
+            ActionKind::Sample(_) => {
+                let words = action.kind.sampled().iter();
+                let words: Vec<u64> = words.map(|word| evaluate(word, machine)).collect();
+                machine.sample(&words);
             }
             ActionKind::Store(variable, value) => {
                 let value = evaluate(value, machine);

@@ -17,6 +17,8 @@ use crate::program::{
 };
 use crate::types::tests::types;
 use crate::{Context, Source};
+use gilk_samples::texts::Texts;
+use gilk_samples::totals::Totals;
 
 /// Checks a source for a function of the little kernel.
 pub(crate) fn check(text: &str, function: &str) -> Result<Checked, String> {
@@ -39,6 +41,7 @@ struct Tried<'p> {
     /// Words by aggregate and processor.
     words: HashMap<(AggregateId, u64), Vec<u64>>,
     samples: Vec<u64>,
+    lines: Vec<String>,
     faults: u64,
 }
 
@@ -121,8 +124,15 @@ impl Machine for Tried<'_> {
         aggregate.update(words, values);
     }
 
-    fn sample(&mut self, value: u64) {
-        self.samples.push(value);
+    fn sample(&mut self, words: &[u64]) {
+        match (&self.program.texts, words) {
+            (Some(Texts::Lines(formats)), [format, words @ ..]) => {
+                let format = &formats[usize::try_from(*format).unwrap()];
+                self.lines.push(format.line(words, &Totals::default()));
+            }
+            (_, [value]) => self.samples.push(*value),
+            other => panic!("{other:?} is no sample"),
+        }
     }
 
     fn fault(&mut self) {
@@ -155,6 +165,7 @@ pub(crate) fn run(program: &Checked, lines: &str) {
         variables: HashMap::new(),
         words: HashMap::new(),
         samples: Vec::new(),
+        lines: Vec::new(),
         faults: 0,
     };
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
@@ -191,6 +202,7 @@ pub(crate) fn run(program: &Checked, lines: &str) {
             }
         }
         tried.samples.clear();
+        tried.lines.clear();
         tried.faults = 0;
         let mut ran = false;
         for probe in &program.probes {
@@ -212,7 +224,7 @@ fn is_put(probe: &Probe) -> bool {
 }
 
 fn expect(tried: &mut Tried<'_>, ran: bool, expected: &str, line: &str) {
-    let mut samples = Vec::new();
+    let (mut samples, mut lines) = (Vec::new(), Vec::new());
     let mut faults = 0;
     // A comma in brackets separates the parts of a key.
     let mut depth = 0_i32;
@@ -225,6 +237,8 @@ fn expect(tried: &mut Tried<'_>, ran: bool, expected: &str, line: &str) {
             assert!(!ran, "{line}: something was done");
         } else if let Some(value) = said.strip_prefix("sample ") {
             samples.push(number(value));
+        } else if let Some(line) = said.strip_prefix("line ") {
+            lines.push(line.trim_matches('"').replace("\\n", "\n"));
         } else if let Some(count) = said.strip_prefix("faults ") {
             faults = number(count);
         } else if let Some((name, value)) = said.split_once(" = ") {
@@ -234,6 +248,7 @@ fn expect(tried: &mut Tried<'_>, ran: bool, expected: &str, line: &str) {
         }
     }
     assert_eq!(tried.samples, samples, "{line}: samples");
+    assert_eq!(tried.lines, lines, "{line}: lines");
     assert_eq!(tried.faults, faults, "{line}: faults");
 }
 

@@ -236,7 +236,7 @@ impl<'a> Chart<'a> {
         };
         let causes = RowKind::ALL.iter().filter_map(|(_, kind, _)| match kind {
             RowKind::Loss(cause) => Some(*cause),
-            RowKind::Sample | RowKind::Mark(_) => None,
+            RowKind::Sample | RowKind::Word | RowKind::Mark(_) => None,
         });
         let parts: Vec<String> = causes
             .map(|cause| (sum(cause), cause.words()))

@@ -209,6 +209,11 @@ impl Joined {
             samples += batch.samples.len() as u64;
             progress(samples);
         }
+        for member in &self.members {
+            for words in member.recording.word_batches() {
+                writer.write(&member.turn.batch(&words?))?;
+            }
+        }
         writer.losses(&self.losses()?)?;
         self.marks()?
             .into_iter()

@@ -98,6 +98,7 @@ pub mod recording;
 pub mod statistics;
 #[cfg(feature = "recording")]
 pub mod stats;
+pub mod texts;
 pub mod totals;
 
 pub use error::{Error, Result};

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::texts::SampleTexts;
 use crate::{InstrumentId, Meaning};
 
 /// Everything needed to read a recording with no other file at hand.
@@ -27,6 +28,9 @@ pub struct Metadata {
     /// The machines of a joined recording; empty for a single one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<MachineInfo>,
+    /// Texts of the instruments whose samples are text.
+    #[serde(default, skip_serializing_if = "SampleTexts::is_empty")]
+    pub texts: SampleTexts,
 }
 
 impl Metadata {

@@ -22,8 +22,10 @@ use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use gilk_samples::profile::{Profile, profiles};
 use gilk_samples::recording::{Loss, LossCause, Mark, MarkKind, Recording, Writer};
 use gilk_samples::statistics::Rate;
+use gilk_samples::texts::{Argument, Form, Format as TextFormat, Part, SampleTexts, Texts};
 use gilk_samples::{Batch, HookType, InstrumentId, Meaning, Sample};
 use proptest::prelude::*;
+use serde_json::Value;
 
 const HZ: u64 = 1_000_000;
 const START: u64 = 5_000_000;
@@ -83,6 +85,47 @@ fn id(place: usize) -> u64 {
     id.unwrap().pack()
 }
 
+/// Returns the texts of the events: lines without and with arguments.
+fn texts() -> SampleTexts {
+    let argument = |form| {
+        Part::Argument(Argument {
+            form,
+            width: 0,
+            left: false,
+            zeroes: false,
+        })
+    };
+    let text = |text: &str| Part::Text(text.to_owned());
+    let (number, name) = (argument(Form::Signed), argument(Form::Text));
+    let formats = vec![
+        TextFormat(vec![text("plain")]),
+        TextFormat(vec![number, text(" of "), name]),
+    ];
+    let mut texts = SampleTexts::default();
+    texts.insert(id(0), Texts::Lines(formats));
+    texts
+}
+
+/// Returns the value of an event of a number, its words and its text.
+fn line(number: u64) -> (u64, Vec<u64>, String) {
+    if number.is_multiple_of(2) {
+        return (0, Vec::new(), "plain".to_owned());
+    }
+    let mut name = format!("n{number}").into_bytes();
+    name.resize(8, 0);
+    let name = u64::from_le_bytes(name.try_into().unwrap());
+    (1, vec![number, name, 0], format!("{number} of n{number}"))
+}
+
+/// A row of the model.
+#[derive(Clone, Debug)]
+struct ModelRow {
+    cpu: u16,
+    sample: Sample,
+    words: Vec<u64>,
+    text: String,
+}
+
 /// A row of the model: what every output must show of an instrument.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Expected {
@@ -113,12 +156,13 @@ impl Case {
                 start_unix_ns: UNIX,
             },
             instruments: MEANINGS.iter().enumerate().map(info).collect(),
+            texts: texts(),
             ..Metadata::default()
         }
     }
 
     /// Returns all rows in order of time: a counter's values are made to grow.
-    fn rows(&self) -> Vec<(u16, Sample)> {
+    fn rows(&self) -> Vec<ModelRow> {
         let mut rows: Vec<(u16, usize, u64, u64)> = self
             .samples
             .iter()
@@ -134,15 +178,18 @@ impl Case {
             .map(|(cpu, place, value, tsc)| {
                 let counts = MEANINGS[place] == Meaning::Count;
                 total += if counts { value } else { 0 };
-                let value = if counts { total } else { value };
-                (
+                let (value, words, text) = match MEANINGS[place] {
+                    Meaning::Count => (total, Vec::new(), String::new()),
+                    Meaning::Event => line(value),
+                    _ => (value, Vec::new(), String::new()),
+                };
+                let id = id(place);
+                ModelRow {
                     cpu,
-                    Sample {
-                        id: id(place),
-                        value,
-                        tsc,
-                    },
-                )
+                    sample: Sample { id, value, tsc },
+                    words,
+                    text,
+                }
             })
             .collect()
     }
@@ -150,8 +197,13 @@ impl Case {
     fn record(&self, path: &Path) -> Recording {
         let mut writer = Writer::create(path, &self.metadata()).unwrap();
         for cpu in 0..3 {
-            let own = self.rows().into_iter().filter(|row| row.0 == cpu);
-            let samples = own.map(|row| row.1).collect();
+            let own = self.rows().into_iter().filter(|row| row.cpu == cpu);
+            let samples = own.flat_map(|ModelRow { sample, words, .. }| {
+                let words = words.into_iter();
+                let words = words.map(move |value| Sample { value, ..sample }.as_word());
+                std::iter::once(sample).chain(words)
+            });
+            let samples = samples.collect();
             writer.write(&Batch { cpu, samples }).unwrap();
         }
         let losses = self.losses.iter().map(|&(cpu, at, count)| Loss {
@@ -187,8 +239,8 @@ impl Case {
     fn expected(&self) -> Vec<Expected> {
         let rows = self.rows();
         let of = |(place, &(launch, splash)): (usize, &(u64, Option<u64>))| {
-            let own = rows.iter().filter(|row| row.1.id == id(place));
-            let values: Vec<u64> = own.map(|row| row.1.value).collect();
+            let own = rows.iter().filter(|row| row.sample.id == id(place));
+            let values: Vec<u64> = own.map(|row| row.sample.value).collect();
             Expected {
                 hits: match MEANINGS[place] {
                     Meaning::Count => values.last().copied().unwrap_or(0),
@@ -324,14 +376,14 @@ fn check_csv(recording: &Recording, path: &Path, case: &Case) {
     let mut exported: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for line in text.lines().skip(1) {
         let fields: Vec<&str> = line.split(',').collect();
-        let [.., id, value] = &fields[..] else {
+        let [.., id, value, _] = &fields[..] else {
             panic!("{line}")
         };
         let id = id.parse().unwrap();
         exported.entry(id).or_default().push(value.parse().unwrap());
     }
     let mut expected: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for (_, sample) in case.rows() {
+    for ModelRow { sample, .. } in case.rows() {
         expected.entry(sample.id).or_default().push(sample.value);
     }
     for values in exported.values_mut().chain(expected.values_mut()) {
@@ -339,6 +391,202 @@ fn check_csv(recording: &Recording, path: &Path, case: &Case) {
         values.sort_unstable();
     }
     assert_eq!(exported, expected);
+}
+
+/// Values and texts of samples, by the meaning in the name of their instrument.
+type Found = BTreeMap<String, Vec<(u64, String)>>;
+/// Reader of an export.
+type ReadTrace = fn(&Path) -> Found;
+
+/// Returns the meaning in the name of an instrument, an event or a track; none for losses and marks.
+fn meaning_of(name: &str) -> Option<String> {
+    let word = name.split(' ').next()?;
+    let mut known = MEANINGS.iter().map(|meaning| format!("{meaning:?}"));
+    known.find(|known| known == word)
+}
+
+fn add(found: &mut Found, name: &str, value: u64, text: &str) {
+    if let Some(meaning) = meaning_of(name) {
+        found
+            .entry(meaning)
+            .or_default()
+            .push((value, text.to_owned()));
+    }
+}
+
+/// Reads a number of JSON, which is a string in hexadecimal where readers would round it.
+fn json_number(value: &Value) -> u64 {
+    match value {
+        Value::String(text) => u64::from_str_radix(&text[2..], 16).unwrap(),
+        value => value.as_u64().unwrap(),
+    }
+}
+
+fn json_lines(file: &Path) -> Found {
+    let mut found = Found::new();
+    for line in std::fs::read_to_string(file).unwrap().lines().skip(1) {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let text = line.get("text").and_then(Value::as_str).unwrap_or_default();
+        let name = line["instrument"].as_str().unwrap();
+        add(&mut found, name, json_number(&line["value"]), text);
+    }
+    found
+}
+
+fn chrome(file: &Path) -> Found {
+    let mut found = Found::new();
+    let text = std::fs::read_to_string(file).unwrap();
+    let trace: Value = serde_json::from_str(&text).unwrap();
+    for event in trace["traceEvents"].as_array().unwrap() {
+        let global = event.get("s").and_then(Value::as_str) == Some("g");
+        if event["ph"] == "M" || global {
+            continue;
+        }
+        let arguments = &event["args"];
+        let text = arguments.get("text").and_then(Value::as_str);
+        let name = event["name"].as_str().unwrap();
+        let value = json_number(&arguments["value"]);
+        add(&mut found, name, value, text.unwrap_or_default());
+    }
+    found
+}
+
+/// Reads the fields of a protocol buffer: numbers and bytes.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let mut number = 0;
+        for place in 0.. {
+            let (first, rest) = bytes.split_first().unwrap();
+            *bytes = rest;
+            number |= u64::from(first & 0x7f) << (7 * place);
+            if first & 0x80 == 0 {
+                break;
+            }
+        }
+        number
+    }
+    let mut all = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        let number = varint(&mut bytes);
+        let (own, rest) = match key & 7 {
+            0 => bytes.split_at(0),
+            2 => bytes.split_at(usize::try_from(number).unwrap()),
+            kind => panic!("field type {kind}"),
+        };
+        bytes = rest;
+        all.push((key >> 3, number, own));
+    }
+    all
+}
+
+fn perfetto(file: &Path) -> Found {
+    let mut found = Found::new();
+    let bytes = std::fs::read(file).unwrap();
+    let mut tracks: BTreeMap<u64, String> = BTreeMap::new();
+    let of = |all: &[(u64, u64, &[u8])], wanted: u64| {
+        let mut all = all.iter().filter(|field| field.0 == wanted);
+        all.next().map(|field| field.1)
+    };
+    let text_of = |all: &[(u64, u64, &[u8])], wanted: u64| {
+        let mut all = all.iter().filter(|field| field.0 == wanted);
+        let found = all.next().map(|field| field.2.to_vec());
+        found.map(|bytes| String::from_utf8(bytes).unwrap())
+    };
+    for (_, _, packet) in fields(&bytes) {
+        for (field, _, inside) in fields(packet) {
+            let inside = fields(inside);
+            match field {
+                60 => {
+                    let uuid = of(&inside, 1).unwrap();
+                    tracks.insert(uuid, text_of(&inside, 2).unwrap());
+                }
+                // The end of a slice has no value.
+                11 if of(&inside, 9) != Some(2) => {
+                    let track = &tracks[&of(&inside, 11).unwrap()];
+                    let (mut value, mut text) = (of(&inside, 30), String::new());
+                    for (_, _, annotation) in inside.iter().filter(|field| field.0 == 4) {
+                        let annotation = fields(annotation);
+                        value = of(&annotation, 3).or(of(&annotation, 7)).or(value);
+                        text = text_of(&annotation, 6).unwrap_or(text);
+                    }
+                    add(&mut found, track, value.unwrap(), &text);
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+fn ctf(folder: &Path) -> Found {
+    let mut found = Found::new();
+    let metadata = std::fs::read_to_string(folder.join("metadata")).unwrap();
+    let classes = metadata.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("event { name = \"")?.split_once('"')?;
+        let number = rest.split_once("id = ")?.1.split_once(';')?.0;
+        let is_text = rest.contains("string");
+        Some((number.parse::<u32>().unwrap(), (name.to_owned(), is_text)))
+    });
+    let classes: BTreeMap<u32, (String, bool)> = classes.collect();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.ends_with("metadata") {
+            continue;
+        }
+        let bytes = std::fs::read(path).unwrap();
+        let mut packets = bytes.as_slice();
+        while !packets.is_empty() {
+            let word = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().unwrap());
+            let length = usize::try_from(word(&packets[24..])).unwrap() / 8;
+            let (packet, rest) = packets.split_at(length);
+            packets = rest;
+            let mut events = &packet[8 + 5 * 8 + 4..];
+            while !events.is_empty() {
+                let class = u32::from_le_bytes(events[..4].try_into().unwrap());
+                let (name, is_text) = &classes[&class];
+                let value = word(&events[12..]);
+                events = &events[20..];
+                let mut text = String::new();
+                if *is_text {
+                    let end = events.iter().position(|byte| *byte == 0).unwrap();
+                    text = String::from_utf8(events[..end].to_vec()).unwrap();
+                    events = &events[end + 1..];
+                }
+                add(&mut found, name, value, &text);
+            }
+        }
+    }
+    found
+}
+
+/// Compares the exports to traces with the model: each sample with its value and text.
+fn check_traces(recording: &Recording, folder: &Path, case: &Case) {
+    let mut expected = Found::new();
+    for row in case.rows() {
+        let place = (0..MEANINGS.len()).find(|place| id(*place) == row.sample.id);
+        let name = format!("{:?}", MEANINGS[place.unwrap()]);
+        add(&mut expected, &name, row.sample.value, &row.text);
+    }
+    let formats: [(Format, ReadTrace); 4] = [
+        (Format::JsonLines, json_lines),
+        (Format::Chrome, chrome),
+        (Format::Perfetto, perfetto),
+        (Format::Ctf, ctf),
+    ];
+    for values in expected.values_mut() {
+        values.sort_unstable();
+    }
+    for (format, read) in formats {
+        let path = folder.join("a").with_extension(format.extension());
+        let exported = export_to(recording, format, &path, &mut |_| ControlFlow::Continue(()));
+        assert_eq!(exported.unwrap().samples, case.samples.len() as u64);
+        let mut found = read(&path);
+        for values in found.values_mut() {
+            values.sort_unstable();
+        }
+        assert_eq!(found, expected, "{format}");
+    }
 }
 
 proptest! {
@@ -357,6 +605,7 @@ proptest! {
         check_chart(&recording, &expected);
         check_comparison(&recording, &expected);
         check_csv(&recording, &dir.path().join("a.csv"), &case);
+        check_traces(&recording, dir.path(), &case);
     }
 
     #[test]
@@ -392,6 +641,19 @@ proptest! {
             prop_assert!((profile.seconds - seconds).abs() < 1e-5, "{:?}", profile);
             prop_assert_eq!(profile.rate.at_least, lossy);
         }
+        let lines = dir.path().join("both.jsonl");
+        export_to(&recording, Format::JsonLines, &lines, &mut |_| ControlFlow::Continue(())).unwrap();
+        let lines = std::fs::read_to_string(&lines).unwrap();
+        let texts = lines.lines().filter_map(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            Some(line.get("text")?.as_str()?.to_owned())
+        });
+        let mut texts: Vec<String> = texts.collect();
+        let rows = cases.iter().flat_map(|case| case.rows());
+        let mut expected: Vec<String> = rows.map(|row| row.text).filter(|text| !text.is_empty()).collect();
+        texts.sort_unstable();
+        expected.sort_unstable();
+        prop_assert_eq!(texts, expected);
     }
 }
 

@@ -11,7 +11,7 @@ use super::{HookProgram, Hooked};
 use crate::layout::RuntimeLayout;
 
 /// The most samples of a group: with more a retry is beyond a short branch.
-const MOST: u32 = 4;
+pub(super) const MOST: u32 = 4;
 
 /// The samples of the programs at a point.
 #[derive(Debug, Default)]
@@ -51,6 +51,13 @@ impl Groups {
                     open = None;
                     continue;
                 };
+                // A line has a reservation of its own.
+                let slots = action.kind.sampled().len();
+                if slots != 1 {
+                    open = None;
+                    reserved.push(u32::try_from(slots).unwrap_or(u32::MAX));
+                    continue;
+                }
                 let joins = is_sampled_as_it_is(value);
                 let group = open.and_then(|first| reserved.get_mut(first));
                 if let Some(slots) = group.filter(|slots| joins && **slots < most) {

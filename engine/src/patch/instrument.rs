@@ -4,7 +4,7 @@
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::emit::{Emitter, Faulting, Forward};
-use super::group::Groups;
+use super::group::{Groups, MOST};
 use super::registers::Registers;
 use super::restartable::WordUpdate;
 use super::{HookProgram, Hooked, compile, native};
@@ -12,6 +12,7 @@ use crate::Addr;
 use crate::isa::abi::low_byte;
 use crate::isa::encode::{at, indexed};
 use crate::layout::{RuntimeLayout, SLOT_LOG2, SegmentOffset};
+use gilk_samples::Sample;
 
 /// Offsets of the parts of a slot (`struct ilk_slot`).
 const SLOT_MARK: i64 = 0;
@@ -69,6 +70,15 @@ pub(super) enum SampleValue {
     Saved(i64),
     /// Ticks since the TSC in this register.
     Since(Register),
+}
+
+/// The part of a sample that is in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SamplePart {
+    /// The sample, or the first word of a line.
+    Head,
+    /// A further word.
+    Word,
 }
 
 /// Emits the code of one instrument; the caller saves, restores, and emits the rare paths, which are returned with
@@ -131,13 +141,14 @@ pub(super) fn sample(
     value: &SampleValue,
     [a, b]: [Register; 2],
 ) -> Option<Lost> {
-    let lost = reserve(e, layout, [a, b], 1);
-    fill(e, hooked, value, [a, b, Register::RDX]);
+    let lost = reserve(e, layout, [a, b], (1, 1));
+    let part = (value, SamplePart::Head);
+    fill(e, hooked, part, [a, b, Register::RDX]);
     lost.into_iter().next()
 }
 
 /// Reserves so many slots in a row, with one reading of the clock: `rax` is the first one's word, `rdx` the time, and
-/// `b` the first ring. Returns the ways on which fewer are free.
+/// `b` the first ring. Returns the ways on which fewer are free, where so many samples are lost.
 ///
 /// The clock is read between loading the head and reserving: an interrupt that samples in between makes the reservation
 /// fail, so samples are in order of time. The limit only moves on while the head stays, so slots are compared with it
@@ -147,7 +158,7 @@ pub(super) fn reserve(
     e: &mut Emitter,
     layout: &RuntimeLayout,
     [a, b]: [Register; 2],
-    samples: u32,
+    (slots, samples): (u32, u32),
 ) -> Vec<Lost> {
     let rings = &layout.rings;
     let next = next_slot(layout);
@@ -155,7 +166,7 @@ pub(super) fn reserve(
     let (head, limit) = (e.word(rings.head), e.word(rings.limit));
     e.op(Instruction::with2(Code::Mov_r64_rm64, a, head));
     let mut lost = Vec::new();
-    for number in 0..samples {
+    for number in 0..slots {
         if number > 0 {
             e.op(Instruction::with2(Code::Add_rm64_imm32, a, next));
         }
@@ -167,7 +178,7 @@ pub(super) fn reserve(
         });
     }
     read_tsc(e);
-    let beyond_first = i64::from(samples.saturating_sub(1)) * i64::from(next);
+    let beyond_first = i64::from(slots.saturating_sub(1)) * i64::from(next);
     e.op(if beyond_first == 0 {
         Instruction::with2(Code::Mov_r64_rm64, Register::RAX, a)
     } else {
@@ -176,7 +187,13 @@ pub(super) fn reserve(
     e.op(Instruction::with2(Code::Add_rm64_imm32, a, next));
     // Local: another CPU never writes this CPU's head, so no lock prefix.
     e.op(Instruction::with2(Code::Cmpxchg_rm64_r64, head, a));
-    e.branch_back(Code::Jne_rel8_64, retry);
+    e.branch_back(
+        match slots > MOST {
+            false => Code::Jne_rel8_64,
+            true => Code::Jne_rel32_64,
+        },
+        retry,
+    );
     locate(e, layout, a);
     e.op(Instruction::with2(Code::Mov_r64_imm64, b, rings.base.0));
     lost
@@ -211,7 +228,7 @@ fn locate(e: &mut Emitter, layout: &RuntimeLayout, a: Register) {
 pub(super) fn fill(
     e: &mut Emitter,
     hooked: &Hooked<'_>,
-    value: &SampleValue,
+    (value, part_of): (&SampleValue, SamplePart),
     [a, b, spare]: [Register; 3],
 ) {
     use Register::{RAX, RDX};
@@ -234,7 +251,10 @@ pub(super) fn fill(
             e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX));
         }
     }
-    let id = hooked.id.pack();
+    let id = match part_of {
+        SamplePart::Head => hooked.id.pack(),
+        SamplePart::Word => hooked.id.pack() | Sample::WORD,
+    };
     e.op(Instruction::with2(Code::Mov_r64_imm64, spare, id));
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_ID), spare));
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_MARK), RAX));

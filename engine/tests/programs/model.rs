@@ -12,6 +12,7 @@ use gilk_instruments::interpret;
 use gilk_instruments::program::{
     AggregateId, Checked, Event, Expr, ExprKind, Gpr, Half, Input, Probe, Scope, VariableId, Width,
 };
+use gilk_samples::Sample;
 
 use super::native::{GS, Machine, Random, SCRATCH, State};
 use super::support::{self, COUNTERS, CPU, CURRENT, LOST_FULL, TIMER_TABLE, TIMERS_LOG2, slot};
@@ -127,8 +128,9 @@ pub(crate) struct Model {
     /// Entries of the table of timers: owner and value.
     table: BTreeMap<u64, [u64; 2]>,
     no_room: u64,
-    samples: Vec<u64>,
-    hits: u64,
+    /// Values, and whether each is a further word of the one before.
+    samples: Vec<(u64, bool)>,
+    lost: u64,
     room: u64,
     id: InstrumentId,
     task: u64,
@@ -149,7 +151,7 @@ impl Model {
             table: BTreeMap::new(),
             no_room: 0,
             samples: Vec::new(),
-            hits: 0,
+            lost: 0,
             room,
             id,
             task: machine.address(SCRATCH),
@@ -181,22 +183,19 @@ impl Model {
             let found = machine.word(GS + COUNTERS + 8 * number as u64);
             assert_eq!(found, word, "word {number}");
         }
-        for (place, &value) in self.samples.iter().enumerate() {
+        for (place, &(value, is_word)) in self.samples.iter().enumerate() {
             let serial = SERIAL + place as u64;
             if self.samples.len() - place <= 8 {
                 let [mark, found, _, id] = slot(machine, serial);
-                assert_eq!(
-                    (mark, found, id),
-                    (support::head(serial), value, self.id.pack())
-                );
+                let own = self.id.pack() | if is_word { Sample::WORD } else { 0 };
+                assert_eq!((mark, found, id), (support::head(serial), value, own));
             }
         }
         for (&entry, &words) in &self.table {
             let found = [0, 8].map(|word| machine.word(entry + word));
             assert_eq!(found, words, "entry {entry:#x}");
         }
-        let lost = self.hits - self.samples.len() as u64;
-        assert_eq!(machine.word(GS + LOST_FULL), lost);
+        assert_eq!(machine.word(GS + LOST_FULL), self.lost);
     }
 
     /// A leaf that occurs twice in one step is read once, and an operand of `&&`, `||` and `?:` may be read
@@ -329,11 +328,15 @@ impl interpret::Machine for Model {
         aggregate.update(words, values);
     }
 
-    fn sample(&mut self, value: u64) {
-        self.hits += 1;
-        if (self.samples.len() as u64) < self.room {
-            self.samples.push(value);
+    fn sample(&mut self, words: &[u64]) {
+        let all = self.samples.len() + words.len();
+        if all as u64 > self.room {
+            self.lost += 1;
+            return;
         }
+        let words = words.iter().enumerate();
+        self.samples
+            .extend(words.map(|(place, &word)| (word, place > 0)));
     }
 
     fn fault(&mut self) {

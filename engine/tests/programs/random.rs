@@ -251,8 +251,15 @@ fn actions(aggregates: usize) -> impl Strategy<Value = Action> {
     let values = prop_oneof![2 => expressions(), 1 => small, 1 => near];
     let update = (0..aggregates as u32, values)
         .prop_map(|(id, value)| ActionKind::Update(AggregateId(id), Some(value)));
+    // The number of a line's format, and its arguments.
+    let line = prop::collection::vec(expressions(), 0..4).prop_map(|words| {
+        let format = expr(ExprKind::Constant(words.len() as u64));
+        let list = std::iter::once(format).chain(words).collect();
+        ActionKind::Sample(expr(ExprKind::List(list)))
+    });
     prop_oneof![
         expressions().prop_map(ActionKind::Sample),
+        line,
         (variable(), expressions()).prop_map(|(id, value)| ActionKind::Store(id, value)),
         (variable(), expressions()).prop_map(|(id, value)| ActionKind::Add(id, value)),
         update,
@@ -294,6 +301,7 @@ pub(crate) fn of_probe(predicate: Option<Expr>, actions: Vec<Action>) -> Checked
         summary: String::new(),
         unit: String::new(),
         meaning: Meaning::Duration,
+        texts: None,
         once: false,
         variables: vec![
             variable("c", Scope::Cpu),

@@ -383,6 +383,7 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
     for event in received_events {
         match event {
             Event::Samples(batch) => {
+                let batch = batch.without_words();
                 match &sink {
                     SampleSink::Alone(index, _) => index.append(&batch),
                     SampleSink::Shared(lane) => lane.append(&batch),

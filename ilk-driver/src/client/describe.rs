@@ -4,6 +4,7 @@ use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::{Addr, Image, Plan, Session};
 use gilk_instruments::program::{Action, ActionKind};
 use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata, Placed};
+use gilk_samples::texts::SampleTexts;
 
 use super::connection::TargetInfo;
 use crate::{Error, Result};
@@ -66,6 +67,21 @@ fn delivers(instrument: &PlannedInstrument) -> Delivers {
     }
 }
 
+/// Returns the texts of the instruments whose samples are text.
+#[must_use]
+pub fn texts(plan: &Plan) -> SampleTexts {
+    let mut all = SampleTexts::default();
+    for instrument in &plan.instruments {
+        let checked = instrument.probe.as_ref().map(|probed| &probed.checked);
+        if let Some(texts) = checked.and_then(|checked| checked.texts.as_ref())
+            && delivers(instrument) == Delivers::Samples
+        {
+            all.insert(instrument.id.pack(), texts.clone());
+        }
+    }
+    all
+}
+
 /// Returns the metadata with which a recording of this session can be read without any other file.
 ///
 /// # Errors
@@ -125,5 +141,6 @@ pub fn metadata(
         functions,
         instruments,
         machines: Vec::new(),
+        texts: texts(plan),
     })
 }

@@ -41,7 +41,7 @@ impl<'a> EventFeed<'a> {
         let waiting = self.events.len();
         match event {
             Event::Samples(batch) if waiting >= SAMPLES_LIMIT => {
-                self.missed += batch.samples.len() as u64;
+                self.missed += batch.len() as u64;
             }
             Event::Losses(losses) if waiting >= SAMPLES_LIMIT => self.losses = Some(losses),
             Event::Workload(_) if waiting >= LINES_LIMIT => self.lines += 1,

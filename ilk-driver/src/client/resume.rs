@@ -9,7 +9,7 @@ use gilk_samples::recording::{Recording, Writer};
 use super::event::{Event, StopFlag, Summary};
 use super::feed::EventFeed;
 use super::lease::Lease;
-use super::run::{Labels, SessionRun};
+use super::run::{Labels, LineAddresses, SessionRun};
 use super::sidecar::{self, SidecarWriter};
 use crate::Result;
 
@@ -36,6 +36,7 @@ pub fn resume(
     let collector = Collector::start(Writer::resume(recording, bytes)?)?;
     let sidecar = SidecarWriter::new(recording, socket, &lease, &header.outline)?;
     let _no_listener = events.send(Event::Started(state.tally.clock));
+    let lines = LineAddresses::new(metadata.texts);
     let instruments = metadata.instruments.into_iter();
     let labels = instruments.map(|instrument| (instrument.id, instrument.label));
     let run = SessionRun {
@@ -49,6 +50,7 @@ pub fn resume(
         reports_aggregates: false,
         prediction: None,
         image: None,
+        lines,
         sidecar,
     };
     run.execute(&mut wire, stop)

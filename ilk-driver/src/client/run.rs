@@ -1,17 +1,19 @@
 //! The execution of a session, from upload to recording.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use gilk_engine::{Addr, Image, Plan, Session, VerifiedPlan};
+use gilk_samples::Batch;
 use gilk_samples::clocks::Reading;
 use gilk_samples::collector::Collector;
 use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Writer;
+use gilk_samples::texts::{LineReader, SampleTexts};
 use gilk_samples::totals::{SessionCost, Totals};
 
 use super::clock::{self, Pinger};
@@ -98,6 +100,7 @@ impl Connection {
             failure: None,
             feed: EventFeed::new(events),
             sidecar: SidecarWriter::new(recording, self.wire.socket(), &lease, &outline)?,
+            lines: LineAddresses::new(describe::texts(plan)),
             outline,
             lease,
             reports_aggregates: self.reports_aggregates,
@@ -171,6 +174,41 @@ pub(super) enum Labels<'a> {
     Recorded(Vec<(u64, String)>),
 }
 
+/// The addresses that lines of text show as symbols.
+pub(super) struct LineAddresses {
+    texts: SampleTexts,
+    reader: LineReader,
+    addresses: BTreeSet<u64>,
+}
+
+impl LineAddresses {
+    /// Most addresses that are named.
+    const MOST: usize = 1 << 16;
+
+    pub(super) fn new(texts: SampleTexts) -> Self {
+        Self {
+            texts,
+            reader: LineReader::default(),
+            addresses: BTreeSet::new(),
+        }
+    }
+
+    fn add(&mut self, batch: &Batch) {
+        if self.texts.is_empty() {
+            return;
+        }
+        for sample in &batch.samples {
+            let line = self.reader.next(batch.cpu, sample, &self.texts);
+            if let Some((sample, words)) = line
+                && self.addresses.len() < Self::MOST
+            {
+                let addresses = self.texts.addresses(&sample, &words);
+                self.addresses.extend(addresses);
+            }
+        }
+    }
+}
+
 /// A session in execution.
 pub(super) struct SessionRun<'a> {
     pub(super) tally: Tally,
@@ -184,6 +222,7 @@ pub(super) struct SessionRun<'a> {
     pub(super) lease: Lease,
     pub(super) reports_aggregates: bool,
     pub(super) image: Option<Arc<Image>>,
+    pub(super) lines: LineAddresses,
     pub(super) prediction: Option<Prediction>,
     /// Declared after the collector, whose thread writes its sidecars.
     pub(super) sidecar: Option<SidecarWriter>,
@@ -311,7 +350,8 @@ impl SessionRun<'_> {
         Ok(())
     }
 
-    fn samples(&mut self, batch: gilk_samples::Batch) {
+    fn samples(&mut self, batch: Batch) {
+        self.lines.add(&batch);
         let batch = Arc::new(batch);
         self.record(|collector| collector.samples(&batch));
         self.feed.send(Event::Samples(batch));
@@ -379,7 +419,8 @@ impl SessionRun<'_> {
         let added_up = self.tally.aggregates(&self.outline);
         let instruments = self.instruments();
         let losses = || finished.losses.iter();
-        let taken = losses().map(|cpu| cpu.taken).sum::<u64>();
+        let slots = losses().map(|cpu| cpu.taken).sum::<u64>();
+        let taken = slots.saturating_sub(self.tally.words);
         let hits = RunHits {
             instruments: &instruments,
             taken,
@@ -419,7 +460,7 @@ impl SessionRun<'_> {
             clock: self.tally.clock,
             stopped: finished.stopped,
             taken,
-            missing: taken.saturating_sub(gone + self.tally.received),
+            missing: slots.saturating_sub(gone + self.tally.received),
             losses: finished.losses.clone(),
             instruments,
             aggregates: totals.added_up,
@@ -445,12 +486,13 @@ impl SessionRun<'_> {
         }
     }
 
-    /// Returns the names of addresses of the target's code among values and keys.
+    /// Returns the names of addresses of the target's code among values, keys and lines.
     fn symbols(&self, totals: &[AggregateSummary]) -> BTreeMap<u64, String> {
         let image = self.image.iter();
         let named = image.flat_map(|image| {
             let numbers = totals.iter().flat_map(AggregateSummary::numbers);
             let addresses = numbers.filter_map(|number| u64::try_from(number).ok());
+            let addresses = addresses.chain(self.lines.addresses.iter().copied());
             addresses.filter_map(|address| Some((address, image.named(Addr(address))?)))
         });
         named.collect()

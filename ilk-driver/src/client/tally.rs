@@ -51,6 +51,9 @@ pub(super) struct Tally {
     samples: BTreeMap<u64, u64>,
     totals: BTreeMap<u64, u64>,
     pub(super) received: u64,
+    /// Further words of samples among those received.
+    #[serde(default)]
+    pub(super) words: u64,
     losses: BTreeMap<u16, CpuLosses>,
     launched: BTreeSet<u64>,
     pub(super) switches: Vec<Switch>,
@@ -68,6 +71,7 @@ impl Tally {
             samples: BTreeMap::new(),
             totals: BTreeMap::new(),
             received: 0,
+            words: 0,
             losses: BTreeMap::new(),
             launched: BTreeSet::new(),
             switches: Vec::new(),
@@ -95,7 +99,10 @@ impl Tally {
             .collect();
         self.received += samples.len() as u64;
         for sample in &samples {
-            *self.samples.entry(sample.id).or_default() += 1;
+            match sample.is_word() {
+                true => self.words += 1,
+                false => *self.samples.entry(sample.id).or_default() += 1,
+            }
         }
         Some(Batch { cpu, samples })
     }

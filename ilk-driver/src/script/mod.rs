@@ -18,4 +18,4 @@ pub use pattern::{is_pattern, matches};
 pub use point::{KINDS, seconds};
 pub use query::{Absent, Designations, Filter, Place, Query};
 pub use resolve::{Lines, NOT_HERE, resolve};
-pub use terminal::{Terminal, TerminalAction};
+pub use terminal::{Terminal, TerminalAction, time_of_day};

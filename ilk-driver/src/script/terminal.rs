@@ -10,6 +10,8 @@ pub enum TerminalAction {
     Print(String),
     /// Prints text.
     Text(String),
+    /// Prints the time of day in UTC, by a format of [`time_of_day`].
+    Time(String),
     /// Counts an aggregate from zero again.
     Clear(String),
     /// Ends the run.
@@ -37,7 +39,34 @@ impl Terminal {
     }
 }
 
-const WORDS: [&str; 3] = ["print", "clear", "exit"];
+const WORDS: [&str; 5] = ["print", "printf", "time", "clear", "exit"];
+/// The format of `time()`.
+const TIME: &str = "%H:%M:%S\n";
+
+/// Formats the time of day of seconds since 1970, in UTC: `%H`, `%M`, `%S` and `%%`. `None` for another conversion.
+#[must_use]
+pub fn time_of_day(format: &str, unix_seconds: u64) -> Option<String> {
+    let mut out = String::new();
+    let mut letters = format.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '%' {
+            out.push(letter);
+            continue;
+        }
+        let part = match letters.next()? {
+            'H' => unix_seconds / 3600 % 24,
+            'M' => unix_seconds / 60 % 60,
+            'S' => unix_seconds % 60,
+            '%' => {
+                out.push('%');
+                continue;
+            }
+            _ => return None,
+        };
+        out.push_str(&format!("{part:02}"));
+    }
+    Some(out)
+}
 
 /// Parses the statements of a block; `start` is the position of its text in the script.
 pub(super) fn actions(body: &str, start: u32) -> Result<Vec<TerminalAction>, Fault> {
@@ -79,7 +108,7 @@ fn split(body: &str) -> Vec<&str> {
 }
 
 fn action(text: &str, span: Span) -> Result<TerminalAction, Fault> {
-    let help = "Write `print(@name)`, `print(\"text\")`, `clear(@name)` or `exit()`.";
+    let help = "Write `print(@name)`, `printf(\"text\")`, `time()`, `clear(@name)` or `exit()`.";
     let unknown = || Fault::new(span, format!("`{text}` does not run in the terminal.")).help(help);
     let (word, rest) = text.split_once('(').ok_or_else(unknown)?;
     let argument = rest.strip_suffix(')').ok_or_else(unknown)?.trim();
@@ -92,7 +121,26 @@ fn action(text: &str, span: Span) -> Result<TerminalAction, Fault> {
         },
         "clear" | "zero" => Ok(TerminalAction::Clear(name(argument).ok_or_else(unknown)?)),
         "exit" if argument.is_empty() => Ok(TerminalAction::Exit),
-        "printf" => Err(unknown().help("Write `print(\"text\")` or `print(@name)`.")),
+        "printf" => {
+            let help = "There are no values in the terminal: write `printf(\"text\")`, or `print(@name)` for an aggregate.";
+            let text = quoted(argument).ok_or_else(|| unknown().help(help))?;
+            let parts: Vec<&str> = text.split("%%").collect();
+            if parts.iter().any(|part| part.contains('%')) {
+                return Err(unknown().help(help));
+            }
+            Ok(TerminalAction::Text(parts.join("%")))
+        }
+        "time" => {
+            let format = match argument {
+                "" => TIME.to_owned(),
+                text => quoted(text).ok_or_else(unknown)?,
+            };
+            match time_of_day(&format, 0) {
+                Some(_) => Ok(TerminalAction::Time(format)),
+                None => Err(unknown()
+                    .help("`time` has `%H`, `%M` and `%S`, in UTC; samples have their times in a recording.")),
+            }
+        }
         _ => Err(match nearest(word, WORDS) {
             Some(near) => unknown().help(format!("Did you mean `{near}`?")),
             None => unknown(),

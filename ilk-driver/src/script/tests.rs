@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::parse::Group;
-use super::{Script, TerminalAction};
+use super::{Script, TerminalAction, time_of_day};
 
 fn wrong(text: &str) -> String {
     Script::parse(text).unwrap_err().to_string()
@@ -16,7 +16,7 @@ fn a_script_has_probes_in_the_kernel_and_blocks_in_the_terminal() {
          entry:vfs_read, entry:vfs_write / arg2 / 2 > 1 / { @t = nsecs; }\n\
          return:vfs_* / @t != 0 / { @ns = hist(nsecs - @t) }\n\
          block:kernel_clone:* { @hits = count() }\n\
-         begin { print(\"a;b\\n\") } interval:250ms { print(@ns); clear(@ns) } end { exit() }",
+         begin { print(\"a;b\\n\"); printf(\"100 %%\") } interval:250ms { time(); print(@ns); clear(@ns) } end { exit() }",
     )
     .unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(script.clauses.len(), 3);
@@ -24,13 +24,33 @@ fn a_script_has_probes_in_the_kernel_and_blocks_in_the_terminal() {
     let predicate = script.clauses[0].predicate.unwrap();
     assert_eq!(script.slice(predicate), " arg2 / 2 > 1 ");
     let terminal = script.terminal();
-    assert_eq!(terminal.begin, [TerminalAction::Text("a;b\n".into())]);
+    let texts = ["a;b\n", "100 %"].map(|text| TerminalAction::Text(text.into()));
+    assert_eq!(terminal.begin, texts);
     let actions = vec![
+        TerminalAction::Time("%H:%M:%S\n".into()),
         TerminalAction::Print("ns".into()),
         TerminalAction::Clear("ns".into()),
     ];
     assert_eq!(terminal.intervals, [(0.25, actions)]);
     assert_eq!(terminal.end, [TerminalAction::Exit]);
+}
+
+#[test]
+fn times_of_day_are_in_utc() {
+    let at = |format| time_of_day(format, 1_700_000_000);
+    assert_eq!(at("%H:%M:%S\n").unwrap(), "22:13:20\n");
+    assert_eq!(at("%%H").unwrap(), "%H");
+    assert_eq!((at("%Y"), at("%")), (None, None));
+    for (text, help) in [
+        (
+            "interval:1s { printf(\"%d\", 1) }",
+            "no values in the terminal",
+        ),
+        ("begin { time(\"%Y\") }", "`%H`, `%M` and `%S`"),
+    ] {
+        let said = wrong(text);
+        assert!(said.contains(help), "{said}");
+    }
 }
 
 #[test]

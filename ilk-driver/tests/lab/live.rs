@@ -16,6 +16,7 @@ mod grace;
 mod guarded;
 mod hostile;
 mod instruments;
+mod lines;
 mod looking;
 mod losses;
 mod memory;

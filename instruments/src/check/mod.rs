@@ -4,6 +4,7 @@
 mod aggregates;
 mod build;
 mod calls;
+mod lines;
 mod names;
 mod onward;
 mod operators;
@@ -55,6 +56,7 @@ pub(crate) struct Checker<'a> {
     aggregates: BTreeMap<String, (AggregateId, Aggregate)>,
     /// Names of variables that are stored into.
     stored: Vec<String>,
+    sampled: lines::Sampled,
     faults: Vec<Fault>,
 }
 
@@ -69,6 +71,7 @@ impl Source {
             variables: BTreeMap::new(),
             aggregates: BTreeMap::new(),
             stored: Vec::new(),
+            sampled: lines::Sampled::default(),
             faults: Vec::new(),
         };
         checker.declare(self);
@@ -97,12 +100,23 @@ impl Source {
             summary: self.summary().to_owned(),
             unit: self.unit().to_owned(),
             meaning: self.meaning(),
+            texts: checker.sampled.texts(),
             once: self.once(),
             variables,
             aggregates: aggregates.into_iter().map(|(_, known)| known).collect(),
             probes,
         };
         let mut faults = checker.faults;
+        faults.extend(checker.sampled.mixed());
+        if let Some(span) = checker.sampled.line()
+            && program.meaning != Meaning::Event
+        {
+            let what = "A line of text is an event.";
+            faults.push(
+                Fault::new(span, what)
+                    .help("Write `event`, or no meaning, in the first statement."),
+            );
+        }
         limits(&program, &mut faults);
         hits_are_counted(&program, &mut faults);
         levels_are_one(&program, &mut faults);
@@ -310,7 +324,8 @@ impl<'a> Checker<'a> {
         scope: &HookScope<'_>,
     ) -> Result<ActionKind, Fault> {
         match kind {
-            StatementKind::Sample(value) => Ok(ActionKind::Sample(self.numeric(value, scope)?)),
+            StatementKind::Sample(value) => self.sample(value, scope),
+            StatementKind::Printf(format, arguments) => self.printf(format, arguments, scope),
             StatementKind::Assign(name, value) => {
                 if let Node::Call(word, arguments) = &value.node
                     && AGGREGATES.contains(&word.text.as_str())

@@ -85,6 +85,13 @@ impl Checker<'_> {
         if name.text == "kstack" {
             return self.stack(arguments, scope, span);
         }
+        if name.text == "ksym" {
+            let [address] = arguments else {
+                return Err(Fault::new(span, "`ksym` takes one address.")
+                    .help("Write `printf(\"%s\", ksym(arg0))`."));
+            };
+            return Ok(Value::Symbol(self.numeric(address, scope)?));
+        }
         if name.text == "reg" {
             let [
                 ast::ExprNode {
@@ -103,7 +110,7 @@ impl Checker<'_> {
             text if AGGREGATES.contains(&text) => {
                 fault.help(format!("Aggregates are statements: `@name = {text}(…)`."))
             }
-            "sample" => fault.help("`sample(value)` is a statement."),
+            "sample" | "printf" => fault.help(format!("`{}(…)` is a statement.", name.text)),
             "ustack" => fault.help("Stacks of processes are not read; `kstack` is the kernel's."),
             "stack" => fault.help("Write `kstack`, the kernel's stack."),
             text => match nearest(text, AGGREGATES.into_iter().chain(["reg", "sample"])) {

@@ -40,6 +40,8 @@ pub(super) enum Value {
     Text(String, Span),
     /// Text in memory: its address, and the size of its array if that is known.
     Memory(Expr, Option<u32>, Span),
+    /// An address that a line shows as a symbol.
+    Symbol(Expr),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +56,7 @@ pub(super) struct Place {
 impl Value {
     pub(super) fn span(&self) -> Span {
         match self {
-            Self::Number(expr, _) => expr.span,
+            Self::Number(expr, _) | Self::Symbol(expr) => expr.span,
             Self::Place(place) => place.span,
             Self::Comm(span) | Self::Text(_, span) | Self::Memory(_, _, span) => *span,
         }
@@ -158,6 +160,7 @@ impl Checker<'_> {
                 });
                 Ok((expr, to))
             }
+            Value::Symbol(expr) => Ok((expr, None)),
             Value::Place(place) => self.loaded(place),
             Value::Comm(span) => Err(Fault::new(span, "The name of a thread is not a number.")
                 .help(

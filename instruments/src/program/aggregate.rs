@@ -1,5 +1,6 @@
 //! Aggregates: what is added up where it happens, in words of each CPU, and read now and then.
 
+use gilk_samples::texts::{ValueNames, text_of};
 use gilk_samples::totals::{KeyPart, TotalRow};
 pub use gilk_samples::totals::{TotalBucket as Bucket, TotalValue as Summary};
 use std::collections::BTreeMap;
@@ -20,46 +21,6 @@ pub struct Aggregate {
     pub ty: Type,
     /// Names of the values of each part of a key; none if no part has names.
     pub names: Vec<ValueNames>,
-}
-
-/// Names of the values of an enumeration.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ValueNames(BTreeMap<i128, String>);
-
-impl ValueNames {
-    /// Most values that have names.
-    const MOST: usize = 1024;
-
-    /// Keeps the first name of each value.
-    pub(crate) fn new<'n>(constants: impl Iterator<Item = (&'n str, i128)>) -> Self {
-        let mut names = BTreeMap::new();
-        for (name, value) in constants.take(Self::MOST) {
-            names.entry(value).or_insert_with(|| name.to_owned());
-        }
-        Self(names)
-    }
-
-    /// Returns whether no value has a name.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns the name of a value, or, in an enumeration of single bits, those of its bits: `A|B`.
-    #[must_use]
-    pub fn name(&self, value: i128) -> Option<String> {
-        if let Some(name) = self.0.get(&value) {
-            return Some(name.clone());
-        }
-        let single = |bit: &i128| *bit >= 0 && bit.count_ones() <= 1;
-        if value <= 0 || !self.0.keys().all(single) {
-            return None;
-        }
-        let bits = self.0.iter().filter(|(bit, _)| value & **bit != 0);
-        let known: i128 = bits.clone().map(|(bit, _)| *bit).sum();
-        let names: Vec<&str> = bits.map(|(_, name)| name.as_str()).collect();
-        (known == value).then(|| names.join("|"))
-    }
 }
 
 /// The function that an aggregate computes.
@@ -130,7 +91,7 @@ pub enum Key {
 
 impl Key {
     /// Last byte of a text that has more than 15.
-    pub const CUT: u8 = 0xff;
+    pub const CUT: u8 = gilk_samples::texts::CUT;
 
     /// Returns the number of its words.
     #[must_use]
@@ -162,35 +123,10 @@ impl Keys {
             } else {
                 next().into()
             }),
-            Key::Name => {
-                let bytes = [next(), next()].map(u64::to_le_bytes).concat();
-                KeyPart::Text(text(&bytes))
-            }
+            Key::Name => KeyPart::Text(text_of([next(), next()])),
         };
         std::iter::once(self.0).chain(self.1).map(part).collect()
     }
-}
-
-/// Returns the text of a key: up to the first zero, with an ellipsis if more than 15 bytes of it are missing.
-fn text(bytes: &[u8]) -> String {
-    let name = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
-    let (name, cut) = match name {
-        [name @ .., Key::CUT] if bytes.len() == name.len() + 1 => (name, "…"),
-        name => (name, ""),
-    };
-    let text = String::from_utf8_lossy(name);
-    // A letter that is cut in two is left out; no terminal is controlled by a name.
-    let text = text.trim_end_matches(|c| c == char::REPLACEMENT_CHARACTER && !cut.is_empty());
-    let shown = |c: char| {
-        if c.is_control() {
-            char::REPLACEMENT_CHARACTER
-        } else {
-            c
-        }
-    };
-    let mut shown: String = text.chars().map(shown).collect();
-    shown.push_str(cut);
-    shown
 }
 
 /// The total of a key. No smallest and no largest is among them: a bucket of several keys is decoded by subtraction.

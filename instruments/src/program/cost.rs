@@ -117,7 +117,11 @@ impl Checked {
         let scope = |id| self.variables[id].scope;
         value
             + match *kind {
-                ActionKind::Sample(_) => instructions(18),
+                // A slot is reserved by three, located by three, and filled by eight.
+                ActionKind::Sample(_) => {
+                    let further = kind.sampled().len().saturating_sub(1);
+                    instructions(18 + 14 * u32::try_from(further).unwrap_or(u32::MAX))
+                }
                 ActionKind::Store(id, _) => stored(scope(id)),
                 ActionKind::Add(id, _) => match scope(id) {
                     Scope::Cpu | Scope::Global => stored(scope(id)) + instructions(2),

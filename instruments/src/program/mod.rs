@@ -17,8 +17,10 @@ use std::sync::Arc;
 
 use gilk_samples::Meaning;
 use gilk_samples::ids::{Ids, id};
+use gilk_samples::texts::Texts;
+pub use gilk_samples::texts::ValueNames;
 
-pub use aggregate::{Aggregate, AggregateKind, Bucket, Key, Keys, Mapped, Summary, ValueNames};
+pub use aggregate::{Aggregate, AggregateKind, Bucket, Key, Keys, Mapped, Summary};
 pub use cost::Cost;
 pub use event::Event;
 pub use expr::{Expr, ExprKind, Gpr, Half, Input, Type, Width};
@@ -60,6 +62,8 @@ pub struct Checked {
     pub unit: String,
     /// Meaning of its samples, for readers and charts.
     pub meaning: Meaning,
+    /// Texts of its samples; `None` if they are plain numbers.
+    pub texts: Option<Texts>,
     /// True if a placement is removed at its first hit.
     pub once: bool,
     /// State between hits.
@@ -214,7 +218,8 @@ pub struct Action {
 /// The operation of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ActionKind {
-    /// Delivers a sample with this value.
+    /// Delivers a sample with this value, or with the words of an [`ExprKind::List`]: the number of a line's format,
+    /// which is a constant, and its arguments.
     Sample(Expr),
     /// Stores into a variable.
     Store(VariableId, Expr),
@@ -227,6 +232,18 @@ pub enum ActionKind {
 }
 
 impl ActionKind {
+    /// Returns the words of the sample that it delivers; none if it delivers none.
+    #[must_use]
+    pub fn sampled(&self) -> &[Expr] {
+        match self {
+            Self::Sample(value) => match &value.kind {
+                ExprKind::List(words) => words,
+                _ => std::slice::from_ref(value),
+            },
+            _ => &[],
+        }
+    }
+
     /// Returns the value that it computes.
     #[must_use]
     pub fn value(&self) -> Option<&Expr> {

@@ -54,16 +54,16 @@ pub(super) fn no_statement(token: &Token<'_>) -> Fault {
         "if" | "else" => fault.help(
             "Write a predicate before the braces, `entry / condition / { … }`, or `condition ? a : b`.",
         ),
-        "for" | "while" | "unroll" => {
-            fault.help("There are no loops, so that what a probe costs has a bound.")
+        "for" | "while" => {
+            fault.help("There are no loops, so that what a probe costs has a bound: `unroll(4) { … }` repeats statements.")
         }
-        "printf" | "print" => fault.help("Write `sample(value)`; screens and files show the samples."),
+        "print" => fault.help("Write `printf(\"%d\", value)` or `sample(value)`."),
         "return" => fault.help("A probe runs to its end; a predicate says when it does nothing."),
         "count" | "sum" | "min" | "max" | "avg" | "hist" | "lhist" | "values" => {
             fault.help(format!("Write `@name = {}(…)`.", token.text))
         }
-        text => match nearest(text, ["sample"]) {
-            Some(_) => fault.help("Did you mean `sample`?"),
+        text => match nearest(text, ["sample", "printf"]) {
+            Some(near) => fault.help(format!("Did you mean `{near}`?")),
             None => fault.help("Write `sample(value)`, `@name = value` or `@name = count()`."),
         },
     }

@@ -50,6 +50,8 @@ pub(crate) struct Statement {
 pub(crate) enum StatementKind {
     /// `sample(value)`
     Sample(ExprNode),
+    /// `printf("format", arguments)`
+    Printf(ExprNode, Vec<ExprNode>),
     /// `@name = value`, which may be an aggregate's `hist(value)`.
     Assign(Named, ExprNode),
     /// `@name[tid] = value`, of a thread's variable.
@@ -65,13 +67,27 @@ pub(crate) struct ExprNode {
 }
 
 impl Statement {
-    /// The value that the statement computes.
-    pub(crate) fn value(&self) -> &ExprNode {
+    /// Returns the values that the statement computes.
+    pub(crate) fn values(&self) -> &[ExprNode] {
         match &self.kind {
+            StatementKind::Printf(_, arguments) => arguments,
             StatementKind::Sample(value)
             | StatementKind::Assign(_, value)
             | StatementKind::AssignOfThread(_, value)
-            | StatementKind::Add(_, value, _) => value,
+            | StatementKind::Add(_, value, _) => std::slice::from_ref(value),
+        }
+    }
+
+    /// Returns whether it delivers text.
+    pub(crate) fn is_line(&self) -> bool {
+        match &self.kind {
+            StatementKind::Printf(..) => true,
+            StatementKind::Sample(value) => match &value.node {
+                Node::Name(name) => name == "comm",
+                Node::Call(name, _) => name.text == "str",
+                _ => false,
+            },
+            _ => false,
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn format(text: &str) -> String {
         let (head, after) = until(rest, &[";", "{"]);
         rest = match after.split_first() {
             Some((open, after)) if open.is("{") => {
-                let (inside, after) = until(after, &["}"]);
+                let (inside, after) = block(after);
                 writer.probe(head, open, inside, after.first());
                 after.get(1..).unwrap_or_default()
             }
@@ -51,6 +51,24 @@ fn until<'a, 's>(tokens: &'a [Token<'s>], signs: &[&str]) -> (&'a [Token<'s>], &
         .iter()
         .position(|token| token.kind == Kind::Sign && signs.contains(&token.text))
         .unwrap_or(tokens.len());
+    tokens.split_at(at)
+}
+
+/// Splits before the brace that closes a block.
+fn block<'a, 's>(tokens: &'a [Token<'s>]) -> (&'a [Token<'s>], &'a [Token<'s>]) {
+    let mut depth = 0_usize;
+    let closes = |token: &Token<'_>| {
+        if token.kind == Kind::Sign && token.text == "{" {
+            depth += 1;
+        } else if token.kind == Kind::Sign && token.text == "}" {
+            match depth.checked_sub(1) {
+                Some(outer) => depth = outer,
+                None => return true,
+            }
+        }
+        false
+    };
+    let at = tokens.iter().position(closes).unwrap_or(tokens.len());
     tokens.split_at(at)
 }
 
@@ -142,28 +160,47 @@ impl Writer<'_> {
             [one] => format!("{head}{{ {} }}", joined(one, "")),
             _ => String::new(),
         };
-        let fits = line.chars().count() <= COLUMNS && !line.contains('\n');
+        let nested = inside.iter().any(|token| token.is("{"));
+        let fits = !nested && line.chars().count() <= COLUMNS && !line.contains('\n');
         if !commented && statements.len() <= 1 && fits {
             self.out.push_str(&line);
         } else {
             self.out.push_str(&head);
             self.out.push('{');
             self.last = open.span.end;
-            self.body(inside);
+            self.body(inside, INDENT);
             self.out.push_str("\n}");
         }
         self.last = close.map_or(self.last, |close| close.span.end);
     }
 
-    fn body(&mut self, mut rest: &[Token<'_>]) {
+    fn body(&mut self, mut rest: &[Token<'_>], indent: &str) {
         while let Some(first) = rest.first() {
             if first.kind == Kind::Comment {
-                self.comment(first, INDENT);
+                self.comment(first, indent);
                 rest = rest.get(1..).unwrap_or_default();
                 continue;
             }
-            let (statement, after) = until(rest, &[";"]);
-            self.statement(statement, after.first(), INDENT);
+            let (statement, after) = until(rest, &[";", "{"]);
+            let Some((open, inside)) = after.split_first().filter(|(sign, _)| sign.is("{")) else {
+                self.statement(statement, after.first(), indent);
+                rest = after.get(1..).unwrap_or_default();
+                continue;
+            };
+            let (inside, after) = block(inside);
+            self.line(first, indent);
+            let ends_line = statement
+                .last()
+                .is_some_and(|last| last.text.starts_with("//"));
+            self.out.push_str(&joined(statement, indent));
+            self.out.push_str(if ends_line { "\n" } else { " " });
+            self.out.push('{');
+            self.last = open.span.end;
+            self.body(inside, &format!("{indent}{INDENT}"));
+            self.out.push('\n');
+            self.out.push_str(indent);
+            self.out.push('}');
+            self.last = after.first().map_or(self.last, |close| close.span.end);
             rest = after.get(1..).unwrap_or_default();
         }
     }

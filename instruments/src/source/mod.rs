@@ -93,12 +93,16 @@ impl Source {
         self.header().map_or("", |header| &header.unit)
     }
 
-    /// Meaning of its samples, for readers and charts.
+    /// Meaning of its samples, for readers and charts: lines of text are events.
     #[must_use]
     pub fn meaning(&self) -> Meaning {
-        self.header()
-            .and_then(|header| header.meaning)
-            .unwrap_or(Meaning::Value)
+        let mut statements = self.parts.probes.iter().flat_map(|probe| &probe.statements);
+        let otherwise = match statements.any(Statement::is_line) {
+            true => Meaning::Event,
+            false => Meaning::Value,
+        };
+        let stated = self.header().and_then(|header| header.meaning);
+        stated.unwrap_or(otherwise)
     }
 
     /// Returns whether a placement is removed at its first hit.
@@ -149,7 +153,7 @@ impl Source {
         };
         let mut probes = self.parts.probes.iter();
         probes.any(|probe| {
-            let values = probe.statements.iter().map(Statement::value);
+            let values = probe.statements.iter().flat_map(Statement::values);
             let mut expressions = probe.predicate.iter().chain(values);
             expressions.any(|expr| expr.any(&mut depends))
         })

@@ -10,11 +10,14 @@ use super::expression::expression;
 use super::input::{
     Parsed, TokenInput, accept, ahead, end_of_last, ended, expect, name, nth, shown, stop, take,
 };
-use super::token::{Kind, Token, unquote};
+use super::token::{Kind, Token, number, unquote};
 use super::words;
 use crate::Fault;
 use crate::fault::nearest;
 use crate::program::{Hook, Scope, Span};
+
+/// Most statements that `unroll` repeats to.
+const MOST_UNROLLED: u64 = 64;
 
 /// The parts of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -293,9 +296,32 @@ fn probe(input: &mut TokenInput<'_, '_>, faults: &mut Vec<Fault>) -> Parsed<Prob
         None
     };
     expect(input, "{", "before what the probe does")?;
+    let statements = statements(input, faults);
+    let end = expect(input, "}", "to end the probe")?;
+    Ok(ProbeNode {
+        hook,
+        function,
+        predicate,
+        statements,
+        span: start.span.to(end.span),
+    })
+}
+
+/// Parses statements up to a closing brace; a fault leaves a statement out.
+fn statements(input: &mut TokenInput<'_, '_>, faults: &mut Vec<Fault>) -> Vec<Statement> {
     let mut statements = Vec::new();
     while !ahead(input).is("}") && !ended(input) {
         if accept(input, ";").is_some() {
+            continue;
+        }
+        if ahead(input).is("unroll") {
+            match unroll(input, faults) {
+                Ok(unrolled) => statements.extend(unrolled),
+                Err(error) => {
+                    faults.extend(inner(error));
+                    skip_statement(input);
+                }
+            }
             continue;
         }
         let parsed = statement(input).and_then(|statement| {
@@ -312,14 +338,38 @@ fn probe(input: &mut TokenInput<'_, '_>, faults: &mut Vec<Fault>) -> Parsed<Prob
             }
         }
     }
-    let end = expect(input, "}", "to end the probe")?;
-    Ok(ProbeNode {
-        hook,
-        function,
-        predicate,
-        statements,
-        span: start.span.to(end.span),
-    })
+    statements
+}
+
+/// Parses `unroll(4) { statements }`: the statements so many times.
+fn unroll(
+    input: &mut TokenInput<'_, '_>,
+    faults: &mut Vec<Fault>,
+) -> Parsed<impl Iterator<Item = Statement> + use<>> {
+    let start = take(input)?;
+    expect(input, "(", "after `unroll`")?;
+    let times = take(input)?;
+    let repetitions = number(times.text).ok();
+    let repetitions = repetitions.filter(|_| times.kind == Kind::Number);
+    let usage = |span, what: &str| {
+        let help = "Write `unroll(4) { @n = count() }`; a probe has 64 statements at most.";
+        Fault::new(span, what).help(help)
+    };
+    let Some(repetitions @ 1..=MOST_UNROLLED) = repetitions else {
+        let what = "The number of repetitions is expected here, from 1 to 64.";
+        return stop(usage(times.span, what));
+    };
+    expect(input, ")", "after the number of repetitions")?;
+    expect(input, "{", "before the statements that are repeated")?;
+    let once = statements(input, faults);
+    let end = expect(input, "}", "to end the repeated statements")?;
+    let all = repetitions.saturating_mul(once.len() as u64);
+    if all > MOST_UNROLLED {
+        let what = format!("These are {all} statements.");
+        return stop(usage(start.span.to(end.span), &what));
+    }
+    let times = usize::try_from(repetitions).unwrap_or(usize::MAX);
+    Ok(std::iter::repeat_n(once, times).flatten())
 }
 
 fn statement(input: &mut TokenInput<'_, '_>) -> Parsed<Statement> {
@@ -332,6 +382,17 @@ fn statement(input: &mut TokenInput<'_, '_>) -> Parsed<Statement> {
             let value = expression(input)?;
             expect(input, ")", "after the value of the sample")?;
             StatementKind::Sample(value)
+        }
+        Kind::Name if first.is("printf") => {
+            take(input)?;
+            expect(input, "(", "after `printf`")?;
+            let format = expression(input)?;
+            let mut arguments = Vec::new();
+            while accept(input, ",").is_some() {
+                arguments.push(expression(input)?);
+            }
+            expect(input, ")", "after the arguments of the format")?;
+            StatementKind::Printf(format, arguments)
         }
         Kind::Name if first.is("delete") => delete(input)?,
         _ => return stop(no_statement(&first)),

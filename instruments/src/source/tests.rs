@@ -14,6 +14,8 @@ const GOOD: &[&str] = &[
     "hit { sample(arg0->f_path.dentry->d_name.name[3] ? (s32)(arg1) : -(u8)-arg2 << 2 >> 1 | 3 ^ 4) }",
     "global @n; pre { @n++; @n -= 0x10; // last\n @n--\n/* end */ }",
     "hit { @l = lhist((struct file *)arg0 == 0 || !arg1, 0, 100, 10); @v = values(&arg0->x % 7 / 2, 64) }",
+    "global @n; hit { unroll(2) { @n++; /* each */ unroll(3) { @n += 2 } } printf(\"%s %d\\n\", comm, @n) }",
+    "hit { unroll(2) // why\n { sample(1) /* last */ }; sample(2) }",
     "// only a comment",
     "hit // before the braces\n\n{ sample(1) }",
     "post / (arg0 & 4) == 4 / { sample(&arg0->a.b[2]) /* why */ }\n/* more */ hit {}",
@@ -192,8 +194,16 @@ fn faults_say_where_what_and_what_to_write() {
             "1:14 This string does not end on its line. Write `\"` at its end, and `\\\"` for one within it.",
         ),
         (
+            "hit { unroll(65) { @n = count() } }",
+            "1:14 The number of repetitions is expected here, from 1 to 64. Write `unroll(4) { @n = count() }`; a probe has 64 statements at most.",
+        ),
+        (
+            "hit { unroll(40) { @n = count(); @m = count() } }",
+            "1:7 These are 80 statements. Write `unroll(4) { @n = count() }`; a probe has 64 statements at most.",
+        ),
+        (
             "hit { for (;;) {} }",
-            "1:7 A statement is expected here, not `for`. There are no loops, so that what a probe costs has a bound.",
+            "1:7 A statement is expected here, not `for`. There are no loops, so that what a probe costs has a bound: `unroll(4) { … }` repeats statements.",
         ),
         (
             "hit { sample(1) sample(2) }",

@@ -151,7 +151,22 @@ pub const WORDS: &[Word] = &[
     word(
         "sample",
         WordKind::Function,
-        "Delivers a sample with this value.",
+        "Delivers a sample with this value: a number, comm or str(pointer).",
+    ),
+    word(
+        "printf",
+        WordKind::Function,
+        "Delivers a line of text, formatted where it is read: printf(\"%s %d\", comm, arg1).",
+    ),
+    word(
+        "ksym",
+        WordKind::Function,
+        "An address of the kernel, shown by %s of printf as its function: ksym(arg0).",
+    ),
+    word(
+        "unroll",
+        WordKind::Function,
+        "Repeats statements: unroll(4) { @n = sum(arg1) }.",
     ),
     word(
         "delete",
@@ -173,7 +188,7 @@ pub const WORDS: &[Word] = &[
     word(
         "comm",
         WordKind::Input,
-        "The name of the thread, as a key or to be compared with a string.",
+        "The name of the thread, as a key, in samples and lines, or to be compared with a string.",
     ),
     word(
         "kstack",
@@ -183,7 +198,7 @@ pub const WORDS: &[Word] = &[
     word(
         "str",
         WordKind::Function,
-        "Text in memory, as a key or to be compared with a string: str(pointer).",
+        "Text in memory, as a key, in samples and lines, or to be compared with a string: str(pointer).",
     ),
     word(
         "nsecs",

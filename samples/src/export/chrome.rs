@@ -71,8 +71,11 @@ impl<'a, W: Write> Chrome<'a, W> {
         self.text("}}");
     }
 
-    fn sample(&mut self, cpu: u16, sample: &Sample) {
-        let place = self.tracks.place(cpu, sample);
+    fn sample(&mut self, cpu: u16, sample: &Sample, text: Option<&str>) {
+        let place = match text {
+            Some(_) => self.tracks.event(cpu, sample),
+            None => self.tracks.place(cpu, sample),
+        };
         if place.is_new {
             self.name_track(place, cpu, sample.id);
         }
@@ -109,6 +112,10 @@ impl<'a, W: Write> Chrome<'a, W> {
         }
         self.text(",\"args\":{\"value\":");
         number(&mut self.bytes, sample.value);
+        if let Some(text) = text {
+            self.text(",\"text\":");
+            self.text(&json!(text).to_string());
+        }
         self.text("}}");
     }
 
@@ -142,7 +149,8 @@ impl<'a, W: Write> Chrome<'a, W> {
 impl<W: Write> Sink for Chrome<'_, W> {
     fn item(&mut self, item: &Item) -> io::Result<()> {
         match item {
-            Item::Sample(cpu, sample) => self.sample(*cpu, sample),
+            Item::Sample(cpu, sample) => self.sample(*cpu, sample, None),
+            Item::Text(cpu, sample, text) => self.sample(*cpu, sample, Some(text)),
             Item::Loss(loss) => {
                 let args = json!({"cpu": loss.cpu, "count": loss.count});
                 self.note(loss.tsc, &loss_name(loss.cause), &args);

@@ -32,7 +32,7 @@ pub(super) struct Ctf<'a> {
     metadata: &'a Metadata,
     names: HashMap<u64, Name>,
     /// Numbers of event classes.
-    classes: HashMap<(u8, u64), u32>,
+    classes: HashMap<(u8, u64, bool), u32>,
     /// The classes in TSDL, in the order of their numbers.
     described: String,
     streams: BTreeMap<u16, Stream>,
@@ -84,9 +84,9 @@ impl<'a> Ctf<'a> {
     }
 
     /// Returns the number of an event class, which is described at its first use.
-    fn class(&mut self, kind: RowKind, id: u64) -> u32 {
+    fn class(&mut self, kind: RowKind, id: u64, is_text: bool) -> u32 {
         let next = self.classes.len() as u32;
-        let key = (kind.number(), id);
+        let key = (kind.number(), id, is_text);
         if let Some(&class) = self.classes.get(&key) {
             return class;
         }
@@ -102,19 +102,31 @@ impl<'a> Ctf<'a> {
                 let words = format!("{}: {}", mark_name(kind), name.label);
                 (words, "value", 10)
             }
+            RowKind::Word => (name.label.clone(), "word", 16),
+        };
+        let text = match is_text {
+            true => " string { encoding = UTF8; } text;",
+            false => "",
         };
         let words = literal(&words);
         // Writing to a String cannot fail.
         let _ = writeln!(
             self.described,
             "event {{ name = \"{words}\"; id = {next}; stream_id = 0; fields := struct {{ \
-             integer {{ size = 64; align = 8; signed = false; base = {base}; }} {field}; }}; }};"
+             integer {{ size = 64; align = 8; signed = false; base = {base}; }} {field};{text} }}; }};"
         );
         next
     }
 
-    fn event(&mut self, cpu: u16, tsc: u64, kind: RowKind, id: u64, value: u64) -> io::Result<()> {
-        let class = self.class(kind, id);
+    fn event(
+        &mut self,
+        cpu: u16,
+        tsc: u64,
+        kind: RowKind,
+        (id, value): (u64, u64),
+        text: Option<&str>,
+    ) -> io::Result<()> {
+        let class = self.class(kind, id, text.is_some());
         let stream = match self.streams.entry(cpu) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => {
@@ -141,6 +153,11 @@ impl<'a> Ctf<'a> {
         stream.events.extend_from_slice(&class.to_le_bytes());
         stream.events.extend_from_slice(&tsc.to_le_bytes());
         stream.events.extend_from_slice(&value.to_le_bytes());
+        if let Some(text) = text {
+            // A string ends at its zero (CTF 1.8.3, 4.2.1); texts have no control characters.
+            stream.events.extend_from_slice(text.as_bytes());
+            stream.events.push(0);
+        }
         if stream.events.len() >= ENOUGH {
             stream.packet(cpu)?;
         }
@@ -207,16 +224,24 @@ fn literal(words: &str) -> String {
 impl Sink for Ctf<'_> {
     fn item(&mut self, item: &Item) -> io::Result<()> {
         match item {
-            Item::Sample(cpu, sample) => {
-                self.event(*cpu, sample.tsc, RowKind::Sample, sample.id, sample.value)
+            Item::Sample(cpu, sample) => self.event(
+                *cpu,
+                sample.tsc,
+                RowKind::Sample,
+                (sample.id, sample.value),
+                None,
+            ),
+            Item::Text(cpu, sample, text) => {
+                let value = (sample.id, sample.value);
+                self.event(*cpu, sample.tsc, RowKind::Sample, value, Some(text))
             }
             Item::Loss(loss) => {
                 let kind = RowKind::Loss(loss.cause);
-                self.event(loss.cpu, loss.tsc, kind, 0, loss.count)
+                self.event(loss.cpu, loss.tsc, kind, (0, loss.count), None)
             }
             Item::Mark(mark) => {
                 let kind = RowKind::Mark(mark.kind);
-                self.event(ALL_CPUS, mark.tsc, kind, mark.id, mark.value)
+                self.event(ALL_CPUS, mark.tsc, kind, (mark.id, mark.value), None)
             }
         }
     }

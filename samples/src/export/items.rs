@@ -1,13 +1,17 @@
 //! The contents of a recording, item by item, in order of time.
 
-use crate::recording::{Loss, LossCause, Mark, MarkKind, Merged, Recording};
+use crate::recording::{Loss, LossCause, Mark, MarkKind, Merged, Recording, Words};
+use crate::texts::SampleTexts;
+use crate::totals::Totals;
 use crate::{Result, Sample};
 
 /// A row of a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     /// A sample and its CPU.
     Sample(u16, Sample),
+    /// A sample that is text: a line, or the name of its value.
+    Text(u16, Sample, String),
     Loss(Loss),
     Mark(Mark),
 }
@@ -16,7 +20,7 @@ impl Item {
     /// Returns the time in TSC ticks.
     pub(super) fn tsc(&self) -> u64 {
         match self {
-            Self::Sample(_, sample) => sample.tsc,
+            Self::Sample(_, sample) | Self::Text(_, sample, _) => sample.tsc,
             Self::Loss(loss) => loss.tsc,
             Self::Mark(mark) => mark.tsc,
         }
@@ -27,6 +31,9 @@ impl Item {
 /// read yields one error.
 pub(super) struct Items<'a> {
     samples: Merged<'a>,
+    words: Words<'a>,
+    texts: &'a SampleTexts,
+    totals: &'a Totals,
     next: Option<Result<Item>>,
     /// Losses and marks, the latest first: they are few compared with the samples.
     notes: Vec<Item>,
@@ -52,9 +59,26 @@ impl<'a> Items<'a> {
         notes.sort_by_key(|note| std::cmp::Reverse(note.tsc()));
         Self {
             samples: recording.merged(),
+            words: recording.words(),
+            texts: &recording.metadata().texts,
+            totals: recording.totals(),
             next: trouble.map(Err),
             notes,
         }
+    }
+
+    /// Returns the item of a sample, with its text if it has one. A line without all of its words has none.
+    fn sample(&mut self, cpu: u16, sample: Sample) -> Result<Item> {
+        if self.texts.is_empty() {
+            return Ok(Item::Sample(cpu, sample));
+        }
+        let count = self.texts.words(&sample);
+        let words = self.words.take(cpu, &sample, count)?;
+        let text = words.and_then(|words| self.texts.text(&sample, &words, self.totals));
+        Ok(match text {
+            Some(text) => Item::Text(cpu, sample, text),
+            None => Item::Sample(cpu, sample),
+        })
     }
 }
 
@@ -64,7 +88,7 @@ impl Iterator for Items<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         if self.next.is_none() {
             let sample = self.samples.next();
-            self.next = sample.map(|next| next.map(|(cpu, sample)| Item::Sample(cpu, sample)));
+            self.next = sample.map(|next| next.and_then(|(cpu, sample)| self.sample(cpu, sample)));
         }
         let note = self.notes.last().map(Item::tsc);
         match (&self.next, note) {

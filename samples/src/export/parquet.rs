@@ -34,7 +34,10 @@ const SCHEMA: &str = "message samples {
     required int64 id (INTEGER(64, false));
     required int64 value (INTEGER(64, false));
     required binary instrument (STRING);
-}";
+";
+/// The column of texts, in recordings that have some.
+const TEXT: &str = "    optional binary text (STRING);
+";
 /// Rows per group: some 5 MB in memory.
 const GROUP: usize = 1 << 17;
 
@@ -52,12 +55,16 @@ pub(super) struct Parquet<W: Write + Send> {
     id: Vec<i64>,
     value: Vec<i64>,
     instrument: Vec<ByteArray>,
+    /// Texts of rows, in recordings that have some.
+    text: Option<Vec<Option<ByteArray>>>,
 }
 
 impl<W: Write + Send> Parquet<W> {
     pub(super) fn new(out: W, recording: &Recording, alignment: Alignment) -> io::Result<Self> {
         let metadata = recording.metadata();
-        let schema = parse_message_type(SCHEMA).map_err(cause)?;
+        let has_texts = !metadata.texts.is_empty();
+        let text = if has_texts { TEXT } else { "" };
+        let schema = parse_message_type(&format!("{SCHEMA}{text}}}")).map_err(cause)?;
         let level = ZstdLevel::try_new(1).map_err(cause)?;
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(level))
@@ -101,10 +108,18 @@ impl<W: Write + Send> Parquet<W> {
             id: Vec::new(),
             value: Vec::new(),
             instrument: Vec::new(),
+            text: has_texts.then(Vec::new),
         })
     }
 
-    fn row(&mut self, tsc: u64, cpu: u16, kind: RowKind, id: u64, value: u64) {
+    fn row(
+        &mut self,
+        tsc: u64,
+        cpu: u16,
+        kind: RowKind,
+        (id, value): (u64, u64),
+        text: Option<&str>,
+    ) {
         let ns = i64::try_from(self.alignment.unix_ns(tsc)).unwrap_or(i64::MAX);
         self.utc.push(ns / 1000);
         self.ns.push(ns);
@@ -119,13 +134,16 @@ impl<W: Write + Send> Parquet<W> {
                 known.unwrap_or_else(|| tracks::plain_id(id))
             };
             let words = match kind {
-                RowKind::Sample => label(),
+                RowKind::Sample | RowKind::Word => label(),
                 RowKind::Loss(cause) => loss_name(cause),
                 RowKind::Mark(kind) => format!("{}: {}", mark_name(kind), label()),
             };
             ByteArray::from(words.into_bytes())
         });
         self.instrument.push(label.clone());
+        if let Some(texts) = &mut self.text {
+            texts.push(text.map(ByteArray::from));
+        }
     }
 
     /// Writes the pending rows as a group.
@@ -148,6 +166,17 @@ impl<W: Write + Send> Parquet<W> {
         written.map_err(cause)?;
         column.close().map_err(cause)?;
         self.instrument.clear();
+        if let Some(texts) = &mut self.text {
+            let levels: Vec<i16> = texts.iter().map(|text| i16::from(text.is_some())).collect();
+            let present: Vec<ByteArray> = texts.drain(..).flatten().collect();
+            let mut column = group.next_column().map_err(cause)?.ok_or_else(too_few)?;
+            let written =
+                column
+                    .typed::<ByteArrayType>()
+                    .write_batch(&present, Some(&levels), None);
+            written.map_err(cause)?;
+            column.close().map_err(cause)?;
+        }
         group.close().map_err(cause)?;
         Ok(())
     }
@@ -194,14 +223,20 @@ impl<W: Write + Send> Sink for Parquet<W> {
     fn item(&mut self, item: &Item) -> io::Result<()> {
         match item {
             Item::Sample(cpu, sample) => {
-                self.row(sample.tsc, *cpu, RowKind::Sample, sample.id, sample.value);
+                let value = (sample.id, sample.value);
+                self.row(sample.tsc, *cpu, RowKind::Sample, value, None);
+            }
+            Item::Text(cpu, sample, text) => {
+                let value = (sample.id, sample.value);
+                self.row(sample.tsc, *cpu, RowKind::Sample, value, Some(text));
             }
             Item::Loss(loss) => {
-                self.row(loss.tsc, loss.cpu, RowKind::Loss(loss.cause), 0, loss.count);
+                let kind = RowKind::Loss(loss.cause);
+                self.row(loss.tsc, loss.cpu, kind, (0, loss.count), None);
             }
             Item::Mark(mark) => {
                 let kind = RowKind::Mark(mark.kind);
-                self.row(mark.tsc, ALL_CPUS, kind, mark.id, mark.value);
+                self.row(mark.tsc, ALL_CPUS, kind, (mark.id, mark.value), None);
             }
         }
         if self.utc.len() >= GROUP {

@@ -50,6 +50,7 @@ mod event {
     pub(super) const COUNTER: u64 = 4;
     pub(super) const ANNOTATION_NAME: u32 = 10;
     pub(super) const UINT: u32 = 3;
+    pub(super) const STRING: u32 = 6;
     pub(super) const POINTER: u32 = 7;
 }
 /// Values of `TracePacket.sequence_flags`: `SEQ_INCREMENTAL_STATE_CLEARED` and `SEQ_NEEDS_INCREMENTAL_STATE`.
@@ -154,8 +155,11 @@ impl<'a, W: Write> Perfetto<'a, W> {
         self.describe(place.track, Some(ROOT), &title, unit);
     }
 
-    fn sample(&mut self, cpu: u16, sample: &Sample) {
-        let place = self.tracks.place(cpu, sample);
+    fn sample(&mut self, cpu: u16, sample: &Sample, text: Option<&str>) {
+        let place = match text {
+            Some(_) => self.tracks.event(cpu, sample),
+            None => self.tracks.place(cpu, sample),
+        };
         if place.is_new {
             self.new_track(place, cpu, sample.id);
         }
@@ -184,6 +188,12 @@ impl<'a, W: Write> Perfetto<'a, W> {
                     of_type(out, event::INSTANT);
                     number(out, event::NAME_IID, name);
                     value(out, sample.value);
+                    if let Some(text) = text {
+                        message(out, event::ANNOTATION, |out| {
+                            bytes(out, event::STRING, text.as_bytes());
+                            bytes(out, event::ANNOTATION_NAME, b"text");
+                        });
+                    }
                 });
             }
         }
@@ -222,7 +232,8 @@ fn value(out: &mut Vec<u8>, value: u64) {
 impl<W: Write> Sink for Perfetto<'_, W> {
     fn item(&mut self, item: &Item) -> io::Result<()> {
         match item {
-            Item::Sample(cpu, sample) => self.sample(*cpu, sample),
+            Item::Sample(cpu, sample) => self.sample(*cpu, sample, None),
+            Item::Text(cpu, sample, text) => self.sample(*cpu, sample, Some(text)),
             Item::Loss(loss) => {
                 let cpu = self.tracks.metadata.cpu_name(loss.cpu);
                 let name = format!("{} · {cpu}", loss_name(loss.cause));

@@ -66,7 +66,7 @@ pub(super) fn pour(
             }
         };
         sink.item(&item)?;
-        if !matches!(item, Item::Sample(..)) {
+        if !matches!(item, Item::Sample(..) | Item::Text(..)) {
             continue;
         }
         exported.samples += 1;

@@ -59,7 +59,7 @@ impl<W: Write> Stacks<W> {
 
 impl<W: Write> Sink for Stacks<W> {
     fn item(&mut self, item: &Item) -> io::Result<()> {
-        if let Item::Sample(cpu, sample) = item {
+        if let Item::Sample(cpu, sample) | Item::Text(cpu, sample, _) = item {
             self.calls.add(*cpu, sample);
         }
         Ok(())

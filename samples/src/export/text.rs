@@ -66,7 +66,10 @@ impl<'a, W: Write> Lines<'a, W> {
     /// Writes the lines before the first sample.
     fn head(&mut self) {
         match self.format {
-            LineFormat::Csv => self.text("seconds,tsc,cpu,instrument,id,value\n"),
+            LineFormat::Csv if self.metadata.texts.is_empty() => {
+                self.text("seconds,tsc,cpu,instrument,id,value\n");
+            }
+            LineFormat::Csv => self.text("seconds,tsc,cpu,instrument,id,value,text\n"),
             LineFormat::Report => {
                 let majors: BTreeSet<(u32, &str)> = self
                     .metadata
@@ -98,8 +101,8 @@ impl<'a, W: Write> Lines<'a, W> {
         }
     }
 
-    /// Writes one sample.
-    fn sample(&mut self, cpu: u16, sample: &Sample) {
+    /// Writes one sample, with its text if it has one.
+    fn sample(&mut self, cpu: u16, sample: &Sample, text: Option<&str>) {
         match self.format {
             LineFormat::Csv => {
                 self.seconds(sample.tsc);
@@ -113,6 +116,10 @@ impl<'a, W: Write> Lines<'a, W> {
                 self.number(sample.id);
                 self.text(",");
                 self.number(sample.value);
+                if !self.metadata.texts.is_empty() {
+                    self.text(",");
+                    self.text(&field(text.unwrap_or_default()));
+                }
             }
             LineFormat::Report => {
                 self.name(sample.id);
@@ -134,6 +141,10 @@ impl<'a, W: Write> Lines<'a, W> {
                 self.json_number(sample.id);
                 self.text(",\"value\":");
                 self.json_number(sample.value);
+                if let Some(text) = text {
+                    self.text(",\"text\":");
+                    self.text(&serde_json::Value::from(text).to_string());
+                }
                 self.text("}");
             }
         }
@@ -171,8 +182,10 @@ impl<'a, W: Write> Lines<'a, W> {
 
 impl<W: Write> Sink for Lines<'_, W> {
     fn item(&mut self, item: &Item) -> io::Result<()> {
-        if let Item::Sample(cpu, sample) = item {
-            self.sample(*cpu, sample);
+        match item {
+            Item::Sample(cpu, sample) => self.sample(*cpu, sample, None),
+            Item::Text(cpu, sample, text) => self.sample(*cpu, sample, Some(text)),
+            Item::Loss(_) | Item::Mark(_) => {}
         }
         if self.bytes.len() >= ENOUGH {
             self.flush()?;

@@ -137,6 +137,15 @@ impl<'a> Tracks<'a> {
             }
             _ => Shape::Instant,
         };
+        self.place_as(shape, cpu, sample)
+    }
+
+    /// Returns the track of a sample that is text, an event at its time.
+    pub(super) fn event(&mut self, cpu: u16, sample: &Sample) -> TrackPlace {
+        self.place_as(Shape::Instant, cpu, sample)
+    }
+
+    fn place_as(&mut self, shape: Shape, cpu: u16, sample: &Sample) -> TrackPlace {
         let slot = match shape {
             Shape::Slice => self.slot(cpu, sample),
             Shape::Instant | Shape::Counter => 0,

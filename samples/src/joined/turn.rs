@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use crate::clocks::Alignment;
 use crate::metadata::{Clock, FunctionInfo, InstrumentInfo, MachineInfo, Metadata, Placed};
 use crate::record::ALL_CPUS;
+use crate::texts::Texts;
 use crate::{Batch, Error, InstrumentId, Meaning, Result, Sample};
 
 /// Frequency of the joint clock.
@@ -73,7 +74,8 @@ impl Turn {
         if id == 0 && self.first_major == 0 {
             return id;
         }
-        id.wrapping_add(u64::from(self.first_major) << 28) & ((1 << 48) - 1)
+        let mark = id & Sample::WORD;
+        id.wrapping_add(u64::from(self.first_major) << 28) & ((1 << 48) - 1) | mark
     }
 
     pub(super) fn nanoseconds(&self, ticks: u64) -> u64 {
@@ -152,6 +154,9 @@ impl Joint {
                 ..instrument.clone()
             });
         joint.instruments.extend(instruments);
+        for (id, texts) in metadata.texts.iter() {
+            joint.texts.insert(turn.id(id), texts.clone());
+        }
         let placements = metadata
             .instruments
             .iter()
@@ -235,7 +240,10 @@ fn majors(metadata: &Metadata) -> u32 {
 /// Returns the instruments whose values are ticks, or running totals of them.
 fn ticks(metadata: &Metadata) -> HashMap<u64, Meaning> {
     let instruments = metadata.instruments.iter();
-    let measures = instruments.filter(|instrument| instrument.unit == TICKS);
+    // The value of a line is the number of its format.
+    let is_line = |id: u64| matches!(metadata.texts.get(id), Some(Texts::Lines(_)));
+    let measures =
+        instruments.filter(|instrument| instrument.unit == TICKS && !is_line(instrument.id));
     measures
         .map(|instrument| (instrument.id, instrument.meaning))
         .collect()

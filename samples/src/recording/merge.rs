@@ -123,3 +123,64 @@ impl Iterator for Merged<'_> {
         }
     }
 }
+
+/// Reader of the [further words](Sample::is_word) of samples, which are read in order of time within a CPU.
+pub(crate) struct Words<'a> {
+    file: BatchFile<'a>,
+    reader: BlockReader,
+    /// Batches that have not been read, by CPU.
+    blocks: BTreeMap<u16, VecDeque<&'a Block>>,
+    /// Words that have been read and not taken, by CPU.
+    read: BTreeMap<u16, VecDeque<Sample>>,
+}
+
+impl<'a> Words<'a> {
+    /// Reads the words among these batches, which are no samples.
+    pub(super) fn new(file: BatchFile<'a>, all: impl Iterator<Item = &'a Block>) -> Self {
+        let mut blocks: BTreeMap<u16, VecDeque<&Block>> = BTreeMap::new();
+        for block in all {
+            blocks.entry(block.cpu).or_default().push_back(block);
+        }
+        Self {
+            file,
+            reader: BlockReader::default(),
+            blocks,
+            read: BTreeMap::new(),
+        }
+    }
+
+    /// Takes so many words of a sample; `None` if it has fewer. Words of earlier samples are left out.
+    ///
+    /// # Errors
+    /// As for a batch of samples.
+    pub(crate) fn take(
+        &mut self,
+        cpu: u16,
+        sample: &Sample,
+        count: usize,
+    ) -> Result<Option<Vec<u64>>> {
+        let mut taken = Vec::with_capacity(count);
+        let read = self.read.entry(cpu).or_default();
+        while taken.len() < count {
+            let Some(word) = read.front() else {
+                let next = self.blocks.get_mut(&cpu).and_then(VecDeque::pop_front);
+                let Some(block) = next else {
+                    return Ok(None);
+                };
+                if block.last >= sample.tsc {
+                    let rows = self.reader.decode(self.file, block)?.rows();
+                    read.extend(rows.filter_map(|row| row.word()));
+                }
+                continue;
+            };
+            if word.tsc > sample.tsc {
+                return Ok(None);
+            }
+            if (word.id, word.tsc) == (sample.id, sample.tsc) {
+                taken.push(word.value);
+            }
+            read.pop_front();
+        }
+        Ok(Some(taken))
+    }
+}

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `time` | u64 | TSC ticks |
 //! | `cpu` | u16 | the CPU, or 65535 for totals over all of them |
-//! | `kind` | u8 | 0 a sample; anything else a loss or a mark ([`RowKind`]) |
+//! | `kind` | u8 | 0 a sample; anything else a loss, a mark, or a further word of a sample ([`RowKind`]) |
 //! | `id` | u64 | the packed [`InstrumentId`](crate::InstrumentId) |
 //! | `value` | u64 | the measured value; for a loss, the number of samples |
 //!
@@ -32,6 +32,7 @@ mod writer;
 
 pub use format::{COLUMNS, FORMAT_VERSION, MAX_ROWS};
 pub use merge::Merged;
+pub(crate) use merge::Words;
 pub use path::sidecar_path;
 pub use reader::{Batches, Recording};
 pub use recover::{Recovery, recover};

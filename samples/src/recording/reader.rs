@@ -9,7 +9,7 @@ use arrow_schema::Schema;
 
 use super::batch::{BatchFile, BlockReader};
 use super::head;
-use super::merge::Merged;
+use super::merge::{Merged, Words};
 use super::rows::{Loss, Mark, Row};
 use super::sidecar::Block;
 use crate::metadata::Metadata;
@@ -160,6 +160,26 @@ impl Recording {
         self.merge((t0, t1)).filter(move |found| match found {
             Ok((_, sample)) => inside(sample),
             Err(_) => true,
+        })
+    }
+
+    /// Returns a reader of the further words of samples.
+    pub(crate) fn words(&self) -> Words<'_> {
+        let notes = self.blocks.iter().filter(|block| !block.is_samples);
+        Words::new(self.batch_file(), notes)
+    }
+
+    /// Reads the [further words](Sample::is_word) of samples, a batch at a time, in order of time within a CPU.
+    pub(crate) fn word_batches(&self) -> impl Iterator<Item = Result<Batch>> {
+        let mut reader = BlockReader::default();
+        let notes = self.blocks.iter().filter(|block| !block.is_samples);
+        notes.map(move |block| {
+            let rows = reader.decode(self.batch_file(), block)?.rows();
+            let words = rows.filter_map(|row| Some(row.word()?.as_word()));
+            Ok(Batch {
+                cpu: block.cpu,
+                samples: words.collect(),
+            })
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::Sample;
 use crate::chart::scale::grouped;
 use crate::metadata::Metadata;
 
@@ -12,8 +13,10 @@ pub enum RowKind {
     Sample,
     /// 1–15: samples that were lost.
     Loss(LossCause),
-    /// 16 and above: an event.
+    /// 16 to 19: an event.
     Mark(MarkKind),
+    /// 20: a further word of the sample with this CPU, time and identifier: an argument of a line of text.
+    Word,
 }
 
 /// Reasons for lost samples. Invariant: hits = delivered + lost.
@@ -47,7 +50,7 @@ pub enum MarkKind {
 
 impl RowKind {
     /// Every kind, with its number and its words in `gilk.kinds`.
-    pub(crate) const ALL: [(u8, Self, &str); 10] = [
+    pub(crate) const ALL: [(u8, Self, &str); 11] = [
         (0, Self::Sample, "sample"),
         (1, Self::Loss(LossCause::RingFull), "lost: ring full"),
         (
@@ -62,6 +65,7 @@ impl RowKind {
         (17, Self::Mark(MarkKind::Splash), "mark: splash"),
         (18, Self::Mark(MarkKind::User), "mark: user"),
         (19, Self::Mark(MarkKind::Clock), "mark: clock"),
+        (20, Self::Word, "word of a sample"),
     ];
 
     /// Returns the number in the column `kind`.
@@ -78,6 +82,7 @@ impl RowKind {
             Self::Mark(MarkKind::Splash) => 17,
             Self::Mark(MarkKind::User) => 18,
             Self::Mark(MarkKind::Clock) => 19,
+            Self::Word => 20,
         }
     }
 
@@ -209,7 +214,28 @@ impl Row {
                 cause,
                 count: self.value,
             }),
-            RowKind::Sample | RowKind::Mark(_) => None,
+            RowKind::Sample | RowKind::Word | RowKind::Mark(_) => None,
+        }
+    }
+
+    /// Returns the word of a sample in this row, if it is one.
+    pub(crate) fn word(&self) -> Option<Sample> {
+        let sample = Sample {
+            id: self.id,
+            value: self.value,
+            tsc: self.time,
+        };
+        (RowKind::from_number(self.kind)? == RowKind::Word).then_some(sample)
+    }
+
+    /// Returns the row of a word of a sample.
+    pub(crate) fn of_word(cpu: u16, word: &Sample) -> Self {
+        Self {
+            time: word.tsc,
+            cpu,
+            kind: RowKind::Word.number(),
+            id: word.id,
+            value: word.value,
         }
     }
 
@@ -222,7 +248,7 @@ impl Row {
                 id: self.id,
                 value: self.value,
             }),
-            RowKind::Sample | RowKind::Loss(_) => None,
+            RowKind::Sample | RowKind::Word | RowKind::Loss(_) => None,
         }
     }
 }

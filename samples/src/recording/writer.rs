@@ -44,6 +44,8 @@ pub struct Writer {
     schema: SchemaRef,
     encoder: Encoder,
     waiting: BTreeMap<u16, Vec<Sample>>,
+    /// Further words of samples, by CPU.
+    words: BTreeMap<u16, Vec<Row>>,
     notes: Vec<Row>,
     waiting_since: Option<Instant>,
     blocks: Vec<Block>,
@@ -106,6 +108,7 @@ impl Writer {
             schema: Arc::new(schema),
             encoder: Encoder::default(),
             waiting: BTreeMap::new(),
+            words: BTreeMap::new(),
             notes: Vec::new(),
             waiting_since: None,
             blocks: Vec::new(),
@@ -178,6 +181,7 @@ impl Writer {
             schema: Arc::new(recording.schema),
             encoder: Encoder::default(),
             waiting: BTreeMap::new(),
+            words: BTreeMap::new(),
             notes: Vec::new(),
             waiting_since: None,
             blocks: recording.blocks,
@@ -198,7 +202,7 @@ impl Writer {
     }
 
     /// Adds samples of one CPU, which must be in order of time and after those added before for
-    /// this CPU.
+    /// this CPU. [Further words](Sample::is_word) of samples follow these.
     ///
     /// # Errors
     /// [`Error::Io`], for example when the disk is full. Everything written before is intact, and
@@ -208,9 +212,21 @@ impl Writer {
         if !batch.samples.is_empty() {
             self.waiting_since.get_or_insert_with(Instant::now);
             let waiting = self.waiting.entry(batch.cpu).or_default();
-            waiting.extend_from_slice(&batch.samples);
-            if waiting.len() >= ENOUGH_ROWS {
+            if batch.samples.iter().any(Sample::is_word) {
+                let words = self.words.entry(batch.cpu).or_default();
+                for sample in &batch.samples {
+                    match sample.is_word() {
+                        true => words.push(Row::of_word(batch.cpu, &sample.without_mark())),
+                        false => waiting.push(*sample),
+                    }
+                }
+            } else {
+                waiting.extend_from_slice(&batch.samples);
+            }
+            let words = self.words.get(&batch.cpu).map_or(0, Vec::len);
+            if waiting.len() >= ENOUGH_ROWS || words >= ENOUGH_ROWS {
                 self.write_cpu(batch.cpu)?;
+                self.write_words(batch.cpu)?;
             }
         }
         self.flush_if_old()
@@ -252,6 +268,7 @@ impl Writer {
         let cpus: Vec<u16> = self.waiting.keys().copied().collect();
         for cpu in cpus {
             self.write_cpu(cpu)?;
+            self.write_words(cpu)?;
         }
         self.write_notes()?;
         self.waiting_since = None;
@@ -340,8 +357,26 @@ impl Writer {
     /// Writes the gathered losses and marks.
     fn write_notes(&mut self) -> Result<()> {
         let notes = std::mem::take(&mut self.notes);
+        let (written, result) = self.write_rows(&notes);
+        self.notes = notes.into_iter().skip(written).collect();
+        result
+    }
+
+    /// Writes the gathered words of a CPU's samples.
+    fn write_words(&mut self, cpu: u16) -> Result<()> {
+        let words = self.words.remove(&cpu).unwrap_or_default();
+        let (written, result) = self.write_rows(&words);
+        if written < words.len() {
+            let rest = words.into_iter().skip(written).collect();
+            self.words.insert(cpu, rest);
+        }
+        result
+    }
+
+    /// Writes rows of any kind but samples; returns the number of those written, also after an error.
+    fn write_rows(&mut self, rows: &[Row]) -> (usize, Result<()>) {
         let mut written = 0;
-        let result = notes.chunk_by(|a, b| a.cpu == b.cpu).try_for_each(|chunk| {
+        let result = rows.chunk_by(|a, b| a.cpu == b.cpu).try_for_each(|chunk| {
             for chunk in chunk.chunks(MAX_ROWS) {
                 let Some(cpu) = chunk.first().map(|row| row.cpu) else {
                     continue;
@@ -354,8 +389,7 @@ impl Writer {
             }
             Ok(())
         });
-        self.notes = notes.into_iter().skip(written).collect();
-        result
+        (written, result)
     }
 
     /// Appends one encoded batch to the file, and its entry to the sidecar.

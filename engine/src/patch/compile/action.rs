@@ -6,13 +6,13 @@ use gilk_instruments::program::{
 };
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::demand::is_sampled_as_it_is;
+use super::demand::{is_sampled_as_it_is, is_small};
 use super::expression::Operand;
 use super::{Compiler, Home, leaf};
 use crate::isa::encode::{at, indexed};
 use crate::layout::{CounterSlot, SegmentOffset};
 use crate::patch::entry::{Kept, empty, find_entry, keep_entry, own_entry, place_of};
-use crate::patch::instrument::{Lost, SampleValue, advance, fill, reserve, sample};
+use crate::patch::instrument::{Lost, SamplePart, SampleValue, advance, fill, reserve, sample};
 use crate::patch::restartable::{RowWord, WordUpdate, sample_restartably, update_restartably};
 
 impl<'c> Compiler<'c> {
@@ -21,6 +21,10 @@ impl<'c> Compiler<'c> {
             self.pin(value);
         }
         match &action.kind {
+            ActionKind::Sample(Expr {
+                kind: ExprKind::List(words),
+                ..
+            }) => self.line(words),
             ActionKind::Sample(value) => self.sample(value),
             ActionKind::Store(id, value) => self.store(*id, value),
             ActionKind::Add(id, value) => self.add(*id, value),
@@ -72,15 +76,53 @@ impl<'c> Compiler<'c> {
             if reserved == 0 {
                 advance(self.e, self.layout, a);
             } else {
-                let lost = reserve(self.e, self.layout, [a, b], reserved);
+                let lost = reserve(self.e, self.layout, [a, b], (reserved, reserved));
                 self.groups.may_lose(lost);
             }
-            fill(self.e, self.hooked, &value, [a, b, spare]);
+            fill(
+                self.e,
+                self.hooked,
+                (&value, SamplePart::Head),
+                [a, b, spare],
+            );
             self.groups.complete()
         } else {
             let lost = sample(self.e, self.hooked, self.layout, &value, registers);
             lost.into_iter().collect()
         };
+        let end = self.e.here();
+        self.lost.extend(lost.into_iter().map(|lost| (lost, end)));
+    }
+
+    /// Computes the words of a line, reserves a slot for each at once, and fills them: all of a line is delivered, or it
+    /// is one lost sample.
+    fn line(&mut self, words: &[Expr]) {
+        let mut kept = 0;
+        let mut values = Vec::new();
+        for word in words {
+            values.push(match word.kind {
+                ExprKind::Constant(bits) if is_small(word) => SampleValue::Number(low_word(bits)),
+                _ => {
+                    self.value(word, kept);
+                    let register = self.work(kept);
+                    kept += 1;
+                    SampleValue::Register(register)
+                }
+            });
+        }
+        let [a, b, spare] = [0, 1, 2].map(|number| self.work(kept + number));
+        let slots = self.groups.next();
+        let slots = self.planned(slots, "slots of a line");
+        let lost = reserve(self.e, self.layout, [a, b], (slots, 1));
+        for (number, value) in (0_u32..).zip(&values) {
+            let part = if number == 0 {
+                SamplePart::Head
+            } else {
+                advance(self.e, self.layout, a);
+                SamplePart::Word
+            };
+            fill(self.e, self.hooked, (value, part), [a, b, spare]);
+        }
         let end = self.e.here();
         self.lost.extend(lost.into_iter().map(|lost| (lost, end)));
     }
@@ -435,6 +477,14 @@ pub(super) fn elapsed_since(expr: &Expr) -> Option<&Expr> {
         }
         _ => None,
     }
+}
+
+/// Returns the lower half of a small constant, which a store extends with zeroes.
+fn low_word(bits: u64) -> u32 {
+    u32::try_from(bits).unwrap_or_else(|_| {
+        debug_assert!(false, "a small constant has 31 bits");
+        0
+    })
 }
 
 /// Returns the slot so many words after another.

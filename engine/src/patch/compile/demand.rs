@@ -180,6 +180,11 @@ impl Needs<'_> {
         let sequences = self.layout.sequences().is_some();
         let word = |slot| Demand::of(if far(slot) || sequences { 2 } else { 0 });
         let needed = match &action.kind {
+            // The words that are not constants; a slot's place, the first ring, and a spare.
+            ActionKind::Sample(Expr {
+                kind: ExprKind::List(words),
+                ..
+            }) => Demand::fixed(kept_words(words).count() + 3),
             // A value that is at hand needs no register while a slot is reserved.
             ActionKind::Sample(value) if is_sampled_as_it_is(value) => Demand::fixed(2),
             ActionKind::Sample(_) => Demand::fixed(3),
@@ -218,7 +223,13 @@ impl Needs<'_> {
             ActionKind::Sample(value) => Some(elapsed_since(value).unwrap_or(value)),
             kind => kind.value(),
         };
-        let value = value.map_or(Demand::default(), |expr| self.expr(expr));
+        let value = match value {
+            Some(Expr {
+                kind: ExprKind::List(words),
+                ..
+            }) if matches!(action.kind, ActionKind::Sample(_)) => self.list(kept_words(words)),
+            value => value.map_or(Demand::default(), |expr| self.expr(expr)),
+        };
         let of_table = |id| {
             let aggregate = self.probed.aggregate(id, self.counter);
             aggregate.is_some_and(|(aggregate, _)| aggregate.table().is_some())
@@ -226,8 +237,21 @@ impl Needs<'_> {
         match action.kind {
             // The words of an entry are computed before its hash, which no expression is part of.
             ActionKind::Update(id, _) if of_table(id) => needed.with(value.above(kept)),
+            // So are those of a line before its slots are reserved.
+            ActionKind::Sample(Expr {
+                kind: ExprKind::List(_),
+                ..
+            }) => needed.with(value.above(kept)),
             _ => needed.with(value).above(kept),
         }
+    }
+
+    /// Values in registers, one after the other.
+    fn list<'e>(self, all: impl Iterator<Item = &'e Expr>) -> Demand {
+        (0..)
+            .zip(all)
+            .map(|(before, one)| self.expr(one).above(before))
+            .fold(Demand::default(), Demand::with)
     }
 
     fn expr(self, expr: &Expr) -> Demand {
@@ -251,10 +275,7 @@ impl Needs<'_> {
             ExprKind::Load { address: value, .. }
             | ExprKind::Extend { value, .. }
             | ExprKind::Unary(_, value) => of(value),
-            ExprKind::List(all) => (0..)
-                .zip(all)
-                .map(|(before, one)| of(one).above(before))
-                .fold(Demand::default(), Demand::with),
+            ExprKind::List(all) => self.list(all.iter()),
             ExprKind::Binary(op, left, right) => {
                 let both = if at_hand(right) {
                     of(left)
@@ -286,6 +307,16 @@ impl Needs<'_> {
             }
         }
     }
+}
+
+/// Returns the words of a list that are in registers: a line's number of its format is none.
+pub(super) fn kept_words(list: &[Expr]) -> impl Iterator<Item = &Expr> {
+    list.iter().filter(|word| !is_small(word))
+}
+
+/// Returns whether a word is a constant that a store has in itself.
+pub(super) fn is_small(word: &Expr) -> bool {
+    matches!(word.kind, ExprKind::Constant(bits) if i32::try_from(bits).is_ok())
 }
 
 /// Returns whether a sample takes the value from a register of the code at the hook, from the clock, or from a

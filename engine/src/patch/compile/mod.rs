@@ -171,7 +171,19 @@ impl Probed {
                 format!("it reads {input:?}, and the target does not state where that is")
             })
         };
+        let no_slots = || {
+            let most = 1_usize << layout.rings.slots_log2.saturating_sub(2).min(16);
+            let mut lines = probe
+                .actions
+                .iter()
+                .map(|action| action.kind.sampled().len());
+            let why = "a line of it takes more than a quarter of a ring";
+            lines
+                .any(|slots| slots > most.max(1))
+                .then(|| why.to_owned())
+        };
         let why = no_counter()
+            .or_else(no_slots)
             .or_else(no_stacks)
             .or_else(no_room)
             .or_else(no_clock)
@@ -190,6 +202,9 @@ impl Probed {
         let keyed = |id| matches!(self.home(id), Some(Home::Thread(_) | Home::Call(_)));
         let keeps = "keeps a variable of a thread or call, in an entry of several words";
         let action = probe.actions.iter().find_map(|action| match action.kind {
+            ActionKind::Sample(_) if action.kind.sampled().len() > 1 => {
+                Some("delivers a line of several words")
+            }
             ActionKind::Sample(_) => {
                 (!layout.rings.exist()).then_some("samples, and there are no rings")
             }

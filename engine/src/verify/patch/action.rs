@@ -201,11 +201,11 @@ impl<'a> HitRules<'a> {
         self.layout.counter(slot).map(|word| word.0)
     }
 
-    /// Returns whether a sampled value is the program's, with the time of the sample as its clock
+    /// Returns whether the value in the slot of a word of a sample is the program's, with the time of the sample as its clock
     /// or an earlier reading of the step.
     pub(crate) fn is_sampled(
         &mut self,
-        progress: Progress,
+        (progress, word): (Progress, u8),
         stored: SymValue,
         tsc: SymValue,
         state: &AbstractState,
@@ -214,7 +214,7 @@ impl<'a> HitRules<'a> {
         else {
             return false;
         };
-        let ActionKind::Sample(expr) = &action.kind else {
+        let Some(expr) = action.kind.sampled().get(usize::from(word)) else {
             return false;
         };
         [Some(tsc), place.clock].into_iter().flatten().any(|tsc| {

@@ -5,6 +5,7 @@ use crate::verify::reason::Reason;
 use std::sync::Arc;
 
 use gilk_instruments::Native;
+use gilk_samples::Sample;
 
 use super::descriptor::{Sequence, SequenceStep};
 use super::program::steps;
@@ -53,11 +54,13 @@ pub(crate) enum HitStage {
         tsc: SymValue,
         slots: u8,
     },
-    /// The hit owns the slot of `head`, and the samples that follow it own so many slots after that.
+    /// The hit owns the slot of `head`, for a word of its sample, and so many slots after that are owned by further
+    /// words, and then by the samples that follow.
     Reserved {
         head: SymValue,
         tsc: SymValue,
         written: SlotWords,
+        word: u8,
         further: u8,
     },
     /// So many samples are counted as lost, besides the ones that have passed.
@@ -270,10 +273,16 @@ impl HitRules<'_> {
             return Err(Reason::CountsForeign { word });
         }
         // So many samples need so many slots, and one of these is known to be taken.
+        // A line is one sample, and needs a slot for each word.
+        let needed = match self.words(progress) {
+            1 => samples,
+            _ if samples != 1 => return Err(Reason::CountsLoss),
+            words => u64::from(words),
+        };
         let full = state.facts().any(|fact| match fact {
             Fact::Full(head) => self
                 .slots_after_head(head)
-                .is_some_and(|free| u64::from(free) < samples),
+                .is_some_and(|free| u64::from(free) < needed),
             _ => false,
         });
         let further = samples
@@ -292,7 +301,9 @@ impl HitRules<'_> {
     /// Passes one more sample of those that are counted as lost.
     pub(crate) fn lose(&self, progress: Progress, further: u8) -> HitResult {
         match further.checked_sub(1) {
-            _ if !self.is_sampling(progress) => Err(Reason::CountsLoss),
+            _ if !self.is_sampling(progress) || self.words(progress) != 1 => {
+                Err(Reason::CountsLoss)
+            }
             None => Err(Reason::CountsLoss),
             Some(0) => Ok(self.delivered(progress)),
             Some(further) => Ok(Some(Self::handed_on(
@@ -319,7 +330,10 @@ impl HitRules<'_> {
         let step = self.values.sub(new, old);
         let step = self.values.as_constant(step);
         let slots = step.and_then(|step| slots_of(step, self.layout));
-        let slots = slots.filter(|&slots| slots > 0).ok_or(Reason::HeadStep)?;
+        let words = self.words(progress);
+        // A line reserves for itself alone.
+        let fits = |&slots: &u8| slots > 0 && (words == 1 || slots == words);
+        let slots = slots.filter(fits).ok_or(Reason::HeadStep)?;
         let one = self.values.constant(self.one());
         let mut head = old;
         for _ in 0..slots {
@@ -355,6 +369,7 @@ impl HitRules<'_> {
                         head,
                         tsc,
                         written: SlotWords::default(),
+                        word: 0,
                         further: slots.saturating_sub(1),
                     },
                     ..progress
@@ -384,6 +399,7 @@ impl HitRules<'_> {
                 head,
                 tsc,
                 written,
+                word,
                 further,
             } => {
                 let slot = self.slot(head);
@@ -396,24 +412,39 @@ impl HitRules<'_> {
                             Err(Reason::OtherMark)
                         } else if let Some(further) = further.checked_sub(1) {
                             let one = self.values.constant(self.one());
+                            // A line has reserved a slot for each of its words.
+                            let within = self.words(progress) > 1;
                             let next = HitStage::Reserved {
                                 head: self.values.add(head, one),
                                 tsc,
                                 written: SlotWords::default(),
+                                word: if within { word.saturating_add(1) } else { 0 },
                                 further,
                             };
-                            Ok(Some(Self::handed_on(progress, next)))
+                            Ok(Some(match within {
+                                true => Progress {
+                                    stage: next,
+                                    ..progress
+                                },
+                                false => Self::handed_on(progress, next),
+                            }))
+                        } else if u16::from(word) + 1 != u16::from(self.words(progress)) {
+                            Err(Reason::OtherValue)
                         } else {
                             Ok(self.delivered(progress))
                         };
                     }
-                    offset => self.fill(progress, written, offset, (stored, tsc), state)?,
+                    offset => {
+                        let stored = (stored, tsc);
+                        self.fill(progress, (written, word), offset, stored, state)?
+                    }
                 };
                 Ok(Some(Progress {
                     stage: HitStage::Reserved {
                         head,
                         tsc,
                         written,
+                        word,
                         further,
                     },
                     ..progress
@@ -428,14 +459,14 @@ impl HitRules<'_> {
     pub(super) fn fill(
         &mut self,
         progress: Progress,
-        written: SlotWords,
+        (written, word): (SlotWords, u8),
         offset: Option<u64>,
         (stored, tsc): (SymValue, SymValue),
         state: &AbstractState,
     ) -> Result<SlotWords, Reason> {
         match offset {
             Some(8) => {
-                self.value(progress, stored, tsc, state)?;
+                self.value((progress, word), stored, tsc, state)?;
                 Ok(SlotWords {
                     value: true,
                     ..written
@@ -446,7 +477,7 @@ impl HitRules<'_> {
                 ..written
             }),
             Some(16) => Err(Reason::OtherTime),
-            Some(24) if self.values.as_constant(stored) == Some(self.expected.id.pack()) => {
+            Some(24) if self.values.as_constant(stored) == Some(self.identifier(word)) => {
                 Ok(SlotWords {
                     identifier: true,
                     ..written
@@ -457,6 +488,20 @@ impl HitRules<'_> {
             }),
             _ => Err(Reason::OutsideSlot),
         }
+    }
+
+    /// Returns the number of slots of the sample of the step.
+    pub(super) fn words(&self, progress: Progress) -> u8 {
+        let words = self
+            .action(progress)
+            .map_or(1, |action| action.kind.sampled().len());
+        u8::try_from(words.max(1)).unwrap_or(u8::MAX)
+    }
+
+    /// Returns the identifier in the slot of a word.
+    fn identifier(&self, word: u8) -> u64 {
+        let mark = if word == 0 { 0 } else { Sample::WORD };
+        self.expected.id.pack() | mark
     }
 
     /// Returns the progress after the branch on the result of a maximum's `cmpxchg`.
@@ -496,14 +541,14 @@ impl HitRules<'_> {
     /// Checks that `stored` is the value that the instrument samples.
     fn value(
         &mut self,
-        progress: Progress,
+        (progress, word): (Progress, u8),
         stored: SymValue,
         tsc: SymValue,
         state: &AbstractState,
     ) -> Result<(), Reason> {
         let right = match self.expected.native {
             Some(_) => self.is_returned(stored),
-            None => self.is_sampled(progress, stored, tsc, state),
+            None => self.is_sampled((progress, word), stored, tsc, state),
         };
         if right {
             Ok(())

@@ -131,9 +131,12 @@ impl InstrumentMachine<'_> {
                     stage: before.stage(),
                     ..progress
                 };
-                let written =
-                    self.hit(expected)
-                        .fill(begun, written, offset, (stored, tsc), state)?;
+                let mut hit = self.hit(expected);
+                // A sequence commits one slot.
+                if hit.words(begun) > 1 {
+                    return Err(Reason::OtherValue);
+                }
+                let written = hit.fill(begun, (written, 0), offset, (stored, tsc), state)?;
                 after(SequenceStep::Filling {
                     cpu,
                     head,

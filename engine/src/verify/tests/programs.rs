@@ -142,7 +142,7 @@ proptest! {
 }
 
 /// Programs with every kind of test, value and action.
-const PROGRAMS: [&str; 28] = [
+const PROGRAMS: [&str; 31] = [
     "hit / pid == 77 && arg0 != 0 / { @n = count() }",
     "hit / comm == \"swapper/0\" || (s64)arg1 < -3 / { sample(arg0 + arg1 * 3) }",
     "hit { sample((arg0 >> 3) / 10 + arg1 % 7 + (arg2 & 0xff) * tid) }",
@@ -172,6 +172,9 @@ const PROGRAMS: [&str; 28] = [
     "hit { @m[comm, arg0] = avg(arg1) }",
     "hit { @h[arg0] = hist((s64)arg1) }",
     "hit { @l[comm] = lhist((s64)arg0, -5, 95, 7) }",
+    "hit / arg0 > 9 / { printf(\"%s %d\", comm, arg0 * 3) }",
+    "hit { printf(\"%d %d %d %d %d %d\", arg0, arg1, arg2, tid, cpu, nsecs); printf(\"again\") }",
+    "thread @t; hit { printf(\"%s %x\", str(arg0), @t); @t = arg1 }",
 ];
 
 pub(super) fn programs() -> impl Iterator<Item = Plan> {

@@ -53,6 +53,7 @@ Blocks of the terminal:
   interval:1s { print(@calls); clear(@calls) }          at intervals
   end { print(@calls) }                                 at the end; without it everything is printed
   exit()                                                ends the run
+  time(); printf(\"text\")                               print the time of day, in UTC, and text
 
 A placement that a rule refuses is left out and named at the end; --strict refuses all.
 ";

@@ -301,7 +301,7 @@ fn watch(mut events: Vec<Receiver<Event>>, session: &Session, stop: &StopFlag) -
             .and_then(|at| Some((at, events.get(at)?.try_recv())));
         match received {
             Some((_, Ok(Event::Started(_)))) => begun = Some(Instant::now()),
-            Some((_, Ok(Event::Samples(batch)))) => samples += batch.samples.len(),
+            Some((_, Ok(Event::Samples(batch)))) => samples += batch.len(),
             Some((at, Ok(Event::Losses(losses)))) => {
                 let sum = losses.iter().map(CpuLosses::lost).sum();
                 if let Some(lost) = lost.get_mut(at) {

@@ -26,7 +26,7 @@ impl crate::interpret::Machine for Fixed {
     }
     fn write(&mut self, _: VariableId, _: u64) {}
     fn update(&mut self, _: AggregateId, _: &[u64]) {}
-    fn sample(&mut self, _: u64) {}
+    fn sample(&mut self, _: &[u64]) {}
     fn fault(&mut self) {}
 }
 

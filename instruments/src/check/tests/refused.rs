@@ -11,6 +11,30 @@ fn what_cannot_be_had_is_refused_with_the_reason() {
             "rdpmc: There is no value named rdpmc. The processor's counters that can be read are cycles, instructions, ref_cycles, cache_references, cache_misses, branches, branch_misses.",
         ),
         (
+            "hit { printf(\"%d%%\") }",
+            "\"%d%%\": The format has 1 conversions, and there are 0 arguments. Each `%d`, `%s` … takes one; `%%` is a percent sign.",
+        ),
+        (
+            "hit { printf(\"%.2f\", arg0) }",
+            "\"%.2f\": `%.` is no conversion. Conversions are `%d`, `%u`, `%x`, `%X`, `%o`, `%p`, `%c` and `%s`, with a width as in `%-16s` and `%08x`.",
+        ),
+        (
+            "hit { printf(\"%d\", comm) }",
+            "comm: `%d` shows a number, and this is text. Write `%s`.",
+        ),
+        (
+            "hit { printf(\"%s %s %s %d\", comm, comm, comm, pid) }",
+            "\"%s %s %s %d\": The arguments have 7 words; 6 is the most. A text has two words, a number one. Write a second `printf` for the rest.",
+        ),
+        (
+            "hit { sample(pid); sample(comm) }",
+            "comm: The samples of an instrument are lines of text, or numbers. Write the number with `printf(\"%d\", value)`, or make it an instrument of its own.",
+        ),
+        (
+            "instrument mine \"x.\" level; hit { printf(\"x\") }",
+            "\"x\": A line of text is an event. Write `event`, or no meaning, in the first statement.",
+        ),
+        (
             "hit { sample(conut) }",
             "conut: There is no value named conut. Did you mean count?",
         ),

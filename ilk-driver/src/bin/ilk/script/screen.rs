@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use gilk_engine::{Image, VerifiedPlan};
+use gilk_engine::{Addr, Image, VerifiedPlan};
 use gilk_samples::Batch;
 use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::metadata::Clock;
 use gilk_samples::record::ALL_CPUS;
-use gilk_samples::totals::{Total, TotalBucket, TotalRow, TotalValue};
-use ilk_driver::client::{Event, StopFlag, Summary};
+use gilk_samples::texts::{LineReader, SampleTexts, Texts};
+use gilk_samples::totals::{Total, TotalBucket, TotalRow, TotalValue, Totals};
+use ilk_driver::client::{Event, StopFlag, Summary, texts};
 use ilk_driver::interrupt;
-use ilk_driver::script::{Place, Query, Script, Terminal, TerminalAction};
+use ilk_driver::script::{Place, Query, Script, Terminal, TerminalAction, time_of_day};
 
 use crate::answer::{Answer, FRAMES, Printer, Row};
 use crate::plan::Planned;
@@ -61,6 +62,10 @@ pub(super) struct Screen<'a> {
     cleared: BTreeMap<(String, Place), TotalValue>,
     clock: Option<Clock>,
     missed: u64,
+    /// Texts of samples, and the names in them.
+    texts: SampleTexts,
+    lines: LineReader,
+    named: Totals,
     /// Start of the program's measurement, and of the last interval of rates.
     begun: Option<Instant>,
     program: Option<(bool, String)>,
@@ -108,6 +113,9 @@ impl<'a> Screen<'a> {
             cleared: BTreeMap::new(),
             clock: None,
             missed: 0,
+            texts: texts(planned.plan.plan()),
+            lines: LineReader::default(),
+            named: Totals::default(),
             begun: None,
             program: None,
             progress: Progress::new(),
@@ -183,7 +191,10 @@ impl<'a> Screen<'a> {
             Event::Samples(batch) => self.print_samples(&batch),
             Event::Missed(samples) => self.missed += samples,
             Event::Aggregates(aggregates) => self.aggregates = aggregates,
-            Event::Stacks(stacks) => self.stacks.extend(stacks),
+            Event::Stacks(stacks) => {
+                self.named.stacks.extend(stacks.clone());
+                self.stacks.extend(stacks);
+            }
             Event::Workload(line) => self.progress.print(&format!("program: {line}")),
             Event::WorkloadEnded { success, status } => {
                 self.program = Some((success, status));
@@ -194,20 +205,41 @@ impl<'a> Screen<'a> {
         false
     }
 
-    fn print_samples(&self, batch: &Batch) {
+    fn print_samples(&mut self, batch: &Batch) {
         let Some(clock) = self.clock else {
             debug_assert!(false, "samples came before the clock");
             return;
         };
+        let mut complete = Vec::new();
+        for sample in &batch.samples {
+            let Some((sample, words)) = self.lines.next(batch.cpu, sample, &self.texts) else {
+                continue;
+            };
+            for address in self.texts.addresses(&sample, &words) {
+                let name = self.image.named(Addr(address));
+                self.named.symbols.extend(name.map(|name| (address, name)));
+            }
+            let text = self.texts.text(&sample, &words, &self.named);
+            complete.push((sample, text));
+        }
         let mut out = std::io::stdout().lock();
         let printer = self.printer(None);
-        for sample in &batch.samples {
+        for (sample, text) in &complete {
             let Some(place) = self.samples.get(&sample.id) else {
                 debug_assert!(false, "a sample is of no instrument");
                 continue;
             };
-            let value = match self.form {
-                Form::Threads => format!("thread {}", sample.value),
+            if let (Some(line), Some(Texts::Lines(_))) = (text, self.texts.get(sample.id)) {
+                let end = if line.ends_with('\n') { "" } else { "\n" };
+                if write!(out, "{line}{end}").is_err() {
+                    self.stop.stop();
+                    return;
+                }
+                continue;
+            }
+            let value = match (self.form, text, self.texts.get(sample.id)) {
+                (_, Some(name), Some(Texts::Names(_))) => name.clone(),
+                (Form::Threads, ..) => format!("thread {}", sample.value),
                 _ => printer.value(sample.value.cast_signed().into()),
             };
             let (at, cpu) = (clock.seconds(sample.tsc), batch.cpu);
@@ -286,6 +318,11 @@ impl<'a> Screen<'a> {
                     if !text.ends_with('\n') {
                         println!();
                     }
+                }
+                TerminalAction::Time(format) => {
+                    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+                    let now = now.map_or(0, |since| since.as_secs());
+                    print!("{}", time_of_day(format, now).unwrap_or_default());
                 }
                 TerminalAction::Print(name) => {
                     let answer = self.since_cleared();
