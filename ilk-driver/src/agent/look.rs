@@ -10,7 +10,6 @@ use gilk_engine::{Addr, Image, Span};
 
 use super::kernel::{self, Memory};
 use super::server::Common;
-use super::sys;
 use crate::protocol::{
     self, Bytes, CHUNK, Decoder, Incoming, Message, Opening, Refusal, RefusalKind, Request, encode,
 };
@@ -39,10 +38,6 @@ pub(super) fn answer(
             let parked = common.parking.remaining();
             Ok(Message::Status(common.board.status(parked)))
         }
-        Request::Ping(number) => Ok(Message::Pong {
-            number,
-            tsc: sys::tsc(),
-        }),
         Request::Look => match common.board.target() {
             Some(target) => Ok(Message::Info(Box::new(target))),
             None => Err(busy()),
