@@ -135,24 +135,18 @@ pub(crate) fn functions<'a>(image: &'a Image, directory: &Directory) -> Vec<&'a 
         ending
             .is_some_and(|ending| ending.starts_with(".constprop.") || ending.starts_with(".isra."))
     };
-    let named = |symbol: &str| {
+    let known = |symbol: &str| {
         let copy = || {
-            image
-                .functions()
-                .iter()
-                .find(|function| is_copy(function, symbol))
+            let mut functions = image.functions().iter();
+            functions.find(|function| is_copy(function, symbol))
         };
-        let function = image
-            .function_named(symbol)
-            .or_else(|error| copy().ok_or(error));
-        function.unwrap_or_else(|error| panic!("{}: {error}", directory.name))
+        image.function_named(symbol).ok().or_else(copy)
     };
-    let start = |symbols: &str| {
-        let mut symbols = symbols.split('|');
-        let last = symbols.next_back().unwrap_or_default();
-        let known = symbols.find(|symbol| image.function_named(symbol).is_ok());
-        named(known.unwrap_or(last)).span.start
+    let named = |symbols: &str| {
+        let function = symbols.split('|').find_map(known);
+        function.unwrap_or_else(|| panic!("{}: there is no {symbols}", directory.name))
     };
+    let start = |symbols| named(symbols).span.start;
     let ranges: Vec<_> = directory
         .ranges
         .iter()
