@@ -16,6 +16,7 @@ mod step;
 mod value;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 
@@ -104,34 +105,34 @@ type Way = Option<(usize, usize)>;
 /// An instruction at which control arrives.
 #[derive(Default)]
 struct Leader {
-    arrived: BTreeMap<Way, MachineState>,
-    state: Option<MachineState>,
+    arrived: BTreeMap<Way, Rc<MachineState>>,
+    state: Option<Rc<MachineState>>,
     apart: Apart,
     changes: u32,
 }
 
 impl Leader {
-    /// Notes the state of a way; returns whether the state at the instruction changes.
-    fn arrive(
-        &mut self,
-        way: Way,
-        mut state: MachineState,
-        all: &mut Expressions,
-        at: u64,
-    ) -> bool {
-        state.tidy(all);
+    /// Notes the state of a way; returns whether it differs from the one that the way brought before.
+    fn arrive(&mut self, way: Way, state: Rc<MachineState>) -> bool {
         if self.arrived.get(&way) == Some(&state) {
             return false;
         }
         self.arrived.insert(way, state);
-        let ways: Vec<&MachineState> = self.arrived.values().collect();
+        true
+    }
+
+    /// Joins the states of all ways; returns the state at the instruction if that changes it.
+    fn join(&mut self, all: &mut Expressions, at: u64) -> Option<Rc<MachineState>> {
+        let ways: Vec<&MachineState> = self.arrived.values().map(Rc::as_ref).collect();
         let widen = self.changes > PATIENCE;
-        let before = self.state.as_ref();
+        let before = self.state.as_deref();
         let joined = MachineState::joined(&ways, before, &mut self.apart, all, at, widen);
-        let changed = joined != self.state;
-        self.changes += u32::from(changed);
-        self.state = joined;
-        changed
+        if joined.as_ref() == before {
+            return None;
+        }
+        self.changes += 1;
+        self.state = joined.map(Rc::new);
+        self.state.clone()
     }
 }
 
@@ -204,27 +205,30 @@ impl<'c> Flow<'c> {
             let at = self.ip(index);
             let state = MachineState::entered(&mut self.machine.all, at);
             let leader = leaders.entry(index).or_default();
-            leader.arrive(None, state, &mut self.machine.all, at);
+            leader.arrive(None, Rc::new(state));
             worklist.insert(index);
         }
         let mut steps = 0_usize;
-        while let Some(index) = worklist.pop_first() {
-            let state = leaders.get(&index).and_then(|leader| leader.state.clone());
-            let Some(state) = state else {
-                debug_assert!(false, "a block without a state");
+        let mut last = 0;
+        // Sweeps in order of address, so that most ways have arrived at an instruction when their states are joined: at
+        // each instruction of an interpreter arrive as many as it has.
+        while let Some(&index) = worklist.range(last..).next().or_else(|| worklist.first()) {
+            worklist.remove(&index);
+            last = index;
+            let at = self.ip(index);
+            let leader = leaders.entry(index).or_default();
+            let Some(state) = leader.join(&mut self.machine.all, at) else {
                 continue;
             };
             let mut ways = Vec::new();
-            steps += self.run(code, index, state, &mut ways);
+            steps += self.run(code, index, (*state).clone(), &mut ways);
             if steps > LONGEST {
                 let why = "the flow of data to its jump tables takes too long to follow";
                 return Err(Refusal::new(Rule::JumpUnknown, self.span.start, why));
             }
             for (number, (to, state)) in ways.into_iter().enumerate() {
-                let at = self.ip(to);
                 let leader = leaders.entry(to).or_default();
-                let way = Some((index, number));
-                if leader.arrive(way, state, &mut self.machine.all, at) {
+                if leader.arrive(Some((index, number)), state) {
                     worklist.insert(to);
                 }
             }
@@ -271,7 +275,7 @@ impl<'c> Flow<'c> {
         code: &ObjectCode<'_>,
         leader: usize,
         mut state: MachineState,
-        ways: &mut Vec<(usize, MachineState)>,
+        ways: &mut Vec<(usize, Rc<MachineState>)>,
     ) -> usize {
         let mut index = leader;
         loop {
@@ -283,7 +287,7 @@ impl<'c> Flow<'c> {
             let target = branch_target(&instruction).and_then(inside);
             match instruction.flow_control() {
                 FlowControl::UnconditionalBranch => {
-                    ways.extend(target.map(|to| (to, state)));
+                    ways.extend(target.map(|to| (to, self.leaving(state))));
                     return next - leader;
                 }
                 FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend
@@ -293,12 +297,13 @@ impl<'c> Flow<'c> {
                     for (to, holds) in [(target, true), (Some(next), false)] {
                         let mut state = state.clone();
                         let possible = self.machine.assume(&mut state, condition, holds);
-                        ways.extend(to.filter(|_| possible).map(|to| (to, state)));
+                        let to = to.filter(|_| possible);
+                        ways.extend(to.map(|to| (to, self.leaving(state))));
                     }
                     return next - leader;
                 }
                 FlowControl::IndirectBranch => {
-                    self.jump(code, index, &instruction, &state, ways);
+                    self.jump(code, index, &instruction, state, ways);
                     return next - leader;
                 }
                 FlowControl::Return | FlowControl::Exception => return next - leader,
@@ -311,11 +316,17 @@ impl<'c> Flow<'c> {
                 _ => self.machine.execute(&mut state, &instruction),
             }
             if self.leaders.contains(&next) {
-                ways.push((next, state));
+                ways.push((next, self.leaving(state)));
                 return next - leader;
             }
             index = next;
         }
+    }
+
+    /// Returns the state that the ways from a branch share.
+    fn leaving(&self, mut state: MachineState) -> Rc<MachineState> {
+        state.tidy(&self.machine.all);
+        Rc::new(state)
     }
 
     fn jump(
@@ -323,10 +334,10 @@ impl<'c> Flow<'c> {
         code: &ObjectCode<'_>,
         index: usize,
         instruction: &Instruction,
-        state: &MachineState,
-        ways: &mut Vec<(usize, MachineState)>,
+        state: MachineState,
+        ways: &mut Vec<(usize, Rc<MachineState>)>,
     ) {
-        let Some(fact) = self.machine.branch(state, instruction) else {
+        let Some(fact) = self.machine.branch(&state, instruction) else {
             return;
         };
         let listed = fact.numbers.listed(MOST);
@@ -339,10 +350,11 @@ impl<'c> Flow<'c> {
         };
         let jump = match targets.filter(valid) {
             Some(targets) => {
+                let state = self.leaving(state);
                 for to in &targets {
                     if let Some(&to) = self.at.get(&to.0) {
                         self.leaders.insert(to);
-                        ways.push((to, state.clone()));
+                        ways.push((to, Rc::clone(&state)));
                     }
                 }
                 Jump::Table(targets)
