@@ -23,7 +23,7 @@ mod text;
 
 use gilk_engine::Addr;
 use gilk_engine::HookType;
-use gilk_engine::layout::{Abi, WordSegment};
+use gilk_engine::layout::Abi;
 use gilk_engine::liveness::{Live, RegisterSet};
 use gilk_engine::patch::{Hooked, PieceKind, TIMER_BYTES, TIMER_FACTOR};
 use gilk_engine::placement::{InsnEdge, Point};
@@ -71,7 +71,7 @@ proptest! {
         let mut red_zone = 0;
         if user {
             red_zone = 128;
-            layout.abi = Abi { segment: WordSegment::Fs, red_zone: 128, ..Abi::KERNEL };
+            layout.abi = Abi { return_push: Abi::KERNEL.return_push, ..Abi::PROCESS };
         }
         let live = Live { registers: RegisterSet(live), flags };
         let hook = if post { HookType::Post } else { HookType::Pre };

@@ -479,6 +479,26 @@ fn no_call_is_moved_under_a_shadow_stack_and_no_base_is_loaded_that_words_are_re
     }
 }
 
+/// The target's conventions decide it, not the segment of its words.
+#[test]
+fn indirect_jumps_are_moved_where_the_conventions_permit_it() {
+    let moves = Abi {
+        moves_indirect_jumps: true,
+        ..Abi::KERNEL
+    };
+    let stays = Abi {
+        moves_indirect_jumps: false,
+        ..Abi::PROCESS
+    };
+    let from = Addr(0x40_1000);
+    // jmp rax; jmp [rip + 8].
+    for code in [&[0xff, 0xe0][..], &[0xff, 0x25, 8, 0, 0, 0]] {
+        assert!(relocate(code, from, from.add(64), &moves).is_ok());
+        let refused = relocate(code, from, from.add(64), &stays).map_err(|one| one.rule);
+        assert_eq!(refused, Err(Rule::Unrelocatable));
+    }
+}
+
 /// A return that ends in the upper half of a cache line does so at every address, after nothing but
 /// nops, and has the same length everywhere.
 #[test]

@@ -42,6 +42,7 @@ pub(crate) const CACHE_ABI: Abi = Abi {
     red_zone: 128,
     return_push: ReturnPush::Halves,
     shadow_stack: false,
+    moves_indirect_jumps: false,
 };
 
 /// Bytes of code that may be translated.

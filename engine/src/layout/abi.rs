@@ -30,6 +30,9 @@ pub struct Abi {
     /// a return to a pushed address faults there, so that no call is moved
     /// ([`Rule::ShadowStack`](crate::Rule::ShadowStack)).
     pub shadow_stack: bool,
+    /// True if a near jump through memory or a register may be moved: in user space. A kernel's stays where its
+    /// mitigations put it.
+    pub moves_indirect_jumps: bool,
 }
 
 impl Abi {
@@ -39,6 +42,7 @@ impl Abi {
         red_zone: 0,
         return_push: ReturnPush::Whole,
         shadow_stack: false,
+        moves_indirect_jumps: false,
     };
 
     /// Conventions of a Linux process on x86-64, whose thread-local words are at `fs`.
@@ -47,14 +51,8 @@ impl Abi {
         red_zone: 128,
         return_push: ReturnPush::Halves,
         shadow_stack: false,
+        moves_indirect_jumps: true,
     };
-
-    /// Returns whether a near jump through a register or memory may be moved: in user space. A kernel's stays where its
-    /// mitigations put it.
-    #[must_use]
-    pub const fn moves_indirect_jumps(&self) -> bool {
-        matches!(self.segment, WordSegment::Fs)
-    }
 }
 
 /// The segment whose base is that of the words of a CPU, or of a thread.

@@ -47,12 +47,12 @@ pub fn movable(instruction: &Instruction, abi: &Abi) -> Result<(), Refusal> {
             "a transaction's fallback address is relative to it",
         )),
         FlowControl::IndirectBranch
-            if abi.moves_indirect_jumps() && instruction.code() == Code::Jmp_rm64 =>
+            if abi.moves_indirect_jumps && instruction.code() == Code::Jmp_rm64 =>
         {
             Ok(())
         }
         FlowControl::IndirectBranch | FlowControl::IndirectCall => {
-            let why = match abi.moves_indirect_jumps() {
+            let why = match abi.moves_indirect_jumps {
                 true => "an indirect call, or a far jump, is not moved",
                 false => "an indirect branch stays where the kernel's mitigations put it",
             };

@@ -91,7 +91,7 @@ impl Walk<'_> {
                 self.continue_at(instruction.next_ip(), way, state)?;
                 Ok(true)
             }
-            FlowControl::IndirectBranch if self.machine.layout.abi.moves_indirect_jumps() => {
+            FlowControl::IndirectBranch if self.machine.layout.abi.moves_indirect_jumps => {
                 let is_copy = original.instruction.code() == Code::Jmp_rm64
                     && same(&original.instruction, instruction);
                 if is_copy {
