@@ -1,29 +1,40 @@
 //! `ilk coverage`: the hooks of every block of a kernel, counted by tactic and by refusing rule.
 
+mod folders;
 mod table;
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, bail};
 use clap::Args;
 use gilk_engine::Image;
 use gilk_engine::cfg::Cfg;
 use gilk_engine::code::{FunctionId, Origin};
 use gilk_engine::placement::coverage::{self, Coverage};
 use gilk_engine::placement::{Tactic, Tactics, Wanted, options_with, place_with};
+use ilk_driver::saved;
 use ilk_driver::spread::{spread, threads};
 
 use crate::progress::Progress;
 use crate::target::{ImageArgs, TargetArgs};
-use table::Table;
+use folders::Programs;
+use table::{Files, Table};
+
+/// Bytes of a megabyte.
+const MEGABYTE: u64 = 1 << 20;
 
 /// Count the blocks of a kernel that can be hooked, by tactic, and those that are refused, by rule.
 #[derive(Args)]
 pub(crate) struct CoverageCommand {
-    /// A kernel that `ilk dump` saved, a vmlinux or a vmlinuz; a program or a library. Left out: the running kernel of --socket or --lab.
+    /// A kernel that `ilk dump` saved, a vmlinux or a vmlinuz; a program or a library; or folders, of which all programs
+    /// and libraries are counted in one table. Left out: the running kernel of --socket or --lab.
     #[arg(conflicts_with_all = ["socket", "lab"])]
-    image: Option<PathBuf>,
+    images: Vec<PathBuf>,
+    /// Leave out files of folders that have more megabytes.
+    #[arg(long, value_name = "MB")]
+    largest: Option<u64>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -42,10 +53,26 @@ struct Patience {
 
 impl CoverageCommand {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let (image, _) = ImageArgs::of(self.target, self.image).image()?;
         let tactics = self.without.iter();
         let tactics = tactics.fold(Tactics::ALL, |set, &tactic| set.without(tactic));
-        let table = table(&image, tactics, self.without);
+        let table = match self.images.as_slice() {
+            [folder, ..] if folder.is_dir() => {
+                let largest = self
+                    .largest
+                    .map_or(u64::MAX, |most| most.saturating_mul(MEGABYTE));
+                of_programs(
+                    &Programs::in_folders(&self.images, largest)?,
+                    tactics,
+                    &self.without,
+                )?
+            }
+            [_, _, ..] => bail!("Name one file, or folders."),
+            _ => {
+                let image = self.images.into_iter().next();
+                let (image, _) = ImageArgs::of(self.target, image).image()?;
+                table(&image, tactics, self.without)
+            }
+        };
         let mut out = std::io::stdout().lock();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &table.json())?;
@@ -103,7 +130,43 @@ fn table(image: &Image, tactics: Tactics, without: Vec<Tactic>) -> Table {
         post,
         sites: solution.sites.len() as u64,
         bounces: solution.bounces.len() as u64,
+        files: None,
     }
+}
+
+/// The table of all programs and libraries, each by itself.
+fn of_programs(programs: &Programs, tactics: Tactics, without: &[Tactic]) -> anyhow::Result<Table> {
+    let mut progress = Progress::new();
+    let (mut sum, mut unread): (Option<Table>, Vec<String>) = (None, Vec::new());
+    let all = programs.files.len();
+    for (number, path) in programs.files.iter().enumerate() {
+        progress.share(number as f32 / all as f32, &path.display().to_string());
+        match saved::open(path) {
+            Ok(image) => {
+                let table = table(&image, tactics, without.to_owned());
+                match &mut sum {
+                    Some(sum) => sum.merge(&table),
+                    None => sum = Some(table),
+                }
+            }
+            Err(error) => unread.push(error.to_string()),
+        }
+    }
+    drop(progress);
+    let mut table =
+        sum.with_context(|| format!("{} has no program that can be read.", programs.title))?;
+    table.title = format!(
+        "{} programs and libraries of {}",
+        all - unread.len(),
+        programs.title
+    );
+    table.release.clone_from(&programs.title);
+    table.files = Some(Files {
+        read: all - unread.len(),
+        large: programs.large,
+        unread,
+    });
+    Ok(table)
 }
 
 impl Patience {

@@ -29,6 +29,18 @@ pub(super) struct Table {
     pub(super) sites: u64,
     /// Number of bounces of that session.
     pub(super) bounces: u64,
+    /// The files, if there are several, each with a session of its own.
+    pub(super) files: Option<Files>,
+}
+
+/// Numbers of files.
+pub(super) struct Files {
+    /// Number of those in the counts.
+    pub(super) read: usize,
+    /// Number of those that are too large.
+    pub(super) large: usize,
+    /// The reasons why others could not be read.
+    pub(super) unread: Vec<String>,
 }
 
 /// Characters before the first column.
@@ -37,6 +49,15 @@ const LABEL: usize = 22;
 const COLUMN: usize = 20;
 
 impl Table {
+    /// Adds the counts of another.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.alone.merge(&other.alone);
+        self.pre.merge(&other.pre);
+        self.post.merge(&other.post);
+        self.sites += other.sites;
+        self.bounces += other.bounces;
+    }
+
     /// The columns: two lines of heading, and the counts.
     fn columns(&self) -> [(&'static str, &'static str, &Counts); 5] {
         [
@@ -66,6 +87,14 @@ impl Table {
             grouped(alone.pre.all()),
             grouped(alone.instructions.all())
         )?;
+        if let Some(Files { large, unread, .. }) = &self.files {
+            if *large > 0 {
+                writeln!(out, "Left out: {large} larger files.")?;
+            }
+            for why in unread {
+                writeln!(out, "Not read: {why}")?;
+            }
+        }
         if !self.live && self.boots {
             writeln!(
                 out,
@@ -171,6 +200,9 @@ impl Table {
             .collect();
         json!({
             "release": self.release,
+            "files": self.files.as_ref().map(|Files { read, large, unread }| {
+                json!({ "read": read, "large": large, "unread": unread })
+            }),
             "live": self.live,
             "without": self.without.iter().map(|tactic| tactic.name()).collect::<Vec<_>>(),
             "functions": alone.functions,
@@ -243,6 +275,7 @@ mod tests {
             post: Counts::default(),
             sites: 1501,
             bounces: 0,
+            files: None,
         }
     }
 
