@@ -30,6 +30,9 @@ pub struct Start {
     /// cannot run on it.
     #[arg(long, value_name = "FILE")]
     pub image: Option<PathBuf>,
+    /// Open this process of this machine.
+    #[arg(short, long, conflicts_with_all = ["lab", "socket", "ssh", "image", "target"])]
+    pub pid: Option<u32>,
     /// Open this session.
     #[arg(long, value_name = "FILE")]
     pub session: Option<PathBuf>,
@@ -96,6 +99,10 @@ pub enum Source {
     Ssh(String),
     /// A file; sessions cannot run on it.
     Image(PathBuf),
+    /// A process of this machine.
+    Process(u32),
+    /// A program with its arguments, separated by spaces, which is started.
+    Program(String),
 }
 
 impl Start {
@@ -110,6 +117,7 @@ impl Start {
             .map(Source::Socket)
             .or_else(|| self.ssh.clone().map(Source::Ssh))
             .or_else(|| self.image.clone().map(Source::Image))
+            .or_else(|| self.pid.map(Source::Process))
     }
 }
 

@@ -94,6 +94,9 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::Reconnect => state.source.is_some() && state.run.active.is_none(),
         Command::StartLab
         | Command::StartLabWith
+        | Command::ChooseProcess
+        | Command::OpenProcess(_)
+        | Command::StartProgram
         | Command::ConnectHere
         | Command::ConnectSocket
         | Command::ConnectSsh

@@ -201,6 +201,12 @@ pub enum Command {
     StartLab,
     /// Requests a kernel and boots the lab with it.
     StartLabWith,
+    /// Shows the processes of this machine.
+    ChooseProcess,
+    /// Makes a process of this machine the target.
+    OpenProcess(u32),
+    /// Requests a program and its arguments, and starts it.
+    StartProgram,
     /// Connects to the agent on this machine.
     ConnectHere,
     /// Requests an agent's socket and connects to it.
@@ -395,6 +401,9 @@ impl Command {
             Self::ShowShortcuts => "Shortcuts",
             Self::StartLab => "Start the lab",
             Self::StartLabWith => "Start the lab with another kernel…",
+            Self::ChooseProcess => "Process…",
+            Self::OpenProcess(_) => "Open process",
+            Self::StartProgram => "Program…",
             Self::ConnectHere => "Connect to this machine",
             Self::ConnectSocket => "Connect to a socket…",
             Self::ConnectSsh => "Connect over ssh…",

@@ -10,6 +10,7 @@ use crate::command::{Command, key_words};
 use crate::menus::{self, MENUS};
 use crate::natives;
 use crate::path_dialog::{PathDialog, PathQuestion};
+use crate::processes;
 use crate::recent_paths::RecentPaths;
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
@@ -24,6 +25,8 @@ pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut
         natives::confirm(ctx, state, commands);
     } else if state.dialog.is_some() {
         path(ctx, state, mail, commands);
+    } else if state.processes.is_some() {
+        processes::show(ctx, state, mail, commands);
     } else if state.shortcuts {
         shortcuts(ctx, state);
     }

@@ -18,6 +18,8 @@ use crate::graph::find::Find;
 use crate::graph::view::Look;
 use crate::manual::Manual;
 use crate::palette::CommandPalette;
+use crate::process_dialog::ProcessDialog;
+use crate::processes;
 use crate::purpose::Purpose;
 use crate::run::{Active, RunStatus, SharedStatus};
 use crate::session_panel::pulsar;
@@ -253,6 +255,12 @@ impl App {
                 };
             }
             Command::StartLabWith => self.request_path(Purpose::LabKernel, None),
+            Command::ChooseProcess => {
+                self.state.processes = Some(ProcessDialog::default());
+                processes::list(self.workers.mail());
+            }
+            Command::OpenProcess(pid) => self.connect(Source::Process(pid)),
+            Command::StartProgram => self.request_path(Purpose::Program, None),
             Command::StartLab => self.connect(Source::Lab),
             Command::Reconnect => {
                 if let Some(source) = self.state.source.clone() {

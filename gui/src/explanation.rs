@@ -130,6 +130,11 @@ impl Command {
             Self::ShowShortcuts => "Lists the keys of all commands.",
             Self::StartLab => "Boots a stock kernel in a virtual machine.",
             Self::StartLabWith => "Boots another kernel in a virtual machine.",
+            Self::ChooseProcess => {
+                "Instruments a running process of this machine, with its libraries."
+            }
+            Self::OpenProcess(_) => "Makes the process the target.",
+            Self::StartProgram => "Starts a program, which waits at its entry for the session.",
             Self::ConnectHere => "Connects to the agent of this machine's kernel.",
             Self::ConnectSocket => "Connects to the socket of an agent.",
             Self::ConnectSsh => "Connects to the agent of another machine.",

@@ -214,6 +214,11 @@ impl App {
                 self.state.notify(NoticeKind::Warning, error.to_string());
             }
             Message::Recording(path, opened) => self.recording_read(&path, opened),
+            Message::Processes(listed) => {
+                if let Some(dialog) = &mut self.state.processes {
+                    dialog.answer(listed);
+                }
+            }
             Message::Picked(path) => self.picked(path),
             Message::Completed(number, typed, found) => {
                 let dialog = self.state.dialog.as_mut();

@@ -56,6 +56,8 @@ mod placement_rows;
 mod placing;
 mod plan_reply;
 pub mod plan_state;
+pub mod process_dialog;
+mod processes;
 pub mod purpose;
 pub mod questions;
 mod recent;

@@ -240,6 +240,8 @@ pub(crate) const MENUS: &[(&str, &[MenuItem])] = &[
             Line,
             Entry(Command::StartLab),
             Entry(Command::StartLabWith),
+            Entry(Command::ChooseProcess),
+            Entry(Command::StartProgram),
             Menu(
                 "Connect",
                 &[

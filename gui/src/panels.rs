@@ -1,6 +1,7 @@
 //! The window's layout: bars and panes.
 
 use egui::{Align, Frame, Layout, MenuBar, Panel, ProgressBar, RichText, Ui, accesskit::Role};
+use gilk_engine::code::Origin;
 
 use crate::availability::{possible, ticked};
 use crate::command::Command;
@@ -143,13 +144,16 @@ fn target_pill(ui: &mut Ui, state: &State) {
                 .map_or("", |catalogue| catalogue.image().release());
             (format!("saved image · Linux {release}"), tokens.weak)
         }
-        TargetState::Ready(info) => (
-            format!(
-                "{} · Linux {} · {} CPUs",
-                info.host, info.release, info.cpus
-            ),
-            tokens.good,
-        ),
+        TargetState::Ready(info) => {
+            let catalogue = state.catalogue.as_ref();
+            let origin = catalogue.map(|catalogue| catalogue.image().origin());
+            let system = match origin {
+                Some(Origin::Object) => info.release.clone(),
+                _ => format!("Linux {}", info.release),
+            };
+            let words = format!("{} · {system} · {} CPUs", info.host, info.cpus);
+            (words, tokens.good)
+        }
         TargetState::Lost(_) => ("target lost".to_owned(), tokens.bad),
     };
     widgets::pill(ui, &words, color, tokens.panel);

@@ -104,6 +104,7 @@ impl App {
             Purpose::Machine => self.connect(Source::Ssh(path.display().to_string())),
             Purpose::Machines => self.add_typed(&path.display().to_string()),
             Purpose::LabKernel => self.connect(Source::LabOf(path.display().to_string())),
+            Purpose::Program => self.connect(Source::Program(path.display().to_string())),
             Purpose::Kernel => self.connect(Source::Image(path)),
             Purpose::Natives => natives::read(mail, path),
             Purpose::DebugInfo => self.read_sources(Some(path)),

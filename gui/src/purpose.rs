@@ -34,6 +34,8 @@ pub enum Purpose {
     Machines,
     /// A series, or a vmlinuz and its headers, to boot in the lab.
     LabKernel,
+    /// A program to start, with its arguments.
+    Program,
     /// A kernel file to open.
     Kernel,
     /// An object file with instruments.
@@ -61,6 +63,7 @@ impl Purpose {
             Self::Machine => "Connect over ssh",
             Self::Machines => "Add machines",
             Self::LabKernel => "Start the lab with another kernel",
+            Self::Program => "Start a program",
             Self::Kernel => "Open kernel file",
             Self::DebugInfo => "Open debug information",
             Self::Natives => "Open native instruments",
@@ -74,6 +77,7 @@ impl Purpose {
             Self::Machine => "user@machine",
             Self::Machines => "here, root@web1, web2=/run/web2.sock",
             Self::LabKernel => "6.12, 6.12 rt, or a vmlinuz and its headers",
+            Self::Program => "program and arguments, separated by spaces",
             Self::Socket => "path of the agent's socket",
             Self::Natives => "object file that cc -c made from C code with gilk.h",
             Self::DebugInfo => "vmlinux with debug information of exactly this kernel",
@@ -90,6 +94,10 @@ impl Purpose {
                 "The extension selects the format: {}.",
                 exports().join(", ")
             )),
+            Self::Program => Some(
+                "It is stopped at its entry, and continues when the session has instrumented it."
+                    .to_owned(),
+            ),
             Self::Machines => Some(
                 "A session runs on the target and all of these machines, and starts at the same time."
                     .to_owned(),
@@ -103,7 +111,7 @@ impl Purpose {
     pub const fn verb(self) -> &'static str {
         match self {
             Self::Machine | Self::Machines | Self::Socket => "Connect",
-            Self::LabKernel => "Start",
+            Self::LabKernel | Self::Program => "Start",
             Self::CompareRecording => "Compare",
             _ if self.saves() => "Save",
             _ => "Open",
@@ -113,7 +121,10 @@ impl Purpose {
     /// Returns whether the path is a file, which the desktop's dialog can browse.
     #[must_use]
     pub const fn is_file(self) -> bool {
-        !matches!(self, Self::Machine | Self::Machines | Self::LabKernel)
+        !matches!(
+            self,
+            Self::Machine | Self::Machines | Self::LabKernel | Self::Program
+        )
     }
 
     /// Returns the name and extensions of the dialog's file filter.
@@ -127,7 +138,7 @@ impl Purpose {
             Self::Natives => ("Object files", vec!["o"]),
             Self::DebugInfo => ("Debug information", vec!["debug"]),
             Self::Socket => ("Sockets", vec!["sock"]),
-            Self::Machine | Self::Machines | Self::LabKernel | Self::Kernel => {
+            Self::Machine | Self::Machines | Self::LabKernel | Self::Program | Self::Kernel => {
                 ("All files", vec!["*"])
             }
             Self::OpenRecording | Self::CompareRecording | Self::SaveRecording => {

@@ -43,7 +43,13 @@ impl Shot {
             path,
             connected: matches!(
                 source,
-                Some(Source::Lab | Source::LabOf(_) | Source::Socket(_) | Source::Ssh(_))
+                Some(
+                    Source::Lab
+                        | Source::LabOf(_)
+                        | Source::Socket(_)
+                        | Source::Ssh(_)
+                        | Source::Process(_)
+                )
             ),
             target: source.is_some(),
             function: start.function.is_some() && start.source().is_some(),

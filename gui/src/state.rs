@@ -11,6 +11,7 @@ use gilk_engine::session::Placement;
 use gilk_instruments::{Definition, Library};
 use gilk_samples::export::Progress;
 use ilk_driver::client::StopFlag;
+use ilk_driver::process::ProcessTarget;
 
 use crate::args::Source;
 use crate::call_graph::CallGraph;
@@ -34,6 +35,7 @@ use crate::patch_view::LastPatchView;
 use crate::path_dialog::PathDialog;
 use crate::placement_rows::PlacementRows;
 use crate::plan_state::{PlanState, Preview, first_error};
+use crate::process_dialog::ProcessDialog;
 use crate::questions::Question;
 use crate::recent_paths::RecentPaths;
 use crate::run::Run;
@@ -117,6 +119,8 @@ pub struct State {
     pub log: Vec<Notice>,
     /// The open path dialog.
     pub dialog: Option<PathDialog>,
+    /// The list of processes, if it is open.
+    pub processes: Option<ProcessDialog>,
     /// The paths used last.
     pub(crate) recent_paths: RecentPaths,
     /// Count of path dialogs so far.
@@ -189,6 +193,7 @@ impl State {
             notices: Vec::new(),
             log: Vec::new(),
             dialog: None,
+            processes: None,
             recent_paths: RecentPaths::default(),
             dialogs: 0,
             guard: None,
@@ -217,7 +222,12 @@ impl State {
             return Some("The session has no instruments; select a block and add one.".to_owned());
         }
         match &self.plan.outcome {
-            Some(Ok(_)) if !self.plan.pending() => self.machines.hindrance(),
+            Some(Ok(plan)) if !self.plan.pending() => match &self.source {
+                Some(Source::Process(_) | Source::Program(_)) => {
+                    ProcessTarget::refusal(plan.plan()).or_else(|| self.machines.hindrance())
+                }
+                _ => self.machines.hindrance(),
+            },
             Some(Err(wrong)) if !self.plan.pending() => Some(first_error(wrong)),
             _ => Some("The session is being planned.".to_owned()),
         }

@@ -128,6 +128,9 @@ fn edits(command: &Command) -> bool {
         | Command::CountFirst
         | Command::StartLab
         | Command::StartLabWith
+        | Command::ChooseProcess
+        | Command::OpenProcess(_)
+        | Command::StartProgram
         | Command::ConnectHere
         | Command::ConnectSocket
         | Command::ConnectSsh

@@ -15,6 +15,7 @@ pub mod lab;
 pub mod memory;
 pub mod process;
 mod processor;
+mod programs;
 pub mod protocol;
 pub mod saved;
 pub mod script;

@@ -12,6 +12,7 @@ use gilk_instruments::Definition;
 use gilk_samples::clocks::Reading;
 use gilk_samples::metadata::{Clock, Metadata};
 use ilk_driver::client::{Summary, TargetInfo};
+use ilk_driver::process::ListedProcess;
 use ilk_driver::sources::Sources;
 
 use crate::Error;
@@ -95,6 +96,8 @@ pub enum Message {
     Measured(PathBuf, Result<(Losses, Box<Metadata>), Error>),
     /// A recording that was read.
     Recording(PathBuf, Result<Box<Opened>, Error>),
+    /// The processes of this machine.
+    Processes(Result<Vec<ListedProcess>, Error>),
     /// The path chosen in the desktop's file dialog, if any.
     Picked(Option<PathBuf>),
     /// Completions of a path, with the number of the dialog and the typed path.

@@ -1,6 +1,6 @@
 //! Thread of a target: boots the lab, connects, loads symbols and text, and runs sessions.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,8 +10,11 @@ use gilk_engine::{Image, Session, VerifiedPlan};
 use gilk_samples::clocks::Alignment;
 use gilk_samples::index::{Index, KEPT, Shared};
 use gilk_samples::metadata::Clock;
-use ilk_driver::client::{Connection, CpuLosses, Event, Seat, StopFlag, TargetInfo, metadata};
+use ilk_driver::client::{
+    Connection, CpuLosses, Event, Seat, StopFlag, Summary, TargetInfo, metadata,
+};
 use ilk_driver::lab::{self, Lab};
+use ilk_driver::process::ProcessTarget;
 use ilk_driver::saved;
 use ilk_driver::ssh::Tunnel;
 
@@ -196,6 +199,21 @@ fn serve(source: &Source, reporter: &Reporter, orders: &Receiver<Order>) -> Resu
                 0.1,
             )
         }
+        Source::Process(pid) => {
+            reporter.step("process", &format!("reading process {pid}"), 0.1);
+            run_process(ProcessTarget::open(*pid)?, reporter, orders)
+        }
+        Source::Program(line) => {
+            reporter.step("process", &format!("starting {line}"), 0.1);
+            let mut words = line.split_whitespace().map(str::to_owned);
+            let program = words.next().unwrap_or_default();
+            let arguments: Vec<String> = words.collect();
+            run_process(
+                ProcessTarget::start(&program, &arguments)?,
+                reporter,
+                orders,
+            )
+        }
         Source::Lab => in_the_lab(&lab::Options::default(), reporter, orders),
         Source::LabOf(kernel) => in_the_lab(&with_kernel(kernel), reporter, orders),
     }
@@ -291,13 +309,100 @@ fn run_connection(
     let image = Image::with_modules(&parts, &connection.modules()?)?.on(&connection.info().layout);
     reporter.send(TargetNews::Image(catalogue(image)));
     reporter.send(TargetNews::Connected(Box::new(connection.info().clone())));
+    run_orders(connection, reporter, orders)
+}
+
+/// Shows a process, and runs sessions in it.
+fn run_process(
+    mut process: ProcessTarget,
+    reporter: &Reporter,
+    orders: &Receiver<Order>,
+) -> Result<(), End> {
+    reporter.check_cancelled()?;
+    reporter.step("process", "analyzing every function", 0.6);
+    reporter.send(TargetNews::Image(catalogue(process.image().clone())));
+    reporter.send(TargetNews::Connected(Box::new(process.info().clone())));
+    run_orders(&mut process, reporter, orders)
+}
+
+/// A target on which sessions run.
+trait Runner {
+    /// Checks that the target is still there.
+    fn check(&mut self) -> ilk_driver::Result<()>;
+
+    /// Runs a session to its end.
+    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary>;
+}
+
+/// A session to run, and the receiver of its events.
+struct RunOrder<'o> {
+    plan: &'o VerifiedPlan,
+    session: &'o Session,
+    recording: &'o Path,
+    events: &'o Sender<Event>,
+    stop: &'o StopFlag,
+    together: Option<(Seat, String)>,
+}
+
+impl Runner for Connection {
+    fn check(&mut self) -> ilk_driver::Result<()> {
+        self.ping()
+    }
+
+    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
+        let RunOrder {
+            plan,
+            session,
+            recording,
+            events,
+            stop,
+            together,
+        } = order;
+        match together {
+            None => Self::run(self, plan, session, recording, events, stop),
+            Some((seat, name)) => {
+                self.set_name(&name);
+                self.run_together(plan, session, recording, events, stop, seat)
+            }
+        }
+    }
+}
+
+impl Runner for ProcessTarget {
+    fn check(&mut self) -> ilk_driver::Result<()> {
+        Self::check(self)
+    }
+
+    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
+        let RunOrder {
+            plan,
+            session,
+            recording,
+            events,
+            stop,
+            together,
+        } = order;
+        if together.is_some() {
+            let words = "A session of several machines does not run in a process yet; remove the other machines.";
+            return Err(ilk_driver::Error::Target(words.to_owned()));
+        }
+        Self::run(self, plan, session, recording, events, stop)
+    }
+}
+
+/// Runs sessions until the target is left or lost.
+fn run_orders(
+    runner: &mut impl Runner,
+    reporter: &Reporter,
+    orders: &Receiver<Order>,
+) -> Result<(), End> {
     loop {
         let order = match orders.recv_timeout(POLL_INTERVAL) {
             Ok(order) => order,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {
                 // Detects a lost target while it is idle.
-                connection.ping()?;
+                runner.check()?;
                 continue;
             }
         };
@@ -329,14 +434,14 @@ fn run_connection(
             let _dropped_at_the_end = drained;
             pass_on(&received_events, output, &mail, number);
         });
-        let (plan, session, recording) = (&order.plan, &order.session, &order.recording);
-        let summary = match order.together {
-            None => connection.run(plan, session, recording, &events, &order.stop),
-            Some((seat, name)) => {
-                connection.set_name(&name);
-                connection.run_together(plan, session, recording, &events, &order.stop, seat)
-            }
-        };
+        let summary = runner.run(RunOrder {
+            plan: &order.plan,
+            session: &order.session,
+            recording: &order.recording,
+            events: &events,
+            stop: &order.stop,
+            together: order.together,
+        });
         drop(events);
         // Sends the end after all earlier messages of the run.
         let _closed = all_sent.recv();

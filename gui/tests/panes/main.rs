@@ -20,6 +20,7 @@ mod machines;
 mod natives;
 mod places;
 mod placing;
+mod processes;
 mod questions;
 mod refused_values;
 mod remote;

@@ -47,6 +47,11 @@ fn function(plan: &Plan, major: u32) -> &str {
     planned.map_or("?", |function| function.name.as_str())
 }
 
+/// Returns whether an instrument delivers samples; one that counts delivers its totals.
+pub fn samples(instrument: &PlannedInstrument) -> bool {
+    instrument.counter.is_none() && delivers(instrument) == Delivers::Samples
+}
+
 /// Returns the kind of an instrument's results; for an instrument in the language, of its probe.
 fn delivers(instrument: &PlannedInstrument) -> Delivers {
     let samples = |action: &Action| matches!(action.kind, ActionKind::Sample(_));

@@ -30,7 +30,7 @@ pub use crate::protocol::{CpuLosses, Holder, SplicedFunction, Status};
 pub use address::{Route, TargetAddress};
 pub use aggregates::{is_aggregate_word, totals};
 pub use connection::{Connection, TargetInfo};
-pub use describe::{frame, label, metadata, texts};
+pub use describe::{frame, label, metadata, samples, texts};
 pub use event::{AggregateSummary, Counted, Event, InstrumentSummary, StopFlag, Summary, Switch};
 pub use prediction::{Prediction, RunHits, counting};
 pub use resume::resume;

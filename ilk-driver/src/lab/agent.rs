@@ -11,6 +11,7 @@ use super::host::{StepResult, failed, on, run};
 use super::options::Options;
 use super::source::Source;
 use super::steps::{At, Reporter};
+use crate::programs;
 
 /// The program interpreter of x86-64 Linux (x86-64 psABI, "Program Interpreter").
 const INTERPRETER: &str = "/lib64/ld-linux-x86-64.so.2";
@@ -58,16 +59,11 @@ fn program(options: &Options, reporter: &mut Reporter<'_>) -> StepResult<PathBuf
     if own.file_name() == Some(OsStr::new("ilk")) {
         return Ok(own);
     }
-    let folder = own.parent().unwrap_or(Path::new("/"));
+    // The window, a test or an example.
+    let folder = programs::folder(&own);
     if let Source::Installed(_) = options.source {
         return Ok(folder.join("ilk"));
     }
-    // The window, a test or an example, of a folder of cargo's: target/PROFILE, or one in it.
-    let is_inner = ["deps", "examples"].map(OsStr::new).map(Some);
-    let folder = match is_inner.contains(&folder.file_name()) {
-        true => folder.parent().unwrap_or(folder),
-        false => folder,
-    };
     let manifest = options.source.tree("the agent")?.join("Cargo.toml");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo

@@ -55,7 +55,7 @@ impl Attached {
     ///
     /// # Errors
     /// [`Error::Process`] if the process has ended or changed, or has no moment in which no thread is among the
-    /// displaced instructions; [`Error::Plan`] if not all instruments of the plan begin and end together. Nothing is
+    /// displaced instructions; [`Error::Target`] if an instrument of the plan begins or ends within the session. Nothing is
     /// left in the process then.
     pub fn attach(subject: &Subject, reserved: Reserved, plan: &VerifiedPlan) -> Result<Self> {
         crate::processor::check()?;
@@ -284,15 +284,18 @@ fn splice(patched: &Patched<'_>, plan: &Plan, image: &Image) -> Result<Duration>
     Ok(stopped.duration())
 }
 
-/// Returns the writes of a plan whose instruments all begin and end together.
-fn text_of(plan: &Plan) -> Result<Vec<Written>> {
-    let reason = "in a process all instruments begin and end together";
-    let apart = || Error::Plan {
-        reason: reason.to_owned(),
+/// Returns the writes of a plan whose instruments are all in place from the start of the session to its end.
+pub(super) fn text_of(plan: &Plan) -> Result<Vec<Written>> {
+    let apart = || {
+        let why = "In a process every instrument is in place from the start of the session to its end; give all of them \
+                   launch 0 and the session's duration as splash.";
+        Error::Target(why.to_owned())
     };
     let (installs, removals) = match plan.batches.as_slice() {
         [] => return Ok(Vec::new()),
-        [installs, removals] => (installs, removals),
+        [installs, removals] if installs.at <= 0.0 && removals.at >= plan.duration => {
+            (installs, removals)
+        }
         _ => return Err(apart()),
     };
     let only = |pokes: &[gilk_engine::plan::Poke], kind| pokes.iter().all(|poke| poke.kind == kind);

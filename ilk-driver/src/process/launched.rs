@@ -37,7 +37,7 @@ pub struct StartedProgram {
 
 impl StartedProgram {
     /// Starts a program with arguments. Before it is stopped without a tracer, `guard` is given it, which ends it
-    /// ([`end_stopped`]) if this process is killed before the release.
+    /// if this process is killed before the release, as a [`Supervisor`](super::Supervisor) does.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be started, or `guard` fails; [`Error::Process`] if it does not reach its entry, or is
@@ -164,7 +164,7 @@ impl StartedProgram {
 ///
 /// The program is stopped by a signal that it is left with, and so only once it is scheduled: a busy machine may take a
 /// while. One that is not stopped after two seconds has been released.
-pub fn end_stopped(program: Client) {
+pub(super) fn end_stopped(program: Client) {
     let begun = Instant::now();
     while program.is_alive() && begun.elapsed() < STOPPED {
         if program.is_stopped() {

@@ -14,26 +14,34 @@ mod clone;
 mod frame;
 mod instrumented;
 mod launched;
+mod listed;
 mod maps;
 mod pages;
 mod ptrace;
 mod record;
+mod recorder;
 mod remote;
 mod removal;
 mod rings;
 mod stopped;
 mod subject;
+mod supervisor;
+mod target;
 
 use std::path::PathBuf;
 
 pub use attached::{Attached, Removed};
 pub use clone::{CloneEnd, CloneOptions, CloneReport, execute_in_cache};
 pub use instrumented::Instrumented;
-pub use launched::{StartedProgram, end_stopped};
+pub use launched::StartedProgram;
+pub use listed::ListedProcess;
 pub use record::Client;
-pub use removal::{Cleaned, clean_after, clean_leftovers};
+pub use recorder::Recorder;
+pub use removal::{Cleaned, clean_leftovers};
 pub use rings::{Drained, SampleRings};
 pub use subject::{Object, ObjectChoice, Reserved, Subject, objects};
+pub use supervisor::{Supervisor, supervise};
+pub use target::ProcessTarget;
 
 use crate::protocol::Started;
 use crate::{Error, Result};

@@ -218,7 +218,7 @@ pub(super) fn memory(pid: u32) -> Result<File> {
 ///
 /// # Errors
 /// [`Error`](crate::Error) if the processes of the machine cannot be listed.
-pub fn clean_after(client: Client) -> Result<Cleaned> {
+pub(super) fn clean_after(client: Client) -> Result<Cleaned> {
     let mut cleaned = Cleaned::default();
     for attempt in 0..MOST_LOOKS {
         cleaned.failed.clear();

@@ -20,6 +20,7 @@ use super::record::{MOST_PER_WRITE, is_ours};
 use super::removal::memory;
 use super::stopped::{Stopped, traced};
 use super::{proc, refused, text};
+use crate::client::TargetInfo;
 use crate::script::{is_pattern, matches};
 use crate::{Error, Result};
 
@@ -276,6 +277,23 @@ impl Subject {
             sequences,
             words,
             arenas: reserved,
+        })
+    }
+
+    /// Returns the machine and the process, as recordings describe them.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the machine has no name.
+    pub fn info(&self, reserved: &Reserved) -> Result<TargetInfo> {
+        let host = "/proc/sys/kernel/hostname";
+        let host = fs::read_to_string(host).map_err(Error::io(host, "Is /proc mounted?"))?;
+        Ok(TargetInfo {
+            host: host.trim().to_owned(),
+            release: format!("{} of process {}", self.image.title(), self.pid),
+            cpus: self.cpus,
+            tsc_hz: super::clock().tsc_hz,
+            runs_programs: false,
+            layout: reserved.layout.clone(),
         })
     }
 

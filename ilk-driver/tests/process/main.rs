@@ -168,8 +168,12 @@ fn subject(pid: u32, function: &str, words: u32) -> (Subject, Reserved) {
 
 fn planned(subject: &Subject, reserved: &Reserved, functions: &[&str]) -> VerifiedPlan {
     let session = every_block(subject.image(), functions);
+    planned_session(subject, reserved, &session)
+}
+
+fn planned_session(subject: &Subject, reserved: &Reserved, session: &Session) -> VerifiedPlan {
     let library = Library::builtin().unwrap();
-    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, &reserved.layout);
+    let plan = gilk_engine::plan::plan(subject.image(), session, &library, &reserved.layout);
     verify(subject.image(), plan.unwrap()).unwrap()
 }
 

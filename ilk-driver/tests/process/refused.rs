@@ -6,9 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ilk_driver::process::{ObjectChoice, Subject};
+use ilk_driver::process::{Attached, ObjectChoice, ProcessTarget, Subject};
 
-use super::{Counted, attached, hits, maps};
+use super::{Counted, attached, every_block, hits, maps, planned_session, subject};
 
 /// A user and group without rights.
 const UNPRIVILEGED: u32 = 65534;
@@ -58,6 +58,28 @@ fn a_process_that_another_traces_is_refused_with_the_tracer() {
         counted.does("load").0 - before,
         hits(&attached.remove().unwrap().counts).0
     );
+    counted.end();
+}
+
+#[test]
+fn instruments_that_begin_or_end_within_the_session_are_refused() {
+    let counted = Counted::start(&[], |_| {});
+    let maps_before = maps(counted.pid());
+    let (subject, reserved) = subject(counted.pid(), "counted", 64);
+    let whole = every_block(subject.image(), &["counted"]);
+    let [mut late, mut early] = [whole.clone(), whole.clone()];
+    late.placements.iter_mut().for_each(|one| one.launch = 0.1);
+    early.placements[0].splash /= 2.0;
+    for session in [late, early] {
+        let plan = planned_session(&subject, &reserved, &session);
+        let refusal = ProcessTarget::refusal(plan.plan()).unwrap();
+        assert!(refusal.contains("launch 0"), "{refusal}");
+        let error = Attached::attach(&subject, reserved.clone(), &plan).unwrap_err();
+        assert_eq!(error.to_string(), refusal);
+    }
+    assert_eq!(maps(counted.pid()), maps_before);
+    let plan = planned_session(&subject, &reserved, &whole);
+    assert_eq!(ProcessTarget::refusal(plan.plan()), None);
     counted.end();
 }
 

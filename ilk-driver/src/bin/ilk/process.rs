@@ -1,36 +1,31 @@
 //! `ilk process`: instruments in a process of this machine.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::code::FunctionId;
 use gilk_engine::ids::Id;
-use gilk_engine::patch::Probed;
 use gilk_engine::placement::Style;
-use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::session::Placement;
 use gilk_engine::{Error, HookType, Image, Session};
 use gilk_instruments::Library;
-use gilk_instruments::program::ActionKind;
 use gilk_samples::chart::scale;
 use gilk_samples::chart::totals::text;
 use gilk_samples::collector::Collector;
 use gilk_samples::metadata::Clock;
 use gilk_samples::output::Contents;
-use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::Writer;
 use gilk_samples::totals::{Total, TotalValue};
-use gilk_samples::{Batch, Sample};
-use ilk_driver::client::{TargetInfo, is_aggregate_word, label, metadata, totals};
+use ilk_driver::client::{CpuLosses, TargetInfo, label, metadata, samples, totals};
 use ilk_driver::interrupt;
 use ilk_driver::process::{
-    Attached, Client, ObjectChoice, Reserved, SampleRings, StartedProgram, Subject, clock, tsc,
+    Attached, Client, ObjectChoice, Recorder, Reserved, StartedProgram, Subject, Supervisor, clock,
 };
 use ilk_driver::script::{Designations, Filter, Script, matches, resolve};
 
@@ -38,14 +33,10 @@ use crate::blocks::SparingCounts;
 use crate::output::Force;
 use crate::plan::{Planned, Strict, grouped};
 use crate::program::exit;
-use crate::supervisor::{self, Supervisor};
+use crate::supervisor;
 
 /// The session's length where none is given: a day.
 const UNLIMITED: f64 = 86_400.0;
-/// Interval at which totals are recorded, and Ctrl-C is polled.
-const INTERVAL: Duration = Duration::from_millis(100);
-/// Interval at which rings are emptied.
-const DRAINED: Duration = Duration::from_millis(5);
 /// Words of each CPU that a process is given at first, and at most.
 const WORDS: [u32; 2] = [64, 1 << 20];
 /// Names of the aggregates of a script's instruments that only count, by instrument.
@@ -94,7 +85,7 @@ pub(crate) struct Process {
     #[arg(long, conflicts_with_all = ["functions", "script", "blocks", "length", "output", "all"])]
     clean: bool,
     /// Remove what this process, PID:START, leaves when its end of the standard input closes.
-    #[arg(long, hide = true, exclusive = true, value_name = "CLIENT", value_parser = supervisor::client)]
+    #[arg(long, hide = true, exclusive = true, value_name = "CLIENT")]
     supervise: Option<Client>,
     /// Start this program with its arguments instead, instrumented from its entry on, and end with it and its exit
     /// status.
@@ -205,7 +196,7 @@ impl Measurement {
             (Some(pid), None) => self.instrument(pid, None)?,
             (None, None) => bail!("Name a process with -p, or a program after --."),
         };
-        supervisor.dismiss()?;
+        supervisor.dismiss();
         Ok(status)
     }
 
@@ -217,7 +208,7 @@ impl Measurement {
     ) -> anyhow::Result<ExitCode> {
         let subject = Subject::read(pid, &self.choice())?;
         let (reserved, plan) = self.planned(pid, &subject)?;
-        let info = info(pid, &subject, &reserved)?;
+        let info = subject.info(&reserved)?;
         let attached = Attached::attach(&subject, reserved, &plan.planned.plan)?;
         eprintln!(
             "{} places in process {} are instrumented; its threads were stopped for {}. Ctrl-C ends.",
@@ -378,7 +369,7 @@ impl Measurement {
     /// Counts until the end; records totals meanwhile.
     fn count(
         &self,
-        mut attached: Attached,
+        attached: Attached,
         plan: &ProcessPlan,
         info: &TargetInfo,
     ) -> anyhow::Result<()> {
@@ -401,47 +392,19 @@ impl Measurement {
             .output
             .as_ref()
             .map(|output| Writer::create(output, &described));
-        let mut recorder = Recorder {
-            collector: writer.transpose()?.map(Collector::start).transpose()?,
-            last: HashMap::new(),
-            taken: 0,
-            lost: 0,
-        };
-        let mut rings = attached.take_rings();
-        let samples = plan.instruments.iter().any(samples);
-        let interval = if samples { DRAINED } else { INTERVAL };
-        let mut due = Instant::now();
-        let begun = Instant::now();
+        let collector = writer.transpose()?.map(Collector::start).transpose()?;
+        let mut recorder = Recorder::new(collector, None);
         let length = Duration::from_secs_f64(planned.session.duration);
-        let failed = |recorder: &Recorder| {
-            let collector = recorder.collector.as_ref();
-            collector.is_some_and(Collector::has_failed)
-        };
-        while !interrupt::arrived()
-            && begun.elapsed() < length
-            && !attached.has_ended()
-            && !failed(&recorder)
-        {
-            std::thread::sleep(interval.min(length.saturating_sub(begun.elapsed())));
-            recorder.drain(&mut rings)?;
-            if due.elapsed() >= INTERVAL {
-                due = Instant::now();
-                recorder.record(&attached.counts()?)?;
-            }
-        }
-        let removed = attached.remove()?;
-        recorder.drain(&mut rings)?;
-        recorder.record(&removed.counts)?;
+        let removed = recorder.follow(attached, plan, length, interrupt::arrived)?;
         let hits: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
         let follows = following.counts(&hits);
         let counts: Vec<(u64, u64)> = follows.iter().map(|(id, hits, _)| (*id, *hits)).collect();
-        recorder.record(&counts)?;
-        let (taken, lost) = (recorder.taken, recorder.lost);
+        recorder.counts(&counts);
+        let losses = recorder.losses();
+        let taken: u64 = losses.iter().map(|cpu| cpu.taken).sum();
+        let lost: u64 = losses.iter().map(CpuLosses::lost).sum();
         let mut totals = totals(plan, &hits);
-        if let Some(collector) = recorder.collector {
-            collector.totals(totals.clone());
-            collector.finish()?;
-        }
+        recorder.finish(totals.clone())?;
         let mut lines: Vec<(u64, String)> = Vec::new();
         for planned in plan
             .instruments
@@ -471,7 +434,7 @@ impl Measurement {
         for (hits, label) in &lines {
             println!("{:>16}  {label}", scale::grouped(*hits));
         }
-        if samples {
+        if plan.instruments.iter().any(samples) {
             println!(
                 "{} samples, {} lost.",
                 scale::grouped(taken),
@@ -493,78 +456,4 @@ impl Measurement {
         );
         Ok(())
     }
-}
-
-/// Returns whether an instrument delivers samples.
-fn samples(instrument: &PlannedInstrument) -> bool {
-    let probed = instrument.probe.as_deref();
-    let probe = probed.and_then(Probed::probe);
-    let mut actions = probe.iter().flat_map(|probe| &probe.actions);
-    actions.any(|action| matches!(action.kind, ActionKind::Sample(_)))
-}
-
-/// Writes samples and changed totals to a recording.
-struct Recorder {
-    /// Writes in a thread of its own, so that the disk does not delay the reading of rings.
-    collector: Option<Collector>,
-    /// The last totals that were written.
-    last: HashMap<u64, u64>,
-    /// Numbers of samples, and of hits without one.
-    taken: u64,
-    lost: u64,
-}
-
-impl Recorder {
-    fn drain(&mut self, rings: &mut Option<SampleRings>) -> anyhow::Result<()> {
-        let Some(rings) = rings else {
-            return Ok(());
-        };
-        let drained = rings.drain()?;
-        for batch in &drained.batches {
-            self.taken += batch.samples.len() as u64;
-        }
-        self.lost += drained.losses.iter().map(|loss| loss.count).sum::<u64>();
-        if let Some(collector) = &self.collector {
-            for batch in drained.batches {
-                collector.samples(&Arc::new(batch));
-            }
-            if !drained.losses.is_empty() {
-                collector.losses(drained.losses);
-            }
-        }
-        Ok(())
-    }
-
-    fn record(&mut self, counts: &[(u64, u64)]) -> anyhow::Result<()> {
-        let Some(collector) = &self.collector else {
-            return Ok(());
-        };
-        let tsc = tsc();
-        let last = &mut self.last;
-        let changed = counts
-            .iter()
-            .filter(|(id, _)| !is_aggregate_word(*id))
-            .filter(|&&(id, value)| last.insert(id, value) != Some(value));
-        let samples: Vec<Sample> = changed
-            .map(|&(id, value)| Sample { id, value, tsc })
-            .collect();
-        if !samples.is_empty() {
-            let cpu = ALL_CPUS;
-            collector.samples(&Arc::new(Batch { cpu, samples }));
-        }
-        Ok(())
-    }
-}
-
-/// The machine and the process, as recordings describe them.
-fn info(pid: u32, subject: &Subject, reserved: &Reserved) -> anyhow::Result<TargetInfo> {
-    let line = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
-    Ok(TargetInfo {
-        host: line("/proc/sys/kernel/hostname")?,
-        release: format!("{} of process {pid}", subject.image().title()),
-        cpus: subject.cpus(),
-        tsc_hz: clock().tsc_hz,
-        runs_programs: false,
-        layout: reserved.layout.clone(),
-    })
 }

@@ -1,99 +1,20 @@
-//! The supervisor of `ilk process`: a process that removes what its client leaves when it is killed.
+//! `ilk process --supervise` and `--clean`: what killed clients have left is removed.
 
 use std::fmt::Write as _;
 use std::io::Write;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, ensure};
-use ilk_driver::process::{Cleaned, Client, clean_after, clean_leftovers, end_stopped};
+use anyhow::ensure;
+use ilk_driver::process::{Cleaned, Client, clean_leftovers};
 
-/// A running supervisor. It removes everything once this process ends, however it does, unless it is dismissed.
-///
-/// It reads lines: of a started program, which it ends with this process until it is released; and of its dismissal.
-pub(crate) struct Supervisor {
-    child: Child,
-}
-
-/// Lines to the supervisor.
-const RELEASED: &str = "released";
-const DISMISSED: &str = "dismissed";
-
-impl Supervisor {
-    /// Starts the supervisor of this process.
-    pub(crate) fn start() -> anyhow::Result<Self> {
-        let Client { pid, started } = Client::current()?;
-        let program = std::env::current_exe().context("The path of ilk is not known.")?;
-        let mut command = Command::new(program);
-        command
-            .args(["process", "--supervise", &format!("{pid}:{started}")])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            // A Ctrl-C of the terminal is the client's.
-            .process_group(0);
-        let child = command.spawn();
-        let child = child.context("The supervisor, ilk process --supervise, does not start.")?;
-        Ok(Self { child })
-    }
-
-    /// Gives it a started program, which is stopped: it ends it if this process ends.
-    pub(crate) fn guard(&mut self, program: Client) -> std::io::Result<()> {
-        let Client { pid, started } = program;
-        self.line(&format!("{pid}:{started}"))
-    }
-
-    /// Takes the started program from it.
-    pub(crate) fn released(&mut self) -> std::io::Result<()> {
-        self.line(RELEASED)
-    }
-
-    fn line(&mut self, line: &str) -> std::io::Result<()> {
-        match &mut self.child.stdin {
-            Some(input) => writeln!(input, "{line}"),
-            None => Ok(()),
-        }
-    }
-
-    /// Ends it: nothing is left to remove.
-    pub(crate) fn dismiss(mut self) -> anyhow::Result<()> {
-        // It may have been killed.
-        let _killed = self.line(DISMISSED);
-        drop(self.child.stdin.take());
-        self.child.wait()?;
-        Ok(())
-    }
-}
-
-/// Reads a client: `PID:START`.
-pub(crate) fn client(text: &str) -> Result<Client, String> {
-    let parts = text.split_once(':');
-    let client = parts.and_then(|(pid, started)| {
-        let (pid, started) = (pid.parse().ok()?, started.parse().ok()?);
-        Some(Client { pid, started })
-    });
-    client.ok_or_else(|| format!("{text:?} is not PID:START"))
-}
-
-/// Waits for the end of a client, and removes what it leaves, a program that it has not released too.
+/// Waits for the end of a client, and removes what it leaves.
 pub(crate) fn supervise(client: Client) -> anyhow::Result<ExitCode> {
-    let mut program = None;
-    for line in std::io::stdin().lines() {
-        match line?.as_str() {
-            RELEASED => program = None,
-            DISMISSED => return Ok(ExitCode::SUCCESS),
-            started => program = Some(self::client(started).map_err(|why| anyhow!(why))?),
-        }
-    }
-    if let Some(program) = program {
-        // It has executed nothing of its own, and nothing else would let it continue.
-        end_stopped(program);
-    }
-    let cleaned = clean_after(client)?;
+    let cleaned = ilk_driver::process::supervise(client)?;
     if !cleaned.processes.is_empty() || !cleaned.failed.is_empty() {
         // The terminal of the client may be gone.
         let _gone = writeln!(
             std::io::stderr(),
-            "ilk process was killed.\n{}",
+            "The program that instrumented processes was killed.\n{}",
             text(&cleaned).trim_end()
         );
     }

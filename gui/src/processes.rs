@@ -1,0 +1,180 @@
+//! The list of processes, of which one is chosen as the target.
+
+use std::time::Duration;
+
+use egui::accesskit::Role;
+use egui::{Align, Button, Context, Id, Label, Layout, RichText, ScrollArea, TextEdit, Ui, vec2};
+use ilk_driver::process::ListedProcess;
+
+use crate::command::Command;
+use crate::process_dialog::ProcessDialog;
+use crate::state::State;
+use crate::theme::{Tokens, code, space, text};
+use crate::widgets::{self, modal, title};
+use crate::worker::{Mail, Message, spawn};
+
+/// Width of the dialog, and of its columns but the last, in points.
+const WIDTH: f32 = 760.0;
+const COLUMNS: [(&str, f32); 4] = [
+    ("number", 64.0),
+    ("owner", 110.0),
+    ("threads", 60.0),
+    ("started", 80.0),
+];
+/// Height of a row and of the list, in points.
+const ROW: f32 = 18.0;
+const HEIGHT: f32 = 380.0;
+
+/// Reads the processes of this machine.
+pub(crate) fn list(mail: &Mail) {
+    let mail = mail.clone();
+    spawn("processes", move || {
+        let listed = ListedProcess::all();
+        mail.send(Message::Processes(listed.map_err(Into::into)));
+    });
+}
+
+/// Draws the list.
+pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Command>) {
+    let Some(dialog) = &mut state.processes else {
+        return;
+    };
+    let shown = modal(ctx, "processes").show(ctx, |ui| {
+        ui.set_width(WIDTH);
+        title(ui, "Choose a process");
+        filter(ui, dialog);
+        ui.add_space(space::SMALL);
+        let chosen = rows(ui, dialog);
+        widgets::caption(
+            ui,
+            "You need the right to trace the process, as for a debugger. It needs glibc 2.35 or later.",
+        );
+        ui.add_space(space::MEDIUM);
+        let closed = ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+            let closed = ui.button("Cancel").clicked();
+            if ui.button("Read again").clicked() {
+                dialog.listed = None;
+                list(mail);
+            }
+            closed
+        });
+        (chosen, closed.inner)
+    });
+    let (chosen, closed) = shown.inner;
+    commands.extend(chosen.map(Command::OpenProcess));
+    if chosen.is_some() || closed || shown.should_close() {
+        state.processes = None;
+    }
+}
+
+fn filter(ui: &mut Ui, dialog: &mut ProcessDialog) {
+    let field = TextEdit::singleline(&mut dialog.filter)
+        .id(Id::unique("process filter"))
+        .hint_text("number, owner, or words of the command")
+        .desired_width(f32::INFINITY);
+    let field = widgets::named(ui.add(field), Role::TextInput, "Filter of processes");
+    if !std::mem::replace(&mut dialog.focused, true) {
+        field.request_focus();
+    }
+}
+
+/// Draws the processes; returns the number of the one that was clicked.
+fn rows(ui: &mut Ui, dialog: &ProcessDialog) -> Option<u32> {
+    let tokens = Tokens::of(ui);
+    match &dialog.listed {
+        None => {
+            ui.label("Reading the processes of this machine …");
+            return None;
+        }
+        Some(Err(why)) => {
+            ui.label(RichText::new(why).color(tokens.bad));
+            return None;
+        }
+        Some(Ok(_)) => {}
+    }
+    let matching = dialog.matching();
+    if matching.is_empty() {
+        ui.label("No process matches the filter.");
+        return None;
+    }
+    ui.horizontal(|ui| {
+        for (name, width) in COLUMNS {
+            cell(ui, width, RichText::new(name).small().color(tokens.weak));
+        }
+        ui.label(RichText::new("command").small().color(tokens.weak));
+    });
+    let mut chosen = None;
+    let area = ScrollArea::vertical().max_height(HEIGHT).auto_shrink(false);
+    area.show_rows(ui, ROW, matching.len(), |ui, range| {
+        let first = range.start;
+        for process in matching.iter().skip(first).take(range.len()) {
+            if row(ui, process) {
+                chosen = Some(process.pid);
+            }
+        }
+    });
+    chosen
+}
+
+/// Draws a process; returns whether it was clicked.
+fn row(ui: &mut Ui, process: &ListedProcess) -> bool {
+    let ListedProcess {
+        pid,
+        owner,
+        command,
+        threads,
+        age,
+    } = process;
+    let cells = [
+        pid.to_string(),
+        owner.clone(),
+        threads.to_string(),
+        ago(*age),
+    ];
+    ui.horizontal(|ui| {
+        for (words, (_, width)) in cells.into_iter().zip(COLUMNS) {
+            cell(ui, width, RichText::new(words).small());
+        }
+        let words = RichText::new(command).font(code(text::SMALL));
+        let button = ui.add(Button::new(words).frame(false).truncate());
+        let name = format!("process {pid}: {command}");
+        widgets::named(button, Role::Button, &name).clicked()
+    })
+    .inner
+}
+
+fn cell(ui: &mut Ui, width: f32, words: RichText) {
+    ui.allocate_ui_with_layout(
+        vec2(width, ROW),
+        Layout::left_to_right(Align::Center),
+        |ui| {
+            ui.set_min_width(width);
+            ui.add(Label::new(words).truncate());
+        },
+    );
+}
+
+/// Returns the time since the start of a process in its largest unit.
+fn ago(age: Duration) -> String {
+    let seconds = age.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s ago"),
+        60..3600 => format!("{} min ago", seconds / 60),
+        3600..86_400 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} d ago", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_their_largest_unit() {
+        let ago = |seconds| ago(Duration::from_secs(seconds));
+        assert_eq!(
+            [ago(59), ago(3599), ago(86_399), ago(86_400)],
+            ["59 s ago", "59 min ago", "23 h ago", "1 d ago"]
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! The samples, losses and totals of a process, on their way to a recording and to a listener.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use gilk_engine::Plan;
+use gilk_samples::collector::Collector;
+use gilk_samples::record::ALL_CPUS;
+use gilk_samples::recording::{Loss, LossCause};
+use gilk_samples::totals::Totals;
+use gilk_samples::{Batch, Sample};
+
+use super::{Attached, Removed, SampleRings, tsc};
+use crate::client::{CpuLosses, Event, is_aggregate_word, samples};
+use crate::{Error, Result};
+
+/// Interval at which rings are emptied.
+const DRAINED: Duration = Duration::from_millis(5);
+/// Interval at which totals are recorded, and the process is looked at.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Takes samples and counts of a process while it executes.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    /// Writes in a thread of its own, so that the disk does not delay the reading of rings.
+    collector: Option<Collector>,
+    listener: Option<Sender<Event>>,
+    /// The last totals that were recorded.
+    last: HashMap<u64, u64>,
+    /// Samples and losses since the start, by CPU.
+    losses: BTreeMap<u16, CpuLosses>,
+    /// Numbers of samples by identifier.
+    samples: BTreeMap<u64, u64>,
+}
+
+impl Recorder {
+    /// Returns a recorder that writes to a recording, if there is one, and sends events to a listener, if there is one.
+    #[must_use]
+    pub fn new(collector: Option<Collector>, listener: Option<Sender<Event>>) -> Self {
+        Self {
+            collector,
+            listener,
+            ..Self::default()
+        }
+    }
+
+    /// Records a process that is instrumented by a plan, until `length` is over, it ends, `is_stopped`, or the recording
+    /// cannot be written, which [`Self::finish`] reports. Then removes everything from the process.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if the counters or rings cannot be read, or the process cannot be stopped for the removal.
+    pub fn follow(
+        &mut self,
+        mut attached: Attached,
+        plan: &Plan,
+        length: Duration,
+        is_stopped: impl Fn() -> bool,
+    ) -> Result<Removed> {
+        let mut rings = attached.take_rings();
+        let interval = match plan.instruments.iter().any(samples) {
+            true => DRAINED,
+            false => INTERVAL,
+        };
+        let (begun, mut counted) = (Instant::now(), Instant::now());
+        while !is_stopped()
+            && begun.elapsed() < length
+            && !attached.has_ended()
+            && !self.has_failed()
+        {
+            std::thread::sleep(interval.min(length.saturating_sub(begun.elapsed())));
+            self.drain(rings.as_mut())?;
+            if counted.elapsed() >= INTERVAL {
+                counted = Instant::now();
+                self.counts(&attached.counts()?);
+            }
+        }
+        let removed = attached.remove()?;
+        self.drain(rings.as_mut())?;
+        self.counts(&removed.counts);
+        Ok(removed)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.collector.as_ref().is_some_and(Collector::has_failed)
+    }
+
+    /// Takes all samples out of the rings.
+    fn drain(&mut self, rings: Option<&mut SampleRings>) -> Result<()> {
+        let Some(rings) = rings else {
+            return Ok(());
+        };
+        let drained = rings.drain()?;
+        for batch in drained.batches {
+            let cpu = self.of_cpu(batch.cpu);
+            cpu.taken += batch.samples.len() as u64;
+            for sample in &batch.samples {
+                *self.samples.entry(sample.id).or_default() += 1;
+            }
+            self.deliver(batch);
+        }
+        if drained.losses.is_empty() {
+            return Ok(());
+        }
+        for &Loss {
+            cpu, cause, count, ..
+        } in &drained.losses
+        {
+            let losses = self.of_cpu(cpu);
+            match cause {
+                LossCause::RingFull => losses.full += count,
+                _ => losses.disabled += count,
+            }
+        }
+        if let Some(collector) = &self.collector {
+            collector.losses(drained.losses);
+        }
+        self.send(|recorder| Event::Losses(recorder.losses()));
+        Ok(())
+    }
+
+    /// Records the counts that have changed, by identifier; words of aggregates are recorded at the end only.
+    pub fn counts(&mut self, counts: &[(u64, u64)]) {
+        let tsc = tsc();
+        let last = &mut self.last;
+        let changed = counts
+            .iter()
+            .filter(|(id, _)| !is_aggregate_word(*id))
+            .filter(|&&(id, value)| last.insert(id, value) != Some(value));
+        let samples: Vec<Sample> = changed
+            .map(|&(id, value)| Sample { id, value, tsc })
+            .collect();
+        if !samples.is_empty() {
+            let cpu = ALL_CPUS;
+            self.deliver(Batch { cpu, samples });
+        }
+    }
+
+    /// Samples and losses since the start, of each CPU; those of threads without one are of
+    /// [`ALL_CPUS`](gilk_samples::record::ALL_CPUS).
+    #[must_use]
+    pub fn losses(&self) -> Vec<CpuLosses> {
+        self.losses.values().copied().collect()
+    }
+
+    /// The number of samples of an identifier.
+    #[must_use]
+    pub fn samples_of(&self, id: u64) -> u64 {
+        self.samples.get(&id).copied().unwrap_or_default()
+    }
+
+    /// Writes the totals, and ends the recording; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Recording`] if the recording could not be written.
+    pub fn finish(&mut self, totals: Totals) -> Result<Option<gilk_samples::recording::Summary>> {
+        let Some(collector) = self.collector.take() else {
+            return Ok(None);
+        };
+        collector.totals(totals);
+        let summary = collector.finish();
+        summary
+            .map(Some)
+            .map_err(|source| Error::Recording { source })
+    }
+
+    fn of_cpu(&mut self, cpu: u16) -> &mut CpuLosses {
+        self.losses.entry(cpu).or_insert(CpuLosses {
+            cpu,
+            ..CpuLosses::default()
+        })
+    }
+
+    fn deliver(&self, batch: Batch) {
+        let batch = Arc::new(batch);
+        if let Some(collector) = &self.collector {
+            collector.samples(&batch);
+        }
+        self.send(|_| Event::Samples(batch));
+    }
+
+    fn send(&self, event: impl FnOnce(&Self) -> Event) {
+        if let Some(listener) = &self.listener {
+            // A listener that has ended needs no events.
+            let _no_listener = listener.send(event(self));
+        }
+    }
+}
