@@ -124,6 +124,7 @@ proptest! {
             untouched(live, &before, &after);
             prop_assert_eq!(&stack[..], &machine.memory()[kept.clone()]);
             model.registers = before.registers;
+            model.begin();
             let probe = probed.probe().unwrap().clone();
             interpret::run(&probed.checked, &probe, &mut model);
             model.compare(&mut machine);

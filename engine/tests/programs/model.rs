@@ -10,7 +10,8 @@ use gilk_engine::patch::{Home, Homes, Probed, TIMER_BYTES, TIMER_FACTOR};
 use gilk_engine::{Addr, InstrumentId};
 use gilk_instruments::interpret;
 use gilk_instruments::program::{
-    AggregateId, Checked, Event, Expr, ExprKind, Gpr, Half, Input, Probe, Scope, VariableId, Width,
+    ActionKind, AggregateId, Checked, Event, Expr, ExprKind, Gpr, Half, Input, Probe, Scope,
+    VariableId, Width,
 };
 use gilk_samples::Sample;
 
@@ -132,6 +133,13 @@ pub(crate) struct Model {
     samples: Vec<(u64, bool)>,
     lost: u64,
     room: u64,
+    /// For each sample of a hit, in order, the number of samples that are kept or lost together with it, if it is the
+    /// first of them, or 0.
+    groups: Vec<usize>,
+    /// Samples of this hit.
+    taken: usize,
+    /// Whether the current group is lost.
+    is_lost: bool,
     id: InstrumentId,
     task: u64,
     memory: Vec<u8>,
@@ -153,6 +161,9 @@ impl Model {
             samples: Vec::new(),
             lost: 0,
             room,
+            groups: groups(&probed.checked),
+            taken: 0,
+            is_lost: false,
             id,
             task: machine.address(SCRATCH),
             memory: machine.memory()[SCRATCH as usize..][..MEMORY].to_vec(),
@@ -164,6 +175,11 @@ impl Model {
                 field(machine, COMM + 8),
             ],
         }
+    }
+
+    /// Begins a hit.
+    pub(crate) fn begin(&mut self) {
+        self.taken = 0;
     }
 
     pub(crate) fn compare(&self, machine: &mut Machine) {
@@ -257,6 +273,38 @@ impl Model {
     }
 }
 
+/// The samples of a program that share a reservation: up to a quarter of the ring and to four that follow each other, each
+/// of a small constant, of a register at the hook, of the block, or of the clock.
+fn groups(program: &Checked) -> Vec<usize> {
+    let is_at_hand = |expr: &Expr| match expr.kind {
+        ExprKind::Constant(bits) => i32::try_from(bits).is_ok(),
+        ExprKind::Input(Input::Argument(number)) => number < 6,
+        ExprKind::Input(Input::Register(gpr)) => gpr != Gpr::Rsp,
+        ExprKind::Input(Input::Returned | Input::Tsc | Input::Block) => true,
+        _ => false,
+    };
+    let most = 4.min(1 << (support::SLOTS_LOG2 - 2));
+    let mut groups: Vec<usize> = Vec::new();
+    let mut first = None;
+    for action in program.probes.iter().flat_map(|probe| &probe.actions) {
+        let ActionKind::Sample(value) = &action.kind else {
+            first = None;
+            continue;
+        };
+        match first {
+            Some(first) if is_at_hand(value) && groups[first] < most => {
+                groups[first] += 1;
+                groups.push(0);
+            }
+            _ => {
+                first = is_at_hand(value).then_some(groups.len());
+                groups.push(1);
+            }
+        }
+    }
+    groups
+}
+
 impl interpret::Machine for Model {
     fn input(&mut self, input: Input) -> u64 {
         match input {
@@ -329,8 +377,13 @@ impl interpret::Machine for Model {
     }
 
     fn sample(&mut self, words: &[u64]) {
-        let all = self.samples.len() + words.len();
-        if all as u64 > self.room {
+        let group = self.groups[self.taken];
+        self.taken += 1;
+        if group > 0 {
+            let all = self.samples.len() + group.max(words.len());
+            self.is_lost = all as u64 > self.room;
+        }
+        if self.is_lost {
             self.lost += 1;
             return;
         }

@@ -107,7 +107,7 @@ mod tests {
         fs::hard_link(&path, folder.path().join("again")).expect("linked");
         std::os::unix::fs::symlink(&path, folder.path().join("link")).expect("linked");
         fs::write(folder.path().join("text"), "words").expect("written");
-        let mut object = program.clone();
+        let mut object = program;
         object[TYPE] = 1;
         fs::write(folder.path().join("object.o"), object).expect("written");
         let folders = [folder.path().to_path_buf(), inner];
