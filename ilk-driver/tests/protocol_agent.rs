@@ -269,7 +269,7 @@ fn a_second_client_may_look() {
     assert_eq!(kind, RefusalKind::Busy);
     assert!(text.contains("Another program is using"), "{text}");
     let (kind, _) = third.refused(&Request::Look);
-    assert_eq!(kind, RefusalKind::Busy, "no client was told of a module");
+    assert_eq!(kind, RefusalKind::Busy, "no client has learned of a module");
     // The only client sees no other, and has nothing to end.
     first.send(&Request::Status);
     assert!(matches!(first.next(), Message::Status(status) if status.holder.is_none()));

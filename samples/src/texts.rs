@@ -28,7 +28,7 @@ pub struct SampleTexts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Texts {
     /// Lines: the value is an index of these formats.
-    Lines(Vec<Format>),
+    Lines(Vec<PrintedLine>),
     /// Names of values.
     Names(ValueNames),
     /// The value is the number of a stack of the kernel.
@@ -37,21 +37,21 @@ pub enum Texts {
 
 /// A line of `printf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Format(pub Vec<Part>);
+pub struct PrintedLine(pub Vec<PrintedPart>);
 
-/// A part of a line.
+/// Text of a line, or an argument in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Part {
+pub enum PrintedPart {
     /// Text as it is.
     Text(String),
-    /// An argument.
+    /// The next argument.
     Argument(Argument),
 }
 
 /// An argument of a line, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Argument {
-    /// Its form.
+    /// Notation of its word.
     pub form: Form,
     /// The fewest characters.
     pub width: u16,
@@ -146,12 +146,12 @@ impl Form {
     }
 }
 
-impl Format {
+impl PrintedLine {
     /// Returns the arguments in order.
     pub fn arguments(&self) -> impl Iterator<Item = &Argument> {
         self.0.iter().filter_map(|part| match part {
-            Part::Argument(argument) => Some(argument),
-            Part::Text(_) => None,
+            PrintedPart::Argument(argument) => Some(argument),
+            PrintedPart::Text(_) => None,
         })
     }
 
@@ -169,8 +169,8 @@ impl Format {
         let mut line = String::new();
         for part in &self.0 {
             match part {
-                Part::Text(text) => line.push_str(text),
-                Part::Argument(argument) => {
+                PrintedPart::Text(text) => line.push_str(text),
+                PrintedPart::Argument(argument) => {
                     let first = words.next().unwrap_or(0);
                     let text = match argument.form {
                         Form::Text => text_of([first, words.next().unwrap_or(0)]),
@@ -286,10 +286,10 @@ impl SampleTexts {
     /// Returns the number of words of a sample.
     #[must_use]
     pub fn words(&self, sample: &Sample) -> usize {
-        self.format(sample).map_or(0, Format::words)
+        self.format(sample).map_or(0, PrintedLine::words)
     }
 
-    fn format(&self, sample: &Sample) -> Option<&Format> {
+    fn format(&self, sample: &Sample) -> Option<&PrintedLine> {
         let Some(Texts::Lines(formats)) = self.get(sample.id) else {
             return None;
         };
@@ -308,7 +308,10 @@ impl SampleTexts {
 
     /// Returns the words of a sample that are shown as symbols.
     pub fn addresses(&self, sample: &Sample, words: &[u64]) -> impl Iterator<Item = u64> {
-        let arguments = self.format(sample).into_iter().flat_map(Format::arguments);
+        let arguments = self
+            .format(sample)
+            .into_iter()
+            .flat_map(PrintedLine::arguments);
         let forms = arguments
             .map(|argument| &argument.form)
             .flat_map(|form| std::iter::repeat_n(form, form.words()));
@@ -358,8 +361,8 @@ mod tests {
     use super::*;
     use crate::kernel_stacks::KernelStacks;
 
-    fn argument(form: Form, width: u16, left: bool, zeroes: bool) -> Part {
-        Part::Argument(Argument {
+    fn argument(form: Form, width: u16, left: bool, zeroes: bool) -> PrintedPart {
+        PrintedPart::Argument(Argument {
             form,
             width,
             left,
@@ -379,21 +382,21 @@ mod tests {
         let names = ValueNames::new([("BUSY", 7), ("BAD", -1)].into_iter());
         let parts = vec![
             argument(Form::Text, 6, true, false),
-            Part::Text("|".to_owned()),
+            PrintedPart::Text("|".to_owned()),
             argument(Form::Signed, 5, false, true),
             argument(Form::Unsigned, 0, false, false),
-            Part::Text(" ".to_owned()),
+            PrintedPart::Text(" ".to_owned()),
             argument(Form::Hexadecimal, 4, false, true),
             argument(Form::Capitals, 0, false, false),
             argument(Form::Octal, 3, false, false),
             argument(Form::Character, 0, false, false),
             argument(Form::Pointer, 0, false, false),
-            Part::Text(" ".to_owned()),
+            PrintedPart::Text(" ".to_owned()),
             argument(Form::Names(names.clone()), 0, false, false),
             argument(Form::Names(names), 0, false, false),
-            Part::Text(" ".to_owned()),
+            PrintedPart::Text(" ".to_owned()),
             argument(Form::Stack, 0, false, false),
-            Part::Text(" ".to_owned()),
+            PrintedPart::Text(" ".to_owned()),
             argument(Form::Symbol, 0, false, false),
         ];
         let totals = Totals {
@@ -404,7 +407,7 @@ mod tests {
             },
             ..Totals::default()
         };
-        let format = Format(parts);
+        let format = PrintedLine(parts);
         let [first, second] = words("cat");
         let numbers = [0_u64.wrapping_sub(12), 8, 255, 255, 8, 0x41, 16];
         let mut all = vec![first, second];
@@ -430,7 +433,10 @@ mod tests {
         let part = || argument(Form::Signed, 0, false, false);
         texts.insert(
             5,
-            Texts::Lines(vec![Format::default(), Format(vec![part(), part()])]),
+            Texts::Lines(vec![
+                PrintedLine::default(),
+                PrintedLine(vec![part(), part()]),
+            ]),
         );
         let sample = |value, tsc| Sample { id: 5, value, tsc };
         let word = |value, tsc| Sample { id: 5, value, tsc }.as_word();

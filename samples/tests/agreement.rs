@@ -22,7 +22,7 @@ use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use gilk_samples::profile::{Profile, profiles};
 use gilk_samples::recording::{Loss, LossCause, Mark, MarkKind, Recording, Writer};
 use gilk_samples::statistics::Rate;
-use gilk_samples::texts::{Argument, Form, Format as TextFormat, Part, SampleTexts, Texts};
+use gilk_samples::texts::{Argument, Form, PrintedLine, PrintedPart, SampleTexts, Texts};
 use gilk_samples::{Batch, HookType, InstrumentId, Meaning, Sample};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -88,18 +88,18 @@ fn id(place: usize) -> u64 {
 /// Returns the texts of the events: lines without and with arguments.
 fn texts() -> SampleTexts {
     let argument = |form| {
-        Part::Argument(Argument {
+        PrintedPart::Argument(Argument {
             form,
             width: 0,
             left: false,
             zeroes: false,
         })
     };
-    let text = |text: &str| Part::Text(text.to_owned());
+    let text = |text: &str| PrintedPart::Text(text.to_owned());
     let (number, name) = (argument(Form::Signed), argument(Form::Text));
     let formats = vec![
-        TextFormat(vec![text("plain")]),
-        TextFormat(vec![number, text(" of "), name]),
+        PrintedLine(vec![text("plain")]),
+        PrintedLine(vec![number, text(" of "), name]),
     ];
     let mut texts = SampleTexts::default();
     texts.insert(id(0), Texts::Lines(formats));
@@ -117,7 +117,7 @@ fn line(number: u64) -> (u64, Vec<u64>, String) {
     (1, vec![number, name, 0], format!("{number} of n{number}"))
 }
 
-/// A row of the model.
+/// A sample, with the further words of its line.
 #[derive(Clone, Debug)]
 struct ModelRow {
     cpu: u16,

@@ -77,8 +77,10 @@ pub(super) enum SampleValue {
 pub(super) enum SamplePart {
     /// The sample, or the first word of a line.
     Head,
-    /// A further word.
+    /// The second word of a line.
     Word,
+    /// A word after that: the identifier is in the register already.
+    NextWord,
 }
 
 /// Emits the code of one instrument; the caller saves, restores, and emits the rare paths, which are returned with
@@ -252,10 +254,19 @@ pub(super) fn fill(
         }
     }
     let id = match part_of {
-        SamplePart::Head => hooked.id.pack(),
-        SamplePart::Word => hooked.id.pack() | Sample::WORD,
+        SamplePart::Head => Some(hooked.id.pack()),
+        SamplePart::Word => Some(hooked.id.pack() | Sample::WORD),
+        SamplePart::NextWord => {
+            debug_assert!(
+                !matches!(value, SampleValue::Saved(_)),
+                "a line's words are in registers of their own"
+            );
+            None
+        }
     };
-    e.op(Instruction::with2(Code::Mov_r64_imm64, spare, id));
+    if let Some(id) = id {
+        e.op(Instruction::with2(Code::Mov_r64_imm64, spare, id));
+    }
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_ID), spare));
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_MARK), RAX));
 }

@@ -138,7 +138,7 @@ pub(crate) struct Model {
     groups: Vec<usize>,
     /// Samples of this hit.
     taken: usize,
-    /// Whether the current group is lost.
+    /// Set while a group is lost.
     is_lost: bool,
     id: InstrumentId,
     task: u64,

@@ -41,7 +41,10 @@ impl Cat {
     }
 
     fn copy(&mut self, words: &str) {
-        writeln!(self.input, "{words}").unwrap();
+        // In one write: cat copies what it reads at once.
+        self.input
+            .write_all(format!("{words}\n").as_bytes())
+            .unwrap();
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         assert_eq!(line.trim_end(), words);

@@ -31,6 +31,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_readlink,
     libc::SYS_poll,
     libc::SYS_ppoll,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
     // Clients.
     libc::SYS_accept4,
     libc::SYS_recvfrom,

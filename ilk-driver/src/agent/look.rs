@@ -3,13 +3,14 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::Duration;
 
 use gilk_engine::{Addr, Image, Span};
 
 use super::kernel::{self, Memory};
 use super::server::Common;
+use super::sys;
 use crate::protocol::{
     self, Bytes, CHUNK, Decoder, Incoming, Message, Opening, Refusal, RefusalKind, Request, encode,
 };
@@ -17,8 +18,6 @@ use crate::protocol::{
 /// Name of the virtio port for clients that look.
 const PORT: &str = "gilk.look";
 const PORTS: &str = "/sys/class/virtio-ports";
-/// Interval at which the port is polled for a client: seldom, since there is seldom one.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Carries out a request of a client that looks, and sends the answers to `out`.
 pub(super) fn answer(
@@ -125,24 +124,25 @@ fn port() -> Option<std::path::PathBuf> {
 pub(super) fn serve_port(common: &Common) -> std::io::Result<()> {
     let Some(path) = port() else { return Ok(()) };
     let port = File::options().read(true).write(true).open(path)?;
+    let changes = sys::Changes::of(port.as_fd())?;
     let common = common.clone();
     let thread = std::thread::Builder::new().name(String::from("look"));
     let serve = move || {
-        if let Err(error) = serve(&port, &common) {
+        if let Err(error) = serve(&port, &changes, &common) {
             eprintln!("The port for clients that look broke: {error}.");
         }
     };
     thread.spawn(serve).map(drop)
 }
 
-fn serve(mut port: &File, common: &Common) -> std::io::Result<()> {
+fn serve(mut port: &File, changes: &sys::Changes, common: &Common) -> std::io::Result<()> {
     let mut decoder = Decoder::new();
     let mut buffer = [0; 4096];
     loop {
         // A port without a client reads as ended.
         match port.read(&mut buffer)? {
             0 => {
-                std::thread::sleep(POLL_INTERVAL);
+                changes.wait()?;
                 continue;
             }
             count => decoder.push(buffer.get(..count).unwrap_or(&buffer)),

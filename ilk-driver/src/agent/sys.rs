@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
@@ -29,6 +29,51 @@ pub(super) fn poll(file: BorrowedFd<'_>, events: i16, wait: Duration) -> io::Res
             error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
             error => Err(error),
         },
+    }
+}
+
+/// Waits for the next change of a device that is readable all the time while its other end is disconnected, by
+/// edge-triggered epoll(7). A thread that slept between polls would be counted by sessions on the calls of sleeping.
+pub(super) struct Changes(OwnedFd);
+
+impl Changes {
+    /// Begins to watch a device.
+    pub(super) fn of(device: BorrowedFd<'_>) -> io::Result<Self> {
+        // SAFETY: the call takes no pointer, and a result that is no error is a new descriptor.
+        #[allow(unsafe_code, reason = "epoll_create1(2)")]
+        let changes = unsafe {
+            match libc::epoll_create1(libc::EPOLL_CLOEXEC) {
+                new @ 0.. => Self(OwnedFd::from_raw_fd(new)),
+                _ => return Err(io::Error::last_os_error()),
+            }
+        };
+        let mut event = libc::epoll_event {
+            events: (libc::EPOLLIN | libc::EPOLLET).cast_unsigned(),
+            u64: 0,
+        };
+        let (set, device) = (changes.0.as_raw_fd(), device.as_raw_fd());
+        // SAFETY: `event` lives until the call returns.
+        #[allow(unsafe_code, reason = "epoll_ctl(2)")]
+        let result = unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, device, &raw mut event) };
+        match result {
+            0 => Ok(changes),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Waits for a change since the last return; the first call returns at once.
+    pub(super) fn wait(&self) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: `event` is one event, and lives until the call returns.
+        #[allow(unsafe_code, reason = "epoll_wait(2)")]
+        let ready = unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, -1) };
+        match ready {
+            0.. => Ok(()),
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+                error => Err(error),
+            },
+        }
     }
 }
 

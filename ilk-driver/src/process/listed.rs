@@ -135,8 +135,20 @@ mod tests {
             .arg("60")
             .spawn()
             .expect("sleep starts");
-        let found = ListedProcess::all().expect("/proc is readable");
         let pid = child.id();
+        // It is named by its own words once it executes them.
+        let is_begun = |all: &[ListedProcess]| {
+            all.iter()
+                .any(|process| process.pid == pid && process.command == "sleep 60")
+        };
+        let mut found = ListedProcess::all().expect("/proc is readable");
+        for _ in 0..1000 {
+            if is_begun(&found) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+            found = ListedProcess::all().expect("/proc is readable");
+        }
         child.kill().and_then(|()| child.wait()).expect("it ends");
         let own = std::process::id();
         assert!(found.iter().all(|process| process.pid != own));

@@ -138,7 +138,7 @@ impl Recorder {
     }
 
     /// Samples and losses since the start, of each CPU; those of threads without one are of
-    /// [`ALL_CPUS`](gilk_samples::record::ALL_CPUS).
+    /// [`ALL_CPUS`].
     #[must_use]
     pub fn losses(&self) -> Vec<CpuLosses> {
         self.losses.values().copied().collect()

@@ -1,6 +1,6 @@
 //! Samples that are text: `printf`, texts and names as values of `sample`.
 
-use gilk_samples::texts::{Argument, Form, Format, Part, Texts};
+use gilk_samples::texts::{Argument, Form, PrintedLine, PrintedPart, Texts};
 
 use super::value::Value;
 use super::{Checker, HookScope, build};
@@ -15,7 +15,7 @@ const WORDS: usize = 6;
 #[derive(Default)]
 pub(super) struct Sampled {
     /// The formats of lines, and the place of the first.
-    lines: Vec<Format>,
+    lines: Vec<PrintedLine>,
     line: Option<Span>,
     /// The place of the first number.
     number: Option<Span>,
@@ -73,7 +73,7 @@ impl Checker<'_> {
         if matches!(value, Value::Comm(_) | Value::Memory(..)) {
             let argument = plain(Form::Text);
             let words = self.words(value)?;
-            return Ok(self.line(vec![Part::Argument(argument)], words, span));
+            return Ok(self.line(vec![PrintedPart::Argument(argument)], words, span));
         }
         let names = self.value_names(&value);
         let number = self.number(value)?;
@@ -121,12 +121,12 @@ impl Checker<'_> {
         let (mut parts, mut words) = (Vec::new(), Vec::new());
         for piece in pieces {
             match (piece, arguments.as_slice()) {
-                (Piece::Text(text), _) => parts.push(Part::Text(text)),
+                (Piece::Text(text), _) => parts.push(PrintedPart::Text(text)),
                 (Piece::Conversion(sign, argument), [first, ..]) => {
                     arguments.next();
                     let (form, own) = self.of_line(sign, first, scope)?;
                     words.extend(own);
-                    parts.push(Part::Argument(Argument { form, ..argument }));
+                    parts.push(PrintedPart::Argument(Argument { form, ..argument }));
                 }
                 // Their number was compared.
                 (Piece::Conversion(..), []) => break,
@@ -145,10 +145,10 @@ impl Checker<'_> {
     }
 
     /// Returns the action of a line: its number among the source's lines, and the words of its arguments.
-    fn line(&mut self, parts: Vec<Part>, words: Vec<Expr>, span: Span) -> ActionKind {
+    fn line(&mut self, parts: Vec<PrintedPart>, words: Vec<Expr>, span: Span) -> ActionKind {
         let sampled = &mut self.sampled;
         let number = build::constant(sampled.lines.len() as u64, Type::U64, span);
-        sampled.lines.push(Format(parts));
+        sampled.lines.push(PrintedLine(parts));
         sampled.line.get_or_insert(span);
         let list = std::iter::once(number).chain(words).collect();
         ActionKind::Sample(Expr {

@@ -115,11 +115,13 @@ impl<'c> Compiler<'c> {
         let slots = self.planned(slots, "slots of a line");
         let lost = reserve(self.e, self.layout, [a, b], (slots, 1));
         for (number, value) in (0_u32..).zip(&values) {
-            let part = if number == 0 {
-                SamplePart::Head
-            } else {
+            if number > 0 {
                 advance(self.e, self.layout, a);
-                SamplePart::Word
+            }
+            let part = match number {
+                0 => SamplePart::Head,
+                1 => SamplePart::Word,
+                _ => SamplePart::NextWord,
             };
             fill(self.e, self.hooked, (value, part), [a, b, spare]);
         }

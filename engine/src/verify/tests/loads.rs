@@ -40,7 +40,7 @@ fn no_read_of_memory_can_go_on_elsewhere() {
     }
     assert_eq!(
         entries,
-        2 + 3 + 1 + 4 + 3 + 4 + 2 + 4 + 2,
+        2 + 3 + 1 + 4 + 3 + 4 + 2 + 4 + 2 + 1,
         "constant addresses of a process are not read"
     );
 }

@@ -174,7 +174,7 @@ const PROGRAMS: [&str; 31] = [
     "hit { @l[comm] = lhist((s64)arg0, -5, 95, 7) }",
     "hit / arg0 > 9 / { printf(\"%s %d\", comm, arg0 * 3) }",
     "hit { printf(\"%d %d %d %d %d %d\", arg0, arg1, arg2, tid, cpu, nsecs); printf(\"again\") }",
-    "thread @t; hit { printf(\"%s %x\", str(arg0), @t); @t = arg1 }",
+    "thread @t; hit { printf(\"%d %x\", *(u32 *)(arg0 + 8), @t); @t = arg1 }",
 ];
 
 pub(super) fn programs() -> impl Iterator<Item = Plan> {

@@ -123,7 +123,7 @@ const PATHS: &[(&str, &str, Role)] = &[
     ("cfg", "debug", Input),
     ("cfg", "socket", Other),
     ("cfg", "image", Input),
-    ("coverage", "image", Input),
+    ("coverage", "images", Input),
     ("coverage", "socket", Other),
     ("instrument check", "file", Input),
     ("instrument check", "socket", Other),
