@@ -22,7 +22,7 @@ pub(crate) struct Directory {
     pub(crate) name: &'static str,
     /// The first function of each range, and the first after it: of two names the one that the kernel has.
     ranges: &'static [(&'static str, &'static str)],
-    /// Some of its functions, from its first file to its last.
+    /// Some of its functions, from its first file to its last; a real-time kernel lacks some.
     members: &'static [&'static str],
     /// Functions of adjacent objects before and after it.
     strangers: &'static [&'static str],
@@ -50,7 +50,7 @@ pub(crate) const DIRECTORIES: [Directory; 3] = [
             "dl_task_timer",
             "__wake_up",
             "cpuacct_charge",
-            "autogroup_path",
+            "autogroup_path|cpuacct_charge",
             "schedule",
             "wait_for_completion",
         ],
