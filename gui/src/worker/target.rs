@@ -374,19 +374,18 @@ impl Runner for ProcessTarget {
     }
 
     fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
-        let RunOrder {
-            plan,
-            session,
-            recording,
-            events,
-            stop,
-            together,
-        } = order;
-        if together.is_some() {
+        if order.together.is_some() {
             let words = "A session of several machines does not run in a process yet; remove the other machines.";
             return Err(ilk_driver::Error::Target(words.to_owned()));
         }
-        Self::run(self, plan, session, recording, events, stop)
+        Self::run(
+            self,
+            order.plan,
+            order.session,
+            order.recording,
+            order.events,
+            order.stop,
+        )
     }
 }
 

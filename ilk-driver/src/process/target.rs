@@ -35,6 +35,8 @@ pub struct ProcessTarget {
     program: Option<LaunchedProgram>,
     /// Removes what this leaves in the process, should this program be killed.
     supervisor: Supervisor,
+    /// A session's splices could not be removed: the supervisor tries again.
+    leaves: bool,
 }
 
 #[derive(Debug)]
@@ -78,6 +80,7 @@ impl ProcessTarget {
                 executes: false,
             }),
             supervisor,
+            leaves: false,
         })
     }
 
@@ -142,7 +145,9 @@ impl ProcessTarget {
             self.supervisor.released()?;
         }
         let length = Duration::from_secs_f64(session.duration);
-        let removed = recorder.follow(attached, plan.plan(), length, || stop.is_stopped())?;
+        let removed = recorder.follow(attached, plan.plan(), length, || stop.is_stopped());
+        self.leaves |= removed.is_err();
+        let removed = removed?;
         let hits: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
         let mut totals = totals(plan.plan(), &hits);
         if removed.ended {
@@ -186,8 +191,10 @@ impl ProcessTarget {
 
 impl Drop for ProcessTarget {
     fn drop(&mut self) {
-        // Sessions have removed what they wrote.
-        self.supervisor.dismiss();
+        // A supervisor that is not dismissed takes the end of its pipe for that of its client.
+        if !self.leaves {
+            self.supervisor.dismiss();
+        }
     }
 }
 
