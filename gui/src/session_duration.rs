@@ -51,15 +51,14 @@ pub fn set_duration(session: &mut Session, duration: f64) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use gilk_engine::HookType;
     use gilk_engine::session::Placement;
 
-    #[test]
-    fn a_splash_at_the_end_moves_with_the_end() {
-        let mut session = Session::empty();
-        let placement = |launch, splash| Placement {
+    /// A session whose placements have these launches and splashes.
+    pub(crate) fn scheduled(times: &[(f64, f64)]) -> Session {
+        let placement = |&(launch, splash): &(f64, f64)| Placement {
             function: "f".into(),
             block: 0,
             hook: HookType::Pre,
@@ -67,11 +66,15 @@ mod tests {
             launch,
             splash,
         };
-        session.placements = vec![
-            placement(0.0, 10.0),
-            placement(1.0, 4.0),
-            placement(6.0, 8.0),
-        ];
+        Session {
+            placements: times.iter().map(placement).collect(),
+            ..Session::empty()
+        }
+    }
+
+    #[test]
+    fn a_splash_at_the_end_moves_with_the_end() {
+        let mut session = scheduled(&[(0.0, 10.0), (1.0, 4.0), (6.0, 8.0)]);
         set_duration(&mut session, 20.0);
         assert_eq!(session.placements[0].splash, 20.0);
         assert_eq!(session.placements[1].splash, 4.0);

@@ -34,25 +34,11 @@ impl Extents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gilk_engine::session::Placement;
-    use gilk_engine::{HookType, Session};
+    use crate::session_duration::tests::scheduled;
 
     #[test]
     fn a_bar_covers_its_placements_after_each_change() {
-        let placement = |launch, splash| Placement {
-            function: "f".into(),
-            block: 0,
-            hook: HookType::Pre,
-            instrument: "counter".into(),
-            launch,
-            splash,
-        };
-        let mut session = Session::empty();
-        session.placements = vec![
-            placement(2.0, 5.0),
-            placement(1.0, 3.0),
-            placement(0.0, 9.0),
-        ];
+        let session = scheduled(&[(2.0, 5.0), (1.0, 3.0), (0.0, 9.0)]);
         let mut document = Document::of(session, Vec::new(), None);
         let mut extents = Extents::default();
         assert_eq!(extents.of(&document, 7, &[0, 1]), (1.0, 5.0));

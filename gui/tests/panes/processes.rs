@@ -1,7 +1,7 @@
 //! A process of this machine as the target: chosen in the list or started, instrumented, and left.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -91,6 +91,15 @@ fn ready(harness: &mut Window) {
     harness.run_steps(3);
 }
 
+/// Begins a run, and returns the path of its recording.
+fn begin(harness: &mut Window, folder: &Path) -> PathBuf {
+    let recording = folder.join("writes.arrow");
+    fill(harness, "Recording path", &recording.display().to_string());
+    harness.get_by_label("Run session").click();
+    harness.run_steps(2);
+    recording
+}
+
 fn has_ended(state: &State) -> bool {
     state.run.active.is_none()
 }
@@ -122,14 +131,7 @@ fn a_listed_process_is_instrumented_and_left() {
     ready(&mut harness);
     harness.get_by_label_contains(&format!("of process {pid} ·"));
 
-    let recording = folder.path().join("writes.arrow");
-    fill(
-        &mut harness,
-        "Recording path",
-        &recording.display().to_string(),
-    );
-    harness.get_by_label("Run session").click();
-    harness.run_steps(2);
+    let recording = begin(&mut harness, folder.path());
     until_within(&mut harness, PATIENCE, "it is instrumented", |state| {
         assert!(state.run.active.is_some(), "{:?}", state.notices);
         let record = state.timeline.record.as_ref();
@@ -159,14 +161,7 @@ fn a_program_is_instrumented_before_its_first_instruction() {
     fill(&mut harness, "Path", "cat /proc/self/comm");
     click(&mut harness, "Start");
     ready(&mut harness);
-    let recording = folder.path().join("writes.arrow");
-    fill(
-        &mut harness,
-        "Recording path",
-        &recording.display().to_string(),
-    );
-    harness.get_by_label("Run session").click();
-    harness.run_steps(2);
+    let recording = begin(&mut harness, folder.path());
     until_within(&mut harness, PATIENCE, "the program ends", has_ended);
     counted(&harness, &recording, 1);
     let last = harness.state().state().run.last.as_ref().unwrap();
