@@ -87,7 +87,7 @@ const SEED: u64 = 2000;
 
 /// Results that jobs hand to later jobs.
 #[derive(Clone, Default)]
-struct Found {
+struct Artifacts {
     kernel: Arc<OnceLock<Kernel>>,
     later: Arc<OnceLock<Kernel>>,
     newest: Arc<OnceLock<Newest>>,
@@ -153,7 +153,7 @@ pub(crate) fn test(yes: bool, extent: Extent) -> Result<()> {
 
 /// The jobs that exist from the start. The build adds those of the test programs.
 fn jobs(extent: Extent, in_lab: usize) -> Vec<Job> {
-    let artifacts = Found::default();
+    let artifacts = Artifacts::default();
     let build = {
         let artifacts = artifacts.clone();
         move |log: &Log, adder: &Adder| {
@@ -203,19 +203,20 @@ fn jobs(extent: Extent, in_lab: usize) -> Vec<Job> {
     if extent == Extent::Quick {
         return jobs;
     }
-    let Found {
+    let Artifacts {
         kernel,
         later,
         newest,
         python,
     } = artifacts;
-    let saved = move |log: &Log| kernels::saved(log).map(|all| drop(kernel.set(all)));
-    let saved_later =
-        move |log: &Log| kernels::saved_later(log).map(|all| drop(all.map(|all| later.set(all))));
-    let prepared_newest = move |log: &Log| {
-        kernels::prepared_newest(log).map(|all| drop(all.map(|all| newest.set(all))))
+    let saved = move |log: &Log| kernels::saved(log).map(|value| drop(kernel.set(value)));
+    let saved_later = move |log: &Log| {
+        kernels::saved_later(log).map(|value| drop(value.map(|value| later.set(value))))
     };
-    let provided = move |log: &Log| python::provide(log).map(|all| drop(python.set(all)));
+    let prepared_newest = move |log: &Log| {
+        kernels::prepared_newest(log).map(|value| drop(value.map(|value| newest.set(value))))
+    };
+    let provided = move |log: &Log| python::provide(log).map(|value| drop(python.set(value)));
     jobs.extend([
         Job::step("python", provided).cores(0),
         Job::step("lab", kernels::prepare_lab)
@@ -267,7 +268,7 @@ fn divided(
     when: When,
     extent: Extent,
     in_lab: usize,
-    artifacts: &Found,
+    artifacts: &Artifacts,
 ) -> Result<Vec<Job>> {
     let times = Times::read();
     let mut groups: BTreeMap<(Place, PathBuf), Vec<Part>> = BTreeMap::new();
@@ -440,7 +441,7 @@ impl Place {
     }
 }
 
-fn job(name: String, place: Place, parts: Vec<Part>, extent: Extent, artifacts: Found) -> Job {
+fn job(name: String, place: Place, parts: Vec<Part>, extent: Extent, artifacts: Artifacts) -> Job {
     let seconds: f32 = parts.iter().map(|part| part.seconds).sum();
     let screen = parts.iter().any(|part| part.binary.name == JOURNEY);
     let run = move |log: &Log| {
