@@ -164,8 +164,7 @@ static int load(enum bpf_work work, int kind, unsigned int function)
 		const struct bpf_insn count[] = {
 			INSN(BPF_ST | BPF_MEM | BPF_W, 10, 0, -4, 0),
 			LOAD_MAP(1),
-			MOV_REG(2, 10),
-			INSN(BPF_ALU64 | BPF_ADD | BPF_K, 2, 0, 0, -4),
+			FRAME(2, -4),
 			CALL(BPF_FUNC_map_lookup_elem),
 			LEAVE_IF_NULL(3),
 			INSN(BPF_LDX | BPF_MEM | BPF_DW, 1, 0, 0, 0),

@@ -215,6 +215,15 @@ static void bare(const struct hit *hit, const char *name)
 	measured(hit, name, NULL);
 }
 
+/* Splits FUNCTION[,ALIAS]; the list ends with NULL. */
+static void split(char *text, const char *functions[3])
+{
+	char *name = strtok(text, ",");
+
+	for (unsigned int i = 0; name && i < 2; i++, name = strtok(NULL, ","))
+		functions[i] = name;
+}
+
 static int hits(char **words)
 {
 	static const struct {
@@ -250,10 +259,8 @@ static int hits(char **words)
 		.bursts = atol(words[4]),
 		.calls = atol(words[5]),
 	};
-	char *name = strtok(words[0], ",");
 
-	for (unsigned int i = 0; name && i < 2; i++, name = strtok(NULL, ","))
-		hit.functions[i] = name;
+	split(words[0], hit.functions);
 	/* Each in a process of its own, so that its attachments end with it. */
 	for (unsigned int i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		pid_t child = fork();
@@ -395,11 +402,9 @@ static int beside(char **words)
 	call_fn call = call_named(words[0]);
 	long calls = atol(words[1]);
 	const char *functions[3] = { 0 };
-	char *name = strtok(words[2], ",");
 	int entered, probed;
 
-	for (unsigned int i = 0; name && i < 2; i++, name = strtok(NULL, ","))
-		functions[i] = name;
+	split(words[2], functions);
 	bpf_fentry(BPF_COUNT, functions);
 	entered = bpf_counts();
 	bpf_kprobe(BPF_COUNT, strtoull(words[3], NULL, 16));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use gilk_engine::kernel::LiveParts;
@@ -394,6 +394,20 @@ pub(crate) fn counts_of(
 /// The terminal program.
 pub(crate) fn ilk() -> Command {
     Command::new(env!("CARGO_BIN_EXE_ilk"))
+}
+
+/// Runs `ilk` with arguments against the shared lab.
+pub(crate) fn answer(turn: &Turn<'_>, arguments: &[&str]) -> Output {
+    let mut command = ilk();
+    command.args(arguments);
+    command.arg("--socket").arg(turn.shared.lab.socket());
+    command.output().unwrap()
+}
+
+/// Returns what a program printed, and its errors.
+pub(crate) fn printed(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
 }
 
 /// A session as a file.

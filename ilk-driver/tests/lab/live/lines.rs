@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{ilk, shared};
+use crate::support::{answer, ilk, printed, shared};
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
@@ -14,15 +14,9 @@ fn lines_are_printed_and_exported_with_their_arguments() {
     let script = r#"entry:__do_sys_clone {
         printf("%-8s|%d|%04x|%s|%s\n", comm, pid - pid - 5, 0xab, ksym(*(u64 *)reg("sp")), kstack(2));
     }"#;
-    let output = ilk()
-        .args(["-e", script, "-c", "/bin/pulsar 100 5", "-o"])
-        .arg(&recording)
-        .arg("--socket")
-        .arg(turn.shared.lab.socket())
-        .output()
-        .unwrap();
-    let out = String::from_utf8_lossy(&output.stdout);
-    let err = String::from_utf8_lossy(&output.stderr);
+    let to = recording.to_str().unwrap();
+    let output = answer(&turn, &["-e", script, "-c", "/bin/pulsar 100 5", "-o", to]);
+    let (out, err) = printed(&output);
     assert!(output.status.success(), "{out}{err}");
     let own: Vec<&str> = out.lines().filter(|line| line.contains('|')).collect();
     assert_eq!(own.len(), 160, "{out}{err}");

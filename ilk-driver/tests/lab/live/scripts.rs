@@ -1,21 +1,6 @@
 //! Scripts of one line: the answers of the terminal program about a live kernel.
 
-use std::process::Output;
-
-use crate::support::{Turn, ilk, shared};
-
-/// Runs `ilk` with arguments against the shared lab.
-fn answer(turn: &Turn<'_>, arguments: &[&str]) -> Output {
-    let mut command = ilk();
-    command.args(arguments);
-    command.arg("--socket").arg(turn.shared.lab.socket());
-    command.output().unwrap()
-}
-
-fn printed(output: &Output) -> (String, String) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr))
-}
+use crate::support::{answer, printed, shared};
 
 /// Returns the number in the line of a function.
 fn number(text: &str, function: &str) -> Option<u64> {

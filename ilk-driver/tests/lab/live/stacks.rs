@@ -8,7 +8,7 @@ use gilk_samples::kernel_stacks::KernelStacks;
 use gilk_samples::totals::{KeyPart, TotalValue};
 use ilk_driver::client::frame;
 
-use crate::support::{Outcome, ilk, placement, shared};
+use crate::support::{Outcome, answer, ilk, placement, printed, shared};
 
 /// Returns the name of an address in hexadecimal digits.
 fn name(image: &Image, address: &str) -> String {
@@ -152,17 +152,9 @@ fn a_script_prints_stacks_and_files_have_them() {
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("run.arrow");
     let script = "entry:__do_sys_clone { @by[kstack] = count(); @few[kstack(2), comm] = count() }";
-    let mut command = ilk();
-    command
-        .args(["-e", script, "-c", "/bin/pulsar 100 5", "-o"])
-        .arg(&recording);
-    let output = command
-        .arg("--socket")
-        .arg(turn.shared.lab.socket())
-        .output()
-        .unwrap();
-    let out = String::from_utf8_lossy(&output.stdout);
-    let err = String::from_utf8_lossy(&output.stderr);
+    let to = recording.to_str().unwrap();
+    let output = answer(&turn, &["-e", script, "-c", "/bin/pulsar 100 5", "-o", to]);
+    let (out, err) = printed(&output);
     assert!(output.status.success(), "{out}{err}");
     let frames = ["__do_sys_clone", "do_syscall_64+", "entry_SYSCALL_64"];
     let mut lines = out.lines().map(str::trim);
