@@ -84,7 +84,7 @@ fn program(options: &Options, reporter: &mut Reporter<'_>) -> StepResult<PathBuf
 }
 
 /// Returns the files that the interpreter loads for a program, itself among them.
-fn libraries(program: &Path) -> StepResult<Vec<PathBuf>> {
+pub(super) fn libraries(program: &Path) -> StepResult<Vec<PathBuf>> {
     let mut libraries = Vec::new();
     let mut wrong = None;
     let mut list = Command::new(INTERPRETER);

@@ -40,6 +40,6 @@ pub use accelerator::Accelerator;
 pub use bochs::{BochsSession, console_in_bochs, session_in_bochs};
 pub use boot::Lab;
 pub use options::Options;
-pub use prepare::{Prepared, prepare};
+pub use prepare::{Prepared, libraries, prepare};
 pub use source::Source;
 pub use steps::{STEPS, Step};

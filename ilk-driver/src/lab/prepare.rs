@@ -60,6 +60,14 @@ impl Prepared {
     }
 }
 
+/// Returns the libraries that a program of this machine loads, and the loader, by the loader's own list.
+///
+/// # Errors
+/// [`crate::Error::Lab`] if a library is missing, or the program loads none.
+pub fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    agent::libraries(program).map_err(|failure| failure.at_step("list libraries"))
+}
+
 /// Downloads and unpacks kernel and headers, builds `ilk.ko` and the workloads, and packs the
 /// initramfs with them and the agent. Fresh products in the cache are kept.
 ///

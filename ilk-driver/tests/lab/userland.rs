@@ -1,14 +1,12 @@
 //! Programs of this machine, with the libraries that they load, as one archive that a script in the lab unpacks.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ilk_driver::lab::libraries;
 use tempfile::TempDir;
 
-/// The loader, which lists a program's libraries.
-const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 /// The folder of the programs in the lab.
 pub(crate) const PROGRAMS: &str = "/suite/bin";
 /// The archive's path in the lab.
@@ -28,7 +26,7 @@ impl Userland {
         for name in programs {
             let program = found(name);
             userland.add(&format!("{PROGRAMS}/{name}"), &program);
-            for library in libraries(&program) {
+            for library in libraries(&program).unwrap() {
                 userland.add(library.to_str().unwrap(), &library);
             }
         }
@@ -81,21 +79,4 @@ fn found(name: &str) -> PathBuf {
         .unwrap_or_else(|| {
             panic!("{name} is not on this machine; xtask/src/packages.rs has its package")
         })
-}
-
-/// Lists the libraries that a program loads, and the loader.
-fn libraries(program: &Path) -> BTreeSet<PathBuf> {
-    let list = Command::new(LOADER)
-        .arg("--list")
-        .arg(program)
-        .output()
-        .unwrap();
-    let list = String::from_utf8(list.stdout).unwrap();
-    let mut all: BTreeSet<PathBuf> = list
-        .lines()
-        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
-        .map(PathBuf::from)
-        .collect();
-    all.insert(LOADER.into());
-    all
 }

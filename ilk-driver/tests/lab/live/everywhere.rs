@@ -98,14 +98,18 @@ fn rounds(standard: u32) -> u32 {
     })
 }
 
-/// Boots a lab with enough counters and arena for everything.
-fn lab() -> std::sync::Arc<Shared> {
-    let options = Options {
+/// The options of a lab with enough counters and arena for everything.
+pub(super) fn large() -> Options {
+    Options {
         memory_mib: 3072,
         append: vec!["ilk.arena_mib=64".into(), "ilk.counters_log2=19".into()],
         ..Options::default()
-    };
-    shared_of(&prepare(&options, &mut |_| ()).unwrap_or_else(|error| panic!("{error}")))
+    }
+}
+
+/// Boots such a lab.
+fn lab() -> std::sync::Arc<Shared> {
+    shared_of(&prepare(&large(), &mut |_| ()).unwrap_or_else(|error| panic!("{error}")))
 }
 
 /// Returns the functions of all directories.
