@@ -157,7 +157,8 @@ static void wait_for_processors(void)
 {
 	long count = sysconf(_SC_NPROCESSORS_ONLN);
 	pid_t busy[64];
-	long long before, after;
+	char name[16];
+	long long before, after, attempt = 0;
 
 	for (long i = 0; i < count && i < 64; i++) {
 		busy[i] = fork();
@@ -166,18 +167,20 @@ static void wait_for_processors(void)
 			for (;;)
 				;
 	}
-	/* The name is changed where no wait was accounted between. */
+	/* The name is changed where no wait was accounted between. An attempt with one leaves it to a name of its own. */
 	do {
 		prctl(PR_SET_NAME, "acts");
 		nap(3);
+		snprintf(name, sizeof(name), "waiter%lld", ++attempt);
 		before = read_number("/proc/self/schedstat", "", 1);
-		prctl(PR_SET_NAME, "waiter");
+		prctl(PR_SET_NAME, name);
 	} while (read_number("/proc/self/schedstat", "", 1) != before);
 	for (int i = 0; i < WAITS; i++)
 		nap(1);
 	after = read_number("/proc/self/schedstat", "", 1);
 	prctl(PR_SET_NAME, "acts");
 	note("processors", count);
+	note("attempt", attempt);
 	note("waits", WAITS);
 	note("waited", after - before);
 	note("waited-at-most", read_number("/proc/self/schedstat", "", 1) - before);
@@ -185,6 +188,25 @@ static void wait_for_processors(void)
 		kill(busy[i], SIGKILL);
 		waitpid(busy[i], NULL, 0);
 	}
+}
+
+/* Waits until no socket has the port but those of clients, which the kernel keeps for a minute. */
+static void await_last_acknowledgements(void)
+{
+	char line[512];
+	unsigned int port;
+	int open;
+
+	do {
+		FILE *file = fopen("/proc/net/tcp", "r");
+
+		need(!!file, "/proc/net/tcp");
+		open = 0;
+		while (fgets(line, sizeof(line), file))
+			open += sscanf(line, " %*d: %*8x:%4x", &port) == 1 && port == PORT;
+		fclose(file);
+		nap(10);
+	} while (open);
 }
 
 static void connections(void)
@@ -217,8 +239,7 @@ static void connections(void)
 		close(server);
 	}
 	close(listener);
-	/* The last acknowledgements. */
-	nap(50);
+	await_last_acknowledgements();
 	note("connections", CONNECTIONS);
 	note("received", received);
 }

@@ -25,6 +25,8 @@ const DIRECTORIES: &str = "live::everywhere::flow_is_conserved_in_a_whole_direct
 const SPREAD: &str = "live::everywhere::flow_is_conserved_in_functions_of_all_directories_at_once";
 /// Tests that run on both kernels.
 const EVERYWHERE: &str = "live::everywhere::";
+/// Tests that run on the image of the later kernel too: every hook of it, and proofs. A long run has all of them.
+const LATER_IMAGE: [&str; 2] = ["placement::tests::kernel::", "verified::"];
 /// Tests that run on the newest kernel too, and those of a long run.
 const NEWEST: [&str; 2] = [
     "live::pulsar::the_demonstration",
@@ -334,12 +336,15 @@ fn placed(binary: &Binary, extent: Extent) -> Result<Vec<(Place, Vec<String>)>> 
         let is_live = |name: &String| name.split("::").any(|part| part == LIVE);
         let (live, image): (Vec<_>, Vec<_>) = ignored.into_iter().partition(is_live);
         let is_engine = binary.home.ends_with("engine");
+        let is_long = extent == Extent::Long;
+        let of_later = |name: &&String| {
+            is_engine && (is_long || LATER_IMAGE.iter().any(|prefix| name.starts_with(prefix)))
+        };
         placed.push((
             Place::LaterImage,
-            if is_engine { image.clone() } else { Vec::new() },
+            image.iter().filter(of_later).cloned().collect(),
         ));
         placed.push((Place::Image, image));
-        let is_long = extent == Extent::Long;
         let is_later = |name: &&String| {
             name.starts_with(EVERYWHERE) && (is_long || name.as_str() != DIRECTORIES)
         };

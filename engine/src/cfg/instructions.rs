@@ -73,7 +73,7 @@ impl Instructions {
     pub fn iter(&self) -> Iter<'_> {
         Iter {
             decoder: self.decoder(self.first),
-            left: self.count,
+            remaining: self.count,
         }
     }
 
@@ -146,19 +146,19 @@ impl<'i> IntoIterator for &'i Instructions {
 /// Iterator that decodes instructions.
 pub struct Iter<'i> {
     decoder: Decoder<'i>,
-    left: u32,
+    remaining: u32,
 }
 
 impl Iterator for Iter<'_> {
     type Item = Instruction;
 
     fn next(&mut self) -> Option<Instruction> {
-        self.left = self.left.checked_sub(1)?;
+        self.remaining = self.remaining.checked_sub(1)?;
         Some(self.decoder.decode())
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left as usize, Some(self.left as usize))
+        (self.remaining as usize, Some(self.remaining as usize))
     }
 }
 

@@ -43,9 +43,9 @@ impl<'l> Words<'l> {
     pub(super) fn check(&self, needed: u64) -> Result<()> {
         let rest = self.layout.counters.iter().skip(self.next.bank as usize);
         let slots: u64 = rest.map(|bank| u64::from(bank.slots)).sum();
-        let left = slots.saturating_sub(self.next.slot.into());
-        let used = self.layout.counter_count() - left.min(self.layout.counter_count());
-        if needed <= left {
+        let free = slots.saturating_sub(self.next.slot.into());
+        let used = self.layout.counter_count() - free.min(self.layout.counter_count());
+        if needed <= free {
             return Ok(());
         }
         Err(Error::Full {

@@ -234,11 +234,11 @@ impl Writer<'_> {
                 self.ends();
             }
             FlowControl::Return => {
-                let left = self.keep_half(at, original.len());
+                let padding = self.keep_half(at, original.len());
                 self.out.bytes.extend_from_slice(original);
                 self.out.executed += 1;
                 self.ends();
-                self.out.bytes.extend(std::iter::repeat_n(INT3, left));
+                self.out.bytes.extend(std::iter::repeat_n(INT3, padding));
             }
             FlowControl::IndirectBranch => {
                 self.copy(instruction, original, offsets)?;
@@ -266,14 +266,14 @@ impl Writer<'_> {
         while !is_upper_half(self.here().add(last + short as u64)) {
             short += 1;
         }
-        let left = HALF_LINE - short;
+        let padding = HALF_LINE - short;
         // The longest that fits, down to that of one byte.
         while let Some(nop) = NOPS.iter().rfind(|nop| nop.len() <= short) {
             self.out.bytes.extend_from_slice(nop);
             self.out.executed += 1;
             short -= nop.len();
         }
-        left
+        padding
     }
 
     /// Ends the code: control does not fall through, and an int3 stops speculation.

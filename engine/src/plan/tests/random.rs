@@ -171,7 +171,7 @@ fn walk(world: &World<'_>, cfg: &Cfg, start: Addr, random: &mut Choices, time: O
             let due = due(world, &ran, time);
             assert_eq!(ran.ids, due, "at {} s, {}: {}", time, ran.at, report(world));
         }
-        if ran.left || !cfg.span.contains(thread.original) {
+        if ran.exited || !cfg.span.contains(thread.original) {
             break;
         }
     }
@@ -357,7 +357,7 @@ pub(super) fn play(image: &Image, plan: &Plan, graphs: &[&Cfg], random: &mut Cho
             // And one that is somewhere when it happens.
             for _ in 0..random.below(6) {
                 match stray.step(&world, random) {
-                    Ok(ran) if ran.left || !function.span.contains(stray.original) => {
+                    Ok(ran) if ran.exited || !function.span.contains(stray.original) => {
                         stray = Thread::new(start(random));
                     }
                     Ok(_) => {}

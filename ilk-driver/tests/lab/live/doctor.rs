@@ -10,7 +10,7 @@ use crate::support::shared;
 fn a_machine_that_serves_sessions_has_only_the_faults_that_the_lab_has() {
     let shared = shared();
     let turn = shared.turn();
-    let outcome = turn.run_to_its_end(&Session {
+    let outcome = turn.run(&Session {
         name: "doctor".into(),
         duration: 60.0,
         workload: Some(Workload {

@@ -124,7 +124,7 @@ fn a_client_that_reconnects_in_time_completes_its_recording() {
             }
         })
     };
-    let outcome = turn.run_over(connection, &session);
+    let outcome = turn.run_whole(connection, &session);
     cutter.join().unwrap();
     assert!(outcome.total(0) >= 60_000, "{:?}", outcome.said);
     only(assert_balanced(&outcome), |_| ());

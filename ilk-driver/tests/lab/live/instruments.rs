@@ -75,13 +75,11 @@ fn every_call_is_timed_from_its_entry_to_its_exit() {
         "{:?}",
         outcome.said
     );
-    let hz = outcome.summary.clock.hz as f64;
     let mut between = Vec::new();
     for ((start, _), (end, took)) in begun.iter().zip(&timed) {
         // The timestamp is taken right before the other instrument starts.
         assert!(*start < *end && *took > 0, "{start} {end} {took}");
         between.push((end - took).abs_diff(*start));
-        assert!(*took as f64 / hz < 0.5, "{took} ticks in a fork");
     }
     outcome.assert_moments(between, 1000);
     assert_nothing_lost(&outcome);

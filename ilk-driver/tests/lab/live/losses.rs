@@ -122,18 +122,19 @@ fn a_full_ring_loses_new_or_old_samples_by_the_sessions_strategy() {
     });
     // One strategy keeps the first samples, the other the last.
     let last = |outcome: &Outcome| outcome.times(1).last().copied().unwrap();
-    let ended = |outcome: &Outcome| {
-        let said = outcome.said.iter().find(|line| line.contains("ended at"));
-        let words = said.and_then(|line| line.split_whitespace().nth(2));
-        words.unwrap().parse::<f64>().unwrap()
+    // The part of the workload's time after the last sample.
+    let after = |outcome: &Outcome| {
+        let at = |word: &str| {
+            let said = outcome.said.iter().find(|line| line.starts_with(word));
+            let words = said.and_then(|line| line.split_whitespace().nth(2));
+            words.unwrap().parse::<f64>().unwrap()
+        };
+        let (started, ended) = (at("started at "), at("ended at "));
+        (ended - last(outcome)) / (ended - started)
     };
-    assert!(last(&oldest) < ended(&oldest) - 0.01, "it kept the end");
-    assert!(
-        (last(&newest) - ended(&newest)).abs() < 0.1,
-        "it ends at {} s, and the workload at {} s",
-        last(&newest),
-        ended(&newest)
-    );
+    let (oldest, newest) = (after(&oldest), after(&newest));
+    println!("{oldest} of the time is after the oldest samples, {newest} after the newest");
+    assert!(newest < oldest / 2.0, "{newest} {oldest}");
     turn.assert_untouched();
 }
 

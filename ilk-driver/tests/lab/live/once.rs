@@ -82,10 +82,10 @@ fn splices_are_retired_after_their_instruments_are_hit() {
             ..Session::empty()
         }
     };
-    let without = cheapest(&turn.run_to_its_end(&session(&[])));
+    let without = cheapest(&turn.run(&session(&[])));
 
     // With a counter at the same hook no splice may be retired, so both count every hit of the run.
-    let both = turn.run_to_its_end(&session(&["counter", "coverage"]));
+    let both = turn.run(&session(&["counter", "coverage"]));
     assert_eq!(both.summary.retired, 0);
     let covered = coverage(&both);
     for (index, block) in blocks.iter().enumerate() {
@@ -104,7 +104,7 @@ fn splices_are_retired_after_their_instruments_are_hit() {
     let calls = both.total(entry);
     assert!((CALLS..CALLS + 10).contains(&calls), "{calls} calls");
 
-    let retired = turn.run_to_its_end(&session(&["coverage"]));
+    let retired = turn.run(&session(&["coverage"]));
     let hits = coverage(&retired);
     let hit: BTreeSet<usize> = hits
         .iter()

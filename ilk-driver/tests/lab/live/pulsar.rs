@@ -25,11 +25,11 @@ fn pulsar_yields_160_samples_in_five_groups_of_32() {
     let times = outcome.times(0);
     assert_eq!(times.len(), 160, "Pulsar printed {:?}", outcome.said);
     assert!(times.is_sorted());
-    let groups: Vec<usize> = times
-        .chunk_by(|earlier, later| later - earlier < GAP)
-        .map(<[f64]>::len)
-        .collect();
-    assert_eq!(groups, [32; 5], "{times:?}");
+    // A busy machine may stop between any two forks, but never skips Pulsar's sleep.
+    let groups = times.chunks(32).zip(times.chunks(32).skip(1));
+    for (earlier, later) in groups {
+        assert!(later[0] - earlier[31] >= GAP, "{times:?}");
+    }
     assert_eq!(
         (
             outcome.summary.lost(),
@@ -97,7 +97,7 @@ fn no_instrument_samples_before_launch_or_after_splash() {
         .iter()
         .map(|&window| placement(FORK, 0, "timestamp", window))
         .collect();
-    let outcome = turn.run(&pulsar(8.0, 500, placements));
+    let outcome = turn.run_whole(turn.connect(), &pulsar(8.0, 500, placements));
     assert_eq!(outcome.times(0).len(), 160);
     let switches = &outcome.summary.switches;
     let scheduled: Vec<f64> = switches.iter().map(|switch| switch.scheduled).collect();
@@ -187,7 +187,7 @@ fn the_demonstration_session_samples_every_fork() {
     let session = gilk_engine::Session::from_ron(&text).unwrap_or_else(|error| panic!("{error}"));
     let shared = shared();
     let turn = shared.turn();
-    let outcome = turn.run(&session);
+    let outcome = turn.run_whole(turn.connect(), &session);
     let whole = session.placements.iter().position(|placement| {
         *placement.function == *FORK
             && placement.launch == 0.0

@@ -93,7 +93,7 @@ fn stacks_are_those_that_the_kernel_unwinds() {
         }),
         ..Session::empty()
     };
-    let outcome = turn.run_to_its_end(&session);
+    let outcome = turn.run(&session);
     let said = outcome.said.iter();
     let theirs: BTreeSet<Vec<String>> = said
         .filter_map(|line| line.strip_prefix("stack "))

@@ -69,7 +69,7 @@ fn blocks(image: &Image, functions: &[&Function]) -> Chosen {
 
 /// Runs a script without and with counters before every block of some functions, and compares its verdicts.
 fn agrees(turn: &Turn<'_>, functions: &[&Function], script: &str) {
-    let without = verdicts(&turn.run_to_its_end(&running(script)));
+    let without = verdicts(&turn.run(&running(script)));
     assert!(
         without.len() >= FEWEST,
         "{} verdicts: {without:?}",
@@ -78,7 +78,7 @@ fn agrees(turn: &Turn<'_>, functions: &[&Function], script: &str) {
     let mut chosen = blocks(&turn.shared.image, functions);
     let layout = turn.connect().info().layout.clone();
     let (session, plan) = chosen.plan(&turn.shared.image, running(script), &layout);
-    let outcome = turn.run_to_its_end(&session);
+    let outcome = turn.run(&session);
     let hits: u64 = outcome
         .summary
         .instruments
@@ -293,7 +293,7 @@ fn the_kernels_tests_of_live_patches_pass_though_each_ends_a_session() {
     let library = Library::builtin().unwrap();
     let mut ended = 0;
     for name in &tests {
-        let without = turn.run_to_its_end(&running(&format!("{} {wait}", begun(name, 0))));
+        let without = turn.run(&running(&format!("{} {wait}", begun(name, 0))));
         let (session, _) = chosen.plan(
             &shared.image,
             running(&format!("{} {wait}", begun(name, 2))),
@@ -314,7 +314,7 @@ fn the_kernels_tests_of_live_patches_pass_though_each_ends_a_session() {
             );
             ended += 1;
         }
-        let with = turn.run_to_its_end(&running(wait));
+        let with = turn.run(&running(wait));
         let (alone, beside) = (verdicts(&without), verdicts(&with));
         println!("{name}: {alone:?} alone, {beside:?} beside a session");
         assert_eq!(

@@ -14,7 +14,7 @@ use iced_x86::{Mnemonic, Register};
 
 use crate::chosen::Chosen;
 use crate::circulation::{Counts, unexplained};
-use crate::support::{Turn, run, shared};
+use crate::support::{Turn, run_to_its_end, shared};
 
 /// Number of times that each call is made.
 const CALLS: u64 = 40;
@@ -54,7 +54,7 @@ fn all_tactics_count_each_system_call() {
          cd /; rm -r /tmp/known; echo all of them",
         lines.join("; ")
     );
-    let counted = Counted::of(&turn, &functions, &script, 20.0);
+    let counted = Counted::of(&turn, &functions, &script);
     assert!(
         counted.said.iter().any(|line| line == "all of them"),
         "{:?}",
@@ -94,7 +94,7 @@ fn tracer_splices_count_forks() {
     let turn = shared.turn();
     // The function that copies an address space, which only Pulsar's forks execute: other threads
     // share or replace theirs.
-    let counted = Counted::of(&turn, &["uprobe_start_dup_mmap"], "/bin/pulsar 100 5", 5.0);
+    let counted = Counted::of(&turn, &["uprobe_start_dup_mmap"], "/bin/pulsar 100 5");
     let (name, counts) = &counted.counts[0];
     assert_eq!(counts[&(0, HookType::Pre)], (160, Tactic::Tracer), "{name}");
     assert_eq!(counts[&(0, HookType::Post)].0, 160, "{name}");
@@ -117,7 +117,7 @@ fn hooks_count_while_a_static_key_is_switched() {
         turned(0),
         forks(10),
     );
-    let counted = Counted::of(&turn, &["kernel_clone"], &script, 10.0);
+    let counted = Counted::of(&turn, &["kernel_clone"], &script);
     assert!(
         counted.said.iter().any(|line| line == "all of them"),
         "{:?}",
@@ -184,7 +184,7 @@ struct Counted {
 impl Counted {
     /// Counts all hooks of functions that no thread executes at the begin and the end: flow is
     /// conserved exactly.
-    fn of(turn: &Turn<'_>, functions: &[&str], script: &str, duration: f64) -> Self {
+    fn of(turn: &Turn<'_>, functions: &[&str], script: &str) -> Self {
         let image = &turn.shared.image;
         let named = functions
             .iter()
@@ -192,7 +192,7 @@ impl Counted {
         let mut chosen = Chosen::of(image, &named.collect::<Vec<_>>());
         let session = Session {
             name: "known".into(),
-            duration,
+            duration: 60.0,
             workload: Some(Workload {
                 program: "/bin/sh".into(),
                 arguments: vec!["-c".into(), script.into()],
@@ -204,7 +204,7 @@ impl Counted {
         let (session, _) = chosen.plan(image, session, &connection.info().layout.clone());
         let directory = tempfile::tempdir().unwrap();
         let recording = directory.path().join("known.arrow");
-        let (plan, outcome) = run(&mut connection, image, &session, &recording);
+        let (plan, outcome) = run_to_its_end(&mut connection, image, &session, &recording);
         let (summary, said) = outcome.unwrap_or_else(|error| panic!("{error}"));
         let totals: BTreeMap<u64, Option<u64>> = summary
             .instruments

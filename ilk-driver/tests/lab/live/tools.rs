@@ -168,7 +168,6 @@ fn the_tools_count_what_a_program_does_and_what_the_kernel_accounts() {
         (&first, "killsnoop_signals", &["acts", "0"], "kills"),
         (&first, "killsnoop_signals", &["acts", "9"], "processors"),
         (&first, "capable_checked", &["acts", "7"], "setuids"),
-        (&first, "naptime_requested", &["waiter"], "waits"),
         (
             &first,
             "biosnoop_issued",
@@ -220,10 +219,17 @@ fn the_tools_count_what_a_program_does_and_what_the_kernel_accounts() {
             format!("{name}: {printed} of {requests} requests"),
         );
     }
+    // The program has this name while it waits for a processor.
+    let waiter = |results: &Results| format!("waiter{}", results.account("attempt"));
+    let (naps, expected) = (
+        first.of("naptime_requested", &[&waiter(&first)]),
+        first.account("waits"),
+    );
+    check(naps == expected, format!("{naps} of {expected} sleeps"));
     let ticks = all(&first, "cpuwalk_ticks");
     check(ticks > 0, String::from("no tick of a busy processor"));
     // Steps of the kernel's own account.
-    let printed = second.of("runqlat_total", &["waiter"]);
+    let printed = second.of("runqlat_total", &[&waiter(&second)]);
     let bounds = second.account("waited")..=second.account("waited-at-most");
     check(
         bounds.contains(&printed),

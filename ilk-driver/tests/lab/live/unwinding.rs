@@ -8,7 +8,7 @@ use gilk_engine::{Addr, HookType, Image, Plan, Session};
 
 use super::beside::lab_with_modules;
 use crate::chosen::Chosen;
-use crate::support::{Turn, placement, run, shared};
+use crate::support::{Turn, placement, run_to_its_end, shared};
 
 /// Functions that a read of `/dev/zero`, a write and a sleep pass through.
 const FUNCTIONS: [&str; 11] = [
@@ -24,7 +24,7 @@ const FUNCTIONS: [&str; 11] = [
     "hrtimer_nanosleep",
     "do_nanosleep",
 ];
-/// Duration of a session: four times what an idle machine needs.
+/// Duration of a session, which ends with its workload.
 const SECONDS: f64 = 22.0;
 /// Command for backtraces of all CPUs.
 const DUMPS: u32 = 15;
@@ -173,7 +173,8 @@ impl Seen {
         };
         let directory = tempfile::tempdir().unwrap();
         let recording = directory.path().join("stacks.arrow");
-        let (plan, outcome) = run(&mut connection, &turn.shared.image, &session, &recording);
+        let (plan, outcome) =
+            run_to_its_end(&mut connection, &turn.shared.image, &session, &recording);
         let (_, said) = outcome.unwrap_or_else(|error| panic!("{error}"));
         let lines_with = |mark: &str| -> Vec<String> {
             let lines = said.iter().filter_map(|line| line.strip_prefix(mark));

@@ -22,7 +22,7 @@ fn programs_at_a_functions_entry_count_its_calls_as_a_session_does() {
         entry.0
     );
     let session = counted(&turn, FUNCTION, &script, 120.0);
-    let outcome = turn.run_to_its_end(&session);
+    let outcome = turn.run(&session);
     for probe in ["fentry", "kprobe"] {
         let line = format!("rivals: {probe} {CALLS}");
         assert!(outcome.said.contains(&line), "{:?}", outcome.said);
