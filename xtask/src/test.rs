@@ -67,7 +67,7 @@ pub(crate) enum Extent {
 }
 
 /// Variables of a long run: tests read them and do more.
-const LONG: [(&str, &str); 14] = [
+const LONG: [(&str, &str); 17] = [
     ("GILK_KPROBED", "copy_process"),
     ("GILK_DIRECTORIES", "2"),
     ("GILK_ROLLBACK_MOST", "1000"),
@@ -81,6 +81,9 @@ const LONG: [(&str, &str); 14] = [
     ("GILK_CLIENTS", "40"),
     ("GILK_ROUNDS", "4"),
     ("GILK_FUNCTIONS", "1000"),
+    ("GILK_ATTACHED", "10000"),
+    ("GILK_DAMAGED", "3000"),
+    ("GILK_WHOLE", "1"),
     ("PROPTEST_CASES", "2048"),
 ];
 

@@ -79,7 +79,12 @@ pub struct ServeOptions {
     pub trust: Trust,
     /// The group whose users may connect to the socket too.
     pub group: Option<String>,
+    /// Reads the kernel before the first client of a port is served, which spares its first session that.
+    pub read_first: bool,
 }
+
+/// The first words of the agent's line about [`ServeOptions::read_first`].
+pub(crate) const READ_FIRST: &str = "The kernel was read first: ";
 
 /// Serves clients, one after another, forever.
 ///
@@ -100,6 +105,13 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
                 path,
                 "The agent could not drop its privileges; run it as root",
             ))?;
+            if options.read_first {
+                let outcome = match common.kernel.image() {
+                    Ok(image) => format!("{} functions", image.functions().len()),
+                    Err(refusal) => refusal.text,
+                };
+                println!("{READ_FIRST}{outcome}.");
+            }
             // Informs a client of the previous agent that its session is over. Without a listening
             // client the write fails, which is harmless.
             let _no_client = std::io::Write::write(

@@ -16,6 +16,7 @@ use super::snapshot::Snapshot;
 use super::steps::{At, Reporter, Step};
 use super::trial::{self, Verdict};
 use crate::Result;
+use crate::agent::READ_FIRST;
 
 /// Lines of `init.sh`: it starts the agent, or it has failed.
 const READY: &str = "gilk-lab: ready";
@@ -153,6 +154,9 @@ impl Launched {
         if !options.load_module {
             append.push("gilk.module=off".into());
         }
+        if start == Start::BootToSave {
+            append.push("gilk.read".into());
+        }
         let directory = RunDirectory::create()?;
         let initramfs = with_files(prepared, directory.path())?;
         let machine = QemuMachine {
@@ -235,12 +239,18 @@ fn boot(
     } else {
         Start::Boot
     };
+    // What a snapshot has, no lab that is restored from it has to do again.
+    let wanted = if snapshot.is_some() {
+        READ_FIRST
+    } else {
+        READY
+    };
     let launched = Launched::start(prepared, verdict.accelerator, start, None)?;
     let usual = UsualTime::read(&options.cache, verdict.accelerator);
     let begin = Instant::now();
     loop {
         let text = read(&launched.console).unwrap_or_default();
-        if text.contains(READY) && launched.socket.exists() {
+        if text.contains(wanted) && launched.socket.exists() {
             break;
         }
         if let Some(reason) = text

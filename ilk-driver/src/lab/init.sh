@@ -4,6 +4,7 @@
 #   gilk.module=off   boots without the module
 #   ilk.NAME=VALUE    a parameter of the module
 #   gilk.run=off      the agent runs no workload and no native function, as outside the lab
+#   gilk.read         the agent reads the kernel before it serves, and says so
 #   gilk.trial        powers off after the module is loaded: a trial boot
 # The host reads the lines that begin with "gilk-lab:".
 
@@ -30,10 +31,12 @@ module=on
 parameters=
 trial=no
 run="--allow-run --allow-native --unknown-kernel"
+first=
 for word in $(cat /proc/cmdline); do
 	case $word in
 	gilk.module=off) module=off ;;
 	gilk.run=off) run= ;;
+	gilk.read) first=--read-first ;;
 	gilk.trial) trial=yes ;;
 	ilk.*=*) parameters="$parameters ${word#ilk.}" ;;
 	esac
@@ -77,7 +80,8 @@ echo "gilk-lab: ready"
 while true; do
 	# An emulated processor copies byte by byte where the C library uses rep movsb.
 	GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=0x10000000 \
-		/bin/ilk agent --port "/dev/$port" $run
+		/bin/ilk agent --port "/dev/$port" $run $first
 	echo "gilk-lab: the agent ended with status $?"
+	first=
 	usleep 200000
 done

@@ -28,6 +28,9 @@ pub(crate) struct Agent {
     /// Permit instruments that read memory on a kernel whose handling of faults was not checked.
     #[arg(long)]
     unknown_kernel: bool,
+    /// Read the kernel before the first client is served, and say so: for snapshots of the lab.
+    #[arg(long, hide = true, requires = "port")]
+    read_first: bool,
 }
 
 impl Agent {
@@ -55,6 +58,7 @@ impl Agent {
                 unknown_kernel: self.unknown_kernel,
             },
             group: self.group,
+            read_first: self.read_first,
         })?)
     }
 }

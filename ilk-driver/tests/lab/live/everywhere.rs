@@ -57,7 +57,7 @@ fn flow_is_conserved_in_a_whole_directory_at_once() {
     let most = number_in("GILK_DIRECTORIES").unwrap_or(1) as usize;
     for directory in DIRECTORIES.iter().take(most) {
         let chosen = functions(&shared.image, directory);
-        run(&shared.turn(), directory.name, &chosen, rounds(2));
+        run(&shared.turn(), directory.name, &chosen, rounds(1));
     }
 }
 
