@@ -60,6 +60,9 @@ pub struct RuntimeLayout {
     /// Address of the target's code that reads the kernel's stack (`stacks` of `struct ilk_info`, which states its
     /// contract); `None` if it has none.
     pub stacks: Option<Addr>,
+    /// Address of the target's code that reads the running process (`users` of `struct ilk_info`, which states its
+    /// contract); `None` if it has none.
+    pub users: Option<Addr>,
 }
 
 id!(
@@ -155,6 +158,7 @@ impl RuntimeLayout {
             }),
             events: Events::default(),
             stacks: Some(Addr(arena.0.wrapping_sub(0x1000))),
+            users: Some(Addr(arena.0.wrapping_sub(0x800))),
         }
     }
 

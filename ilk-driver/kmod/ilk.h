@@ -109,8 +109,17 @@ int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *reque
 int ilk_faults_publish(void);
 int ilk_faults_always(void);
 
-/* stack.c: stacks of the kernel, for generated code. */
+/* user.c: the running process, for generated code. */
+u64 ilk_users_address(void);
+
+/* stack.c: stacks of the kernel, for generated code, and the table of all stacks. */
 u64 ilk_stacks_address(void);
+struct ilk_stack *ilk_stack_place(u64 id);
+static __always_inline u64 ilk_stack_hash(u64 hash, u64 address)
+{
+	hash = (hash ^ address) * 0x9e3779b97f4a7c15ull;
+	return hash ^ hash >> 32;
+}
 int ilk_stacks_check(const struct ilk_stacks *request);
 int ilk_stacks(struct ilk_stacks *request, struct ilk_stack *out);
 void ilk_stacks_forget(void);

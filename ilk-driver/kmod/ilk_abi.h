@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 13u
+#define ILK_ABI_VERSION 14u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
 #define ILK_MAX_PUSHED 4096u
 #define ILK_MAX_FAULTS 65536u	/* instructions of the arena that may fault, including the module's own */
@@ -78,6 +78,12 @@ struct ilk_slot {
  *       memory of generated code as they are. It may be called wherever generated code may execute,
  *       except in the kernel's handlers of faults: it calls no function of the kernel, and reads the
  *       stack by loads that may fault. 0 if `unwinds` is 0.
+ * users: address of a function that reads the running process, to be called from the arena after three
+ *       words are pushed: the argument, the offset of a counter, to be used as gs:[offset], and the
+ *       request: one of enum ilk_user, and from bit 8 on a byte that says which part. The function
+ *       replaces the argument by what it has read, or by 0 if that cannot be read, and then adds 1 to
+ *       the counter. It leaves every other register, the flags and all other memory of generated code
+ *       as they are, and may be called where `stacks` may be. 0 if `stacks` is 0.
  */
 struct ilk_info {
 	__u32 abi;		/* in: the caller's version; out: the module's */
@@ -106,7 +112,17 @@ struct ilk_info {
 	__u32 faults;		/* limit on instructions that may fault, of all writes together */
 	__u32 modules;		/* number of modules unloaded since this one was loaded; wraps */
 	__u64 stacks;
+	__u64 users;
 	char release[64];	/* kernel release that the module was built for */
+};
+
+/* A read of the running process. The argument is an address of the process, but for its stack. */
+enum ilk_user {
+	ILK_USER_BYTES,		/* 1, 2, 4 or 8 bytes, as many as the part says, extended with zeroes */
+	ILK_USER_TEXT,		/* part 0 or 1: of the first 16 bytes of a text, which are 0 after its end, the
+				 * first or second eight; the last one is 0xff if none of them ends it */
+	ILK_USER_NAME,		/* number of a stack of one frame, the address */
+	ILK_USER_STACK		/* number of the process's stack by frame pointers, of at most so many frames */
 };
 
 /*
@@ -358,16 +374,19 @@ struct ilk_tracepoint {
 	char name[64];		/* without its subsystem; ends with 0 */
 };
 
-/* A stack: the first `count` of the frames are the addresses, the hook's first. */
+/* A stack: the first `count` of the frames are the addresses, the hook's or the process's next one first. */
 struct ilk_stack {
 	__u64 id;		/* its number */
-	__u64 count;
+	__u32 count;
+	__u16 user;		/* 1 if the addresses are of a process, else of the kernel */
+	__u16 reserved;
+	__u64 pid;		/* the process; 0 if there is none, and then the only address of a stack is 0 */
 	__u64 frames[ILK_STACK_DEPTH];
 };
 
 /*
- * With `begin`, empties the table of stacks; generated code may call `stacks` of struct ilk_info after
- * that. Fails with EBUSY while any splice is installed, and with ENXIO if `stacks` is 0. Otherwise
+ * With `begin`, empties the table of stacks; generated code may call `stacks` and `users` of struct
+ * ilk_info after that. Fails with EBUSY while any splice is installed, and with ENXIO if `stacks` is 0. Otherwise
  * reads the stacks from the one of index `first` on, in the order of their first hit; fails with ENXIO
  * if the table was not begun.
  */

@@ -253,6 +253,7 @@ static int ilk_info(struct ilk_info __user *user)
 	info.faults = ilk_faults_most();
 	info.modules = ilk_modules_gone;
 	info.stacks = ilk_stacks_address();
+	info.users = ilk_users_address();
 	strscpy(info.release, UTS_RELEASE, sizeof(info.release));
 	ilk_ring_describe(&info);
 	ilk_clock_describe(&info);

@@ -33,6 +33,44 @@ struct ilk_stack_table {
 };
 static struct ilk_stack_table *ilk_stack_table;
 
+/*
+ * Takes the place of a new number, with interrupts off. Returns NULL if it has one already, or there is
+ * none.
+ */
+struct ilk_stack *notrace ilk_stack_place(u64 id)
+{
+	struct ilk_stack_table *table = READ_ONCE(ilk_stack_table);
+
+	if (!table)
+		return NULL;
+	for (u32 try = 0; try < ILK_STACK_TRIES; try++) {
+		u64 *slot = &table->ids[(id + try) % ILK_STACK_SLOTS];
+		u64 there = READ_ONCE(*slot);
+		u32 place;
+
+		if (there == id)
+			return NULL;
+		if (there)
+			continue;
+		if (atomic_read(&table->used) >= ILK_STACKS)
+			break;
+		there = cmpxchg(slot, 0, id);
+		if (there == id)
+			return NULL;
+		if (there)
+			continue;
+		/* As many as there are CPUs may pass the check before. */
+		place = atomic_fetch_inc(&table->used);
+		if (place < ILK_STACKS)
+			return &table->stacks[place];
+		break;
+	}
+	atomic64_inc(&table->lost);
+	return NULL;
+}
+
+NOKPROBE_SYMBOL(ilk_stack_place);
+
 #ifdef CONFIG_UNWINDER_ORC
 #include <asm/orc_lookup.h>
 #include <asm/orc_types.h>
@@ -255,8 +293,7 @@ static __always_inline u64 ilk_stack_walk(struct ilk_frame frame, u32 depth, str
 	do {
 		if (into)
 			into->frames[count] = frame.ip;
-		hash = (hash ^ frame.ip) * 0x9e3779b97f4a7c15ull;
-		hash ^= hash >> 32;
+		hash = ilk_stack_hash(hash, frame.ip);
 		count++;
 	} while (count < depth && ilk_frame_step(&frame));
 	hash = hash ? hash : 1;
@@ -265,35 +302,6 @@ static __always_inline u64 ilk_stack_walk(struct ilk_frame frame, u32 depth, str
 		smp_store_release(&into->count, count);
 	}
 	return hash;
-}
-
-/* Takes the place of a new number. Returns NULL if it has one already, or there is none. */
-static __always_inline struct ilk_stack *ilk_stack_place(struct ilk_stack_table *table, u64 id)
-{
-	for (u32 try = 0; try < ILK_STACK_TRIES; try++) {
-		u64 *slot = &table->ids[(id + try) % ILK_STACK_SLOTS];
-		u64 there = READ_ONCE(*slot);
-		u32 place;
-
-		if (there == id)
-			return NULL;
-		if (there)
-			continue;
-		if (atomic_read(&table->used) >= ILK_STACKS)
-			break;
-		there = cmpxchg(slot, 0, id);
-		if (there == id)
-			return NULL;
-		if (there)
-			continue;
-		/* As many as there are CPUs may pass the check before. */
-		place = atomic_fetch_inc(&table->used);
-		if (place < ILK_STACKS)
-			return &table->stacks[place];
-		break;
-	}
-	atomic64_inc(&table->lost);
-	return NULL;
 }
 
 /*
@@ -309,13 +317,11 @@ u64 notrace ilk_stack_read(unsigned long original, u64 extent, unsigned long sp,
 		.exact = true,
 	};
 	u32 depth = clamp_t(u32, extent >> 16, 1, ILK_STACK_DEPTH);
-	struct ilk_stack_table *table;
 	struct ilk_stack *into;
 	u64 id;
 
 	id = ilk_stack_walk(frame, depth, NULL);
-	table = READ_ONCE(ilk_stack_table);
-	into = table ? ilk_stack_place(table, id) : NULL;
+	into = ilk_stack_place(id);
 	if (into)
 		ilk_stack_walk(frame, depth, into);
 	return id;

@@ -11,11 +11,11 @@ use gilk_engine::placement::Style;
 use gilk_engine::{Addr, HookType, Span};
 use gilk_instruments::program::Event;
 use ilk_driver::protocol::{
-    Bytes, Collection, CpuLosses, Decoder, Finished, Holder, Incoming, Interval, KernelStack,
-    MAGIC, MAX_FRAME, MAX_ITEMS, MAX_NAME, Message, OPENING_BYTES, ObjectFile, Opening, Placed,
+    Bytes, Collection, CpuLosses, Decoder, Finished, Holder, Incoming, Interval, MAGIC, MAX_FRAME,
+    MAX_ITEMS, MAX_NAME, Message, NumberedStack, OPENING_BYTES, ObjectFile, Opening, Placed,
     PlanOptions, PlanOutline, Refusal, RefusalKind, Request, Schedule, SessionPart,
-    SplicedFunction, Started, Status, Strategy as Samples, Switched, Target, Total, Workload,
-    WorkloadEvent, encode,
+    SplicedFunction, StackFrames, Started, Status, Strategy as Samples, Switched, Target, Total,
+    Workload, WorkloadEvent, encode,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -163,9 +163,12 @@ fn refusal() -> impl Strategy<Value = Refusal> {
     })
 }
 
-fn stack() -> impl Strategy<Value = KernelStack> {
-    let frames = vec(any::<u64>(), 0..9);
-    (any::<u64>(), frames).prop_map(|(number, frames)| KernelStack { number, frames })
+fn stack() -> impl Strategy<Value = NumberedStack> {
+    let frames = prop_oneof![
+        vec(any::<u64>(), 0..9).prop_map(StackFrames::Kernel),
+        vec(".*", 0..9).prop_map(StackFrames::Process),
+    ];
+    (any::<u64>(), frames).prop_map(|(number, frames)| NumberedStack { number, frames })
 }
 
 fn losses() -> impl Strategy<Value = Vec<CpuLosses>> {

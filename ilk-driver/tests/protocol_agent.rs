@@ -461,8 +461,8 @@ fn the_agent_keeps_only_the_capabilities_and_calls_that_it_needs() {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
         };
-        // CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYSLOG, CAP_PERFMON
-        let needed = 1 << 16 | 1 << 17 | 1 << 34 | 1 << 38;
+        // CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_PTRACE, CAP_SYSLOG, CAP_PERFMON, CAP_CHECKPOINT_RESTORE
+        let needed = 1 << 16 | 1 << 17 | 1 << 19 | 1 << 34 | 1 << 38 | 1 << 40;
         for name in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:"] {
             if name != "CapBnd:" || is_root() {
                 assert_eq!(set(name) & !needed, 0, "{name} {:x}", set(name));

@@ -2,7 +2,7 @@
 //! and all effects go there.
 
 use crate::program::{
-    ActionKind, AggregateId, Checked, Expr, ExprKind, Input, Probe, VariableId, Width,
+    ActionKind, AggregateId, Checked, Expr, ExprKind, Input, Probe, UserRead, VariableId, Width,
 };
 
 /// The machine that executes a program.
@@ -12,6 +12,9 @@ pub trait Machine {
 
     /// Kernel memory, little-endian, extended with zeroes; `None` if it cannot be read.
     fn load(&mut self, address: u64, width: Width) -> Option<u64>;
+
+    /// A read of the running process; `None` if its memory cannot be read there.
+    fn user(&mut self, read: UserRead, address: u64) -> Option<u64>;
 
     /// Reads a variable: that of this CPU or thread, if there are several.
     fn read(&mut self, variable: VariableId) -> u64;
@@ -85,6 +88,13 @@ pub fn evaluate(expr: &Expr, machine: &mut impl Machine) -> u64 {
                 machine.fault();
                 0
             }
+        }
+        ExprKind::User { read, address } => {
+            let address = evaluate(address, machine);
+            machine.user(*read, address).unwrap_or_else(|| {
+                machine.fault();
+                0
+            })
         }
         ExprKind::Extend {
             value,

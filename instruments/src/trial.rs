@@ -12,8 +12,8 @@ use std::collections::HashMap;
 
 use crate::interpret::{self, Machine};
 use crate::program::{
-    Action, ActionKind, AggregateId, Checked, ExprKind, Gpr, Half, Hook, Input, Probe, Scope,
-    Summary, VariableId, Width,
+    Action, ActionKind, AggregateId, Checked, ExprKind, Gpr, Half, Hook, Input, Key, Probe, Scope,
+    Summary, UserRead, VariableId, Width,
 };
 use crate::types::tests::types;
 use crate::{Context, Source};
@@ -94,6 +94,8 @@ impl Machine for Tried<'_> {
             Input::Event(event) => self.known(event.word()),
             Input::KernelStack(Input::STACK_DEPTH) => self.known("kstack"),
             Input::KernelStack(depth) => self.known(&format!("kstack({depth})")),
+            Input::UserStack(Input::STACK_DEPTH) => self.known("ustack"),
+            Input::UserStack(depth) => self.known(&format!("ustack({depth})")),
         }
     }
 
@@ -102,6 +104,28 @@ impl Machine for Tried<'_> {
             let there = *self.memory.get(&address.wrapping_add(byte))?;
             Some(value | u64::from(there) << (8 * byte))
         })
+    }
+
+    fn user(&mut self, read: UserRead, address: u64) -> Option<u64> {
+        match read {
+            UserRead::Bytes(width) => self.load(address, width),
+            UserRead::Name => Some(self.known(&format!("usym({address:#x})"))),
+            UserRead::Text(half) => {
+                let letters = (0..16).map(|at| self.memory.get(&address.wrapping_add(at)).copied());
+                let mut text = [0; 16];
+                for (place, letter) in text.iter_mut().zip(letters) {
+                    match letter? {
+                        0 => break,
+                        letter => *place = letter,
+                    }
+                }
+                if text[15] != 0 {
+                    text[15] = Key::CUT;
+                }
+                let from = if half == Half::First { 0 } else { 8 };
+                Some(u64::from_le_bytes(text[from..from + 8].try_into().unwrap()))
+            }
+        }
     }
 
     fn read(&mut self, variable: VariableId) -> u64 {

@@ -28,7 +28,7 @@ enum Piece {
     Samples(Arc<Batch>),
     Losses(Vec<Loss>),
     Marks(Vec<Mark>),
-    Totals(Totals),
+    Totals(Box<Totals>),
     Written(OnWritten),
 }
 
@@ -88,7 +88,7 @@ impl Collector {
 
     /// Stores the aggregates of the instruments, to be written at the end of the recording.
     pub fn totals(&self, totals: Totals) {
-        self.send(Piece::Totals(totals));
+        self.send(Piece::Totals(Box::new(totals)));
     }
 
     /// Writes everything handed over before, and then calls `written` with the length of the
@@ -159,7 +159,7 @@ fn record(mut writer: Writer, pieces: &Receiver<Piece>) -> Result<Summary> {
             Ok(Piece::Samples(batch)) => writer.write(&batch)?,
             Ok(Piece::Losses(losses)) => writer.losses(&losses)?,
             Ok(Piece::Marks(marks)) => marks.into_iter().try_for_each(|mark| writer.mark(mark))?,
-            Ok(Piece::Totals(totals)) => writer.totals(totals),
+            Ok(Piece::Totals(totals)) => writer.totals(*totals),
             Ok(Piece::Written(written)) => {
                 writer.flush()?;
                 written(writer.summary().bytes)?;

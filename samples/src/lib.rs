@@ -55,7 +55,7 @@
 mod error;
 pub mod id;
 pub mod ids;
-pub mod kernel_stacks;
+pub mod kept_stacks;
 pub mod meaning;
 pub mod record;
 pub mod ring;

@@ -31,7 +31,7 @@ pub enum Texts {
     Lines(Vec<PrintedLine>),
     /// Names of values.
     Names(ValueNames),
-    /// The value is the number of a stack of the kernel.
+    /// The value is the number of a stack.
     Stacks,
 }
 
@@ -82,7 +82,7 @@ pub enum Form {
     Text,
     /// `%s` of an enumeration's value.
     Names(ValueNames),
-    /// `%s` of a stack of the kernel.
+    /// `%s` of a stack.
     Stack,
     /// `%s` of an address of the kernel's code.
     Symbol,
@@ -144,6 +144,31 @@ impl Form {
             _ => 1,
         }
     }
+
+    /// Returns the text of an argument of one word.
+    fn number(&self, bits: u64, totals: &Totals) -> String {
+        match self {
+            Self::Signed => bits.cast_signed().to_string(),
+            Self::Unsigned | Self::Text => bits.to_string(),
+            Self::Hexadecimal => format!("{bits:x}"),
+            Self::Capitals => format!("{bits:X}"),
+            Self::Octal => format!("{bits:o}"),
+            Self::Pointer => format!("{bits:#x}"),
+            Self::Character => shown(char::from(bits.to_le_bytes()[0])).to_string(),
+            Self::Names(names) => {
+                let name = names.of_bits(bits);
+                name.unwrap_or_else(|| bits.cast_signed().to_string())
+            }
+            Self::Stack => {
+                let stack = totals.stacks.line(bits.into());
+                stack.unwrap_or_else(|| format!("{bits:#x}"))
+            }
+            Self::Symbol => {
+                let symbol = totals.symbols.get(&bits).cloned();
+                symbol.unwrap_or_else(|| format!("{bits:#x}"))
+            }
+        }
+    }
 }
 
 impl PrintedLine {
@@ -181,33 +206,6 @@ impl PrintedLine {
             }
         }
         line
-    }
-}
-
-impl Form {
-    /// Returns the text of an argument of one word.
-    fn number(&self, bits: u64, totals: &Totals) -> String {
-        match self {
-            Self::Signed => bits.cast_signed().to_string(),
-            Self::Unsigned | Self::Text => bits.to_string(),
-            Self::Hexadecimal => format!("{bits:x}"),
-            Self::Capitals => format!("{bits:X}"),
-            Self::Octal => format!("{bits:o}"),
-            Self::Pointer => format!("{bits:#x}"),
-            Self::Character => shown(char::from(bits.to_le_bytes()[0])).to_string(),
-            Self::Names(names) => {
-                let name = names.of_bits(bits);
-                name.unwrap_or_else(|| bits.cast_signed().to_string())
-            }
-            Self::Stack => {
-                let stack = totals.stacks.line(bits.into());
-                stack.unwrap_or_else(|| format!("{bits:#x}"))
-            }
-            Self::Symbol => {
-                let symbol = totals.symbols.get(&bits).cloned();
-                symbol.unwrap_or_else(|| format!("{bits:#x}"))
-            }
-        }
     }
 }
 
@@ -359,7 +357,7 @@ impl LineReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel_stacks::KernelStacks;
+    use crate::kept_stacks::KeptStacks;
 
     fn argument(form: Form, width: u16, left: bool, zeroes: bool) -> PrintedPart {
         PrintedPart::Argument(Argument {
@@ -401,8 +399,9 @@ mod tests {
         ];
         let totals = Totals {
             symbols: [(16, "vfs_read".to_owned())].into(),
-            stacks: KernelStacks {
+            stacks: KeptStacks {
                 frames: [(9, vec!["f+0x1".to_owned(), "g".to_owned()])].into(),
+                of_processes: [].into(),
                 lost: 0,
             },
             ..Totals::default()

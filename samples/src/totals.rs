@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::kernel_stacks::KernelStacks;
+use crate::kept_stacks::KeptStacks;
 
 /// Aggregates of a run. They are in the footer of its recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,8 +24,8 @@ pub struct Totals {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub symbols: BTreeMap<u64, String>,
     /// Stacks of the kernel among values and keys.
-    #[serde(default, skip_serializing_if = "KernelStacks::is_empty")]
-    pub stacks: KernelStacks,
+    #[serde(default, skip_serializing_if = "KeptStacks::is_empty")]
+    pub stacks: KeptStacks,
     /// Reason why the session ended before its time, as a sentence; empty if it did not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ended: String,

@@ -294,12 +294,12 @@ pub(super) fn faults_in_faults(image: &Image, cfg: &Cfg, probe: &Probe) -> Optio
     }
     if !image.faults_are_known() {
         let why = format!(
-            "it reads kernel memory, a stack or a counter, and the functions that handle a failed read were not compared with {}: in one that is not known it would fault recursively; `--unknown-kernel` permits it",
+            "it reads memory, a stack or a counter, and the functions that handle a failed read were not compared with {}: in one that is not known it would fault recursively; `--unknown-kernel` permits it",
             image.release()
         );
         return Some(Refusal::new(Rule::UnknownKernel, cfg.span.start, why));
     }
-    image.handles_faults(cfg.function).then(|| Refusal::new(Rule::ProgramUnsupported, cfg.span.start, "it reads kernel memory, a stack or a counter, and the kernel executes this function when such a read faults: it would fault recursively"))
+    image.handles_faults(cfg.function).then(|| Refusal::new(Rule::ProgramUnsupported, cfg.span.start, "it reads memory, a stack or a counter, and the kernel executes this function when such a read faults: it would fault recursively"))
 }
 
 /// Inputs that a probe reads from the machine.

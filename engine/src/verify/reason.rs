@@ -191,6 +191,7 @@ reasons! {
     UnknownEvent = "it reads an event counter that the plan does not have",
     OtherEvent = "it reads an event counter that its program does not read",
     OtherStack = "it reads a stack that its program does not read",
+    OtherUserRead = "it reads something of the running process that its program does not read",
     OtherFrame = "it reads the stack from another frame than that of the original instruction",
     UnhookedFailure = "it counts a failed load where no program runs",
     NotFailed = "it counts a load as failed that may have succeeded",

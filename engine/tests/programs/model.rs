@@ -11,7 +11,7 @@ use gilk_engine::{Addr, InstrumentId};
 use gilk_instruments::interpret;
 use gilk_instruments::program::{
     ActionKind, AggregateId, Checked, Event, Expr, ExprKind, Gpr, Half, Input, Probe, Scope,
-    VariableId, Width,
+    UserRead, VariableId, Width,
 };
 use gilk_samples::Sample;
 
@@ -328,7 +328,9 @@ impl interpret::Machine for Model {
                 0
             }
             Input::Tsc | Input::Nsecs => panic!("clocks have tests of their own"),
-            Input::KernelStack(_) => panic!("a process has no stack of the kernel"),
+            Input::KernelStack(_) | Input::UserStack(_) => {
+                panic!("a process has no code that reads stacks")
+            }
         }
     }
 
@@ -340,6 +342,10 @@ impl interpret::Machine for Model {
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);
         Some(u64::from_le_bytes(word))
+    }
+
+    fn user(&mut self, _: UserRead, _: u64) -> Option<u64> {
+        panic!("a process has no code that reads processes")
     }
 
     fn read(&mut self, variable: VariableId) -> u64 {

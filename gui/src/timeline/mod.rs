@@ -27,7 +27,7 @@ pub mod view;
 use std::path::PathBuf;
 
 use gilk_samples::index::{Index, Owner, Shared};
-use gilk_samples::kernel_stacks::KernelStacks;
+use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::LossCause;
@@ -61,7 +61,7 @@ pub struct Opened {
     /// Totals of the aggregates at the end of the run.
     pub totals: Vec<AggregateSummary>,
     /// Stacks of the kernel among their values and keys.
-    pub stacks: KernelStacks,
+    pub stacks: KeptStacks,
     /// The predicted cost of the session next to that of its hits.
     pub cost: Option<SessionCost>,
     /// Missing or damaged parts, in whole sentences.
@@ -90,7 +90,7 @@ pub struct Record {
     /// Totals of the aggregates, once the run has ended.
     pub totals: Vec<AggregateSummary>,
     /// Stacks of the kernel among their values and keys.
-    pub stacks: KernelStacks,
+    pub stacks: KeptStacks,
     /// The predicted cost of the session next to that of its hits.
     pub cost: Option<SessionCost>,
 }

@@ -7,7 +7,7 @@ use egui::{RichText, ScrollArea, Ui};
 use gilk_engine::{Addr, Image};
 use gilk_instruments::program::{Bucket, Summary};
 use gilk_samples::chart::totals::cost;
-use gilk_samples::kernel_stacks::KernelStacks;
+use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Clock;
 use ilk_driver::client::AggregateSummary;
 
@@ -28,7 +28,7 @@ pub(crate) type Symbols = BTreeMap<i128, String>;
 /// that are stacks.
 pub(crate) fn symbols(
     totals: &[AggregateSummary],
-    stacks: &KernelStacks,
+    stacks: &KeptStacks,
     image: &Image,
 ) -> Symbols {
     let values = totals.iter().flat_map(AggregateSummary::numbers);

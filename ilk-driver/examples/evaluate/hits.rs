@@ -20,7 +20,7 @@ const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 const SEALED: [u8; 4] = [0x66, 0x0f, 0x1f, 0x00];
 
 /// Cases of ilk: a name, and the instruments at the entry.
-const CASES: [(&str, &[&str]); 8] = [
+const CASES: [(&str, &[&str]); 10] = [
     ("ilk: counter", &["counter"]),
     ("ilk: sample with time", &["timestamp"]),
     ("ilk: sample with time and block", &["block-trace"]),
@@ -29,9 +29,14 @@ const CASES: [(&str, &[&str]); 8] = [
     ("ilk: two samples", &["timestamp", "timestamp"]),
     ("ilk: count by process", &["count-by-process"]),
     ("ilk: count by stack", &["count-by-stack"]),
+    (
+        "ilk: count by stack of the process",
+        &["count-by-process-stack"],
+    ),
+    ("ilk: read of the process", &["process-sum"]),
 ];
 /// Sources of instruments that the library does not have.
-const SOURCES: [(&str, &str); 2] = [
+const SOURCES: [(&str, &str); 4] = [
     (
         "count-by-process",
         "instrument count-by-process \"Counts hits.\"; hit { @n[pid] = count() }",
@@ -39,6 +44,14 @@ const SOURCES: [(&str, &str); 2] = [
     (
         "count-by-stack",
         "instrument count-by-stack \"Counts hits.\"; hit { @n[kstack] = count() }",
+    ),
+    (
+        "count-by-process-stack",
+        "instrument count-by-process-stack \"Counts hits.\"; hit { @n[ustack] = count() }",
+    ),
+    (
+        "process-sum",
+        "instrument process-sum \"Adds up a word.\"; hit { @n = sum(*(u64 *)uptr(((struct pt_regs *)arg0)->sp)) }",
     ),
 ];
 

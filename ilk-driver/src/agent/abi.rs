@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 /// Version of the mirrored header.
-pub const ABI_VERSION: u32 = 13;
+pub const ABI_VERSION: u32 = 14;
 /// Limit on the pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
 /// Limit on the bytes of one poke.
@@ -84,6 +84,8 @@ pub struct IlkInfo {
     pub modules: u32,
     /// Address of the code that reads stacks; 0 if there is none.
     pub stacks: u64,
+    /// Address of the function that reads the running process; 0 if there is none.
+    pub users: u64,
     /// The kernel release that the module was built for, terminated by zero.
     pub release: [u8; 64],
 }
@@ -304,7 +306,13 @@ pub struct IlkStack {
     /// Its number.
     pub id: u64,
     /// Number of its frames.
-    pub count: u64,
+    pub count: u32,
+    /// 1 if the addresses are of a process.
+    pub user: u16,
+    /// Zero.
+    pub reserved: u16,
+    /// The process; 0 if there is none.
+    pub pid: u64,
     /// Their addresses, the hook's first.
     pub frames: [u64; STACK_DEPTH],
 }
@@ -476,6 +484,7 @@ mod tests {
             faults,
             modules,
             stacks,
+            users,
             release
         );
         layout!(
@@ -523,7 +532,16 @@ mod tests {
         layout!(IlkRings, "ilk_rings", flags, watermark, reserved);
         layout!(IlkState, "ilk_state", begin, ended, tsc_unstable, reserved);
         layout!(IlkTracepoint, "ilk_tracepoint", name);
-        layout!(IlkStack, "ilk_stack", id, count, frames);
+        layout!(
+            IlkStack,
+            "ilk_stack",
+            id,
+            count,
+            user,
+            reserved,
+            pid,
+            frames
+        );
         layout!(
             IlkStacks,
             "ilk_stacks",

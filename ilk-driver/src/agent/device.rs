@@ -14,7 +14,7 @@ use gilk_engine::{Addr, Span};
 
 use super::mapping::Mapping;
 use super::{abi, kernel, sys};
-use crate::protocol::{KernelStack, Refusal, RefusalKind};
+use crate::protocol::{Refusal, RefusalKind};
 use crate::writes::{ArenaWrite, Poke, Recovery, Row, SpliceKind, Wait};
 
 const PATH: &str = "/dev/ilk";
@@ -85,6 +85,7 @@ impl Device {
             faults: 0,
             modules: 0,
             stacks: 0,
+            users: 0,
             release: [0; 64],
         };
         // SAFETY: the request reads and writes `info`, and its number states the size.
@@ -203,6 +204,7 @@ impl Device {
             shared: self.shared.iter().copied().map(Addr).collect(),
             events,
             stacks: (info.stacks != 0).then_some(Addr(info.stacks)),
+            users: (info.users != 0).then_some(Addr(info.users)),
         }
     }
 
@@ -434,11 +436,14 @@ impl Device {
 
     /// Returns some of the stacks from the one of index `first` on, none if there are no more, and the number of hits
     /// whose stack is not in the table.
-    pub(super) fn stacks(&self, first: u32) -> io::Result<(Vec<KernelStack>, u64)> {
+    pub(super) fn stacks(&self, first: u32) -> io::Result<(Vec<abi::IlkStack>, u64)> {
         const ROOM: usize = 64;
         let empty = abi::IlkStack {
             id: 0,
             count: 0,
+            user: 0,
+            reserved: 0,
+            pid: 0,
             frames: [0; abi::STACK_DEPTH],
         };
         let mut out = vec![empty; ROOM];
@@ -451,16 +456,8 @@ impl Device {
         // SAFETY: `out` is valid for writes of `count` stacks, which the module writes.
         #[allow(unsafe_code, reason = "ioctl(2)")]
         unsafe { ioctl(&self.file, abi::IOC_STACKS, &raw mut request) }?;
-        let stack = |stack: &abi::IlkStack| {
-            let frames = stack.frames.iter().copied();
-            let count = usize::try_from(stack.count).unwrap_or(usize::MAX);
-            KernelStack {
-                number: stack.id,
-                frames: frames.take(count).collect(),
-            }
-        };
-        let read = out.iter().take(request.count as usize);
-        Ok((read.map(stack).collect(), request.lost))
+        out.truncate(request.count as usize);
+        Ok((out, request.lost))
     }
 
     /// Removes every splice at once, without checking the bytes at its place.

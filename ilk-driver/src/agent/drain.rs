@@ -8,15 +8,17 @@ use std::time::{Duration, Instant};
 
 use gilk_samples::Sample;
 
-use super::abi::IlkCpuState;
+use super::abi::{IlkCpuState, IlkStack};
 use super::counters::Counters;
 use super::device::Device;
 use super::outbox::{Gone, Outbox};
+use super::processes::Processes;
 use super::rings::Rings;
 use super::sys;
 use super::ticker::Ticker;
 use crate::protocol::{
-    Bytes, CHUNK, Collection, CpuLosses, Interval, MAX_ITEMS, Message, Strategy,
+    Bytes, CHUNK, Collection, CpuLosses, Interval, MAX_ITEMS, Message, NumberedStack, StackFrames,
+    Strategy,
 };
 use crate::writes::Counter;
 
@@ -41,6 +43,27 @@ struct ReportedStacks {
     count: u32,
     /// Hits without one at the last report.
     lost: u64,
+    processes: Processes,
+}
+
+impl ReportedStacks {
+    /// Names the frames of a process, which may have ended when the client has the stack.
+    fn named(&mut self, stack: &IlkStack) -> NumberedStack {
+        let count = usize::try_from(stack.count).unwrap_or(usize::MAX);
+        let frames = stack.frames.iter().copied();
+        let frames: Vec<u64> = frames.take(count).collect();
+        NumberedStack {
+            number: stack.id,
+            frames: match stack.user {
+                0 => StackFrames::Kernel(frames),
+                _ => {
+                    // Numbers of processes have 22 bits.
+                    let pid = u32::try_from(stack.pid).unwrap_or(0);
+                    StackFrames::Process(self.processes.frames(pid, &frames))
+                }
+            },
+        }
+    }
 }
 
 /// The parts of a session that the drain shares with the scheduler.
@@ -133,6 +156,8 @@ impl Drain {
             let count = u32::try_from(stacks.len()).unwrap_or(u32::MAX);
             reported.count = reported.count.saturating_add(count);
             reported.lost = lost;
+            reported.processes.begin();
+            let stacks = stacks.iter().map(|stack| reported.named(stack)).collect();
             self.outbox.post(&Message::Stacks { stacks, lost });
         }
     }
@@ -269,10 +294,13 @@ impl DrainLoop<'_> {
             match self.round()? {
                 Err(Gone) => return Ok(Err(Gone)),
                 Ok(most) if most >= TAKE => {}
-                Ok(_) => self
-                    .drain
-                    .device
-                    .wait(self.reports.remaining().min(GATHER))?,
+                Ok(_) => {
+                    self.drain
+                        .device
+                        .wait(self.reports.remaining().min(GATHER))?;
+                    // Processes are named while they live.
+                    self.drain.report_stacks()?;
+                }
             }
         }
         Ok(Ok(()))

@@ -25,6 +25,7 @@ mod outbox;
 mod parking;
 mod planning;
 mod privileges;
+mod processes;
 mod retire;
 mod rings;
 mod scheduler;

@@ -10,7 +10,7 @@ use gilk_engine::plan::{Stage, plan_watched};
 use gilk_engine::session::Placement;
 use gilk_engine::verify::verify;
 use gilk_engine::{Error, Image, Plan, Session};
-use gilk_instruments::program::{Expr, Input, Probe};
+use gilk_instruments::program::Probe;
 use gilk_instruments::{Definition, Library};
 
 use super::trust::Trust;
@@ -276,12 +276,12 @@ fn planned(
     })
 }
 
-/// Returns whether a program of a plan reads the kernel's stack.
+/// Returns whether a program of a plan reads stacks or processes.
 fn reads_stacks(plan: &Plan) -> bool {
     let probes = plan.instruments.iter();
     let probes = probes.filter_map(|one| one.probe.as_deref().and_then(Probed::probe));
-    let mut inputs = probes.flat_map(Probe::expressions).flat_map(Expr::inputs);
-    inputs.any(|input| matches!(input, Input::KernelStack(_)))
+    let mut expressions = probes.flat_map(Probe::expressions);
+    expressions.any(|expr| expr.any(&mut |part| part.is_stack() || part.is_of_process()))
 }
 
 /// Returns the tracepoints whose functions a plan's instruments are in.

@@ -5,9 +5,11 @@ use std::io;
 use super::{filter, kernel, sys};
 
 /// Capabilities for opening `/dev/ilk`, once per session (`CAP_SYS_MODULE`), `/proc/kcore`
-/// (`CAP_SYS_RAWIO`), addresses in `/proc/kallsyms` (`CAP_SYSLOG`), and counters of the processor's
-/// events (`CAP_PERFMON`); numbers of include/uapi/linux/capability.h.
-const NEEDED: u64 = 1 << 16 | 1 << 17 | 1 << 34 | 1 << 38;
+/// (`CAP_SYS_RAWIO`), addresses in `/proc/kallsyms` (`CAP_SYSLOG`), counters of the processor's
+/// events (`CAP_PERFMON`), and the mappings of processes with the files there (`CAP_SYS_PTRACE`,
+/// `CAP_CHECKPOINT_RESTORE`); numbers of include/uapi/linux/capability.h. None of them permits more
+/// than the first.
+const NEEDED: u64 = 1 << 16 | 1 << 17 | 1 << 19 | 1 << 34 | 1 << 38 | 1 << 40;
 
 /// Drops every other capability permanently. An agent that runs no programs also gives up regaining
 /// them through exec, and applies a [filter] of system calls; a workload runs with root's

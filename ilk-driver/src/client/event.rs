@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gilk_samples::Batch;
 use gilk_samples::clocks::Reading;
-use gilk_samples::kernel_stacks::KernelStacks;
+use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Clock;
 use gilk_samples::totals::SessionCost;
 pub use gilk_samples::totals::{Counted, Total as AggregateSummary};
@@ -45,7 +45,7 @@ pub enum Event {
     Aggregates(Vec<AggregateSummary>),
     /// Stacks among the values and keys of aggregates that were not reported before, and the number of all hits whose
     /// stack was not kept.
-    Stacks(KernelStacks),
+    Stacks(KeptStacks),
     /// The session is over and recorded, and every splice is removed.
     Finished(Box<Summary>),
 }
@@ -90,7 +90,7 @@ pub struct Summary {
     /// Names of the target's addresses among the values and keys of aggregates.
     pub symbols: BTreeMap<u64, String>,
     /// Stacks of the kernel among the values and keys of aggregates.
-    pub stacks: KernelStacks,
+    pub stacks: KeptStacks,
     /// Reads of the kernel's memory by instruments that failed and yielded 0, in the order of the
     /// session.
     pub failed_reads: Vec<Counted>,

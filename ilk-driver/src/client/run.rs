@@ -10,7 +10,7 @@ use gilk_engine::{Addr, Image, Plan, Session, VerifiedPlan};
 use gilk_samples::Batch;
 use gilk_samples::clocks::Reading;
 use gilk_samples::collector::Collector;
-use gilk_samples::kernel_stacks::KernelStacks;
+use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Writer;
 use gilk_samples::texts::{LineReader, SampleTexts};
@@ -26,7 +26,7 @@ use super::sidecar::SidecarWriter;
 use super::tally::{Outline, Tally};
 use super::wire::{PATIENCE, Wire, unexpected};
 use super::{describe, upload};
-use crate::protocol::{Finished, Message, PlanOutline, Request, WorkloadEvent};
+use crate::protocol::{Finished, Message, PlanOutline, Request, StackFrames, WorkloadEvent};
 use crate::writes::Writes;
 use crate::{Error, Result};
 
@@ -327,8 +327,12 @@ impl SessionRun<'_> {
                 let named = stacks
                     .iter()
                     .map(|stack| (stack.number, self.frames(&stack.frames)));
-                let named = KernelStacks {
+                let of_process = stacks
+                    .iter()
+                    .filter(|stack| matches!(stack.frames, StackFrames::Process(_)));
+                let named = KeptStacks {
                     frames: named.collect(),
+                    of_processes: of_process.map(|stack| stack.number).collect(),
                     lost,
                 };
                 self.tally.stacks.extend(named.clone());
@@ -499,12 +503,15 @@ impl SessionRun<'_> {
     }
 
     /// Returns the names of the frames of a stack.
-    fn frames(&self, addresses: &[u64]) -> Vec<String> {
+    fn frames(&self, frames: &StackFrames) -> Vec<String> {
         let image = self.image.as_deref();
-        let addresses = addresses.iter();
-        addresses
-            .map(|&address| describe::frame(image, address))
-            .collect()
+        match frames {
+            StackFrames::Kernel(addresses) => addresses
+                .iter()
+                .map(|&address| describe::frame(image, address))
+                .collect(),
+            StackFrames::Process(names) => names.clone(),
+        }
     }
 
     fn instruments(&self) -> Vec<InstrumentSummary> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gilk_engine::{InstrumentId, Plan};
-use gilk_samples::kernel_stacks::KernelStacks;
+use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Clock;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::{Loss, LossCause, Mark, MarkKind};
@@ -61,7 +61,7 @@ pub(super) struct Tally {
     /// Number of retired splices.
     pub(super) retired: u64,
     /// Stacks of the kernel.
-    pub(super) stacks: KernelStacks,
+    pub(super) stacks: KeptStacks,
 }
 
 impl Tally {
@@ -77,7 +77,7 @@ impl Tally {
             switches: Vec::new(),
             workload: None,
             retired: 0,
-            stacks: KernelStacks::default(),
+            stacks: KeptStacks::default(),
         }
     }
 

@@ -187,7 +187,9 @@ fn compile(sources: &[PathBuf], product: &Path, reporter: &mut Reporter<'_>) -> 
         return Ok(());
     }
     let mut gcc = Command::new("gcc");
-    gcc.args(["-O2", "-Wall", "-Wextra", "-static", "-s", "-o"])
+    // Symbols stay: stacks of processes show them.
+    gcc.args(["-O2", "-Wall", "-Wextra", "-static", "-Wl,--strip-debug"])
+        .arg("-o")
         .arg(product)
         .args(
             sources

@@ -7,22 +7,22 @@ use crate::Result;
 
 /// A line of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MappedSpan {
-    pub(super) span: Span,
+pub(crate) struct MappedSpan {
+    pub(crate) span: Span,
     pub(super) executable: bool,
     pub(super) writable: bool,
     /// True if other mappings of the same memory see its writes.
     pub(super) shared: bool,
     /// Offset in the file.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// The file's number; 0 of memory without a file.
-    pub(super) inode: u64,
+    pub(crate) inode: u64,
     /// The file's path, or the kernel's name, or nothing.
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 /// Reads the mappings of a process, by address.
-pub(super) fn read(pid: u32) -> Result<Vec<MappedSpan>> {
+pub(crate) fn read(pid: u32) -> Result<Vec<MappedSpan>> {
     Ok(text(pid, "maps")?.lines().filter_map(parse).collect())
 }
 

@@ -15,7 +15,7 @@ mod frame;
 mod instrumented;
 mod launched;
 mod listed;
-mod maps;
+pub(crate) mod maps;
 mod pages;
 mod ptrace;
 mod record;

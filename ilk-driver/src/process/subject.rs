@@ -539,5 +539,6 @@ fn layout(
         clock: None,
         events: Events::default(),
         stacks: None,
+        users: None,
     }
 }

@@ -187,7 +187,7 @@ pub enum Message {
     /// Stacks that values and keys since the start have as their numbers; each is reported once.
     Stacks {
         /// Those that no message before has reported.
-        stacks: Vec<KernelStack>,
+        stacks: Vec<NumberedStack>,
         /// Hits since the start whose stack is not kept, because there are too many different ones.
         lost: u64,
     },
@@ -306,13 +306,22 @@ pub struct Total {
     pub hits: u64,
 }
 
-/// Return addresses on the kernel's stack at a hit.
+/// The stack of a hit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KernelStack {
+pub struct NumberedStack {
     /// Its number, a hash of the addresses.
     pub number: u64,
-    /// Addresses of its frames, the hook's first: at most 126.
-    pub frames: Vec<u64>,
+    /// Its frames, at most 126.
+    pub frames: StackFrames,
+}
+
+/// The frames of a stack, the innermost first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StackFrames {
+    /// Addresses of the kernel.
+    Kernel(Vec<u64>),
+    /// Names of addresses of a process: only the target has its mappings, and only while it lives.
+    Process(Vec<String>),
 }
 
 /// The outcome of a batch.

@@ -25,6 +25,7 @@ mod natives;
 mod once;
 mod paths;
 mod predicted;
+mod processes;
 mod programs;
 mod pulsar;
 mod restoration;

@@ -166,8 +166,8 @@ impl Checker<'_> {
                     list.extend([Half::First, Half::Second].map(half));
                     Key::Name
                 }
-                Value::Memory(address, room, span) => {
-                    list.extend(self.text_words(&address, room, span));
+                Value::Memory(text, span) => {
+                    list.extend(self.text_words(&text, span));
                     Key::Name
                 }
                 value => {
@@ -182,7 +182,7 @@ impl Checker<'_> {
             names.clear();
         }
         // The values of one number are counted without its names.
-        let by_stack = list.iter().any(reads_stack);
+        let by_stack = list.iter().any(Expr::is_stack);
         let plain = names.is_empty() && !by_stack;
         if let ([Key::Number(ty)], Mapped::Count, true) = (parts.as_slice(), of, plain)
             && let Some(number) = list.pop()
@@ -274,11 +274,6 @@ impl Checker<'_> {
         }
         Ok(kind)
     }
-}
-
-/// Returns whether an expression is the kernel's stack.
-fn reads_stack(expr: &Expr) -> bool {
-    matches!(expr.kind, ExprKind::Input(Input::KernelStack(_)))
 }
 
 /// Returns the size of a map's table: as many buckets as fit into half a bank of counters for stacks, of which there

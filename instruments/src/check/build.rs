@@ -1,6 +1,14 @@
 //! Builds expressions, and computes at once what is constant.
 
-use crate::program::{BinaryOp, Expr, ExprKind, Input, Span, Type, UnaryOp, Width};
+use crate::program::{BinaryOp, Expr, ExprKind, Input, Span, Type, UnaryOp, UserRead, Width};
+
+/// The memory that an address is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    Kernel,
+    /// The running process.
+    User,
+}
 
 pub(super) fn constant(bits: u64, ty: Type, span: Span) -> Expr {
     Expr {
@@ -132,14 +140,41 @@ pub(super) fn extend(value: Expr, width: Width, signed: bool, span: Span) -> Exp
     }
 }
 
-pub(super) fn load(address: Expr, width: Width, signed: bool, span: Span) -> Expr {
-    Expr {
-        kind: ExprKind::Load {
-            address: Box::new(address),
+pub(super) fn load(
+    (space, address): (Space, Expr),
+    width: Width,
+    signed: bool,
+    span: Span,
+) -> Expr {
+    match space {
+        Space::Kernel => Expr {
+            kind: ExprKind::Load {
+                address: Box::new(address),
+                width,
+                signed,
+            },
+            ty: promoted(width, signed),
+            span,
+        },
+        // It is extended with zeroes.
+        Space::User if !signed => Expr {
+            ty: promoted(width, signed),
+            ..user(UserRead::Bytes(width), address, span)
+        },
+        Space::User => extend(
+            user(UserRead::Bytes(width), address, span),
             width,
             signed,
-        },
-        ty: promoted(width, signed),
+            span,
+        ),
+    }
+}
+
+pub(super) fn user(read: UserRead, address: Expr, span: Span) -> Expr {
+    let address = Box::new(address);
+    Expr {
+        kind: ExprKind::User { read, address },
+        ty: Type::U64,
         span,
     }
 }
@@ -164,7 +199,7 @@ pub(super) fn further(address: Expr, bytes: u64, span: Span) -> Expr {
 
 /// Some bits of what is loaded, as a number.
 pub(super) fn bit_field(
-    address: Expr,
+    place: (Space, Expr),
     first: u32,
     bits: u32,
     width: Width,
@@ -173,7 +208,7 @@ pub(super) fn bit_field(
 ) -> Expr {
     let whole = Expr {
         ty: Type::U64,
-        ..load(address, width, false, span)
+        ..load(place, width, false, span)
     };
     let by = |bits: u32| constant(u64::from(bits), Type::I64, span);
     // Up to the top, and down again with the sign or with zeroes.

@@ -77,9 +77,10 @@ impl Checker<'_> {
         }
         let names = self.value_names(&value);
         let number = self.number(value)?;
-        let texts = match number.kind {
-            ExprKind::Input(Input::KernelStack(_)) => Some(Texts::Stacks),
-            _ => (!names.is_empty()).then_some(Texts::Names(names)),
+        let texts = if number.is_stack() {
+            Some(Texts::Stacks)
+        } else {
+            (!names.is_empty()).then_some(Texts::Names(names))
         };
         let sampled = &mut self.sampled;
         if sampled.number.is_none() {
@@ -189,9 +190,7 @@ impl Checker<'_> {
         match value {
             Value::Comm(_) | Value::Memory(..) => Ok(Form::Text),
             Value::Symbol(_) => Ok(Form::Symbol),
-            Value::Number(expr, _) if matches!(expr.kind, ExprKind::Input(Input::KernelStack(_))) => {
-                Ok(Form::Stack)
-            }
+            Value::Number(expr, _) if expr.is_stack() => Ok(Form::Stack),
             _ if !names.is_empty() => Ok(Form::Names(names)),
             other => Err(Fault::new(other.span(), "`%s` shows text, and this is a number.").help(
                 "Write `%d` or `%x`, `str(pointer)` for text in memory, or `ksym(address)` for a function's name.",
@@ -206,7 +205,7 @@ impl Checker<'_> {
                 let half = |half| build::input(Input::Comm(half), span);
                 [Half::First, Half::Second].map(half).to_vec()
             }
-            Value::Memory(address, room, span) => self.text_words(&address, room, span).to_vec(),
+            Value::Memory(text, span) => self.text_words(&text, span).to_vec(),
             value => vec![self.number(value)?],
         })
     }

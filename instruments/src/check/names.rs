@@ -37,6 +37,7 @@ impl Checker<'_> {
             "block" => return number(Input::Block),
             "id" => return number(Input::Identifier),
             "kstack" => return number(Input::KernelStack(Input::STACK_DEPTH)),
+            "ustack" => return number(Input::UserStack(Input::STACK_DEPTH)),
             "comm" => return Ok(Value::Comm(span)),
             "retval" => return self.returned(scope, span),
             "curtask" => {
@@ -219,17 +220,18 @@ impl Checker<'_> {
         Ok(self.arrived(plain, ty))
     }
 
-    /// `kstack(5)`
+    /// `kstack(5)`, `ustack(5)`
     pub(super) fn stack(
         &mut self,
+        word: &str,
         arguments: &[ast::ExprNode],
         scope: &HookScope<'_>,
         span: Span,
     ) -> Result<Value, Fault> {
         let usage = || {
             let most = Input::STACK_DEPTH;
-            Fault::new(span, "`kstack` takes the most frames of a stack.").help(format!(
-                "Write `kstack`, or `kstack(5)` for 5 frames; {most} is the most."
+            Fault::new(span, format!("`{word}` takes the most frames of a stack.")).help(format!(
+                "Write `{word}`, or `{word}(5)` for 5 frames; {most} is the most."
             ))
         };
         let [depth] = arguments else {
@@ -238,10 +240,13 @@ impl Checker<'_> {
         let depth = self.numeric(depth, scope)?;
         let depth = build::as_constant(&depth).and_then(|depth| u8::try_from(depth).ok());
         match depth {
-            Some(depth @ 1..=Input::STACK_DEPTH) => Ok(Value::Number(
-                build::input(Input::KernelStack(depth), span),
-                None,
-            )),
+            Some(depth @ 1..=Input::STACK_DEPTH) => {
+                let input = match word {
+                    "ustack" => Input::UserStack(depth),
+                    _ => Input::KernelStack(depth),
+                };
+                Ok(Value::Number(build::input(input, span), None))
+            }
             _ => Err(usage()),
         }
     }

@@ -1,10 +1,11 @@
 //! Operators, casts and calls.
 
-use super::value::{Ty, Value, View};
-use super::{Checker, HookScope, build};
+use super::build::{self, Space};
+use super::value::{Target, Ty, Value, View};
+use super::{Checker, HookScope};
 use crate::Fault;
 use crate::fault::nearest;
-use crate::program::{BinaryOp, Expr, Operator, Span, Type, Width};
+use crate::program::{BinaryOp, Expr, Operator, Span, Type, UserRead, Width};
 use crate::source::ast::{self, Base, Named, Node, TypeName};
 use crate::source::words::AGGREGATES;
 
@@ -82,15 +83,26 @@ impl Checker<'_> {
             };
             return self.text(text, scope, span);
         }
-        if name.text == "kstack" {
-            return self.stack(arguments, scope, span);
+        if let word @ ("kstack" | "ustack") = name.text.as_str() {
+            return self.stack(word, arguments, scope, span);
         }
-        if name.text == "ksym" {
+        if let word @ ("ksym" | "usym" | "uptr") = name.text.as_str() {
             let [address] = arguments else {
-                return Err(Fault::new(span, "`ksym` takes one address.")
-                    .help("Write `printf(\"%s\", ksym(arg0))`."));
+                let fault = Fault::new(span, format!("`{word}` takes one address."));
+                return Err(fault.help(match word {
+                    "uptr" => "Write `str(uptr(arg0))`, or `*(u64 *)uptr(arg0)`.".to_owned(),
+                    _ => format!("Write `printf(\"%s\", {word}(arg0))`."),
+                }));
             };
-            return Ok(Value::Symbol(self.numeric(address, scope)?));
+            return match word {
+                "uptr" => self.of_process(address, scope, span),
+                "usym" => {
+                    let address = self.numeric(address, scope)?;
+                    let number = build::user(UserRead::Name, address, span);
+                    Ok(Value::Number(number, None))
+                }
+                _ => Ok(Value::Symbol(self.numeric(address, scope)?)),
+            };
         }
         if name.text == "reg" {
             let [
@@ -111,8 +123,9 @@ impl Checker<'_> {
                 fault.help(format!("Aggregates are statements: `@name = {text}(…)`."))
             }
             "sample" | "printf" => fault.help(format!("`{}(…)` is a statement.", name.text)),
-            "ustack" => fault.help("Stacks of processes are not read; `kstack` is the kernel's."),
-            "stack" => fault.help("Write `kstack`, the kernel's stack."),
+            "stack" => {
+                fault.help("Write `kstack`, the kernel's stack, or `ustack`, the process's.")
+            }
             text => match nearest(text, AGGREGATES.into_iter().chain(["reg", "sample"])) {
                 Some(near) => fault.did_you_mean(near),
                 None => fault.help("Programs call nothing; `reg(\"ax\")` reads a register."),
@@ -127,7 +140,16 @@ impl Checker<'_> {
         scope: &HookScope<'_>,
         span: Span,
     ) -> Result<Value, Fault> {
-        let of = self.numeric(of, scope)?;
+        let of = self.value(of, scope)?;
+        let (of, from) = self.pointer(of)?;
+        // A cast changes the type of what is pointed to, and not whose memory it is.
+        let user = matches!(
+            from,
+            Some(Target {
+                space: Space::User,
+                ..
+            })
+        );
         let base = match &to.base {
             Base::Void => Ty::Void,
             Base::Integer(width, signed) => Ty::Integer(*width, *signed),
@@ -137,14 +159,20 @@ impl Checker<'_> {
         };
         let ty = (0..to.pointers).fold(base, |ty, _| Ty::Pointer(Box::new(ty)));
         match &ty {
-            Ty::Pointer(_) => Ok(Value::Number(
-                Expr {
-                    ty: Type::U64,
-                    span,
-                    ..of
-                },
-                Some(ty),
-            )),
+            Ty::Pointer(to) => {
+                let to = match user {
+                    true => Ty::User(to.clone()),
+                    false => ty,
+                };
+                Ok(Value::Number(
+                    Expr {
+                        ty: Type::U64,
+                        span,
+                        ..of
+                    },
+                    Some(to),
+                ))
+            }
             Ty::Integer(width, signed) => Ok(Value::Number(
                 build::extend(of, *width, *signed, span),
                 None,
@@ -192,7 +220,7 @@ impl Checker<'_> {
         let (right, right_to) = self.pointer(right)?;
         let counts = matches!(operator.signed, Some(BinaryOp::Add | BinaryOp::Subtract));
         if counts
-            && let Some(to) = left_to.or(right_to)
+            && let Some(Target { ty: to, .. }) = left_to.or(right_to)
             && self.view(&to) != View::Integer(Width::B1, false)
         {
             return Err(Fault::new(

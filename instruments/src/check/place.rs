@@ -1,10 +1,11 @@
 //! Paths through memory: fields, elements, what a pointer points to, and text that lies there.
 
-use super::value::{Place, Ty, Value, View};
-use super::{Checker, HookScope, build};
+use super::build::{self, Space};
+use super::value::{Place, Target, Text, Ty, Value, View};
+use super::{Checker, HookScope};
 use crate::Fault;
 use crate::fault::nearest;
-use crate::program::{BinaryOp, Expr, Half, Input, Span, Type, UnaryOp, Width};
+use crate::program::{BinaryOp, Expr, Half, Input, Span, Type, UnaryOp, UserRead, Width};
 use crate::source::ast::{self, Named, Node};
 
 /// Most bytes that memory is compared with.
@@ -23,7 +24,7 @@ impl Checker<'_> {
     ) -> Result<Value, Fault> {
         let of = self.value(of, scope)?;
         let base = of.span();
-        let (address, ty) = match (of, arrow) {
+        let (address, space, ty) = match (of, arrow) {
             (Value::Place(place), false) => match self.view(&place.ty) {
                 View::Pointer(_) => {
                     return Err(Fault::new(
@@ -32,7 +33,7 @@ impl Checker<'_> {
                     )
                     .help(format!("Write `->{}`.", name.text)));
                 }
-                _ => (place.address, place.ty),
+                _ => (place.address, place.space, place.ty),
             },
             (Value::Place(place), true) if matches!(self.view(&place.ty), View::Fields(_)) => {
                 return Err(Fault::new(
@@ -43,17 +44,17 @@ impl Checker<'_> {
             }
             (value, _) => {
                 let (address, to) = self.pointer(value)?;
-                let Some(to) = to else {
+                let Some(Target { ty, space }) = to else {
                     return Err(self.untyped(base));
                 };
                 if !arrow {
                     return Err(Fault::new(
                         name.span,
-                        format!("This is a pointer to {}.", self.written(&to)),
+                        format!("This is a pointer to {}.", self.written(&ty)),
                     )
                     .help(format!("Write `->{}`.", name.text)));
                 }
-                (address, to)
+                (address, space, ty)
             }
         };
         let (View::Fields(id), Some(types)) = (self.view(&ty), self.context.types) else {
@@ -80,6 +81,7 @@ impl Checker<'_> {
         };
         Ok(Value::Place(Place {
             address: build::further(address, byte, span),
+            space,
             ty,
             bits,
             span,
@@ -111,7 +113,7 @@ impl Checker<'_> {
         let index = self.value(index, scope)?;
         let index = self.number(index)?;
         let base = of.span();
-        let (address, ty) = match of {
+        let (address, Target { ty, space }) = match of {
             Value::Place(place) if matches!(self.view(&place.ty), View::Array(..)) => {
                 let View::Array(of, count) = self.view(&place.ty) else {
                     return Err(self.untyped(base));
@@ -126,7 +128,8 @@ impl Checker<'_> {
                         format!("The array has {count} elements, 0 to {}.", count - 1),
                     ));
                 }
-                (place.address, of)
+                let space = place.space;
+                (place.address, Target { ty: of, space })
             }
             value => {
                 let (address, to) = self.pointer(value)?;
@@ -149,6 +152,7 @@ impl Checker<'_> {
         };
         Ok(Value::Place(Place {
             address,
+            space,
             ty,
             bits: None,
             span,
@@ -164,12 +168,13 @@ impl Checker<'_> {
         let of = self.value(of, scope)?;
         let base = of.span();
         let (address, to) = self.pointer(of)?;
-        let ty = to.ok_or_else(|| {
+        let Target { ty, space } = to.ok_or_else(|| {
             Fault::new(base, "How much is to be read here is not known.")
                 .help("Cast it: `*(u64 *)address`, or `u32`, `u16`, `u8`.")
         })?;
         Ok(Value::Place(Place {
             address,
+            space,
             ty,
             bits: None,
             span,
@@ -191,7 +196,10 @@ impl Checker<'_> {
                     span,
                     ..place.address
                 },
-                Some(Ty::Pointer(Box::new(place.ty))),
+                Some(match place.space {
+                    Space::Kernel => Ty::Pointer(Box::new(place.ty)),
+                    Space::User => Ty::User(Box::new(place.ty)),
+                }),
             )),
             other => Err(Fault::new(
                 other.span(),
@@ -209,62 +217,44 @@ impl Checker<'_> {
     ) -> Result<Value, Fault> {
         let of = self.value(of, scope)?;
         // Any number is an address, as for bpftrace.
-        let (address, room) = match of {
-            Value::Number(address, None) => (address, None),
+        let text = |address, space| Text {
+            address,
+            space,
+            room: None,
+        };
+        let text = match of {
+            Value::Number(address, None) => text(address, Space::Kernel),
+            Value::Number(address, Some(Ty::User(to))) if *to == Ty::Void => {
+                text(address, Space::User)
+            }
             value => self.text_at(value)?,
         };
-        Ok(Value::Memory(address, room, span))
+        Ok(Value::Memory(text, span))
+    }
+
+    /// `uptr(value)`: an address of the running process.
+    pub(super) fn of_process(
+        &mut self,
+        of: &ast::ExprNode,
+        scope: &HookScope<'_>,
+        span: Span,
+    ) -> Result<Value, Fault> {
+        let of = self.value(of, scope)?;
+        let (address, to) = self.pointer(of)?;
+        let to = to.map_or(Ty::Void, |target| target.ty);
+        Ok(Value::Number(
+            Expr { span, ..address },
+            Some(Ty::User(Box::new(to))),
+        ))
     }
 
     /// Returns the words of a key that are the first bytes of a text in memory, with zeroes after its end. The last
     /// byte of the second is 0 if that is all of the text, and else [`Key::CUT`](crate::program::Key::CUT).
-    pub(super) fn text_words(&self, address: &Expr, room: Option<u32>, span: Span) -> [Expr; 2] {
-        let constant = |bits| build::constant(bits, Type::U64, span);
-        let op = |op, left, right| build::binary(op, left, right, Type::U64, span);
-        let load = |from: u32| {
-            let at = build::further(address.clone(), u64::from(from), span);
-            let all = Expr {
-                ty: Type::U64,
-                ..build::load(at, Width::B8, false, span)
-            };
-            match room.map(|room| room.saturating_sub(from)) {
-                Some(0) => constant(0),
-                Some(room @ 1..8) => {
-                    let inside = (1 << (8 * room)) - 1;
-                    op(BinaryOp::And, all, constant(inside))
-                }
-                _ => all,
-            }
-        };
-        // The highest bit of each byte that is 0, and perhaps of bytes after it (Warren, Hacker's Delight, 6-1).
-        let ends = |word: &Expr| {
-            let less = op(
-                BinaryOp::Subtract,
-                word.clone(),
-                constant(0x0101_0101_0101_0101),
-            );
-            let inverse = build::unary(UnaryOp::Invert, word.clone(), span);
-            let high = constant(0x8080_8080_8080_8080);
-            op(BinaryOp::And, op(BinaryOp::And, less, inverse), high)
-        };
-        // All bits below the lowest of them; all, if there is none.
-        let before = |ends: Expr| {
-            let negative = build::unary(UnaryOp::Negate, ends.clone(), span);
-            let lowest = op(BinaryOp::And, ends, negative);
-            op(BinaryOp::Subtract, lowest, constant(1))
-        };
-        // All bits if there is no such byte.
-        let none = |ends: Expr| {
-            let none = build::binary(BinaryOp::Equal, ends, constant(0), Type::U64, span);
-            build::unary(UnaryOp::Negate, none, span)
-        };
-        let (first, second) = (load(0), load(8));
-        let (ended, cut) = (ends(&first), ends(&second));
-        let rest = op(BinaryOp::And, second, before(cut.clone()));
-        let cut = op(BinaryOp::ShiftLeft, none(cut), constant(56));
-        let rest = op(BinaryOp::Or, rest, cut);
-        let rest = op(BinaryOp::And, rest, none(ended.clone()));
-        [op(BinaryOp::And, first, before(ended)), rest]
+    pub(super) fn text_words(&self, text: &Text, span: Span) -> [Expr; 2] {
+        match text.space {
+            Space::Kernel => kernel_words(&text.address, text.room, span),
+            Space::User => user_words(&text.address, text.room, span),
+        }
     }
 
     /// `value == "text"`, 1 or 0.
@@ -299,11 +289,11 @@ impl Checker<'_> {
                 build::and(half(Half::First, 0), half(Half::Second, 8), span)
             }
             value => {
-                let (address, room) = self.text_at(value)?;
+                let there = self.text_at(value)?;
                 if text.len() > TEXT {
                     return too_long(TEXT);
                 }
-                let bytes = match room {
+                let bytes = match there.room {
                     Some(room) if text.len() > room as usize => {
                         return Err(Fault::new(
                             text_span,
@@ -315,7 +305,7 @@ impl Checker<'_> {
                     Some(room) if text.len() == room as usize => text.len(),
                     _ => text.len() + 1,
                 };
-                self.compare_bytes(&address, text.as_bytes(), bytes, span)
+                self.compare_bytes(&there, text.as_bytes(), bytes, span)
             }
         };
         Ok(if equal {
@@ -325,21 +315,34 @@ impl Checker<'_> {
         })
     }
 
-    /// Returns the address of a text, and the size of its array if that is known.
-    fn text_at(&self, value: Value) -> Result<(Expr, Option<u32>), Fault> {
+    /// Returns the text that a value is.
+    fn text_at(&self, value: Value) -> Result<Text, Fault> {
         let span = value.span();
         let letter = |ty: &Ty| matches!(self.view(ty), View::Integer(Width::B1, _));
-        let resolved = match value {
-            Value::Memory(address, room, _) => Some((address, room)),
+        let is_pointer = |ty: &Ty| matches!(self.view(ty), View::Pointer(_));
+        let (room, points) = match &value {
             Value::Place(place) => match self.view(&place.ty) {
-                View::Array(of, count) if letter(&of) => Some((place.address, Some(count))),
-                View::Pointer(to) if letter(&to) => Some((self.number(Value::Place(place))?, None)),
-                _ => None,
+                View::Array(of, count) => (Some(count).filter(|_| letter(&of)), false),
+                _ => (None, is_pointer(&place.ty)),
             },
-            Value::Number(expr, Some(ty)) => match self.view(&ty) {
-                View::Pointer(to) if letter(&to) => Some((expr, None)),
-                _ => None,
-            },
+            Value::Number(_, Some(ty)) => (None, is_pointer(ty)),
+            _ => (None, false),
+        };
+        let resolved = match value {
+            Value::Memory(text, _) => Some(text),
+            Value::Place(place) if room.is_some() => Some(Text {
+                address: place.address,
+                space: place.space,
+                room,
+            }),
+            value if points => {
+                let (address, to) = self.pointer(value)?;
+                to.filter(|to| letter(&to.ty)).map(|to| Text {
+                    address,
+                    space: to.space,
+                    room,
+                })
+            }
             _ => None,
         };
         resolved.ok_or_else(|| {
@@ -348,7 +351,7 @@ impl Checker<'_> {
         })
     }
 
-    fn compare_bytes(&self, address: &Expr, text: &[u8], bytes: usize, span: Span) -> Expr {
+    fn compare_bytes(&self, there: &Text, text: &[u8], bytes: usize, span: Span) -> Expr {
         let mut same: Option<Expr> = None;
         let mut from = 0;
         while from < bytes {
@@ -356,14 +359,14 @@ impl Checker<'_> {
                 .into_iter()
                 .find(|width| width.bytes() as usize <= bytes - from)
                 .unwrap_or(Width::B1);
-            let at = build::further(address.clone(), from as u64, span);
-            let there = Expr {
+            let at = build::further(there.address.clone(), from as u64, span);
+            let read = Expr {
                 ty: Type::U64,
-                ..build::load(at, width, false, span)
+                ..build::load((there.space, at), width, false, span)
             };
             let part = little(text, from, width.bytes() as usize);
             let part = build::constant(part, Type::U64, span);
-            let equal = build::binary(BinaryOp::Equal, there, part, Type::I64, span);
+            let equal = build::binary(BinaryOp::Equal, read, part, Type::I64, span);
             same = Some(match same {
                 Some(same) => build::and(same, equal, span),
                 None => equal,
@@ -413,6 +416,73 @@ impl Checker<'_> {
             }
         })
     }
+}
+
+/// Returns the words of a text in the kernel's memory, by two loads.
+fn kernel_words(address: &Expr, room: Option<u32>, span: Span) -> [Expr; 2] {
+    let constant = |bits| build::constant(bits, Type::U64, span);
+    let op = |op, left, right| build::binary(op, left, right, Type::U64, span);
+    let load = |from: u32| {
+        let at = build::further(address.clone(), u64::from(from), span);
+        let all = Expr {
+            ty: Type::U64,
+            ..build::load((Space::Kernel, at), Width::B8, false, span)
+        };
+        match room.map(|room| room.saturating_sub(from)) {
+            Some(0) => constant(0),
+            Some(room @ 1..8) => {
+                let inside = (1 << (8 * room)) - 1;
+                op(BinaryOp::And, all, constant(inside))
+            }
+            _ => all,
+        }
+    };
+    // The highest bit of each byte that is 0, and perhaps of bytes after it (Warren, Hacker's Delight, 6-1).
+    let ends = |word: &Expr| {
+        let less = op(
+            BinaryOp::Subtract,
+            word.clone(),
+            constant(0x0101_0101_0101_0101),
+        );
+        let inverse = build::unary(UnaryOp::Invert, word.clone(), span);
+        let high = constant(0x8080_8080_8080_8080);
+        op(BinaryOp::And, op(BinaryOp::And, less, inverse), high)
+    };
+    // All bits below the lowest of them; all, if there is none.
+    let before = |ends: Expr| {
+        let negative = build::unary(UnaryOp::Negate, ends.clone(), span);
+        let lowest = op(BinaryOp::And, ends, negative);
+        op(BinaryOp::Subtract, lowest, constant(1))
+    };
+    // All bits if there is no such byte.
+    let none = |ends: Expr| {
+        let none = build::binary(BinaryOp::Equal, ends, constant(0), Type::U64, span);
+        build::unary(UnaryOp::Negate, none, span)
+    };
+    let (first, second) = (load(0), load(8));
+    let (ended, cut) = (ends(&first), ends(&second));
+    let rest = op(BinaryOp::And, second, before(cut.clone()));
+    let cut = op(BinaryOp::ShiftLeft, none(cut), constant(56));
+    let rest = op(BinaryOp::Or, rest, cut);
+    let rest = op(BinaryOp::And, rest, none(ended.clone()));
+    [op(BinaryOp::And, first, before(ended)), rest]
+}
+
+/// Returns the words of a text in a process's memory, which the target's code reads as far as the text goes.
+fn user_words(address: &Expr, room: Option<u32>, span: Span) -> [Expr; 2] {
+    let half = |half, from: u32| {
+        let all = build::user(UserRead::Text(half), address.clone(), span);
+        let mask = |bits| {
+            let inside = build::constant(bits, Type::U64, span);
+            build::binary(BinaryOp::And, all.clone(), inside, Type::U64, span)
+        };
+        match room.map(|room| room.saturating_sub(from)) {
+            Some(0) => build::constant(0, Type::U64, span),
+            Some(room @ 1..8) => mask((1 << (8 * room)) - 1),
+            _ => all,
+        }
+    };
+    [half(Half::First, 0), half(Half::Second, 8)]
 }
 
 /// Returns bytes of a text as a little-endian number, with zeroes after its end.

@@ -68,6 +68,7 @@ fn show(expr: &Expr) -> String {
         ExprKind::Select { condition, yes, no } => {
             format!("({} ? {} : {})", show(condition), show(yes), show(no))
         }
+        ExprKind::User { read, address } => format!("{read:?} of {}", show(address)),
         ExprKind::List(all) => all.iter().map(show).collect::<Vec<_>>().join(", "),
     }
 }

@@ -1,7 +1,8 @@
 //! Values of expressions before they become numbers: a number that may point to a known type, a place in memory,
 //! or text.
 
-use super::{Checker, build};
+use super::Checker;
+use super::build::{self, Space};
 use crate::Fault;
 use crate::program::{Expr, Span, ValueNames, Width};
 use crate::types::{Id, Shape};
@@ -12,7 +13,25 @@ pub(super) enum Ty {
     Void,
     Integer(Width, bool),
     Pointer(Box<Self>),
+    /// A pointer to memory of the running process.
+    User(Box<Self>),
     Known(Id),
+}
+
+/// The target of a pointer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) ty: Ty,
+    pub(super) space: Space,
+}
+
+/// A text in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Text {
+    pub(super) address: Expr,
+    pub(super) space: Space,
+    /// Size of its array, if that is known.
+    pub(super) room: Option<u32>,
 }
 
 /// The use of a type in an expression.
@@ -38,8 +57,8 @@ pub(super) enum Value {
     Comm(Span),
     /// A string of the source.
     Text(String, Span),
-    /// Text in memory: its address, and the size of its array if that is known.
-    Memory(Expr, Option<u32>, Span),
+    /// Text in memory.
+    Memory(Text, Span),
     /// An address that a line shows as a symbol.
     Symbol(Expr),
 }
@@ -47,6 +66,7 @@ pub(super) enum Value {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) address: Expr,
+    pub(super) space: Space,
     pub(super) ty: Ty,
     /// First bit and number of bits of a bit field, in what is loaded with this width.
     pub(super) bits: Option<(u32, u32, Width)>,
@@ -58,7 +78,7 @@ impl Value {
         match self {
             Self::Number(expr, _) | Self::Symbol(expr) => expr.span,
             Self::Place(place) => place.span,
-            Self::Comm(span) | Self::Text(_, span) | Self::Memory(_, _, span) => *span,
+            Self::Comm(span) | Self::Text(_, span) | Self::Memory(_, span) => *span,
         }
     }
 }
@@ -68,7 +88,7 @@ impl Checker<'_> {
         let id = match ty {
             Ty::Void => return View::Void,
             Ty::Integer(width, signed) => return View::Integer(*width, *signed),
-            Ty::Pointer(of) => return View::Pointer((**of).clone()),
+            Ty::Pointer(of) | Ty::User(of) => return View::Pointer((**of).clone()),
             Ty::Known(id) => *id,
         };
         let Some(types) = self.context.types else {
@@ -113,7 +133,7 @@ impl Checker<'_> {
         match ty {
             Ty::Void => None,
             Ty::Integer(width, _) => Some(u64::from(width.bytes())),
-            Ty::Pointer(_) => Some(8),
+            Ty::Pointer(_) | Ty::User(_) => Some(8),
             Ty::Known(id) => self.context.types?.size(*id),
         }
     }
@@ -125,7 +145,7 @@ impl Checker<'_> {
             Ty::Integer(width, signed) => {
                 format!("{}{}", if *signed { "s" } else { "u" }, width.bytes() * 8)
             }
-            Ty::Pointer(of) => {
+            Ty::Pointer(of) | Ty::User(of) => {
                 let of = self.written(of);
                 format!("{of}{}*", if of.ends_with('*') { "" } else { " " })
             }
@@ -151,14 +171,15 @@ impl Checker<'_> {
     }
 
     /// The value as a number, and what it points to, if it points to something.
-    pub(super) fn pointer(&self, value: Value) -> Result<(Expr, Option<Ty>), Fault> {
+    pub(super) fn pointer(&self, value: Value) -> Result<(Expr, Option<Target>), Fault> {
         match value {
             Value::Number(expr, ty) => {
-                let to = ty.and_then(|ty| match self.view(&ty) {
-                    View::Pointer(to) => Some(to),
+                let to = ty.and_then(|ty| match (self.view(&ty), ty) {
+                    (View::Pointer(to), Ty::User(_)) => Some((to, Space::User)),
+                    (View::Pointer(to), _) => Some((to, Space::Kernel)),
                     _ => None,
                 });
-                Ok((expr, to))
+                Ok((expr, to.map(|(ty, space)| Target { ty, space })))
             }
             Value::Symbol(expr) => Ok((expr, None)),
             Value::Place(place) => self.loaded(place),
@@ -168,7 +189,7 @@ impl Checker<'_> {
                 )),
             Value::Text(_, span) => Err(Fault::new(span, "A string is not a number.")
                 .help("Strings are compared: `comm == \"sh\"`.")),
-            Value::Memory(_, _, span) => Err(Fault::new(span, "Text is not a number.").help(
+            Value::Memory(_, span) => Err(Fault::new(span, "Text is not a number.").help(
                 "It is a key, `@names[str(pointer)] = count()`, or compared: `str(pointer) == \"text\"`.",
             )),
         }
@@ -179,7 +200,7 @@ impl Checker<'_> {
         self.pointer(value).map(|(expr, _)| expr)
     }
 
-    fn loaded(&self, place: Place) -> Result<(Expr, Option<Ty>), Fault> {
+    fn loaded(&self, place: Place) -> Result<(Expr, Option<Target>), Fault> {
         let span = place.span;
         let refuse = |what: &str, help: &str| {
             Err(Fault::new(
@@ -191,19 +212,25 @@ impl Checker<'_> {
             )
             .help(help))
         };
+        let at = |address| (place.space, address);
         if let (Some((first, bits, width)), View::Integer(_, signed)) =
             (place.bits, self.view(&place.ty))
         {
             return Ok((
-                build::bit_field(place.address, first, bits, width, signed, span),
+                build::bit_field(at(place.address), first, bits, width, signed, span),
                 None,
             ));
         }
         match self.view(&place.ty) {
             View::Integer(width, signed) => {
-                Ok((build::load(place.address, width, signed, span), None))
+                Ok((build::load(at(place.address), width, signed, span), None))
             }
-            View::Pointer(to) => Ok((build::load(place.address, Width::B8, false, span), Some(to))),
+            // A pointer in a process's memory is one of the process.
+            View::Pointer(ty) => {
+                let space = place.space;
+                let pointer = build::load(at(place.address), Width::B8, false, span);
+                Ok((pointer, Some(Target { ty, space })))
+            }
             View::Fields(_) => refuse("a structure", "Write `.field` after it, or `&` before it."),
             View::Array(..) => refuse("an array", "Write `[0]` after it, or `&` before it."),
             View::Void => refuse("nothing", "Cast the pointer first: `*(u64 *)pointer`."),

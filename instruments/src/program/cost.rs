@@ -8,10 +8,13 @@ use super::{
     UnaryOp,
 };
 
-/// Instructions of the target's code for a frame of a stack, as measured (`docs/cost.md`).
+/// Instructions of the target's code for a frame of the kernel's stack, as measured (`docs/cost.md`). One of a process
+/// takes fewer.
 const FRAME: u32 = 240;
 /// Instructions of a patch and of the target's code for a stack besides its frames.
 const STACK: u32 = 80;
+/// The same for a read of a process, or for its stack besides its frames.
+const USER: u32 = 100;
 
 /// Instructions that a straightforward translation runs at worst: every value in a register of its
 /// own, the predicate true, the longer of two ways taken. Saving and restoring registers is not in
@@ -161,6 +164,10 @@ impl Checked {
                 frames: (*depth).into(),
                 ..instructions(STACK)
             },
+            ExprKind::Input(Input::UserStack(depth)) => Cost {
+                frames: (*depth).into(),
+                ..instructions(USER)
+            },
             ExprKind::Input(input) => instructions(match input {
                 Input::Nsecs => 11,
                 Input::Tsc => 4,
@@ -171,6 +178,13 @@ impl Checked {
                 Cost {
                     loads: 1,
                     ..instructions(6)
+                },
+                Add::add,
+            ),
+            ExprKind::User { .. } => operands.fold(
+                Cost {
+                    loads: 1,
+                    ..instructions(USER)
                 },
                 Add::add,
             ),

@@ -33,7 +33,9 @@ impl Type {
 }
 
 /// Bytes read or kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub enum Width {
     /// One byte.
     B1,
@@ -191,6 +193,24 @@ pub enum Input {
     /// A number of the kernel's stack at the hook: a hash of the addresses of at most so many frames, the hook's
     /// first. The target keeps the addresses of each number.
     KernelStack(u8),
+    /// The same of the running process's stack, by its frame pointers: a hash of the process and the addresses of at
+    /// most so many frames, that of the next instruction of the process first.
+    UserStack(u8),
+}
+
+/// A read of the running process by the target's code.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+pub enum UserRead {
+    /// So many bytes, extended with zeroes.
+    Bytes(Width),
+    /// Eight of the first sixteen bytes of a text, with zeroes after its end; the last of the sixteen is
+    /// [`Key::CUT`](super::Key::CUT) if none of them ends it.
+    Text(Half),
+    /// A number of the address, like that of a stack of one frame: the target keeps the address and the process.
+    /// Nothing is read there.
+    Name,
 }
 
 impl Input {
@@ -227,6 +247,14 @@ pub enum ExprKind {
         width: Width,
         /// True if the value is extended with its sign.
         signed: bool,
+    },
+    /// Memory of the running process, or the number of its address. What cannot be read reads as 0 and counts as a
+    /// fault, as for a load.
+    User {
+        /// The part that is read.
+        read: UserRead,
+        /// Where.
+        address: Box<Expr>,
     },
     /// The low bytes, extended: a cast to a narrower type.
     Extend {
@@ -266,6 +294,7 @@ impl Expr {
         match &self.kind {
             ExprKind::Constant(_) | ExprKind::Input(_) | ExprKind::Variable(_) => Vec::new(),
             ExprKind::Load { address: one, .. }
+            | ExprKind::User { address: one, .. }
             | ExprKind::Extend { value: one, .. }
             | ExprKind::Unary(_, one) => vec![one],
             ExprKind::Binary(_, left, right)
@@ -274,6 +303,28 @@ impl Expr {
             ExprKind::Select { condition, yes, no } => vec![condition, yes, no],
             ExprKind::List(all) => all.iter().collect(),
         }
+    }
+
+    /// Returns whether it is a number of a stack, or of an address of a process.
+    #[must_use]
+    pub fn is_stack(&self) -> bool {
+        matches!(
+            self.kind,
+            ExprKind::Input(Input::KernelStack(_) | Input::UserStack(_))
+                | ExprKind::User {
+                    read: UserRead::Name,
+                    ..
+                }
+        )
+    }
+
+    /// Returns whether the target's code that reads processes is called for the expression itself.
+    #[must_use]
+    pub fn is_of_process(&self) -> bool {
+        matches!(
+            self.kind,
+            ExprKind::Input(Input::UserStack(_)) | ExprKind::User { .. }
+        )
     }
 
     /// Returns whether `is` holds for the expression or a part of it.

@@ -23,7 +23,7 @@ pub use gilk_samples::texts::ValueNames;
 pub use aggregate::{Aggregate, AggregateKind, Bucket, Key, Keys, Mapped, Summary};
 pub use cost::Cost;
 pub use event::Event;
-pub use expr::{Expr, ExprKind, Gpr, Half, Input, Type, Width};
+pub use expr::{Expr, ExprKind, Gpr, Half, Input, Type, UserRead, Width};
 pub use ops::{BinaryOp, Operator, UnaryOp};
 pub use table::Table;
 

@@ -196,6 +196,21 @@ pub const WORDS: &[Word] = &[
         "The kernel's stack at the hook, for a key or a variable: @by[kstack] = count(); kstack(5) has 5 frames at most.",
     ),
     word(
+        "ustack",
+        WordKind::Input,
+        "The stack of the running process, by its frame pointers, for a key or a variable: @by[ustack] = count(); ustack(5) has 5 frames at most.",
+    ),
+    word(
+        "usym",
+        WordKind::Function,
+        "An address of the running process, as a key, in samples and lines, where it is shown as its symbol: usym(address).",
+    ),
+    word(
+        "uptr",
+        WordKind::Function,
+        "An address of the running process: str(uptr(arg1)), *(u64 *)uptr(arg1).",
+    ),
+    word(
         "str",
         WordKind::Function,
         "Text in memory, as a key, in samples and lines, or to be compared with a string: str(pointer).",

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use super::{bars, scale};
-use crate::kernel_stacks::KernelStacks;
+use crate::kept_stacks::KeptStacks;
 use crate::metadata::{Clock, Metadata};
 use crate::totals::{Counted, HitsCost, SessionCost, Total, TotalRow, TotalValue, Totals};
 
@@ -64,7 +64,7 @@ pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
     }
     if totals.stacks.lost > 0 {
         let lost = scale::grouped(totals.stacks.lost);
-        let _infallible = writeln!(out, "{lost:>14}  {}", KernelStacks::LOST);
+        let _infallible = writeln!(out, "{lost:>14}  {}", KeptStacks::LOST);
     }
     for line in totals.cost.iter().flat_map(cost) {
         let _infallible = writeln!(out, "{line}");

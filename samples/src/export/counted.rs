@@ -1,4 +1,4 @@
-//! Folded stacks and flame graphs of totals by stack: `@by[kstack] = count()`.
+//! Folded stacks and flame graphs of totals by stack: `@by[kstack] = count()`, `@both[ustack, kstack] = count()`.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use super::sink::Exported;
 use super::stacks::StackFormat;
 use crate::Result;
 use crate::calls::{CallTree, Calls};
-use crate::kernel_stacks::{KernelStacks, function};
+use crate::kept_stacks::{KeptStacks, function};
 use crate::output;
 use crate::recording::Recording;
 use crate::totals::{KeyPart, Total, TotalValue, Totals};
@@ -64,7 +64,7 @@ pub(super) fn export(recording: &Recording, format: StackFormat, path: &Path) ->
     })
 }
 
-fn has_stacks(total: &Total, stacks: &KernelStacks) -> bool {
+fn has_stacks(total: &Total, stacks: &KeptStacks) -> bool {
     let mut numbers = total.numbers().into_iter();
     numbers.any(|number| stacks.get(number).is_some())
 }
@@ -124,14 +124,19 @@ impl StackCounts {
             return;
         }
         let mut stack: Vec<String> = root.into_iter().cloned().collect();
-        let mut inner = Vec::new();
+        let (mut process, mut kernel) = (Vec::new(), Vec::new());
         for part in key {
             match part {
                 KeyPart::Text(text) => stack.push(clean(text)),
                 KeyPart::Number(number) => match totals.stacks.get(*number) {
                     Some(frames) => {
                         let functions = frames.iter().rev();
-                        inner.extend(functions.map(|frame| clean(function(frame))));
+                        // A process calls the kernel.
+                        let part = match totals.stacks.is_of_process(*number) {
+                            true => &mut process,
+                            false => &mut kernel,
+                        };
+                        part.extend(functions.map(|frame| clean(function(frame))));
                     }
                     None => {
                         let address = u64::try_from(*number).ok();
@@ -143,7 +148,8 @@ impl StackCounts {
                 },
             }
         }
-        stack.extend(inner);
+        stack.extend(process);
+        stack.extend(kernel);
         *self.stacks.entry(stack).or_default() += amount;
     }
 
@@ -211,12 +217,14 @@ mod tests {
         let frames = |frames: &[&str]| frames.iter().map(|&frame| frame.to_owned()).collect();
         Totals {
             added_up,
-            stacks: KernelStacks {
+            stacks: KeptStacks {
                 frames: [
                     (7, frames(&["vfs_read+0x1c", "ksys_read+0x5f"])),
                     (8, frames(&["vfs_read", "do;odd+0x1"])),
+                    (10, frames(&["inner+0x9 (a.out)", "a.out+0x1234"])),
                 ]
                 .into(),
+                of_processes: [10].into(),
                 lost,
             },
             symbols: [(16, "a_lock+0x8".to_owned())].into(),
@@ -235,6 +243,8 @@ mod tests {
             row(vec![number(8), number(16)], TotalValue::Number(3)),
             row(vec![number(7), number(-4)], TotalValue::Number(0)),
             row(vec![number(9), number(1)], TotalValue::Number(2)),
+            // A process calls the kernel, whatever the order of the key.
+            row(vec![number(7), number(10)], TotalValue::Number(4)),
             row(vec![number(7), number(2)], TotalValue::Number(-1)),
             row(vec![number(7), number(3)], TotalValue::Mean(1.0)),
         ];
@@ -242,6 +252,7 @@ mod tests {
         let (text, remark) = exported(all, Format::Folded);
         let lines = [
             "9;1 2",
+            "a.out;inner;ksys_read;vfs_read 4",
             "a_lock+0x8;do_odd;vfs_read 3",
             "dd;ksys_read;vfs_read 5",
         ];

@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::clocks::Reading;
-use crate::kernel_stacks::KernelStacks;
+use crate::kept_stacks::KeptStacks;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Placed};
 use crate::recording::LossCause;
 use crate::totals::{Counted, Total, TotalBucket, TotalValue as Value, Totals};
@@ -296,12 +296,13 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
             }],
             symbols: [(16, "same".to_owned()), (32, format!("of {machine}"))].into(),
             // Of a hash that all kernels share, with other code below it in each.
-            stacks: KernelStacks {
+            stacks: KeptStacks {
                 frames: [
                     (7, vec!["vfs_read".to_owned()]),
                     (8, vec![format!("of {machine}")]),
                 ]
                 .into(),
+                of_processes: [].into(),
                 lost: 3,
             },
             ended: String::new(),

@@ -37,6 +37,7 @@ impl Joined {
             all.failed_reads.append(&mut totals.failed_reads);
             all.no_room.append(&mut totals.no_room);
             all.stacks.lost += totals.stacks.lost;
+            all.stacks.of_processes.extend(totals.stacks.of_processes);
             // Kernels with other code at an address share no name of it, and no stack of its number.
             agree(&mut stacks, totals.stacks.frames);
             agree(&mut symbols, totals.symbols);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::kernel_stacks::KernelStacks;
+use crate::kept_stacks::KeptStacks;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
 use crate::totals::{Counted, SessionCost, Total, TotalBucket, TotalValue, Totals};
@@ -327,8 +327,9 @@ fn totals() -> impl Strategy<Value = Totals> {
             count: 2,
         }],
         symbols: [(u64::MAX, "vfs_read+0x1c".to_owned())].into(),
-        stacks: KernelStacks {
+        stacks: KeptStacks {
             frames: [(7, vec!["vfs_read+0x1c".to_owned()])].into(),
+            of_processes: [7].into(),
             lost: 3,
         },
         ended: "The session was ended: a test ended it.".to_owned(),

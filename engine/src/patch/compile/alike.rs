@@ -47,6 +47,9 @@ fn alike(first: &Expr, second: &Expr) -> bool {
                 ..
             },
         ) => (width, signed) == (w, s),
+        (ExprKind::User { read: first, .. }, ExprKind::User { read: second, .. }) => {
+            first == second
+        }
         (ExprKind::Unary(first, _), ExprKind::Unary(second, _)) => first == second,
         (ExprKind::Binary(first, ..), ExprKind::Binary(second, ..)) => first == second,
         (ExprKind::And(..), ExprKind::And(..))

@@ -273,6 +273,7 @@ impl Needs<'_> {
             }
             ExprKind::Constant(_) | ExprKind::Input(_) => Demand::of(1),
             ExprKind::Load { address: value, .. }
+            | ExprKind::User { address: value, .. }
             | ExprKind::Extend { value, .. }
             | ExprKind::Unary(_, value) => of(value),
             ExprKind::List(all) => self.list(all.iter()),

@@ -1,7 +1,7 @@
 //! Values: each into a register of its own, from left to right.
 
 use gilk_instruments::program::{
-    BinaryOp, Event, Expr, ExprKind, Gpr, Input, UnaryOp, VariableId, Width,
+    BinaryOp, Event, Expr, ExprKind, Gpr, Half, Input, UnaryOp, UserRead, VariableId, Width,
 };
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
@@ -77,6 +77,14 @@ impl Compiler<'_> {
             }
             Leaf::Event(event) => self.event(event, to),
             Leaf::Stack(depth) => self.stack(depth, to),
+            Leaf::User(read, address) => {
+                self.value(address.0, into);
+                self.user(Some(read), 0, to);
+            }
+            Leaf::UserStack(depth) => {
+                self.constant(to, 0);
+                self.user(None, depth, to);
+            }
         }
     }
 
@@ -202,6 +210,11 @@ impl Compiler<'_> {
             }
             // The update of a map computes its parts.
             ExprKind::List(_) => debug_assert!(false, "internal error: a list has no value"),
+            ExprKind::User { .. } => {
+                if let Some(leaf) = leaf(expr) {
+                    self.read(leaf, into);
+                }
+            }
             ExprKind::Load { width, signed, .. } => {
                 if let Some(leaf) = leaf(expr) {
                     self.read(leaf, into);
@@ -307,6 +320,31 @@ impl Compiler<'_> {
         let call = Instruction::with_branch(Code::Call_rel32_64, reader.0);
         self.e.op(call);
         for _ in words {
+            self.e.pop(Instruction::with1(Code::Pop_r64, to));
+        }
+    }
+
+    /// Has the target's code read the running process (`users` of `struct ilk_info`) at the address in a register, or
+    /// its stack: it changes a pushed word, and adds 1 to the counter of failed reads.
+    fn user(&mut self, read: Option<UserRead>, depth: u8, to: Register) {
+        let reader = self.planned(self.layout.users, "code that reads processes");
+        let (kind, part) = match read {
+            Some(UserRead::Bytes(width)) => (0, width.bytes()),
+            Some(UserRead::Text(half)) => (1, u32::from(half == Half::Second)),
+            Some(UserRead::Name) => (2, 0),
+            None => (3, depth.into()),
+        };
+        let counter = self.failures();
+        self.e.push(Instruction::with1(Code::Push_r64, to));
+        self.constant(to, counter.0);
+        self.e.push(Instruction::with1(Code::Push_r64, to));
+        self.e.push(Instruction::with1(
+            Code::Pushq_imm32,
+            (part << 8 | kind).cast_signed(),
+        ));
+        self.e
+            .op(Instruction::with_branch(Code::Call_rel32_64, reader.0));
+        for _ in 0..3 {
             self.e.pop(Instruction::with1(Code::Pop_r64, to));
         }
     }

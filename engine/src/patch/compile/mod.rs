@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use gilk_instruments::program::{
     Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Checked, Event, Expr,
-    ExprKind, Input, Mapped, Probe, Scope, VariableId, Width,
+    ExprKind, Input, Mapped, Probe, Scope, UserRead, VariableId, Width,
 };
 use iced_x86::Register;
 
@@ -139,7 +139,7 @@ impl Probed {
         }
         let may_fault = layout.faults == 0 && may_fault(probe);
         let no_room = || {
-            let why = "it reads kernel memory, a stack or a counter, and this target takes no code that may fault there: load ilk.ko without arena_mib";
+            let why = "it reads memory, a stack or a counter, and this target takes no code that may fault there: load ilk.ko without arena_mib";
             may_fault.then(|| why.to_owned())
         };
         let no_counter = || {
@@ -163,6 +163,12 @@ impl Probed {
             let has = layout.unwinds && layout.stacks.is_some();
             (reads && !has).then(|| why.to_owned())
         };
+        let no_users = || {
+            let mut expressions = probe.expressions();
+            let reads = expressions.any(|expr| expr.any(&mut Expr::is_of_process));
+            let why = "it reads the running process, and this target has no code for that: a kernel has it if ilk.ko is loaded without arena_mib";
+            (reads && layout.users.is_none()).then(|| why.to_owned())
+        };
         let nowhere = || {
             let mut inputs = probe.expressions().flat_map(Expr::inputs);
             let missing =
@@ -185,6 +191,7 @@ impl Probed {
         let why = no_counter()
             .or_else(no_slots)
             .or_else(no_stacks)
+            .or_else(no_users)
             .or_else(no_room)
             .or_else(no_clock)
             .or_else(nowhere)
@@ -237,11 +244,12 @@ const fn is_of_target(input: Input) -> bool {
     )
 }
 
-/// Returns whether a probe has loads that may fault: kernel memory, a stack, or an event counter.
+/// Returns whether a probe has loads that may fault: memory of the kernel or of a process, a stack, or an event counter.
 pub(crate) fn may_fault(probe: &Probe) -> bool {
     let reads = |node: &Expr| {
         let may = |input| matches!(input, Input::Event(_) | Input::KernelStack(_));
-        loads(node) || matches!(node.kind, ExprKind::Input(input) if may(input))
+        let process = node.is_of_process();
+        process || loads(node) || matches!(node.kind, ExprKind::Input(input) if may(input))
     };
     let mut expressions = probe.expressions();
     expressions.any(|expr| expr.any(&mut |node| reads(node)))
@@ -269,18 +277,24 @@ enum Leaf<'e> {
     Event(Event),
     /// The kernel's stack, up to so many frames.
     Stack(u8),
+    /// The running process at an address.
+    User(UserRead, Address<'e>),
+    /// The stack of the running process, up to so many frames.
+    UserStack(u8),
 }
 
 fn leaf(expr: &Expr) -> Option<Leaf<'_>> {
     Some(match &expr.kind {
         ExprKind::Variable(id) => Leaf::Variable(*id),
         ExprKind::Load { address, width, .. } => Leaf::Memory(Address(address), *width),
+        ExprKind::User { read, address } => Leaf::User(*read, Address(address)),
         ExprKind::Input(input) => match *input {
             Input::Tid | Input::Pid | Input::Comm(_) | Input::Cpu => Leaf::Of(*input),
             Input::Tsc | Input::Nsecs => Leaf::Clock,
             Input::Argument(number) if is_stacked(*input) => Leaf::Stacked(number),
             Input::Event(event) => Leaf::Event(event),
             Input::KernelStack(depth) => Leaf::Stack(depth),
+            Input::UserStack(depth) => Leaf::UserStack(depth),
             _ => return None,
         },
         _ => return None,
@@ -306,7 +320,7 @@ fn repeated(expr: &Expr) -> Vec<Leaf<'_>> {
     }
     // What an address is made of comes before what is read there.
     twice.sort_by_key(|leaf| match leaf {
-        Leaf::Memory(address, _) => address.nodes(),
+        Leaf::Memory(address, _) | Leaf::User(_, address) => address.nodes(),
         _ => 0,
     });
     twice

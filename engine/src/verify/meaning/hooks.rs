@@ -231,8 +231,15 @@ pub(crate) fn handlers(image: &Image, plan: &Plan, violations: &mut Vec<Violatio
             continue;
         };
         let load = |expr: &Expr| {
-            let loads = expr.any(&mut |node| matches!(node.kind, ExprKind::Load { .. }));
-            let counters = |input: &Input| matches!(input, Input::Event(_) | Input::KernelStack(_));
+            let loads = expr.any(&mut |node| {
+                matches!(node.kind, ExprKind::Load { .. } | ExprKind::User { .. })
+            });
+            let counters = |input: &Input| {
+                matches!(
+                    input,
+                    Input::Event(_) | Input::KernelStack(_) | Input::UserStack(_)
+                )
+            };
             let inputs = expr.inputs();
             loads
                 || inputs

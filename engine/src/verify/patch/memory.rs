@@ -263,6 +263,21 @@ impl<'a> HitRules<'a> {
         loads
     }
 
+    /// Returns the reads of the running process in the current step.
+    pub(crate) fn user_reads(&mut self, progress: Progress, state: &AbstractState) -> Vec<Source> {
+        let Some(place) = self.place(progress, state) else {
+            return Vec::new();
+        };
+        let mut reads = Vec::new();
+        if let Some(expr) = self.computed(progress) {
+            expr.any(&mut |node| {
+                reads.extend(place.user(self.values, node));
+                false
+            });
+        }
+        reads
+    }
+
     /// Returns the counter of failed loads.
     pub(crate) fn failures(&self) -> Option<u64> {
         let slot = self.expected.probe.as_deref()?.homes.failed?;

@@ -20,6 +20,7 @@ pub(crate) mod native;
 pub(crate) mod operands;
 pub(crate) mod phase;
 pub(crate) mod points;
+mod process;
 pub(crate) mod program;
 pub(crate) mod ring;
 mod scan;

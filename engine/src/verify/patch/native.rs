@@ -37,7 +37,12 @@ impl<'a> InstrumentMachine<'a> {
         progress: Progress,
     ) -> Result<Option<Progress>, Reason> {
         if self.program().is_some() {
-            self.read_stack(instruction, state, progress)?;
+            let to = Addr(instruction.near_branch_target());
+            if instruction.op0_kind() == OpKind::NearBranch64 && Some(to) == self.layout.users {
+                self.read_process(state, progress)?;
+            } else {
+                self.read_stack(instruction, state, progress)?;
+            }
             return Ok(Some(progress));
         }
         let instrument =

@@ -2,7 +2,7 @@
 //! independent of the compiler.
 
 use gilk_instruments::program::{
-    Aggregate, AggregateKind, BinaryOp, Expr, ExprKind, Gpr, Input, Probe, UnaryOp,
+    Aggregate, AggregateKind, BinaryOp, Expr, ExprKind, Gpr, Input, Probe, UnaryOp, UserRead,
 };
 
 use super::state::{AbstractState, Fact};
@@ -31,6 +31,14 @@ pub(crate) fn has_tests(probe: &Probe) -> bool {
         .predicate
         .as_ref()
         .is_some_and(|expr| !matches!(expr.kind, ExprKind::Constant(bits) if bits != 0))
+}
+
+/// Returns the number of bits of a read of the running process.
+pub(crate) fn user_bits(read: UserRead) -> u8 {
+    match read {
+        UserRead::Bytes(width) => u8::try_from(8 * width.bytes()).unwrap_or(64),
+        UserRead::Text(_) | UserRead::Name => 64,
+    }
 }
 
 /// Returns the number of steps of a probe.
@@ -67,6 +75,11 @@ impl Context<'_> {
                     .memory(values, expr)
                     .map_or(SymValue::UNKNOWN, |source| self.read(values, source, bits));
                 values.extend(read, bits, *signed)
+            }
+            ExprKind::User { read, .. } => {
+                let source = self.user(values, expr);
+                let bits = user_bits(*read);
+                source.map_or(SymValue::UNKNOWN, |source| self.read(values, source, bits))
             }
             ExprKind::Extend {
                 value,
@@ -132,6 +145,15 @@ impl Context<'_> {
         (!address.is_unknown()).then_some(Source::Memory { address, bytes })
     }
 
+    /// Returns the read of the running process that an expression is.
+    pub(crate) fn user(&self, values: &mut SymValues, expr: &Expr) -> Option<Source> {
+        let ExprKind::User { read, address } = &expr.kind else {
+            return None;
+        };
+        let (address, read) = (self.value(values, address), *read);
+        (!address.is_unknown()).then_some(Source::User { address, read })
+    }
+
     fn truths(&self, values: &mut SymValues, left: &Expr, right: &Expr) -> [SymValue; 2] {
         [left, right].map(|expr| {
             let value = self.value(values, expr);
@@ -160,7 +182,9 @@ impl Context<'_> {
                 }
             }
             Input::Tid | Input::Pid | Input::Cpu => self.read(values, Source::Input(input), 32),
-            Input::Comm(_) | Input::KernelStack(_) => self.read(values, Source::Input(input), 64),
+            Input::Comm(_) | Input::KernelStack(_) | Input::UserStack(_) => {
+                self.read(values, Source::Input(input), 64)
+            }
             Input::Tsc => self.clock.unwrap_or(SymValue::UNKNOWN),
             Input::Nsecs => {
                 let (Some(tsc), Some(clock)) = (self.clock, self.layout.clock) else {

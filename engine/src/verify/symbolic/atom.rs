@@ -1,6 +1,6 @@
 //! Symbolic values and the atoms that they are made of.
 
-use gilk_instruments::program::{Event, Input};
+use gilk_instruments::program::{Event, Input, UserRead};
 
 use crate::ids::{Id, id};
 use crate::patch::Home;
@@ -201,6 +201,8 @@ pub(crate) enum Source {
     Event(Event),
     /// Kernel memory, or 0 where it cannot be read.
     Memory { address: SymValue, bytes: u8 },
+    /// A read of the running process, or 0 where its memory cannot be read.
+    User { address: SymValue, read: UserRead },
 }
 
 /// A key of the table of storage.

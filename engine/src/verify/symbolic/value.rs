@@ -174,7 +174,9 @@ impl SymValues {
             Atom::Xor(parts) => (false, parts),
             Atom::Made(_, parts) => (false, parts),
             Atom::Timer { entry, .. } => (true, from_ref(entry)),
-            Atom::Read(Source::Memory { address, .. }, _) => (true, from_ref(address)),
+            Atom::Read(Source::Memory { address, .. } | Source::User { address, .. }, _) => {
+                (true, from_ref(address))
+            }
             _ => (true, &[]),
         };
         if itself {

@@ -233,6 +233,7 @@ pub(crate) const CODE: &[&str] = &[
     "UnknownEvent",
     "OtherEvent",
     "OtherStack",
+    "OtherUserRead",
     "OtherFrame",
     "UnhookedFailure",
     "NotFailed",

@@ -18,6 +18,7 @@ pub(crate) mod natives;
 mod numbers;
 mod placements;
 mod placer;
+mod processes;
 mod programs;
 #[path = "../../../tests/programs/random.rs"]
 mod random;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use gilk_engine::{Addr, Image};
 use gilk_samples::chart::bars;
 use gilk_samples::chart::scale::grouped;
-use gilk_samples::kernel_stacks::KernelStacks;
+use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::totals::{TotalBucket, TotalRow, TotalValue};
 use ilk_driver::script::Place;
 
@@ -30,7 +30,7 @@ pub(crate) struct Printer<'i> {
     /// The kernel, for names of addresses.
     pub(crate) image: &'i Image,
     /// Stacks among values and keys.
-    pub(crate) stacks: &'i KernelStacks,
+    pub(crate) stacks: &'i KeptStacks,
     /// Places without hits are printed, too.
     pub(crate) all: bool,
     /// Seconds, if numbers are shown a second.

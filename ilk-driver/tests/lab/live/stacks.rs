@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gilk_engine::session::Workload;
 use gilk_engine::{Image, Session};
-use gilk_samples::kernel_stacks::KernelStacks;
+use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::totals::{KeyPart, TotalValue};
 use ilk_driver::client::frame;
 
@@ -194,7 +194,7 @@ fn a_script_prints_stacks_and_files_have_them() {
         "{text}"
     );
     assert_ne!(
-        KernelStacks::default(),
+        KeptStacks::default(),
         gilk_samples::recording::Recording::open(&recording)
             .unwrap()
             .totals()

@@ -2,7 +2,7 @@
 
 use super::show;
 use crate::check::build;
-use crate::program::{AggregateId, Input, VariableId, Width};
+use crate::program::{AggregateId, Input, UserRead, VariableId, Width};
 use crate::{Context, Source};
 
 /// Inputs with fixed values; nothing else.
@@ -19,6 +19,9 @@ impl crate::interpret::Machine for Fixed {
         }
     }
     fn load(&mut self, _: u64, _: Width) -> Option<u64> {
+        None
+    }
+    fn user(&mut self, _: UserRead, _: u64) -> Option<u64> {
         None
     }
     fn read(&mut self, _: VariableId) -> u64 {

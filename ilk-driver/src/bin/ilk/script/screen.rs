@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use gilk_engine::{Addr, Image, VerifiedPlan};
 use gilk_samples::Batch;
-use gilk_samples::kernel_stacks::KernelStacks;
+use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Clock;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::texts::{LineReader, SampleTexts, Texts};
@@ -57,7 +57,7 @@ pub(super) struct Screen<'a> {
     /// The last totals of counters.
     totals: BTreeMap<u64, u64>,
     aggregates: Vec<Total>,
-    stacks: KernelStacks,
+    stacks: KeptStacks,
     /// Values at the last `clear`, by aggregate and place.
     cleared: BTreeMap<(String, Place), TotalValue>,
     clock: Option<Clock>,
@@ -109,7 +109,7 @@ impl<'a> Screen<'a> {
             samples,
             totals: BTreeMap::new(),
             aggregates: Vec::new(),
-            stacks: KernelStacks::default(),
+            stacks: KeptStacks::default(),
             cleared: BTreeMap::new(),
             clock: None,
             missed: 0,
@@ -412,7 +412,7 @@ impl<'a> Screen<'a> {
                 full,
                 "values of variables were lost, because their table was full",
             ),
-            (summary.stacks.lost, KernelStacks::LOST),
+            (summary.stacks.lost, KeptStacks::LOST),
             (
                 summary.missing,
                 "samples did not arrive, which is a bug in gilk",

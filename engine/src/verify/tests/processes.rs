@@ -1,0 +1,150 @@
+//! Reads of the running process: proven at every hook, and found out when anything of them is changed.
+
+use iced_x86::{Code, Mnemonic};
+
+use super::caught::CODE;
+use super::natives::made;
+use super::*;
+
+fn layout() -> RuntimeLayout {
+    RuntimeLayout {
+        unwinds: true,
+        ..super::layout()
+    }
+}
+
+fn reading(
+    image: &Image,
+    (function, block, hook): (&str, u32, HookType),
+    source: &str,
+    layout: &RuntimeLayout,
+) -> crate::Result<Plan> {
+    let mut session = session(vec![placement(function, block, hook, "mine")]);
+    let source = format!("instrument mine \"x.\"; hit {source}");
+    session.sources.insert("mine".into(), source);
+    plan(image, &session, &Library::builtin().unwrap(), layout)
+}
+
+const SOURCES: [&str; 7] = [
+    "{ @by[ustack] = count() }",
+    "{ @opens[str(uptr(reg(\"si\"))), ustack(3)] = count() }",
+    "{ sample(*(s16 *)uptr(reg(\"si\")) + *(u8 *)uptr(reg(\"di\") + 3)) }",
+    "/ str(uptr(reg(\"si\"))) == \"/etc/passwd\" / { @bytes[comm] = sum(*(u32 *)uptr(reg(\"dx\"))) }",
+    "{ printf(\"%s %s %s\", usym(reg(\"dx\")), ustack, str(uptr(reg(\"si\")))) }",
+    "{ sample(ustack * 3 + (ustack ^ cpu)) }",
+    "{ @by[kstack, usym(*(u64 *)uptr(reg(\"sp\")))] = count() }",
+];
+
+#[test]
+fn processes_are_read_at_every_hook() {
+    let image = kernel().image();
+    let (mut counters, hooks) = (0, hooks(&image));
+    for ((function, block, hook), source) in hooks.iter().zip(SOURCES.iter().cycle()) {
+        let plan = reading(&image, (function, *block, *hook), source, &layout());
+        let plan = plan.unwrap_or_else(|error| panic!("{source}: {error}"));
+        passes(&image, &plan);
+        let probes = plan.instruments.iter();
+        counters += probes
+            .filter_map(|one| one.probe.as_ref()?.homes.failed)
+            .count();
+    }
+    assert!(counters > 20, "{counters}");
+}
+
+#[test]
+fn nothing_of_a_read_can_be_left_out_or_changed() {
+    let image = kernel().image();
+    let mut left_out = Caught::new("instructions of reads of processes left out", &[CODE]);
+    let mut changed = Caught::new("changed reads of processes", &[CODE]);
+    for (source, block) in SOURCES.iter().zip([0, 0, 0, 0, 1, 1, 0]) {
+        let hook = ("worker", block, HookType::Pre);
+        let plan = reading(&image, hook, source, &layout()).unwrap();
+        passes(&image, &plan);
+        let code = made(&plan);
+        let calls = code.iter().filter(|(_, one)| one.is_call_near());
+        assert!(calls.count() > 0, "{source}");
+        // The words of a call, the call, and the words off the stack again.
+        let is_word = |code: Code, mnemonic: Mnemonic| {
+            code == Code::Pushq_imm32 || code == Code::Push_r64 || mnemonic == Mnemonic::Pop
+        };
+        for (at, one) in code {
+            if is_word(one.code(), one.mnemonic()) || one.is_call_near() {
+                let mut bad = plan.clone();
+                bad.patches[0].code[at..at + one.len()].fill(0x90);
+                left_out.must_refuse(&image, bad, format_args!("{source}: without `{one}`"));
+            }
+            // The part of the process, and the function.
+            let is_request = one.code() == Code::Pushq_imm32;
+            let places = if is_request || one.is_call_near() {
+                1..5
+            } else {
+                0..0
+            };
+            for place in places {
+                for bit in [1, 4] {
+                    let mut bad = plan.clone();
+                    bad.patches[0].code[at + place] ^= bit;
+                    changed.must_refuse(
+                        &image,
+                        bad,
+                        format_args!("{source}: `{one}`, byte {place}"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_process_is_read_by_programs_that_have_the_read_and_count_its_failure() {
+    let image = kernel().image();
+    let hook = ("helper", 0, HookType::Pre);
+    let source = "{ sample(*(u32 *)uptr(reg(\"si\"))) }";
+    let plan = reading(&image, hook, source, &layout()).unwrap();
+    let find = |plan: &Plan, code: Code, number: usize| {
+        let all = made(plan).into_iter();
+        let mut all = all.filter(|(_, one)| one.code() == code);
+        all.nth(number).unwrap()
+    };
+    // Two bytes instead of four, and the stack instead of memory.
+    for kind in [0x200, 0x403] {
+        refused(&image, &plan, "OtherUserRead", |plan| {
+            let (at, _) = find(plan, Code::Pushq_imm32, 0);
+            let request = i32::to_le_bytes(kind);
+            plan.patches[0].code[at + 1..at + 5].copy_from_slice(&request);
+        });
+    }
+    // Another counter than its own.
+    refused(&image, &plan, "CountsForeign", |plan| {
+        let constants = made(plan).into_iter();
+        let mut constants = constants.filter(|(_, one)| one.code() == Code::Mov_r32_imm32);
+        let (at, one) = constants.next().unwrap();
+        let last = at + one.len() - 4;
+        plan.patches[0].code[last] ^= 8;
+    });
+    // The code at the hook has another address.
+    refused(&image, &plan, "UnplannedCall", |plan| {
+        plan.layout.users = None;
+        plan.layout.stacks = None;
+    });
+    refused(&image, &plan, "OtherFunction", |plan| {
+        plan.layout.users = plan.layout.users.map(|at| at.add(16));
+    });
+}
+
+#[test]
+fn a_target_without_code_for_processes_refuses_them_by_name() {
+    let image = kernel().image();
+    let without = RuntimeLayout {
+        users: None,
+        ..layout()
+    };
+    for source in SOURCES {
+        let refused = reading(&image, ("helper", 0, HookType::Pre), source, &without);
+        let said = refused.unwrap_err().to_string();
+        assert!(
+            said.contains("program-unsupported") && said.contains("process"),
+            "{said}"
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! Names of addresses of processes, while the processes live: `work+0x12 (program)`.
+//!
+//! A process's mappings are read once for each report of stacks, and kept: a process that has ended since is named by
+//! the last ones. Symbols are those of the mapped files themselves, through `/proc/pid/map_files`, which also has files
+//! that were replaced or removed, and those that another mount namespace hides.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use object::read::ReadCache;
+use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+
+use crate::process::maps::{self, MappedSpan};
+
+/// Limit on the bytes of a name of a function or a file.
+const MAX_BYTES: usize = 255;
+/// Limit on the files whose symbols are kept, and on processes.
+const MAX_KEPT: usize = 256;
+
+/// A file by its device and inode.
+type FileId = (u64, u64);
+
+/// The mappings and symbols that were read.
+#[derive(Default)]
+pub(super) struct Processes {
+    mappings: HashMap<u32, Vec<MappedSpan>>,
+    /// Processes whose mappings are those of now.
+    current: HashSet<u32>,
+    symbols: HashMap<FileId, Arc<FileSymbols>>,
+}
+
+impl Processes {
+    /// Begins a report: mappings may have changed.
+    pub(super) fn begin(&mut self) {
+        self.current.clear();
+        if self.mappings.len() > MAX_KEPT {
+            self.mappings.clear();
+        }
+        if self.symbols.len() > MAX_KEPT {
+            self.symbols.clear();
+        }
+    }
+
+    /// Returns the names of a stack's frames: the first is the next instruction to execute, the others are return
+    /// addresses.
+    pub(super) fn frames(&mut self, pid: u32, addresses: &[u64]) -> Vec<String> {
+        if pid == 0 {
+            return vec!["[kernel thread]".to_owned(); addresses.len()];
+        }
+        if self.current.insert(pid)
+            && let Ok(mappings) = maps::read(pid)
+            && !mappings.is_empty()
+        {
+            self.mappings.insert(pid, mappings);
+        }
+        let places = (0_u64..).zip(addresses);
+        let names = places.map(|(place, &address)| {
+            // The instruction before a return address is the call.
+            let name = self.name(pid, address, u64::from(place > 0));
+            name.unwrap_or_else(|| format!("{address:#x}"))
+        });
+        names.collect()
+    }
+
+    /// Returns the name of an address, which is of the function that has the byte `back` bytes before it.
+    fn name(&mut self, pid: u32, address: u64, back: u64) -> Option<String> {
+        let mappings = self.mappings.get(&pid)?;
+        let mapping = mappings
+            .iter()
+            .find(|mapping| mapping.span.contains(gilk_engine::Addr(address)))?;
+        let offset = address - mapping.span.start.0 + mapping.offset;
+        let path = mapping.name.strip_suffix(" (deleted)");
+        let path = path.unwrap_or(&mapping.name);
+        let file = shown(path.rsplit('/').next().unwrap_or(path));
+        if file.is_empty() {
+            return None;
+        }
+        let symbols = (mapping.inode != 0).then(|| read(pid, mapping, &mut self.symbols));
+        let function = symbols
+            .and_then(Result::ok)
+            .and_then(|symbols| symbols.function(offset, back));
+        Some(match function {
+            Some((name, offset)) => format!("{}+{offset:#x} ({file})", shown(&name)),
+            None => format!("{file}+{offset:#x}"),
+        })
+    }
+}
+
+/// Returns the symbols of a mapped file.
+fn read(
+    pid: u32,
+    mapping: &MappedSpan,
+    all: &mut HashMap<FileId, Arc<FileSymbols>>,
+) -> io::Result<Arc<FileSymbols>> {
+    let span = mapping.span;
+    let (start, end) = (span.start.0, span.end.0);
+    let mapped = File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
+    // The process may have ended since its mappings were read.
+    let file = mapped.or_else(|_| File::open(&mapping.name))?;
+    let about = file.metadata()?;
+    if !about.is_file() || about.ino() != mapping.inode {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let id = (about.dev(), about.ino());
+    if let Some(symbols) = all.get(&id) {
+        return Ok(Arc::clone(symbols));
+    }
+    let symbols = Arc::new(FileSymbols::read(file).unwrap_or_default());
+    all.insert(id, Arc::clone(&symbols));
+    Ok(symbols)
+}
+
+/// Returns a name without what would end it in lists and files, and of limited length.
+fn shown(name: &str) -> String {
+    let mut name: String = name
+        .chars()
+        .map(|c| if c == ';' || c.is_control() { '_' } else { c })
+        .collect();
+    name.truncate(name.floor_char_boundary(MAX_BYTES));
+    name
+}
+
+/// The functions of an ELF file; none of another file.
+#[derive(Default)]
+struct FileSymbols {
+    /// Offset in the file, bytes and address of what is loaded.
+    segments: Vec<[u64; 3]>,
+    /// Address, bytes and name of each, by address.
+    functions: Vec<(u64, u64, String)>,
+}
+
+impl FileSymbols {
+    fn read(file: File) -> object::Result<Self> {
+        let cache = ReadCache::new(file);
+        let elf = object::File::parse(&cache)?;
+        let segments = elf.segments().map(|segment| {
+            let (offset, bytes) = segment.file_range();
+            [offset, bytes, segment.address()]
+        });
+        let symbols = elf.symbols().chain(elf.dynamic_symbols());
+        let mut functions: Vec<(u64, bool, u64, String)> = symbols
+            .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
+            .filter_map(|symbol| {
+                let name = symbol.name().ok().filter(|name| !name.is_empty())?;
+                // A name's version is not part of it.
+                let name = name.split('@').next().unwrap_or(name);
+                let place = (symbol.address(), symbol.is_local());
+                Some((place.0, place.1, symbol.size(), name.to_owned()))
+            })
+            .collect();
+        // Of several names the first that other files can see.
+        functions.sort();
+        functions.dedup_by_key(|function| function.0);
+        Ok(Self {
+            segments: segments.collect(),
+            functions: functions
+                .into_iter()
+                .map(|(address, _, bytes, name)| (address, bytes, name))
+                .collect(),
+        })
+    }
+
+    /// Returns the function with the byte `back` bytes before an offset in the file, and the distance of the offset
+    /// from its start.
+    fn function(&self, offset: u64, back: u64) -> Option<(String, u64)> {
+        let at = offset.checked_sub(back)?;
+        let segment = self
+            .segments
+            .iter()
+            .find(|[start, bytes, _]| at.checked_sub(*start).is_some_and(|inside| inside < *bytes));
+        let [start, _, address] = segment?;
+        let at = (at - start).checked_add(*address)?;
+        let index = self.functions.partition_point(|(start, ..)| *start <= at);
+        let (start, bytes, name) = self.functions.get(index.checked_sub(1)?)?;
+        let inside = *bytes == 0 || at - start < *bytes;
+        inside.then(|| (name.clone(), at - start + back))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_process_have_the_names_of_its_functions() {
+        let function = addresses_of_this_process_have_the_names_of_its_functions as fn();
+        let address = function as usize as u64;
+        let mut processes = Processes::default();
+        processes.begin();
+        let own = std::process::id();
+        let names = processes.frames(own, &[address, address + 1, 1]);
+        let program = std::env::current_exe().unwrap();
+        let program = program.file_name().unwrap().to_str().unwrap().to_owned();
+        let part = "addresses_of_this_process";
+        for (name, offset) in names.iter().zip(["+0x0", "+0x1"]) {
+            assert!(name.contains(part), "{names:?}");
+            assert!(
+                name.ends_with(&format!("{offset} ({program})")),
+                "{names:?}"
+            );
+        }
+        assert_eq!(names[2], "0x1");
+        // Kept mappings name what has ended.
+        processes
+            .mappings
+            .insert(u32::MAX, processes.mappings[&own].clone());
+        let ended = processes.frames(u32::MAX, &[address]);
+        assert!(
+            ended[0].ends_with(&format!(" ({program})")) || ended[0].starts_with(&program),
+            "{ended:?}"
+        );
+        assert_eq!(processes.frames(0, &[0]), ["[kernel thread]"]);
+    }
+
+    #[test]
+    fn a_return_address_at_a_functions_end_is_of_that_function() {
+        let symbols = FileSymbols {
+            segments: vec![[0x1000, 0x100, 0x40_1000]],
+            functions: vec![
+                (0x40_1000, 0x20, "first".to_owned()),
+                (0x40_1020, 0x10, "second".to_owned()),
+                (0x40_1080, 0, "label".to_owned()),
+            ],
+        };
+        let function = |offset, back| symbols.function(offset, back);
+        let named = |name: &str, offset| Some((name.to_owned(), offset));
+        assert_eq!(function(0x1020, 0), named("second", 0));
+        assert_eq!(function(0x1020, 1), named("first", 0x20));
+        assert_eq!(function(0x1031, 0), None);
+        assert_eq!(function(0x10ff, 0), named("label", 0x7f));
+        assert_eq!(function(0x1100, 0), None);
+        assert_eq!(function(0, 1), None);
+    }
+
+    #[test]
+    fn names_end_no_line_and_no_frame() {
+        assert_eq!(shown("a;b\n"), "a_b_");
+        assert_eq!(shown(&"é".repeat(200)).len(), 254);
+    }
+}

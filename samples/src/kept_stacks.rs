@@ -1,0 +1,132 @@
+//! Stacks of the kernel and of processes that totals are counted by, and that samples are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write};
+
+use serde::{Deserialize, Serialize};
+
+/// Stacks among the values and keys of aggregates and in samples, by their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptStacks {
+    /// The frames of each stack, the innermost first: `vfs_read+0x1c` of the kernel, `work+0x12 (program)` of a process,
+    /// or an address in code without a name.
+    pub frames: BTreeMap<u64, Vec<String>>,
+    /// Numbers of the stacks of processes.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub of_processes: BTreeSet<u64>,
+    /// Number of hits whose stack was not kept, because there were too many different ones.
+    #[serde(default)]
+    pub lost: u64,
+}
+
+impl KeptStacks {
+    /// The end of a sentence about [`lost`](Self::lost) hits.
+    pub const LOST: &str =
+        "hits have stacks that were not kept, since there were too many different ones";
+
+    /// Returns whether there is nothing to report.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty() && self.lost == 0
+    }
+
+    /// Adds further stacks of the same run, and its number of lost hits up to now.
+    pub fn extend(&mut self, later: Self) {
+        self.frames.extend(later.frames);
+        self.of_processes.extend(later.of_processes);
+        self.lost = later.lost;
+    }
+
+    /// Returns the frames of the stack with a number, if it is one.
+    #[must_use]
+    pub fn get(&self, number: i128) -> Option<&[String]> {
+        let number = u64::try_from(number).ok()?;
+        self.frames.get(&number).map(Vec::as_slice)
+    }
+
+    /// Returns whether a number is of a stack of a process.
+    #[must_use]
+    pub fn is_of_process(&self, number: i128) -> bool {
+        u64::try_from(number).is_ok_and(|number| self.of_processes.contains(&number))
+    }
+
+    /// Returns the functions of a stack on one line, the outermost first: `do_syscall_64;ksys_read;vfs_read`; of a
+    /// single frame all of it.
+    #[must_use]
+    pub fn line(&self, number: i128) -> Option<String> {
+        let functions: Vec<&str> = match self.get(number)? {
+            [frame] => vec![frame],
+            frames => frames.iter().rev().map(|frame| function(frame)).collect(),
+        };
+        Some(functions.join(";"))
+    }
+
+    /// Returns the name of a stack above its frames: `stack of 7 frames`, or the frame if it has no others.
+    #[must_use]
+    pub fn title(&self, number: i128) -> Option<String> {
+        Some(match self.get(number)? {
+            [frame] => frame.clone(),
+            frames => format!("stack of {} frames", frames.len()),
+        })
+    }
+
+    /// Writes the frames of the stacks among numbers, a line each, but of single frames, which are their titles.
+    ///
+    /// # Errors
+    /// As for `out`.
+    pub fn write(
+        &self,
+        out: &mut impl Write,
+        numbers: impl IntoIterator<Item = i128>,
+        indent: usize,
+    ) -> fmt::Result {
+        for frame in numbers
+            .into_iter()
+            .filter_map(|number| self.get(number).filter(|frames| frames.len() > 1))
+            .flatten()
+        {
+            writeln!(out, "{:indent$}{frame}", "")?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the function of a frame, without its offset and its file; separators of the folded format do not occur in it.
+#[must_use]
+pub fn function(frame: &str) -> &str {
+    frame.rfind("+0x").map_or(frame, |end| &frame[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_is_a_line_or_a_list() {
+        let frames = ["vfs_read+0x1c", "ksys_read+0x5f", "0xffffffffc0001000"];
+        let stacks = KeptStacks {
+            frames: [
+                (7, frames.map(str::to_owned).to_vec()),
+                (9, vec!["main+0x12 (a program)".to_owned()]),
+            ]
+            .into(),
+            of_processes: [9].into(),
+            lost: 0,
+        };
+        let line = "0xffffffffc0001000;ksys_read;vfs_read";
+        assert_eq!(stacks.line(7).as_deref(), Some(line));
+        assert_eq!((stacks.line(8), stacks.line(-7)), (None, None));
+        assert_eq!(stacks.title(7).as_deref(), Some("stack of 3 frames"));
+        let single = Some("main+0x12 (a program)");
+        assert_eq!(stacks.title(9).as_deref(), single);
+        assert_eq!(stacks.line(9).as_deref(), single);
+        assert!(stacks.is_of_process(9) && !stacks.is_of_process(7));
+        assert_eq!(function("libstdc++.so.6+0x1f"), "libstdc++.so.6");
+        let mut out = String::new();
+        stacks.write(&mut out, [3, 7, 9], 2).unwrap();
+        assert_eq!(
+            out,
+            "  vfs_read+0x1c\n  ksys_read+0x5f\n  0xffffffffc0001000\n"
+        );
+    }
+}
