@@ -207,8 +207,8 @@ impl App {
             Message::Compared(Err(error)) => {
                 self.state.notify(NoticeKind::Bad, error.to_string());
             }
-            Message::Measured(path, Ok((losses, metadata))) => {
-                self.state.timeline.measured(&path, losses, *metadata);
+            Message::Measured(path, Ok((losses, measured))) => {
+                self.state.timeline.measured(&path, losses, *measured);
             }
             Message::Measured(_, Err(error)) => {
                 self.state.notify(NoticeKind::Warning, error.to_string());
@@ -368,7 +368,7 @@ impl App {
                     let path = summary.recording.path.clone();
                     files::read_measured(self.workers.mail(), path);
                     record.totals.clone_from(&summary.aggregates);
-                    record.stacks.clone_from(&summary.stacks);
+                    record.named.stacks.clone_from(&summary.stacks);
                     record.cost = summary.cost;
                 }
                 let how = if summary.stopped {

@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 
 use crate::metadata::Metadata;
 use crate::recording::Recording;
-use crate::{Batch, Error};
+use crate::{Batch, Error, Sample};
 
 mod coarse;
 mod column;
@@ -56,6 +56,8 @@ pub struct Index {
     by_thread: Option<Box<Derived<Threads>>>,
     /// The samples of levels, by level.
     by_level: Option<Box<Derived<Levels>>>,
+    /// The [further words](Sample::is_word) of samples.
+    words: Option<Box<Self>>,
 }
 
 /// An index of the same samples under other CPU numbers or identifiers, and their assignment.
@@ -163,7 +165,13 @@ impl Index {
     ) -> (Self, Vec<Error>) {
         let span = recording.span().unwrap_or_default();
         let index = Self::limited(KEPT, span).by_thread_and_level(recording.metadata());
-        index.filled(recording.batches(), progress)
+        let (index, errors) = index.filled(recording.batches(), progress);
+        if recording.metadata().texts.is_empty() {
+            return (index, errors);
+        }
+        // The batches that cannot be read are those of before.
+        let (index, _) = index.filled(recording.word_batches(), |_| ControlFlow::Continue(()));
+        (index, errors)
     }
 
     /// Appends all batches, and returns the errors of those that could not be read.
@@ -191,6 +199,40 @@ impl Index {
     /// Appends samples of one CPU. Samples in order of time, as they arrive from a ring, are cheap;
     /// others are sorted in.
     pub fn append(&mut self, batch: &Batch) {
+        if !batch.samples.iter().any(Sample::is_word) {
+            return self.append_samples(batch);
+        }
+        let words = batch.samples.iter().filter(|sample| sample.is_word());
+        let words = Batch {
+            cpu: batch.cpu,
+            samples: words.copied().collect(),
+        };
+        let limit = self.limit;
+        let index = || {
+            Box::new(Self {
+                limit,
+                ..Self::default()
+            })
+        };
+        let others = self.words.get_or_insert_with(index);
+        others.append_samples(&words);
+        self.append_samples(&batch.without_words());
+    }
+
+    /// Returns the further words of a sample, of which it has so many; `None` if they are not all there, or if another
+    /// sample of the instrument has words at the same time.
+    #[must_use]
+    pub fn words(&self, sample: &Sample, count: usize) -> Option<Vec<u64>> {
+        if count == 0 {
+            return Some(Vec::new());
+        }
+        let (id, tsc) = (sample.as_word().id, sample.tsc);
+        let words = self.words.as_deref()?;
+        let words = words.samples_in(id, tsc, tsc.checked_add(1)?, count + 1);
+        (words.len() == count).then(|| words.iter().map(|word| word.value).collect())
+    }
+
+    fn append_samples(&mut self, batch: &Batch) {
         if let Some(derived) = self.by_thread.as_deref_mut() {
             for part in derived.by.assign(batch) {
                 derived.index.append(&part);

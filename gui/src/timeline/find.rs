@@ -155,7 +155,8 @@ impl Timeline {
             },
             x: egui::Rangef::new(0.0, 1000.0),
         };
-        let lines = hover::one(info, &record.metadata, found.point, found.owner, &scale);
+        let index = record.index.look();
+        let lines = hover::one(info, (record, &index), found.point, found.owner, &scale);
         format!("{}: {}", info.label, lines.join(", "))
     }
 }

@@ -1,10 +1,12 @@
 //! Tooltip of the timeline: the sample at the pointer, or a summary of samples that share a pixel.
 
 use gilk_samples::Meaning;
-use gilk_samples::index::{Owner, Part, Point};
-use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
+use gilk_samples::Sample;
+use gilk_samples::index::{Index, Owner, Part, Point};
+use gilk_samples::metadata::{Clock, InstrumentInfo};
 use gilk_samples::record::ALL_CPUS;
 
+use super::Record;
 use super::lanes::number;
 use super::scale::{Scale, length, moment_on, tick};
 use crate::widgets;
@@ -16,11 +18,11 @@ pub(super) const REACH: f64 = 4.0;
 pub(crate) fn words(
     (owner, index): (Owner, Part<'_>),
     info: &InstrumentInfo,
-    metadata: &Metadata,
+    recorded: (&Record, &Index),
     at: f64,
     scale: &Scale,
 ) -> Option<Vec<String>> {
-    let clock = metadata.clock;
+    let clock = recorded.0.metadata.clock;
     let reach = REACH / scale.density();
     let (from, to) = (
         tick(clock, at - reach),
@@ -47,7 +49,7 @@ pub(crate) fn words(
             .into_iter()
             .find(|point| point.tsc.saturating_sub(point.value) <= tsc);
         if let Some(slice) = slice {
-            return Some(one(info, metadata, slice, owner, scale));
+            return Some(one(info, recorded, slice, owner, scale));
         }
     }
     if total.count == 0 {
@@ -73,7 +75,7 @@ pub(crate) fn words(
         .samples_in(info.id, from, to, 64)
         .into_iter()
         .min_by_key(|point| point.tsc.abs_diff(middle))?;
-    let mut lines = one(info, metadata, nearest, owner, scale);
+    let mut lines = one(info, recorded, nearest, owner, scale);
     if total.count > 1 {
         lines.push(format!("and {} more within a few pixels", total.count - 1));
     }
@@ -82,23 +84,38 @@ pub(crate) fn words(
 
 pub(super) fn one(
     info: &InstrumentInfo,
-    metadata: &Metadata,
+    (record, index): (&Record, &Index),
     point: Point,
     owner: Owner,
     scale: &Scale,
 ) -> Vec<String> {
+    let metadata = &record.metadata;
     let clock = metadata.clock;
     let at = moment_on(clock.seconds(point.tsc), scale);
     let mut lines = vec![format!("at {at}")];
-    match info.meaning {
-        Meaning::Event => {}
-        _ => lines.push(value(info, clock, point.value)),
+    match (text(record, index, info, point), info.meaning) {
+        (Some(text), _) => lines.push(text),
+        (None, Meaning::Event) => {}
+        (None, _) => lines.push(value(info, clock, point.value)),
     }
     // Samples of a thread have the thread's index in place of the CPU.
     if point.cpu != ALL_CPUS && !matches!(owner, Owner::Thread(..)) {
         lines.push(metadata.cpu_name(point.cpu));
     }
     lines
+}
+
+/// Returns the text of a sample that is text, as the terminal prints it: a line, a name, or a stack.
+fn text(record: &Record, index: &Index, info: &InstrumentInfo, point: Point) -> Option<String> {
+    let texts = &record.metadata.texts;
+    let sample = Sample {
+        id: info.id,
+        value: point.value,
+        tsc: point.tsc,
+    };
+    let words = index.words(&sample, texts.words(&sample))?;
+    let text = texts.text(&sample, &words, &record.named)?;
+    Some(text.trim_end().to_owned())
 }
 
 fn count(
@@ -148,5 +165,97 @@ pub(super) fn value(info: &InstrumentInfo, clock: Clock, value: u64) -> String {
         Meaning::Block => format!("block {value}"),
         _ if info.unit.is_empty() => format!("{} ({value:#x})", number(value)),
         _ => format!("{} {}", number(value), info.unit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gilk_engine::{HookType, InstrumentId};
+    use gilk_samples::Batch;
+    use gilk_samples::metadata::{Delivers, Metadata};
+    use gilk_samples::texts::{Argument, Form, PrintedLine, PrintedPart, Texts, ValueNames};
+
+    fn instrument(number: u8, meaning: Meaning) -> InstrumentInfo {
+        InstrumentInfo {
+            id: InstrumentId::new(0, HookType::Pre, 0, number)
+                .unwrap()
+                .pack(),
+            label: "mine".into(),
+            instrument: "mine".into(),
+            meaning,
+            unit: String::new(),
+            launch: 0.0,
+            splash: 1.0,
+            placed: None,
+            delivers: Delivers::Samples,
+        }
+    }
+
+    #[test]
+    fn samples_that_are_text_are_shown_as_text() {
+        let all = [
+            instrument(0, Meaning::Event),
+            instrument(1, Meaning::Value),
+            instrument(2, Meaning::Value),
+        ];
+        let argument = |form| {
+            PrintedPart::Argument(Argument {
+                form,
+                width: 0,
+                left: false,
+                zeroes: false,
+            })
+        };
+        let line = PrintedLine(vec![
+            argument(Form::Text),
+            PrintedPart::Text(" from ".into()),
+            argument(Form::Stack),
+            PrintedPart::Text("\n".into()),
+        ]);
+        let mut metadata = Metadata {
+            clock: Clock {
+                hz: 1000,
+                start: 0,
+                start_unix_ns: 0,
+            },
+            instruments: all.to_vec(),
+            ..Metadata::default()
+        };
+        let names = ValueNames::new([("TASK_BUSY", 7)].into_iter());
+        metadata.texts.insert(all[0].id, Texts::Lines(vec![line]));
+        metadata.texts.insert(all[1].id, Texts::Names(names));
+        let mut record = Record::live("a.arrow".into(), metadata, 1.0);
+        let frames = ["inner+0x9 (a.out)", "main+0x1 (a.out)"];
+        let frames = frames.map(str::to_owned).to_vec();
+        record.named.stacks.frames.insert(9, frames);
+        let sample = |id, value, tsc| Sample { id, value, tsc };
+        let word = |value| sample(all[0].id, value, 10).as_word();
+        let passwd = u64::from_le_bytes(*b"passwd\0\0");
+        record.append(&Batch {
+            cpu: 0,
+            samples: vec![
+                sample(all[0].id, 0, 10),
+                word(passwd),
+                word(0),
+                word(9),
+                sample(all[1].id, 7, 20),
+                sample(all[2].id, 7, 30),
+            ],
+        });
+        let scale = Scale {
+            range: super::super::Range {
+                start: 0.0,
+                end: 1.0,
+            },
+            x: egui::Rangef::new(0.0, 1000.0),
+        };
+        let expected = ["passwd from main;inner", "TASK_BUSY", "7 (0x7)"];
+        let index = record.index.look();
+        for ((info, expected), at) in all.iter().zip(expected).zip([0.01, 0.02, 0.03]) {
+            let part = (Owner::All, Owner::All.part(&index));
+            let lines = words(part, info, (&record, &index), at, &scale).unwrap();
+            assert!(lines.contains(&expected.to_owned()), "{lines:?}");
+        }
     }
 }

@@ -27,11 +27,10 @@ pub mod view;
 use std::path::PathBuf;
 
 use gilk_samples::index::{Index, Owner, Shared};
-use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::LossCause;
-use gilk_samples::totals::SessionCost;
+use gilk_samples::totals::{SessionCost, Totals};
 use gilk_samples::{Batch, Meaning};
 use ilk_driver::client::AggregateSummary;
 
@@ -60,8 +59,8 @@ pub struct Opened {
     pub losses: Losses,
     /// Totals of the aggregates at the end of the run.
     pub totals: Vec<AggregateSummary>,
-    /// Stacks of the kernel among their values and keys.
-    pub stacks: KeptStacks,
+    /// Names of the stacks and addresses among their values and keys, and in samples.
+    pub named: Totals,
     /// The predicted cost of the session next to that of its hits.
     pub cost: Option<SessionCost>,
     /// Missing or damaged parts, in whole sentences.
@@ -89,8 +88,8 @@ pub struct Record {
     pub losses: Losses,
     /// Totals of the aggregates, once the run has ended.
     pub totals: Vec<AggregateSummary>,
-    /// Stacks of the kernel among their values and keys.
-    pub stacks: KeptStacks,
+    /// Names of the stacks and addresses among their values and keys, and in samples.
+    pub named: Totals,
     /// The predicted cost of the session next to that of its hits.
     pub cost: Option<SessionCost>,
 }
@@ -119,7 +118,7 @@ impl Record {
             lost,
             losses,
             totals,
-            stacks,
+            named,
             cost,
             ..
         } = opened;
@@ -133,7 +132,7 @@ impl Record {
             lost,
             losses,
             totals,
-            stacks,
+            named,
             cost,
         }
     }

@@ -8,6 +8,7 @@ use gilk_engine::cfg::BlockIndex;
 use gilk_samples::histogram::Histogram;
 use gilk_samples::level::Average;
 use gilk_samples::metadata::Metadata;
+use gilk_samples::totals::Totals;
 
 use super::heat::Heats;
 use super::lane_facts::LaneFacts;
@@ -180,12 +181,17 @@ impl Timeline {
     }
 
     /// Takes the measured times and losses of the run that has ended, if its recording is still shown.
-    pub(crate) fn measured(&mut self, path: &Path, losses: Losses, metadata: Metadata) {
+    pub(crate) fn measured(
+        &mut self,
+        path: &Path,
+        losses: Losses,
+        (metadata, named): (Metadata, Totals),
+    ) {
         let Some(record) = &mut self.record else {
             return;
         };
         if record.path.as_deref() == Some(path) && record.run() == metadata.clock.start_unix_ns {
-            (record.losses, record.metadata) = (losses, metadata);
+            (record.losses, record.metadata, record.named) = (losses, metadata, named);
             // Numbers by the planned times are computed again.
             self.openings += 1;
         }
@@ -227,7 +233,7 @@ impl Timeline {
         let key = (self.openings, kernel, record.totals.len());
         if self.named != key {
             self.named = key;
-            self.symbols = totals::symbols(&record.totals, &record.stacks, image);
+            self.symbols = totals::symbols(&record.totals, &record.named.stacks, image);
         }
     }
 

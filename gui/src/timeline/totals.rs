@@ -26,11 +26,7 @@ pub(crate) type Symbols = BTreeMap<i128, String>;
 
 /// Returns the names of all values of totals that are addresses in functions of the kernel, and the functions of those
 /// that are stacks.
-pub(crate) fn symbols(
-    totals: &[AggregateSummary],
-    stacks: &KeptStacks,
-    image: &Image,
-) -> Symbols {
+pub(crate) fn symbols(totals: &[AggregateSummary], stacks: &KeptStacks, image: &Image) -> Symbols {
     let values = totals.iter().flat_map(AggregateSummary::numbers);
     let named = values.filter_map(|value| {
         let at = Addr(u64::try_from(value).ok()?);

@@ -460,7 +460,7 @@ fn pointed(
         let words = hover::words(
             (of.owner, of.owner.part(&index)),
             of.info,
-            &record.metadata,
+            (record, &index),
             at,
             scale,
         )?;

@@ -11,6 +11,7 @@ use gilk_samples::joined::{self, Joined};
 use gilk_samples::metadata::MachineInfo;
 use gilk_samples::output::{self, Contents, Existing, Goals};
 use gilk_samples::recording::Recording;
+use gilk_samples::totals::Totals;
 
 use ilk_driver::client::StopFlag;
 
@@ -200,10 +201,20 @@ pub(crate) fn read_measured(mail: &Mail, path: PathBuf) {
         let measured = Recording::open(&path).and_then(|recording| {
             let clock = recording.metadata().clock;
             let losses = Losses::of(&recording.losses()?, clock);
-            Ok((losses, Box::new(recording.measured()?)))
+            let named = names(recording.totals());
+            Ok((losses, Box::new((recording.measured()?, named))))
         });
         mail.send(Message::Measured(path, measured.map_err(Error::from)));
     });
+}
+
+/// Returns the names of stacks and addresses alone.
+fn names(totals: &Totals) -> Totals {
+    Totals {
+        stacks: totals.stacks.clone(),
+        symbols: totals.symbols.clone(),
+        ..Totals::default()
+    }
 }
 
 /// Compares two recordings.
@@ -282,8 +293,8 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -
         bytes,
         lost: losses.iter().map(|loss| loss.count).sum(),
         losses: stretches,
-        totals: totals.added_up,
-        stacks: totals.stacks,
+        totals: totals.added_up.clone(),
+        named: names(&totals),
         cost: totals.cost,
         notes,
     })

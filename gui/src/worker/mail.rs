@@ -11,6 +11,7 @@ use gilk_engine::{Session, VerifiedPlan};
 use gilk_instruments::Definition;
 use gilk_samples::clocks::Reading;
 use gilk_samples::metadata::{Clock, Metadata};
+use gilk_samples::totals::Totals;
 use ilk_driver::client::{Summary, TargetInfo};
 use ilk_driver::process::ListedProcess;
 use ilk_driver::sources::Sources;
@@ -92,8 +93,8 @@ pub enum Message {
     /// Two recordings, compared.
     Compared(Result<Box<ComparedRuns>, Error>),
     /// The losses of the recording of a run that has ended, with their times, and its metadata with
-    /// the measured times.
-    Measured(PathBuf, Result<(Losses, Box<Metadata>), Error>),
+    /// the measured times, and the names in it.
+    Measured(PathBuf, Result<(Losses, Box<(Metadata, Totals)>), Error>),
     /// A recording that was read.
     Recording(PathBuf, Result<Box<Opened>, Error>),
     /// The processes of this machine.

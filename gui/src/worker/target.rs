@@ -487,12 +487,11 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
     for event in received_events {
         match event {
             Event::Samples(batch) => {
-                let batch = batch.without_words();
                 match &sink {
                     SampleSink::Alone(index, _) => index.append(&batch),
                     SampleSink::Shared(lane) => lane.append(&batch),
                 }
-                status.change(|live| live.samples += batch.samples.len() as u64);
+                status.change(|live| live.samples += batch.len() as u64);
                 mail.wake();
             }
             Event::Missed(samples) => status.change(|live| {

@@ -264,7 +264,7 @@ fn nothing_to_draw_is_drawn() {
     index.append(&Batch {
         cpu: 0,
         samples: vec![Sample {
-            id: u64::MAX,
+            id: Sample::WORD - 1,
             value: u64::MAX,
             tsc: u64::MAX,
         }],

@@ -319,8 +319,9 @@ fn a_spike_among_a_million_is_visible_in_one_column() {
 
 #[test]
 fn extreme_times_and_values_are_handled() {
+    const GREATEST: u64 = Sample::WORD - 1;
     let samples = [0, 1, u64::MAX - 1].map(|tsc| Sample {
-        id: u64::MAX,
+        id: GREATEST,
         value: u64::MAX,
         tsc,
     });
@@ -329,7 +330,7 @@ fn extreme_times_and_values_are_handled() {
         samples: samples.to_vec(),
     }]);
     assert_eq!(index.span(), Some((0, u64::MAX - 1)));
-    let columns = index.query(u64::MAX, 0, u64::MAX, 3);
+    let columns = index.query(GREATEST, 0, u64::MAX, 3);
     assert_eq!(
         columns
             .iter()
@@ -345,4 +346,36 @@ fn extreme_times_and_values_are_handled() {
             .iter()
             .all(|column| column.count == 0)
     );
+}
+
+#[test]
+fn words_are_no_samples_and_are_found_by_theirs() {
+    let sample = |value, tsc| Sample { id: 5, value, tsc };
+    let word = |value, tsc| sample(value, tsc).as_word();
+    let batch = |cpu, samples: &[Sample]| Batch {
+        cpu,
+        samples: samples.to_vec(),
+    };
+    let index = index(&[
+        batch(0, &[sample(1, 10), word(7, 10), word(8, 10), sample(2, 11)]),
+        batch(1, &[sample(1, 12), word(9, 12)]),
+        // A line that came in two batches, and two lines at one time.
+        batch(
+            1,
+            &[
+                word(6, 12),
+                sample(1, 20),
+                word(1, 20),
+                sample(1, 20),
+                word(2, 20),
+            ],
+        ),
+    ]);
+    assert_eq!((index.samples(), index.total(5, 0, 100).count), (5, 5));
+    assert_eq!(index.words(&sample(1, 10), 2), Some(vec![7, 8]));
+    assert_eq!(index.words(&sample(2, 11), 0), Some(vec![]));
+    assert_eq!(index.words(&sample(1, 12), 2), Some(vec![9, 6]));
+    assert_eq!(index.words(&sample(1, 12), 1), None);
+    assert_eq!(index.words(&sample(1, 20), 1), None);
+    assert_eq!(index.words(&sample(1, 30), 1), None);
 }
