@@ -54,8 +54,10 @@ impl App {
         }
         self.take_picture(ui.ctx());
         self.typed = ui.ctx().text_edit_focused();
-        if self.state.run.active.is_some() {
-            // The clock advances even if nothing else changes.
+        let active = self.state.run.active.as_ref();
+        if active.is_some_and(|active| active.started.is_some()) {
+            // The clock advances even if nothing else changes. While the plan is loaded there is none: the lab
+            // needs the processor.
             ui.ctx()
                 .request_repaint_after(std::time::Duration::from_millis(33));
         }
