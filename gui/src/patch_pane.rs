@@ -105,10 +105,13 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
                         ("In the arena", &view.patches),
                     ];
                     for (ui, (title, sections)) in columns.iter_mut().zip(sides) {
-                        widgets::caption(ui, title);
-                        for part in sections {
-                            section(ui, part);
-                        }
+                        // A column's own layout stretches the words of a line to its width.
+                        ui.vertical(|ui| {
+                            widgets::caption(ui, title);
+                            for part in sections {
+                                section(ui, part);
+                            }
+                        });
                     }
                 });
             });

@@ -224,6 +224,6 @@ pub(super) fn too_many(cfg: &Cfg) -> Refusal {
     Refusal::new(
         Rule::ProgramUnsupported,
         cfg.span.start,
-        format!("it has more than {} paths", super::Paths::MOST),
+        format!("it has more than 2^{} paths", super::Paths::MOST.ilog2()),
     )
 }

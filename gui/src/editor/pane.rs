@@ -53,7 +53,10 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
             ScrollArea::vertical()
                 .id_salt("becomes")
                 .auto_shrink(false)
-                .show(right, |ui| widgets::inset(ui, |ui| becomes(ui, state)));
+                .show(right, |ui| {
+                    // A column's own layout stretches the words of a line to its width.
+                    widgets::inset(ui, |ui| ui.vertical(|ui| becomes(ui, state)));
+                });
         }
     });
 }

@@ -2,7 +2,8 @@
 
 use egui::text::LayoutJob;
 use egui::{
-    Key, Modifiers, RichText, ScrollArea, Sense, TextEdit, TextFormat, Ui, accesskit::Role, vec2,
+    Align, Key, Layout, Modifiers, RichText, ScrollArea, Sense, TextEdit, TextFormat, Ui,
+    accesskit::Role, vec2,
 };
 use gilk_engine::code::FunctionId;
 
@@ -83,7 +84,25 @@ pub(crate) fn show(
         return;
     }
     matches(ui, functions, commands);
+    headings(ui);
     rows(ui, functions, catalogue, open, commands);
+}
+
+/// Draws the names of the list's columns.
+fn headings(ui: &mut Ui) {
+    let inside = vec2(
+        ui.available_width() - 2.0 * space::PANEL,
+        ui.spacing().interact_size.y,
+    );
+    ui.horizontal(|ui| {
+        ui.add_space(space::PANEL);
+        ui.allocate_ui_with_layout(inside, Layout::right_to_left(Align::Center), |ui| {
+            widgets::caption(ui, "bytes").on_hover_text("Size of the function's code.");
+            ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
+                widgets::caption(ui, "function");
+            });
+        });
+    });
 }
 
 /// While an instrument is dragged, draws a drop place for the entries of all listed functions.
@@ -258,7 +277,7 @@ fn rows(
                 .on_hover_text(format!(
                     "{name}\n{} · {} bytes",
                     function.span.start,
-                    function.span.len()
+                    bytes(function.span.len())
                 ))
                 .clicked()
             {
