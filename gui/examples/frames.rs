@@ -14,6 +14,8 @@
 
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use egui::{Context, RawInput, Rect, Vec2, pos2, vec2};
@@ -127,20 +129,60 @@ impl Bench {
             self.frame(events(at));
             (began.elapsed(), processor_time() - busy)
         };
-        let (mut times, mut busy): (Vec<_>, Vec<_>) = (0..FRAMES).map(frame).unzip();
-        times.sort_unstable();
-        busy.sort_unstable();
-        let ms = |times: &[Duration], share: f64| {
-            times[(share * (FRAMES - 1) as f64) as usize].as_secs_f64() * 1e3
-        };
-        println!(
-            "{name:53} median {:6.2} ms   p99 {:6.2} ms   of processor time {:6.2} ms {:6.2} ms",
-            ms(&times, 0.5),
-            ms(&times, 0.99),
-            ms(&busy, 0.5),
-            ms(&busy, 0.99)
-        );
+        report(name, (0..FRAMES).map(frame).unzip());
     }
+
+    /// Measures frames while a thread appends samples to the recording, as the thread of a run does.
+    fn measure_arriving(&mut self, name: &str) {
+        let record = self.app.state_mut().timeline.record.as_mut().unwrap();
+        record.now = Some(record.duration);
+        let (metadata, index) = (Arc::clone(&record.metadata), record.index.clone());
+        let (wanted, orders) = sync_channel::<u64>(1);
+        let (done, appended) = sync_channel::<()>(1);
+        let appends = std::thread::spawn(move || {
+            let lanes = &metadata.instruments;
+            for frame in orders {
+                let first = SAMPLES + frame * ARRIVING;
+                let sample = |number: u64| Sample {
+                    id: lanes[(number % lanes.len() as u64) as usize].id,
+                    value: number % 1000,
+                    tsc: number * (100_000_000_000 / SAMPLES),
+                };
+                let samples = (first..first + ARRIVING).map(sample).collect();
+                index.append(&Batch { cpu: 0, samples });
+                done.send(()).unwrap();
+            }
+        });
+        let frame = |at: usize| {
+            wanted.send(at as u64).unwrap();
+            let (began, busy) = (Instant::now(), processor_time());
+            self.frame(Vec::new());
+            let times = (began.elapsed(), processor_time() - busy);
+            appended.recv().unwrap();
+            times
+        };
+        report(name, (0..FRAMES).map(frame).unzip());
+        drop(wanted);
+        appends.join().unwrap();
+        self.app.state_mut().timeline.record.as_mut().unwrap().now = None;
+        self.frame(Vec::new());
+    }
+}
+
+/// Prints median and 99th percentile of elapsed and of processor times.
+fn report(name: &str, (mut times, mut busy): (Vec<Duration>, Vec<Duration>)) {
+    times.sort_unstable();
+    busy.sort_unstable();
+    let ms = |times: &[Duration], share: f64| {
+        times[(share * (FRAMES - 1) as f64) as usize].as_secs_f64() * 1e3
+    };
+    println!(
+        "{name:53} median {:6.2} ms   p99 {:6.2} ms   of processor time {:6.2} ms {:6.2} ms",
+        ms(&times, 0.5),
+        ms(&times, 0.99),
+        ms(&busy, 0.5),
+        ms(&busy, 0.99)
+    );
 }
 
 /// Returns the processor time of this thread, which other work on the machine leaves as it is.
@@ -327,21 +369,6 @@ fn prepared(path: &str) -> Prepared {
     }
 }
 
-/// Appends later samples, as they arrive frame by frame while a session runs.
-fn arrive(state: &mut State, frame: usize) {
-    let record = state.timeline.record.as_mut().unwrap();
-    let lanes = record.lanes();
-    let first = SAMPLES + frame as u64 * ARRIVING;
-    let sample = |number: u64| Sample {
-        id: lanes[(number % lanes.len() as u64) as usize].id,
-        value: number % 1000,
-        tsc: number * (100_000_000_000 / SAMPLES),
-    };
-    let samples = (first..first + ARRIVING).map(sample).collect();
-    record.append(&Batch { cpu: 0, samples });
-    record.now = Some(record.duration);
-}
-
 /// Measures a session of `PLACEMENTS` placements and a recording of `MANY_LANES` lanes.
 fn large_session(bench: &mut Bench) {
     let scene = bench.app.state().graph.scene.clone().unwrap();
@@ -410,6 +437,19 @@ fn large_session(bench: &mut Bench) {
         },
     );
     bench.until(|state| !state.plan.pending());
+    bench.measure_after(
+        &name("an instrument removed in the middle"),
+        |_| Vec::new(),
+        |state, frame| {
+            if frame % 40 == 0 {
+                state.document.edit("remove", |session| {
+                    session.placements.remove(PLACEMENTS as usize / 2);
+                });
+                state.document.close_step();
+            }
+        },
+    );
+    bench.until(|state| !state.plan.pending());
     bench
         .app
         .state_mut()
@@ -427,7 +467,7 @@ fn large_session(bench: &mut Bench) {
     }
     bench.resize(SIZES[0]);
     let name = format!("{ARRIVING} samples arriving on {MANY_LANES} lanes");
-    bench.measure_after(&name, |_| Vec::new(), arrive);
+    bench.measure_arriving(&name);
     bench.app.state_mut().timeline.open(hours());
     bench.frame(Vec::new());
     let name = "zooming two days with a million losses";
@@ -447,7 +487,7 @@ fn hours() -> Record {
         })
         .collect();
     record.duration = 2.0 * 86_400.0;
-    for info in &mut record.metadata.instruments {
+    for info in &mut Arc::make_mut(&mut record.metadata).instruments {
         info.splash = record.duration;
     }
     record.losses = Losses::of(&losses, clock);
@@ -530,7 +570,7 @@ fn main() {
     );
     bench.measure(&name, wheel(lanes));
     let name = format!("{ARRIVING} samples arriving in each frame");
-    bench.measure_after(&name, |_| Vec::new(), arrive);
+    bench.measure_arriving(&name);
     large_session(&mut bench);
     bench.app.end();
 }

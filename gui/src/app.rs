@@ -2,6 +2,7 @@
 //! `execute` executes its commands, `inbox` handles messages.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
@@ -11,6 +12,8 @@ use gilk_instruments::Library;
 
 use crate::args::Start;
 use crate::command::Command;
+use crate::derived::Derived;
+use crate::graph::marks::Hooked;
 use crate::input_hold::InputHold;
 use crate::screenshot::{PictureRequest, Shot};
 use crate::state::State;
@@ -45,8 +48,8 @@ pub struct App {
     pub(crate) edited: ((u64, u64), Instant),
     /// The sources of `own_instruments`.
     pub(crate) own_sources: BTreeMap<String, String>,
-    /// The hooks of the session and the target whose marks are shown.
-    pub(crate) hooks_marked: Option<(u64, u64)>,
+    /// The marks of hooks, by the hooks of the session and the target.
+    pub(crate) marks: Derived<(u64, u64), Arc<Hooked>>,
     /// Count of sessions so far: a new session may have the same revision as the last one.
     pub(crate) documents: u64,
     /// The last search request.
@@ -94,7 +97,7 @@ impl App {
             plan_waits: false,
             edited: ((0, 0), Instant::now()),
             own_sources: BTreeMap::new(),
-            hooks_marked: None,
+            marks: Derived::default(),
             documents: 0,
             searched: None,
             shot: start.screenshot.clone().map(|path| Shot::new(path, &start)),

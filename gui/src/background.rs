@@ -7,28 +7,28 @@ use std::time::{Duration, Instant};
 use gilk_engine::code::FunctionId;
 use gilk_engine::{HookType, InstrumentId, Session};
 use gilk_instruments::Definition;
+use gilk_samples::index::Owner;
 
 use crate::app::App;
 use crate::availability;
 use crate::calls::{self, CallRun, CallsRequest};
 use crate::catalogue::Catalogue;
+use crate::derived::{Derived, LARGE};
 use crate::desk::Pane;
+use crate::document::EditedSession;
 use crate::draft::first_instrument;
-use crate::functions::{HitFunctions, Scope};
+use crate::functions::Scope;
 use crate::graph::function_source::Listing;
 use crate::graph::marks::Hooked;
 use crate::plan_state::PreviewRequest;
 use crate::state::TargetState;
 use crate::statistics;
+use crate::timeline::hits_in;
 use crate::worker::searcher::SearchKey;
 use crate::worker::{Message, Planning, Search, hookable, spawn};
 
-/// Maximum age of the set of functions with hits while samples arrive.
-const HITS_AGE: Duration = Duration::from_millis(250);
-/// Number of placements from which a plan waits for a pause of a drag: a request shares the session, and
-/// the next change would copy it.
-const LARGE: usize = 5000;
-/// Time without a change that is a pause.
+/// Time without a change that is a pause: the plan of a large session waits for it during a drag, because the planner
+/// would begin again with each step.
 const QUIET: Duration = Duration::from_millis(200);
 
 impl App {
@@ -56,14 +56,14 @@ impl App {
             self.edited = (edited, Instant::now());
         }
         let placements = self.state.document.session().placements.len();
-        let is_dragged = self.state.document.has_open_step() && placements > LARGE;
+        let is_dragged = self.state.document.has_open_step() && placements >= LARGE;
         let waits = is_dragged && self.edited.1.elapsed() < QUIET;
         if !waits {
             self.request_machine_plans();
         }
         let Some(catalogue) = self.state.catalogue.clone() else {
-            self.state.hooked = Hooked::default();
-            self.hooks_marked = None;
+            self.state.hooked = Arc::default();
+            self.marks = Derived::default();
             return;
         };
         self.request_hookable(&catalogue);
@@ -96,11 +96,7 @@ impl App {
             self.state.document.revision(),
             self.targets * 2 + u64::from(connected),
         );
-        let hooks = (self.state.document.hooks(), self.targets);
-        if self.hooks_marked != Some(hooks) {
-            self.hooks_marked = Some(hooks);
-            self.state.hooked = Hooked::of(catalogue.image(), self.state.document.session());
-        }
+        self.mark_hooks(&catalogue);
         if waits && self.planned != Some(state) {
             // The plan is requested when the drag pauses. Until then none is current.
             if !std::mem::replace(&mut self.plan_waits, true) {
@@ -113,7 +109,7 @@ impl App {
             self.planned = Some(state);
             self.plan_waits = false;
             let sources = &self.state.document.session().sources;
-            if self.own_sources != *sources {
+            if self.own_sources != **sources {
                 self.own_sources.clone_from(sources);
                 let sources = sources.iter();
                 self.state.own_instruments = sources
@@ -129,12 +125,30 @@ impl App {
                 self.state.draft.instrument = first_instrument(&self.state.library);
             }
             self.state.plan.requested += 1;
-            let session = self.state.document.shared();
+            let session = self.state.document.session().clone();
             self.workers
                 .plan(self.planning(self.state.plan.requested, session, &catalogue));
         }
         self.preview(&catalogue);
         self.offer(&catalogue);
+    }
+
+    /// Marks the hooks that have instruments, after a change of them.
+    fn mark_hooks(&mut self, catalogue: &Arc<Catalogue>) {
+        let key = (self.state.document.hooks(), self.targets);
+        if !self.marks.is_current(&key) {
+            let placements = self.state.document.session().placements.clone();
+            let catalogue = Arc::clone(catalogue);
+            let is_large = placements.len() >= LARGE;
+            let ctx = self.workers.mail().context();
+            self.marks.request(key, is_large, ctx, move || {
+                Arc::new(Hooked::of(catalogue.image(), &placements))
+            });
+        }
+        self.state.hooked = match self.marks.last() {
+            Some((_, hooked)) => Arc::clone(hooked),
+            None => Arc::default(),
+        };
     }
 
     /// While the table of statistics is visible, requests its rows; one request at a time.
@@ -222,7 +236,7 @@ impl App {
     }
 
     /// Returns the functions that the list's scope allows, or `None` for all.
-    fn among(&mut self, catalogue: &Catalogue) -> Option<Arc<BTreeSet<FunctionId>>> {
+    fn among(&mut self, catalogue: &Arc<Catalogue>) -> Option<Arc<BTreeSet<FunctionId>>> {
         match self.state.functions.scope {
             Scope::All | Scope::Modules => None,
             Scope::Hookable => Some(self.state.hookable.clone().unwrap_or_default()),
@@ -231,46 +245,43 @@ impl App {
         }
     }
 
-    /// Returns the functions with hits. While samples arrive, they are up to [`HITS_AGE`] old.
-    fn hit_functions(&mut self, catalogue: &Catalogue) -> Arc<BTreeSet<FunctionId>> {
+    /// Returns the functions with hits. While samples arrive, they are some time old.
+    fn hit_functions(&mut self, catalogue: &Arc<Catalogue>) -> Arc<BTreeSet<FunctionId>> {
         let Some(record) = &self.state.timeline.record else {
             return Arc::default();
         };
-        let opened = self.state.timeline.opened();
-        let key = (self.targets, opened, record.index.look().samples());
-        if let Some(hot) = &self.state.functions.hot
-            && (hot.key == key || (hot.key.1 == opened && hot.at.elapsed() < HITS_AGE))
-        {
-            return Arc::clone(&hot.functions);
-        }
-        let lanes = record.lanes().iter().filter(|info| record.hits(info) > 0);
-        let majors: BTreeSet<u32> = lanes
-            .filter_map(|info| InstrumentId::unpack(info.id))
-            .map(|id| id.major)
-            .collect();
-        let functions = record.metadata.functions.iter();
-        let hit = functions.filter(|one| majors.contains(&one.major));
-        let image = catalogue.image();
-        let found: BTreeSet<FunctionId> = hit
-            .filter_map(|one| Some(image.function_named(&one.name).ok()?.id))
-            .collect();
+        let key = (self.targets, self.state.timeline.opened());
+        let hot = &mut self.state.functions.hot;
         // An unchanged set is the same set, so that the list is not filtered again.
-        let before = self.state.functions.hot.take().map(|hot| hot.functions);
-        let functions = before
-            .filter(|before| **before == found)
-            .unwrap_or_else(|| Arc::new(found));
-        self.state.functions.hot = Some(HitFunctions {
-            key,
-            at: Instant::now(),
-            functions: Arc::clone(&functions),
+        let before = hot.last().map(|(_, functions)| Arc::clone(functions));
+        let (metadata, index) = (Arc::clone(&record.metadata), record.index.clone());
+        let catalogue = Arc::clone(catalogue);
+        let ctx = self.workers.mail().context();
+        hot.request(key, record.live_recording(), ctx, move || {
+            let index = index.look();
+            let lanes = metadata.instruments.iter();
+            let majors: BTreeSet<u32> = lanes
+                .filter(|info| hits_in(&index, info, Owner::All) > 0)
+                .filter_map(|info| InstrumentId::unpack(info.id))
+                .map(|id| id.major)
+                .collect();
+            let functions = metadata.functions.iter();
+            let hit = functions.filter(|one| majors.contains(&one.major));
+            let image = catalogue.image();
+            let found: BTreeSet<FunctionId> = hit
+                .filter_map(|one| Some(image.function_named(&one.name).ok()?.id))
+                .collect();
+            let before = before.filter(|before| **before == found);
+            before.unwrap_or_else(|| Arc::new(found))
         });
-        functions
+        let last = hot.last().filter(|(of, _)| **of == key);
+        last.map_or_else(Arc::default, |(_, functions)| Arc::clone(functions))
     }
 
     pub(crate) fn planning(
         &self,
         revision: u64,
-        session: impl Into<Arc<Session>>,
+        session: impl Into<EditedSession>,
         catalogue: &Arc<Catalogue>,
     ) -> Planning {
         let layout = match &self.state.target {
@@ -306,7 +317,8 @@ impl App {
             })
         });
         if let Some((number, placement)) = self.state.preview.request(request) {
-            let mut planning = self.planning(number, self.state.document.shared(), catalogue);
+            let mut planning =
+                self.planning(number, self.state.document.session().clone(), catalogue);
             planning.added = Some(placement);
             self.workers.preview(planning);
         }
@@ -328,8 +340,8 @@ impl App {
             let session = Session {
                 duration: edited.duration,
                 collection: edited.collection,
-                sources: edited.sources.clone(),
-                styles: edited.styles.clone(),
+                sources: (*edited.sources).clone(),
+                styles: (*edited.styles).clone(),
                 save_all: edited.save_all,
                 placements: vec![placement],
                 ..Session::empty()

@@ -1,14 +1,14 @@
 //! The session being edited and the notes on its times, with undo, redo and the state of its file.
+//!
+//! Undo stores the states before the edits: they share all that an edit has left as it was.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::Session;
-use gilk_engine::session::Placement;
 
-use crate::edited::{EditStep, Extent};
-pub use crate::edited::{Edited, Note};
+use crate::edited::Extent;
+pub use crate::edited::{Edited, EditedSession, Note};
 
 /// Maximum number of undo steps.
 const STEPS: usize = 200;
@@ -24,8 +24,8 @@ pub struct Document {
     /// True if `now` differs from `saved`.
     unsaved: bool,
     path: Option<PathBuf>,
-    undo: Vec<EditStep>,
-    redo: Vec<EditStep>,
+    undo: Vec<UndoState>,
+    redo: Vec<UndoState>,
     /// The last edit, while further edits with the same name belong to the same step (e.g. a dragged
     /// number).
     open: Option<OpenStep>,
@@ -35,23 +35,22 @@ pub struct Document {
     hooks: u64,
 }
 
+/// A state to return to.
+#[derive(Clone, Debug)]
+struct UndoState {
+    edited: Edited,
+    /// Number of placements that it does not share with the state after it.
+    stored: usize,
+}
+
 /// An edit that is not finished.
 #[derive(Clone, Debug)]
 struct OpenStep {
     name: String,
-    base: StepBase,
-    /// True if its step is the last of the undo history; a drag that returned to its start has none.
+    /// The state before it.
+    base: Edited,
+    /// True if its base is the last of the undo history; a drag that returned to its start has none.
     is_stored: bool,
-}
-
-/// The state before an edit that is not finished.
-#[derive(Clone, Debug)]
-enum StepBase {
-    /// All of it.
-    Whole(Edited),
-    /// The placements from an index on, of which only times are changed. The session is not shared
-    /// with it, so that a drag does not copy the session at each step.
-    Times(usize, Vec<Placement>),
 }
 
 /// Returns a number that it has not returned before.
@@ -69,8 +68,8 @@ impl Document {
 
     /// Creates a document from a session read from `path` and the notes of its sidecar.
     #[must_use]
-    pub fn of(session: Session, notes: Vec<Note>, path: Option<PathBuf>) -> Self {
-        let session = Arc::new(session);
+    pub fn of(session: impl Into<EditedSession>, notes: Vec<Note>, path: Option<PathBuf>) -> Self {
+        let session = session.into();
         let now = Edited { session, notes };
         Self {
             saved: now.clone(),
@@ -88,7 +87,11 @@ impl Document {
 
     /// Creates a document from a session whose window ended before it was saved.
     #[must_use]
-    pub fn restored(session: Session, notes: Vec<Note>, path: Option<PathBuf>) -> Self {
+    pub fn restored(
+        session: impl Into<EditedSession>,
+        notes: Vec<Note>,
+        path: Option<PathBuf>,
+    ) -> Self {
         let mut document = Self::of(session, notes, path);
         document.saved = Self::new().now;
         document.compare();
@@ -97,13 +100,8 @@ impl Document {
 
     /// Returns the session.
     #[must_use]
-    pub fn session(&self) -> &Session {
+    pub const fn session(&self) -> &EditedSession {
         &self.now.session
-    }
-
-    /// Returns the session, shared with the caller.
-    pub(crate) fn shared(&self) -> Arc<Session> {
-        Arc::clone(&self.now.session)
     }
 
     /// Returns the notes.
@@ -160,8 +158,8 @@ impl Document {
 
     /// Changes the session as one undo step; successive calls with the same `what` share a step
     /// until [`Document::close_step`].
-    pub fn edit(&mut self, what: &str, change: impl FnOnce(&mut Session)) {
-        self.change(what, |now| change(Arc::make_mut(&mut now.session)));
+    pub fn edit(&mut self, what: &str, change: impl FnOnce(&mut EditedSession)) {
+        self.change(what, |now| change(&mut now.session));
     }
 
     /// Changes the notes, in the same way as [`Document::edit`].
@@ -172,37 +170,28 @@ impl Document {
     fn change(&mut self, what: &str, change: impl FnOnce(&mut Edited)) {
         let before = self.now.clone();
         change(&mut self.now);
-        let Some(step) = EditStep::between(&self.now, &before) else {
-            // The session that others share.
+        let Some(extent) = Extent::between(&before, &self.now) else {
+            // It shares more than an equal state does.
             self.now = before;
             return;
         };
         self.redo.clear();
-        self.count(step.extent());
+        self.count(extent);
         let open = self.open.take().filter(|open| open.name == what);
-        let (base, step) = match open {
-            Some(OpenStep {
-                base: StepBase::Whole(base),
-                is_stored,
-                ..
-            }) => {
-                if is_stored {
+        let base = match open {
+            Some(open) => {
+                if open.is_stored {
                     self.undo.pop();
                 }
-                let step = EditStep::between(&self.now, &base);
-                (base, step)
+                open.base
             }
-            _ => (before, Some(step)),
+            None => before,
         };
-        self.store(what, StepBase::Whole(base), step);
-        self.compare();
-    }
-
-    /// Stores the step back of an edit that may continue.
-    fn store(&mut self, what: &str, base: StepBase, step: Option<EditStep>) {
-        let is_stored = step.is_some();
-        self.undo.extend(step);
-        let stored = |steps: &[EditStep]| steps.iter().map(EditStep::len).sum::<usize>();
+        let is_stored = base != self.now;
+        if is_stored {
+            self.undo.push(self.state_before(base.clone()));
+        }
+        let stored = |states: &[UndoState]| states.iter().map(|one| one.stored).sum::<usize>();
         while self.undo.len() > STEPS || (self.undo.len() > 1 && stored(&self.undo) > STORED) {
             self.undo.remove(0);
         }
@@ -211,56 +200,25 @@ impl Document {
             base,
             is_stored,
         });
+        self.compare();
     }
 
-    /// Changes launch and splash of placements, in the way of [`Document::edit`]. The work depends on
-    /// the range of their indices, not on the session, unless a worker shares the session.
+    /// Returns a state to return to from the current one.
+    fn state_before(&self, edited: Edited) -> UndoState {
+        let now = &self.now.session.placements;
+        let stored = edited.session.placements.unshared(now);
+        UndoState { edited, stored }
+    }
+
+    /// Changes launch and splash of placements, in the way of [`Document::edit`].
     pub fn edit_times(&mut self, what: &str, times: &[(usize, f64, f64)]) {
-        let all = &self.now.session.placements;
-        let is_new = |&(place, launch, splash): &(usize, f64, f64)| {
-            let one = all.get(place);
-            one.is_some_and(|one| (one.launch, one.splash) != (launch, splash))
-        };
-        let places = || times.iter().map(|(place, ..)| *place);
-        let (Some(first), Some(last)) = (places().min(), places().max()) else {
-            return;
-        };
-        if !times.iter().any(is_new) || last >= all.len() {
-            return;
-        }
-        let range = first..last + 1;
-        let open = self.open.take().filter(|open| open.name == what);
-        let original = match open {
-            Some(OpenStep {
-                base: StepBase::Times(start, original),
-                is_stored,
-                ..
-            }) if (start, original.len()) == (first, range.len()) => {
-                if is_stored {
-                    self.undo.pop();
-                }
-                original
+        self.edit(what, |session| {
+            for &(place, launch, splash) in times {
+                let times = (launch, splash);
+                let placements = &mut session.placements;
+                placements.change(place, |one| (one.launch, one.splash) = times);
             }
-            _ => all.get(range.clone()).unwrap_or_default().to_vec(),
-        };
-        self.redo.clear();
-        let session = Arc::make_mut(&mut self.now.session);
-        for &(place, launch, splash) in times {
-            if let Some(one) = session.placements.get_mut(place) {
-                (one.launch, one.splash) = (launch, splash);
-            }
-        }
-        self.count(Extent::Session);
-        let step = EditStep::of_times(&self.now, first, &original);
-        self.store(what, StepBase::Times(first, original), step);
-        let saved = &self.saved.session.placements;
-        let differs = saved.len() == self.now.session.placements.len()
-            && saved.get(range.clone()) != self.now.session.placements.get(range);
-        if differs {
-            self.unsaved = true;
-        } else {
-            self.compare();
-        }
+        });
     }
 
     /// Returns whether the last edit may continue, as a drag does.
@@ -303,31 +261,33 @@ impl Document {
 
     /// Undoes the last step. Returns whether there was one.
     pub fn undo(&mut self) -> bool {
-        let Some(step) = self.undo.pop() else {
+        let Some(state) = self.undo.pop() else {
             return false;
         };
-        let back = self.take(step);
+        let back = self.take(state);
         self.redo.push(back);
         true
     }
 
     /// Redoes the last undone step. Returns whether there was one.
     pub fn redo(&mut self) -> bool {
-        let Some(step) = self.redo.pop() else {
+        let Some(state) = self.redo.pop() else {
             return false;
         };
-        let back = self.take(step);
+        let back = self.take(state);
         self.undo.push(back);
         true
     }
 
-    /// Takes a step, and returns the step back.
-    fn take(&mut self, step: EditStep) -> EditStep {
-        let back = step.take(&mut self.now);
-        self.count(back.extent());
+    /// Returns to a state, and returns the state before.
+    fn take(&mut self, state: UndoState) -> UndoState {
+        let before = std::mem::replace(&mut self.now, state.edited);
+        let extent = Extent::between(&before, &self.now);
+        debug_assert!(extent.is_some(), "a step of the history changes nothing");
+        self.count(extent.unwrap_or(Extent::Hooks));
         self.close_step();
         self.compare();
-        back
+        self.state_before(before)
     }
 
     fn count(&mut self, extent: Extent) {
@@ -362,6 +322,7 @@ impl Default for Document {
 mod tests {
     use super::*;
     use gilk_engine::HookType;
+    use gilk_engine::session::Placement;
     use proptest::prelude::*;
 
     #[derive(Clone, Debug)]
@@ -430,7 +391,7 @@ mod tests {
                             .map(|place| (place, 0.0, 5.0 + f64::from(n)))
                             .collect();
                         document.edit_times("times", &times);
-                        let differs = document.session() != &*document.saved.session || document.notes() != document.saved.notes;
+                        let differs = document.session() != &document.saved.session || document.notes() != document.saved.notes;
                         prop_assert_eq!(document.unsaved(), differs);
                     }
                     Action::Close => document.close_step(),
@@ -482,23 +443,23 @@ mod tests {
             document.edit("remove", |s| drop(s.placements.remove(place * 1000)));
             document.close_step();
         }
-        let stored: usize = document.undo.iter().map(EditStep::len).sum();
-        assert_eq!(stored, 50);
+        let stored: usize = document.undo.iter().map(|one| one.stored).sum();
+        assert!((50..=50 * 512).contains(&stored), "{stored}");
         while document.undo() {}
         assert!(!document.unsaved());
     }
 
     #[test]
-    fn a_drag_of_times_is_one_step_and_copies_no_session() {
+    fn a_drag_of_times_is_one_step_and_copies_what_it_changes() {
         let mut session = Session::empty();
-        session.placements = (0..1000u32).map(|n| placement(n as u8)).collect();
+        session.placements = (0..10_000u32).map(|n| placement(n as u8)).collect();
         let mut document = Document::of(session, Vec::new(), None);
         document.edit_times("splash", &[(7, 0.0, 9.0)]);
-        let before: *const Session = document.session();
+        let before = document.session().placements.clone();
         for tenths in 10..90 {
             document.edit_times("splash", &[(7, 0.0, f64::from(tenths) / 10.0)]);
         }
-        assert!(std::ptr::eq(before, document.session()));
+        assert!(document.session().placements.unshared(&before) <= 512);
         assert!(document.unsaved());
         document.edit_times("splash", &[(7, 0.0, 10.0)]);
         assert!(!document.unsaved() && !document.can_undo());
@@ -530,10 +491,10 @@ mod tests {
         let placed = document.hooks();
         assert_ne!(placed, empty);
         let revision = document.revision();
-        document.edit("splash", |s| s.placements[0].splash = 5.0);
+        document.edit("splash", |s| s.placements.change(0, |one| one.splash = 5.0));
         assert_eq!(document.hooks(), placed);
         assert!(document.revision() > revision);
-        document.edit("block", |s| s.placements[0].block = 2);
+        document.edit("block", |s| s.placements.change(0, |one| one.block = 2));
         assert_ne!(document.hooks(), placed);
         let moved = document.hooks();
         document.undo();

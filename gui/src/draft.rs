@@ -1,6 +1,6 @@
 //! The instrument that the inspector would add.
 
-use gilk_engine::{HookType, Session};
+use gilk_engine::HookType;
 use gilk_instruments::Library;
 
 /// The instrument that the inspector would add.
@@ -26,19 +26,19 @@ pub(crate) fn first_instrument(library: &Library) -> String {
 }
 
 impl Draft {
-    pub(crate) fn new(session: &Session, library: &Library) -> Self {
+    pub(crate) fn new(duration: f64, library: &Library) -> Self {
         Self {
             hook: HookType::Pre,
             instrument: first_instrument(library),
             launch: 0.0,
-            splash: session.duration,
+            splash: duration,
             to_end: true,
         }
     }
 
-    /// Sets the times to the whole of another session.
-    pub(crate) fn reset(&mut self, session: &Session) {
-        (self.launch, self.splash, self.to_end) = (0.0, session.duration, true);
+    /// Sets the times to the whole of another session, which lasts so many seconds.
+    pub(crate) fn reset(&mut self, duration: f64) {
+        (self.launch, self.splash, self.to_end) = (0.0, duration, true);
     }
 
     /// Sets the splash, which follows the end of the session once it is there.

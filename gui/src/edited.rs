@@ -1,10 +1,16 @@
-//! The part of a document that undo and redo restore, and the steps between its states.
+//! The part of a document that undo and redo restore. Copies share what no edit has changed.
 
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use gilk_engine::session::Placement;
-use gilk_engine::{HookType, Session};
+use gilk_engine::Session;
+use gilk_engine::collection::Collection;
+use gilk_engine::placement::Style;
+use gilk_engine::session::Workload;
 use serde::{Deserialize, Serialize};
+
+use crate::placements::{Difference, Placements};
 
 /// A note on a time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -19,45 +25,127 @@ pub struct Note {
     pub run: Option<u64>,
 }
 
-/// The part of a document that undo and redo restore. A copy shares the session.
+/// A map that copies share until one of them is changed.
 #[derive(Clone, Debug)]
-pub struct Edited {
-    /// The edited session.
-    pub session: Arc<Session>,
-    /// Notes on its times.
-    pub notes: Vec<Note>,
-}
+pub struct SharedMap<V>(Arc<BTreeMap<String, V>>);
 
-impl PartialEq for Edited {
-    fn eq(&self, other: &Self) -> bool {
-        let shared = Arc::ptr_eq(&self.session, &other.session);
-        (shared || self.session == other.session) && self.notes == other.notes
+impl<V> Deref for SharedMap<V> {
+    type Target = BTreeMap<String, V>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }
 
-/// A step from one state of a document to another: everything but the placements, and the range of
-/// placements that differs. So steps of a session with 100,000 placements stay small.
-#[derive(Clone, Debug)]
-pub(crate) struct EditStep {
-    /// The target's session without its placements.
-    rest: Session,
-    notes: Vec<Note>,
-    /// Placements before the range, in both states.
-    before: usize,
-    /// Placements after the range, in both states.
-    after: usize,
-    /// The range in the target.
-    placements: Vec<Placement>,
-    extent: Extent,
+impl<V: Clone> DerefMut for SharedMap<V> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        Arc::make_mut(&mut self.0)
+    }
 }
 
-/// An instrument at a hook: function, block, hook, and the instrument's name.
-pub(crate) type HookKey = (Arc<str>, u32, HookType, Arc<str>);
+impl<V: PartialEq> PartialEq for SharedMap<V> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
 
-/// Returns what a placement is besides its times.
-pub(crate) fn hook_key(one: &Placement) -> HookKey {
-    let (function, instrument) = (Arc::clone(&one.function), Arc::clone(&one.instrument));
-    (function, one.block, one.hook, instrument)
+/// A [`Session`] that is edited: the same fields, of which a copy costs little.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the fields are those of a session")]
+pub struct EditedSession {
+    pub version: u32,
+    pub name: String,
+    pub duration: f64,
+    pub workload: Option<Workload>,
+    pub placements: Placements,
+    pub styles: SharedMap<Style>,
+    pub sources: SharedMap<String>,
+    pub save_all: bool,
+    pub tracepoints: bool,
+    pub collection: Collection,
+}
+
+impl From<Session> for EditedSession {
+    fn from(session: Session) -> Self {
+        // Every field is named, so that a new one is not lost.
+        let Session {
+            version,
+            name,
+            duration,
+            workload,
+            placements,
+            styles,
+            sources,
+            save_all,
+            tracepoints,
+            collection,
+        } = session;
+        Self {
+            version,
+            name,
+            duration,
+            workload,
+            placements: placements.into(),
+            styles: SharedMap(Arc::new(styles)),
+            sources: SharedMap(Arc::new(sources)),
+            save_all,
+            tracepoints,
+            collection,
+        }
+    }
+}
+
+impl EditedSession {
+    /// Returns the session. This copies all of its placements, which is work for a worker.
+    #[must_use]
+    pub fn to_session(&self) -> Session {
+        Session {
+            placements: self.placements.iter().cloned().collect(),
+            ..self.without_placements()
+        }
+    }
+
+    /// Returns the session without its placements.
+    pub(crate) fn without_placements(&self) -> Session {
+        Session {
+            version: self.version,
+            name: self.name.clone(),
+            duration: self.duration,
+            workload: self.workload.clone(),
+            placements: Vec::new(),
+            styles: self.styles.0.as_ref().clone(),
+            sources: self.sources.0.as_ref().clone(),
+            save_all: self.save_all,
+            tracepoints: self.tracepoints,
+            collection: self.collection,
+        }
+    }
+
+    /// Returns the style of a function.
+    #[must_use]
+    pub fn style(&self, function: &str) -> Style {
+        self.styles.get(function).copied().unwrap_or_default()
+    }
+}
+
+impl PartialEq<Session> for EditedSession {
+    fn eq(&self, other: &Session) -> bool {
+        self.placements.iter().eq(&other.placements)
+            && self.without_placements()
+                == Session {
+                    placements: Vec::new(),
+                    ..other.clone()
+                }
+    }
+}
+
+/// The part of a document that undo and redo restore.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edited {
+    /// The edited session.
+    pub session: EditedSession,
+    /// Notes on its times.
+    pub notes: Vec<Note>,
 }
 
 /// The parts of a document that two states do not share.
@@ -71,112 +159,24 @@ pub(crate) enum Extent {
     Hooks,
 }
 
-impl EditStep {
-    /// Returns the step from `from` to `to`; `None` if they are equal.
-    pub(crate) fn between(from: &Edited, to: &Edited) -> Option<Self> {
-        let rest = without_placements(&to.session);
-        if Arc::ptr_eq(&from.session, &to.session) {
-            let count = to.session.placements.len();
-            let step = Self {
-                rest,
-                notes: to.notes.clone(),
-                before: count,
-                after: 0,
-                placements: Vec::new(),
-                extent: Extent::Notes,
-            };
-            return (from.notes != to.notes).then_some(step);
-        }
-        let (old, new) = (&from.session.placements, &to.session.placements);
-        let equal = |pair: &(&Placement, &Placement)| pair.0 == pair.1;
-        let before = old.iter().zip(new).take_while(equal).count();
-        let different = old.len().min(new.len()) - before;
-        let backwards = old.iter().rev().zip(new.iter().rev()).take(different);
-        let after = backwards.take_while(equal).count();
-        let range = |placements: &[Placement]| {
-            let range = placements.get(before..placements.len() - after);
-            debug_assert!(range.is_some(), "the common ends of two lists overlap");
-            range.unwrap_or_default().to_vec()
+impl Extent {
+    /// Returns the parts that differ between two states; `None` if they are equal.
+    pub(crate) fn between(one: &Edited, other: &Edited) -> Option<Self> {
+        let (session, changed) = (&one.session, &other.session);
+        let same_rest = || {
+            // A copy of the pieces' list, and not of the placements.
+            let placements = session.placements.clone();
+            *session
+                == EditedSession {
+                    placements,
+                    ..changed.clone()
+                }
         };
-        let (old, new) = (range(old), range(new));
-        let same_hooks = old.iter().map(hook_key).eq(new.iter().map(hook_key));
-        let same_session = old == new && without_placements(&from.session) == rest;
-        let extent = match (same_hooks, same_session) {
-            (_, true) if from.notes == to.notes => return None,
-            (_, true) => Extent::Notes,
-            (true, false) => Extent::Session,
-            (false, false) => Extent::Hooks,
-        };
-        Some(Self {
-            rest,
-            notes: to.notes.clone(),
-            before,
-            after,
-            placements: new,
-            extent,
-        })
-    }
-
-    /// Returns the step back from changed times to the placements before, which begin at an index; `None`
-    /// if they are equal.
-    pub(crate) fn of_times(now: &Edited, first: usize, before: &[Placement]) -> Option<Self> {
-        let all = &now.session.placements;
-        let end = first + before.len();
-        debug_assert!(end <= all.len(), "times of placements that are not there");
-        (all.get(first..end) != Some(before)).then(|| Self {
-            rest: without_placements(&now.session),
-            notes: now.notes.clone(),
-            before: first,
-            after: all.len().saturating_sub(end),
-            placements: before.to_vec(),
-            extent: Extent::Session,
-        })
-    }
-
-    /// Takes the step, and returns the step back.
-    pub(crate) fn take(self, edited: &mut Edited) -> Self {
-        let session = Arc::make_mut(&mut edited.session);
-        let mut placements = std::mem::take(&mut session.placements);
-        let end = placements.len().saturating_sub(self.after);
-        debug_assert!(self.before <= end, "a step belongs to another session");
-        let range = self.before.min(end)..end;
-        let replaced = placements.splice(range, self.placements).collect();
-        let mut rest = std::mem::replace(session, self.rest);
-        session.placements = placements;
-        rest.placements = Vec::new();
-        Self {
-            rest,
-            notes: std::mem::replace(&mut edited.notes, self.notes),
-            before: self.before,
-            after: self.after,
-            placements: replaced,
-            extent: self.extent,
+        match session.placements.difference(&changed.placements) {
+            Some(Difference::Hooks) => Some(Self::Hooks),
+            Some(Difference::Times) => Some(Self::Session),
+            None if !same_rest() => Some(Self::Session),
+            None => (one.notes != other.notes).then_some(Self::Notes),
         }
-    }
-
-    /// Returns the parts that the two states do not share.
-    pub(crate) const fn extent(&self) -> Extent {
-        self.extent
-    }
-
-    /// Returns the number of placements that it stores.
-    pub(crate) const fn len(&self) -> usize {
-        self.placements.len()
-    }
-}
-
-/// Returns a session without its placements. Every field is named, so that a new one is not lost.
-pub(crate) fn without_placements(session: &Session) -> Session {
-    Session {
-        version: session.version,
-        name: session.name.clone(),
-        duration: session.duration,
-        workload: session.workload.clone(),
-        placements: Vec::new(),
-        styles: session.styles.clone(),
-        sources: session.sources.clone(),
-        save_all: session.save_all,
-        tracepoints: session.tracepoints,
-        collection: session.collection,
     }
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use egui::{Context, Theme, ViewportCommand};
+use gilk_engine::VerifiedPlan;
 use gilk_engine::placement::Style;
-use gilk_engine::{Session, VerifiedPlan};
 use gilk_samples::index::Shared;
 use ilk_driver::client::StopFlag;
 
@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::args::Source;
 use crate::command::{Command, Destination};
 use crate::desk::{Desk, Pane};
-use crate::document::Document;
+use crate::document::{Document, EditedSession};
 use crate::graph::find::Find;
 use crate::graph::view::Look;
 use crate::manual::Manual;
@@ -128,10 +128,7 @@ impl App {
             Command::MarkA | Command::MarkB | Command::Annotate => {}
             Command::WriteNote(place, note) => self.state.document.write_note(place, note),
             Command::RemoveNote(place) => self.state.document.remove_note(place),
-            Command::ShowSamples => {
-                self.state.desk.show(Pane::Timeline);
-                self.state.timeline.reveal = true;
-            }
+            Command::ShowSamples => self.show_samples(),
             Command::ClearMarkers => self.state.timeline.markers = [None; 2],
             Command::CountPaths => self.count_paths(),
             Command::CountFirst => self.count_first(),
@@ -221,8 +218,9 @@ impl App {
             },
             Command::MovePlacement(from, to) => {
                 self.state.document.edit("order", |session| {
-                    if from < session.placements.len() && to < session.placements.len() {
-                        let moved = session.placements.remove(from);
+                    if to < session.placements.len()
+                        && let Some(moved) = session.placements.remove(from)
+                    {
                         session.placements.insert(to, moved);
                     }
                 });
@@ -297,7 +295,7 @@ impl App {
             }
             Command::RemovePlacement(place) => self.remove_placement(place),
             Command::RemovePaths(function) => self.remove_paths(&function),
-            Command::RemoveAll => self.remove_placements("remove all", |_| true),
+            Command::RemoveAll => self.remove_all(),
             Command::Style(style) => self.style(style),
             Command::Dismiss(place) => self.state.dismiss(place),
         }
@@ -362,12 +360,17 @@ impl App {
             return self.run_together(&plan);
         }
         let session = self.state.document.session().clone();
-        let recording = self.state.run.recording_path(&session);
+        let recording = self.state.run.recording_path(&session.name);
         self.begin(&plan, session, recording);
     }
 
     /// Starts a session on the target.
-    pub(crate) fn begin(&mut self, plan: &Arc<VerifiedPlan>, session: Session, recording: PathBuf) {
+    pub(crate) fn begin(
+        &mut self,
+        plan: &Arc<VerifiedPlan>,
+        session: EditedSession,
+        recording: PathBuf,
+    ) {
         let (Some(target), TargetState::Ready(info)) = (&mut self.target, &self.state.target)
         else {
             return;

@@ -25,7 +25,7 @@ fn session(state: &State) -> Option<Session> {
     let scene = state.graph.scene.as_ref()?;
     let hook: HookType = state.draft.hook;
     scene.hook(block, hook)?.as_ref().ok()?;
-    let mut session = state.document.session().clone();
+    let mut session = state.document.session().without_placements();
     let lasts = match &mut session.workload {
         Some(workload) => {
             workload.start = workload.start.min(BEGINS);
@@ -73,7 +73,7 @@ impl App {
             // Another run may have started since the request.
             Ok(plan) if self.state.target_hindrance().is_none() => {
                 let recording = self.recording_of(&session);
-                self.begin(&plan, session, recording);
+                self.begin(&plan, session.into(), recording);
             }
             Ok(_) => {}
             Err(wrong) => {
@@ -85,7 +85,7 @@ impl App {
     /// Returns a free path in the folder of the session's recording.
     fn recording_of(&self, session: &Session) -> PathBuf {
         let typed = PathBuf::from(self.state.run.path.trim());
-        let own = default_path(session);
+        let own = default_path(&session.name);
         let folder = typed.parent().filter(|_| typed.file_name().is_some());
         free(&match (folder, own.file_name()) {
             (Some(folder), Some(name)) => folder.join(name),

@@ -4,15 +4,18 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use egui::Context;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::patch::PieceKind;
 use gilk_engine::placement::SiteIndex;
-use gilk_engine::plan::{HitCosts, Note};
+use gilk_engine::plan::HitCosts;
 use gilk_engine::session::Placement;
-use gilk_engine::{HookType, InstrumentId, Plan};
+use gilk_engine::{HookType, InstrumentId, Plan, VerifiedPlan};
 
+use crate::derived::{Derived, LARGE};
 use crate::document::Document;
 use crate::graph::Scene;
+use crate::placements::Placements;
 
 /// An instrument at a hook.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,10 +44,23 @@ struct FactsKey {
     plan: (u64, bool),
 }
 
-/// Facts about the selected block and hook.
+impl FactsKey {
+    /// Returns whether the facts are about the same placements: indices of others are not to be used.
+    fn has_same_places(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.scene, &other.scene)
+            && (self.hooks, self.block, self.hook) == (other.hooks, other.block, other.hook)
+    }
+}
+
+impl PartialEq for FactsKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.has_same_places(other) && self.plan == other.plan
+    }
+}
+
+/// Facts about a block and hook.
 #[derive(Debug, Default)]
-pub(crate) struct HookFacts {
-    key: Option<FactsKey>,
+pub(crate) struct Facts {
     /// The instruments at the hook, in execution order.
     pub(crate) rows: Arc<[HookRow]>,
     /// The plan's notes about them and about points in the block.
@@ -53,18 +69,31 @@ pub(crate) struct HookFacts {
     written: HashMap<HookType, Vec<String>>,
 }
 
-impl HookFacts {
+impl Facts {
     /// Returns the writes of the last plan for the instruments of a hook.
     pub(crate) fn written(&self, hook: HookType) -> &[String] {
         self.written.get(&hook).map_or(&[], Vec::as_slice)
     }
 }
 
+/// Facts about the selected block and hook.
+#[derive(Debug, Default)]
+pub(crate) struct HookFacts {
+    derived: Derived<FactsKey, Arc<Facts>>,
+    facts: Arc<Facts>,
+}
+
+impl std::ops::Deref for HookFacts {
+    type Target = Facts;
+
+    fn deref(&self) -> &Facts {
+        &self.facts
+    }
+}
+
 /// A plan, and whether it is that of the session now.
-#[derive(Clone, Copy)]
-pub(crate) struct LastPlan<'a> {
-    pub(crate) plan: Option<&'a Plan>,
-    pub(crate) notes: &'a [Note],
+pub(crate) struct LastPlan {
+    pub(crate) plan: Option<Arc<VerifiedPlan>>,
     /// Number of the last reply.
     pub(crate) number: u64,
     /// True if no later plan is requested.
@@ -72,49 +101,67 @@ pub(crate) struct LastPlan<'a> {
 }
 
 impl HookFacts {
-    /// Updates the facts after a change of the block, the hook, the session or the plan.
+    /// Updates the facts after a change of the block, the hook, the session or the plan. Those of a large session
+    /// are computed on a thread; until then there are none, or those of the plan before.
     pub(crate) fn update(
         &mut self,
         document: &Document,
         scene: &Arc<Scene>,
         (block, hook): (BlockIndex, HookType),
-        last: LastPlan<'_>,
+        last: &LastPlan,
+        ctx: &Context,
     ) {
-        let key = FactsKey {
+        let key = || FactsKey {
             hooks: document.hooks(),
             scene: Arc::clone(scene),
             block,
             hook,
             plan: (last.number, last.is_current),
         };
-        let is_known = self.key.as_ref().is_some_and(|known| {
-            Arc::ptr_eq(&known.scene, &key.scene)
-                && (known.hooks, known.block, known.hook, known.plan)
-                    == (key.hooks, key.block, key.hook, key.plan)
+        let placements = document.session().placements.clone();
+        let is_large = placements.len() >= LARGE;
+        let (plan, is_current) = (last.plan.clone(), last.is_current);
+        let of = Arc::clone(scene);
+        self.derived.request(key(), is_large, ctx, move || {
+            Arc::new(facts(
+                &placements,
+                &of,
+                (block, hook),
+                plan.as_deref(),
+                is_current,
+            ))
         });
-        if is_known {
-            return;
-        }
-        let current = last.plan.filter(|_| last.is_current);
-        let is_here = |one: &Placement| {
-            *one.function == *scene.name && one.block == block.0 && one.hook == hook
-        };
-        let placements = document.session().placements.iter().enumerate();
-        let here: Vec<(usize, &Placement)> = placements.filter(|(_, one)| is_here(one)).collect();
-        let rows = rows(&here, current);
-        let span = scene.cfg.block(block).map(|block| block.span);
-        let notes = last.notes.iter().filter(|note| {
-            rows.iter().any(|row| row.place == note.placement)
-                || span.is_some_and(|span| span.contains(note.at))
-        });
-        let notes: Vec<String> = notes.map(|note| format!("{note}.")).collect();
-        let written = last.plan.map(|plan| written(plan, scene, block));
-        *self = Self {
-            rows: rows.into(),
-            notes: notes.into(),
-            written: written.unwrap_or_default(),
-            key: Some(key),
-        };
+        let key = key();
+        let held = self.derived.last();
+        let held = held.filter(|(held, _)| held.has_same_places(&key));
+        self.facts = held.map_or_else(Arc::default, |(_, facts)| Arc::clone(facts));
+    }
+}
+
+fn facts(
+    placements: &Placements,
+    scene: &Scene,
+    (block, hook): (BlockIndex, HookType),
+    plan: Option<&VerifiedPlan>,
+    is_current: bool,
+) -> Facts {
+    let plan = plan.map(VerifiedPlan::plan);
+    let here = placements.at(&scene.name, block.0);
+    let here: Vec<(usize, &Placement)> = here.filter(|(_, one)| one.hook == hook).collect();
+    let rows = rows(&here, plan.filter(|_| is_current));
+    let span = scene.cfg.block(block).map(|block| block.span);
+    let notes = plan.map_or(&[][..], |plan| &plan.notes).iter();
+    let notes = notes.filter(|note| {
+        rows.iter().any(|row| row.place == note.placement)
+            || span.is_some_and(|span| span.contains(note.at))
+    });
+    let notes: Vec<String> = notes.map(|note| format!("{note}.")).collect();
+    Facts {
+        rows: rows.into(),
+        notes: notes.into(),
+        written: plan
+            .map(|plan| written(plan, scene, block))
+            .unwrap_or_default(),
     }
 }
 

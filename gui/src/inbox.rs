@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use egui::Context;
-use gilk_engine::Session;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
 use gilk_samples::metadata::Metadata;
@@ -15,13 +14,14 @@ use crate::Error;
 use crate::app::App;
 use crate::catalogue::Catalogue;
 use crate::console_pane;
+use crate::derived::Derived;
 use crate::desk::Pane;
-use crate::document::{Document, Edited, Note};
+use crate::document::{Document, Edited, EditedSession, Note};
 use crate::graph::Scene;
 use crate::purpose::Purpose;
 use crate::state::{Natives, NoticeKind, TargetState};
 use crate::timeline::Record;
-use crate::worker::{Analysis, Message, TargetNews, files};
+use crate::worker::{Analysis, Message, TargetNews, discard, files};
 
 /// Maximum time that a frame spends on messages; the rest waits for the next frame.
 const TIME_LIMIT: Duration = Duration::from_millis(6);
@@ -52,7 +52,7 @@ impl App {
             record.bytes = active.live.bytes;
             record.lost_so_far(active.live.lost);
         }
-        self.state.timeline.count_hits();
+        self.state.timeline.count_hits(ctx);
     }
 
     fn take(&mut self, message: Message, ctx: &Context) {
@@ -85,11 +85,9 @@ impl App {
                     self.state.plan.answer(reply);
                 }
             }
-            Message::Previewed(number, outcome) => {
+            Message::Previewed(number, outcome, hit_ns) => {
                 if number == self.state.preview.number {
-                    // The previewed placement follows those of the session.
-                    let place = self.state.document.session().placements.len();
-                    self.state.preview.answer(outcome, place);
+                    self.state.preview.answer(outcome, hit_ns);
                 }
             }
             Message::Offered(number, outcome) => {
@@ -296,7 +294,8 @@ impl App {
         self.state.functions.looking = false;
         self.state.functions.clear();
         // Both were made with the image before.
-        (self.searched, self.planned, self.hooks_marked) = (None, None, None);
+        (self.searched, self.planned) = (None, None);
+        self.marks = Derived::default();
         self.searches += 1;
         // The open function is looked up by name in the new image.
         let open = self
@@ -426,7 +425,12 @@ impl App {
         }
     }
 
-    fn session_read(&mut self, path: PathBuf, session: Result<Session, Error>, notes: Vec<Note>) {
+    fn session_read(
+        &mut self,
+        path: PathBuf,
+        session: Result<EditedSession, Error>,
+        notes: Vec<Note>,
+    ) {
         match session {
             Ok(session) => self.replace_document(Document::of(session, notes, Some(path))),
             Err(error) => {
@@ -445,8 +449,10 @@ impl App {
     }
 
     pub(crate) fn replace_document(&mut self, document: Document) {
-        self.state.document = document;
-        self.state.draft.reset(self.state.document.session());
+        discard(std::mem::replace(&mut self.state.document, document));
+        self.state
+            .draft
+            .reset(self.state.document.session().duration);
         self.documents += 1;
     }
 

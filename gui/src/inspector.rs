@@ -26,7 +26,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         return;
     };
     if let Some(block) = state.graph.selected {
-        update_hook_facts(state, &scene, block);
+        update_hook_facts(state, &scene, block, ui.ctx());
     }
     ScrollArea::vertical()
         .id_salt("inspector")
@@ -68,18 +68,22 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         });
 }
 
-fn update_hook_facts(state: &mut State, scene: &Arc<Scene>, block: BlockIndex) {
+fn update_hook_facts(
+    state: &mut State,
+    scene: &Arc<Scene>,
+    block: BlockIndex,
+    ctx: &egui::Context,
+) {
     let plan = state.plan.outcome.as_ref();
     let plan = plan.and_then(|plan| plan.as_ref().ok());
     let last = LastPlan {
-        plan: plan.map(|plan| plan.plan()),
-        notes: state.plan.notes(),
+        plan: plan.cloned(),
         number: state.plan.answered,
         is_current: !state.plan.pending(),
     };
     let hook = (block, state.draft.hook);
     let document = &state.document;
-    state.hook_facts.update(document, scene, hook, last);
+    state.hook_facts.update(document, scene, hook, &last, ctx);
 }
 
 fn row(ui: &mut Ui, caption: &str, value: impl Into<String>) {

@@ -10,13 +10,14 @@ use ilk_driver::client::StopFlag;
 
 use crate::app::App;
 use crate::calls::CallRun;
+use crate::desk::Pane;
 use crate::graph::cold;
 use crate::graph::heat::Heat;
 use crate::graph::svg::svg;
 use crate::graph::view::ColdKey;
 use crate::history::Location;
 use crate::palette::CommandPalette;
-use crate::state::Exporting;
+use crate::state::{Exporting, NoticeKind};
 use crate::theme;
 use crate::worker::{call_finder, files};
 
@@ -56,6 +57,38 @@ impl App {
         self.state.palette = Some(CommandPalette::references());
         if let (None, Some(catalogue)) = (&self.state.calls, self.state.catalogue.clone()) {
             call_finder::look(self.workers.mail(), self.targets, catalogue);
+        }
+    }
+
+    /// Scrolls to the lanes of the selected block, or says why there are none in view.
+    pub(crate) fn show_samples(&mut self) {
+        let graph = &self.state.graph;
+        let Some((scene, block)) = graph.scene.as_ref().zip(graph.selected) else {
+            let words = "No block is selected; click a block of the graph.";
+            self.state.notify(NoticeKind::Warning, words);
+            return;
+        };
+        let timeline = &self.state.timeline;
+        let place = format!("block {} of {}", block.0, scene.name);
+        let missing = if timeline.record.is_none() {
+            Some(format!(
+                "There are no samples of {place}: run the session or open a recording."
+            ))
+        } else if !timeline.measures(&scene.name, block) {
+            Some(format!(
+                "The recording on the timeline has no lane of {place}: add an instrument there and run the session."
+            ))
+        } else if !timeline.lists(&scene.name, block) {
+            Some(format!(
+                "The lanes of {place} are not in view: they are filtered, empty and hidden, or in a folded group."
+            ))
+        } else {
+            None
+        };
+        self.state.desk.show(Pane::Timeline);
+        match missing {
+            Some(words) => self.state.notify(NoticeKind::Warning, words),
+            None => self.state.timeline.reveal = true,
         }
     }
 
@@ -135,7 +168,7 @@ impl App {
         } else {
             // For paper and documents, whatever the colours of the window are.
             let palette = theme::Palette::Light;
-            let marks = (&self.state.hooked, self.state.graph.heat.as_ref());
+            let marks = (&*self.state.hooked, self.state.graph.heat.as_ref());
             svg(scene, marks, metrics, palette.tokens())
         };
         files::export(self.workers.mail(), path, text);

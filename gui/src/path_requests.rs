@@ -18,7 +18,7 @@ impl App {
         let text = match (purpose, self.state.document.path()) {
             (Purpose::SaveSession, Some(path)) => path.display().to_string(),
             (Purpose::SaveSession, None) => {
-                let name = default_path(self.state.document.session());
+                let name = default_path(&self.state.document.session().name);
                 let stem = name
                     .file_stem()
                     .unwrap_or_default()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use egui::accesskit::Role;
 use egui::{RichText, Ui};
+use gilk_engine::Session;
 
 use crate::app::App;
 use crate::command::Command;
@@ -91,7 +92,8 @@ impl App {
         let Some(scene) = self.state.graph.scene.clone() else {
             return;
         };
-        let mut session = self.state.document.session().clone();
+        // The instruments are added to an empty list, so that the others are not copied.
+        let mut session = self.state.document.session().without_placements();
         let times = (self.state.draft.launch, self.state.draft.splash);
         let added = match self.state.function_paths.of(&scene) {
             Ok(paths) => paths
@@ -101,9 +103,17 @@ impl App {
         };
         match added {
             Ok(()) => {
-                self.state
-                    .document
-                    .edit("count paths", |own| *own = session);
+                let Session {
+                    placements,
+                    sources,
+                    ..
+                } = session;
+                self.state.document.edit("count paths", |own| {
+                    *own.sources = sources;
+                    for placement in placements {
+                        own.placements.push(placement);
+                    }
+                });
                 self.state.document.close_step();
             }
             Err(why) => self.state.notify(NoticeKind::Warning, why),

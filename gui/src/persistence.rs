@@ -118,7 +118,7 @@ impl App {
                 files::save_state_of(&mail, unsaved_path(&folder), move || {
                     let unsaved = Unsaved {
                         path: of,
-                        session: Session::clone(&edited.session),
+                        session: edited.session.to_session(),
                         notes: edited.notes,
                     };
                     ron::to_string(&unsaved)

@@ -3,17 +3,18 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use gilk_engine::HookType;
 use gilk_engine::cfg::{BlockEnd, BlockIndex, EdgeKind};
 use gilk_engine::code::FunctionId;
 use gilk_engine::paths::counts_paths_of;
 use gilk_engine::session::Placement;
-use gilk_engine::{HookType, Session};
 use gilk_instruments::{Definition, Stand};
 
 use crate::app::App;
 use crate::command::Destination;
-use crate::edited::{HookKey, hook_key};
+use crate::edited::EditedSession;
 use crate::graph::marks::sentence;
+use crate::placements::{HookKey, hook_key};
 use crate::state::NoticeKind;
 use crate::widgets;
 
@@ -227,10 +228,12 @@ impl App {
 
     /// Adds the placements that the session does not have yet.
     fn place(&mut self, what: &str, placements: Vec<Placement>) {
+        // What it has already is looked for in its pieces, and what is added only here.
+        let mut added: HashSet<HookKey> = HashSet::new();
+        let present = self.state.document.session().placements.clone();
         self.state.document.edit(what, |session| {
-            let mut present: HashSet<HookKey> = session.placements.iter().map(hook_key).collect();
             for placement in placements {
-                if present.insert(hook_key(&placement)) {
+                if !present.has_hook(&placement) && added.insert(hook_key(&placement)) {
                     session.placements.push(placement);
                 }
             }
@@ -245,17 +248,26 @@ impl App {
         else {
             return;
         };
-        let is_here = |one: &Placement| *one.function == *scene.name && one.block == block.0;
         let placements = &self.state.document.session().placements;
         let counts_paths = |one: &Placement| counts_paths_of(&one.instrument, &scene.name);
         // Counters of paths work only all together.
         let removes_paths = placements
-            .iter()
-            .any(|one| is_here(one) && counts_paths(one));
-        self.remove_placements("remove here", |one| {
-            let of_paths = *one.function == *scene.name && counts_paths(one);
-            is_here(one) || (removes_paths && of_paths)
-        });
+            .at(&scene.name, block.0)
+            .any(|(_, one)| counts_paths(one));
+        if removes_paths {
+            self.remove_placements("remove here", |session, removed| {
+                let keeps = |one: &Placement| {
+                    let is_removed = one.block == block.0 || counts_paths(one);
+                    !(is_removed && removed(one))
+                };
+                session.placements.retain_of(&scene.name, keeps);
+            });
+        } else {
+            self.remove_placements("remove here", |session, removed| {
+                let here = (&*scene.name, block.0);
+                session.placements.retain_at(here, |one| !removed(one));
+            });
+        }
     }
 
     /// Removes a placement, by its index; a counter of paths with all others of its function.
@@ -276,26 +288,38 @@ impl App {
 
     /// Removes the instruments that count a function's paths.
     pub(crate) fn remove_paths(&mut self, function: &str) {
-        self.remove_placements("remove paths", |one| {
-            *one.function == *function && counts_paths_of(&one.instrument, function)
+        self.remove_placements("remove paths", |session, removed| {
+            let keeps =
+                |one: &Placement| !(counts_paths_of(&one.instrument, function) && removed(one));
+            session.placements.retain_of(function, keeps);
         });
     }
 
-    /// Removes placements, and the sources of those that count paths, as one undo step.
-    pub(crate) fn remove_placements(&mut self, what: &str, removed: impl Fn(&Placement) -> bool) {
+    /// Removes all placements, and the sources of those that count paths.
+    pub(crate) fn remove_all(&mut self) {
+        self.remove_placements("remove all", |session, removed| {
+            session.placements.retain(|one| !removed(one));
+        });
+    }
+
+    /// Removes placements as one undo step, and the sources of those that count paths: `remove` passes each that
+    /// it removes to its second argument, which is true.
+    fn remove_placements(
+        &mut self,
+        what: &str,
+        remove: impl FnOnce(&mut EditedSession, &mut dyn FnMut(&Placement) -> bool),
+    ) {
         self.state.document.edit(what, |session| {
-            let Session {
-                placements,
-                sources,
-                ..
-            } = session;
-            placements.retain(|one| {
-                let is_removed = removed(one);
-                if is_removed && counts_paths_of(&one.instrument, &one.function) {
-                    sources.remove(&*one.instrument);
+            let mut unused: Vec<Arc<str>> = Vec::new();
+            remove(session, &mut |one| {
+                if counts_paths_of(&one.instrument, &one.function) {
+                    unused.push(Arc::clone(&one.instrument));
                 }
-                !is_removed
+                true
             });
+            for instrument in unused {
+                session.sources.remove(&*instrument);
+            }
         });
         self.state.document.close_step();
     }

@@ -15,4 +15,8 @@ pub struct PlanReply {
     pub(crate) compared: BTreeMap<String, Comparison>,
     /// The index of the placement that the errors are about, if they are about one.
     pub(crate) fault: Option<usize>,
+    /// Size of all patches of the plan in bytes.
+    pub(crate) bytes: usize,
+    /// The reason why a process cannot execute the plan, if any.
+    pub(crate) process_refusal: Option<String>,
 }

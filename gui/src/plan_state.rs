@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gilk_engine::VerifiedPlan;
 use gilk_engine::placement::Comparison;
-use gilk_engine::plan::{HitCosts, Note};
+use gilk_engine::plan::Note;
 use gilk_engine::session::Placement;
 
 use crate::plan_reply::PlanReply;
@@ -35,6 +35,8 @@ pub struct PlanState {
     pub(crate) fault_unseen: bool,
     /// Size of all patches of the plan in bytes.
     pub(crate) bytes: usize,
+    /// The reason why a process cannot execute the plan, if any.
+    pub(crate) process_refusal: Option<String>,
 }
 
 impl PlanState {
@@ -53,13 +55,7 @@ impl PlanState {
         self.fault_unseen = reply.fault.is_some() && reply.fault != self.fault;
         self.fault = reply.fault;
         self.compared = reply.compared;
-        self.bytes = match &reply.outcome {
-            Ok(verified) => {
-                let patches = verified.plan().patches.iter();
-                patches.map(|patch| patch.code.len()).sum()
-            }
-            Err(_) => 0,
-        };
+        (self.bytes, self.process_refusal) = (reply.bytes, reply.process_refusal);
         if let Some(Ok(plan)) = self.outcome.replace(reply.outcome) {
             discard(plan);
         }
@@ -86,19 +82,16 @@ pub struct Preview {
 }
 
 impl Preview {
-    /// Stores the answer to the last request; the added placement has this index.
+    /// Stores the answer to the last request, with the estimated nanoseconds of a hit of the added instrument.
     pub(crate) fn answer(
         &mut self,
         outcome: Result<Arc<VerifiedPlan>, Vec<String>>,
-        placement: usize,
+        hit_ns: Option<f64>,
     ) {
-        self.hit_ns = outcome.as_ref().ok().and_then(|plan| {
-            let plan = plan.plan();
-            let one = (plan.instruments.iter()).find(|one| one.placement == placement)?;
-            let mut costs = HitCosts::of(plan).of_instruments(|id| id == one.id);
-            costs.remove(&one.id)
-        });
-        self.outcome = Some(outcome);
+        self.hit_ns = hit_ns;
+        if let Some(Ok(plan)) = self.outcome.replace(outcome) {
+            discard(plan);
+        }
     }
 
     /// Returns the reasons why the placement is refused, if it is.

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use gilk_engine::{Session, VerifiedPlan};
+use gilk_engine::VerifiedPlan;
 use gilk_samples::index::Shared;
 use ilk_driver::client::{StopFlag, Summary};
+
+use crate::document::EditedSession;
 
 /// The running session and the last one.
 #[derive(Debug, Default)]
@@ -33,7 +35,7 @@ pub struct Active {
     /// The plan being executed.
     pub plan: Arc<VerifiedPlan>,
     /// The session at the start of the run.
-    pub session: Session,
+    pub session: EditedSession,
     /// Path of the recording.
     pub recording: PathBuf,
     /// Its samples, added as they arrive.
@@ -104,16 +106,16 @@ impl Active {
 }
 
 impl Run {
-    /// Returns the recording path for `session`: the typed path, or one named after the session;
+    /// Returns the recording path for a session by its name: the typed path, or one named after the session;
     /// with a number if that file exists, because recordings are never overwritten.
     #[must_use]
-    pub fn recording_path(&self, session: &Session) -> PathBuf {
+    pub fn recording_path(&self, session: &str) -> PathBuf {
         free(&self.wanted_path(session))
     }
 
     /// Returns the path that the next recording has without a typed one. Files are looked for after a
     /// change only.
-    pub(crate) fn next_path(&mut self, session: &Session) -> &str {
+    pub(crate) fn next_path(&mut self, session: &str) -> &str {
         let key = (default_path(session), self.active.is_some());
         let shown = self.shown.take().filter(|(known, _)| *known == key);
         let shown = shown.unwrap_or_else(|| {
@@ -127,7 +129,7 @@ impl Run {
     }
 
     /// Returns the typed path, or the default path of the session.
-    pub(crate) fn wanted_path(&self, session: &Session) -> PathBuf {
+    pub(crate) fn wanted_path(&self, session: &str) -> PathBuf {
         let typed = self.path.trim();
         if typed.is_empty() {
             default_path(session)
@@ -139,7 +141,7 @@ impl Run {
 
 /// Returns `recordings/NAME.arrow`, with the name restricted to characters that are safe in a path.
 #[must_use]
-pub fn default_path(session: &Session) -> PathBuf {
+pub fn default_path(session: &str) -> PathBuf {
     let plain = |letter: char| {
         if letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.') {
             letter
@@ -147,7 +149,7 @@ pub fn default_path(session: &Session) -> PathBuf {
             '-'
         }
     };
-    let name: String = session.name.trim().chars().map(plain).collect();
+    let name: String = session.trim().chars().map(plain).collect();
     let name = name.trim_matches(['.', '-']);
     Path::new("recordings").join(format!(
         "{}.arrow",
@@ -187,32 +189,20 @@ mod tests {
             path: folder.path().join("a.arrow").display().to_string(),
             ..Run::default()
         };
-        let session = Session::empty();
-        assert_eq!(run.recording_path(&session), folder.path().join("a.arrow"));
+        let session = "untitled";
+        assert_eq!(run.recording_path(session), folder.path().join("a.arrow"));
         std::fs::write(folder.path().join("a.arrow"), "x").unwrap();
-        assert_eq!(
-            run.recording_path(&session),
-            folder.path().join("a-2.arrow")
-        );
+        assert_eq!(run.recording_path(session), folder.path().join("a-2.arrow"));
         std::fs::write(folder.path().join("a-2.arrow"), "x").unwrap();
-        assert_eq!(
-            run.recording_path(&session),
-            folder.path().join("a-3.arrow")
-        );
+        assert_eq!(run.recording_path(session), folder.path().join("a-3.arrow"));
     }
 
     #[test]
     fn session_names_become_safe_file_names() {
-        let mut session = Session::empty();
-        session.name = "../etc/Fork & wait ".into();
         assert_eq!(
-            default_path(&session),
+            default_path("../etc/Fork & wait "),
             Path::new("recordings/etc-Fork---wait.arrow")
         );
-        session.name = " ".into();
-        assert_eq!(
-            default_path(&session),
-            Path::new("recordings/untitled.arrow")
-        );
+        assert_eq!(default_path(" "), Path::new("recordings/untitled.arrow"));
     }
 }

@@ -1,10 +1,10 @@
 //! Change of a session's duration, which moves the times of its instruments.
 
-use gilk_engine::Session;
+use crate::edited::EditedSession;
 
 /// Returns the reason why a session cannot get this duration: a time of an instrument or of the
 /// program would be after its end. Splashes at the end move with it.
-pub(crate) fn too_short(session: &Session, duration: f64) -> Option<String> {
+pub(crate) fn too_short(session: &EditedSession, duration: f64) -> Option<String> {
     let splashes = session
         .placements
         .iter()
@@ -34,17 +34,17 @@ pub(crate) fn too_short(session: &Session, duration: f64) -> Option<String> {
 
 /// Changes a session's duration. A splash at the end moves with the end; a later splash is moved to
 /// the end.
-pub fn set_duration(session: &mut Session, duration: f64) {
+pub fn set_duration(session: &mut EditedSession, duration: f64) {
     let before = session.duration;
     session.duration = duration;
-    for placement in &mut session.placements {
+    session.placements.change_all(|placement| {
         if placement.splash == before || placement.splash > duration {
             placement.splash = duration;
         }
         if placement.launch >= placement.splash {
             placement.launch = 0.0;
         }
-    }
+    });
     if let Some(workload) = &mut session.workload {
         workload.start = workload.start.min(duration);
     }
@@ -53,8 +53,8 @@ pub fn set_duration(session: &mut Session, duration: f64) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use gilk_engine::HookType;
     use gilk_engine::session::Placement;
+    use gilk_engine::{HookType, Session};
 
     /// A session whose placements have these launches and splashes.
     pub(crate) fn scheduled(times: &[(f64, f64)]) -> Session {
@@ -74,11 +74,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_splash_at_the_end_moves_with_the_end() {
-        let mut session = scheduled(&[(0.0, 10.0), (1.0, 4.0), (6.0, 8.0)]);
+        let mut session: EditedSession = scheduled(&[(0.0, 10.0), (1.0, 4.0), (6.0, 8.0)]).into();
         set_duration(&mut session, 20.0);
         assert_eq!(session.placements[0].splash, 20.0);
         assert_eq!(session.placements[1].splash, 4.0);
         set_duration(&mut session, 5.0);
-        assert!(session.check().is_ok(), "{:?}", session.check());
+        session.to_session().check().unwrap();
     }
 }

@@ -161,7 +161,10 @@ fn fields(ui: &mut Ui, state: &mut State) {
     });
     ui.horizontal(|ui| {
         widgets::caption(ui, "record to");
-        let hint = state.run.next_path(state.document.session()).to_owned();
+        let hint = state
+            .run
+            .next_path(&state.document.session().name)
+            .to_owned();
         let field = TextEdit::singleline(&mut state.run.path)
             .font(code(text::CODE))
             .hint_text(hint)
@@ -213,7 +216,10 @@ fn troubles(ui: &mut Ui, state: &State) {
 
 /// Draws the table: a heading per function, and a row per instrument.
 fn table(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
-    let rows = state.session_rows.list(&state.document);
+    let (rows, is_current) = state.session_rows.list(&state.document, ui.ctx());
+    if !is_current {
+        ui.disable();
+    }
     let fault = state.plan.fault.filter(|_| !state.plan.pending());
     let placements = &state.document.session().placements;
     let faulty = fault.and_then(|fault| placements.get(fault)).cloned();
@@ -261,7 +267,7 @@ fn group(ui: &mut Ui, state: &mut State, function: &Arc<str>, count: usize, is_f
     let tokens = Tokens::of(ui);
     let size = vec2(ui.available_width(), ROW);
     let (rect, response) = ui.allocate_exact_size(size, Sense::click());
-    let folded = state.session_rows.folded.contains(function);
+    let folded = state.session_rows.is_folded(function);
     let verb = if folded { "unfold" } else { "fold" };
     let instruments = widgets::counted(count, "instrument");
     let name = format!("{verb} {instruments} of {function}");

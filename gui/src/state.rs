@@ -11,7 +11,6 @@ use gilk_engine::session::Placement;
 use gilk_instruments::{Definition, Library};
 use gilk_samples::export::Progress;
 use ilk_driver::client::StopFlag;
-use ilk_driver::process::ProcessTarget;
 
 use crate::args::Source;
 use crate::call_graph::CallGraph;
@@ -98,7 +97,7 @@ pub struct State {
     /// The writes of the plan shown last.
     pub(crate) patch_view: LastPatchView,
     /// The hooks that have instruments of the session.
-    pub hooked: Hooked,
+    pub hooked: Arc<Hooked>,
     /// Facts about the instruments at the selected block.
     pub(crate) hook_facts: HookFacts,
     /// The running session and the last one.
@@ -174,7 +173,7 @@ impl State {
             question: None,
             opening: None,
             history: History::default(),
-            draft: Draft::new(document.session(), &library),
+            draft: Draft::new(document.session().duration, &library),
             document,
             library: Arc::new(library),
             own_instruments: Vec::new(),
@@ -182,7 +181,7 @@ impl State {
             editor: Editor::default(),
             plan: PlanState::default(),
             patch_view: LastPatchView::default(),
-            hooked: Hooked::default(),
+            hooked: Arc::default(),
             hook_facts: HookFacts::default(),
             run: Run::default(),
             timeline: Timeline::default(),
@@ -222,9 +221,10 @@ impl State {
             return Some("The session has no instruments; select a block and add one.".to_owned());
         }
         match &self.plan.outcome {
-            Some(Ok(plan)) if !self.plan.pending() => match &self.source {
+            Some(Ok(_)) if !self.plan.pending() => match &self.source {
                 Some(Source::Process(_) | Source::Program(_)) => {
-                    ProcessTarget::refusal(plan.plan()).or_else(|| self.machines.hindrance())
+                    let refusal = self.plan.process_refusal.clone();
+                    refusal.or_else(|| self.machines.hindrance())
                 }
                 _ => self.machines.hindrance(),
             },

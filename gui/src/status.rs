@@ -79,7 +79,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
                     color,
                 );
                 note(ui, widgets::size(record.bytes), tokens.weak);
-                let hits = state.timeline.hits.last().copied().unwrap_or(0);
+                let hits = state.timeline.hits.last().map_or(0, |(_, hits)| *hits);
                 let counted = state.timeline.counted.last();
                 let values = counted.map_or(0, |counted| counted.values);
                 if hits > 0 || values == 0 {

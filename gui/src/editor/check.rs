@@ -10,7 +10,6 @@ use gilk_instruments::{Context, Stand};
 use super::CompileRequest;
 use crate::app::App;
 use crate::desk::Pane;
-use crate::edited::without_placements;
 use crate::state::{NoticeKind, State};
 
 /// Text of a new instrument.
@@ -100,7 +99,7 @@ impl App {
         let session = Session {
             placements: vec![placement],
             sources: std::iter::once((name, text)).collect(),
-            ..without_placements(self.state.document.session())
+            ..self.state.document.session().without_placements()
         };
         let planning = self.planning(self.state.editor.number, session, &catalogue);
         self.workers.compile(planning);

@@ -6,9 +6,10 @@ pub(crate) mod pane;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
 
 use gilk_engine::code::FunctionId;
+
+use crate::live::Live;
 
 /// State of the list.
 #[derive(Debug, Default)]
@@ -31,17 +32,7 @@ pub struct Functions {
     /// True once the source file of each function is known.
     pub(crate) filed: bool,
     /// The functions with hits, while the scope needs them.
-    pub(crate) hot: Option<HitFunctions>,
-}
-
-/// The functions with hits in a recording.
-#[derive(Debug)]
-pub(crate) struct HitFunctions {
-    /// The kernel, the recording, and the number of samples.
-    pub(crate) key: (u64, u64, u64),
-    /// Time of the computation.
-    pub(crate) at: Instant,
-    pub(crate) functions: Arc<BTreeSet<FunctionId>>,
+    pub(crate) hot: Live<(u64, u64), Arc<BTreeSet<FunctionId>>>,
 }
 
 impl Functions {

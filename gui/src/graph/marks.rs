@@ -8,9 +8,10 @@ use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
 use gilk_engine::paths::counts_paths_of;
 use gilk_engine::placement::Tactic;
-use gilk_engine::{HookType, Image, Refusal, Session};
+use gilk_engine::{HookType, Image, Refusal};
 
 use super::scene::Scene;
+use crate::placements::Placements;
 use crate::theme::Tokens;
 
 /// The hooks that have instruments of the session.
@@ -26,12 +27,12 @@ impl Hooked {
     /// Counts the placements of a session by hook. Functions that the kernel lacks are skipped,
     /// because the plan reports them.
     #[must_use]
-    pub fn of(image: &Image, session: &Session) -> Self {
+    pub fn of(image: &Image, placements: &Placements) -> Self {
         let (mut counts, mut path_counted) = (HashMap::new(), HashSet::new());
         let mut functions_by_name: HashMap<&str, Option<FunctionId>> = HashMap::new();
         // Neighbours are mostly in the same function.
         let mut last: Option<(&Arc<str>, Option<FunctionId>)> = None;
-        for placement in &session.placements {
+        for placement in placements {
             let is_last = |(name, _): &(&Arc<str>, _)| Arc::ptr_eq(name, &placement.function);
             let function = match last.filter(is_last) {
                 Some((_, function)) => function,

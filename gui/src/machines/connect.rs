@@ -112,7 +112,7 @@ impl App {
             machine.request = self.machine_plans;
             planner.plan(Planning {
                 revision: self.machine_plans,
-                session: self.state.document.shared(),
+                session: self.state.document.session().clone(),
                 added: None,
                 catalogue: Arc::clone(catalogue),
                 library: Arc::clone(&self.state.library),

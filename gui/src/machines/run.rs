@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gilk_engine::{Session, VerifiedPlan};
+use gilk_engine::VerifiedPlan;
 use gilk_samples::clocks::{Alignment, Reading};
 use gilk_samples::joined::Joint;
 use gilk_samples::metadata::Clock;
@@ -12,6 +12,7 @@ use ilk_driver::client::{Seat, StopFlag, Summary, TargetInfo, metadata};
 
 use super::together::{Member, Together, turn};
 use crate::app::App;
+use crate::document::EditedSession;
 use crate::run::{Active, SharedStatus, free};
 use crate::state::{NoticeKind, TargetState};
 use crate::timeline::Record;
@@ -51,9 +52,10 @@ impl App {
         parts
     }
 
-    fn begin_together(&mut self, plan: &Arc<VerifiedPlan>, session: Session) -> Result<()> {
+    fn begin_together(&mut self, plan: &Arc<VerifiedPlan>, edited: EditedSession) -> Result<()> {
         let parts = self.parts(plan);
-        let folder = folder(&self.state.run.wanted_path(&session));
+        let session = edited.to_session();
+        let folder = folder(&self.state.run.wanted_path(&session.name));
         let common = Common::default();
         let mut joint = Joint::default();
         let (mut members, mut orders) = (Vec::new(), Vec::new());
@@ -71,7 +73,7 @@ impl App {
                 number,
                 Order {
                     plan,
-                    session: session.clone(),
+                    session: edited.clone(),
                     recording: folder.join(format!("{name}.arrow")),
                     // A stop flag of its own: removing one machine does not stop the others.
                     stop: StopFlag::new(),
@@ -105,7 +107,7 @@ impl App {
             started: None,
             duration: session.duration,
             plan: Arc::clone(plan),
-            session,
+            session: edited,
             recording: folder.clone(),
             index: common.index,
             status,
@@ -254,7 +256,7 @@ impl App {
             .as_mut()
             .filter(|_| together.shown)
         {
-            let machines = record.metadata.machines.iter_mut();
+            let machines = Arc::make_mut(&mut record.metadata).machines.iter_mut();
             for (machine, member) in machines.zip(&together.members) {
                 machine.error_ns = member.error_ns(elapsed);
             }

@@ -14,19 +14,20 @@ const END: f32 = 7.0;
 /// Distance in points within which ends snap.
 const REACH: f32 = 7.0;
 
-#[expect(clippy::too_many_arguments, reason = "each describes the bar")]
+/// Draws the bar of placements: its key, their indices in order, and their first launch and last splash.
 pub(super) fn bar(
     ui: &Ui,
     state: &mut State,
-    key: u64,
-    places: &[usize],
+    (key, places, extent): (u64, &[usize], Option<(f64, f64)>),
     lane: Rect,
     scale: &Scale,
     color: egui::Color32,
     label: &str,
 ) {
     let tokens = Tokens::of(ui);
-    let (launch, splash) = state.schedule.extents.of(&state.document, key, places);
+    let Some((launch, splash)) = extent else {
+        return;
+    };
     let rect = Rect::from_x_y_ranges(scale.x(launch)..=scale.x(splash), lane.y_range());
     let id = Id::unique("schedule bar").with(key);
     let grab = rect.expand2(vec2(3.0, 2.0));

@@ -1,9 +1,6 @@
 //! Effect of dragging a bar on launch and splash.
 
-use std::collections::HashSet;
-
-use gilk_engine::Session;
-
+use crate::document::EditedSession;
 use crate::seconds::SHORTEST;
 
 /// The dragged part of a bar.
@@ -93,18 +90,14 @@ fn snapped(at: f64, marks: &[f64], reach: f64) -> f64 {
         .unwrap_or(at)
 }
 
-/// Returns the snap marks: every launch and splash not being dragged, the session's start and end,
+/// Returns the snap marks: every launch and splash but those of the placements that are dragged, whose indices are in
+/// order, the session's start and end,
 /// and the start of its program.
 #[must_use]
-pub fn marks(session: &Session, held: &[usize]) -> Vec<f64> {
-    let held: HashSet<usize> = held.iter().copied().collect();
+pub fn marks(session: &EditedSession, held: &[usize]) -> Vec<f64> {
     let mut marks = vec![0.0, session.duration];
     marks.extend(session.workload.as_ref().map(|workload| workload.start));
-    for (place, placement) in session.placements.iter().enumerate() {
-        if !held.contains(&place) {
-            marks.extend([placement.launch, placement.splash]);
-        }
-    }
+    marks.extend(session.placements.times_without(held));
     marks.sort_by(f64::total_cmp);
     marks.dedup();
     marks

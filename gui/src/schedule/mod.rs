@@ -5,7 +5,6 @@
 mod bar;
 mod batch_words;
 pub mod drag;
-mod extents;
 mod pane;
 mod ruler;
 
@@ -14,7 +13,6 @@ pub(crate) use pane::{header, show};
 use crate::placement_rows::PlacementRows;
 use batch_words::BatchWords;
 use drag::Drag;
-use extents::Extents;
 
 /// State of the pane.
 #[derive(Debug, Default)]
@@ -25,6 +23,4 @@ pub struct Schedule {
     pub(crate) drag: Option<Drag>,
     /// Descriptions of the batches in view.
     words: BatchWords,
-    /// Launch and splash of the bars in view.
-    extents: Extents,
 }

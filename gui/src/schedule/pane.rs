@@ -73,10 +73,13 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         x: Rangef::new(plot.left(), plot.right()),
     };
     ruler::show(ui, state, bar, plot, &scale);
-    let rows = state.schedule.rows.list(&state.document);
+    let (rows, is_current) = state.schedule.rows.list(&state.document, ui.ctx());
     let below = Rect::from_min_max(pos2(rect.left(), plot.top()), rect.max);
     ui.scope_builder(egui::UiBuilder::new().max_rect(below), |ui| {
         ui.spacing_mut().item_spacing.y = 0.0;
+        if !is_current {
+            ui.disable();
+        }
         ScrollArea::vertical()
             .id_salt("schedule")
             .auto_shrink(false)
@@ -141,7 +144,7 @@ fn group(
     scale: &Scale,
 ) {
     let tokens = Tokens::of(ui);
-    let folded = state.schedule.rows.folded.contains(function);
+    let folded = state.schedule.rows.is_folded(function);
     ui.painter().rect_filled(name, 0.0, tokens.bar);
     let id = Id::unique("schedule group").with(function);
     let response = ui.interact(name, id, Sense::click());
@@ -166,7 +169,9 @@ fn group(
     let label = format!("bar of all of {function}");
     let key = 1 << 40 | places.first().copied().unwrap_or(0) as u64;
     let lane = lane.shrink2(vec2(0.0, 9.0));
-    bar(ui, state, key, places, lane, scale, tokens.weak, &label);
+    let extent = state.document.session().placements.extent_of(function);
+    let of = (key, places, extent);
+    bar(ui, state, of, lane, scale, tokens.weak, &label);
 }
 
 /// Draws the name of a row below its group's: a dot and words, with so much space left at the right.
@@ -196,7 +201,9 @@ fn paths(
     let label = format!("bar of paths of {function}");
     let key = 1 << 41 | places.first().copied().unwrap_or(0) as u64;
     let lane = lane.shrink2(vec2(0.0, 4.0));
-    bar(ui, state, key, places, lane, scale, tokens.accent, &label);
+    let extent = state.document.session().placements.extent(places);
+    let of = (key, places, extent);
+    bar(ui, state, of, lane, scale, tokens.accent, &label);
 }
 
 fn one(
@@ -242,11 +249,11 @@ fn one(
     );
     typed(ui, state, place, area, &label);
     let label = format!("bar of {label}");
+    let extent = Some((placement.launch, placement.splash));
     bar(
         ui,
         state,
-        place as u64,
-        &[place],
+        (place as u64, &[place], extent),
         lane.shrink2(vec2(0.0, 4.0)),
         scale,
         color,

@@ -5,11 +5,12 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use gilk_engine::InstrumentId;
+use gilk_engine::cfg::BlockIndex;
 use gilk_samples::Meaning;
 use gilk_samples::index::{By, Index, Owner};
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
 
-use super::Record;
+use super::hits_in;
 use super::order::{Axis, LaneSort, Stack};
 use super::paths::counts_paths;
 
@@ -96,14 +97,13 @@ struct Candidate {
 
 impl LaneList {
     /// Computes the rows of a recording.
-    pub(crate) fn of(record: &Record, view: &LaneView) -> Self {
-        let index = record.index.look();
-        let mut lanes = candidates(record, &index, view.stack);
+    pub(crate) fn of(metadata: &Metadata, index: &Index, view: &LaneView) -> Self {
+        let mut lanes = candidates(metadata, index, view.stack);
         let all = lanes.len();
         let wanted = view.filter.trim().to_lowercase();
         lanes.retain(|lane| {
-            let is_pinned = record
-                .lanes()
+            let is_pinned = metadata
+                .instruments
                 .get(lane.index)
                 .is_some_and(|info| view.pinned.contains(&(info.id, lane.owner)));
             let is_empty = view.hide_empty && lane.hits == 0;
@@ -112,7 +112,7 @@ impl LaneList {
         let shown = lanes.len();
         sort(&mut lanes, view.sort);
         let is_pinned = |lane: &Candidate| {
-            let info = record.lanes().get(lane.index);
+            let info = metadata.instruments.get(lane.index);
             info.is_some_and(|info| view.pinned.contains(&(info.id, lane.owner)))
         };
         let (pinned, others): (Vec<_>, Vec<_>) = lanes.into_iter().partition(is_pinned);
@@ -124,14 +124,14 @@ impl LaneList {
         };
         pinned.iter().for_each(|lane| list.push_lane(lane));
         let title = |lane: &Candidate| {
-            let info = record.lanes().get(lane.index)?;
+            let info = metadata.instruments.get(lane.index)?;
             match view.stack {
                 Stack::Session => None,
-                Stack::Function => Some(subject(&record.metadata, info)),
+                Stack::Function => Some(subject(metadata, info)),
                 Stack::Instrument => Some(info.instrument.clone()),
                 Stack::Cpu | Stack::Thread => Some(
                     lane.owner
-                        .name(&record.metadata, &index)
+                        .name(metadata, index)
                         .unwrap_or_else(|| "all".to_owned()),
                 ),
             }
@@ -289,9 +289,9 @@ fn sort(lanes: &mut [Candidate], sort: LaneSort) {
 }
 
 /// Returns all lanes, in session order.
-fn candidates(record: &Record, index: &Index, stack: Stack) -> Vec<Candidate> {
-    let ids: Vec<u64> = record.lanes().iter().map(|info| info.id).collect();
-    let with_lane: HashSet<usize> = record.metadata.lanes().into_iter().collect();
+fn candidates(metadata: &Metadata, index: &Index, stack: Stack) -> Vec<Candidate> {
+    let ids: Vec<u64> = metadata.instruments.iter().map(|info| info.id).collect();
+    let with_lane: HashSet<usize> = metadata.lanes().into_iter().collect();
     let lanes = match stack {
         Stack::Session | Stack::Function | Stack::Instrument => index.lanes_whole(&ids),
         Stack::Cpu => index.lanes_by(By::Cpu, &ids),
@@ -301,7 +301,7 @@ fn candidates(record: &Record, index: &Index, stack: Stack) -> Vec<Candidate> {
         .into_iter()
         .filter(|(place, _)| with_lane.contains(place));
     let candidate = |(place, owner): (usize, Owner)| {
-        let info = record.lanes().get(place)?;
+        let info = metadata.instruments.get(place)?;
         // Counts of paths are totals, and one list for all instruments of a function.
         if counts_paths(info) {
             return None;
@@ -312,20 +312,13 @@ fn candidates(record: &Record, index: &Index, stack: Stack) -> Vec<Candidate> {
             info.meaning,
             Meaning::Duration | Meaning::Value | Meaning::Level
         );
-        let owner_name = owner.name(&record.metadata, index).unwrap_or_default();
+        let owner_name = owner.name(metadata, index).unwrap_or_default();
         Some(Candidate {
             index: place,
             owner,
-            hits: total.map_or(0, |total| match info.meaning {
-                Meaning::Count => total.max,
-                _ => total.count,
-            }),
+            hits: hits_in(index, info, owner),
             largest: total.filter(|_| has_values).map(|total| total.max),
-            name: format!(
-                "{} {} {owner_name}",
-                subject(&record.metadata, info),
-                info.label
-            ),
+            name: format!("{} {} {owner_name}", subject(metadata, info), info.label),
         })
     };
     lanes.filter_map(candidate).collect()
@@ -370,9 +363,16 @@ pub(crate) fn function(metadata: &Metadata, major: u32) -> Option<&str> {
     found.map(|function| function.name.as_str())
 }
 
+/// Returns whether an instrument is at a block of a function.
+pub(crate) fn is_at(metadata: &Metadata, info: &InstrumentInfo, here: (&str, BlockIndex)) -> bool {
+    InstrumentId::unpack(info.id)
+        .is_some_and(|id| id.block == here.1.0 && function(metadata, id.major) == Some(here.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timeline::Record;
     use gilk_engine::HookType;
     use gilk_samples::metadata::{Clock, Delivers, FunctionInfo};
     use gilk_samples::{Batch, Sample};
@@ -430,7 +430,7 @@ mod tests {
     }
 
     fn words(record: &Record, view: &LaneView) -> Vec<String> {
-        let list = LaneList::of(record, view);
+        let list = LaneList::of(&record.metadata, &record.index.look(), view);
         let rows = (0..list.len()).filter_map(|place| list.row(place));
         rows.map(|row| match row {
             ListRow::Group { title, hits, .. } => format!("{title}: {hits}"),
@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(words(&record, &view), ["beta block 0", "alpha block 0"]);
         view.change(|view| view.filter = " ALPHA ".into());
         assert_eq!(words(&record, &view), ["alpha block 0"]);
-        let list = LaneList::of(&record, &view);
+        let list = LaneList::of(&record.metadata, &record.index.look(), &view);
         assert_eq!((list.shown, list.all), (1, 4));
     }
 
@@ -479,7 +479,10 @@ mod tests {
             view.hide_empty = true;
         });
         assert_eq!(words(&record, &view), ["alpha block 1", "beta block 0"]);
-        assert_eq!(LaneList::of(&record, &view).pinned, 1);
+        assert_eq!(
+            LaneList::of(&record.metadata, &record.index.look(), &view).pinned,
+            1
+        );
         view.pin((empty, Owner::All));
         assert_eq!(words(&record, &view), ["beta block 0"]);
     }
@@ -489,7 +492,7 @@ mod tests {
         let record = record();
         let mut view = LaneView::default();
         view.change(|view| view.stack = Stack::Function);
-        let list = LaneList::of(&record, &view);
+        let list = LaneList::of(&record.metadata, &record.index.look(), &view);
         assert_eq!(list.counts(), (2, 4));
         for place in 0..list.len() {
             let top = list.top(place, 40.0);

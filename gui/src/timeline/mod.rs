@@ -25,6 +25,7 @@ mod totals;
 pub mod view;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use gilk_samples::index::{Index, Owner, Shared};
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
@@ -33,6 +34,8 @@ use gilk_samples::recording::LossCause;
 use gilk_samples::totals::{SessionCost, Totals};
 use gilk_samples::{Batch, Meaning};
 use ilk_driver::client::AggregateSummary;
+
+use crate::live::LiveRecording;
 
 pub use list::LaneView;
 pub use losses::Losses;
@@ -73,7 +76,7 @@ pub struct Record {
     /// The file, if any.
     pub path: Option<PathBuf>,
     /// Session, instruments, clock.
-    pub metadata: Metadata,
+    pub metadata: Arc<Metadata>,
     /// The samples; during a run another thread appends to them.
     pub index: Shared,
     /// Duration of the session in seconds.
@@ -124,7 +127,7 @@ impl Record {
         } = opened;
         Self {
             path: Some(path),
-            metadata,
+            metadata: Arc::new(metadata),
             index: index.into(),
             duration,
             now: None,
@@ -142,7 +145,7 @@ impl Record {
     pub fn live(path: PathBuf, metadata: Metadata, duration: f64) -> Self {
         Self {
             path: Some(path),
-            metadata,
+            metadata: Arc::new(metadata),
             duration,
             now: Some(0.0),
             ..Self::default()
@@ -159,7 +162,7 @@ impl Record {
 
     /// Returns the start of the run in nanoseconds of Unix time, by which notes name it.
     #[must_use]
-    pub const fn run(&self) -> u64 {
+    pub fn run(&self) -> u64 {
         self.metadata.clock.start_unix_ns
     }
 
@@ -183,18 +186,32 @@ impl Record {
     /// Returns the hits of an instrument on one CPU or thread.
     #[must_use]
     pub(crate) fn hits_of(&self, info: &InstrumentInfo, owner: Owner) -> u64 {
-        let Some(lane) = owner.part(&self.index.look()).lane(info.id) else {
-            return 0;
-        };
-        if info.meaning == Meaning::Count {
-            lane.total.max
-        } else {
-            lane.total.count
-        }
+        hits_in(&self.index.look(), info, owner)
+    }
+}
+
+/// Returns the hits of an instrument on one CPU or thread.
+pub(crate) fn hits_in(index: &Index, info: &InstrumentInfo, owner: Owner) -> u64 {
+    let Some(lane) = owner.part(index).lane(info.id) else {
+        return 0;
+    };
+    if info.meaning == Meaning::Count {
+        lane.total.max
+    } else {
+        lane.total.count
     }
 }
 
 impl Record {
+    /// Returns what values computed of it depend on.
+    pub(crate) fn live_recording(&self) -> LiveRecording {
+        LiveRecording {
+            lanes: self.lanes().len(),
+            samples: self.index.look().samples(),
+            is_live: self.now.is_some(),
+        }
+    }
+
     /// Returns the times of the first and last sample in seconds.
     #[must_use]
     pub fn recorded(&self) -> Option<(f64, f64)> {

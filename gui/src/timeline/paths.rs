@@ -142,6 +142,8 @@ pub(super) fn show(ui: &mut Ui, of: &PathTotals) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
     use gilk_instruments::program::Bucket;
     use gilk_samples::metadata::{Delivers, Placed};
     use ilk_driver::client::AggregateSummary;
@@ -160,21 +162,23 @@ mod tests {
         ];
         for (placement, value) in values.into_iter().enumerate() {
             let instrument = format!("path-x64-sys-futex-{placement}");
-            record.metadata.instruments.push(InstrumentInfo {
-                id: placement as u64,
-                label: instrument.clone(),
-                instrument: instrument.clone(),
-                meaning: Meaning::Count,
-                unit: String::new(),
-                launch: 0.0,
-                splash: 1.0,
-                placed: Some(Placed {
-                    placement: placement as u32,
-                    function: "__x64_sys_futex".into(),
-                    major: 0,
-                }),
-                delivers: Delivers::Totals,
-            });
+            Arc::make_mut(&mut record.metadata)
+                .instruments
+                .push(InstrumentInfo {
+                    id: placement as u64,
+                    label: instrument.clone(),
+                    instrument: instrument.clone(),
+                    meaning: Meaning::Count,
+                    unit: String::new(),
+                    launch: 0.0,
+                    splash: 1.0,
+                    placed: Some(Placed {
+                        placement: placement as u32,
+                        function: "__x64_sys_futex".into(),
+                        major: 0,
+                    }),
+                    delivers: Delivers::Totals,
+                });
             record.totals.push(AggregateSummary {
                 placement,
                 instrument,

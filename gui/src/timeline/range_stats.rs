@@ -49,11 +49,11 @@ pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b)
 fn counts(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (from, to): (u64, u64)) {
     let tokens = Tokens::of(ui);
     let key = (timeline.opened(), from, to);
-    let samples = record.index.look().samples();
-    let lanes = timeline.between.of(key, samples, record.now.is_some(), || {
-        let index = record.index.look();
-        let lanes = record.lanes().iter().enumerate();
-        let clock = record.metadata.clock;
+    let (metadata, index) = (Arc::clone(&record.metadata), record.index.clone());
+    let (of, ctx) = (record.live_recording(), ui.ctx());
+    timeline.between.request(key, of, ctx, move || {
+        let (index, clock) = (index.look(), metadata.clock);
+        let lanes = metadata.instruments.iter().enumerate();
         let counted = lanes.map(|(lane, info)| {
             let (hits, rate) = hits(info, &index, (from, to), clock);
             LaneHits { lane, hits, rate }
@@ -62,7 +62,10 @@ fn counts(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (from, to): (u6
         counted.sort_by_key(|one| std::cmp::Reverse(one.hits));
         Arc::new(counted)
     });
-    let lanes = Arc::clone(lanes);
+    // Those of another range stay until these are computed; those of another recording do not.
+    let last = timeline.between.last();
+    let last = last.filter(|((opened, ..), _)| *opened == key.0);
+    let lanes = last.map_or_else(Arc::default, |(_, lanes)| Arc::clone(lanes));
     // Names use the width that the numbers leave.
     let names = (ui.available_width() - NUMBERS).max(60.0);
     let number = |ui: &mut Ui, words: String| {

@@ -3,22 +3,25 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use egui::Context;
 use gilk_engine::Image;
 use gilk_engine::cfg::BlockIndex;
 use gilk_samples::histogram::Histogram;
+use gilk_samples::index::Owner;
 use gilk_samples::level::Average;
 use gilk_samples::metadata::Metadata;
 use gilk_samples::totals::Totals;
 
 use super::heat::Heats;
 use super::lane_facts::LaneFacts;
-use super::list::{LaneList, LaneView};
+use super::list::{LaneList, LaneView, is_at};
 use super::order::{Axis, Stack};
 use super::paths::CountedTotals;
 use super::search::Found;
 use super::totals::{self, Symbols};
-use super::{Losses, Range, Record, SampleSearch};
+use super::{Losses, Range, Record, SampleSearch, hits_in};
 use crate::document::Note;
+use crate::live::Live;
 use crate::recent::Recent;
 
 /// A lane by its index, with its hits and their rate per second in a range.
@@ -73,15 +76,15 @@ pub struct Timeline {
     /// The choice of lanes.
     pub(crate) view: LaneView,
     /// The lanes, by recording and choice.
-    pub(super) list: Recent<(u64, u64), Arc<LaneList>>,
+    list: Live<(u64, u64), Arc<LaneList>>,
     /// The hits of all lanes, by recording.
-    pub(crate) hits: Recent<u64, u64>,
+    pub(crate) hits: Live<u64, u64>,
     /// Facts about the lanes.
     pub(super) facts: LaneFacts,
     /// Totals that are not on lanes, by recording and number of totals.
     pub(crate) counted: Recent<(u64, usize), Arc<CountedTotals>>,
     /// Lanes with samples between the markers, by recording, first and last tick.
-    pub(super) between: Recent<(u64, u64, u64), LaneCounts>,
+    pub(super) between: Live<(u64, u64, u64), LaneCounts>,
     pub(super) heats: Heats,
     /// Names of addresses among the values of totals.
     pub(crate) symbols: Symbols,
@@ -113,11 +116,11 @@ impl Default for Timeline {
             averages: Vec::new(),
             ranging: false,
             view: LaneView::default(),
-            list: Recent::default(),
-            hits: Recent::default(),
+            list: Live::default(),
+            hits: Live::default(),
             counted: Recent::default(),
             facts: LaneFacts::default(),
-            between: Recent::default(),
+            between: Live::default(),
             heats: Heats::default(),
             symbols: Symbols::default(),
             named: (0, 0, 0),
@@ -170,8 +173,7 @@ impl Timeline {
 
     /// Returns whether the recording has totals and no lanes.
     pub(crate) fn has_only_totals(&self) -> bool {
-        let list = self.list.last();
-        list.is_some_and(|list| list.all == 0)
+        self.rows().is_some_and(|list| list.all == 0)
     }
 
     /// Shows no recording.
@@ -191,7 +193,8 @@ impl Timeline {
             return;
         };
         if record.path.as_deref() == Some(path) && record.run() == metadata.clock.start_unix_ns {
-            (record.losses, record.metadata, record.named) = (losses, metadata, named);
+            (record.losses, record.named) = (losses, named);
+            record.metadata = Arc::new(metadata);
             // Numbers by the planned times are computed again.
             self.openings += 1;
         }
@@ -221,7 +224,7 @@ impl Timeline {
             let info = record.lanes().get(index);
             info.is_some_and(|info| info.id == id)
         };
-        let owners = self.list.last().map(|list| list.owners(is_chosen));
+        let owners = self.rows().map(|list| list.owners(is_chosen));
         for owner in owners.into_iter().flatten() {
             self.view.pin((id, owner));
         }
@@ -242,8 +245,40 @@ impl Timeline {
         self.facts.opened == self.openings && self.facts.measures(function, block)
     }
 
+    /// Returns whether a lane of a block of a function is among the rows; true until rows are computed.
+    pub(crate) fn lists(&self, function: &str, block: BlockIndex) -> bool {
+        let (Some(list), Some(record)) = (self.rows(), &self.record) else {
+            return true;
+        };
+        let is_at = |index: usize| {
+            let info = record.lanes().get(index);
+            info.is_some_and(|info| is_at(&record.metadata, info, (function, block)))
+        };
+        list.position(|index, _| is_at(index)).is_some()
+    }
+
+    /// Updates the rows after a change of the recording or of their choice. Of many lanes, the last rows stay until a
+    /// thread has computed the next.
+    pub(super) fn list_rows(&mut self, ctx: &Context) {
+        let Some(record) = &self.record else { return };
+        let key = (self.openings, self.view.changes);
+        let (metadata, index) = (Arc::clone(&record.metadata), record.index.clone());
+        let view = self.view.clone();
+        self.list
+            .request(key, record.live_recording(), ctx, move || {
+                Arc::new(LaneList::of(&metadata, &index.look(), &view))
+            });
+    }
+
+    /// Returns the last rows of the recording shown.
+    pub(super) fn rows(&self) -> Option<&Arc<LaneList>> {
+        let last = self.list.last();
+        let last = last.filter(|((opened, _), _)| *opened == self.openings);
+        last.map(|(_, list)| list)
+    }
+
     /// Updates the hits of all lanes, the blocks that have instruments, and the totals.
-    pub(crate) fn count_hits(&mut self) {
+    pub(crate) fn count_hits(&mut self, ctx: &Context) {
         let Some(record) = &self.record else { return };
         if self.facts.opened != self.openings {
             self.facts = LaneFacts::of(self.openings, record);
@@ -251,11 +286,13 @@ impl Timeline {
         let key = (self.openings, record.totals.len());
         self.counted
             .of(key, 0, false, || Arc::new(CountedTotals::of(record)));
-        let samples = record.index.look().samples();
-        self.hits
-            .of(self.openings, samples, record.now.is_some(), || {
-                record.lanes().iter().map(|info| record.hits(info)).sum()
-            });
+        let (metadata, index) = (Arc::clone(&record.metadata), record.index.clone());
+        let of = record.live_recording();
+        self.hits.request(self.openings, of, ctx, move || {
+            let index = index.look();
+            let lanes = metadata.instruments.iter();
+            lanes.map(|info| hits_in(&index, info, Owner::All)).sum()
+        });
     }
 
     /// Shows the recorded range, or the whole session if the recorded range is in view already.

@@ -1,7 +1,5 @@
 //! The timeline pane: ruler, lanes, zoom, pan and hover.
 
-use std::sync::Arc;
-
 use egui::accesskit::Role;
 use egui::{Align2, Id, Painter, Rangef, Rect, RichText, Sense, Stroke, TextEdit, Ui, pos2, vec2};
 use gilk_engine::InstrumentId;
@@ -47,7 +45,8 @@ pub fn show(
 ) {
     let tokens = Tokens::of(ui);
     timeline.follow_newest();
-    timeline.count_hits();
+    timeline.count_hits(ui.ctx());
+    timeline.list_rows(ui.ctx());
     let Some(record) = timeline.record.take() else {
         let words = "Run the session or open a recording to see a lane per instrument.";
         let open = (Command::OpenRecording, true);
@@ -97,12 +96,7 @@ pub fn show(
     );
     let response = ui.interact(rect, Id::unique("timeline"), Sense::click_and_drag());
     let response = widgets::named(response, Role::Canvas, "Timeline");
-    let samples = index.look().samples();
-    let key = (timeline.opened(), timeline.view.changes);
-    let list = timeline.list.of(key, samples, record.now.is_some(), || {
-        Arc::new(LaneList::of(&record, &timeline.view))
-    });
-    let list = Arc::clone(list);
+    let list = timeline.rows().cloned().unwrap_or_default();
     find::step(timeline, &record, &list);
     let (headings, lanes) = list.counts();
     let free = plot.height() - headings as f32 * HEADING;
@@ -116,7 +110,7 @@ pub fn show(
     input::take(ui, timeline, &record, plot, &response);
     let at_block = |index: usize| {
         let info = record.lanes().get(index);
-        here.is_some_and(|here| info.is_some_and(|info| is_at(&record, info, here)))
+        here.is_some_and(|here| info.is_some_and(|info| list::is_at(&record.metadata, info, here)))
     };
     let is_chosen = |index: usize| {
         let info = record.lanes().get(index);
@@ -345,12 +339,6 @@ fn place(record: &Record, info: &InstrumentInfo) -> Option<(String, BlockIndex)>
     let id = InstrumentId::unpack(info.id)?;
     let function = list::function(&record.metadata, id.major)?;
     Some((function.to_owned(), BlockIndex(id.block)))
-}
-
-fn is_at(record: &Record, info: &InstrumentInfo, here: (&str, BlockIndex)) -> bool {
-    InstrumentId::unpack(info.id).is_some_and(|id| {
-        id.block == here.1.0 && list::function(&record.metadata, id.major) == Some(here.0)
-    })
 }
 
 /// Draws the pane's header, next to its tab: the recording, and the range in view.

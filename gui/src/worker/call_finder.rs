@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::mail::{Mail, Message, spawn};
+use super::mail::{Mail, Message};
 use crate::call_graph::CallGraph;
 use crate::catalogue::Catalogue;
+use crate::threads::spawn;
 
 /// Starts to build the call graph of `catalogue`; `number` identifies the target.
 pub(crate) fn look(mail: &Mail, number: u64, catalogue: Arc<Catalogue>) {

@@ -15,11 +15,12 @@ use gilk_samples::totals::Totals;
 
 use ilk_driver::client::StopFlag;
 
-use super::mail::{Mail, Message, spawn};
+use super::mail::{Mail, Message};
 use crate::document::Edited;
 use crate::purpose::{Purpose, exports};
 use crate::sidecar::{Sidecar, sidecar_path};
 use crate::statistics::comparison::ComparedRuns;
+use crate::threads::spawn;
 use crate::timeline::{Losses, Opened};
 use crate::{Error, Result};
 
@@ -55,7 +56,7 @@ fn read_text(path: &Path) -> Result<String> {
 pub(crate) fn read_session(mail: &Mail, path: PathBuf) {
     let mail = mail.clone();
     spawn("read session", move || {
-        let read = read_text(&path).and_then(|text| Ok(Session::from_ron(&text)?));
+        let read = read_text(&path).and_then(|text| Ok(Session::from_ron(&text)?.into()));
         let sidecar = Sidecar::read(&path).map(Box::new);
         mail.send(Message::SessionRead(path, read, sidecar));
     });
@@ -85,6 +86,7 @@ pub(crate) fn write_session(mail: &Mail, path: PathBuf, edited: Edited, desk: Op
     spawn("write session", move || {
         let written = edited
             .session
+            .to_session()
             .to_ron()
             .map_err(Error::from)
             .and_then(|text| replace(&path, &text))

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use gilk_engine::cfg::Cfg;
 use gilk_engine::placement::at_instruction;
 
-use super::mail::{Mail, Message, spawn};
+use super::mail::{Mail, Message};
 use crate::catalogue::Catalogue;
+use crate::threads::spawn;
 
 /// Starts to analyse `catalogue`; `number` identifies the target.
 pub(crate) fn look(mail: &Mail, number: u64, catalogue: Arc<Catalogue>) {

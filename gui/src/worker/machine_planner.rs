@@ -2,8 +2,9 @@
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use super::mail::{Mail, Message, spawn};
+use super::mail::{Mail, Message};
 use super::planner::{Planning, outcome};
+use crate::threads::spawn;
 
 /// Planner of a machine. Its thread ends when this is dropped.
 #[derive(Debug)]

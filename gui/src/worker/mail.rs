@@ -20,7 +20,7 @@ use crate::Error;
 use crate::call_graph::CallGraph;
 use crate::calls::{CallRun, CallsKey};
 use crate::catalogue::Catalogue;
-use crate::document::Edited;
+use crate::document::{Edited, EditedSession};
 use crate::graph::Scene;
 use crate::graph::function_source::Listing;
 use crate::plan_reply::PlanReply;
@@ -46,9 +46,10 @@ pub enum Message {
     /// errors.
     PlannedForMachine(u64, u64, Result<Arc<VerifiedPlan>, Vec<String>>),
     /// A session that was read, with its sidecar.
-    SessionRead(PathBuf, Result<Session, Error>, Option<Box<Sidecar>>),
-    /// The plan with the inspector's instrument added, or its errors, with the request's number.
-    Previewed(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
+    SessionRead(PathBuf, Result<EditedSession, Error>, Option<Box<Sidecar>>),
+    /// The plan with the inspector's instrument added, or its errors, with the request's number, and the estimated
+    /// nanoseconds of a hit of that instrument.
+    Previewed(u64, Result<Arc<VerifiedPlan>, Vec<String>>, Option<f64>),
     /// The plan of the inspector's instrument alone, or its errors, with the request's number.
     Offered(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
     /// The plan of the editor's instrument, or its errors, with the request's number.
@@ -156,6 +157,11 @@ impl Mail {
         Self { sender, ctx }
     }
 
+    /// Returns the context of the window.
+    pub(crate) const fn context(&self) -> &egui::Context {
+        &self.ctx
+    }
+
     /// Requests a frame because shared state has changed.
     pub fn wake(&self) {
         self.ctx.request_repaint();
@@ -171,23 +177,5 @@ impl Mail {
         if self.sender.send(message).is_ok() {
             self.ctx.request_repaint();
         }
-    }
-}
-
-/// Drops a value on a thread of its own: a plan of 100,000 placements has a million parts.
-pub(crate) fn discard<T: Send + 'static>(value: T) {
-    spawn("discard", move || drop(value));
-}
-
-/// Starts a named thread. If the system has no thread left, the task is dropped with a message; the
-/// window stays usable.
-pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
-    let started = std::thread::Builder::new()
-        .name(format!("gilk {name}"))
-        .spawn(work);
-    if let Err(error) = started {
-        eprintln!(
-            "The thread {name} could not be started: {error}. End other programs and start gilk again."
-        );
     }
 }

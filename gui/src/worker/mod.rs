@@ -27,9 +27,9 @@ pub(crate) mod target;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
+pub(crate) use crate::threads::{discard, spawn};
 pub use analyst::Analysis;
 pub use mail::{Mail, Message, Progress, TargetNews};
-pub(crate) use mail::{discard, spawn};
 pub use planner::Planning;
 pub(crate) use planner::SUPPOSED_ARENA;
 pub use searcher::Search;

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::mail::{Mail, Message, spawn};
+use super::mail::{Mail, Message};
 use crate::purpose::Purpose;
+use crate::threads::spawn;
 
 /// Maximum number of completions.
 const MOST: usize = 8;

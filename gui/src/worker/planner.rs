@@ -8,15 +8,17 @@ use crossbeam_channel::Receiver;
 use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::placement::{Comparison, compare};
-use gilk_engine::plan::plan_watched;
+use gilk_engine::plan::{HitCosts, plan_watched};
 use gilk_engine::session::Placement;
 use gilk_engine::verify::verify;
-use gilk_engine::{Addr, Error, HookType, Session, VerifiedPlan};
+use gilk_engine::{Addr, Error, HookType, Plan, Session, VerifiedPlan};
 use gilk_instruments::Library;
 use ilk_driver::memory;
+use ilk_driver::process::ProcessTarget;
 
 use super::mail::{Mail, Message};
 use crate::catalogue::Catalogue;
+use crate::document::EditedSession;
 use crate::plan_reply::PlanReply;
 
 /// Address of the arena on a saved image: within reach of the kernel's text.
@@ -27,7 +29,7 @@ pub struct Planning {
     /// The revision of the session.
     pub revision: u64,
     /// The session to plan.
-    pub session: Arc<Session>,
+    pub session: EditedSession,
     /// A placement to plan in addition.
     pub added: Option<Placement>,
     /// The kernel's image.
@@ -59,10 +61,10 @@ fn planned(
 ) -> Option<Result<Arc<VerifiedPlan>, Faults>> {
     let image = planning.catalogue.image();
     let layout = planning.layout.clone().unwrap_or_else(nominal);
-    let mut session = Arc::clone(&planning.session);
-    if let Some(added) = &planning.added {
-        Arc::make_mut(&mut session).placements.push(added.clone());
-    }
+    let mut session = planning.session.to_session();
+    session.placements.extend(planning.added.clone());
+    // Here rather than in a frame after the next edit.
+    planning.session.placements.learn();
     let mut give_back = memory::between_stages();
     let watch = &mut |stage| match newer.is_empty() {
         true => give_back(stage),
@@ -143,7 +145,13 @@ pub(super) fn work(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail)
         Ok(plan) => (Ok(plan), None),
         Err(faults) => (Err(faults.words), faults.placement),
     };
+    let plan = outcome.as_ref().ok().map(|verified| verified.plan());
+    let bytes = plan.map_or(0, |plan| {
+        plan.patches.iter().map(|patch| patch.code.len()).sum()
+    });
     let reply = PlanReply {
+        bytes,
+        process_refusal: plan.and_then(ProcessTarget::refusal),
         outcome,
         compared: compared(planning),
         fault,
@@ -151,9 +159,20 @@ pub(super) fn work(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail)
     mail.send(Message::Planned(planning.revision, reply));
 }
 
+/// Returns the estimated nanoseconds of a hit of a placement's instrument.
+fn hit_ns(plan: &Plan, placement: usize) -> Option<f64> {
+    let one = (plan.instruments.iter()).find(|one| one.placement == placement)?;
+    let mut costs = HitCosts::of(plan).of_instruments(|id| id == one.id);
+    costs.remove(&one.id)
+}
+
 pub(super) fn preview(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
     if let Some(outcome) = outcome(planning, newer) {
-        mail.send(Message::Previewed(planning.revision, outcome));
+        // The added placement follows those of the session.
+        let place = planning.session.placements.len();
+        let plan = outcome.as_ref().ok();
+        let hit_ns = plan.and_then(|plan| hit_ns(plan.plan(), place));
+        mail.send(Message::Previewed(planning.revision, outcome, hit_ns));
     }
 }
 
@@ -171,8 +190,7 @@ pub(super) fn compile(planning: &Planning, newer: &Receiver<Planning>, mail: &Ma
 
 pub(super) fn count(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
     if let Some(outcome) = outcome(planning, newer) {
-        let session = Session::clone(&planning.session);
-        mail.send(Message::Counting(session, outcome));
+        mail.send(Message::Counting(planning.session.to_session(), outcome));
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use ilk_driver::client::StopFlag;
 use ilk_driver::sources::Sources;
 
-use super::mail::{Mail, Message, spawn};
+use super::mail::{Mail, Message};
 use crate::catalogue::Catalogue;
+use crate::threads::spawn;
 
 /// Share of the progress at which lines are available; the rest is the files of functions.
 const LINES: f32 = 0.5;

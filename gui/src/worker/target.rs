@@ -19,10 +19,12 @@ use ilk_driver::saved;
 use ilk_driver::ssh::Tunnel;
 
 use super::machine_lane::MachineLane;
-use super::mail::{Mail, Message, Progress, TargetNews, spawn};
+use super::mail::{Mail, Message, Progress, TargetNews};
 use crate::args::Source;
 use crate::catalogue::Catalogue;
+use crate::document::EditedSession;
 use crate::run::SharedStatus;
+use crate::threads::spawn;
 use crate::{Error, Result};
 
 /// Time limit from the end of the lab's boot to the agent's first reply.
@@ -35,7 +37,7 @@ pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
 /// A session to run.
 pub(crate) struct Order {
     pub(crate) plan: Arc<VerifiedPlan>,
-    pub(crate) session: Session,
+    pub(crate) session: EditedSession,
     pub(crate) recording: PathBuf,
     pub(crate) stop: StopFlag,
     /// Destination of its samples.
@@ -405,6 +407,7 @@ fn run_orders(
                 continue;
             }
         };
+        let session = order.session.to_session();
         let (events, received_events) = unbounded();
         if let Some(folder) = order
             .recording
@@ -426,7 +429,7 @@ fn run_orders(
             sink: order.sink,
             status: order.status,
             plan: Arc::clone(&order.plan),
-            session: order.session.clone(),
+            session: session.clone(),
         };
         let (drained, all_sent) = unbounded::<()>();
         spawn("events", move || {
@@ -435,7 +438,7 @@ fn run_orders(
         });
         let summary = runner.run(RunOrder {
             plan: &order.plan,
-            session: &order.session,
+            session: &session,
             recording: &order.recording,
             events: &events,
             stop: &order.stop,

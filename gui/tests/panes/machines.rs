@@ -196,7 +196,7 @@ mod live {
             "{apart} apart, {errors:?}"
         );
         let record = harness.state().state().timeline.record.as_ref().unwrap();
-        assert_eq!(record.metadata, joined.measured().unwrap());
+        assert_eq!(*record.metadata, joined.measured().unwrap());
         assert_eq!(record.index.look().samples(), 320);
         harness.get_by_label("lane left: timestamp pre __x64_sys_clone block 0: 160");
         harness.get_by_label("lane right: timestamp pre __x64_sys_clone block 0: 160");

@@ -138,7 +138,7 @@ fn every_field_of_a_session_can_be_changed_in_the_window() {
         save_all,
         tracepoints,
         collection,
-    } = harness.state().state().document.session().clone();
+    } = harness.state().state().document.session().to_session();
     assert_eq!((name.as_str(), duration), ("forks", 20.0));
     assert!(workload.is_some() && before.workload.is_none());
     assert_eq!((placements.len(), styles.len(), sources.len()), (1, 1, 1));

@@ -73,7 +73,7 @@ fn an_overwritten_argument_is_refused_before_the_click() {
     // The shortcut is refused as well.
     press(&mut harness, Modifiers::COMMAND, Key::Enter);
     settle(&mut harness);
-    assert_eq!(placements(&harness), []);
+    assert!(placements(&harness).is_empty());
     // At the function's entry the argument is available.
     click(&mut harness, &format!("block 0 of {FUNCTION}"));
     until(&mut harness, "it is offered", |state| {

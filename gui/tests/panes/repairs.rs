@@ -60,7 +60,7 @@ fn a_drop_on_a_pill_places_at_its_hook() {
         harness.run_steps(2);
         button(&mut harness, pill, false);
         settle(&mut harness);
-        assert_eq!(placements(&harness).last().unwrap().hook, hook);
+        assert_eq!(placements(&harness).iter().next_back().unwrap().hook, hook);
     }
 }
 

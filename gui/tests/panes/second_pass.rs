@@ -1,6 +1,8 @@
 //! Tests of drags to other tabs, notes of runs, searches, cold
 //! regions, and the difference of two runs.
 
+use std::sync::Arc;
+
 use crate::support::{
     Window, browsing, browsing_forbidden, button, click, fill, middle, placements, press, record,
     scene, settle, until, until_filtered, window,
@@ -110,7 +112,7 @@ fn a_note_is_shown_on_its_own_run() {
     let mut harness = browsing("kernel_clone");
     let run = |start| {
         let mut record = record();
-        record.metadata.clock.start_unix_ns = start;
+        Arc::make_mut(&mut record.metadata).clock.start_unix_ns = start;
         record.now = None;
         record
     };
@@ -166,7 +168,7 @@ fn a_dialog_takes_the_focus_again_that_something_below_has_taken() {
 /// Two functions on one CPU: `outer` takes 1,000 ticks every 10,000 and calls `inner`, whose last call
 /// takes longest.
 fn calls() -> Record {
-    let mut metadata = record().metadata;
+    let mut metadata = Metadata::clone(&record().metadata);
     metadata.clock = Clock {
         hz: 1_000_000,
         start: 0,
@@ -242,7 +244,7 @@ fn samples_are_found_by_value_and_time_and_calls_have_arrows() {
 fn half_hit(harness: &Window) -> Record {
     let scene = scene(harness);
     let (info, mut metadata): (_, Metadata) = {
-        let all = record().metadata;
+        let all = Metadata::clone(&record().metadata);
         (all.instruments[0].clone(), all)
     };
     metadata.functions[0].name.clone_from(&scene.name);

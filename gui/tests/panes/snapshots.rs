@@ -120,7 +120,7 @@ fn record() -> Record {
 /// Takes a snapshot of the graph alone, at a number of pixels per point.
 fn graph(catalogue: Catalogue, pixels: f32, name: &str) {
     let function = catalogue.image().function_named("kernel_clone").unwrap().id;
-    let hooked = Hooked::of(catalogue.image(), &session());
+    let hooked = Hooked::of(catalogue.image(), &session().placements.into());
     let mut graph = Graph::default();
     let mut harness = Harness::builder()
         .with_size(egui::vec2(1000.0, 800.0) / pixels)
@@ -268,7 +268,7 @@ fn timeline_pane_with_a_level() {
 /// The same recording with running threads recorded on each CPU, a switch each second.
 fn recorded_threads() -> Record {
     let old = record();
-    let mut metadata = old.metadata.clone();
+    let mut metadata = Metadata::clone(&old.metadata);
     let mut recorder = metadata.instruments[0].clone();
     recorder.id += 1 << 28;
     (recorder.meaning, recorder.unit) = (Meaning::Value, "thread".into());

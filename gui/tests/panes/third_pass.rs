@@ -1,5 +1,7 @@
 //! Tasks of the window's third pass: paths as one thing, the editor's links, the manual, colours.
 
+use std::sync::Arc;
+
 use crate::support::{
     Window, browsing, click, fill, placements, press, record, run_command, settle, until,
 };
@@ -77,21 +79,23 @@ fn counted_paths_are_a_list_of_paths_without_lanes() {
     let values = [Summary::Nothing, histogram, Summary::Nothing];
     for (number, value) in values.into_iter().enumerate() {
         let instrument = format!("path-kernel-clone-{number}");
-        recorded.metadata.instruments.push(InstrumentInfo {
-            id: 1000 + number as u64,
-            label: format!("{instrument} pre kernel_clone block {number}"),
-            instrument: instrument.clone(),
-            meaning: gilk_samples::Meaning::Count,
-            unit: String::new(),
-            launch: 0.0,
-            splash: 10.0,
-            placed: Some(Placed {
-                placement: number as u32,
-                function: "kernel_clone".into(),
-                major: 0,
-            }),
-            delivers: Delivers::Totals,
-        });
+        Arc::make_mut(&mut recorded.metadata)
+            .instruments
+            .push(InstrumentInfo {
+                id: 1000 + number as u64,
+                label: format!("{instrument} pre kernel_clone block {number}"),
+                instrument: instrument.clone(),
+                meaning: gilk_samples::Meaning::Count,
+                unit: String::new(),
+                launch: 0.0,
+                splash: 10.0,
+                placed: Some(Placed {
+                    placement: number as u32,
+                    function: "kernel_clone".into(),
+                    major: 0,
+                }),
+                delivers: Delivers::Totals,
+            });
         recorded.totals.push(AggregateSummary {
             placement: number,
             instrument,

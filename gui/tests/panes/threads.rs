@@ -5,6 +5,7 @@ use egui::{Key, Modifiers};
 use egui_kittest::kittest::Queryable;
 use gilk_gui::timeline::Record;
 use gilk_samples::index::Index;
+use gilk_samples::metadata::Metadata;
 use gilk_samples::{Batch, Meaning, Sample};
 
 const THREAD_RECORDER: u64 = 1 << 50;
@@ -12,7 +13,7 @@ const THREAD_RECORDER: u64 = 1 << 50;
 /// A run of a second on two CPUs with an event each millisecond on both. The first CPU runs thread
 /// 40, and from the middle on 41; the second records at the middle that it runs 40.
 fn thread_record(unit: &str) -> Record {
-    let mut metadata = record().metadata;
+    let mut metadata = Metadata::clone(&record().metadata);
     let event = metadata.instruments[0].clone();
     let mut recorder = event.clone();
     (recorder.id, recorder.unit, recorder.meaning) = (THREAD_RECORDER, unit.into(), Meaning::Value);

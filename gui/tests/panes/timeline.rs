@@ -38,7 +38,7 @@ fn end(harness: &mut Window) {
 /// A run of a second on two CPUs: durations of `a` on both, 500 and 1600 of them, and events of `b`
 /// on the second.
 fn two_cpus() -> Record {
-    let mut record = record();
+    let record = record();
     let info = &record.metadata.instruments;
     let (mut a, mut b) = (info[0].clone(), info[1].clone());
     (a.instrument, a.label, a.meaning) =
@@ -46,7 +46,7 @@ fn two_cpus() -> Record {
     (b.instrument, b.label) = ("clock".into(), "clock of b".into());
     let metadata = Metadata {
         instruments: vec![a.clone(), b.clone()],
-        ..std::mem::take(&mut record.metadata)
+        ..Metadata::clone(&record.metadata)
     };
     let mut record = Record::live("two.arrow".into(), metadata, 1.0);
     let sample = |id, tsc, value| Sample { id, value, tsc };

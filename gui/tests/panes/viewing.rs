@@ -1,9 +1,12 @@
 //! Viewing a recording: keys and wheel on the timeline, following a live run, tooltips, a recording
 //! without a kernel, and C declarations.
 
-use crate::support::{Window, browsing, browsing_in, click, record, until, window};
+use std::sync::Arc;
+
+use crate::support::{Window, browsing, browsing_in, click, fill, record, until, window};
 use egui::{Key, Modifiers, Pos2, vec2};
 use egui_kittest::kittest::Queryable;
+use gilk_engine::cfg::BlockIndex;
 use gilk_gui::args::Start;
 use gilk_gui::state::State;
 use gilk_gui::timeline::{Range, Timeline};
@@ -164,13 +167,14 @@ fn a_sample_opens_its_block_and_a_block_shows_its_samples() {
     let (mut harness, _) = over();
     // With so many lanes that the last is out of view.
     let mut record = record();
-    let last = record.metadata.instruments.pop().unwrap();
+    let lanes = &mut Arc::make_mut(&mut record.metadata).instruments;
+    let last = lanes.pop().unwrap();
     for place in 0..40 {
-        let mut other = record.metadata.instruments[0].clone();
+        let mut other = lanes[0].clone();
         (other.id, other.label) = (1 << 40 | place, format!("timestamp pre elsewhere {place}"));
-        record.metadata.instruments.push(other);
+        lanes.push(other);
     }
-    record.metadata.instruments.push(last);
+    lanes.push(last);
     record.now = None;
     timeline(&mut harness).open(record);
     harness.run_steps(3);
@@ -208,6 +212,36 @@ fn a_sample_opens_its_block_and_a_block_shows_its_samples() {
     crate::support::run_command(&mut harness, "show samples of block");
     harness.run_steps(3);
     assert!(lane(&harness, 0).is_some());
+}
+
+#[test]
+fn a_block_without_a_lane_says_so() {
+    let (mut harness, _) = over();
+    let mut recorded = record();
+    let says = |harness: &mut Window, words: &str| {
+        crate::support::press(harness, Modifiers::NONE, Key::L);
+        harness.run_steps(3);
+        let all = &harness.state().state().notices;
+        assert!(all.iter().any(|one| one.words.contains(words)), "{all:?}");
+    };
+    timeline(&mut harness).record = None;
+    says(&mut harness, "No block is selected");
+    harness.state_mut().state_mut().graph.select(BlockIndex(7));
+    says(
+        &mut harness,
+        "There are no samples of block 7 of kernel_clone",
+    );
+    recorded.now = None;
+    timeline(&mut harness).open(recorded);
+    harness.run_steps(3);
+    says(&mut harness, "no lane of block 7 of kernel_clone");
+    harness.state_mut().state_mut().graph.select(BlockIndex(0));
+    fill(&mut harness, "Filter lanes", "elsewhere");
+    crate::support::press(&mut harness, Modifiers::NONE, Key::Escape);
+    says(
+        &mut harness,
+        "The lanes of block 0 of kernel_clone are not in view",
+    );
 }
 
 #[test]

@@ -255,8 +255,8 @@ fn a_session_can_be_saved_and_reopened() {
     let saved = harness.state().state().document.session().clone();
     assert!(!harness.state().state().document.unsaved());
     assert_eq!(
-        Session::from_ron(&std::fs::read_to_string(&path).unwrap()).unwrap(),
-        saved
+        saved,
+        Session::from_ron(&std::fs::read_to_string(&path).unwrap()).unwrap()
     );
 
     harness.key_press_modifiers(Modifiers::COMMAND, Key::N);

@@ -11,12 +11,12 @@ use egui_kittest::kittest::Queryable;
 use egui_kittest::{Harness, LazyRenderer};
 use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::kernel::LiveParts;
-use gilk_engine::session::Placement;
 use gilk_engine::{Addr, HookType, Image, InstrumentId};
 use gilk_gui::app::App;
 use gilk_gui::args::{Start, ThemeChoice};
 use gilk_gui::catalogue::Catalogue;
 use gilk_gui::graph::Scene;
+use gilk_gui::placements::Placements;
 use gilk_gui::state::State;
 use gilk_gui::timeline::Record;
 use gilk_instruments::Library;
@@ -287,7 +287,7 @@ pub(crate) fn until_filtered(harness: &mut Window, filter: &str) {
 }
 
 /// Returns the session's placements.
-pub(crate) fn placements(harness: &Window) -> &[Placement] {
+pub(crate) fn placements(harness: &Window) -> &Placements {
     &harness.state().state().document.session().placements
 }
 
