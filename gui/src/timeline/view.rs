@@ -304,7 +304,8 @@ fn filter(ui: &mut Ui, timeline: &mut Timeline, list: &LaneList, corner: Rect) {
     let tokens = Tokens::of(ui);
     let hidden = list.shown < list.all;
     let words = if hidden {
-        format!("{} of {}", list.shown, widgets::counted(list.all, "lane"))
+        let shown = widgets::grouped(list.shown as u64);
+        format!("{shown} of {}", widgets::counted(list.all, "lane"))
     } else {
         widgets::counted(list.all, "lane")
     };

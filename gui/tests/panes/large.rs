@@ -1,10 +1,12 @@
 //! Graphs at low zoom, and kernels with very many functions.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::support::{
-    Window, browsing, browsing_in, placements, press, scene, settle, until, until_filtered,
-    until_open,
+    Window, browsing, browsing_in, fill, placements, press, record, run_command, scene, settle,
+    until, until_filtered, until_open,
 };
 use egui::{Key, Modifiers, Pos2, Rect, vec2};
 use egui_kittest::kittest::Queryable;
@@ -182,8 +184,17 @@ fn a_hundred_thousand_functions_are_filtered_while_typing() {
     harness.get_by_label(name);
 }
 
-#[test]
-fn a_drag_in_a_large_session_is_planned_when_it_pauses() {
+/// Draws frames until a widget is there, which a thread may have to compute.
+fn until_shown(harness: &mut Window, label: &str) {
+    let began = Instant::now();
+    while harness.query_by_label(label).is_none() {
+        assert!(began.elapsed() < Duration::from_secs(60), "no {label}");
+        harness.step();
+    }
+}
+
+/// Opens a function, and fills the session with so many instruments in it.
+fn filled(count: u32) -> Window {
     let mut harness = browsing("kernel_clone");
     let blocks = scene(&harness).cfg.blocks.len() as u32;
     let placement = |number: u32| Placement {
@@ -196,10 +207,66 @@ fn a_drag_in_a_large_session_is_planned_when_it_pauses() {
     };
     let document = &mut harness.state_mut().state_mut().document;
     document.edit("fill", |session| {
-        session.placements = (0..6000).map(placement).collect();
+        session.placements = (0..count).map(placement).collect();
     });
     document.close_step();
     settle(&mut harness);
+    harness
+}
+
+#[test]
+fn tables_of_a_large_session_follow_its_edits() {
+    let mut harness = filled(6000);
+    until_shown(&mut harness, "fold 6,000 instruments of kernel_clone");
+    harness.state_mut().state_mut().graph.select(BlockIndex(3));
+    harness.run_steps(3);
+    run_command(&mut harness, "remove instruments from block");
+    let here = |harness: &Window| {
+        placements(harness)
+            .iter()
+            .filter(|one| one.block == 3)
+            .count()
+    };
+    assert_eq!(here(&harness), 0);
+    let others = placements(&harness).len();
+    let label = |count: usize| {
+        let (thousands, rest) = (count / 1000, count % 1000);
+        format!("fold {thousands},{rest:03} instruments of kernel_clone")
+    };
+    until_shown(&mut harness, &label(others));
+    press(&mut harness, Modifiers::COMMAND, Key::Z);
+    assert_eq!(placements(&harness).len(), 6000);
+    until_shown(&mut harness, &label(6000));
+    run_command(&mut harness, "schedule pane");
+    until_shown(&mut harness, "bar of all of kernel_clone");
+}
+
+#[test]
+fn lanes_beyond_a_thousand_are_listed_filtered_and_closed() {
+    let mut harness = browsing("kernel_clone");
+    let mut recorded = record();
+    let lanes = &mut Arc::make_mut(&mut recorded.metadata).instruments;
+    for place in 0..1500 {
+        let mut other = lanes[0].clone();
+        (other.id, other.label) = (1 << 40 | place, format!("timestamp pre other {place}"));
+        lanes.push(other);
+    }
+    recorded.now = None;
+    harness.state_mut().state_mut().timeline.open(recorded);
+    until_shown(&mut harness, "shown: 1,502 lanes");
+    until_shown(&mut harness, "305 hits");
+    fill(&mut harness, "Filter lanes", "other 149");
+    until_shown(&mut harness, "shown: 11 of 1,502 lanes");
+    let mut small = record();
+    small.now = None;
+    harness.state_mut().state_mut().timeline.open(small);
+    // None of the other recording's rows stays, and the filter does.
+    until_shown(&mut harness, "shown: 0 of 2 lanes");
+}
+
+#[test]
+fn a_drag_in_a_large_session_is_planned_when_it_pauses() {
+    let mut harness = filled(6000);
     for tenths in 1..=5 {
         let times = [(7, 0.0, 5.0 + f64::from(tenths) / 10.0)];
         let document = &mut harness.state_mut().state_mut().document;
