@@ -142,12 +142,21 @@ impl Drain {
         self.report_all_totals(&mut counters, None)
     }
 
+    /// Keeps the mappings of a process from now on, for names of its addresses after its end.
+    pub(super) fn watch(&self, pid: u32) {
+        if let Some(reported) = &self.stacks {
+            let mut reported = reported.lock().unwrap_or_else(PoisonError::into_inner);
+            reported.processes.watch(pid);
+        }
+    }
+
     /// Reports the stacks that are new since the last call.
     fn report_stacks(&self) -> std::io::Result<()> {
         let Some(reported) = &self.stacks else {
             return Ok(());
         };
         let mut reported = reported.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.processes.begin();
         loop {
             let (stacks, lost) = self.device.stacks(reported.count)?;
             if stacks.is_empty() && lost == reported.lost {
@@ -156,7 +165,6 @@ impl Drain {
             let count = u32::try_from(stacks.len()).unwrap_or(u32::MAX);
             reported.count = reported.count.saturating_add(count);
             reported.lost = lost;
-            reported.processes.begin();
             let stacks = stacks.iter().map(|stack| reported.named(stack)).collect();
             self.outbox.post(&Message::Stacks { stacks, lost });
         }

@@ -30,6 +30,8 @@ pub(super) struct Processes {
     /// Processes whose mappings are those of now.
     current: HashSet<u32>,
     symbols: HashMap<FileId, Arc<FileSymbols>>,
+    /// The process whose mappings are read also while no stack of it is reported: it may end before.
+    watched: Option<u32>,
 }
 
 impl Processes {
@@ -42,6 +44,24 @@ impl Processes {
         if self.symbols.len() > MAX_KEPT {
             self.symbols.clear();
         }
+        if let Some(pid) = self.watched {
+            self.refresh(pid);
+        }
+    }
+
+    /// Reads the mappings of a process now, and at each report.
+    pub(super) fn watch(&mut self, pid: u32) {
+        self.watched = Some(pid);
+        self.begin();
+    }
+
+    /// Reads the mappings of a process; those of one that has ended stay.
+    fn refresh(&mut self, pid: u32) {
+        if let Ok(mappings) = maps::read(pid)
+            && !mappings.is_empty()
+        {
+            self.mappings.insert(pid, mappings);
+        }
     }
 
     /// Returns the names of a stack's frames: the first is the next instruction to execute, the others are return
@@ -50,11 +70,8 @@ impl Processes {
         if pid == 0 {
             return vec!["[kernel thread]".to_owned(); addresses.len()];
         }
-        if self.current.insert(pid)
-            && let Ok(mappings) = maps::read(pid)
-            && !mappings.is_empty()
-        {
-            self.mappings.insert(pid, mappings);
+        if self.watched != Some(pid) && self.current.insert(pid) {
+            self.refresh(pid);
         }
         let places = (0_u64..).zip(addresses);
         let names = places.map(|(place, &address)| {

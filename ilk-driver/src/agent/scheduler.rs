@@ -168,6 +168,9 @@ impl Scheduler {
             }
             if let Some(workload) = due {
                 running = RunningWorkload::start(&workload, &self.outbox);
+                if let Some(workload) = &running {
+                    self.drain.watch(workload.pid());
+                }
             } else if let Some((index, batch)) = batches.next() {
                 if let Err(refusal) = self.switch(index, batch.at, &batch.pokes) {
                     return (running, Some(refusal));

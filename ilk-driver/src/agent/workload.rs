@@ -71,6 +71,11 @@ impl RunningWorkload {
         }
     }
 
+    /// Returns the number of its process.
+    pub(super) const fn pid(&self) -> u32 {
+        self.group
+    }
+
     /// Kills the program and its process group if it still runs, and waits until its output is
     /// queued.
     pub(super) fn end(self) {

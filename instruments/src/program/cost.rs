@@ -5,7 +5,7 @@ use std::ops::Add;
 
 use super::{
     ActionKind, Aggregate, AggregateKind, BinaryOp, Checked, Expr, ExprKind, Input, Probe, Scope,
-    UnaryOp,
+    UnaryOp, UserRead,
 };
 
 /// Instructions of the target's code for a frame of the kernel's stack, as measured (`docs/cost.md`). One of a process
@@ -15,6 +15,8 @@ const FRAME: u32 = 240;
 const STACK: u32 = 80;
 /// The same for a read of a process, or for its stack besides its frames.
 const USER: u32 = 100;
+/// The same for a text of a process, which is read letter by letter at the end of a mapping.
+const USER_TEXT: u32 = 350;
 
 /// Instructions that a straightforward translation runs at worst: every value in a register of its
 /// own, the predicate true, the longer of two ways taken. Saving and restoring registers is not in
@@ -181,10 +183,13 @@ impl Checked {
                 },
                 Add::add,
             ),
-            ExprKind::User { .. } => operands.fold(
+            ExprKind::User { read, .. } => operands.fold(
                 Cost {
                     loads: 1,
-                    ..instructions(USER)
+                    ..instructions(match read {
+                        UserRead::Text(_) => USER_TEXT,
+                        UserRead::Bytes(_) | UserRead::Name => USER,
+                    })
                 },
                 Add::add,
             ),

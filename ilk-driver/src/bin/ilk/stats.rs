@@ -194,7 +194,7 @@ fn table(measured: &Profiles, shown: &[&Profile], metadata: &Metadata) -> String
     // Writing to a String cannot fail.
     let _infallible = writeln!(
         out,
-        "{} hits from {:.3} s to {:.3} s. Values marked ~ are up to 1.6 % too large.",
+        "{} hits between {:.3} s and {:.3} s. Values marked ~ are up to 1.6 % too large.",
         scale::grouped(
             measured
                 .instruments

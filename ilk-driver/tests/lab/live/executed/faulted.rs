@@ -14,12 +14,13 @@ use crate::support::placement;
 const READ: &str = "vfs_read";
 const COPY: &str = "dd if=/dev/zero of=/dev/null bs=1 count=100000000 2>/dev/null";
 
-/// Reads that fault: at a non-canonical and at an unmapped address. An address outside the kernel's
-/// half is not read at all.
+/// Reads that fault: at a non-canonical and at an unmapped address, and at one of the process. Without `uptr` an address
+/// outside the kernel's half is not read at all.
 const BAD: &str = "instrument bad \"Reads invalid addresses.\"; global @none;\n\
     entry / comm == \"dd\" / {\n\
       sample(*(u64 *)(0xdead000000000000 + @none));\n\
       sample(*(u8 *)(0xfffff00000000123 + @none));\n\
+      sample(*(u16 *)uptr(0x123 + @none));\n\
       @none = 0\n\
     }";
 
@@ -37,16 +38,20 @@ struct Handling {
     functions: BTreeMap<String, usize>,
 }
 
-/// Returns the functions that executed between two instructions of the arena, by the address of the
-/// first, if an exception's entry executed in between.
-fn faults(traced: &Traced, arena: Span, pcs: &[Addr]) -> BTreeMap<Addr, Handling> {
+/// Bytes of the module around the code that reads processes.
+const READER: u64 = 1 << 14;
+
+/// Returns the functions that executed between two instructions of the arena or of the module's readers, by the address
+/// of the first, if an exception's entry executed in between.
+fn faults(traced: &Traced, own: &[Span], pcs: &[Addr]) -> BTreeMap<Addr, Handling> {
+    let is_own = |pc: &Addr| own.iter().any(|span| span.contains(*pc));
     let mut all: BTreeMap<Addr, Handling> = BTreeMap::new();
     let mut at = 0;
     while let Some(left) = pcs[at..].windows(2).position(|pair| {
-        arena.contains(pair[0]) && name(traced, pair[1]).is_some_and(|name| is_entry(&name))
+        is_own(&pair[0]) && name(traced, pair[1]).is_some_and(|name| is_entry(&name))
     }) {
         let begin = at + left;
-        let Some(length) = pcs[begin + 1..].iter().position(|pc| arena.contains(*pc)) else {
+        let Some(length) = pcs[begin + 1..].iter().position(is_own) else {
             break;
         };
         at = begin + 1 + length;
@@ -94,11 +99,14 @@ fn handlers_of_a_patchs_faults_refuse_reads() {
     traced.begin(session(READ));
     let mut windows = traced.windows();
     // The splice is installed and the workload begins in the first windows.
-    let mut found = (0..WINDOWS).map(|_| faults(&traced, layout.arena, &windows.next()));
+    let users = layout.users.expect("the module reads processes");
+    let reader = Span::new(Addr(users.0 - READER), 2 * READER);
+    let own = [layout.arena, reader];
+    let mut found = (0..WINDOWS).map(|_| faults(&traced, &own, &windows.next()));
     let faults = found
         .find(|faults| faults.values().any(|handling| handling.count > READS))
         .expect("the workload reads where nothing can be read");
-    assert_eq!(faults.len(), 2, "two instructions fault: {faults:?}");
+    assert_eq!(faults.len(), 3, "three instructions fault: {faults:?}");
     let library = Library::builtin().unwrap();
     let mut handlers = BTreeSet::new();
     for Handling { count, functions } in faults.values() {
@@ -107,7 +115,9 @@ fn handlers_of_a_patchs_faults_refuse_reads() {
         handlers.extend(always.map(|(name, _)| name.clone()));
     }
     println!("{handlers:?}");
-    assert!(handlers.contains("search_exception_tables"));
+    for function in ["search_exception_tables", "do_user_addr_fault"] {
+        assert!(handlers.contains(function), "no {function}");
+    }
     for function in handlers {
         let plan =
             gilk_engine::plan::plan(&traced.shared.image, &session(&function), &library, &layout);
