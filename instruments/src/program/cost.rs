@@ -15,8 +15,9 @@ const FRAME: u32 = 240;
 const STACK: u32 = 80;
 /// The same for a read of a process, or for its stack besides its frames.
 const USER: u32 = 100;
-/// The same for a text of a process, which is read letter by letter at the end of a mapping.
-const USER_TEXT: u32 = 350;
+/// The same for half of a text of a process, which is read letter by letter at the end of a mapping; the second half takes
+/// some more, and the first some less.
+const USER_TEXT: u32 = 260;
 
 /// Instructions that a straightforward translation runs at worst: every value in a register of its
 /// own, the predicate true, the longer of two ways taken. Saving and restoring registers is not in
