@@ -47,6 +47,7 @@ pub(crate) fn header(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>
     };
     let words = match (view.filter.trim(), run.vanished()) {
         ("", None) => "click a call to zoom".to_owned(),
+        ("", Some(0)) => "share of the time against the earlier recording".to_owned(),
         ("", Some(vanished)) => format!(
             "share of the time against the earlier recording, which has {} more",
             widgets::counted(vanished, "call")
