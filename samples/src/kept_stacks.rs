@@ -11,8 +11,9 @@ pub struct KeptStacks {
     /// The frames of each stack, the innermost first: `vfs_read+0x1c` of the kernel, `work+0x12 (program)` of a process,
     /// or an address in code without a name.
     pub frames: BTreeMap<u64, Vec<String>>,
-    /// Numbers of the stacks of processes.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    /// Numbers of the stacks of processes. Written also if there are none: the formats of the files beside a recording
+    /// know no field that is absent.
+    #[serde(default)]
     pub of_processes: BTreeSet<u64>,
     /// Number of hits whose stack was not kept, because there were too many different ones.
     #[serde(default)]

@@ -139,13 +139,18 @@ const CALLS: u64 = 300;
 fn killed(mut client: std::process::Command, recording: &Path, more: u64) {
     let quiet = || std::process::Stdio::null();
     let client = client.stdin(quiet()).stdout(quiet());
+    let client = client.stderr(std::process::Stdio::piped());
     let samples = || Recording::open(recording).map_or(0, |recording| recording.samples());
     let before = samples();
     let mut client = client.spawn().unwrap();
     let begin = Instant::now();
     while samples() < before + more {
+        if let Some(status) = client.try_wait().unwrap() {
+            let said = client.wait_with_output().unwrap().stderr;
+            panic!("{status}: {}", String::from_utf8_lossy(&said));
+        }
         assert!(
-            begin.elapsed() < Duration::from_secs(60) && client.try_wait().unwrap().is_none(),
+            begin.elapsed() < Duration::from_secs(60),
             "no samples arrive"
         );
         std::thread::sleep(Duration::from_millis(20));

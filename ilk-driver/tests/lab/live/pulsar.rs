@@ -187,7 +187,7 @@ fn the_demonstration_session_samples_every_fork() {
     let session = gilk_engine::Session::from_ron(&text).unwrap_or_else(|error| panic!("{error}"));
     let shared = shared();
     let turn = shared.turn();
-    let outcome = turn.run_whole(turn.connect(), &session);
+    let outcome = turn.run(&session);
     let whole = session.placements.iter().position(|placement| {
         *placement.function == *FORK
             && placement.launch == 0.0
