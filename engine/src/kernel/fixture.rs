@@ -35,8 +35,8 @@ pub(crate) struct Fixture {
     pub(crate) handlers: Vec<u8>,
     /// `ud2`s: address, and whether it is a `WARN`.
     pub(crate) bugs: Vec<(u64, bool)>,
-    /// Entries of the bug table have 16 bytes, as since 6.19.
-    pub(crate) long_bugs: bool,
+    /// The length of the bug table's entries: 8, 12 or 16.
+    pub(crate) bug_bytes: usize,
     /// The kernel's type data.
     pub(crate) types: Vec<u8>,
     /// Values in read-only data.
@@ -48,7 +48,10 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// A kernel with no function yet.
     pub(crate) fn new() -> Self {
-        Self::default()
+        Self {
+            bug_bytes: 12,
+            ..Self::default()
+        }
     }
 
     /// The address of the function that was added as number `number`.
@@ -145,10 +148,15 @@ impl Fixture {
         for &(bug, warn) in &self.bugs {
             let here = at(&data);
             data.extend(distance(here, bug));
-            if self.long_bugs {
-                data.extend([0; 4]);
-            }
-            data.extend([0, 0, 0, 0, 1, 0, u8::from(warn), 0]);
+            // Places of the format and of the source file and its line; the flags follow.
+            let (places, padding): (&[u8], usize) = match self.bug_bytes {
+                8 => (&[], 2),
+                12 => (&[0, 0, 0, 0, 1, 0], 0),
+                _ => (&[0, 0, 0, 0, 0, 0, 0, 0, 1, 0], 0),
+            };
+            data.extend(places);
+            data.extend([u8::from(warn), 0]);
+            data.extend(vec![0; padding]);
         }
         symbol(at(&data), 'D', "__stop___bug_table");
         data.extend([0; 16]);

@@ -1,7 +1,7 @@
 //! Layouts of the kernel's tables: what its own types state, checked against what stands in the tables.
 //!
 //! Entries of the bug table had 12 bytes up to Linux 6.18 and have 16 since (`format_disp` of
-//! include/asm-generic/bug.h).
+//! include/asm-generic/bug.h); in kernels without `CONFIG_DEBUG_BUGVERBOSE` they have 8.
 
 use gilk_instruments::{StructLayout, Types};
 
@@ -19,12 +19,18 @@ const UNCHANGED: [(&str, u32); 3] = [
 ];
 const BUG_ENTRY: &str = "bug_entry";
 
-/// Layouts of kernels without type data: before Linux 6.19, and since.
-const KNOWN: [BugLayout; 2] = [
+/// Layout before Linux 6.19.
+const BEFORE: BugLayout = BugLayout {
+    len_bytes: 12,
+    flags: 10,
+};
+/// Layouts by rising length: without places in source files, before Linux 6.19, and since.
+const KNOWN: [BugLayout; 3] = [
     BugLayout {
-        len_bytes: 12,
-        flags: 10,
+        len_bytes: 8,
+        flags: 4,
     },
+    BEFORE,
     BugLayout {
         len_bytes: 16,
         flags: 14,
@@ -86,7 +92,7 @@ impl BugLayout {
         })
     }
 
-    /// Returns the layout with which most entries are those of traps.
+    /// Returns the layout with which most entries are those of traps; of two such, the longer one, with fewer others.
     fn by_contents(bounds: &Bounds, memory: &Memory) -> Self {
         let bytes = memory.bytes(bounds.bugs).unwrap_or_default();
         let traps = |layout: &Self| {
@@ -97,12 +103,8 @@ impl BugLayout {
             };
             entries.iter().filter(|entry| is_trap(entry.at)).count()
         };
-        let [before, since] = KNOWN;
-        if traps(&since) > traps(&before) {
-            since
-        } else {
-            before
-        }
+        let most = KNOWN.into_iter().max_by_key(traps);
+        most.filter(|layout| traps(layout) > 0).unwrap_or(BEFORE)
     }
 }
 
@@ -154,10 +156,10 @@ mod tests {
     }
 
     #[test]
-    fn bug_entries_of_12_and_of_16_bytes_are_read() {
-        for long in [false, true] {
+    fn bug_entries_of_every_length_are_read() {
+        for bytes in [8, 12, 16] {
             let mut kernel = warns();
-            kernel.long_bugs = long;
+            kernel.bug_bytes = bytes;
             let image = kernel.image();
             let warns: Vec<bool> = image
                 .fixed()
@@ -167,7 +169,7 @@ mod tests {
                     _ => None,
                 })
                 .collect();
-            assert_eq!(warns, [true, true, true, false, true, true], "{long}");
+            assert_eq!(warns, [true, true, true, false, true, true], "{bytes}");
         }
     }
 
@@ -178,33 +180,25 @@ mod tests {
         let read = |flags: u16| {
             let mut entry = bytes;
             entry[14..].copy_from_slice(&flags.to_le_bytes());
-            super::tables::bugs(table, &entry, super::KNOWN[1]).unwrap()[0].called
+            super::tables::bugs(table, &entry, super::KNOWN[2]).unwrap()[0].called
         };
         assert_eq!((read(1), read(0x11)), (false, true));
     }
 
     #[test]
     fn a_table_that_contradicts_the_types_is_refused() {
-        for (long, bytes, flags, expected) in [
-            (false, 12, 10, None),
-            (true, 16, 14, None),
-            (
-                false,
-                16,
-                14,
-                Some("16 bytes by this kernel's types, and 12"),
-            ),
-            (
-                true,
-                12,
-                10,
-                Some("12 bytes by this kernel's types, and 16"),
-            ),
-            (true, 24, 14, Some("24 bytes and other fields")),
-            (true, 16, 4, Some("16 bytes and other fields")),
+        for (read, bytes, flags, expected) in [
+            (8, 8, 4, None),
+            (12, 12, 10, None),
+            (16, 16, 14, None),
+            (8, 12, 10, Some("12 bytes by this kernel's types, and 8")),
+            (12, 16, 14, Some("16 bytes by this kernel's types, and 12")),
+            (16, 12, 10, Some("12 bytes by this kernel's types, and 16")),
+            (16, 24, 14, Some("24 bytes and other fields")),
+            (16, 16, 4, Some("16 bytes and other fields")),
         ] {
             let mut kernel = warns();
-            kernel.long_bugs = long;
+            kernel.bug_bytes = read;
             kernel.types = types(bytes, flags);
             let answer = kernel
                 .try_image()
