@@ -17,18 +17,6 @@ fn user() -> RuntimeLayout {
     }
 }
 
-fn of_source(
-    image: &Image,
-    (function, block, hook): (&str, u32, HookType),
-    source: &str,
-    layout: &RuntimeLayout,
-) -> crate::Result<Plan> {
-    let mut session = session(vec![placement(function, block, hook, "mine")]);
-    let text = format!("instrument mine \"x.\"; {source}");
-    session.sources.insert("mine".into(), text);
-    plan(image, &session, &Library::builtin().unwrap(), layout)
-}
-
 fn decoded(plan: &Plan) -> impl Iterator<Item = Instruction> {
     let patches = plan.patches.iter();
     patches.flat_map(|patch| {

@@ -35,7 +35,7 @@ mod unwinding;
 use gilk_instruments::Library;
 use gilk_instruments::program::Event;
 use iced_x86::code_asm::*;
-use iced_x86::{Decoder, DecoderOptions, Instruction};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
 
 use self::caught::Caught;
 use super::{Violation, verify};
@@ -201,6 +201,57 @@ fn plan(
     plan_placed(image, session, library, layout, |graphs, wanted| {
         placer::place(image, graphs, wanted, true)
     })
+}
+
+/// Plans an instrument, which is written after its name and summary, at a hook.
+fn of_source(
+    image: &Image,
+    (function, block, hook): (&str, u32, HookType),
+    source: &str,
+    layout: &RuntimeLayout,
+) -> crate::Result<Plan> {
+    let mut session = session(vec![placement(function, block, hook, "mine")]);
+    let text = format!("instrument mine \"x.\"; {source}");
+    session.sources.insert("mine".into(), text);
+    plan(image, &session, &Library::builtin().unwrap(), layout)
+}
+
+/// A target whose unwinder finds rows of patches.
+fn unwinding() -> RuntimeLayout {
+    RuntimeLayout {
+        unwinds: true,
+        ..layout()
+    }
+}
+
+/// Leaves out each word of a call of the target's code in an instrument, `is_word` among them, and flips these bits of
+/// its constants and of its distance.
+fn alters_calls(
+    image: &Image,
+    (plan, source): (&Plan, &str),
+    (left_out, changed): (&mut Caught, &mut Caught),
+    is_word: impl Fn(&Instruction) -> bool,
+    bits: [u8; 2],
+) {
+    passes(image, plan);
+    let made = natives::made(plan);
+    assert!(made.iter().any(|(_, one)| one.is_call_near()), "{source}");
+    for (at, one) in made {
+        // What is requested of the code, and the function.
+        let is_request = one.code() == Code::Pushq_imm32 || one.is_call_near();
+        if is_request || one.mnemonic() == Mnemonic::Pop || is_word(&one) {
+            let mut bad = plan.clone();
+            bad.patches[0].code[at..at + one.len()].fill(0x90);
+            left_out.must_refuse(image, bad, format_args!("{source}: without `{one}`"));
+        }
+        for place in if is_request { 1..5 } else { 0..0 } {
+            for bit in bits {
+                let mut bad = plan.clone();
+                bad.patches[0].code[at + place] ^= bit;
+                changed.must_refuse(image, bad, format_args!("{source}: `{one}`, byte {place}"));
+            }
+        }
+    }
 }
 
 fn planned(image: &Image, placements: Vec<Placement>) -> Plan {

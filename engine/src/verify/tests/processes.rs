@@ -1,28 +1,16 @@
 //! Reads of the running process: proven at every hook, and found out when anything of them is changed.
 
-use iced_x86::{Code, Mnemonic};
-
 use super::caught::CODE;
 use super::natives::made;
 use super::*;
 
-fn layout() -> RuntimeLayout {
-    RuntimeLayout {
-        unwinds: true,
-        ..super::layout()
-    }
-}
-
 fn reading(
     image: &Image,
-    (function, block, hook): (&str, u32, HookType),
+    hook: (&str, u32, HookType),
     source: &str,
     layout: &RuntimeLayout,
 ) -> crate::Result<Plan> {
-    let mut session = session(vec![placement(function, block, hook, "mine")]);
-    let source = format!("instrument mine \"x.\"; hit {source}");
-    session.sources.insert("mine".into(), source);
-    plan(image, &session, &Library::builtin().unwrap(), layout)
+    of_source(image, hook, &format!("hit {source}"), layout)
 }
 
 const SOURCES: [&str; 7] = [
@@ -40,7 +28,7 @@ fn processes_are_read_at_every_hook() {
     let image = kernel().image();
     let (mut counters, hooks) = (0, hooks(&image));
     for ((function, block, hook), source) in hooks.iter().zip(SOURCES.iter().cycle()) {
-        let plan = reading(&image, (function, *block, *hook), source, &layout());
+        let plan = reading(&image, (function, *block, *hook), source, &unwinding());
         let plan = plan.unwrap_or_else(|error| panic!("{source}: {error}"));
         passes(&image, &plan);
         let probes = plan.instruments.iter();
@@ -58,40 +46,11 @@ fn nothing_of_a_read_can_be_left_out_or_changed() {
     let mut changed = Caught::new("changed reads of processes", &[CODE]);
     for (source, block) in SOURCES.iter().zip([0, 0, 0, 0, 1, 1, 0]) {
         let hook = ("worker", block, HookType::Pre);
-        let plan = reading(&image, hook, source, &layout()).unwrap();
-        passes(&image, &plan);
-        let code = made(&plan);
-        let calls = code.iter().filter(|(_, one)| one.is_call_near());
-        assert!(calls.count() > 0, "{source}");
-        // The words of a call, the call, and the words off the stack again.
-        let is_word = |code: Code, mnemonic: Mnemonic| {
-            code == Code::Pushq_imm32 || code == Code::Push_r64 || mnemonic == Mnemonic::Pop
-        };
-        for (at, one) in code {
-            if is_word(one.code(), one.mnemonic()) || one.is_call_near() {
-                let mut bad = plan.clone();
-                bad.patches[0].code[at..at + one.len()].fill(0x90);
-                left_out.must_refuse(&image, bad, format_args!("{source}: without `{one}`"));
-            }
-            // The part of the process, and the function.
-            let is_request = one.code() == Code::Pushq_imm32;
-            let places = if is_request || one.is_call_near() {
-                1..5
-            } else {
-                0..0
-            };
-            for place in places {
-                for bit in [1, 4] {
-                    let mut bad = plan.clone();
-                    bad.patches[0].code[at + place] ^= bit;
-                    changed.must_refuse(
-                        &image,
-                        bad,
-                        format_args!("{source}: `{one}`, byte {place}"),
-                    );
-                }
-            }
-        }
+        let plan = reading(&image, hook, source, &unwinding()).unwrap();
+        // The address of what is read.
+        let is_address = |one: &Instruction| one.code() == Code::Push_r64;
+        let caught = (&mut left_out, &mut changed);
+        alters_calls(&image, (&plan, source), caught, is_address, [1, 4]);
     }
 }
 
@@ -100,7 +59,7 @@ fn a_process_is_read_by_programs_that_have_the_read_and_count_its_failure() {
     let image = kernel().image();
     let hook = ("helper", 0, HookType::Pre);
     let source = "{ sample(*(u32 *)uptr(reg(\"si\"))) }";
-    let plan = reading(&image, hook, source, &layout()).unwrap();
+    let plan = reading(&image, hook, source, &unwinding()).unwrap();
     let find = |plan: &Plan, code: Code, number: usize| {
         let all = made(plan).into_iter();
         let mut all = all.filter(|(_, one)| one.code() == code);
@@ -137,7 +96,7 @@ fn a_target_without_code_for_processes_refuses_them_by_name() {
     let image = kernel().image();
     let without = RuntimeLayout {
         users: None,
-        ..layout()
+        ..unwinding()
     };
     for source in SOURCES {
         let refused = reading(&image, ("helper", 0, HookType::Pre), source, &without);

@@ -59,12 +59,13 @@ fn layout_of_process() -> RuntimeLayout {
 }
 
 fn written(image: &Image, source: &str) -> Plan {
-    let mut session = session(vec![placement("kept", 0, HookType::Pre, "mine")]);
-    let text = format!("instrument mine \"x.\"; {source}");
-    session.sources.insert("mine".into(), text);
-    let library = Library::builtin().unwrap();
-    plan(image, &session, &library, &layout_of_process())
-        .unwrap_or_else(|error| panic!("{source}: {error}"))
+    let plan = of_source(
+        image,
+        ("kept", 0, HookType::Pre),
+        source,
+        &layout_of_process(),
+    );
+    plan.unwrap_or_else(|error| panic!("{source}: {error}"))
 }
 
 #[test]

@@ -318,11 +318,7 @@ fn more_than_one_store_is_refused_in_a_process() {
             "Pid",
         ),
     ] {
-        let mut session = session(vec![placement("kept", 0, HookType::Pre, "mine")]);
-        let text = format!("instrument mine \"x.\"; {source}");
-        session.sources.insert("mine".into(), text);
-        let library = Library::builtin().unwrap();
-        match plan(&image, &session, &library, &process()) {
+        match of_source(&image, ("kept", 0, HookType::Pre), source, &process()) {
             Err(crate::Error::Refused { refusal, .. }) => {
                 assert_eq!(refusal.rule.name(), rule, "{source}: {refusal}");
                 assert!(refusal.why.contains(words), "{source}: {refusal}");

@@ -1,17 +1,8 @@
 //! Reads of the kernel's stack: proven at every hook, and found out when anything of them is changed.
 
-use iced_x86::{Code, Mnemonic};
-
 use super::caught::CODE;
 use super::natives::made;
 use super::*;
-
-fn unwinding() -> RuntimeLayout {
-    RuntimeLayout {
-        unwinds: true,
-        ..layout()
-    }
-}
 
 fn by_stack(
     image: &Image,
@@ -19,11 +10,7 @@ fn by_stack(
     source: &str,
     layout: &RuntimeLayout,
 ) -> crate::Result<Plan> {
-    let (function, block, hook) = hook;
-    let mut session = session(vec![placement(function, block, hook, "mine")]);
-    let source = format!("instrument mine \"x.\"; hit {source}");
-    session.sources.insert("mine".into(), source);
-    plan(image, &session, &Library::builtin().unwrap(), layout)
+    of_source(image, hook, &format!("hit {source}"), layout)
 }
 
 const SOURCES: [&str; 5] = [
@@ -60,35 +47,8 @@ fn nothing_of_a_read_can_be_left_out_or_changed() {
     for (source, block) in SOURCES.iter().zip([0, 0, 0, 0, 1]) {
         let hook = ("worker", block, HookType::Pre);
         let plan = by_stack(&image, hook, source, &unwinding()).unwrap();
-        passes(&image, &plan);
-        let made = made(&plan);
-        assert!(made.iter().any(|(_, one)| one.is_call_near()));
-        for (at, one) in made {
-            let is_push = one.code() == Code::Pushq_imm32;
-            let is_word = is_push || one.mnemonic() == Mnemonic::Pop || one.is_call_near();
-            if is_word {
-                let mut bad = plan.clone();
-                bad.patches[0].code[at..at + one.len()].fill(0x90);
-                left_out.must_refuse(&image, bad, format_args!("{source}: without `{one}`"));
-            }
-            // The frame, its depth, the function.
-            let places = if is_push || one.is_call_near() {
-                1..5
-            } else {
-                0..0
-            };
-            for place in places {
-                for bit in [1, 8] {
-                    let mut bad = plan.clone();
-                    bad.patches[0].code[at + place] ^= bit;
-                    changed.must_refuse(
-                        &image,
-                        bad,
-                        format_args!("{source}: `{one}`, byte {place}"),
-                    );
-                }
-            }
-        }
+        let caught = (&mut left_out, &mut changed);
+        alters_calls(&image, (&plan, source), caught, |_| false, [1, 8]);
     }
 }
 
