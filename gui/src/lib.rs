@@ -24,6 +24,8 @@ pub mod editor;
 mod error;
 mod execute;
 mod explanation;
+#[cfg(test)]
+mod fixture;
 mod focus_ring;
 mod frame;
 pub mod function_paths;

@@ -159,8 +159,8 @@ fn row(
 mod tests {
     use std::ops::ControlFlow;
 
+    use crate::fixture;
     use gilk_engine::{HookType, InstrumentId};
-    use gilk_samples::metadata::Delivers;
     use gilk_samples::profile::profiles;
     use gilk_samples::recording::{Mark, MarkKind, Recording, Writer};
     use gilk_samples::{Batch, Sample};
@@ -189,11 +189,8 @@ mod tests {
             label: format!("{meaning:?} pre f block {place}"),
             instrument: format!("{meaning:?}"),
             meaning: *meaning,
-            unit: String::new(),
-            launch: 0.0,
             splash: 1e9,
-            placed: None,
-            delivers: Delivers::Samples,
+            ..fixture::instrument()
         };
         let metadata = Metadata {
             cpus: 2,

@@ -171,9 +171,10 @@ pub(super) fn value(info: &InstrumentInfo, clock: Clock, value: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture;
     use gilk_engine::{HookType, InstrumentId};
     use gilk_samples::Batch;
-    use gilk_samples::metadata::{Delivers, Metadata};
+    use gilk_samples::metadata::Metadata;
     use gilk_samples::texts::{Argument, Form, PrintedLine, PrintedPart, Texts, ValueNames};
 
     fn instrument(number: u8, meaning: Meaning) -> InstrumentInfo {
@@ -181,14 +182,8 @@ mod tests {
             id: InstrumentId::new(0, HookType::Pre, 0, number)
                 .unwrap()
                 .pack(),
-            label: "mine".into(),
-            instrument: "mine".into(),
             meaning,
-            unit: String::new(),
-            launch: 0.0,
-            splash: 1.0,
-            placed: None,
-            delivers: Delivers::Samples,
+            ..fixture::instrument()
         }
     }
 

@@ -372,9 +372,10 @@ pub(crate) fn is_at(metadata: &Metadata, info: &InstrumentInfo, here: (&str, Blo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture;
     use crate::timeline::Record;
     use gilk_engine::HookType;
-    use gilk_samples::metadata::{Clock, Delivers, FunctionInfo};
+    use gilk_samples::metadata::{Clock, FunctionInfo};
     use gilk_samples::{Batch, Sample};
 
     /// Two functions with two lanes each; the lanes of block 1 are empty.
@@ -406,10 +407,8 @@ mod tests {
                     instrument: "elapsed".into(),
                     meaning: Meaning::Duration,
                     unit: "ticks".into(),
-                    launch: 0.0,
                     splash: 10.0,
-                    placed: None,
-                    delivers: Delivers::Samples,
+                    ..fixture::instrument()
                 });
                 // alpha has more samples, beta has the largest.
                 let count = if block == 1 {

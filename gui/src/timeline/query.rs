@@ -162,19 +162,12 @@ fn amount(text: &str, unit: Option<&str>) -> Result<Amount, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gilk_samples::metadata::Delivers;
+    use crate::fixture;
 
     fn info(meaning: Meaning) -> InstrumentInfo {
         InstrumentInfo {
-            id: 1,
-            label: "a".into(),
-            instrument: "a".into(),
             meaning,
-            unit: String::new(),
-            launch: 0.0,
-            splash: 1.0,
-            placed: None,
-            delivers: Delivers::Samples,
+            ..fixture::instrument()
         }
     }
 

@@ -153,9 +153,10 @@ fn found(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture;
     use gilk_engine::{HookType, InstrumentId};
-    use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
-    use gilk_samples::{Batch, Meaning, Sample};
+    use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
+    use gilk_samples::{Batch, Sample};
     use proptest::prelude::*;
 
     proptest! {
@@ -167,14 +168,7 @@ mod tests {
             let id = InstrumentId::new(0, HookType::Pre, 0, 0).unwrap().pack();
             let info = InstrumentInfo {
                 id,
-                label: "a".into(),
-                instrument: "a".into(),
-                meaning: Meaning::Value,
-                unit: String::new(),
-                launch: 0.0,
-                splash: 1.0,
-                placed: None,
-                delivers: Delivers::Samples,
+                ..fixture::instrument()
             };
             let metadata = Metadata {
                 clock: Clock { hz: 1000, start: 0, start_unix_ns: 0 },
