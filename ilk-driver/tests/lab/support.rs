@@ -322,7 +322,7 @@ pub(crate) fn run(
 }
 
 /// Plans, verifies and runs a session with a library; stops it when the workload ends, if `to_its_end`.
-pub(crate) fn run_with(
+fn run_with(
     connection: &mut Connection,
     (image, library): (&Image, &Library),
     (session, to_its_end): (&Session, bool),
@@ -439,6 +439,15 @@ pub(crate) fn answer(turn: &Turn<'_>, arguments: &[&str]) -> Output {
 pub(crate) fn printed(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
+}
+
+/// Exports a recording to a file with these arguments, and returns its text.
+pub(crate) fn exported(recording: &Path, arguments: &[&str], goal: &Path) -> String {
+    let mut command = ilk();
+    command.arg("export").arg(recording).args(arguments);
+    let output = command.arg("-o").arg(goal).output().unwrap();
+    assert!(output.status.success(), "{}", printed(&output).1);
+    std::fs::read_to_string(goal).unwrap()
 }
 
 /// A session as a file.

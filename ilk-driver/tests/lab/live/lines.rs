@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{answer, ilk, printed, shared};
+use crate::support::{answer, exported, printed, shared};
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
@@ -33,16 +33,7 @@ fn lines_are_printed_and_exported_with_their_arguments() {
     }
 
     let csv = folder.path().join("run.csv");
-    let export = ilk()
-        .arg("export")
-        .arg(&recording)
-        .arg("-o")
-        .arg(&csv)
-        .output()
-        .unwrap();
-    let err = String::from_utf8_lossy(&export.stderr);
-    assert!(export.status.success(), "{err}");
-    let text = std::fs::read_to_string(&csv).unwrap();
+    let text = exported(&recording, &[], &csv);
     let count = |lines: &mut dyn Iterator<Item = String>| {
         let mut counts = BTreeMap::new();
         lines.for_each(|line| *counts.entry(line).or_insert(0) += 1);

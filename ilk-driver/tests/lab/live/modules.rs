@@ -3,11 +3,10 @@
 use gilk_engine::code::Function;
 use gilk_engine::session::{Placement, Session, Workload};
 use gilk_engine::{HookType, Image, Plan};
-use gilk_instruments::Library;
 use ilk_driver::client::{Connection, Summary};
 
 use crate::chosen::Chosen;
-use crate::support::{DRIVER, placement, run_with, shared};
+use crate::support::{DRIVER, placement, run_to_its_end, shared};
 
 /// A device file that only the workload opens and closes.
 const FUNCTIONS: [&str; 2] = ["tun_chr_open", "tun_chr_close"];
@@ -52,8 +51,7 @@ fn run(
 ) -> (Plan, Summary, Vec<String>) {
     let directory = tempfile::tempdir().unwrap();
     let recording = directory.path().join("module.arrow");
-    let library = Library::builtin().unwrap();
-    let (plan, outcome) = run_with(connection, (image, &library), (session, true), &recording);
+    let (plan, outcome) = run_to_its_end(connection, image, session, &recording);
     let (summary, said) = outcome.unwrap();
     (plan, summary, said)
 }

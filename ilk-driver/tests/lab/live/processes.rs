@@ -8,7 +8,7 @@ use std::process::Stdio;
 use gilk_samples::kept_stacks::function;
 use gilk_samples::recording::Recording;
 
-use crate::support::{Turn, ilk, printed, shared};
+use crate::support::{Turn, exported, ilk, printed, shared};
 
 const ROUNDS: usize = 40;
 /// Stacks of 3 frames, paths and their first four bytes, of one round.
@@ -116,16 +116,7 @@ fn paths_and_stacks_of_a_program_are_those_that_it_has() {
     }
 
     let folded = folder.path().join("run.folded");
-    let export = ilk()
-        .args(["export"])
-        .arg(&recording)
-        .args(["--to", "folded", "-o"])
-        .arg(&folded)
-        .output()
-        .unwrap();
-    let (_, err) = printed(&export);
-    assert!(export.status.success(), "{err}");
-    let text = std::fs::read_to_string(&folded).unwrap();
+    let text = exported(&recording, &["--to", "folded"], &folded);
     for (root, stack) in [
         ("@by ", "first;outer;middle;inner"),
         ("@both ", "middle;inner;do_sys_openat2"),

@@ -8,7 +8,7 @@ use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::totals::{KeyPart, TotalValue};
 use ilk_driver::client::frame;
 
-use crate::support::{Outcome, answer, ilk, placement, printed, shared};
+use crate::support::{Outcome, answer, exported, placement, printed, shared};
 
 /// Returns the name of an address in hexadecimal digits.
 fn name(image: &Image, address: &str) -> String {
@@ -168,19 +168,7 @@ fn a_script_prints_stacks_and_files_have_them() {
 
     // Of two aggregates each is a root.
     let folded = folder.path().join("run.folded");
-    let export = ilk()
-        .args(["export"])
-        .arg(&recording)
-        .args(["--to", "folded", "-o"])
-        .arg(&folded)
-        .output()
-        .unwrap();
-    assert!(
-        export.status.success(),
-        "{}",
-        String::from_utf8_lossy(&export.stderr)
-    );
-    let text = std::fs::read_to_string(&folded).unwrap();
+    let text = exported(&recording, &["--to", "folded"], &folded);
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for line in text.lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();

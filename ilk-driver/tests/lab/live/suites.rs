@@ -10,13 +10,12 @@ use std::process::Command;
 use gilk_engine::code::Function;
 use gilk_engine::session::Workload;
 use gilk_engine::{HookType, Image, Session};
-use gilk_instruments::Library;
 use ilk_driver::lab::{Options, Prepared, prepare};
 use tempfile::TempDir;
 
 use super::everywhere::{DIRECTORIES, NET, functions, large};
 use crate::chosen::Chosen;
-use crate::support::{Outcome, Turn, run_with, shared_of};
+use crate::support::{Outcome, Turn, run_to_its_end, shared_of};
 use crate::userland::{PROGRAMS, Userland, unpacked};
 
 /// Begins the lines that a script prints for this test.
@@ -290,7 +289,6 @@ fn the_kernels_tests_of_live_patches_pass_though_each_ends_a_session() {
     let wait = "while ! [ -e /tmp/verdict ]; do sleep 0.2; done; cat /tmp/said /tmp/verdict";
     let mut chosen = blocks(&shared.image, &traced(&shared.image));
     let layout = turn.connect().info().layout.clone();
-    let library = Library::builtin().unwrap();
     let mut ended = 0;
     for name in &tests {
         let without = turn.run(&running(&format!("{} {wait}", begun(name, 0))));
@@ -300,12 +298,7 @@ fn the_kernels_tests_of_live_patches_pass_though_each_ends_a_session() {
             &layout,
         );
         let recording = home.path().join(format!("{name}.arrow"));
-        let (_, outcome) = run_with(
-            &mut turn.connect(),
-            (&shared.image, &library),
-            (&session, true),
-            &recording,
-        );
+        let (_, outcome) = run_to_its_end(&mut turn.connect(), &shared.image, &session, &recording);
         // A test that loads no live patch ends no session.
         if let Err(error) = outcome {
             assert!(
