@@ -23,7 +23,7 @@ pub struct Totals {
     /// Names of the target's addresses among values and keys: `vfs_read+0x1c`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub symbols: BTreeMap<u64, String>,
-    /// Stacks of the kernel among values and keys.
+    /// Stacks among values and keys.
     #[serde(default, skip_serializing_if = "KeptStacks::is_empty")]
     pub stacks: KeptStacks,
     /// Reason why the session ended before its time, as a sentence; empty if it did not.

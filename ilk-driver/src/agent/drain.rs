@@ -12,6 +12,7 @@ use super::abi::{IlkCpuState, IlkStack};
 use super::counters::Counters;
 use super::device::Device;
 use super::outbox::{Gone, Outbox};
+use super::planning::StacksRead;
 use super::processes::Processes;
 use super::rings::Rings;
 use super::sys;
@@ -37,16 +38,25 @@ const TAKE: usize = CHUNK / 24;
 const LAST_SAMPLES: Duration = Duration::from_secs(5);
 
 /// The stacks of a session that were reported.
-#[derive(Default)]
 struct ReportedStacks {
     /// Number of stacks.
     count: u32,
     /// Hits without one at the last report.
     lost: u64,
+    read: StacksRead,
     processes: Processes,
 }
 
 impl ReportedStacks {
+    fn of(read: StacksRead) -> Self {
+        Self {
+            count: 0,
+            lost: 0,
+            read,
+            processes: Processes::default(),
+        }
+    }
+
     /// Names the frames of a process, which may have ended when the client has the stack.
     fn named(&mut self, stack: &IlkStack) -> NumberedStack {
         let count = usize::try_from(stack.count).unwrap_or(usize::MAX);
@@ -86,7 +96,7 @@ impl Drain {
     pub(super) fn new(
         device: Arc<Device>,
         outbox: Arc<Outbox>,
-        (counters, stacks): (Vec<Counter>, bool),
+        (counters, stacks): (Vec<Counter>, Option<StacksRead>),
         collection: Collection,
     ) -> Self {
         Self {
@@ -94,7 +104,7 @@ impl Drain {
             outbox,
             collection,
             counters: Mutex::new(Counters::new(counters)),
-            stacks: stacks.then(Mutex::default),
+            stacks: stacks.map(|read| Mutex::new(ReportedStacks::of(read))),
             over: Mutex::new(false),
             ended: Condvar::new(),
             sent: AtomicU64::new(0),
@@ -142,11 +152,13 @@ impl Drain {
         self.report_all_totals(&mut counters, None)
     }
 
-    /// Keeps the mappings of a process from now on, for names of its addresses after its end.
+    /// Keeps the mappings of a process from now on, for names of its addresses after its end, if there will be any.
     pub(super) fn watch(&self, pid: u32) {
         if let Some(reported) = &self.stacks {
             let mut reported = reported.lock().unwrap_or_else(PoisonError::into_inner);
-            reported.processes.watch(pid);
+            if reported.read == StacksRead::Processes {
+                reported.processes.watch(pid);
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use gilk_engine::plan::{Stage, plan_watched};
 use gilk_engine::session::Placement;
 use gilk_engine::verify::verify;
 use gilk_engine::{Error, Image, Plan, Session};
-use gilk_instruments::program::Probe;
+use gilk_instruments::program::{Expr, Probe};
 use gilk_instruments::{Definition, Library};
 
 use super::trust::Trust;
@@ -155,8 +155,17 @@ pub(super) struct Planned {
     pub(super) duration: f64,
     /// Tracepoints that instruments stand on.
     pub(super) tracepoints: Vec<String>,
-    /// True if programs read stacks.
-    pub(super) stacks: bool,
+    /// The stacks that programs read, if they read any or read processes.
+    pub(super) stacks: Option<StacksRead>,
+}
+
+/// The stacks that programs read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StacksRead {
+    /// Those of the kernel, or none: programs read the memory of processes.
+    Kernel,
+    /// Those of processes, whose frames the agent names.
+    Processes,
 }
 
 /// Returns the layout that a plan with these options uses.
@@ -276,12 +285,21 @@ fn planned(
     })
 }
 
-/// Returns whether a program of a plan reads stacks or processes.
-fn reads_stacks(plan: &Plan) -> bool {
+/// Returns the stacks that programs of a plan read, if any reads stacks or processes.
+fn reads_stacks(plan: &Plan) -> Option<StacksRead> {
     let probes = plan.instruments.iter();
     let probes = probes.filter_map(|one| one.probe.as_deref().and_then(Probed::probe));
-    let mut expressions = probes.flat_map(Probe::expressions);
-    expressions.any(|expr| expr.any(&mut |part| part.is_stack() || part.is_of_process()))
+    let expressions: Vec<_> = probes.flat_map(Probe::expressions).collect();
+    let any = |is: &dyn Fn(&Expr) -> bool| {
+        expressions
+            .iter()
+            .any(|expr| expr.any(&mut |part| is(part)))
+    };
+    if any(&|part| part.is_stack() && part.is_of_process()) {
+        Some(StacksRead::Processes)
+    } else {
+        any(&|part| part.is_stack() || part.is_of_process()).then_some(StacksRead::Kernel)
+    }
 }
 
 /// Returns the tracepoints whose functions a plan's instruments are in.

@@ -14,6 +14,7 @@ use super::device::Device;
 use super::drain::Drain;
 use super::kernel;
 use super::outbox::Outbox;
+use super::planning::StacksRead;
 use super::retire::Retiring;
 use super::rings::Rings;
 use super::scheduler::{Scheduler, ended_by_a_bug};
@@ -30,8 +31,8 @@ pub(super) struct Loaded {
     pub(super) duration: f64,
     /// Tracepoints that instruments stand on.
     pub(super) tracepoints: Vec<String>,
-    /// True if programs read stacks.
-    pub(super) stacks: bool,
+    /// The stacks that programs read, if they read any or read processes.
+    pub(super) stacks: Option<StacksRead>,
     /// Shows the splices in place.
     pub(super) view: Arc<View>,
 }
@@ -83,7 +84,7 @@ impl RunningSession {
         })?;
         let watch = SessionWatch::begin(&device, hz)?;
         let tracepoints = SwitchedOn::new(&device, &loaded.tracepoints)?;
-        if loaded.stacks {
+        if loaded.stacks.is_some() {
             device.begin_stacks().map_err(|e| {
                 broken(&format!(
                     "The module has no memory for stacks ({e}); free some on {}.",

@@ -89,7 +89,7 @@ pub struct Summary {
     pub aggregates: Vec<AggregateSummary>,
     /// Names of the target's addresses among the values and keys of aggregates.
     pub symbols: BTreeMap<u64, String>,
-    /// Stacks of the kernel among the values and keys of aggregates.
+    /// Stacks among the values and keys of aggregates.
     pub stacks: KeptStacks,
     /// Reads of the kernel's memory by instruments that failed and yielded 0, in the order of the
     /// session.

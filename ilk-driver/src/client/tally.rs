@@ -60,7 +60,7 @@ pub(super) struct Tally {
     pub(super) workload: Option<String>,
     /// Number of retired splices.
     pub(super) retired: u64,
-    /// Stacks of the kernel.
+    /// Stacks of the kernel and of processes.
     pub(super) stacks: KeptStacks,
 }
 
