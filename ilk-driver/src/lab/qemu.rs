@@ -90,12 +90,7 @@ impl QemuMachine<'_> {
             "none",
             "-no-reboot",
             "-cpu",
-            match self.accelerator {
-                Accelerator::Kvm => "max",
-                // QEMU 7.2 leaves wrong flags after an emulated cmpxchg16b, the trap flag among them: code that
-                // pushes them then, an interrupt too, is single-stepped.
-                Accelerator::Emulate | Accelerator::CountInstructions => "max,-cx16",
-            },
+            self.accelerator.processor(),
         ]);
         qemu.args(self.accelerator.arguments());
         qemu.args([

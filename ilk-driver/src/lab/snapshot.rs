@@ -48,8 +48,11 @@ impl Snapshot {
             .state_of(&prepared.kernel.image)?
             .state_of(&prepared.initramfs)?;
         fingerprint.text(&format!(
-            "{} {} {:?}",
-            options.cpus, options.memory_mib, options.append
+            "{} {} {} {:?}",
+            accelerator.processor(),
+            options.cpus,
+            options.memory_mib,
+            options.append
         ));
         for (name, path) in &options.files {
             fingerprint.text(name).state_of(path)?;
