@@ -67,7 +67,8 @@ pub(crate) enum Extent {
 }
 
 /// Variables of a long run: tests read them and do more.
-const LONG: [(&str, &str); 17] = [
+const LONG: [(&str, &str); 18] = [
+    ("GILK_EXECUTED", "3000000"),
     ("GILK_KPROBED", "copy_process"),
     ("GILK_DIRECTORIES", "2"),
     ("GILK_ROLLBACK_MOST", "1000"),

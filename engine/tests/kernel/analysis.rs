@@ -11,7 +11,7 @@ use gilk_engine::{Error, Image, Rule, Span};
 use gilk_instruments::{Context, Source};
 use iced_x86::{Code, FlowControl, Register};
 
-use super::saved::{graphs, image, parts};
+use super::saved::{graphs, image, part_of_graphs, parts};
 
 /// That `part` of `whole` lies between two shares, in percent.
 #[track_caller]
@@ -431,7 +431,7 @@ fn disassemblies_name_fields_and_texts() {
     }
     let (mut functions, mut fields, mut texts) = (0, 0, 0);
     let start = std::time::Instant::now();
-    let graphs = graphs(&image);
+    let graphs = part_of_graphs(&image);
     let apart = start.elapsed();
     for cfg in &graphs {
         let all = Remarks::of(&image, cfg);

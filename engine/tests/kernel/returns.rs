@@ -52,7 +52,7 @@ fn what_can_be_timed_is_timed_until_it_comes_back() {
             .iter()
             .any(|block| block.end == BlockEnd::TailCall)
     };
-    let step = std::env::var("GILK_STEP").map_or(19, |step| step.parse().unwrap());
+    let step = std::env::var("GILK_STEP").map_or(41, |step| step.parse().unwrap());
     let some: Vec<&Function> = graphs
         .iter()
         .filter(jumps)

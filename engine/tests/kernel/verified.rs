@@ -121,7 +121,7 @@ fn verified(image: &Image, plan: Plan) -> (f64, Vec<String>) {
 #[ignore = "needs GILK_IMAGE, a file of what was read from a kernel"]
 fn every_hook_of_many_functions_passes() {
     let image = image();
-    let step = number("GILK_STEP", 307);
+    let step = number("GILK_STEP", 613);
     let library = Library::builtin().unwrap();
     let hit = library.iter().filter(|one| one.stand() == Stand::Hook);
     let kinds: Vec<String> = hit.map(|one| one.name.clone()).collect();

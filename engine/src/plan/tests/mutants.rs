@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::choices::Choices;
+use super::choices::{Choices, few_cases};
 use super::random::{made, play};
 use crate::cfg::Cfg;
 use crate::cfg::random::pieces;
@@ -277,7 +277,7 @@ fn changed(good: &Plan, random: &mut Choices) -> (Mutated, Plan) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(few_cases(60))]
 
     /// Sites at random and the placement's own, with random times: a plan that passes is played with
     /// threads that walk meanwhile, and does what its instruments say.

@@ -322,9 +322,11 @@ fn flip(
     passing
 }
 
+/// At every second hook; in long runs, by `GILK_PART`, at each.
 #[test]
 fn single_bits() {
     let image = kernel().image();
+    let step = std::env::var("GILK_PART").map_or(2, |step| step.parse().unwrap());
     let library = Library::builtin().unwrap();
     let kinds = [
         "counter",
@@ -336,7 +338,7 @@ fn single_bits() {
     ];
     let (mut bits, mut patches, mut passing) = (0, 0, BTreeMap::new());
     let mut caught = Caught::new("flipped bits", &[CODE]);
-    for (number, (function, block, hook)) in hooks(&image).into_iter().enumerate() {
+    for (number, (function, block, hook)) in hooks(&image).into_iter().enumerate().step_by(step) {
         // Each kind at some hooks, the counter at all.
         for kind in [kinds[0], kinds[number % kinds.len()]] {
             // The other end of a timer, or its place in the table could be anywhere.

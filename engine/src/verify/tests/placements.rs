@@ -355,7 +355,7 @@ fn of_real_functions() {
         postcard::from_bytes(&std::fs::read(file).unwrap()).unwrap();
     let image = Image::from_live(&parts).unwrap();
     let number = |name: &str, default| std::env::var(name).map_or(default, |n| n.parse().unwrap());
-    let (skip, step) = (number("GILK_SKIP", 0), number("GILK_STEP", 1201));
+    let (skip, step) = (number("GILK_SKIP", 0), number("GILK_STEP", 2801));
     let mut passing = Vec::new();
     for style in [Style::InPlace, Style::Whole] {
         let mut all = Trials::new();
