@@ -49,7 +49,8 @@ impl Piece {
 #[derive(Debug, Default)]
 struct PlacementPart {
     all: Vec<Placement>,
-    facts: OnceLock<PartFacts>,
+    hooks: OnceLock<Arc<PartHooks>>,
+    times: OnceLock<PartTimes>,
 }
 
 impl Clone for PlacementPart {
@@ -61,11 +62,16 @@ impl Clone for PlacementPart {
 
 /// Facts by which a part without a hook is passed over.
 #[derive(Debug, Default)]
-struct PartFacts {
+struct PartHooks {
     /// Hashes of the functions and blocks of its placements.
     blocks: HashSet<u64, BuildHasherDefault<DefaultHasher>>,
     /// Hashes of their hooks with their instruments.
     hooks: HashSet<u64, BuildHasherDefault<DefaultHasher>>,
+}
+
+/// Facts about when a part is in place.
+#[derive(Debug, Default)]
+struct PartTimes {
     /// Its launches and splashes, each once.
     times: BTreeSet<u64>,
     /// First launch and last splash by function.
@@ -82,22 +88,62 @@ fn hook_hash(one: &Placement) -> u64 {
 
 impl PlacementPart {
     fn of(all: Vec<Placement>) -> Self {
-        let facts = OnceLock::new();
-        Self { all, facts }
+        Self {
+            all,
+            ..Self::default()
+        }
     }
 
     /// Returns the placements to change them.
     fn change(&mut self) -> &mut Vec<Placement> {
-        self.facts.take();
+        self.hooks.take();
+        self.times.take();
         &mut self.all
     }
 
-    fn facts(&self) -> &PartFacts {
-        self.facts.get_or_init(|| {
-            let mut facts = PartFacts::default();
+    /// Returns a copy with other times, and the facts about its hooks; `None` if all times stay.
+    fn with_times(&self, times: &impl Fn(f64, f64) -> (f64, f64)) -> Option<Self> {
+        let changed = |one: &Placement| {
+            let before = (one.launch, one.splash);
+            Some(times(one.launch, one.splash)).filter(|after| *after != before)
+        };
+        let first = self.all.iter().position(|one| changed(one).is_some())?;
+        let mut all = self.all.clone();
+        for one in all.iter_mut().skip(first) {
+            if let Some(after) = changed(one) {
+                (one.launch, one.splash) = after;
+            }
+        }
+        Some(Self {
+            hooks: self.hooks.clone(),
+            ..Self::of(all)
+        })
+    }
+
+    fn hooks(&self) -> &PartHooks {
+        self.hooks.get_or_init(|| {
+            let mut facts = PartHooks::default();
             for one in &self.all {
                 facts.blocks.insert(hash((&*one.function, one.block)));
                 facts.hooks.insert(hook_hash(one));
+            }
+            Arc::new(facts)
+        })
+    }
+
+    fn times(&self) -> &PartTimes {
+        self.times.get_or_init(|| {
+            let mut facts = PartTimes::default();
+            // Neighbours mostly have the same function and times.
+            let mut last: Option<&Placement> = None;
+            for one in &self.all {
+                let times = |one: &Placement| (one.launch, one.splash);
+                let is_same = last
+                    .is_some_and(|last| times(last) == times(one) && last.function == one.function);
+                last = Some(one);
+                if is_same {
+                    continue;
+                }
                 facts
                     .times
                     .extend([one.launch, one.splash].map(f64::to_bits));
@@ -224,7 +270,7 @@ impl Placements {
     ) {
         let key = hash((function, block));
         self.retain_in(
-            |part| part.facts().blocks.contains(&key),
+            |part| part.hooks().blocks.contains(&key),
             |one| (&*one.function, one.block) != (function, block) || keeps(one),
         );
     }
@@ -232,7 +278,7 @@ impl Placements {
     /// Keeps the placements that are not in a function or for which `keeps` holds.
     pub(crate) fn retain_of(&mut self, function: &str, mut keeps: impl FnMut(&Placement) -> bool) {
         self.retain_in(
-            |part| part.facts().extents.contains_key(function),
+            |part| part.times().extents.contains_key(function),
             |one| *one.function != *function || keeps(one),
         );
     }
@@ -258,11 +304,12 @@ impl Placements {
         number(pieces, 0);
     }
 
-    /// Changes every placement; all pieces are copied.
-    pub(crate) fn change_all(&mut self, mut change: impl FnMut(&mut Placement)) {
+    /// Changes launches and splashes. Pieces whose times stay are not copied.
+    pub(crate) fn change_times(&mut self, times: impl Fn(f64, f64) -> (f64, f64)) {
         for piece in Arc::make_mut(&mut self.0) {
-            let all = Arc::make_mut(&mut piece.part).change();
-            all.iter_mut().for_each(&mut change);
+            if let Some(part) = piece.part.with_times(&times) {
+                piece.part = Arc::new(part);
+            }
         }
     }
 
@@ -274,7 +321,7 @@ impl Placements {
     ) -> impl Iterator<Item = (usize, &'a Placement)> {
         let key = hash((function, block));
         let pieces = self.0.iter();
-        let pieces = pieces.filter(move |piece| piece.part.facts().blocks.contains(&key));
+        let pieces = pieces.filter(move |piece| piece.part.hooks().blocks.contains(&key));
         let all = pieces.flat_map(|piece| (piece.start..).zip(&piece.part.all));
         all.filter(move |(_, one)| one.block == block && *one.function == *function)
     }
@@ -284,7 +331,7 @@ impl Placements {
         let key = hook_hash(wanted);
         let mut pieces = self.0.iter();
         pieces.any(|piece| {
-            let has_hash = piece.part.facts().hooks.contains(&key);
+            let has_hash = piece.part.hooks().hooks.contains(&key);
             has_hash && piece.part.all.iter().any(|one| same_hook(one, wanted))
         })
     }
@@ -292,7 +339,7 @@ impl Placements {
     /// Returns the first launch and the last splash of a function's placements, in seconds.
     pub(crate) fn extent_of(&self, function: &str) -> Option<(f64, f64)> {
         let pieces = self.0.iter();
-        let extents = pieces.filter_map(|piece| piece.part.facts().extents.get(function));
+        let extents = pieces.filter_map(|piece| piece.part.times().extents.get(function));
         extents.copied().reduce(widest)
     }
 
@@ -311,7 +358,7 @@ impl Placements {
             let to = some.partition_point(|place| *place < piece.end());
             let some = some.get(from..to).unwrap_or_default();
             if some.is_empty() {
-                times.extend(piece.part.facts().times.iter().copied().map(f64::from_bits));
+                times.extend(piece.part.times().times.iter().copied().map(f64::from_bits));
                 continue;
             }
             for (place, one) in (piece.start..).zip(&piece.part.all) {
@@ -326,7 +373,8 @@ impl Placements {
     /// Computes the facts of every piece: a worker does so, that no frame has to.
     pub(crate) fn learn(&self) {
         for piece in &*self.0 {
-            piece.part.facts();
+            piece.part.hooks();
+            piece.part.times();
         }
     }
 
@@ -495,6 +543,7 @@ mod tests {
         Insert(usize, u32),
         Remove(usize),
         Times(usize, u8),
+        AllTimes(u8, u8),
         Retain(u32),
         RetainAt(u32),
     }
@@ -504,6 +553,7 @@ mod tests {
             4 => (any::<usize>(), 0..40u32).prop_map(|(place, block)| Change::Insert(place, block)),
             2 => any::<usize>().prop_map(Change::Remove),
             2 => (any::<usize>(), any::<u8>()).prop_map(|(place, time)| Change::Times(place, time)),
+            1 => (any::<u8>(), any::<u8>()).prop_map(|(from, to)| Change::AllTimes(from, to)),
             1 => (2..9u32).prop_map(Change::Retain),
             1 => (0..40u32).prop_map(Change::RetainAt),
         ]
@@ -565,6 +615,14 @@ mod tests {
                         list.change(place, |one| (one.launch, one.splash) = (time, time + 1.0));
                     }
                     Change::Times(..) => {}
+                    Change::AllTimes(from, to) => {
+                        let from = if from % 2 == 0 { 10.0 } else { f64::from(from) };
+                        let moved = |splash: f64| {
+                            if splash == from { f64::from(to) } else { splash }
+                        };
+                        all.iter_mut().for_each(|one| one.splash = moved(one.splash));
+                        list.change_times(|launch, splash| (launch, moved(splash)));
+                    }
                     Change::Retain(every) => {
                         all.retain(|one| one.block % every > 0);
                         list.retain(|one| one.block % every > 0);
@@ -586,6 +644,22 @@ mod tests {
                 };
                 prop_assert_eq!(before.difference(&list), expected);
             }
+        }
+    }
+
+    #[test]
+    fn a_change_of_times_keeps_what_is_known_of_hooks_and_pieces_without_it() {
+        let mut list: Placements = (0..2000).map(placement).collect();
+        list.change(0, |one| one.splash = 4.0);
+        list.learn();
+        let before = list.clone();
+        list.change_times(|launch, splash| (launch, if splash == 4.0 { 5.0 } else { splash }));
+        assert!(before.unshared(&list) <= LONGEST);
+        list.change_times(|launch, splash| (launch, splash + 1.0));
+        assert_eq!(before.unshared(&list), 2000);
+        for (old, new) in before.0.iter().zip(&*list.0) {
+            let (old, new) = (old.part.hooks.get(), new.part.hooks.get());
+            assert!(Arc::ptr_eq(old.unwrap(), new.unwrap()));
         }
     }
 

@@ -37,13 +37,10 @@ pub(crate) fn too_short(session: &EditedSession, duration: f64) -> Option<String
 pub fn set_duration(session: &mut EditedSession, duration: f64) {
     let before = session.duration;
     session.duration = duration;
-    session.placements.change_all(|placement| {
-        if placement.splash == before || placement.splash > duration {
-            placement.splash = duration;
-        }
-        if placement.launch >= placement.splash {
-            placement.launch = 0.0;
-        }
+    session.placements.change_times(|launch, splash| {
+        let moves = splash == before || splash > duration;
+        let splash = if moves { duration } else { splash };
+        (if launch < splash { launch } else { 0.0 }, splash)
     });
     if let Some(workload) = &mut session.workload {
         workload.start = workload.start.min(duration);
