@@ -71,7 +71,7 @@ pub enum Error {
     /// The agent accepted the connection but sent no answer.
     #[error(
         "The target at {target} did not answer within {seconds} s; it may still be booting or \
-         have stopped, so look at its console and connect again."
+         have stopped, so look at its console and reconnect."
     )]
     Silent {
         /// The socket.
@@ -80,7 +80,7 @@ pub enum Error {
         seconds: u64,
     },
     /// The connection to the target broke.
-    #[error("The target was lost {doing}: {reason}. Start it again and connect again.")]
+    #[error("The target was lost {doing}: {reason}. Start it again and reconnect.")]
     Lost {
         /// The interrupted operation, as in `while reading`.
         doing: String,

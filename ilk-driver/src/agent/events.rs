@@ -41,7 +41,7 @@ pub(super) fn hold(requested: &[EventCounter]) -> Result<OpenEvents, Refusal> {
             Err(why) => why,
         };
         let text = format!(
-            "The processor's counter {:#x} of {} is no longer available ({why}); connect again and \
+            "The processor's counter {:#x} of {} is no longer available ({why}); reconnect and \
              start the session again.",
             wanted.index,
             wanted.event.word()
