@@ -28,6 +28,7 @@ use gilk_gui::args::{Start, ThemeChoice};
 use gilk_gui::desk::Pane;
 use gilk_gui::graph::layout::{Link, layout};
 use gilk_gui::graph::view::Look;
+use gilk_gui::session_duration::set_duration;
 use gilk_gui::state::State;
 use gilk_gui::timeline::{Losses, Record, Stack};
 use gilk_instruments::Library;
@@ -403,6 +404,14 @@ fn large_session(bench: &mut Bench) {
             state.document.edit_times("splash", &times);
         },
     );
+    // Every splash is at the end of the session, and moves with it.
+    let dragging = |state: &mut State, frame: usize| {
+        let duration = 10.0 + frame as f64 / 1000.0;
+        let document = &mut state.document;
+        document.edit("duration", |session| set_duration(session, duration));
+    };
+    bench.measure_after(&name("dragging the duration"), |_| Vec::new(), dragging);
+    bench.app.state_mut().document.undo();
     bench.until(|state| !state.plan.pending());
     for pane in [Pane::Schedule, Pane::Patch] {
         bench.app.state_mut().desk.show(pane);
@@ -418,6 +427,12 @@ fn large_session(bench: &mut Bench) {
             state.document.edit_times("splash", &times);
         },
     );
+    bench.measure_after(
+        &name("dragging the duration above the schedule"),
+        |_| Vec::new(),
+        dragging,
+    );
+    bench.app.state_mut().document.undo();
     bench.app.state_mut().desk.show(Pane::Timeline);
     // Every 40th frame is a click.
     bench.measure_after(

@@ -8,6 +8,7 @@ use gilk_engine::code::FunctionId;
 use gilk_engine::{HookType, InstrumentId, Session};
 use gilk_instruments::Definition;
 use gilk_samples::index::Owner;
+use gilk_samples::totals::Totals;
 
 use crate::app::App;
 use crate::availability;
@@ -25,7 +26,7 @@ use crate::state::TargetState;
 use crate::statistics;
 use crate::timeline::hits_in;
 use crate::worker::searcher::SearchKey;
-use crate::worker::{Message, Planning, Search, hookable, spawn};
+use crate::worker::{Message, Planning, Search, hookable};
 
 /// Time without a change that is a pause: the plan of a large session waits for it during a drag, because the planner
 /// would begin again with each step.
@@ -164,10 +165,14 @@ impl App {
             return;
         }
         let (metadata, index) = (record.metadata.clone(), record.index.clone());
+        let named = if metadata.texts.is_empty() {
+            Totals::default()
+        } else {
+            record.named.clone()
+        };
         let end = metadata.clock.tsc(record.duration);
         self.state.statistics.requested = Some(key.clone());
-        let mail = self.workers.mail().clone();
-        spawn("statistics", move || {
+        self.workers.mail().spawn("statistics", move |mail| {
             let ticks = key.between.unwrap_or_else(|| {
                 let start = metadata.clock.start;
                 let recorded = index.look().span().unwrap_or((start, start));
@@ -175,7 +180,7 @@ impl App {
                 // A run that lasts, or was stopped, is shorter than planned.
                 (from, to.min(end.max(recorded.1.saturating_add(1))))
             });
-            let rows = statistics::rows::rows(&metadata, &index, ticks);
+            let rows = statistics::rows::rows(&metadata, &index, &named, ticks);
             mail.send(Message::Statistics(key, rows));
         });
     }
@@ -196,10 +201,9 @@ impl App {
             return;
         }
         let request = CallsRequest::of(key);
-        let mail = self.workers.mail().clone();
         let work = request.clone();
         self.state.call_tree.requested = Some(request);
-        spawn("calls", move || {
+        self.workers.mail().spawn("calls", move |mail| {
             let read = CallRun::of(&work).map(Box::new);
             mail.send(Message::Calls(work.key, read));
         });
@@ -217,9 +221,8 @@ impl App {
             return;
         }
         lines.listing_requested = Some(key);
-        let (sources, mail) = (lines.sources.clone(), self.workers.mail().clone());
-        let target = self.targets;
-        spawn("listing", move || {
+        let (sources, target) = (lines.sources.clone(), self.targets);
+        self.workers.mail().spawn("listing", move |mail| {
             let listing = Box::new(Listing::of(&scene, sources.as_deref()));
             mail.send(Message::Listing(target, listing));
         });

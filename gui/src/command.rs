@@ -51,6 +51,8 @@ pub enum Command {
     Run,
     /// Stops the run now: every splice is removed.
     Stop,
+    /// Focuses the search of the pane in use.
+    Find,
     /// Focuses the filter of functions.
     FocusFilter,
     /// Shows the whole graph.
@@ -251,6 +253,8 @@ pub enum Command {
     RemoveAll,
     /// Sets the style of the open function.
     Style(Style),
+    /// Copies a text to the clipboard, with words for what it is.
+    Copy(Arc<str>, String),
     /// Closes a message, by index.
     Dismiss(usize),
     /// Discards unsaved changes, then executes a command.
@@ -308,6 +312,7 @@ impl Command {
             Self::Redo => "Redo",
             Self::Run => "Run session",
             Self::Stop => "Stop run",
+            Self::Find => "Find in pane",
             Self::FocusFilter => "Find function",
             Self::FitGraph => "Fit graph",
             Self::ActualSize => "Graph at natural size",
@@ -338,6 +343,7 @@ impl Command {
             Self::Stack(Stack::Instrument) => "Lanes by instrument",
             Self::Stack(Stack::Cpu) => "Lanes by CPU",
             Self::Stack(Stack::Thread) => "Lanes by thread",
+            Self::Stack(Stack::Process) => "Lanes by process",
             Self::SortLanes(LaneSort::Session) => "Sort lanes as in session",
             Self::SortLanes(LaneSort::Count) => "Sort lanes by samples",
             Self::SortLanes(LaneSort::Largest) => "Sort lanes by largest value",
@@ -427,6 +433,7 @@ impl Command {
             Self::Style(Style::Auto) => "Instrument in place or whole, whichever costs less",
             Self::Style(Style::InPlace) => "Instrument in place",
             Self::Style(Style::Whole) => "Instrument whole function",
+            Self::Copy(..) => "Copy",
             Self::Dismiss(_) => "Dismiss message",
             Self::DiscardAnd(_) => "Discard changes",
             Self::SaveAnd(_) => "Save changes",
@@ -451,7 +458,8 @@ impl Command {
             Self::Redo => const { &[on(CTRL_SHIFT, Key::Z), on(CTRL, Key::Y)] },
             Self::Run => const { &[on(NONE, Key::F5)] },
             Self::Stop => const { &[on(SHIFT, Key::F5)] },
-            Self::FocusFilter => const { &[on(CTRL, Key::F), on(NONE, Key::Slash)] },
+            Self::Find => const { &[on(CTRL, Key::F)] },
+            Self::FocusFilter => const { &[on(NONE, Key::Slash)] },
             Self::FitGraph => const { &[on(NONE, Key::Num0)] },
             Self::ActualSize => const { &[on(NONE, Key::Num1)] },
             Self::ZoomIn => const { &[on(NONE, Key::Plus), on(NONE, Key::Equals)] },

@@ -4,18 +4,44 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use egui::Context;
 
-use crate::threads::spawn;
+use crate::threads::{guarded, spawn};
 
 /// Number of placements from which values of a session are computed on a thread.
 pub(crate) const LARGE: usize = 5000;
 
-/// A value with what it was computed from. Until a new value is computed on a thread, the last is the value.
+/// A value with what it was computed from. Until a new value is computed on a thread, the last is the value. If the
+/// computation panics there is none, and the window reports the fault.
 #[derive(Debug)]
 pub(crate) struct Derived<K, V> {
     held: Option<(K, V)>,
     /// The key of the value that a thread computes; one at a time.
     requested: Option<K>,
-    answer: Arc<Mutex<Option<V>>>,
+    /// The key of the last value that could not be computed: it is not computed again.
+    failed: Option<K>,
+    answer: Arc<Mutex<Option<Answer<V>>>>,
+}
+
+/// The end of a thread that computes a value.
+#[derive(Debug)]
+enum Answer<V> {
+    Value(V),
+    /// It panicked, or could not be started.
+    Failed,
+}
+
+/// The answer of a thread, which is a failure if the thread has not replaced it.
+struct Reply<V> {
+    to: Arc<Mutex<Option<Answer<V>>>>,
+    answer: Answer<V>,
+    ctx: Context,
+}
+
+impl<V> Drop for Reply<V> {
+    fn drop(&mut self) {
+        let answer = std::mem::replace(&mut self.answer, Answer::Failed);
+        *self.to.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+        self.ctx.request_repaint();
+    }
 }
 
 impl<K, V> Default for Derived<K, V> {
@@ -23,6 +49,7 @@ impl<K, V> Default for Derived<K, V> {
         Self {
             held: None,
             requested: None,
+            failed: None,
             answer: Arc::default(),
         }
     }
@@ -39,7 +66,8 @@ impl<K: PartialEq, V: Send + 'static> Derived<K, V> {
         compute: impl FnOnce() -> V + Send + 'static,
     ) -> bool {
         self.receive();
-        if self.is_current(&key) || (is_large && self.requested.is_some()) {
+        let waits = is_large && self.requested.is_some();
+        if self.is_current(&key) || waits || self.failed.as_ref() == Some(&key) {
             return false;
         }
         if !is_large {
@@ -48,25 +76,34 @@ impl<K: PartialEq, V: Send + 'static> Derived<K, V> {
             self.held = Some((key, compute()));
         } else {
             self.requested = Some(key);
-            let (answer, ctx) = (Arc::clone(&self.answer), ctx.clone());
+            let reply = Reply {
+                to: Arc::clone(&self.answer),
+                answer: Answer::Failed,
+                ctx: ctx.clone(),
+            };
             spawn("derive", move || {
-                let value = compute();
-                *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
-                ctx.request_repaint();
+                let mut reply = reply;
+                if let Some(value) = guarded(&reply.ctx, "derive", compute) {
+                    reply.answer = Answer::Value(value);
+                }
             });
         }
         true
     }
 
-    /// Takes the value that a thread has computed.
+    /// Takes the value that a thread has computed. If it could not, the last value is dropped too: nothing would show
+    /// that it is old.
     pub(crate) fn receive(&mut self) {
         let answer = self.answer.lock();
-        let computed = answer.unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(value) = computed
-            && let Some(key) = self.requested.take()
-        {
-            self.held = Some((key, value));
-        }
+        let answer = answer.unwrap_or_else(PoisonError::into_inner).take();
+        let Some((answer, key)) = answer.and_then(|answer| Some((answer, self.requested.take()?)))
+        else {
+            return;
+        };
+        (self.held, self.failed) = match answer {
+            Answer::Value(value) => (Some((key, value)), None),
+            Answer::Failed => (None, Some(key)),
+        };
     }
 
     /// Returns whether the value is that for a key.
@@ -114,5 +151,24 @@ mod tests {
         drop(begin);
         assert_eq!(derived.last(), Some((&5, &"five")));
         derived.request(5, true, &ctx, || unreachable!("it is there"));
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_computed_is_reported_and_not_replaced_by_an_old_one() {
+        let ctx = Context::default();
+        let mut derived = Derived::default();
+        derived.request(1, false, &ctx, || "one");
+        derived.request(2, true, &ctx, || panic!("two is missing"));
+        while derived.last().is_some() {
+            std::thread::yield_now();
+            derived.request(2, true, &ctx, || unreachable!("it failed once"));
+        }
+        let reports = crate::threads::reported(&ctx);
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        assert!(reports[0].contains("two is missing"), "{reports:?}");
+        assert!(!derived.request(2, true, &ctx, || unreachable!("it failed")));
+        derived.request(3, false, &ctx, || "three");
+        assert_eq!(derived.last(), Some((&3, &"three")));
+        assert!(crate::threads::reported(&ctx).is_empty());
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use egui::accesskit::Role;
 use egui::text::{CCursor, CCursorRange};
-use egui::{Align, Button, Context, Grid, Id, Key, Layout, RichText, ScrollArea, TextEdit, Ui};
+use egui::{Button, Context, Grid, Id, Key, RichText, ScrollArea, TextEdit, Ui};
 
 use crate::command::{Command, key_words};
 use crate::menus::{self, MENUS};
@@ -14,7 +14,7 @@ use crate::processes;
 use crate::recent_paths::RecentPaths;
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
-use crate::widgets::{self, modal, primary, title};
+use crate::widgets::{self, buttons, modal, primary, title};
 use crate::worker::{Mail, files, path_completion};
 
 /// Draws the open dialog.
@@ -41,7 +41,7 @@ fn guard(ctx: &Context, state: &mut State, commands: &mut Vec<Command>) {
             state.document.session().name
         ));
         ui.add_space(space::MEDIUM);
-        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+        buttons(ui, |ui| {
             let mut chosen = None;
             if primary(ui, "Save", true) {
                 chosen = state
@@ -124,13 +124,12 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Comman
             ui.label(RichText::new(&question.words).color(warning));
         }
         ui.add_space(space::MEDIUM);
-        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+        buttons(ui, |ui| {
             let question = dialog.question.as_ref();
             let verb = question.map_or(dialog.purpose.verb(), |question| question.verb);
             done |= primary(ui, verb, !dialog.text.trim().is_empty());
             ui.button("Cancel").clicked()
         })
-        .inner
     });
     if done && !dialog.text.trim().is_empty() {
         let path = PathBuf::from(dialog.text.trim());
@@ -214,10 +213,7 @@ fn shortcuts(ctx: &Context, state: &mut State) {
             .max_height(height)
             .show(ui, columns);
         ui.add_space(space::MEDIUM);
-        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-            ui.button("Close").clicked()
-        })
-        .inner
+        buttons(ui, |ui| ui.button("Close").clicked())
     });
     if shown.inner || shown.should_close() {
         state.shortcuts = false;
@@ -232,7 +228,7 @@ fn columns(ui: &mut Ui) {
                 let all = menus::commands(entries);
                 all.filter(|command| !command.shortcuts().is_empty())
             };
-            let side = usize::from(matches!(*menu, "Graph" | "Samples" | "View"));
+            let side = usize::from(matches!(*menu, "Graph" | "Samples"));
             let Some(ui) = columns
                 .get_mut(side)
                 .filter(|_| with_keys().next().is_some())

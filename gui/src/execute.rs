@@ -11,8 +11,9 @@ use ilk_driver::client::StopFlag;
 
 use crate::app::App;
 use crate::args::Source;
+use crate::availability::possible;
 use crate::command::{Command, Destination};
-use crate::desk::{Desk, Pane};
+use crate::desk::{Desk, Pane, filter_field};
 use crate::document::{Document, EditedSession};
 use crate::graph::find::Find;
 use crate::graph::view::Look;
@@ -81,6 +82,7 @@ impl App {
                 let others = self.machine_threads.values();
                 self.target.iter().chain(others).for_each(Target::stop);
             }
+            Command::Find => self.find(ctx),
             Command::FocusFilter => self.state.functions.focus = true,
             Command::FitGraph => self.state.graph.wanted = Some(Look::Fit),
             Command::ActualSize => self.state.graph.wanted = Some(Look::Natural),
@@ -297,7 +299,29 @@ impl App {
             Command::RemovePaths(function) => self.remove_paths(&function),
             Command::RemoveAll => self.remove_all(),
             Command::Style(style) => self.style(style),
+            Command::Copy(text, what) => {
+                ctx.copy_text(text.to_string());
+                self.state
+                    .notify(NoticeKind::Good, format!("Copied {what}."));
+            }
             Command::Dismiss(place) => self.state.dismiss(place),
+        }
+    }
+
+    /// Searches the pane in use; a pane without anything to search leaves the list of functions.
+    fn find(&mut self, ctx: &Context) {
+        let pane = self.state.focus.in_use(&self.state.desk);
+        let command = match pane {
+            Some(Pane::Timeline) => Command::FindSample,
+            Some(Pane::Graph) => Command::FindInGraph,
+            _ => Command::FocusFilter,
+        };
+        match pane {
+            Some(pane @ (Pane::Statistics | Pane::Calls | Pane::Instruments)) => {
+                ctx.memory_mut(|memory| memory.request_focus(filter_field(pane)));
+            }
+            _ if possible(&self.state, &command) => self.execute(command, ctx),
+            _ => self.execute(Command::FocusFilter, ctx),
         }
     }
 

@@ -29,6 +29,9 @@ impl Command {
             Self::Redo => "Makes the undone change again.",
             Self::Run => "Installs the session's instruments and records their samples.",
             Self::Stop => "Ends the run now and removes every instrument from the target.",
+            Self::Find => {
+                "Searches the pane clicked last: samples in the timeline, text in the graph, rows in a table; otherwise functions."
+            }
             Self::FocusFilter => "Lists functions by any letters of their names.",
             Self::FitGraph => "Shows the whole graph.",
             Self::ActualSize => "Shows the graph at its natural size.",
@@ -58,6 +61,9 @@ impl Command {
             Self::Stack(Stack::Instrument) => "Groups the lanes by instrument.",
             Self::Stack(Stack::Cpu) => "Splits the lanes by CPU.",
             Self::Stack(Stack::Thread) => "Splits the lanes by thread.",
+            Self::Stack(Stack::Process) => {
+                "Splits the lanes by thread, and groups them by process."
+            }
             Self::SortLanes(LaneSort::Session) => "Shows the lanes in the order of the session.",
             Self::SortLanes(LaneSort::Count) => "Shows the lanes with the most samples first.",
             Self::SortLanes(LaneSort::Largest) => "Shows the lanes with the largest values first.",
@@ -158,6 +164,7 @@ impl Command {
             Self::Style(Style::Auto) => "Moves the whole function if that costs less.",
             Self::Style(Style::InPlace) => "Changes only the instructions at the hooks.",
             Self::Style(Style::Whole) => "Moves the whole function to a copy.",
+            Self::Copy(..) => "Copies to the clipboard.",
             Self::Dismiss(_) => "Closes the message.",
             Self::DiscardAnd(_) => "Discards the changes of the session.",
             Self::SaveAnd(_) => "Saves the changes of the session.",

@@ -7,7 +7,8 @@ use crate::command::Command;
 use crate::dragged_instrument::DraggedInstrument;
 use crate::graph::view::metrics;
 use crate::input_hold::InputHold;
-use crate::{dialogs, focus_ring, manual, menus, notices, palette, panels};
+use crate::notices::NoticeKind;
+use crate::{dialogs, focus_ring, manual, menus, notices, palette, panels, threads};
 
 impl App {
     /// Draws a frame.
@@ -16,6 +17,9 @@ impl App {
             self.state.metrics = Some(metrics(ui));
         }
         self.listen(ui.ctx());
+        for words in threads::reported(ui.ctx()) {
+            self.state.notify(NoticeKind::Bad, words);
+        }
         self.request_updates();
         let fields = self.state.fields_open();
         let mut commands = self.pressed(ui.ctx());

@@ -1,7 +1,7 @@
 //! Facts about the instruments at the selected block, found after a change only: sessions have up to
 //! 100,000 placements, and their plans as many instruments.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use egui::Context;
@@ -155,7 +155,10 @@ fn facts(
         rows.iter().any(|row| row.place == note.placement)
             || span.is_some_and(|span| span.contains(note.at))
     });
-    let notes: Vec<String> = notes.map(|note| format!("{note}.")).collect();
+    let mut notes: Vec<String> = notes.map(|note| format!("{note}.")).collect();
+    // Several patches of an instrument may have the same note.
+    let mut seen = BTreeSet::new();
+    notes.retain(|note| seen.insert(note.clone()));
     Facts {
         rows: rows.into(),
         notes: notes.into(),

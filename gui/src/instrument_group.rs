@@ -26,7 +26,9 @@ impl InstrumentGroup {
         }
         // Instruments whose subject is not the kind of their values.
         match definition.name.as_str() {
-            "lock-retries" | "lock-wait" | "running-thread" => return Self::Threads,
+            "lock-retries" | "lock-wait" | "running-thread" | "thread-name" => {
+                return Self::Threads;
+            }
             "coverage" | "edge-coverage" => return Self::Branches,
             "caller" | "call-trace" | "elapsed-when-called" => return Self::Calls,
             "event-totals" => return Self::Values,

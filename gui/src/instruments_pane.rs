@@ -8,6 +8,7 @@ use gilk_engine::paths::counted_function;
 use gilk_instruments::{Definition, Stand};
 
 use crate::command::Command;
+use crate::desk::{Pane, filter_field};
 use crate::dragged_instrument::DraggedInstrument;
 use crate::icons::Icon;
 use crate::instrument_group::InstrumentGroup;
@@ -35,6 +36,7 @@ pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
 pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     widgets::inset(ui, |ui| {
         let field = TextEdit::singleline(&mut state.wanted_instrument)
+            .id(filter_field(Pane::Instruments))
             .hint_text("Filter: name or summary")
             .desired_width(f32::INFINITY)
             .margin(space::margins(space::SMALL, space::SNUG));

@@ -157,6 +157,7 @@ pub(crate) const MENUS: &[(&str, &[MenuItem])] = &[
                     Command::Stack(Stack::Instrument),
                     Command::Stack(Stack::Cpu),
                     Command::Stack(Stack::Thread),
+                    Command::Stack(Stack::Process),
                 ],
             ),
             Menu(
@@ -195,6 +196,7 @@ pub(crate) const MENUS: &[(&str, &[MenuItem])] = &[
         "View",
         &[
             Entry(Command::ShowPalette),
+            Entry(Command::Find),
             Entry(Command::FocusFilter),
             Line,
             Entry(Command::NextPane),

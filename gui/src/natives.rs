@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use egui::accesskit::Role;
-use egui::{Align, Context, Layout, RichText};
+use egui::{Context, RichText};
 use gilk_instruments::Definition;
 
 use crate::app::App;
@@ -12,8 +12,8 @@ use crate::command::Command;
 use crate::error::Error;
 use crate::state::{NoticeKind, State};
 use crate::theme::{Tokens, code, space, text};
-use crate::widgets::{self, modal, primary, title};
-use crate::worker::{Mail, Message, spawn};
+use crate::widgets::{self, buttons, modal, primary, title};
+use crate::worker::{Mail, Message};
 
 /// The risk that the user accepts.
 const MEANING: &str = "This code runs inside the kernel. GILK proves that it is called \
@@ -22,8 +22,7 @@ const MEANING: &str = "This code runs inside the kernel. GILK proves that it is 
 
 /// Reads an object file.
 pub(crate) fn read(mail: &Mail, path: PathBuf) {
-    let mail = mail.clone();
-    spawn("natives", move || {
+    mail.spawn("natives", move |mail| {
         let read = std::fs::read(&path)
             .map_err(|source| Error::Io {
                 path: path.clone(),
@@ -54,11 +53,10 @@ pub(crate) fn confirm(ctx: &Context, state: &mut State, said: &mut Vec<Command>)
         let meaning = ui.label(RichText::new(MEANING).color(Tokens::of(ui).warning));
         widgets::named(meaning, Role::Label, MEANING);
         ui.add_space(space::MEDIUM);
-        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+        buttons(ui, |ui| {
             let used = primary(ui, Command::UseNatives.name(), true);
             (used, ui.button("Cancel").clicked())
         })
-        .inner
     });
     let (used, cancelled) = shown.inner;
     if used {

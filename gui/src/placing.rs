@@ -24,6 +24,8 @@ const MAX_FUNCTIONS: usize = 2000;
 /// The function that runs after a thread switch, and the instrument that records the new thread.
 const SWITCH: &str = "finish_task_switch";
 const THREAD_RECORDER: &str = "running-thread";
+/// The library's instrument that names it.
+const THREAD_NAMER: &str = "thread-name";
 
 /// A function, a block in it, and a hook.
 type HookPlace = (Arc<str>, BlockIndex, HookType);
@@ -211,17 +213,16 @@ impl App {
             self.state.notify(NoticeKind::Warning, words);
             return;
         };
-        let mut placement = self.placed(
-            name.as_str().into(),
-            BlockIndex(0),
-            HookType::Pre,
-            THREAD_RECORDER,
-        );
-        placement.launch = 0.0;
-        placement.splash = self.state.document.session().duration;
-        self.place("record threads", vec![placement]);
+        let function: Arc<str> = name.as_str().into();
+        let duration = self.state.document.session().duration;
+        let placements = [THREAD_RECORDER, THREAD_NAMER].map(|instrument| Placement {
+            launch: 0.0,
+            splash: duration,
+            ..self.placed(function.clone(), BlockIndex(0), HookType::Pre, instrument)
+        });
+        self.place("record threads", placements.to_vec());
         let words = format!(
-            "{THREAD_RECORDER} was added at the entry of {name}. Run the session to see its lanes by thread."
+            "{THREAD_RECORDER} and {THREAD_NAMER} were added at the entry of {name}. Run the session to see its lanes by thread."
         );
         self.state.notify(NoticeKind::Good, words);
     }

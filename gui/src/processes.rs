@@ -10,8 +10,8 @@ use crate::command::Command;
 use crate::process_dialog::ProcessDialog;
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
-use crate::widgets::{self, modal, title};
-use crate::worker::{Mail, Message, spawn};
+use crate::widgets::{self, buttons, modal, title};
+use crate::worker::{Mail, Message};
 
 /// Width of the dialog, and of its columns but the last, in points.
 const WIDTH: f32 = 760.0;
@@ -27,8 +27,7 @@ const HEIGHT: f32 = 380.0;
 
 /// Reads the processes of this machine.
 pub(crate) fn list(mail: &Mail) {
-    let mail = mail.clone();
-    spawn("processes", move || {
+    mail.spawn("processes", move |mail| {
         let listed = ListedProcess::all();
         mail.send(Message::Processes(listed.map_err(Into::into)));
     });
@@ -50,7 +49,7 @@ pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut
             "You need the right to trace the process, as for a debugger. It needs glibc 2.35 or later.",
         );
         ui.add_space(space::MEDIUM);
-        let closed = ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+        let closed = buttons(ui, |ui| {
             let closed = ui.button("Cancel").clicked();
             if ui.button("Read again").clicked() {
                 dialog.listed = None;
@@ -58,7 +57,7 @@ pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut
             }
             closed
         });
-        (chosen, closed.inner)
+        (chosen, closed)
     });
     let (chosen, closed) = shown.inner;
     commands.extend(chosen.map(Command::OpenProcess));

@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::input_hold::InputHold;
 use crate::screenshot::{PictureRequest, Shot, write};
 use crate::state::TargetState;
-use crate::worker::{Message, spawn};
+use crate::worker::Message;
 
 /// Frames to wait for scroll bars and fades once everything is loaded.
 const SETTLING: u32 = 24;
@@ -59,7 +59,7 @@ impl App {
         let (path, mail) = (shot.path.clone(), self.workers.mail().clone());
         ctx.send_viewport_cmd(ViewportCommand::Screenshot(ScreenshotCallback::new(
             move |picture| {
-                spawn("picture", move || {
+                mail.spawn("picture", move |mail| {
                     mail.send(Message::Pictured(write(&path, &picture)));
                 });
             },
@@ -92,7 +92,7 @@ impl App {
         let mail = self.workers.mail().clone();
         ctx.send_viewport_cmd(ViewportCommand::Screenshot(ScreenshotCallback::new(
             move |picture| {
-                spawn("picture", move || {
+                mail.spawn("picture", move |mail| {
                     let written = write(&path, &picture);
                     mail.send(Message::Exported(path, written));
                 });

@@ -1,7 +1,7 @@
 //! Choice of the open function's style, in place or whole, with the cost of each.
 
 use egui::accesskit::Role;
-use egui::{Grid, RichText, Ui};
+use egui::{Align, Grid, Layout, RichText, Ui, vec2};
 use gilk_engine::placement::{Comparison, Style, StyleCost};
 
 use crate::command::Command;
@@ -75,6 +75,10 @@ fn taken(state: &State, scene: &Scene) -> &'static str {
 /// Calls that patches execute, each as long as a hundred jumps; a line only where there are any.
 const MOVED_CALLS: &str = "moved calls";
 
+/// Height of a line and width of a number in points.
+const HEIGHT: f32 = 15.0;
+const NUMBER: f32 = 54.0;
+
 fn costs(ui: &mut Ui, compared: &Comparison) {
     type Line = (&'static str, fn(&StyleCost) -> String);
     const LINES: [Line; 9] = [
@@ -89,13 +93,20 @@ fn costs(ui: &mut Ui, compared: &Comparison) {
         (MOVED_CALLS, |cost| cost.moved_calls.to_string()),
     ];
     let tokens = Tokens::of(ui);
+    let right = |ui: &mut Ui, text: RichText| {
+        let size = vec2(NUMBER, ui.spacing().interact_size.y.min(HEIGHT));
+        let layout = Layout::right_to_left(Align::Center);
+        ui.allocate_ui_with_layout(size, layout, |ui| ui.label(text))
+            .inner
+    };
     Grid::new("styles")
         .num_columns(3)
         .spacing([space::MEDIUM, space::HAIR])
-        .min_row_height(15.0)
+        .min_row_height(HEIGHT)
         .show(ui, |ui| {
-            for words in ["", "in place", "whole"] {
-                ui.label(RichText::new(words).small().color(tokens.weak));
+            ui.label("");
+            for words in ["in place", "whole"] {
+                right(ui, RichText::new(words).small().color(tokens.weak));
             }
             ui.end_row();
             let whole = compared.whole.as_ref();
@@ -109,7 +120,7 @@ fn costs(ui: &mut Ui, compared: &Comparison) {
                     .as_ref()
                     .map_or_else(|_| "–".to_owned(), value);
                 for (style, value) in [("in place", in_place), ("whole", whole)] {
-                    let label = ui.label(RichText::new(&value).font(code(text::SMALL)));
+                    let label = right(ui, RichText::new(&value).font(code(text::SMALL)));
                     widgets::named(label, Role::Label, &format!("{name} {style}: {value}"));
                 }
                 ui.end_row();

@@ -66,6 +66,7 @@ fn edits(command: &Command) -> bool {
         | Command::FoldCold
         | Command::ToggleListing
         | Command::OpenRegion(_)
+        | Command::Find
         | Command::FocusFilter
         | Command::FitGraph
         | Command::ActualSize
@@ -106,6 +107,7 @@ fn edits(command: &Command) -> bool {
         | Command::OpenNamed(..)
         | Command::SelectBlock(_)
         | Command::OpenSource(_)
+        | Command::Copy(..)
         | Command::Dismiss(_) => false,
         // Commands of the editor, whose text is part of the session only once it is used.
         Command::NewInstrument

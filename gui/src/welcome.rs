@@ -67,21 +67,25 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
             let words = "The lab runs a stock kernel in a virtual machine: try anything, it does not touch this computer.";
             ui.label(RichText::new(words).color(tokens.weak));
             ui.add_space(space::SMALL);
+            let mut actions = vec![
+                ("Open kernel file…", Command::OpenKernel),
+                ("Start the lab", Command::StartLab),
+            ];
+            if state.tour.is_none() {
+                actions.insert(0, ("Take the tour", Command::Tour));
+            }
+            if state.source.is_some() {
+                actions.push(("Reconnect", Command::Reconnect));
+            }
+            let width = actions.iter().map(|(label, _)| button_width(ui, label));
+            let gaps = (actions.len() - 1) as f32 * ui.spacing().item_spacing.x;
+            let width = width.sum::<f32>() + gaps;
             ui.horizontal_wrapped(|ui| {
-                let aside = (ui.available_width() - 430.0).max(0.0) / 2.0;
+                let aside = (ui.available_width() - width).max(0.0) / 2.0;
                 ui.add_space(aside);
-                if state.tour.is_none() {
-                    widgets::button(ui, "Take the tour", Command::Tour, true, commands);
+                for (label, command) in actions {
+                    widgets::button(ui, label, command, true, commands);
                 }
-                widgets::button(ui, "Open kernel file…", Command::OpenKernel, true, commands);
-                widgets::button(ui, "Start the lab", Command::StartLab, true, commands);
-                widgets::button(
-                    ui,
-                    "Reconnect",
-                    Command::Reconnect,
-                    state.source.is_some(),
-                    commands,
-                );
             });
             questions(
                 ui,
@@ -91,6 +95,14 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
             );
         }
     }
+}
+
+/// Returns the width of a button in points.
+fn button_width(ui: &Ui, label: &str) -> f32 {
+    let font = egui::TextStyle::Button.resolve(ui.style());
+    let color = egui::Color32::PLACEHOLDER;
+    let text = ui.painter().layout_no_wrap(label.to_owned(), font, color);
+    text.size().x + 2.0 * ui.spacing().button_padding.x
 }
 
 /// Draws the questions about the whole kernel.

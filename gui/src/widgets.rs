@@ -6,8 +6,8 @@ use egui::accesskit::Role;
 use egui::text::{CCursorRange, LayoutJob, TextWrapping};
 use egui::text_edit::TextEditState;
 use egui::{
-    Align2, Button, Color32, Context, FontId, Frame, Galley, Id, Modal, Painter, Rect, Response,
-    RichText, Sense, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2,
+    Align, Align2, Button, Color32, Context, FontId, Frame, Galley, Id, Layout, Modal, Painter,
+    Rect, Response, RichText, Sense, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2,
 };
 
 pub(crate) use gilk_samples::chart::scale::grouped;
@@ -341,6 +341,14 @@ pub(crate) fn primary(ui: &mut Ui, label: &str, enabled: bool) -> bool {
             .stroke(Stroke::new(1.0, tokens.accent));
     }
     ui.add_enabled(enabled, button).clicked()
+}
+
+/// Draws the buttons of a dialog in a row, the last to the left. The row has a height of its own: a dialog that had more
+/// lines before would keep their height.
+pub(crate) fn buttons<R>(ui: &mut Ui, add: impl FnOnce(&mut Ui) -> R) -> R {
+    let size = vec2(ui.available_width(), ui.spacing().interact_size.y);
+    let right = Layout::right_to_left(Align::Center);
+    ui.allocate_ui_with_layout(size, right, add).inner
 }
 
 pub(crate) fn modal(ctx: &Context, name: &str) -> Modal {

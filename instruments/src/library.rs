@@ -42,6 +42,7 @@ const FILES: &[(&str, &str)] = files![
     "threads-inside.gilk",
     "threads-waiting.gilk",
     "running-thread.gilk",
+    "thread-name.gilk",
     "caller.gilk",
     "elapsed-when-called.gilk",
     "call-trace.gilk",

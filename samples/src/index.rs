@@ -207,6 +207,9 @@ impl Index {
             cpu: batch.cpu,
             samples: words.copied().collect(),
         };
+        if let Some(derived) = self.by_thread.as_deref_mut() {
+            derived.by.learn(&words);
+        }
         let limit = self.limit;
         let index = || {
             Box::new(Self {

@@ -195,6 +195,8 @@ impl Frequent {
 
 struct InstrumentSamples {
     meaning: Meaning,
+    /// True if its values are quantities.
+    has_values: bool,
     /// Readings of a counter: the last one before the span, and in it.
     readings: (u64, u64),
     samples: u64,
@@ -206,9 +208,10 @@ struct InstrumentSamples {
 }
 
 impl InstrumentSamples {
-    fn new(meaning: Meaning) -> Self {
+    fn new(meaning: Meaning, has_values: bool) -> Self {
         Self {
             meaning,
+            has_values,
             readings: (0, 0),
             samples: 0,
             values: Numbers::default(),
@@ -225,7 +228,7 @@ impl InstrumentSamples {
             return;
         }
         self.samples += 1;
-        if statistics::has_values(self.meaning) {
+        if self.has_values {
             self.values.add(sample.value);
         }
         if self.meaning != Meaning::Event {
@@ -271,7 +274,10 @@ pub fn profiles(
             .filter(|known| known.delivers.is_samples())
     };
     let mut gathered: HashMap<u64, InstrumentSamples> = sampling()
-        .map(|known| (known.id, InstrumentSamples::new(known.meaning)))
+        .map(|known| {
+            let has_values = statistics::is_quantity(&metadata, known);
+            (known.id, InstrumentSamples::new(known.meaning, has_values))
+        })
         .collect();
     for (id, (_, reading)) in readings_before(recording, t0, &metadata, &mut damaged) {
         if let Some(of) = gathered.get_mut(&id) {
@@ -292,7 +298,7 @@ pub fn profiles(
             Ok((cpu, sample)) => {
                 let of = gathered.entry(sample.id);
                 // A sample of an unknown instrument is shown as a value.
-                let of = of.or_insert_with(|| InstrumentSamples::new(Meaning::Value));
+                let of = of.or_insert_with(|| InstrumentSamples::new(Meaning::Value, true));
                 of.add(cpu, &sample);
                 if let Some(head) = heads.get(&sample.id) {
                     let held = held.entry(*head).or_insert(LevelAverage::since(t0));

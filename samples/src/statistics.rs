@@ -8,7 +8,7 @@
 //! | hits | of a counter, the last reading before the span's end minus the last one before its start ([`counted`]); of any other instrument, its samples in the span |
 //! | time in place | the part of the span between the measured launch and the measured splash ([`seconds_in_place`]) |
 //! | rate | hits / time in place ([`Rate`]); a lower bound if samples were lost in the span, since a ring does not know which instrument lost them |
-//! | values | the values of its samples, if they are quantities ([`has_values`]): a counter's readings, the raw clock of an event and the index of a block are none |
+//! | values | the values of its samples, if they are quantities ([`is_quantity`]): a counter's readings, the raw clock of an event, the index of a block and what is read as text are none |
 //! | sum, minimum, maximum | of the values |
 //! | mean, deviation | `Σv / n`, `√(Σ(v − mean)² / n)` |
 //! | percentile `p` | the value at nearest rank `⌈p·n⌉` of the sorted values; from a histogram at most 1.6 % too great, and then marked `~` |
@@ -153,6 +153,13 @@ pub const fn counted(before: u64, last: u64) -> u64 {
 #[must_use]
 pub const fn has_values(meaning: Meaning) -> bool {
     matches!(meaning, Meaning::Value | Meaning::Duration | Meaning::Level)
+}
+
+/// Returns whether the values of an instrument's samples are quantities: [those of its meaning are](has_values), and
+/// they are not read as [text](crate::texts).
+#[must_use]
+pub fn is_quantity(metadata: &Metadata, info: &InstrumentInfo) -> bool {
+    has_values(info.meaning) && metadata.texts.get(info.id).is_none()
 }
 
 #[cfg(test)]

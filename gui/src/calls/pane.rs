@@ -11,6 +11,7 @@ use gilk_samples::calls::{ROOT, is_traced};
 use super::shape::{CallPlace, places};
 use super::{CallRun, CallsKey};
 use crate::command::Command;
+use crate::desk::{Pane, filter_field};
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::timeline::scale::length;
@@ -120,6 +121,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     }
     widgets::inset(ui, |ui| {
         let field = TextEdit::singleline(&mut state.call_tree.filter)
+            .id(filter_field(Pane::Calls))
             .hint_text("Mark: function")
             .desired_width(f32::INFINITY);
         widgets::named(ui.add(field), Role::TextInput, "Mark calls");
@@ -242,7 +244,8 @@ fn call(
             ui.close();
         }
         if ui.button("Copy").clicked() {
-            ui.ctx().copy_text(words.clone());
+            let what = format!("the call of {}", node.name);
+            commands.push(Command::Copy(words.as_str().into(), what));
             ui.close();
         }
     });

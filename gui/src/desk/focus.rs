@@ -1,4 +1,4 @@
-//! Keyboard focus of panes: F6 moves it from pane to pane, and Tab continues inside.
+//! The pane in use: F6 moves the keyboard focus from pane to pane, Tab continues inside, and a click moves it too.
 
 use egui::accesskit::Role;
 use egui::{Id, Sense, Ui};
@@ -6,7 +6,7 @@ use egui::{Id, Sense, Ui};
 use super::{Desk, Pane};
 use crate::widgets;
 
-/// The pane that F6 focused last.
+/// The pane that F6 focused or the pointer pressed last.
 #[derive(Debug, Default)]
 pub(crate) struct PaneFocus {
     at: Option<Pane>,
@@ -33,6 +33,16 @@ impl PaneFocus {
         self.wanted = self.at.is_some();
     }
 
+    /// Returns the pane in use, if it is visible.
+    pub(crate) fn in_use(&self, desk: &Desk) -> Option<Pane> {
+        self.at.filter(|pane| desk.sees(*pane))
+    }
+
+    /// Records that a pane was chosen by its tab.
+    pub(super) fn choose(&mut self, pane: Pane) {
+        self.at = Some(pane);
+    }
+
     /// Adds a widget that can be focused before all others of a pane.
     pub(crate) fn stop(&mut self, ui: &Ui, pane: Pane) {
         let rect = ui.max_rect();
@@ -42,8 +52,15 @@ impl PaneFocus {
         if self.at == Some(pane) && std::mem::take(&mut self.wanted) {
             response.request_focus();
         }
-        if response.has_focus() && !self.wanted {
+        let is_pressed = ui.input(|input| input.pointer.any_pressed());
+        let is_used = response.has_focus() || (is_pressed && ui.rect_contains_pointer(rect));
+        if is_used && !self.wanted {
             self.at = Some(pane);
         }
     }
+}
+
+/// Returns the field that filters a pane's list.
+pub(crate) fn filter_field(pane: Pane) -> Id {
+    Id::unique("filter of pane").with(pane.name())
 }

@@ -11,7 +11,7 @@ mod widths;
 use egui_tiles::{Container, Linear, LinearDir, Tile, TileId, Tiles, Tree};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use focus::PaneFocus;
+pub(crate) use focus::{PaneFocus, filter_field};
 pub use shelf::Shelf;
 
 /// A pane of the window, shown as a tab.

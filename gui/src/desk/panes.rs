@@ -1,7 +1,9 @@
 //! Draws the tiles: a bar with tabs and the pane's own controls, and the pane below.
 
+use std::sync::Arc;
+
 use egui::accesskit::Role;
-use egui::{Align, Color32, Id, Layout, RichText, Stroke, Style, Ui, Visuals, WidgetText};
+use egui::{Align, Color32, Galley, Id, Layout, RichText, Stroke, Style, Ui, Visuals, WidgetText};
 use egui_tiles::{
     Behavior, ResizeState, SimplificationOptions, TabState, Tabs, Tile, TileId, Tiles, Tree,
     UiResponse,
@@ -46,6 +48,17 @@ fn pane(tiles: &Tiles<Pane>, tile: TileId) -> Option<Pane> {
         Some(Tile::Pane(pane)) => Some(*pane),
         _ => None,
     }
+}
+
+/// Lays out the title of a tab.
+fn tab_text(ui: &Ui, name: &str, color: Color32) -> Arc<Galley> {
+    let font = crate::theme::prose(crate::theme::text::BODY);
+    ui.painter().layout_no_wrap(name.to_owned(), font, color)
+}
+
+/// Returns the width of a tab in points.
+fn tab_width(title: &Galley) -> f32 {
+    title.size().x + 2.0 * space::PANEL
 }
 
 impl Behavior<Pane> for PaneBehavior<'_> {
@@ -108,12 +121,8 @@ impl Behavior<Pane> for PaneBehavior<'_> {
         } else {
             tokens.weak
         };
-        let galley = ui.painter().layout_no_wrap(
-            name.to_owned(),
-            crate::theme::prose(crate::theme::text::BODY),
-            color,
-        );
-        let size = egui::vec2(galley.size().x + 2.0 * space::PANEL, ui.available_height());
+        let galley = tab_text(ui, name, color);
+        let size = egui::vec2(tab_width(&galley), ui.available_height());
         let (_, rect) = ui.allocate_space(size);
         let response = ui.interact(rect, id, egui::Sense::click_and_drag());
         let response = widgets::chosen(response, Role::Tab, state.active, &format!("{name} tab"));
@@ -129,6 +138,11 @@ impl Behavior<Pane> for PaneBehavior<'_> {
                 ui.painter()
                     .hline(rect.shrink(space::SMALL).x_range(), under, line);
             }
+        }
+        if response.clicked()
+            && let Some(pane) = pane(tiles, tile)
+        {
+            self.state.focus.choose(pane);
         }
         if !state.active
             && DraggedInstrument::opens(ui, &response)
@@ -159,7 +173,10 @@ impl Behavior<Pane> for PaneBehavior<'_> {
             return;
         };
         // Reserves the width of the tabs.
-        let taken = tabs.children.len() as f32 * 92.0 + space::PANEL;
+        let panes = tabs.children.iter().filter_map(|tile| pane(tiles, *tile));
+        let taken = panes.map(|pane| tab_width(&tab_text(ui, pane.name(), Color32::PLACEHOLDER)));
+        // And the spaces around the controls: with less, the bar scrolls its tabs.
+        let taken = taken.sum::<f32>() + 3.0 * space::PANEL;
         let room = egui::vec2((ui.available_width() - taken).max(20.0), space::STRIP);
         ui.add_space(space::SMALL);
         let layout = Layout::right_to_left(Align::Center);

@@ -44,16 +44,16 @@ pub(super) fn show(
         camera.to_graph(canvas.min, canvas.min),
         camera.to_graph(canvas.min, canvas.max),
     );
+    let whole = Rect::from_min_size(egui::Pos2::ZERO, size);
+    if seen.expand(4.0 / camera.zoom).contains_rect(whole) {
+        return;
+    }
     ui.painter().rect_filled(column, 0.0, tokens.panel);
     ui.painter().vline(
         column.left() + 0.5,
         column.y_range(),
         Stroke::new(1.0, tokens.line),
     );
-    let whole = Rect::from_min_size(egui::Pos2::ZERO, size);
-    if seen.expand(4.0 / camera.zoom).contains_rect(whole) {
-        return;
-    }
     let highest = HIGHEST.0.max(HIGHEST.1 * column.height());
     let largest = column
         .shrink(MARGIN + 6.0)

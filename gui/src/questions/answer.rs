@@ -15,7 +15,7 @@ use crate::state::{NoticeKind, State, TargetState};
 use crate::statistics::Column;
 use crate::timeline::{LaneSort, Stack};
 use crate::widgets;
-use crate::worker::{Message, spawn};
+use crate::worker::Message;
 
 impl Question {
     /// Returns the reason why it cannot be answered now, as a whole sentence, if any.
@@ -60,9 +60,8 @@ impl App {
         let in_lab = matches!(self.state.source, Some(Source::Lab | Source::LabOf(_)));
         let workload = own.or_else(|| in_lab.then(pulsar));
         let library = Arc::clone(&self.state.library);
-        let mail = self.workers.mail().clone();
         let target = self.targets;
-        spawn("question", move || {
+        self.workers.mail().spawn("question", move |mail| {
             let made = make(&Inquiry {
                 question,
                 image: catalogue.image(),

@@ -7,6 +7,7 @@ use gilk_samples::compare::{Change, Comparison, SideStats};
 use super::cells::{cells, draw_cell};
 use super::comparison::ComparedRuns;
 use crate::command::Command;
+use crate::desk::{Pane, filter_field};
 use crate::theme::{Tokens, space};
 use crate::timeline::scale::length;
 use crate::widgets;
@@ -35,7 +36,11 @@ pub(super) fn header(ui: &mut Ui, runs: &ComparedRuns, commands: &mut Vec<Comman
         commands,
     );
     if ui.button("Copy CSV").clicked() {
-        ui.ctx().copy_text(csv(&runs.instruments));
+        let what = format!(
+            "the comparison of {}",
+            widgets::counted(runs.instruments.len(), "instrument")
+        );
+        commands.push(Command::Copy(csv(&runs.instruments).into(), what));
     }
     let name = |path: &std::path::Path| {
         let name = path.file_name().unwrap_or(path.as_os_str());
@@ -51,6 +56,7 @@ pub(super) fn show(ui: &mut Ui, runs: &mut ComparedRuns, filter: &mut String) {
     let tokens = Tokens::of(ui);
     widgets::inset(ui, |ui| {
         let field = TextEdit::singleline(filter)
+            .id(filter_field(Pane::Statistics))
             .hint_text("Filter: function or instrument")
             .desired_width(f32::INFINITY);
         widgets::named(ui.add(field), Role::TextInput, "Filter statistics");

@@ -1,7 +1,7 @@
 //! The selected row of the table: its histogram, and ways to its lane, block and source.
 
 use egui::accesskit::Role;
-use egui::{RichText, ScrollArea, Sense, Ui, vec2};
+use egui::{Color32, Response, RichText, ScrollArea, Sense, Ui, vec2};
 use gilk_samples::Meaning;
 use gilk_samples::metadata::Clock;
 
@@ -14,6 +14,8 @@ use crate::widgets;
 
 /// Width of the panel in points.
 pub(super) const WIDTH: f32 = 300.0;
+/// Height of the histogram in points: the buttons below it are in view in a low pane too.
+const BARS: f32 = 72.0;
 
 /// Draws the panel.
 pub(super) fn show(
@@ -48,6 +50,16 @@ fn contents(ui: &mut Ui, row: &StatisticsRow, clock: Clock, tokens: &Tokens) {
         ui.add(egui::Label::new(name).truncate());
     });
     widgets::caption(ui, &row.instrument);
+    if let Some(texts) = &row.texts {
+        for (text, count) in &texts.listed {
+            let label = counted(ui, text, *count, tokens.text);
+            widgets::named(label, Role::Label, &format!("{text}: {count} samples"));
+        }
+        if texts.others > 0 {
+            counted(ui, "other texts", texts.others, tokens.weak);
+        }
+        return;
+    }
     let Some(values) = &row.values else {
         let words = format!("{} hits, without values", widgets::grouped(row.count));
         ui.label(RichText::new(words).small().color(tokens.weak));
@@ -58,32 +70,29 @@ fn contents(ui: &mut Ui, row: &StatisticsRow, clock: Clock, tokens: &Tokens) {
         Meaning::Duration => length(value as f64 / hz),
         _ => widgets::grouped(value),
     };
-    let least = values.min;
-    let (rect, response) = ui.allocate_exact_size(vec2(ui.available_width(), 96.0), Sense::hover());
+    let (rect, response) = ui.allocate_exact_size(vec2(ui.available_width(), BARS), Sense::hover());
     let name = format!("histogram of {} {}", row.function, row.instrument);
     widgets::named(response, Role::Image, &name);
-    histogram::bars(ui, rect, &row.histogram, least, values.max);
+    histogram::bars(ui, rect, &row.histogram, values.min, values.max);
     ui.horizontal(|ui| {
-        widgets::caption(ui, &words(least));
+        widgets::caption(ui, &words(values.min));
         ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
             widgets::caption(ui, &words(values.max));
         });
     });
-    let [p50, p90, p99] = values.percentiles;
-    let lines = [
-        ("count", widgets::grouped(row.count)),
-        ("p50", words(p50)),
-        ("p90", words(p90)),
-        ("p99", words(p99)),
-        ("max", words(values.max)),
-    ];
-    for (title, number) in lines {
-        ui.horizontal(|ui| {
-            widgets::caption(ui, title);
-            ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
-                let number = RichText::new(number).font(code(text::CODE));
-                ui.label(number.color(tokens.text));
-            });
-        });
-    }
+}
+
+/// Draws a text with the number of its samples to the right.
+fn counted(ui: &mut Ui, words: &str, count: u64, color: Color32) -> Response {
+    let small = |words: String| RichText::new(words).font(code(text::SMALL)).color(color);
+    let right = egui::Layout::right_to_left(egui::Align::Center);
+    let size = vec2(ui.available_width(), space::ROW);
+    ui.allocate_ui_with_layout(size, right, |ui| {
+        ui.label(small(widgets::grouped(count)));
+        ui.with_layout(egui::Layout::left_to_right(egui::Align::Center), |ui| {
+            ui.add(egui::Label::new(small(words.to_owned())).truncate())
+        })
+        .inner
+    })
+    .inner
 }

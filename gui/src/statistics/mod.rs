@@ -9,6 +9,7 @@ mod comparison_view;
 mod detail;
 pub(crate) mod pane;
 pub mod rows;
+pub mod texts;
 pub(crate) mod values;
 
 use std::cmp::Ordering;
@@ -51,6 +52,8 @@ pub struct StatisticsKey {
     pub(crate) recording: u64,
     pub(crate) between: Option<(u64, u64)>,
     pub(crate) samples: u64,
+    /// Number of stacks and symbols that have names.
+    pub(crate) names: usize,
 }
 
 /// A column of the table.
@@ -113,6 +116,14 @@ impl Column {
             Self::Max => Some(values?.max as f64),
             Self::Share => values?.share,
         }
+    }
+
+    /// Returns whether the column is about values.
+    const fn is_of_values(self) -> bool {
+        !matches!(
+            self,
+            Self::Function | Self::Instrument | Self::Count | Self::Rate
+        )
     }
 
     fn compare(self, a: &StatisticsRow, b: &StatisticsRow) -> Ordering {

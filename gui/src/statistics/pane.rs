@@ -10,9 +10,11 @@ use gilk_samples::metadata::Clock;
 
 use super::cells::{cells, draw_cell};
 use super::rows::StatisticsRow;
+use super::texts::TextCounts;
 use super::{Column, Statistics, StatisticsKey, comparison_view, detail};
 use crate::availability;
 use crate::command::Command;
+use crate::desk::{Pane, filter_field};
 use crate::state::State;
 use crate::theme::{Tokens, space};
 use crate::timeline::scale::{length, tick};
@@ -40,7 +42,9 @@ pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     widgets::button(ui, "Compare…", compare, possible, commands);
     for (label, separator) in [("Copy CSV", ','), ("Copy text", '\t')] {
         if ui.button(label).clicked() {
-            ui.ctx().copy_text(copied(&table.shown(), clock, separator));
+            let rows = table.shown();
+            let what = widgets::counted(rows.len(), "row");
+            commands.push(Command::Copy(copied(&rows, clock, separator).into(), what));
         }
     }
     let words = match state.timeline.span() {
@@ -63,6 +67,7 @@ pub(crate) fn wanted(state: &State) -> Option<StatisticsKey> {
         recording: state.timeline.opened(),
         between,
         samples: record.index.look().samples(),
+        names: record.named.stacks.frames.len() + record.named.symbols.len(),
     })
 }
 
@@ -93,6 +98,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     let table = &mut state.statistics;
     widgets::inset(ui, |ui| {
         let field = TextEdit::singleline(&mut table.filter)
+            .id(filter_field(Pane::Statistics))
             .hint_text("Filter: function or instrument")
             .desired_width(f32::INFINITY);
         widgets::named(ui.add(field), Role::TextInput, "Filter statistics");
@@ -224,12 +230,15 @@ fn line(ui: &mut Ui, row: &StatisticsRow, widths: &[f32], clock: Clock, selected
     let tokens = Tokens::of(ui);
     let width = widths.iter().sum::<f32>() + 2.0 * space::PANEL;
     let (rect, response) = ui.allocate_exact_size(vec2(width, space::ROW), Sense::click());
-    let words = format!(
+    let mut words = format!(
         "{} {}: {}",
         row.function,
         row.instrument,
         widgets::grouped(row.count)
     );
+    if let Some(texts) = &row.texts {
+        words += &format!(", {}", texts.line());
+    }
     let response = widgets::chosen(response, Role::Row, selected, &words);
     if selected || response.hovered() {
         let fill = if selected {
@@ -246,6 +255,15 @@ fn line(ui: &mut Ui, row: &StatisticsRow, widths: &[f32], clock: Clock, selected
             tokens.text
         };
         draw(ui, cell, column, cell_text(row, column, clock), color, true);
+    }
+    if let Some(texts) = &row.texts {
+        // In place of the numbers that they do not have.
+        let cells = Column::ALL.into_iter().zip(cells(rect, widths));
+        let wide = cells.filter(|((column, _), _)| column.is_of_values());
+        if let Some(cell) = wide.map(|(_, cell)| cell).reduce(Rect::union) {
+            let cell = cell.with_min_x(cell.left() + space::PANEL);
+            draw_cell(ui, cell, true, texts.line(), tokens.weak, true);
+        }
     }
     let lanes = widgets::counted(row.lanes.len(), "lane");
     let hint = format!(
@@ -273,7 +291,8 @@ fn cell_text(row: &StatisticsRow, column: Column, clock: Clock) -> String {
         (_, Some(value)) if row.meaning == Meaning::Duration => {
             length(value / clock.hz.max(1) as f64)
         }
-        (Column::Mean, Some(mean)) => scale::mean(mean, &row.unit, &clock),
+        // As in the other columns, without the unit.
+        (Column::Mean, Some(mean)) => scale::mean(mean, "", &clock),
         (_, Some(value)) => widgets::grouped(value.round() as u64),
     }
 }
@@ -292,7 +311,8 @@ fn copied(rows: &[&StatisticsRow], clock: Clock, separator: char) -> String {
             .join(&separator.to_string())
     };
     let titles = Column::ALL.map(|(_, title)| title.to_owned()).to_vec();
-    let mut lines = vec![join([titles, vec!["unit".to_owned()]].concat())];
+    let more = ["unit", "texts"].map(str::to_owned).to_vec();
+    let mut lines = vec![join([titles, more].concat())];
     for row in rows {
         let duration = row.meaning == Meaning::Duration;
         let mut cells: Vec<String> = Column::ALL
@@ -314,6 +334,8 @@ fn copied(rows: &[&StatisticsRow], clock: Clock, separator: char) -> String {
         } else {
             row.unit.clone()
         });
+        let texts = row.texts.as_ref();
+        cells.push(texts.map_or_else(String::new, TextCounts::line));
         lines.push(join(cells));
     }
     lines.join("\n") + "\n"

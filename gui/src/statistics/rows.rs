@@ -7,7 +7,9 @@ use gilk_samples::histogram::Histogram;
 use gilk_samples::index::{Index, Shared};
 use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
 use gilk_samples::statistics::{self, Rate};
+use gilk_samples::totals::Totals;
 
+use super::texts::{TextCounter, TextCounts};
 use super::values::Values;
 
 /// A row of the table. Values are in the unit of the instrument.
@@ -27,10 +29,12 @@ pub struct StatisticsRow {
     pub count: u64,
     /// Hits per second of the selected time in which it was in place, over all its lanes.
     pub rate: f64,
-    /// Statistics of the values; `None` for events and counters, which have none.
+    /// Statistics of the values; `None` for events, counters and texts, which have none.
     pub values: Option<ValueStatistics>,
-    /// Histogram of the values; empty for events and counters.
+    /// Histogram of the values; empty without values.
     pub histogram: Histogram,
+    /// The texts of its samples; `None` if they are no texts.
+    pub texts: Option<TextCounts>,
 }
 
 /// Sum, mean, percentiles and maximum of a row.
@@ -51,10 +55,12 @@ pub struct ValueStatistics {
     pub share: Option<f64>,
 }
 
-/// Computes the rows from tick `from` to tick `to` (exclusive), most samples first.
+/// Computes the rows from tick `from` to tick `to` (exclusive), most samples first. Stacks and symbols in texts have
+/// their names in `named`.
 pub(crate) fn rows(
     metadata: &Metadata,
     index: &Shared,
+    named: &Totals,
     (from, to): (u64, u64),
 ) -> Vec<StatisticsRow> {
     let names: BTreeMap<u32, &str> = metadata
@@ -87,9 +93,14 @@ pub(crate) fn rows(
         let function = function(info).unwrap_or_else(|| info.label.clone());
         groups.entry((instrument, function)).or_default().push(info);
     }
-    let clock = metadata.clock;
     let row = |((instrument, function), infos): ((String, String), Vec<&InstrumentInfo>)| {
-        row(instrument, function, &infos, index, (from, to), clock)
+        row(
+            instrument,
+            function,
+            &infos,
+            (metadata, index, named),
+            (from, to),
+        )
     };
     let mut rows: Vec<StatisticsRow> = groups.into_iter().filter_map(row).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.count));
@@ -113,20 +124,25 @@ fn row(
     instrument: String,
     function: String,
     infos: &[&InstrumentInfo],
-    index: &Shared,
+    (metadata, index, named): (&Metadata, &Shared, &Totals),
     (from, to): (u64, u64),
-    clock: Clock,
 ) -> Option<StatisticsRow> {
     let first = infos.first()?;
-    let has_values = statistics::has_values(first.meaning);
+    let mut texts = None;
     let (mut count, mut rate, mut sum) = (0, 0.0, 0.0);
     let mut all = Values::default();
     for info in infos {
         // One lane at a time, so that arriving samples wait for one lane at most.
         let index = index.look();
-        let (hits, per_second) = hits(info, &index, (from, to), clock);
+        let (hits, per_second) = hits(info, &index, (from, to), metadata.clock);
         count += hits;
         rate += per_second;
+        if metadata.texts.get(info.id).is_some() {
+            let counter = texts.get_or_insert_with(|| TextCounter::new(metadata, named));
+            counter.add(info.id, &index, (from, to));
+            continue;
+        }
+        let has_values = statistics::is_quantity(metadata, info);
         let total = index.total(info.id, from, to);
         if has_values && total.count > 0 {
             sum += total.mean().unwrap_or(0.0) * total.count as f64;
@@ -152,6 +168,7 @@ fn row(
         rate,
         values,
         histogram: all.histogram,
+        texts: texts.map(TextCounter::counted),
     })
 }
 
@@ -250,7 +267,7 @@ mod tests {
             let (index, troubles) = gilk_samples::index::Index::of(&recording, |_| ControlFlow::Continue(()));
             prop_assert!(troubles.is_empty());
             let index = Shared::from(index);
-            let shown = rows(&metadata, &index, printed.span);
+            let shown = rows(&metadata, &index, &Totals::default(), printed.span);
             for expected in &printed.instruments {
                 let row = shown.iter().find(|row| row.lanes == [expected.id]).unwrap();
                 prop_assert_eq!(row.count, expected.hits);

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use gilk_engine::InstrumentId;
 use gilk_engine::cfg::BlockIndex;
 use gilk_samples::Meaning;
+use gilk_samples::statistics::is_quantity;
 
 use super::{Record, list};
 
@@ -34,7 +35,7 @@ impl LaneFacts {
             facts.places.entry(info.id).or_insert(place);
             match info.meaning {
                 Meaning::Level => facts.levels.push(place),
-                Meaning::Duration | Meaning::Value => {
+                Meaning::Duration | Meaning::Value if is_quantity(&record.metadata, info) => {
                     facts.first_valued.get_or_insert(place);
                 }
                 _ => {}

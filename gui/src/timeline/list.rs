@@ -134,6 +134,7 @@ impl LaneList {
                         .name(metadata, index)
                         .unwrap_or_else(|| "all".to_owned()),
                 ),
+                Stack::Process => Some(process(index, lane.owner)),
             }
         };
         list.push_groups(others, title, view);
@@ -274,6 +275,14 @@ impl LaneList {
     }
 }
 
+/// Returns the name of the process of a lane.
+fn process(index: &Index, owner: Owner) -> String {
+    match (owner, index.threads()) {
+        (Owner::Thread(thread, _), Some(threads)) => threads.process(thread),
+        _ => "all".to_owned(),
+    }
+}
+
 fn hits(lanes: &[Candidate]) -> u64 {
     lanes.iter().map(|lane| lane.hits).sum()
 }
@@ -295,7 +304,7 @@ fn candidates(metadata: &Metadata, index: &Index, stack: Stack) -> Vec<Candidate
     let lanes = match stack {
         Stack::Session | Stack::Function | Stack::Instrument => index.lanes_whole(&ids),
         Stack::Cpu => index.lanes_by(By::Cpu, &ids),
-        Stack::Thread => index.lanes_by(By::Thread, &ids),
+        Stack::Thread | Stack::Process => index.lanes_by(By::Thread, &ids),
     };
     let lanes = lanes
         .into_iter()

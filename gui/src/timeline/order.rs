@@ -15,17 +15,25 @@ pub enum Stack {
     Cpu,
     /// Grouped by thread, one lane per instrument that the thread hit; then lanes without a thread.
     Thread,
+    /// Grouped by process, one lane per instrument that a thread of it hit.
+    Process,
 }
 
 impl Stack {
     /// All groups, with their labels to the right of "lanes by".
-    pub(crate) const ALL: [(Self, &'static str); 5] = [
+    pub(crate) const ALL: [(Self, &'static str); 6] = [
         (Self::Session, "order"),
         (Self::Function, "function"),
         (Self::Instrument, "instrument"),
         (Self::Cpu, "CPU"),
         (Self::Thread, "thread"),
+        (Self::Process, "process"),
     ];
+
+    /// Returns whether lanes are split by thread.
+    pub(crate) const fn is_of_threads(self) -> bool {
+        matches!(self, Self::Thread | Self::Process)
+    }
 }
 
 /// Order of the lanes in a group, and of the groups.

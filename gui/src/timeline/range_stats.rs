@@ -9,6 +9,7 @@ use gilk_samples::chart::scale;
 use gilk_samples::index::Owner;
 use gilk_samples::level::{self, MOST as MOST_HELD};
 use gilk_samples::metadata::InstrumentInfo;
+use gilk_samples::statistics::is_quantity;
 
 use super::Record;
 use super::histogram::bars;
@@ -165,8 +166,10 @@ fn chosen<'a>(timeline: &Timeline, record: &'a Record) -> Option<&'a InstrumentI
     let lanes = record.lanes();
     let facts = &timeline.facts;
     let marked = timeline.chosen.and_then(|id| lanes.get(facts.place(id)?));
-    let valued =
-        |info: &&InstrumentInfo| matches!(info.meaning, Meaning::Duration | Meaning::Value);
+    let valued = |info: &&InstrumentInfo| {
+        matches!(info.meaning, Meaning::Duration | Meaning::Value)
+            && is_quantity(&record.metadata, info)
+    };
     let first = || lanes.get(facts.first_valued?);
     marked.filter(valued).or_else(first)
 }

@@ -148,12 +148,12 @@ pub(super) fn heading(
         tokens.text,
     );
     let left = row.left() + space::PANEL + 14.0;
-    let room = NAMES - space::PANEL - 14.0 - 90.0;
     let font = code(text::CODE);
-    let words = widgets::truncated(painter, title.to_owned(), font.clone(), tokens.strong, room);
+    let hits = painter.layout_no_wrap(widgets::grouped(hits), font.clone(), tokens.text);
+    let room = NAMES - space::PANEL - 14.0 - hits.size().x - 2.0 * space::SMALL;
+    let words = widgets::truncated(painter, title.to_owned(), font, tokens.strong, room);
     let at = pos2(left, row.center().y - words.size().y / 2.0);
     painter.galley(at, words, tokens.strong);
-    let hits = painter.layout_no_wrap(widgets::grouped(hits), font, tokens.text);
     let at = pos2(
         row.left() + NAMES - space::SMALL - hits.size().x,
         row.center().y - hits.size().y / 2.0,
@@ -224,7 +224,7 @@ pub(super) fn name(
     let words = list::place_of(label, &info.instrument, &function);
     let machine_name = machine.map_or_else(String::new, |machine| format!("{} · ", machine.name));
     // A pinned lane is outside of its group.
-    let owner = if pinned {
+    let owner = if pinned || of.names_owner {
         of.before(record)
     } else {
         String::new()

@@ -60,7 +60,7 @@ pub(crate) fn tick_label(seconds: f64, step: f64) -> String {
     if step >= 60.0 {
         return scale::long(seconds, 3);
     }
-    let (unit, factor) = if step >= 1.0 {
+    let (unit, factor) = if step >= 0.1 {
         ("s", 1.0)
     } else if step >= 1e-3 {
         if seconds.abs() >= 10.0 {
@@ -174,6 +174,7 @@ mod tests {
     #[test]
     fn labels_have_units() {
         assert_eq!(tick_label(2.0, 1.0), "2 s");
+        assert_eq!(tick_label(1.5, 0.5), "1.5 s");
         assert_eq!(tick_label(0.25, 0.05), "250 ms");
         assert_eq!(tick_label(12.25, 0.05), "12.25 s");
         assert_eq!(tick_label(0.000_002, 0.000_001), "2 µs");

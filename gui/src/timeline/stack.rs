@@ -17,6 +17,8 @@ pub(crate) struct LaneRow<'a> {
     pub(crate) index: usize,
     pub(crate) info: &'a InstrumentInfo,
     pub(crate) owner: Owner,
+    /// True if the heading of its group is not its owner's name.
+    pub(crate) names_owner: bool,
     /// The totals of the recording.
     pub(super) counted: Option<&'a CountedTotals>,
 }

@@ -27,7 +27,9 @@ use crate::widgets;
 /// Width of the totals to the right of the lanes.
 const TOTALS: f32 = 380.0;
 /// Minimum width of the header for the choice of groups; the menu of lanes has it in any case.
-const GROUPS: f32 = 380.0;
+const GROUPS: f32 = 430.0;
+/// Width of the group that the header has only if it is chosen.
+const PROCESS: f32 = 60.0;
 /// Height of the ruler.
 const RULER: f32 = 28.0;
 /// Maximum number of losses in a tooltip.
@@ -85,7 +87,7 @@ pub fn show(
             })
             .inner;
     }
-    if timeline.view.stack == Stack::Thread && index.look().threads().is_none() {
+    if timeline.view.stack.is_of_threads() && index.look().threads().is_none() {
         rect = stack::offer_recording_threads(ui, rect, commands);
     }
     rect = find::show(ui, timeline, rect, commands);
@@ -149,6 +151,7 @@ pub fn show(
         list.at(within + scroll, height)
     };
     let counted = timeline.counted.last().cloned();
+    let names_owner = timeline.view.stack == Stack::Process;
     let lane_at = |place: usize| match list.row(place) {
         Some(&ListRow::Lane(index, owner)) => {
             let info = record.lanes().get(index)?;
@@ -157,6 +160,7 @@ pub fn show(
                 index,
                 info,
                 owner,
+                names_owner,
                 counted,
             })
         }
@@ -353,10 +357,16 @@ pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, commands: &mut Vec<Comman
         widgets::button(ui, "Clear A B", Command::ClearMarkers, true, commands);
     }
     options(ui, timeline, commands);
-    if ui.available_width() > GROUPS {
+    let is_by_process = timeline.view.stack == Stack::Process;
+    let needed = GROUPS + if is_by_process { PROCESS } else { 0.0 };
+    if ui.available_width() > needed {
         ui.spacing_mut().item_spacing.x = space::HAIR;
         for (stack, label) in Stack::ALL.into_iter().rev() {
             let chosen = timeline.view.stack == stack;
+            if stack == Stack::Process && !chosen {
+                // The menu of lanes has it.
+                continue;
+            }
             let response = ui.selectable_label(chosen, RichText::new(label).small());
             let name = format!("lanes by {label}");
             if widgets::chosen(response, Role::RadioButton, chosen, &name).clicked() {

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use super::mail::{Mail, Message};
 use crate::call_graph::CallGraph;
 use crate::catalogue::Catalogue;
-use crate::threads::spawn;
 
 /// Starts to build the call graph of `catalogue`; `number` identifies the target.
 pub(crate) fn look(mail: &Mail, number: u64, catalogue: Arc<Catalogue>) {
-    let mail = mail.clone();
-    spawn("calls", move || {
+    mail.spawn("calls", move |mail| {
         mail.send(Message::CallGraph(
             number,
             Arc::new(CallGraph::of(&catalogue)),

@@ -20,14 +20,12 @@ use crate::document::Edited;
 use crate::purpose::{Purpose, exports};
 use crate::sidecar::{Sidecar, sidecar_path};
 use crate::statistics::comparison::ComparedRuns;
-use crate::threads::spawn;
 use crate::timeline::{Losses, Opened};
 use crate::{Error, Result};
 
 /// Opens the desktop's file dialog; without one, the reply is that no file was chosen.
 pub(crate) fn pick(mail: &Mail, purpose: Purpose, near: PathBuf) {
-    let mail = mail.clone();
-    spawn("dialog", move || {
+    mail.spawn("dialog", move |mail| {
         let (name, endings) = purpose.filter();
         let mut dialog = rfd::FileDialog::new()
             .set_title(purpose.title())
@@ -54,8 +52,7 @@ fn read_text(path: &Path) -> Result<String> {
 
 /// Reads a session file and its sidecar.
 pub(crate) fn read_session(mail: &Mail, path: PathBuf) {
-    let mail = mail.clone();
-    spawn("read session", move || {
+    mail.spawn("read session", move |mail| {
         let read = read_text(&path).and_then(|text| Ok(Session::from_ron(&text)?.into()));
         let sidecar = Sidecar::read(&path).map(Box::new);
         mail.send(Message::SessionRead(path, read, sidecar));
@@ -64,8 +61,7 @@ pub(crate) fn read_session(mail: &Mail, path: PathBuf) {
 
 /// Reads an instrument's source.
 pub(crate) fn read_source(mail: &Mail, path: PathBuf) {
-    let mail = mail.clone();
-    spawn("read instrument", move || {
+    mail.spawn("read instrument", move |mail| {
         let read = read_text(&path);
         mail.send(Message::SourceRead(path, read));
     });
@@ -73,8 +69,7 @@ pub(crate) fn read_source(mail: &Mail, path: PathBuf) {
 
 /// Writes an instrument's source.
 pub(crate) fn write_source(mail: &Mail, path: PathBuf, text: String) {
-    let mail = mail.clone();
-    spawn("write instrument", move || {
+    mail.spawn("write instrument", move |mail| {
         let written = replace(&path, &text);
         mail.send(Message::SourceWritten(path, written));
     });
@@ -82,8 +77,7 @@ pub(crate) fn write_source(mail: &Mail, path: PathBuf, text: String) {
 
 /// Writes a session file.
 pub(crate) fn write_session(mail: &Mail, path: PathBuf, edited: Edited, desk: Option<String>) {
-    let mail = mail.clone();
-    spawn("write session", move || {
+    mail.spawn("write session", move |mail| {
         let written = edited
             .session
             .to_session()
@@ -97,8 +91,7 @@ pub(crate) fn write_session(mail: &Mail, path: PathBuf, edited: Edited, desk: Op
 
 /// Writes an exported text.
 pub(crate) fn export(mail: &Mail, path: PathBuf, text: String) {
-    let mail = mail.clone();
-    spawn("export", move || {
+    mail.spawn("export", move |mail| {
         let written = replace(&path, &text);
         mail.send(Message::Exported(path, written));
     });
@@ -106,8 +99,7 @@ pub(crate) fn export(mail: &Mail, path: PathBuf, text: String) {
 
 /// Exports a recording in the format that the extension of `to` selects.
 pub(crate) fn export_recording(mail: &Mail, from: PathBuf, to: PathBuf, stop: StopFlag) {
-    let mail = mail.clone();
-    spawn("export recording", move || {
+    mail.spawn("export recording", move |mail| {
         let written = write_export(&from, &to, &stop, &|progress| {
             mail.send(Message::Exporting(progress));
         });
@@ -143,8 +135,7 @@ fn write_export(from: &Path, to: &Path, stop: &StopFlag, report: &dyn Fn(Progres
 /// Writes a file of the window's persistent state, or removes it if there is no text. A failure is
 /// only reported.
 pub(crate) fn save_state(mail: &Mail, path: PathBuf, text: Option<String>) {
-    let mail = mail.clone();
-    spawn("keep", move || {
+    mail.spawn("keep", move |mail| {
         let saved = match text {
             Some(text) => replace(&path, &text),
             None => std::fs::remove_file(&path).map_err(|source| Error::Io {
@@ -165,8 +156,7 @@ pub(crate) fn save_state_of(
     path: PathBuf,
     text: impl FnOnce() -> ron::Result<String> + Send + 'static,
 ) {
-    let mail = mail.clone();
-    spawn("keep", move || {
+    mail.spawn("keep", move |mail| {
         let saved = match text() {
             Ok(text) => replace(&path, &text),
             Err(error) => Err(Error::NotSerialized {
@@ -198,8 +188,7 @@ fn replace(path: &Path, text: &str) -> Result<()> {
 /// Reads what a recording knows better than the window that saw its run: the losses with their times,
 /// and the measured launches and splashes.
 pub(crate) fn read_measured(mail: &Mail, path: PathBuf) {
-    let mail = mail.clone();
-    spawn("read measured", move || {
+    mail.spawn("read measured", move |mail| {
         let measured = Recording::open(&path).and_then(|recording| {
             let clock = recording.metadata().clock;
             let losses = Losses::of(&recording.losses()?, clock);
@@ -221,8 +210,7 @@ fn names(totals: &Totals) -> Totals {
 
 /// Compares two recordings.
 pub(crate) fn compare_recordings(mail: &Mail, before: PathBuf, after: PathBuf) {
-    let mail = mail.clone();
-    spawn("compare recordings", move || {
+    mail.spawn("compare recordings", move |mail| {
         let compared = ComparedRuns::of(before, after).map(Box::new);
         mail.send(Message::Compared(compared));
     });
@@ -230,8 +218,7 @@ pub(crate) fn compare_recordings(mail: &Mail, before: PathBuf, after: PathBuf) {
 
 /// Reads a recording and builds its index. No message is sent once it is stopped.
 pub(crate) fn open_recording(mail: &Mail, path: PathBuf, stop: StopFlag) {
-    let mail = mail.clone();
-    spawn("open recording", move || {
+    mail.spawn("open recording", move |mail| {
         let opened = read_recording(&path, &|done, all| {
             if stop.is_stopped() {
                 return ControlFlow::Break(());

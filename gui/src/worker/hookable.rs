@@ -7,12 +7,10 @@ use gilk_engine::placement::at_instruction;
 
 use super::mail::{Mail, Message};
 use crate::catalogue::Catalogue;
-use crate::threads::spawn;
 
 /// Starts to analyse `catalogue`; `number` identifies the target.
 pub(crate) fn look(mail: &Mail, number: u64, catalogue: Arc<Catalogue>) {
-    let mail = mail.clone();
-    spawn("hookable", move || {
+    mail.spawn("hookable", move |mail| {
         let image = catalogue.image();
         let hookable = image.functions().iter().map(|one| one.id).filter(|&id| {
             let cfg = Cfg::of(image, id);

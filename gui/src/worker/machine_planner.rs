@@ -4,7 +4,6 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::mail::{Mail, Message};
 use super::planner::{Planning, outcome};
-use crate::threads::spawn;
 
 /// Planner of a machine. Its thread ends when this is dropped.
 #[derive(Debug)]
@@ -14,8 +13,9 @@ impl Planner {
     /// Starts the planner; it replies with messages that have `number`.
     pub(crate) fn start(number: u64, mail: &Mail) -> Self {
         let (sender, requests) = unbounded();
-        let mail = mail.clone();
-        spawn("machine planner", move || work(number, &requests, &mail));
+        mail.spawn("machine planner", move |mail| {
+            work(number, &requests, mail);
+        });
         Self(sender)
     }
 

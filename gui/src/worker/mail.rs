@@ -29,6 +29,7 @@ use crate::sidecar::Sidecar;
 use crate::statistics::StatisticsKey;
 use crate::statistics::comparison::ComparedRuns;
 use crate::statistics::rows::StatisticsRow;
+use crate::threads::{guarded, spawn};
 use crate::timeline::{Losses, Opened};
 
 /// A message from a worker to the window.
@@ -170,6 +171,14 @@ impl Mail {
     /// Requests a frame after a time.
     pub fn wake_after(&self, after: std::time::Duration) {
         self.ctx.request_repaint_after(after);
+    }
+
+    /// Starts a named thread that answers with messages. If it panics, the window reports so.
+    pub(crate) fn spawn(&self, name: &'static str, work: impl FnOnce(&Self) + Send + 'static) {
+        let mail = self.clone();
+        spawn(name, move || {
+            let _reported = guarded(&mail.ctx, name, || work(&mail));
+        });
     }
 
     /// Sends a message, which is dropped if the window is closed.

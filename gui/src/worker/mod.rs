@@ -27,7 +27,8 @@ pub(crate) mod target;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-pub(crate) use crate::threads::{discard, spawn};
+pub(crate) use crate::threads::discard;
+use crate::threads::{guarded, spawn};
 pub use analyst::Analysis;
 pub use mail::{Mail, Message, Progress, TargetNews};
 pub use planner::Planning;
@@ -109,9 +110,10 @@ impl Workers {
 }
 
 /// Starts a thread for requests of which only the newest matters: older queued requests are
-/// dropped. `work` also gets the queue, to poll it for a newer request.
+/// dropped. `work` also gets the queue, to poll it for a newer request. If it panics, the window
+/// reports so, and the thread continues with the next request.
 fn newest<T: Send + 'static>(
-    name: &str,
+    name: &'static str,
     mail: &Mail,
     work: fn(&T, &Receiver<T>, &Mail),
 ) -> Sender<T> {
@@ -120,7 +122,7 @@ fn newest<T: Send + 'static>(
     spawn(name, move || {
         while let Ok(first) = requests.recv() {
             let newest = requests.try_iter().last().unwrap_or(first);
-            work(&newest, &requests, &mail);
+            let _reported = guarded(mail.context(), name, || work(&newest, &requests, &mail));
         }
     });
     sender

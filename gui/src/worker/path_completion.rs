@@ -4,15 +4,13 @@ use std::path::Path;
 
 use super::mail::{Mail, Message};
 use crate::purpose::Purpose;
-use crate::threads::spawn;
 
 /// Maximum number of completions.
 const MOST: usize = 8;
 
 /// Requests the completions of a path typed in the dialog with this number.
 pub(crate) fn complete(mail: &Mail, dialog: u64, purpose: Purpose, typed: String) {
-    let mail = mail.clone();
-    spawn("completion", move || {
+    mail.spawn("completion", move |mail| {
         let found = completions(purpose, &typed);
         mail.send(Message::Completed(dialog, typed, found));
     });

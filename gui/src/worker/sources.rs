@@ -8,7 +8,6 @@ use ilk_driver::sources::Sources;
 
 use super::mail::{Mail, Message};
 use crate::catalogue::Catalogue;
-use crate::threads::spawn;
 
 /// Share of the progress at which lines are available; the rest is the files of functions.
 const LINES: f32 = 0.5;
@@ -22,8 +21,7 @@ pub(crate) fn open(
     path: Option<PathBuf>,
     stop: StopFlag,
 ) {
-    let mail = mail.clone();
-    spawn("sources", move || {
+    mail.spawn("sources", move |mail| {
         let image = catalogue.image();
         let report = |share| {
             mail.send(Message::SourcesProgress(number, share));

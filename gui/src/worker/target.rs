@@ -24,7 +24,7 @@ use crate::args::Source;
 use crate::catalogue::Catalogue;
 use crate::document::EditedSession;
 use crate::run::SharedStatus;
-use crate::threads::spawn;
+use crate::threads::guarded;
 use crate::{Error, Result};
 
 /// Time limit from the end of the lab's boot to the agent's first reply.
@@ -91,13 +91,18 @@ impl Target {
             number,
             cancel: Arc::clone(&cancel),
         };
-        spawn("target", move || {
+        mail.spawn("target", move |mail| {
             let _dropped_at_the_end = over;
-            match serve(&source, &reporter, &received) {
-                Ok(()) | Err(End::Cancelled) => reporter.send(TargetNews::Cancelled),
-                Err(End::Failed(error)) => reporter.send(TargetNews::Failed(error)),
-                Err(End::Reported(error)) => reporter.send(TargetNews::Lost(error)),
-            }
+            let served = guarded(mail.context(), "target", || {
+                serve(&source, &reporter, &received)
+            });
+            reporter.send(match served {
+                Some(Ok(()) | Err(End::Cancelled)) => TargetNews::Cancelled,
+                Some(Err(End::Failed(error))) => TargetNews::Failed(error),
+                Some(Err(End::Reported(error))) => TargetNews::Lost(error),
+                // The fault is reported.
+                None => TargetNews::Lost(lost()),
+            });
         });
         Self {
             orders: Some(orders),
@@ -423,7 +428,6 @@ fn run_orders(
             })));
             continue;
         }
-        let (mail, number) = (reporter.mail.clone(), reporter.number);
         let output = RunOutput {
             recording: order.recording.clone(),
             sink: order.sink,
@@ -432,9 +436,10 @@ fn run_orders(
             session: session.clone(),
         };
         let (drained, all_sent) = unbounded::<()>();
-        spawn("events", move || {
+        let number = reporter.number;
+        reporter.mail.spawn("events", move |mail| {
             let _dropped_at_the_end = drained;
-            pass_on(&received_events, output, &mail, number);
+            pass_on(&received_events, output, mail, number);
         });
         let summary = runner.run(RunOrder {
             plan: &order.plan,
@@ -447,21 +452,24 @@ fn run_orders(
         drop(events);
         // Sends the end after all earlier messages of the run.
         let _closed = all_sent.recv();
-        let lost = matches!(
+        let is_lost = matches!(
             &summary,
             Err(ilk_driver::Error::Lost { .. } | ilk_driver::Error::LostRecording { .. })
         );
         reporter.send(TargetNews::Ended(
             summary.map(Box::new).map_err(Error::from),
         ));
-        if lost {
-            return Err(End::Reported(Error::Driver(ilk_driver::Error::Target(
-                "The connection to the target is lost; choose Reconnect in the Target menu."
-                    .to_owned(),
-            ))));
+        if is_lost {
+            return Err(End::Reported(lost()));
         }
         reporter.check_cancelled()?;
     }
+}
+
+/// Returns the state of a target whose loss is reported.
+fn lost() -> Error {
+    let words = "The connection to the target is lost; choose Reconnect in the Target menu.";
+    Error::Driver(ilk_driver::Error::Target(words.to_owned()))
 }
 
 /// The destination of a run's output.

@@ -11,6 +11,7 @@
 mod access;
 mod calls;
 mod desk;
+mod fourth_pass;
 mod graph;
 mod keyboard;
 mod lane_metadata;

@@ -6,9 +6,11 @@ use egui_kittest::kittest::Queryable;
 use gilk_gui::timeline::Record;
 use gilk_samples::index::Index;
 use gilk_samples::metadata::Metadata;
+use gilk_samples::texts::{Argument, Form, PrintedLine, PrintedPart, Texts};
 use gilk_samples::{Batch, Meaning, Sample};
 
 const THREAD_RECORDER: u64 = 1 << 50;
+const THREAD_NAMER: u64 = 1 << 51;
 
 /// A run of a second on two CPUs with an event each millisecond on both. The first CPU runs thread
 /// 40, and from the middle on 41; the second records at the middle that it runs 40.
@@ -19,7 +21,24 @@ fn thread_record(unit: &str) -> Record {
     (recorder.id, recorder.unit, recorder.meaning) = (THREAD_RECORDER, unit.into(), Meaning::Value);
     recorder.instrument = "running-thread".into();
     recorder.label = "running-thread pre finish_task_switch block 0".into();
-    metadata.instruments = vec![event.clone(), recorder];
+    let mut namer = event.clone();
+    (namer.id, namer.unit) = (THREAD_NAMER, "thread name".into());
+    namer.instrument = "thread-name".into();
+    namer.label = "thread-name pre finish_task_switch block 0".into();
+    metadata.instruments = vec![event.clone(), recorder, namer];
+    let argument = |form| {
+        PrintedPart::Argument(Argument {
+            form,
+            width: 0,
+            left: false,
+            zeroes: false,
+        })
+    };
+    let forms = [Form::Signed, Form::Signed, Form::Text];
+    let line = PrintedLine(forms.map(argument).to_vec());
+    metadata
+        .texts
+        .insert(THREAD_NAMER, Texts::Lines(vec![line]));
     let mut record = Record::live("threads.arrow".into(), metadata, 1.0);
     record
         .index
@@ -82,6 +101,39 @@ fn samples_belong_to_the_thread_that_ran_on_any_cpu() {
 }
 
 #[test]
+fn threads_and_processes_have_their_names() {
+    let mut harness = browsing_in(crate::support::image_path(), "kernel_clone");
+    let run = thread_record("thread");
+    // Threads 40 and 41 of process 40, of which the second has a name of its own.
+    for (thread, name, tsc) in [(40, *b"make\0\0\0\0", 0), (41, *b"reader\0\0", 500_000)] {
+        let sample = |value| Sample {
+            id: THREAD_NAMER,
+            value,
+            tsc,
+        };
+        let words = [40, thread, u64::from_le_bytes(name), 0];
+        let words = words.map(|word| sample(word).as_word());
+        let samples = [&[sample(0)], &words[..]].concat();
+        run.append(&Batch { cpu: 0, samples });
+    }
+    show(&mut harness, run);
+    click(&mut harness, "lanes by thread");
+    let lane = "timestamp pre kernel_clone block 0";
+    harness.get_by_label(&format!("lane {lane} of make (thread 40): 1001"));
+    harness.get_by_label(&format!("lane {lane} of reader (thread 41): 500"));
+    run_command(&mut harness, "lanes by process");
+    harness.run_steps(2);
+    let heading = harness.get_by_label_contains("fold make (process 40)");
+    let heading = heading.rect();
+    for thread in ["make (thread 40)", "reader (thread 41)"] {
+        let words = format!("lane {lane} of {thread}");
+        let lane = harness.get_by_label_contains(&words);
+        assert!(lane.rect().top() >= heading.bottom(), "{thread}");
+    }
+    harness.get_by_label_contains("fold unknown process");
+}
+
+#[test]
 fn recording_threads_is_one_click_and_one_undo_step() {
     let image = crate::support::renamed("mmput", "finish_task_switch.isra.0");
     let mut harness = browsing_in(image, "kernel_clone");
@@ -101,9 +153,10 @@ fn recording_threads_is_one_click_and_one_undo_step() {
             .collect()
     };
     click(&mut harness, "Record running threads");
-    let there = ["running-thread finish_task_switch.isra.0 0 0 to 10"];
+    let there = ["running-thread", "thread-name"]
+        .map(|instrument| format!("{instrument} finish_task_switch.isra.0 0 0 to 10"));
     assert_eq!(placed(&harness), there);
-    harness.get_by_label_contains("plan verified: 1 instrument,");
+    harness.get_by_label_contains("plan verified: 2 instruments,");
     click(&mut harness, "Record running threads");
     assert_eq!(placed(&harness), there, "it is added once");
     press(&mut harness, Modifiers::COMMAND, Key::Z);

@@ -294,6 +294,10 @@ fn values_are_those_of_the_machine() {
     );
     tried("by-process", "hit pid=30 -> @processes[30] = 1");
     tried("running-thread", "hit pid=30 tid=31 -> sample 31");
+    tried(
+        "thread-name",
+        "hit pid=30 tid=31 comm=\"make\" -> line \"30 31 make\"",
+    );
 }
 
 #[test]

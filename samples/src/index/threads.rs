@@ -6,15 +6,33 @@
 //! unknown thread. Samples of a CPU are in the order of its ring, so times are not compared, and
 //! samples at one tick are attributed correctly. Where reporting samples were lost, the previous
 //! thread is assumed to continue.
+//!
+//! An instrument names threads if [`thread name`](NAMES_UNIT) is its unit, and its lines are the process
+//! of the thread, its number and its name. A thread has the last name that it had.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::metadata::{InstrumentInfo, MachineInfo, Metadata};
 use crate::record::ALL_CPUS;
+use crate::texts::{Form, PrintedLine, Texts, text_of};
 use crate::{Batch, Meaning};
 
 /// Unit of the values of instruments that report the running thread.
 pub const UNIT: &str = "thread";
+
+/// Unit of the lines of instruments that name threads.
+pub const NAMES_UNIT: &str = "thread name";
+
+/// Returns whether the lines of an instrument are processes, numbers and names of threads.
+fn names_threads(metadata: &Metadata, info: &InstrumentInfo) -> bool {
+    let is_name = |line: &PrintedLine| {
+        let forms: Vec<&Form> = line.arguments().map(|argument| &argument.form).collect();
+        let is_number = |form: &&Form| matches!(form, Form::Signed | Form::Unsigned);
+        matches!(&*forms, [process, thread, Form::Text] if is_number(process) && is_number(thread))
+    };
+    info.unit == NAMES_UNIT
+        && matches!(metadata.texts.get(info.id), Some(Texts::Lines(lines)) if lines.iter().all(is_name))
+}
 
 /// Returns whether an instrument reports the running thread.
 #[must_use]
@@ -50,6 +68,19 @@ pub struct Threads {
     /// Place of the running thread of each CPU.
     running: HashMap<u16, u16>,
     places: HashMap<(usize, u64), u16>,
+    /// Instruments whose lines name threads.
+    namers: BTreeSet<u64>,
+    /// The words of a line of each CPU that has more, and its time.
+    lines: HashMap<u16, (u64, Vec<u64>)>,
+    names: HashMap<(usize, u64), NamedThread>,
+}
+
+/// The last line that names a thread.
+#[derive(Debug, Default)]
+struct NamedThread {
+    tsc: u64,
+    process: u64,
+    name: String,
 }
 
 impl Threads {
@@ -60,8 +91,12 @@ impl Threads {
             .iter()
             .filter(|info| reports_threads(info));
         let reporters: BTreeSet<u64> = reporters.map(|info| info.id).collect();
+        let namers = metadata.instruments.iter();
+        let namers = namers.filter(|info| names_threads(metadata, info));
+        let namers = namers.map(|info| info.id).collect();
         (!reporters.is_empty()).then(|| Self {
             reporters,
+            namers,
             machines: metadata.machines.clone(),
             ..Self::default()
         })
@@ -92,6 +127,34 @@ impl Threads {
         by_place.into_values().collect()
     }
 
+    /// Learns the names in [further words](crate::Sample::is_word) of one CPU, which arrive in the order of its ring.
+    pub(super) fn learn(&mut self, words: &Batch) {
+        let machine = MachineInfo::of(&self.machines, words.cpu).unwrap_or(0);
+        for word in &words.samples {
+            if !self.namers.contains(&word.without_mark().id) {
+                continue;
+            }
+            let line = self.lines.entry(words.cpu).or_default();
+            if line.0 != word.tsc {
+                // The rest of the line before was lost.
+                *line = (word.tsc, Vec::new());
+            }
+            line.1.push(word.value);
+            let [process, number, first, second] = *line.1 else {
+                continue;
+            };
+            line.1.clear();
+            let last = self.names.entry((machine, number)).or_default();
+            if word.tsc >= last.tsc {
+                *last = NamedThread {
+                    tsc: word.tsc,
+                    process,
+                    name: text_of([first, second]),
+                };
+            }
+        }
+    }
+
     fn place(&mut self, machine: usize, number: u64) -> u16 {
         let next = u16::try_from(self.places.len() + 1).unwrap_or(OTHERS);
         let place = self.places.entry((machine, number));
@@ -115,16 +178,48 @@ impl Threads {
             .collect()
     }
 
-    /// Returns the name of a thread: `thread 143`.
+    /// Returns the name of a thread: `make (thread 143)`, or `thread 143` if nothing names it.
     #[must_use]
     pub fn name(&self, thread: Thread) -> String {
         match thread {
-            Thread::Known(machine, number) => match self.machines.get(machine) {
-                Some(machine) => format!("thread {number} of {}", machine.name),
-                None => format!("thread {number}"),
-            },
+            Thread::Known(machine, number) => {
+                self.named((machine, number), &format!("thread {number}"))
+            }
             Thread::Other => "other threads".to_owned(),
             Thread::Unknown => "unknown thread".to_owned(),
+        }
+    }
+
+    /// Returns the name of a thread's process: `make (process 140)`. It is that of the process's first thread, or
+    /// of this one if nothing names the first.
+    #[must_use]
+    pub fn process(&self, thread: Thread) -> String {
+        let Thread::Known(machine, number) = thread else {
+            return "unknown process".to_owned();
+        };
+        let Some(named) = self.names.get(&(machine, number)) else {
+            return "unknown process".to_owned();
+        };
+        let first = (machine, named.process);
+        let key = if self.names.contains_key(&first) {
+            first
+        } else {
+            (machine, number)
+        };
+        self.named(key, &format!("process {}", named.process))
+    }
+
+    /// Returns the name of a thread, with its number or that of its process.
+    fn named(&self, (machine, number): (usize, u64), numbered: &str) -> String {
+        let numbered = match self.machines.get(machine) {
+            Some(machine) => format!("{numbered} of {}", machine.name),
+            None => numbered.to_owned(),
+        };
+        match self.names.get(&(machine, number)) {
+            // The idle thread of each CPU has its CPU in its name, and all have one number.
+            Some(_) if number == 0 => format!("idle ({numbered})"),
+            Some(named) => format!("{} ({numbered})", named.name),
+            None => numbered,
         }
     }
 }
@@ -137,6 +232,7 @@ mod tests {
     use crate::Sample;
     use crate::index::Index;
     use crate::metadata::Delivers;
+    use crate::texts::{Argument, PrintedPart};
 
     const TELLER: u64 = 7;
 
@@ -160,6 +256,70 @@ mod tests {
             ],
             ..Metadata::default()
         }
+    }
+
+    #[test]
+    fn threads_have_the_last_name_of_their_lines() {
+        const NAMER: u64 = 10;
+        let mut metadata = metadata();
+        metadata.instruments.push(InstrumentInfo {
+            id: NAMER,
+            unit: NAMES_UNIT.into(),
+            meaning: Meaning::Event,
+            ..metadata.instruments[2].clone()
+        });
+        let argument = |form| {
+            PrintedPart::Argument(Argument {
+                form,
+                width: 0,
+                left: false,
+                zeroes: false,
+            })
+        };
+        let forms = [Form::Signed, Form::Signed, Form::Text];
+        let line = PrintedLine(forms.map(argument).to_vec());
+        metadata.texts.insert(NAMER, Texts::Lines(vec![line]));
+        let sample = |id, value, tsc| Sample { id, value, tsc };
+        let name = |text: &[u8; 8]| u64::from_le_bytes(*text);
+        let line = |number, text, tsc| {
+            let word = |value| sample(NAMER, value, tsc).as_word();
+            // Threads 31 to 40 are of one process.
+            let process = if number > 31 { 31 } else { number };
+            let words = [word(process), word(number), word(name(text)), word(0)];
+            [
+                &[sample(TELLER, number, tsc), sample(NAMER, 0, tsc)],
+                &words[..],
+            ]
+            .concat()
+        };
+        let mut index = Index::default().by_thread_and_level(&metadata);
+        let mut append = |cpu, samples: Vec<Sample>| index.append(&Batch { cpu, samples });
+        append(0, line(31, b"sh\0\0\0\0\0\0", 10));
+        append(1, line(31, b"make\0\0\0\0", 30));
+        // An earlier line of a CPU that is read later, and a line whose words come apart.
+        append(0, line(31, b"ls\0\0\0\0\0\0", 20));
+        let mut parts = line(40, b"cc1\0\0\0\0\0", 40);
+        let rest = parts.split_off(3);
+        append(0, parts);
+        append(0, rest);
+        // A line without its end names nothing.
+        let mut cut = line(41, b"as\0\0\0\0\0\0", 50);
+        cut.pop();
+        append(0, cut);
+        append(0, line(0, b"swapper\0", 60));
+        let threads = index.threads().unwrap();
+        let named = [31, 40, 41, 0].map(|number| threads.name(Thread::Known(0, number)));
+        let expected = [
+            "make (thread 31)",
+            "cc1 (thread 40)",
+            "thread 41",
+            "idle (thread 0)",
+        ];
+        assert_eq!(named, expected);
+        let processes = [31, 40, 41, 0].map(|number| threads.process(Thread::Known(0, number)));
+        let of_make = "make (process 31)";
+        let expected = [of_make, of_make, "unknown process", "idle (process 0)"];
+        assert_eq!(processes, expected);
     }
 
     /// Samples of each thread and instrument, in order of time.

@@ -10,6 +10,7 @@ use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::output::Contents;
 use gilk_samples::profile::{Distribution, LevelProfile, Profile, Profiles, profiles};
 use gilk_samples::recording::{Loss, Recording, RowKind};
+use gilk_samples::texts::Texts;
 use gilk_samples::totals::Totals;
 use gilk_samples::{graph, histogram::Histogram};
 use ilk_driver::interrupt;
@@ -309,10 +310,14 @@ fn long(profile: &Profile, metadata: &Metadata) -> String {
         return out;
     }
     let share = |count: u64| 100.0 * count as f64 / profile.hits.max(1) as f64;
+    let name = |value| match metadata.texts.get(profile.id) {
+        Some(Texts::Names(names)) => names.of_bits(value),
+        _ => None,
+    };
     let top = profile.top.iter().map(|&(value, count)| {
         format!(
             "{} × {} ({:.1} %)",
-            scale::value(value, &profile.unit, clock),
+            name(value).unwrap_or_else(|| scale::value(value, &profile.unit, clock)),
             scale::grouped(count),
             share(count)
         )

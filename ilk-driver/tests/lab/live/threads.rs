@@ -28,7 +28,10 @@ fn every_fork_and_exit_is_attributed_to_its_thread() {
         .find(|one| one.name.starts_with(SWITCH) && !one.name.contains(".cold"))
         .expect("the scheduler has it");
     let all = (0.0, DURATION);
-    let mut placements = vec![placement(&switch.name, 0, "running-thread", all)];
+    let mut placements = vec![
+        placement(&switch.name, 0, "running-thread", all),
+        placement(&switch.name, 0, "thread-name", all),
+    ];
     placements.extend(PLACES.map(|place| placement(place, 0, "runner", all)));
     let session = Session {
         sources: [("runner".to_owned(), RUNNER.to_owned())].into(),
@@ -49,7 +52,7 @@ fn every_fork_and_exit_is_attributed_to_its_thread() {
             .expect("running-thread reports them")
             .part(Some(place));
         for (at, had) in had.iter_mut().enumerate() {
-            let id = outcome.id(at + 1).pack();
+            let id = outcome.id(at + 2).pack();
             for point in part.samples_in(id, 0, u64::MAX, usize::MAX) {
                 samples[at] += 1;
                 // Pulsar is started after the first switch.
@@ -61,6 +64,23 @@ fn every_fork_and_exit_is_attributed_to_its_thread() {
     let [forks, exits] = had;
     assert_eq!(samples[0], 160, "5 rounds of 32 forks");
     assert_eq!(forks.len(), 1, "all of them are Pulsar's: {forks:?}");
+    // Pulsar's threads are processes of their own. Others may end meanwhile too.
+    let names = |number: &u64| {
+        let thread = Thread::Known(0, *number);
+        (threads.name(thread), threads.process(thread))
+    };
+    let is_named = |number: &u64| {
+        let expected = ["thread", "process"].map(|what| format!("pulsar ({what} {number})"));
+        let (thread, process) = names(number);
+        [thread, process] == expected
+    };
+    assert!(forks.iter().all(is_named), "{:?}", forks.first().map(names));
+    let named = exits.iter().filter(|number| is_named(number)).count();
+    assert!(
+        named >= 160,
+        "{named}; the first is {:?}",
+        exits.first().map(names)
+    );
     // The children, each once, and Pulsar itself if it exited in time.
     assert!(exits.len() >= 160, "{} exits", exits.len());
     assert_eq!(samples[1], exits.len(), "no thread exits twice");

@@ -1,9 +1,14 @@
 //! The facts that each instrument is compared with, except those of timers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use gilk_engine::cfg::Cfg;
 use gilk_instruments::program::Summary as Total;
+use gilk_samples::Sample;
+use gilk_samples::index::Index;
+use gilk_samples::recording::Recording;
+use gilk_samples::totals::Totals;
 
 use super::{At, Case, Row, Run};
 use super::{branches, times};
@@ -66,6 +71,7 @@ pub(super) const ROWS: &[Row] = &[
     row("errors", PRIORITY, At::Entry, error_numbers),
     row("by-process", UMASK, At::Entry, processes),
     row("running-thread", UMASK, At::Entry, threads),
+    row("thread-name", UMASK, At::Entry, names),
     row("elapsed", SLEEP, At::Entry, times::asleep),
     row("elapsed-histogram", SLEEP, At::Entry, times::histogram),
     row("elapsed-total", SLEEP, At::Entry, times::added_up),
@@ -311,6 +317,29 @@ fn callers(run: &Run) -> Vec<u64> {
 
 fn processes(run: &Run, case: &Case) {
     has_values(run, case, "processes", callers(run));
+}
+
+/// Checks that each line has the number of one of the processes and the name of the program.
+fn names(run: &Run, case: &Case) {
+    let recording = Recording::open(&run.outcome.recording).unwrap();
+    let (index, damaged) = Index::of(&recording, |_| ControlFlow::Continue(()));
+    assert!(damaged.is_empty(), "{damaged:?}");
+    let texts = &recording.metadata().texts;
+    let id = run.outcome.id(case.placements[0]).pack();
+    let mut lines = Vec::new();
+    index.visit(id, 0, u64::MAX, |point| {
+        let (value, tsc) = (point.value, point.tsc);
+        let sample = Sample { id, value, tsc };
+        let words = index.words(&sample, texts.words(&sample)).unwrap();
+        lines.push(texts.text(&sample, &words, &Totals::default()).unwrap());
+    });
+    let known = callers(run).into_iter();
+    let mut known: Vec<String> = known
+        .map(|number| format!("{number} {number} witness"))
+        .collect();
+    lines.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(lines, known);
 }
 
 /// Checks that each of the processes has one thread with the same number.
