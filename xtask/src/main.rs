@@ -19,6 +19,7 @@ mod apt;
 mod bare;
 mod bench;
 mod circles;
+mod debugging;
 mod documentation;
 mod evaluate;
 mod fail;
@@ -77,9 +78,10 @@ Usage: cargo xtask <command>
         The papers' experiments in the lab, or those named: correlation, overhead, hits,
         grain, inlining, web, hunt, coverage, many. Checks the claims about them and writes docs/evaluation.md;
         --quick runs short forms, as the tests do, and writes nothing there.
-  kernels [--yes] [TEXT...]
+  kernels [--yes] [--debug | TEXT...]
         Live tests on every kernel of Debian's archive that has headers, or on those whose options of
         `ilk lab` contain TEXT, and their rows of the table in docs/kernels.md. Takes an hour or two.
+        --debug builds a kernel with lockdep, KASAN and RCU debugging, and tests on that one.
   language [PATH...]
         Refuses the words that CODE_STYLE.md replaces, in all tracked files or those below PATH.
   circles
@@ -157,6 +159,10 @@ fn dispatch(mut arguments: Vec<String>) -> Result<()> {
                 (false, Some(_)) => return Err(Fail::new("--suite needs --trial")),
             };
             package::package(yes, &suites)
+        }
+        "kernels" if given.flag("--debug") => {
+            given.nothing_else()?;
+            matrix::debugging(yes)
         }
         "kernels" => matrix::kernels(yes, &given.rest),
         "language" => language::check(&given.rest),

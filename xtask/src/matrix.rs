@@ -6,6 +6,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use crate::debugging::Built;
 use crate::fail::{Fail, Result};
 use crate::jobs::{Graph, Job, Outcome, Timed};
 use crate::log::Log;
@@ -19,6 +20,8 @@ const TEXT: &str = "docs/kernels.md";
 const PROGRAM: &str = "lab";
 /// Time after which a test is taken to hang: 7.3's are slower, and so are flavours for every machine.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
+/// The same on the kernel for debugging.
+const DEBUGGING_LIMIT: Duration = Duration::from_secs(3 * 3600);
 
 /// Columns of the table, and the prefixes of their tests' names.
 const COLUMNS: [(&str, &str); 8] = [
@@ -43,7 +46,15 @@ struct Line {
     suite: Option<&'static str>,
     series: Option<&'static str>,
     flavour: &'static str,
+    /// It is the kernel that is built for debugging.
+    is_debugging: bool,
 }
+
+/// The kernel that is built for debugging.
+const DEBUGGING: Line = Line {
+    is_debugging: true,
+    ..Line::of_host(None, "cloud")
+};
 
 impl Line {
     const fn of_host(series: Option<&'static str>, flavour: &'static str) -> Self {
@@ -51,6 +62,7 @@ impl Line {
             suite: None,
             series,
             flavour,
+            is_debugging: false,
         }
     }
 
@@ -59,6 +71,7 @@ impl Line {
             suite: Some(suite),
             series: None,
             flavour: "cloud",
+            is_debugging: false,
         }
     }
 
@@ -71,6 +84,9 @@ impl Line {
 
     /// The options as one types them; the table's first cell.
     fn name(self) -> String {
+        if self.is_debugging {
+            return "`--kernel`, `--headers` of `cargo xtask kernels --debug`".to_owned();
+        }
         let options = self.options();
         let words: Vec<String> = options
             .iter()
@@ -95,6 +111,9 @@ impl Line {
 
     /// The release that the lab has chosen, as `uname -r` prints it.
     fn release(self) -> Result<String> {
+        if self.is_debugging {
+            return Built::at_its_place().release();
+        }
         let choice = self.choice();
         let text = fs::read_to_string(&choice)
             .map_err(|error| Fail::new(format!("cannot read {}: {error}", choice.display())))?;
@@ -107,30 +126,41 @@ impl Line {
 
     /// Variables by which tests boot it.
     fn variables(self) -> Vec<(&'static str, PathBuf)> {
+        let mut variables = vec![("GILK_AGENT", tool::target().join("debug/ilk"))];
+        if self.is_debugging {
+            // No snapshot: the load of the module is looked at in each lab.
+            variables.extend(Built::at_its_place().variables());
+            return variables;
+        }
         let given = [
             ("GILK_SUITE", self.suite),
             ("GILK_SERIES", self.series),
             ("GILK_FLAVOUR", Some(self.flavour)),
             ("GILK_LAB_SNAPSHOT", Some("1")),
         ];
-        let mut variables: Vec<(&str, PathBuf)> = given
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?.into())))
-            .collect();
-        variables.push(("GILK_AGENT", tool::target().join("debug/ilk")));
+        let given = given.into_iter();
+        variables.extend(given.filter_map(|(name, value)| Some((name, value?.into()))));
         variables
     }
 
     /// Prepares the lab, and runs the tests of every column.
     fn run(self, program: &Binary, tests: &[String], log: &Log) -> Result<Outcome> {
+        if self.is_debugging {
+            Built::at_its_place().build(log)?;
+        }
         let mut ilk = Command::new(tool::target().join("debug/ilk"));
-        ilk.args(["lab", "--prepare"]);
+        ilk.args(["lab", "--prepare"]).envs(self.variables());
         for (option, value) in self.options() {
             ilk.args([option, value]);
         }
         log.run(&mut ilk)?;
         let prefix = format!("{} ", self.name());
-        let tests = program.run(tests, &prefix, &self.variables(), LIMIT, log)?;
+        let limit = if self.is_debugging {
+            DEBUGGING_LIMIT
+        } else {
+            LIMIT
+        };
+        let tests = program.run(tests, &prefix, &self.variables(), limit, log)?;
         Ok(Outcome {
             tests,
             ..Outcome::default()
@@ -179,14 +209,23 @@ pub(crate) fn kernels(yes: bool, only: &[String]) -> Result<()> {
             names.join("; ")
         )));
     }
+    tested(Purpose::Tests, yes, &lines)
+}
+
+/// Builds the kernel for debugging, runs the tests on it, and writes its row.
+pub(crate) fn debugging(yes: bool) -> Result<()> {
+    tested(Purpose::Debugging, yes, &[DEBUGGING])
+}
+
+fn tested(purpose: Purpose, yes: bool, lines: &[Line]) -> Result<()> {
     println!("System packages:");
-    apt::provide(Purpose::Tests, yes, false)?;
+    apt::provide(purpose, yes, false)?;
     let logs = tool::results()?.join("kernels");
     fs::create_dir_all(&logs)
         .map_err(|error| Fail::new(format!("cannot create {}: {error}", logs.display())))?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let build = {
-        let lines = lines.clone();
+        let lines = lines.to_owned();
         move |log: &Log| {
             let binaries = suite::build(log, |_| ())?;
             let program = binaries.into_iter().find(|binary| binary.name == PROGRAM);
@@ -218,7 +257,7 @@ pub(crate) fn kernels(yes: bool, only: &[String]) -> Result<()> {
     let path = tool::root().join(TEXT);
     let failed = |error| Fail::new(format!("{TEXT}: {error}"));
     let mut text = fs::read_to_string(&path).map_err(failed)?;
-    for line in &lines {
+    for line in lines {
         if let Some(row) = line.row(&tests)? {
             text = with_row(&text, &row).ok_or_else(|| {
                 Fail::new(format!("{TEXT} has no table that begins with {HEAD:?}"))
@@ -273,9 +312,10 @@ mod tests {
             .collect();
         assert!(text.contains(&format!("{HEAD}{columns}\n")));
         let mut names = LINES.map(Line::name).to_vec();
+        names.push(DEBUGGING.name());
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), LINES.len());
+        assert_eq!(names.len(), LINES.len() + 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::process::Command;
 
+use crate::debugging::SOURCE;
 use crate::tool;
 
 /// A package of Debian's, its programs that are started, and its use.
@@ -124,6 +125,18 @@ const LONG: &[Package] = &[
     library("xorriso", "makes that disc"),
 ];
 
+/// Needed by `cargo xtask kernels --debug`, beside the tests': they build a kernel.
+const DEBUGGING: &[Package] = &[
+    library(SOURCE, "is the source of the kernel for debugging"),
+    package("tar", &["tar"], "unpacks that source"),
+    package("bc", &["bc"], "builds that kernel"),
+    package("bison", &["bison"], "builds that kernel"),
+    package("flex", &["flex"], "builds that kernel"),
+    library("libelf-dev", "builds that kernel's objtool"),
+    package("dwarves", &["pahole"], "writes that kernel's types"),
+    package("kmod", &["depmod"], "installs that kernel's modules"),
+];
+
 /// Needed by `cargo xtask package`, beside the lab's and the window's.
 const PACKAGING: &[Package] = &[
     package("binutils", &["strip"], "removes symbols from programs"),
@@ -180,6 +193,8 @@ pub(crate) enum Purpose {
     Tests,
     /// Those of long runs too.
     Long,
+    /// Tests on a kernel that is built for debugging.
+    Debugging,
     /// The tests that need neither kernel nor display.
     Quick,
     /// A root of another Debian.
@@ -198,6 +213,7 @@ impl Purpose {
             Self::Window => &[BASE, LAB, WINDOW],
             Self::Tests => &[BASE, LAB, WINDOW, QUICK, TESTS],
             Self::Long => &[BASE, LAB, WINDOW, QUICK, TESTS, LONG],
+            Self::Debugging => &[BASE, LAB, WINDOW, QUICK, TESTS, DEBUGGING],
         };
         groups.iter().copied().flatten()
     }
@@ -297,6 +313,7 @@ mod tests {
             Purpose::Window,
             Purpose::Tests,
             Purpose::Long,
+            Purpose::Debugging,
         ] {
             let mut names: Vec<_> = purpose.packages().map(|package| package.name).collect();
             let all = names.len();
@@ -327,7 +344,7 @@ mod tests {
                 } else if path.extension().is_some_and(|extension| extension == "rs") {
                     let text = std::fs::read_to_string(&path).unwrap();
                     let is_listed = |program: &&str| {
-                        let all = [Purpose::Long, Purpose::Package];
+                        let all = [Purpose::Long, Purpose::Debugging, Purpose::Package];
                         let mut packages = all.into_iter().flat_map(Purpose::packages);
                         packages.any(|package| package.programs.contains(program))
                             || OPTIONAL.iter().any(|(name, _)| name == program)

@@ -22,6 +22,9 @@ const SLOW: [&str; 2] = [
     "clocksource: Long readout interval",
 ];
 
+/// Beginnings of a kernel's reports on itself. A kernel for debugging has many, on locks and memory among them.
+const REPORTS: [&str; 2] = ["BUG: ", "WARNING: "];
+
 /// A module of the kernel that is loaded: it needs no device.
 pub(crate) const DRIVER: &str = "tun";
 /// One that is a block device without a disk.
@@ -61,6 +64,11 @@ pub(crate) fn shared() -> Arc<Shared> {
 /// Starts a lab for one test.
 pub(crate) fn shared_of(prepared: &Prepared) -> Arc<Shared> {
     let lab = Lab::boot(prepared, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
+    let console = lab.console().unwrap();
+    assert!(
+        !REPORTS.iter().any(|report| console.contains(report)),
+        "the kernel reports a bug as it boots and loads the module:\n{console}"
+    );
     let mut connection = Connection::connect(lab.socket())
         .unwrap_or_else(|error| panic!("{error}\n{}", lab.console().unwrap()));
     let parts = connection
