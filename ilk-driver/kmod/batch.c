@@ -8,28 +8,6 @@
 
 #include "ilk.h"
 
-/*
- * The points at which a batch can be made to fail, with half of the step done: all before the first
- * write of step 4. After that the only possible failure is a foreign write to the text.
- */
-enum ilk_fail_step {
-	ILK_FAIL_PREPARE = 1,	/* while sites are created and inserted in the tree */
-	ILK_FAIL_CONNECT,	/* while sites are connected to their bounces and hosts */
-	ILK_FAIL_CHECK,		/* while the text is checked */
-	ILK_FAIL_INT3S,		/* while int3s are written */
-	ILK_FAIL_TRACER,	/* after the tracer branches to detours */
-	ILK_FAIL_WAIT,		/* after the wait */
-	ILK_FAIL_LOOK,		/* while the text is checked again */
-};
-static unsigned int fail_step;
-module_param(fail_step, uint, 0600);
-MODULE_PARM_DESC(fail_step, "for tests: the step at which every batch fails (1 to 7; 0: none)");
-
-static bool ilk_failing(enum ilk_fail_step step)
-{
-	return unlikely(READ_ONCE(fail_step) == step);
-}
-
 /* Installs and retargets by rising rank, then removals by falling rank. */
 static u32 ilk_stage(const struct ilk_job *job)
 {
@@ -151,7 +129,7 @@ static enum ilk_reason ilk_connect(struct ilk_job *jobs, u32 count, u32 *at)
 	return ILK_OK;
 }
 
-/* What is checked may change between chunks, and is compared again before it is overwritten. */
+/* What is checked may change between chunks, and is checked again before it is overwritten. */
 static enum ilk_reason ilk_check_all(const struct ilk_job *jobs, u32 count, u32 *at)
 {
 	enum ilk_reason reason = ILK_OK;
@@ -178,6 +156,8 @@ static enum ilk_reason ilk_check_all(const struct ilk_job *jobs, u32 count, u32 
 static enum ilk_reason ilk_check_again(const struct ilk_job *jobs, u32 count, u32 *at)
 {
 	for (*at = 0; *at < count; ++*at) {
+		if (ilk_kprobe_in(&jobs[*at]))
+			return ILK_KPROBE;
 		if (!ilk_text_is_unchanged(&jobs[*at]))
 			return ILK_MISMATCH;
 		if (ilk_failing(ILK_FAIL_LOOK) && *at == count / 2)
@@ -232,7 +212,7 @@ static enum ilk_reason ilk_remove_all(struct ilk_job *jobs, u32 first, u32 count
 	return reason;
 }
 
-/* Performs steps 1 to 4, with kprobe_mutex held. */
+/* Performs steps 1 to 4. */
 static enum ilk_reason ilk_begin(struct ilk_job *jobs, u32 count, u32 installs, unsigned long *sites,
 				 struct ilk_batch *batch, u32 *at, bool *must_wait)
 {
@@ -289,14 +269,12 @@ static enum ilk_reason ilk_commit(struct ilk_job *jobs, u32 count, struct ilk_ba
 	if (!sites)
 		return ILK_NO_MEMORY;
 
-	mutex_lock(ilk_sym.kprobe_mutex);
 	reason = ilk_begin(jobs, count, installs, sites, batch, at, &must_wait);
 	if (!reason && installs < count) {
 		reason = ilk_remove_all(jobs, installs, count, sites, at);
 		must_wait = true;
 	}
 	batch->tsc_end = rdtsc_ordered();
-	mutex_unlock(ilk_sym.kprobe_mutex);
 	kvfree(sites);
 	if (reason)
 		batch->tsc_begin = batch->tsc_end = 0;

@@ -33,6 +33,10 @@ static const struct {
 	{ "rcu_read_unlock_special", true },
 	{ "trace_hwlat_callback", true },
 	{ "trace_osnoise_callback", true },
+	{ "trace_clock_local", true },
+	/* In 6.12, and not in 6.1, each call of a notifier has a tracepoint. */
+	{ "__traceiter_notifier_run", true },
+	{ "__traceiter_nmi_noise", true },
 	{ "srso_alias_untrain_ret", false },
 	{ "srso_alias_safe_ret", false },
 };
@@ -338,11 +342,30 @@ static enum ilk_reason ilk_check_reserved(unsigned long first, unsigned long las
 	return ILK_OK;
 }
 
-static bool ilk_kprobe_near(unsigned long first, unsigned long last)
+bool ilk_kprobe_at(unsigned long addr)
 {
-	/* An optimized kprobe is a jmp of five bytes, which may begin before the poke. */
-	for (unsigned long at = first - ILK_JMP + 1; at <= last; at++)
-		if (ilk_call(ilk_sym.get_kprobe, at, 0, 0, 0, 0))
+	lockdep_assert_held(ilk_sym.kprobe_mutex);
+	return ilk_call(ilk_sym.get_kprobe, addr, 0, 0, 0, 0);
+}
+
+/* Returns whether a kprobe is in the bytes of a job, or may be optimized into them. */
+bool ilk_kprobe_in(const struct ilk_job *job)
+{
+	unsigned long first = job->site->addr, end = first + job->site->span;
+
+	if (job->poke->kind == ILK_TRACER)
+		return false;
+	/*
+	 * An optimized kprobe is a jmp of five bytes, which may begin before the poke. None is optimized over
+	 * a splice, which is a branch or an int3 (copy_optimized_instructions() in arch/x86/kernel/kprobes/opt.c).
+	 */
+	if (job->action == ILK_INSTALL)
+		first -= ILK_JMP - 1;
+	/* A retarget leaves what is filled. */
+	if (job->action != ILK_RETARGET)
+		end += ilk_fill_len(job->site->filled);
+	for (; first < end; first++)
+		if (ilk_kprobe_at(first))
 			return true;
 	return false;
 }
@@ -457,7 +480,7 @@ enum ilk_reason ilk_check_text(const struct ilk_job *job)
 	}
 	if (poke->kind == ILK_TRACER)
 		return ILK_OK;
-	if (ilk_kprobe_near(addr, last))
+	if (ilk_kprobe_in(job))
 		return ILK_KPROBE;
 	if (memcmp((void *)addr, poke->expect, poke->len))
 		return ILK_MISMATCH;

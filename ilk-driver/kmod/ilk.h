@@ -24,13 +24,47 @@
 #define ILK_INT3 0xcc
 
 /*
- * main.c: tests make the allocations of a request fail one by one. ILK_TRY evaluates an allocation,
- * which yields a pointer, unless it must fail.
+ * testing.c: the points at which a batch can be made to fail, with half of the step done: all before
+ * the first write of step 4. After that the only possible failure is a foreign write to the text.
  */
-bool ilk_starved(void);
-extern struct mutex ilk_mutex;	/* serializes the device's requests */
+enum ilk_fail_step {
+	ILK_FAIL_PREPARE = 1,	/* while sites are created and inserted in the tree */
+	ILK_FAIL_CONNECT,	/* while sites are connected to their bounces and hosts */
+	ILK_FAIL_CHECK,		/* while the text is checked */
+	ILK_FAIL_INT3S,		/* while int3s are written */
+	ILK_FAIL_TRACER,	/* after the tracer branches to detours */
+	ILK_FAIL_WAIT,		/* after the wait */
+	ILK_FAIL_LOOK,		/* while the text is checked again */
+};
+#ifdef ILK_TESTING
+bool ilk_failing(enum ilk_fail_step step);
+void ilk_starve_begin(void);	/* a request begins */
+bool ilk_starved(void);		/* the next allocation must fail */
+bool ilk_hidden(const char *symbol);
+#else
+static inline bool ilk_failing(enum ilk_fail_step step)
+{
+	return false;
+}
+static inline void ilk_starve_begin(void)
+{
+}
+static inline bool ilk_starved(void)
+{
+	return false;
+}
+static inline bool ilk_hidden(const char *symbol)
+{
+	return false;
+}
+#endif
+
+/* Evaluates an allocation, which yields a pointer, unless it must fail. */
 #define ILK_TRY(allocation) (ilk_starved() ? NULL : (allocation))
 #define ILK_TRY_USER(copy) (ilk_starved() ? ERR_PTR(-ENOMEM) : (copy))
+
+/* main.c: serializes the device's requests. */
+extern struct mutex ilk_mutex;
 
 /* symbols.c: functions and data of the kernel that are not exported. */
 struct ilk_symbols {
@@ -161,7 +195,7 @@ void ilk_sites_leave(const struct module *going);
 extern struct notifier_block ilk_die_block;
 void ilk_text_lock(void);
 void ilk_text_unlock(void);
-/* Most splices that are checked or written before ilk_text_unlock() lets others write text. */
+/* Most splices that are checked or written before ilk_text_unlock() lets others write text and register kprobes. */
 #define ILK_CHUNK 512u
 static inline u32 ilk_chunk_end(u32 first, u32 count)
 {
@@ -219,8 +253,8 @@ struct ilk_job {
 int ilk_batch_run(struct ilk_batch *batch, const struct ilk_poke *pokes);
 
 /*
- * steps.c: the writes of a batch, with kprobe_mutex held. ilk_text_is_unchanged() and
- * ilk_write_install() are called with ilk_text_lock() held; the others take it, in chunks.
+ * steps.c: the writes of a batch. ilk_text_is_unchanged() and ilk_write_install() are called with
+ * ilk_text_lock() held; the others take it, in chunks.
  */
 enum ilk_reason ilk_write_int3s(struct ilk_job *jobs, u32 count, bool *any, u32 *at);
 enum ilk_reason ilk_trace_all(struct ilk_job *jobs, u32 count, unsigned long *sites, u32 *at);
@@ -236,6 +270,8 @@ void ilk_check_exit(void);
 enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span);
 enum ilk_reason ilk_check_chain(const struct ilk_job *job);
 enum ilk_reason ilk_check_text(const struct ilk_job *job);
+bool ilk_kprobe_at(unsigned long addr);	/* with ilk_text_lock(), as the next */
+bool ilk_kprobe_in(const struct ilk_job *job);
 
 /* tracepoint.c: tracepoints that splices stand on. */
 int ilk_tracepoint_on(const struct ilk_tracepoint *request);

@@ -17,16 +17,6 @@ DEFINE_MUTEX(ilk_mutex);
 static unsigned long ilk_open_bit;
 static bool ilk_greeted;	/* the owner has sent the right version */
 
-static unsigned int fail_alloc;
-module_param(fail_alloc, uint, 0600);
-MODULE_PARM_DESC(fail_alloc, "for tests: the number of the allocation of each request, and of the load, that fails (0: none)");
-static atomic_t ilk_allocations;	/* of the current request */
-
-bool ilk_starved(void)
-{
-	return unlikely((unsigned int)atomic_inc_return(&ilk_allocations) == READ_ONCE(fail_alloc));
-}
-
 /*
  * A kernel locked down for integrity permits no writes to its memory. The rule for /dev/mem applies
  * here too, at load and at each open.
@@ -59,7 +49,7 @@ static int ilk_open(struct inode *inode, struct file *file)
 		ilk_seen_end();
 		ilk_arena_forget();
 		ilk_stacks_forget();
-		atomic_set(&ilk_allocations, 0);
+		ilk_starve_begin();
 		err = ilk_ring_alloc();
 	}
 	if (!err)
@@ -280,7 +270,7 @@ static long ilk_ioctl(struct file *file, unsigned int command, unsigned long arg
 	if (copy_from_user(&in, user, _IOC_SIZE(command)))
 		return -EFAULT;
 
-	atomic_set(&ilk_allocations, 0);
+	ilk_starve_begin();
 	err = ilk_fetch(command, &in, &arrays);
 	if (!err && mutex_lock_killable(&ilk_mutex)) {
 		err = -EINTR;

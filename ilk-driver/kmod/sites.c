@@ -104,12 +104,14 @@ struct notifier_block ilk_die_block = {
 };
 
 /*
- * The lock order is the kernel's own: kprobe_mutex is taken before these. It is held for the whole
- * batch, so that no kprobe is half installed. These locks are released while waiting for tasks:
- * rude RCU takes the lock of CPU hotplug itself.
+ * The lock order is the kernel's own. With kprobe_mutex no kprobe is half installed: it is in the
+ * kernel's table, or has not read the text yet. The locks are released between groups of pokes and
+ * while waiting for tasks, so what depends on them is checked again with each hold: a kprobe that is
+ * disabled is in the table alone, and has a copy of what it found in the text.
  */
 void ilk_text_lock(void)
 {
+	mutex_lock(ilk_sym.kprobe_mutex);
 	cpus_read_lock();
 	mutex_lock(ilk_sym.text_mutex);
 }
@@ -118,6 +120,7 @@ void ilk_text_unlock(void)
 {
 	mutex_unlock(ilk_sym.text_mutex);
 	cpus_read_unlock();
+	mutex_unlock(ilk_sym.kprobe_mutex);
 }
 
 /*
@@ -160,6 +163,7 @@ u32 ilk_waits;
 void ilk_wait_for_tasks(void)
 {
 	lockdep_assert_held(&ilk_mutex);
+	lockdep_assert_not_held(ilk_sym.kprobe_mutex);
 	lockdep_assert_not_held(ilk_sym.text_mutex);
 	ilk_waits++;
 	synchronize_rcu_tasks_rude();
@@ -170,12 +174,15 @@ void ilk_wait_for_tasks(void)
 
 /*
  * Returns whether the original may be restored: the text is the written splice or the original,
- * with or without the int3 of a batch that could not be rolled back.
+ * with or without the int3 of a batch that could not be rolled back. No kprobe has a copy of the splice,
+ * which it would execute after the patch is gone.
  */
 static bool ilk_site_ours(const struct ilk_site *site)
 {
 	const u8 *text = (const u8 *)site->addr;
 
+	if (ilk_kprobe_at(site->addr))
+		return false;
 	if (!ilk_fill_is(site, true) && !ilk_fill_is(site, false))
 		return false;
 	return !memcmp(text, site->written, site->len) ||
@@ -245,7 +252,6 @@ static bool ilk_clear_kinds(unsigned int kinds, const struct module *going)
 /* Bounces are removed after their users: no thread may be in a bounce when its bytes change. */
 static void ilk_clear_all(const struct module *going)
 {
-	lockdep_assert_held(ilk_sym.kprobe_mutex);
 	if (ilk_clear_kinds(BIT(ILK_SHORT), going))
 		ilk_wait_for_tasks();
 	ilk_clear_kinds(BIT(ILK_BOUNCE), going);
@@ -258,7 +264,6 @@ void ilk_sites_leave(const struct module *going)
 	struct ilk_site *site = NULL, *next;
 	bool any = false;
 
-	mutex_lock(ilk_sym.kprobe_mutex);
 	while ((site = ilk_site_next(site))) {
 		if (!within_module_core(site->addr, going))
 			continue;
@@ -268,7 +273,6 @@ void ilk_sites_leave(const struct module *going)
 	}
 	if (any)
 		ilk_clear_all(going);
-	mutex_unlock(ilk_sym.kprobe_mutex);
 	if (!any)
 		return;
 	ilk_wait_for_tasks();
@@ -292,10 +296,8 @@ int ilk_sites_clear(void)
 	if (!site)
 		return 0;
 
-	mutex_lock(ilk_sym.kprobe_mutex);
 	ilk_tracer_clear();
 	ilk_clear_all(NULL);
-	mutex_unlock(ilk_sym.kprobe_mutex);
 	ilk_wait_for_tasks();
 
 	for (; site; site = next) {

@@ -36,9 +36,12 @@ enum ilk_reason ilk_write_int3s(struct ilk_job *jobs, u32 count, bool *any, u32 
 		for (; i < end && !reason; i++) {
 			if (!ilk_uses_int3(&jobs[i]))
 				continue;
-			if (!ilk_text_is_unchanged(&jobs[i])) {
-				*at = i;
+			if (ilk_kprobe_in(&jobs[i]))
+				reason = ILK_KPROBE;
+			else if (!ilk_text_is_unchanged(&jobs[i]))
 				reason = ILK_MISMATCH;
+			if (reason) {
+				*at = i;
 				break;
 			}
 			ilk_site_poke(jobs[i].site, &ilk_int3, sizeof(ilk_int3));
@@ -133,7 +136,8 @@ enum ilk_reason ilk_write_removals(struct ilk_job *jobs, u32 first, u32 end, uns
 		for (; i < next; i++) {
 			struct ilk_site *site = jobs[i].site;
 
-			if (!ilk_text_is_unchanged(&jobs[i]) || site->users) {
+			if (ilk_kprobe_in(&jobs[i]) || !ilk_text_is_unchanged(&jobs[i]) ||
+			    site->users) {
 				reason = ILK_MISMATCH;
 				*at = i;
 				continue;

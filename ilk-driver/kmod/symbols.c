@@ -8,10 +8,6 @@
 
 struct ilk_symbols ilk_sym;
 
-static char *without;
-module_param(without, charp, 0);
-MODULE_PARM_DESC(without, "for tests: simulates a kernel without the symbol of this name");
-
 static const struct {
 	const char *name;
 	void **where;
@@ -63,7 +59,7 @@ static const struct {
 
 static void *ilk_lookup(void *lookup, const char *name)
 {
-	if (!name || (without && !strcmp(without, name)))
+	if (!name || ilk_hidden(name))
 		return NULL;
 	return (void *)ilk_call(lookup, (unsigned long)name, 0, 0, 0, 0);
 }
@@ -71,8 +67,7 @@ static void *ilk_lookup(void *lookup, const char *name)
 int ilk_symbols_resolve(void)
 {
 	struct kprobe probe = { .symbol_name = "kallsyms_lookup_name" };
-	bool hidden = without && !strcmp(without, probe.symbol_name);
-	int err = hidden ? -ENOENT : register_kprobe(&probe);
+	int err = ilk_hidden(probe.symbol_name) ? -ENOENT : register_kprobe(&probe);
 	void *lookup = probe.addr;
 
 	if (err) {

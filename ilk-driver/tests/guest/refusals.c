@@ -223,14 +223,24 @@ static void kprobes(void)
 	shell("echo 'p:assay 0x%llx' > %s/kprobe_events; echo 1 > %s/events/kprobes/assay/enable",
 	      (unsigned long long)hot.address, events, events);
 	EXPECT(do_batch(&good, 1), ILK_KPROBE);
-	shell("echo 0 > %s/events/kprobes/assay/enable; echo > %s/kprobe_events", events, events);
+	shell("echo 0 > %s/events/kprobes/assay/enable", events);
+	EXPECT(do_batch(&good, 1), ILK_KPROBE);
+	shell("echo > %s/kprobe_events", events);
 	EXPECT(do_batch(&good, 1), ILK_OK);
-/* A kprobe on top of a splice keeps the splice installed, which is reported. */
-	shell("echo 'p:assay 0x%llx' > %s/kprobe_events; echo 1 > %s/events/kprobes/assay/enable",
-	      (unsigned long long)hot.address, events, events);
-	EXPECT(do_batch(&out, 1), ILK_KPROBE);
-	CHECK(ioctl(device, ILK_IOC_RESET) && errno == EBUSY, "a reset removes a splice under a kprobe");
-	shell("echo 0 > %s/events/kprobes/assay/enable; echo > %s/kprobe_events", events, events);
+	/*
+	 * A kprobe on top of a splice keeps the splice installed, which is reported: also one that is not
+	 * armed, and would execute its copy of the splice once it is.
+	 */
+	for (int armed = 0; armed < 2; armed++) {
+		shell("echo 'p:assay 0x%llx' > %s/kprobe_events", (unsigned long long)hot.address, events);
+		if (armed)
+			shell("echo 1 > %s/events/kprobes/assay/enable", events);
+		EXPECT(do_batch(&out, 1), ILK_KPROBE);
+		CHECK(ioctl(device, ILK_IOC_RESET) && errno == EBUSY,
+		      "a reset removes a splice under a kprobe");
+		shell("echo 1 > %s/events/kprobes/assay/enable; cat /proc/version > /dev/null", events);
+		shell("echo 0 > %s/events/kprobes/assay/enable; echo > %s/kprobe_events", events, events);
+	}
 	CHECK(!ioctl(device, ILK_IOC_RESET), "a reset without the kprobe: errno %d", errno);
 }
 

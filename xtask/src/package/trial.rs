@@ -20,7 +20,8 @@ const STEPS: [(&str, &str); 8] = [
          apt-get -qq install --yes --no-install-recommends /packages/*.deb
          dkms status -m ilk -v $VERSION | tee /root/dkms
          grep -q ': installed' /root/dkms
-         modinfo -F license $(find /lib/modules -name 'ilk.ko*') | grep -q GPL",
+         modinfo -F license $(find /lib/modules -name 'ilk.ko*') | grep -q GPL
+         if modinfo -F parm $(find /lib/modules -name 'ilk.ko*') | grep fail_; then exit 1; fi",
     ),
     (
         "the programs start",

@@ -15,7 +15,7 @@ fn function() -> String {
 }
 
 /// Registers a kprobe at each offset; then those that are accepted at the `armed` offsets are enabled while
-/// programs start. Prints what is refused.
+/// programs start, and stay. Prints what is refused.
 fn script(function: &str, armed: &[u64], others: &[u64]) -> String {
     let list = |offsets: &[u64]| {
         offsets.iter().fold(String::new(), |mut list, offset| {
@@ -31,14 +31,17 @@ fn script(function: &str, armed: &[u64], others: &[u64]) -> String {
          for o in{}; do {add}; done; echo 1 > events/gilk/enable || echo not armed; \
          for i in 1 2 3 4 5 6 7 8; do (true) & wait; done; \
          echo armed $(wc -l < kprobe_profile); \
-         awk '{{ if ($2 > 0) hit++ }} END {{ print \"hit\", hit }}' kprobe_profile; \
-         echo 0 > events/gilk/enable; echo > kprobe_events; echo all of them",
+         awk '{{ if ($2 > 0) hit++ }} END {{ print \"hit\", hit }}' kprobe_profile; echo all of them",
         list(others),
         list(armed)
     )
 }
 
-/// The refused offsets, the number of armed kprobes, and of those that were hit.
+/// Looks for splices, and removes the kprobes.
+const END: &str = "cd /sys/kernel/debug; echo splices $(wc -l < ilk/splices); cd tracing; \
+                   echo 0 > events/gilk/enable; echo > kprobe_events";
+
+/// The refused offsets, the number of armed kprobes, and of those that were hit. The session ends while they are armed.
 fn probed(turn: &Turn<'_>, session: &Session) -> (BTreeSet<u64>, usize, usize) {
     let outcome = turn.run(session);
     let said = &outcome.said;
@@ -47,6 +50,11 @@ fn probed(turn: &Turn<'_>, session: &Session) -> (BTreeSet<u64>, usize, usize) {
     let with = |word: &'static str| said.iter().filter_map(move |line| line.strip_prefix(word));
     let refused = with("refused ").map(|offset| u64::from_str_radix(offset, 16).unwrap());
     let number = |word| with(word).next().unwrap().parse().unwrap();
+    let ended = turn.run(&quiet(END, 1200.0)).said;
+    assert!(
+        ended.iter().any(|line| line == "splices 0"),
+        "kprobes beside splices keep them: {ended:?}"
+    );
     (refused.collect(), number("armed "), number("hit "))
 }
 
