@@ -39,7 +39,7 @@ fn a_call_ends_a_block_only_without_code_after_it() {
         a.mov(eax, 1_i32)?;
         a.ret()
     });
-    let (_, cfg) = first(&listed.compiled("do_exit", CodeAssembler::ret));
+    let (_, cfg) = first(&listed.compiled("do_exit", CodeAssembler::ud2));
     assert_eq!(ends(&cfg), [BlockEnd::NoReturn, BlockEnd::Return]);
     assert!(cfg.edges.is_empty());
     assert!(!cfg.exits(BlockIndex(0)) && cfg.exits(BlockIndex(1)));

@@ -40,6 +40,15 @@ impl KnownFunctions {
         functions
     }
 
+    /// Takes functions as returning that were said never to return, and do.
+    pub(crate) fn doubt(&mut self, returns: impl Fn(Addr, &Self) -> bool) {
+        let listed = std::mem::take(&mut self.never_return);
+        self.never_return = listed
+            .into_iter()
+            .filter(|&at| !returns(at, self))
+            .collect();
+    }
+
     /// Adds those of another object.
     pub(crate) fn join(&mut self, other: Self) {
         for (list, further) in [

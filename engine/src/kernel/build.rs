@@ -7,7 +7,7 @@ use super::faulting::{faults_were_compared, handles_faults};
 use super::file::Boot;
 use super::modules::{Module, ModuleParts};
 use super::tables::BugLayout;
-use super::{LiveParts, collect, decisions, functions, kallsyms, names, notes, sweep};
+use super::{LiveParts, collect, decisions, functions, kallsyms, names, notes, sweep, trapping};
 use crate::code::{
     Branch, Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions,
     LazyTypes, Memory, Origin, Texts, plausible, present,
@@ -83,12 +83,20 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     extents.sort_by_key(|extent| extent.span.start);
     let decided = decisions::decided(&tables, &symbols, &memory);
     let mut swept = sweep::sweep(&extents, &texts, &memory);
+    blacklist.extend(trapping::on_the_path(&extents, &symbols, &swept.branches));
     boot.widen(&extents, &mut swept.spans);
 
     let mut small = tables.sites;
     small.extend(swept.alternatives);
     let sites = FixedSites::new(small.clone(), blacklist.clone());
-    let known_functions = KnownFunctions::new(&symbols, &names::KNOWN);
+    let mut known_functions = KnownFunctions::new(&symbols, &names::KNOWN);
+    // The names are those of other kernels: this one's code says whether they hold.
+    known_functions.doubt(|at, known| {
+        let index = extents.binary_search_by_key(&at, |extent| extent.span.start);
+        let extent = index.ok().and_then(|index| extents.get(index));
+        let bytes = extent.and_then(|extent| memory.bytes(extent.span));
+        bytes.is_some_and(|bytes| sweep::has_return(bytes, at, |to| known.is_return_thunk(to)))
+    });
     let mut functions = Vec::with_capacity(extents.len());
     for (extent, span) in extents.iter().zip(&swept.spans) {
         // All of it is padding, or not all of it was read.

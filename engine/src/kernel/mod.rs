@@ -20,6 +20,7 @@ mod names;
 mod notes;
 mod sweep;
 mod tables;
+mod trapping;
 mod weak;
 
 pub use faulting::faults_were_compared;

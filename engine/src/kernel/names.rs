@@ -125,21 +125,11 @@ pub(crate) fn is_forbidden(name: &str) -> bool {
                 | "xen_entry_SYSCALL_compat"
                 | "xen_entry_SYSENTER_compat"
         )
-        // Executes between an int3 and the driver's handler, where an int3 would recurse without
-        // end; the driver refuses these too (kmod/check.c).
-        || matches!(
-            name,
-            "__rcu_read_lock"
-                | "__rcu_read_unlock"
-                | "rcu_read_unlock_special"
-                | "trace_hwlat_callback"
-                | "trace_osnoise_callback"
-        )
 }
 
 /// Functions that never return, in any kernel supported: `global_noreturns` of tools/objtool/check.c
 /// (Linux 6.1), tools/objtool/noreturns.h (6.12). One that is not listed costs an edge that is never
-/// taken; one listed wrongly would hide an edge.
+/// taken; one listed wrongly would hide an edge, so a function that has a return is not believed ([`super::sweep`]).
 const NEVER_RETURN: [&str; 30] = [
     "__fortify_panic",
     "__invalid_creds",
@@ -181,6 +171,8 @@ pub(crate) fn never_returns(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Addr;
+    use crate::kernel::fixture::Fixture;
 
     #[test]
     fn the_list_is_sorted_for_the_search() {
@@ -227,5 +219,22 @@ mod tests {
         assert_eq!(best(&["_stext", "startup_64", "_text"]), "startup_64");
         assert_eq!(best(&["__memcpy", "memcpy"]), "memcpy");
         assert_eq!(best(&["foo.isra.0", "__foo"]), "__foo");
+    }
+
+    #[test]
+    fn a_function_that_has_a_return_is_not_believed_never_to() {
+        let at = Fixture::address;
+        let image = Fixture::new()
+            .asm("panic", |a| a.ud2())
+            .asm("do_exit", |a| {
+                a.nop()?;
+                a.ret()
+            })
+            .asm("make_task_dead", |a| a.jmp(at(3)))
+            .asm("__x86_return_thunk", |a| a.ret())
+            .image();
+        let believed: [bool; 3] =
+            std::array::from_fn(|number| image.never_returns(Addr(at(number))));
+        assert_eq!(believed, [true, false, false]);
     }
 }

@@ -81,6 +81,16 @@ pub(crate) fn sweep(extents: &[Extent], texts: &Texts, memory: &Memory) -> Swept
     swept
 }
 
+/// Returns whether code has a return, or a jump to a thunk for one.
+pub(crate) fn has_return(bytes: &[u8], start: Addr, is_thunk: impl Fn(Addr) -> bool) -> bool {
+    let mut all = Decoder::with_ip(64, bytes, start.0, DecoderOptions::NONE).into_iter();
+    all.any(|instruction| match instruction.flow_control() {
+        FlowControl::Return => true,
+        FlowControl::UnconditionalBranch => branch_target(&instruction).is_some_and(&is_thunk),
+        _ => false,
+    })
+}
+
 fn skip(decoder: &mut Decoder<'_>, bytes: usize) {
     let (position, ip) = (decoder.position() + bytes, decoder.ip() + bytes as u64);
     if decoder.set_position(position).is_ok() {
