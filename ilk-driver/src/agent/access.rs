@@ -1,4 +1,7 @@
 //! The users that the agent serves: root, the user that started it, and a group by choice.
+//!
+//! User and groups are those at the time of connect(2) (`SO_PEERCRED`). The number of the process is shown and decides
+//! nothing, so no reference to the process is held (`SO_PEERPIDFD`).
 
 use std::os::unix::net::UnixStream;
 

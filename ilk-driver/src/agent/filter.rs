@@ -2,6 +2,10 @@
 //! ones, requests to the module, memory and threads; not running programs, creating files, writing
 //! code, or reaching another machine. Every other system call fails with EPERM, permanently and for
 //! every thread (`Documentation/userspace-api/seccomp_filter.rst`).
+//!
+//! It limits accidents. It is no boundary against code that has taken the agent over: that may open the module's
+//! device, which writes kernel text, so rules for files (Landlock) would add nothing. The boundary is in front of it:
+//! no request carries bytes to write.
 
 use std::collections::BTreeMap;
 use std::io;
