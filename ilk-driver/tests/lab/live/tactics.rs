@@ -92,12 +92,16 @@ fn all_tactics_count_each_system_call() {
 fn tracer_splices_count_forks() {
     let shared = shared();
     let turn = shared.turn();
-    // The function that copies an address space, which only Pulsar's forks execute: other threads
-    // share or replace theirs.
-    let counted = Counted::of(&turn, &["uprobe_start_dup_mmap"], "/bin/pulsar 100 5");
+    // The function that copies an address space, which only Pulsar's forks execute, and the shell's that starts it:
+    // other threads share or replace theirs.
+    let script = "/bin/pulsar 100 5; \
+                  echo 0 > /proc/sys/kernel/ftrace_enabled || echo the tracer stays on";
+    let counted = Counted::of(&turn, &["uprobe_start_dup_mmap"], script);
+    let refused = |line: &String| line == "the tracer stays on";
+    assert!(counted.said.iter().any(refused), "{:?}", counted.said);
     let (name, counts) = &counted.counts[0];
-    assert_eq!(counts[&(0, HookType::Pre)], (160, Tactic::Tracer), "{name}");
-    assert_eq!(counts[&(0, HookType::Post)].0, 160, "{name}");
+    assert_eq!(counts[&(0, HookType::Pre)], (161, Tactic::Tracer), "{name}");
+    assert_eq!(counts[&(0, HookType::Post)].0, 161, "{name}");
     turn.assert_untouched();
 }
 
