@@ -22,8 +22,9 @@ const SLOW: [&str; 2] = [
     "clocksource: Long readout interval",
 ];
 
-/// Beginnings of a kernel's reports on itself. A kernel for debugging has many, on locks and memory among them.
-const REPORTS: [&str; 2] = ["BUG: ", "WARNING: "];
+/// Beginnings of a kernel's reports on itself, after the time. A kernel for debugging has many, on locks and memory among
+/// them. (What it says of its processor's bugs begins with their names.)
+const REPORTS: [&str; 2] = ["] BUG: ", "] WARNING: "];
 
 /// A module of the kernel that is loaded: it needs no device.
 pub(crate) const DRIVER: &str = "tun";
