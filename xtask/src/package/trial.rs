@@ -65,12 +65,17 @@ const STEPS: [(&str, &str); 8] = [
          apt-get -qq install --yes --no-install-recommends qemu-system-x86 busybox-static make gcc \\
              xz-utils $elf
          cd /root
-         ilk run /usr/share/gilk/sessions/pulsar.ron --lab -o /root/pulsar.arrow
-         ilk stats /root/pulsar.arrow | head -n 5",
+         test -s /usr/share/gilk/sessions/pulsar.ron
+         echo 'entry:__x64_sys_clone { @forks = count() }' >forks
+         ilk script forks --lab -c '/bin/pulsar 100' -o /root/pulsar.arrow >counted
+         cat counted
+         grep -qw 160 counted
+         ilk stats /root/pulsar.arrow >/root/stats
+         grep -q __x64_sys_clone /root/stats",
     ),
     (
         "nothing stays after the packages are purged",
-        "rm -rf /root/.cache /root/pulsar.arrow
+        "rm -rf /root/.cache /root/pulsar.arrow /root/forks
          apt-get -qq purge --yes ilk gilk ilk-dkms
          if getent group ilk; then exit 1; fi
          find / -xdev \\( -path /proc -o -path /sys -o -path /dev -o -path /packages -o -path /opt \\) -prune -o \\
