@@ -25,6 +25,19 @@ impl KeptStacks {
     pub const LOST: &str =
         "hits have stacks that were not kept, since there were too many different ones";
 
+    /// The end of a sentence about [`unnamed`](Self::unnamed) frames.
+    pub const UNNAMED: &str = "frames of processes have no name: the process had ended, or no file is mapped at the address";
+
+    /// Returns the number of frames of processes that are addresses.
+    #[must_use]
+    pub fn unnamed(&self) -> u64 {
+        let stacks = self.of_processes.iter();
+        let frames = stacks
+            .filter_map(|number| self.frames.get(number))
+            .flatten();
+        frames.filter(|frame| frame.starts_with("0x")).count() as u64
+    }
+
     /// Returns whether there is nothing to report.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -109,9 +122,13 @@ mod tests {
             frames: [
                 (7, frames.map(str::to_owned).to_vec()),
                 (9, vec!["main+0x12 (a program)".to_owned()]),
+                (
+                    11,
+                    vec!["0x7f12".to_owned(), "main+0x4 (a program)".to_owned()],
+                ),
             ]
             .into(),
-            of_processes: [9].into(),
+            of_processes: [9, 11].into(),
             lost: 0,
         };
         let line = "0xffffffffc0001000;ksys_read;vfs_read";
@@ -123,6 +140,7 @@ mod tests {
         assert_eq!(stacks.line(9).as_deref(), single);
         assert!(stacks.is_of_process(9) && !stacks.is_of_process(7));
         assert_eq!(function("libstdc++.so.6+0x1f"), "libstdc++.so.6");
+        assert_eq!(stacks.unnamed(), 1);
         let mut out = String::new();
         stacks.write(&mut out, [3, 7, 9], 2).unwrap();
         assert_eq!(

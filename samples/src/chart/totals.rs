@@ -62,9 +62,13 @@ pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
             let _infallible = writeln!(out, "{count:>14}  {what} {place} {end}");
         }
     }
-    if totals.stacks.lost > 0 {
-        let lost = scale::grouped(totals.stacks.lost);
-        let _infallible = writeln!(out, "{lost:>14}  {}", KeptStacks::LOST);
+    for (count, what) in [
+        (totals.stacks.lost, KeptStacks::LOST),
+        (totals.stacks.unnamed(), KeptStacks::UNNAMED),
+    ] {
+        if count > 0 {
+            let _infallible = writeln!(out, "{:>14}  {what}", scale::grouped(count));
+        }
     }
     for line in totals.cost.iter().flat_map(cost) {
         let _infallible = writeln!(out, "{line}");
