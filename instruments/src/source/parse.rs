@@ -203,7 +203,7 @@ fn variable(input: &mut TokenInput<'_, '_>) -> Parsed<Named> {
         );
     }
     take(input)?;
-    if token.text == "@" || ahead(input).is("[") {
+    if ahead(input).is("[") {
         return stop(Fault::new(token.span, "A variable has no keys.").help(
             "Write `@name[key] = count()` or another aggregate, `thread @name;` for one value a thread.",
         ));
@@ -406,20 +406,28 @@ fn statement(input: &mut TokenInput<'_, '_>) -> Parsed<Statement> {
     })
 }
 
-/// Parses `delete(@name)` and `delete(@name[tid])`: the variable is 0, and its entry free.
+/// Parses `delete(@name)`, `delete(@name[tid])` and `delete(@name, tid)`: the variable is 0, and its entry free.
 fn delete(input: &mut TokenInput<'_, '_>) -> Parsed<StatementKind> {
     let word = take(input)?;
     expect(input, "(", "after `delete`")?;
     let value = expression(input)?;
+    let key = match accept(input, ",") {
+        Some(_) => Some(expression(input)?),
+        None => None,
+    };
     expect(input, ")", "after the variable")?;
     let span = value.span;
     let zero = ExprNode {
         node: Node::Number(0),
         span,
     };
-    match value.node {
-        Node::Variable(text) => Ok(StatementKind::Assign(Named { text, span }, zero)),
-        Node::Index(of, key) if key.is_thread() => match of.node {
+    let named = |text| Named { text, span };
+    match (value.node, key) {
+        (Node::Variable(text), None) => Ok(StatementKind::Assign(named(text), zero)),
+        (Node::Variable(text), Some(key)) if key.is_thread() => {
+            Ok(StatementKind::AssignOfThread(named(text), zero))
+        }
+        (Node::Index(of, key), None) if key.is_thread() => match of.node {
             Node::Variable(text) => {
                 let named = Named {
                     text,
@@ -488,7 +496,7 @@ fn keyed(input: &mut TokenInput<'_, '_>) -> Parsed<StatementKind> {
 }
 
 fn assignment(input: &mut TokenInput<'_, '_>) -> Parsed<StatementKind> {
-    if ahead(input).text != "@" && nth(input, 1).is("[") {
+    if nth(input, 1).is("[") {
         return keyed(input);
     }
     let named = variable(input)?;

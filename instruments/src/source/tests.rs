@@ -130,8 +130,8 @@ fn faults_say_where_what_and_what_to_write() {
             "1:10 `*=` is not something that is done with a variable. Write `@x = @x * 2`.",
         ),
         (
-            "hit { @[arg0] = count() }",
-            "1:7 A variable has no keys. Write `@name[key] = count()` or another aggregate, `thread @name;` for one value a thread.",
+            "global @[arg0];",
+            "1:8 A variable has no keys. Write `@name[key] = count()` or another aggregate, `thread @name;` for one value a thread.",
         ),
         (
             "hit { @n[pid] = tsc }",
