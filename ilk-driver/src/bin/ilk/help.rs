@@ -1,5 +1,6 @@
 //! `ilk help`: topics, and the help of commands.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write;
 
@@ -8,17 +9,21 @@ use clap::{Args, Command};
 use gilk_instruments::nearest;
 use gilk_instruments::source::words::{WORDS, WordKind};
 
-use crate::{pager, reference};
+use crate::pager;
+use crate::reference::{self, Line, entries};
 
-/// Explain a topic (probes, language, reference, recipes, exit) or a command.
+/// Explain a topic (probes, language, reference, recipes, exit), a command, or a word of the language or of bpftrace.
 #[derive(Args)]
 pub(crate) struct Help {
-    /// The topic or the command. Default: the list of commands.
+    /// The topic, the command or the word: `ilk help hist`. Default: the list of commands.
     topic: Option<String>,
 }
 
 /// The topic that is the whole reference of the language.
 pub(crate) const REFERENCE: &str = "reference";
+
+/// Most names that are offered for an unknown one.
+const NEAR: usize = 5;
 
 /// Topics with their texts; that of the language is made of its words.
 const TOPICS: [(&str, &str); 4] = [
@@ -88,7 +93,8 @@ The exit status of every command:
   2    the command line is wrong
   n    the status of the program that a run, a script (-c) or a recipe (-c) starts
 
-What is lost or left out is counted in the output and is no error. A command that fails has changed none of its
+A reader that is gone (`ilk functions | head`) ends a command quietly, with 0; a run is ended as by Ctrl-C, and its
+recording is whole. What is lost or left out is counted in the output and is no error. A command that fails has changed none of its
 outputs, but for a recording, which ends before the failure.
 ";
 
@@ -121,22 +127,74 @@ impl Help {
             out.write_all(text.as_bytes())?;
             return Ok(out.flush()?);
         }
+        drop(out);
+        let mut text = String::new();
         if let Some(found) = command.find_subcommand_mut(&topic) {
             let mut found = found.clone().bin_name(format!("ilk {topic}"));
-            writeln!(out, "{}", found.render_long_help())?;
-            return Ok(out.flush()?);
+            text = format!("{}\n", found.render_long_help());
         }
-        let names = command.get_subcommands().map(Command::get_name);
-        let topics = TOPICS.iter().map(|(name, _)| *name);
-        let topics = topics.chain([REFERENCE]);
-        match nearest(&topic, topics.chain(names)) {
-            Some(near) => bail!("There is no topic {topic:?}; try `ilk help {near}`."),
-            None => bail!(
-                "There is no topic {topic:?}; try `ilk help probes`, `ilk help language`, \
-                 `ilk help recipes` or `ilk help exit`."
+        // As it may be copied: `@n`, `hist()`, `entry:`.
+        let word = topic.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        text.push_str(&of_word(word));
+        if !text.is_empty() {
+            return pager::print(&text);
+        }
+        let commands = command.get_subcommands().map(Command::get_name);
+        let topics = TOPICS.iter().map(|(name, _)| *name).chain([REFERENCE]);
+        let words = WORDS.iter().map(|word| word.word).chain(entries::words());
+        let known: BTreeSet<&str> = topics.chain(commands).chain(words).collect();
+        let near = nearest(word, known.iter().copied());
+        let longer = known.iter().copied();
+        let longer = longer.filter(|known| word.len() > 1 && known.contains(word));
+        let near: BTreeSet<&str> = near.into_iter().chain(longer).take(NEAR).collect();
+        let near: Vec<String> = near
+            .iter()
+            .map(|near| format!("`ilk help {near}`"))
+            .collect();
+        match near.as_slice() {
+            [] => bail!(
+                "There is no topic, command or word {topic:?}; `ilk help` lists topics and commands, \
+                 `ilk help language` words."
+            ),
+            near => bail!(
+                "There is no topic, command or word {topic:?}; try {}.",
+                near.join(", ")
             ),
         }
     }
+}
+
+/// Returns the entries of a word: its sentence, its places in the reference, and the lines of topics that begin with it.
+/// Empty for an unknown word.
+fn of_word(word: &str) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    if let Some(known) = WORDS.iter().find(|known| known.word == word) {
+        let _infallible = writeln!(out, "{word}: {}", known.says);
+    }
+    for (topic, text) in TOPICS {
+        let lines = text.lines().filter(|line| {
+            let line = line.strip_prefix("  ");
+            line.is_some_and(|line| {
+                line.split(|c: char| !c.is_ascii_alphanumeric()).next() == Some(word)
+            })
+        });
+        let lines: Vec<&str> = lines.collect();
+        if !lines.is_empty() {
+            let _infallible = writeln!(out, "\nilk help {topic}\n{}", lines.join("\n"));
+        }
+    }
+    for found in entries::entries(word) {
+        let _infallible = writeln!(out, "\n{}", found.section.to_uppercase());
+        for line in found.lines {
+            let (Line::Heading(text) | Line::Text(text)) = line;
+            let _infallible = writeln!(out, "{text}");
+        }
+    }
+    if !out.is_empty() {
+        let _infallible = writeln!(out, "\nAll of the language: `ilk help {REFERENCE}`.");
+    }
+    out
 }
 
 /// Returns the words of the language by kind, a line each.
@@ -176,6 +234,49 @@ mod tests {
         for point in points {
             let script = format!("{point} {{ @n = count() }}");
             assert!(Script::parse(&script).is_ok(), "{point}");
+        }
+    }
+
+    #[test]
+    fn a_word_has_its_sentence_its_entry_and_its_example() {
+        for (word, parts) in [
+            (
+                "hist",
+                &[
+                    "hist: Counts values by powers of two.",
+                    "AGGREGATES",
+                    "`lhist",
+                ][..],
+            ),
+            (
+                "printf",
+                &["delivers a line of text", "    entry / count > 100 / {"],
+            ),
+            ("edge", &["ilk help probes", "edge:kernel_clone:3:5"]),
+            ("kretprobe", &["return:f"]),
+            ("counter", &["Counts the hits: one instruction"]),
+        ] {
+            let text = of_word(word);
+            for part in parts {
+                assert!(text.contains(part), "{word}: {part}\n{text}");
+            }
+            assert!(text.lines().count() < 60, "{text}");
+        }
+        assert_eq!(of_word("nothing_of_ours"), "");
+    }
+
+    #[test]
+    fn an_unknown_word_offers_near_names() {
+        use clap::CommandFactory as _;
+        for (topic, near) in [
+            ("kstac", "`ilk help kstack`"),
+            ("exitt", "`ilk help exit`"),
+            ("cache", "`ilk help cache_misses`"),
+            ("zzzz", "`ilk help language`"),
+        ] {
+            let topic = Some(topic.to_owned());
+            let error = Help { topic }.run(crate::Ilk::command()).unwrap_err();
+            assert!(error.to_string().contains(near), "{error}");
         }
     }
 

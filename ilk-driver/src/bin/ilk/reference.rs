@@ -1,5 +1,7 @@
 //! The reference of the language for terminals and manual pages: `instruments/README.md` without its marks.
 
+pub(crate) mod entries;
+
 /// The README of the language.
 const README: &str = include_str!("../../../../instruments/README.md");
 /// Its last section, which is about tests of the library.
@@ -51,22 +53,25 @@ fn of(markdown: &str) -> Vec<Line> {
             }
             lines.push(Line::Heading(heading.to_owned()));
         } else if let Some(row) = line.strip_prefix('|') {
-            let cells: Vec<String> = cells(row).iter().map(|cell| unlinked(cell)).collect();
-            let is_rule = |cell: &String| cell.chars().all(|c| matches!(c, '-' | ':'));
-            let Some((first, rest)) = cells.split_first().filter(|_| !cells.iter().all(is_rule))
-            else {
-                continue;
-            };
-            lines.push(Line::Text(format!("  {first}")));
-            let rest = rest.iter().filter(|cell| !cell.is_empty());
-            for cell in rest {
-                lines.extend(wrapped(cell, "      "));
-            }
+            lines.extend(table_row(row));
         } else {
             lines.extend(wrapped(&unlinked(line), ""));
         }
     }
     lines
+}
+
+/// Returns a row of a table: its first cell, and the others below; nothing for the rule below the titles.
+fn table_row(row: &str) -> Vec<Line> {
+    let cells: Vec<String> = cells(row).iter().map(|cell| unlinked(cell)).collect();
+    let is_rule = |cell: &String| cell.chars().all(|c| matches!(c, '-' | ':'));
+    let Some((first, rest)) = cells.split_first().filter(|_| !cells.iter().all(is_rule)) else {
+        return Vec::new();
+    };
+    let rest = rest.iter().filter(|cell| !cell.is_empty());
+    let first = Line::Text(format!("  {first}"));
+    let rest = rest.flat_map(|cell| wrapped(cell, "      "));
+    std::iter::once(first).chain(rest).collect()
 }
 
 /// Splits a row of a table at its bars; one after a backslash is a letter.
