@@ -3,8 +3,14 @@
 //! [`protocol`] defines the messages between client and agent; [`agent`] runs on the target as
 //! root; `client` serves the window and the terminal program and needs no privilege; `lab` boots a
 //! kernel in QEMU; `process` instruments processes of this machine; `saved` reads kernels from files; `sources` maps code to source lines; `doctor` examines a machine
-//! before anything is installed on it; `script` reads one-line scripts; `writes` converts a verified plan to what the
+//! before anything is installed on it; `script` reads one-line scripts; `streams` writes remarks; `writes` converts a verified plan to what the
 //! module carries out.
+
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "print! panics when its reader is gone"
+)]
 
 pub mod agent;
 pub mod client;
@@ -23,6 +29,7 @@ mod shared;
 pub mod sources;
 pub mod spread;
 pub mod ssh;
+pub mod streams;
 mod tracepoint;
 pub mod writes;
 

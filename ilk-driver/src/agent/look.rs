@@ -11,6 +11,7 @@ use gilk_engine::{Addr, Image, Span};
 use super::kernel::{self, Memory};
 use super::server::Common;
 use super::sys;
+use crate::note;
 use crate::protocol::{
     self, Bytes, CHUNK, Decoder, Incoming, Message, Opening, Refusal, RefusalKind, Request, encode,
 };
@@ -129,7 +130,7 @@ pub(super) fn serve_port(common: &Common) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name(String::from("look"));
     let serve = move || {
         if let Err(error) = serve(&port, &changes, &common) {
-            eprintln!("The port for clients that look broke: {error}.");
+            note!("The port for clients that look broke: {error}.");
         }
     };
     thread.spawn(serve).map(drop)

@@ -40,6 +40,7 @@ mod trust;
 mod watch;
 mod workload;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -111,7 +112,8 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
                     Ok(image) => format!("{} functions", image.functions().len()),
                     Err(refusal) => refusal.text,
                 };
-                println!("{READ_FIRST}{outcome}.");
+                // Without a reader there is no snapshot to wait for.
+                let _no_reader = writeln!(std::io::stdout(), "{READ_FIRST}{outcome}.");
             }
             // Informs a client of the previous agent that its session is over. Without a listening
             // client the write fails, which is harmless.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::stream::Stream;
 use super::sys;
+use crate::note;
 use crate::protocol::{Message, encode};
 
 /// Queued bytes above which samples wait.
@@ -170,7 +171,7 @@ impl Outbox {
             // Every message is split below the limit of a frame.
             Err(error) => {
                 debug_assert!(false, "{error}");
-                eprintln!("A message to the client was dropped: {error}");
+                note!("A message to the client was dropped: {error}");
             }
         }
     }

@@ -21,6 +21,7 @@ use super::scheduler::{Scheduler, ended_by_a_bug};
 use super::signal::{End, Signal};
 use super::sys;
 use super::watch::SessionWatch;
+use crate::note;
 use crate::protocol::{Finished, MAX_WAIT, Message, Refusal, RefusalKind, Schedule};
 use crate::writes::Writes;
 
@@ -58,7 +59,7 @@ impl Drop for SwitchedOn {
         if let Some(device) = &self.0
             && let Err(error) = device.tracepoints_off()
         {
-            eprintln!("Tracepoints stay on until the session's device is closed: {error}.");
+            note!("Tracepoints stay on until the session's device is closed: {error}.");
         }
     }
 }

@@ -16,6 +16,7 @@ use super::stream::Stream;
 use super::sys::Peer;
 use super::trust::Trust;
 use super::{activation, kernel, look, privileges};
+use crate::note;
 use crate::protocol::{
     self, Decoder, FrameDecoder, Message, OPENING_BYTES, Opening, Refusal, RefusalKind, Request,
 };
@@ -94,7 +95,7 @@ pub(super) fn serve(endpoint: &Endpoint<'_>, trust: Trust, group: Option<&str>) 
         let _dropped = match checked.map(|peer| (peer, ServedPlace::take(&busy))) {
             Ok((peer, Some(place))) => thread.spawn(move || {
                 if let Err(e) = serve_client(client, peer, &common) {
-                    eprintln!("A client was dropped: {e}.");
+                    note!("A client was dropped: {e}.");
                 }
                 drop(place);
             }),

@@ -17,6 +17,7 @@ use super::steps::{At, Reporter, Step};
 use super::trial::{self, Verdict};
 use crate::Result;
 use crate::agent::READ_FIRST;
+use crate::note;
 
 /// Lines of `init.sh`: it starts the agent, or it has failed.
 const READY: &str = "gilk-lab: ready";
@@ -59,7 +60,7 @@ impl Lab {
                 Err(failure) => {
                     snapshot.remove();
                     let detail = format!("its snapshot could not be restored ({failure}): booting");
-                    eprintln!("The lab: {detail}");
+                    note!("The lab: {detail}");
                     reporter.report(At::Boot, detail, None);
                 }
             }
@@ -287,7 +288,7 @@ fn boot(
         && let Err(failure) = snapshot.save(&launched.monitor, &launched.console)
     {
         // A machine that was stopped for its snapshot may not run any more.
-        eprintln!("The lab: no snapshot could be saved ({failure}): booting without one");
+        note!("The lab: no snapshot could be saved ({failure}): booting without one");
         drop(launched);
         return boot(prepared, verdict, None, reporter);
     }

@@ -11,6 +11,7 @@
 #[path = "../lab/circulation.rs"]
 mod circulation;
 mod cloned;
+mod closed;
 mod covered;
 mod killed;
 mod launched;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use ilk_driver::agent::{Listen, SOCKET, ServeOptions, Trust, serve};
+use ilk_driver::note;
 
 /// Serve this machine's kernel (as root) to the window and to `ilk` elsewhere.
 #[derive(Args)]
@@ -38,11 +39,11 @@ impl Agent {
         let listen = match (self.port, Listen::activated()) {
             (Some(port), _) => Listen::Port(port),
             (None, Some(activated)) => {
-                eprintln!("Listening at the socket that the service manager has passed.");
+                note!("Listening at the socket that the service manager has passed.");
                 activated
             }
             (None, None) => {
-                eprintln!(
+                note!(
                     "Listening at {}; connect with `ilk … --socket {}`.",
                     self.socket.display(),
                     self.socket.display()

@@ -9,6 +9,7 @@ use clap::Args;
 use gilk_engine::Addr;
 use gilk_samples::chart::scale;
 use ilk_driver::interrupt;
+use ilk_driver::note;
 use ilk_driver::process::{
     CloneEnd, CloneOptions, CloneReport, Object, StartedProgram, execute_in_cache, objects,
 };
@@ -83,14 +84,12 @@ impl Clone {
     fn show(&self, report: &CloneReport, mapped: &[Object]) {
         match &report.end {
             CloneEnd::LetGo(refusal) => {
-                eprintln!(
+                note!(
                     "ilk: The process was let go, and continues in its original code: {refusal}."
                 );
             }
             CloneEnd::Executed => {
-                eprintln!(
-                    "ilk: The process has executed another program, which is not in the cache."
-                );
+                note!("ilk: The process has executed another program, which is not in the cache.");
             }
             CloneEnd::Ended(_) | CloneEnd::Detached => {}
         }
@@ -114,16 +113,16 @@ impl Clone {
             let mut sorted: Vec<_> = executed.iter().collect();
             sorted.sort_by(|one, other| other.1.1.cmp(&one.1.1).then(one.0.cmp(other.0)));
             let shown = if self.all { sorted.len() } else { SHOWN };
-            eprintln!("      executions     instructions  block");
+            note!("      executions     instructions  block");
             for ((start, end), (count, total)) in sorted.into_iter().take(shown) {
-                eprintln!(
+                note!(
                     "{:>16} {:>16}  {}",
                     scale::grouped(*count),
                     scale::grouped(*total),
                     place(*start, *end, mapped)
                 );
             }
-            eprintln!(
+            note!(
                 "{} blocks executed {} instructions in {} executions.",
                 scale::grouped(executed.len() as u64),
                 scale::grouped(instructions),
@@ -131,7 +130,7 @@ impl Clone {
             );
         }
         if self.numbers {
-            eprintln!(
+            note!(
                 "{} blocks in {} translations, {} bytes; {} targets missed, {} instructions executed in the original \
                  code, {} signals, {} flushes.",
                 scale::grouped(report.blocks.len() as u64),

@@ -10,6 +10,7 @@ use gilk_samples::recording::Recording;
 
 use crate::pager;
 use crate::span::Span;
+use ilk_driver::note;
 
 /// Compare two recordings, instrument by instrument: before and after a change.
 ///
@@ -45,7 +46,7 @@ impl Diff {
         let after = after.as_ref().unwrap_or(&before);
         let compared = compare(side(&before, self.span), side(after, self.after_span));
         for damage in &compared.damaged {
-            eprintln!("{damage}");
+            note!("{damage}");
         }
         if self.json {
             let about = serde_json::json!({
@@ -63,7 +64,7 @@ impl Diff {
 fn open(path: &Path) -> anyhow::Result<Recording> {
     let recording = Recording::open(path)?;
     if let Some(why) = recording.recovered() {
-        eprintln!("{}: {why}", path.display());
+        note!("{}: {why}", path.display());
     }
     Ok(recording)
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gilk_samples::output::Contents;
+use ilk_driver::note;
 use ilk_driver::saved::save;
 
 use crate::output::Force;
@@ -28,7 +29,7 @@ impl Dump {
         let (parts, modules) = read(&mut connected.connection)?;
         save(&parts, &modules, &self.output)?;
         let bytes = std::fs::metadata(&self.output)?.len();
-        eprintln!(
+        note!(
             "Linux {}: {bytes} bytes in {}.",
             parts.release,
             self.output.display()

@@ -10,6 +10,7 @@ use gilk_samples::export::{Format, export_into, export_to};
 use gilk_samples::output::Contents;
 use gilk_samples::recording::Recording;
 use ilk_driver::interrupt;
+use ilk_driver::note;
 
 use crate::output::Force;
 use crate::progress::Progress;
@@ -80,7 +81,7 @@ impl Export {
         for path in &self.recordings {
             let recording = Recording::open(path)?;
             if let Some(recovered) = recording.recovered() {
-                eprintln!("{}: {recovered}", path.display());
+                note!("{}: {recovered}", path.display());
             }
             let mut progress = Progress::new();
             let mut report = |at: gilk_samples::export::Progress| {
@@ -97,16 +98,16 @@ impl Export {
             }?;
             progress.clear();
             for damage in &exported.damaged {
-                eprintln!("{damage}");
+                note!("{damage}");
             }
             if let Some(remark) = &exported.remark {
-                eprintln!("{remark}");
+                note!("{remark}");
             }
             samples += exported.samples;
         }
         match format {
-            Some(Format::Totals) => eprintln!("They are in {}.", self.output.display()),
-            _ => eprintln!("{samples} samples in {}.", self.output.display()),
+            Some(Format::Totals) => note!("They are in {}.", self.output.display()),
+            _ => note!("{samples} samples in {}.", self.output.display()),
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use gilk_samples::output::Contents;
 use gilk_samples::recording::Recording;
 
 use crate::output::Force;
+use ilk_driver::note;
 
 /// Import the text of ftrace (`trace`, `trace_pipe`, `trace-cmd report`) or of `perf script`.
 ///
@@ -68,12 +69,12 @@ impl Import {
         let open = || File::open(&self.text).map(BufReader::new);
         let done = import(open, &self.text, aligned, &self.output)?;
         if let Some(first) = &done.first_skipped {
-            eprintln!(
+            note!(
                 "{} lines are not events and were left out, the first: {first}",
                 done.skipped
             );
         }
-        eprintln!(
+        note!(
             "{} events in {}.",
             scale::grouped(done.summary.samples),
             self.output.display()

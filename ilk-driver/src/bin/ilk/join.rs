@@ -10,6 +10,7 @@ use gilk_samples::output::Contents;
 
 use crate::output::Force;
 use crate::progress::Progress;
+use ilk_driver::note;
 
 /// Join recordings of several machines into one, on one timeline.
 ///
@@ -40,7 +41,7 @@ impl Join {
         })?;
         progress.clear();
         print_clocks(joined.metadata());
-        eprintln!(
+        note!(
             "{} samples in {}.",
             scale::grouped(summary.samples),
             self.output.display()
@@ -61,7 +62,7 @@ pub(crate) fn print_clocks(metadata: &Metadata) {
             ),
             None => "times are by its own clock, with unknown accuracy".to_owned(),
         };
-        eprintln!(
+        note!(
             "{}: Linux {}, second 0 {} after the first; {exact}.",
             machine.name,
             machine.kernel,

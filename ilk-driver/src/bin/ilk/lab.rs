@@ -1,5 +1,6 @@
 //! `ilk lab`: boots a lab and keeps it until Ctrl-C, or runs one session in Bochs.
 
+use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use gilk_samples::output::{self, Contents};
 use ilk_driver::client::lab_link;
 use ilk_driver::interrupt;
 use ilk_driver::lab::{Options, prepare, session_in_bochs};
+use ilk_driver::note;
 
 use crate::output::Force;
 use crate::progress::Progress;
@@ -116,12 +118,12 @@ impl LabCommand {
         interrupt::watch();
         let lab = boot(&options)?;
         let link = Link::create(&options.cache, lab.socket())?;
-        println!("{}", lab.socket().display());
+        writeln!(std::io::stdout(), "{}", lab.socket().display())?;
         match &link {
             Some(_) => {
-                eprintln!("The lab runs; other commands find it automatically. Ctrl-C ends it.");
+                note!("The lab runs; other commands find it automatically. Ctrl-C ends it.");
             }
-            None => eprintln!(
+            None => note!(
                 "The lab runs. Another one runs from {}, which other commands find; select this \
                  one with --socket {}. Ctrl-C ends it.",
                 options.cache.display(),
@@ -159,7 +161,7 @@ fn in_bochs(options: &Options, session: &Path, goal: &Path) -> anyhow::Result<()
     drop(progress);
     let ran = ran?;
     for line in &ran.said {
-        println!("{line}");
+        writeln!(std::io::stdout(), "{line}")?;
     }
     if let Some(recording) = &ran.recording {
         output::write(goal, recording)?;

@@ -1,5 +1,11 @@
 //! `ilk`: the terminal program. One file per command.
 
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "print! panics when its reader is gone"
+)]
+
 mod agent;
 mod answer;
 mod blocks;
@@ -36,6 +42,7 @@ mod supervisor;
 mod target;
 mod tools;
 
+use ilk_driver::note;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
@@ -147,7 +154,7 @@ fn main() -> ExitCode {
     ilk_driver::interrupt::outlive_limits();
     match Ilk::parse().run() {
         Ok(status) => status,
-        // The reader of the output has closed it: `ilk functions | head`.
+        // The reader of the output is gone: `ilk functions | head`.
         Err(error)
             if error
                 .downcast_ref::<std::io::Error>()
@@ -156,7 +163,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("ilk: {}", sentence(&error));
+            note!("ilk: {}", sentence(&error));
             ExitCode::FAILURE
         }
     }

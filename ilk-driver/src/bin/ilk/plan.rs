@@ -14,6 +14,7 @@ use gilk_engine::{Image, Plan, Session, VerifiedPlan, plan};
 use gilk_instruments::{Definition, Library};
 use gilk_samples::input;
 use ilk_driver::memory;
+use ilk_driver::note;
 
 use crate::target::ImageArgs;
 
@@ -70,7 +71,7 @@ impl PlanCommand {
         let Planned { plan, left_out, .. } =
             self.strict.planned(&image, &session, &library, &layout)?;
         if self.image.is_saved() {
-            eprintln!("No target is connected: the arena's address is an assumption.");
+            note!("No target is connected: the arena's address is an assumption.");
         }
         let mut out = std::io::stdout().lock();
         out.write_all(plan::report::report(&image, plan.plan()).as_bytes())?;

@@ -1,6 +1,7 @@
 //! `ilk process`: instruments in a process of this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use gilk_samples::recording::Writer;
 use gilk_samples::totals::{Total, TotalValue};
 use ilk_driver::client::{CpuLosses, TargetInfo, label, metadata, samples, totals};
 use ilk_driver::interrupt;
+use ilk_driver::note;
 use ilk_driver::process::{
     Attached, Client, ObjectChoice, Recorder, Reserved, StartedProgram, Subject, Supervisor, clock,
 };
@@ -210,7 +212,7 @@ impl Measurement {
         let (reserved, plan) = self.planned(pid, &subject)?;
         let info = subject.info(&reserved)?;
         let attached = Attached::attach(&subject, reserved, &plan.planned.plan)?;
-        eprintln!(
+        note!(
             "{} places in process {} are instrumented; its threads were stopped for {}. Ctrl-C ends.",
             plan.planned.session.placements.len(),
             pid,
@@ -225,7 +227,7 @@ impl Measurement {
             return Ok(ExitCode::SUCCESS);
         };
         let status = started.wait()?;
-        println!("The program has ended: {status}.");
+        writeln!(std::io::stdout(), "The program has ended: {status}.")?;
         match status.success() {
             true => Ok(ExitCode::SUCCESS),
             false => Ok(exit(&status.to_string())),
@@ -307,7 +309,7 @@ impl Measurement {
         let query = resolve(script, image, filter, None).map_err(|faults| anyhow!("{faults}"))?;
         let absent = query.absent.iter();
         let absent = absent.map(|one| (one.reason.clone(), one.function.clone()));
-        eprint!("{}", grouped(absent, "Left out", NAMED));
+        note!("{}", grouped(absent, "Left out", NAMED));
         Ok((query.session, query.counters))
     }
 
@@ -432,28 +434,30 @@ impl Measurement {
         lines.extend(shown.map(|(_, hits, label)| (hits, label)));
         lines.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
         for (hits, label) in &lines {
-            println!("{:>16}  {label}", scale::grouped(*hits));
+            writeln!(std::io::stdout(), "{:>16}  {label}", scale::grouped(*hits))?;
         }
         if plan.instruments.iter().any(samples) {
-            println!(
+            writeln!(
+                std::io::stdout(),
                 "{} samples, {} lost.",
                 scale::grouped(taken),
                 scale::grouped(lost)
-            );
+            )?;
         }
         if lines.is_empty() && totals.is_empty() && taken + lost == 0 {
-            println!("No place was hit.");
+            writeln!(std::io::stdout(), "No place was hit.")?;
         }
-        print!("{}", text(&totals, &described, self.all));
-        print!("{}", planned.left_out);
+        write!(std::io::stdout(), "{}", text(&totals, &described, self.all))?;
+        write!(std::io::stdout(), "{}", planned.left_out)?;
         if removed.ended {
-            println!("The process has ended.");
+            writeln!(std::io::stdout(), "The process has ended.")?;
         }
-        print!("{}", supervisor::text(&removed.cleaned));
-        println!(
+        write!(std::io::stdout(), "{}", supervisor::text(&removed.cleaned))?;
+        writeln!(
+            std::io::stdout(),
             "Its threads were stopped for {} at most.",
             scale::duration(removed.cleaned.stopped.as_secs_f64())
-        );
+        )?;
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use ilk_driver::lab::Step;
+use ilk_driver::note;
 
 const BAR: usize = 24;
 
@@ -41,7 +42,7 @@ impl Progress {
             self.share(step.overall(), &format!("{}: {}", step.name, step.detail));
         } else if step.fraction == Some(1.0) && self.last != step.name {
             step.name.clone_into(&mut self.last);
-            eprintln!("{}: {}", step.name, step.detail);
+            note!("{}: {}", step.name, step.detail);
         }
     }
 
@@ -60,7 +61,7 @@ impl Progress {
     /// Prints a permanent line.
     pub(crate) fn print(&mut self, line: &str) {
         self.clear();
-        eprintln!("{line}");
+        note!("{line}");
     }
 
     pub(crate) fn clear(&mut self) {

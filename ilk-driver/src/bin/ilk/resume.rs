@@ -46,7 +46,7 @@ impl Resume {
         })?;
         let paths = std::slice::from_ref(&self.recording);
         let metadata = show::draw(paths, self.png.as_deref(), self.all)?;
-        run::print(&resumed, &metadata, self.all);
+        run::print(&resumed, &metadata, self.all)?;
         Ok(status)
     }
 }

@@ -1,5 +1,6 @@
 //! `ilk run`: the execution of a session.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -117,8 +118,8 @@ impl Run {
         })?;
         let paths = std::slice::from_ref(&self.output);
         let metadata = show::draw(paths, self.png.as_deref(), self.all)?;
-        print(&summary, &metadata, self.all);
-        print!("{}", planned.left_out);
+        print(&summary, &metadata, self.all)?;
+        write!(std::io::stdout(), "{}", planned.left_out)?;
         Ok(status)
     }
 
@@ -215,15 +216,15 @@ impl Run {
         }
         let mut failed = 0;
         for ((name, path), outcome) in names.iter().zip(outcomes) {
-            println!("\n{name}:");
+            writeln!(std::io::stdout(), "\n{name}:")?;
             match outcome {
                 Ok(summary) => {
                     let metadata = Recording::open(path)?.metadata().clone();
-                    print(&summary, &metadata, self.all);
+                    print(&summary, &metadata, self.all)?;
                 }
                 Err(error) => {
                     failed += 1;
-                    println!("{error}");
+                    writeln!(std::io::stdout(), "{error}")?;
                 }
             }
         }
@@ -248,7 +249,7 @@ fn prepare(
     let planned = strict.planned(&image, session, library, layout)?;
     connection.name_addresses(Arc::clone(&image));
     for note in &planned.plan.plan().notes {
-        println!("Note: {note}.");
+        writeln!(std::io::stdout(), "Note: {note}.")?;
     }
     Ok((image, planned))
 }
@@ -335,8 +336,9 @@ fn watch(mut events: Vec<Receiver<Event>>, session: &Session, stop: &StopFlag) -
 }
 
 /// Prints the totals of a run, whose chart has the hits of its instruments, and its losses.
-pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) {
-    println!();
+pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out)?;
     let totals = Totals {
         added_up: summary.aggregates.clone(),
         failed_reads: summary.failed_reads.clone(),
@@ -346,20 +348,21 @@ pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) {
         ended: String::new(),
         cost: summary.cost,
     };
-    print!("{}", totals::text(&totals, metadata, all));
+    write!(out, "{}", totals::text(&totals, metadata, all))?;
     let lost = summary.lost_by_cause();
     let stopped = if summary.stopped {
         " It was stopped before its end."
     } else {
         ""
     };
-    println!(
+    writeln!(
+        out,
         "{} samples taken, {} lost to full rings; batches were up to {} late and took up to {}.{stopped}",
         scale::grouped(summary.taken),
         scale::grouped(lost.full),
         scale::duration(summary.lateness()),
         scale::duration(summary.longest_switch())
-    );
+    )?;
     for (count, what) in [
         (lost.disabled, "hits while the ring was off"),
         (lost.overwritten, "samples overwritten by newer ones"),
@@ -374,23 +377,26 @@ pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) {
         ),
     ] {
         if count > 0 {
-            println!("{} {what}.", scale::grouped(count));
+            writeln!(out, "{} {what}.", scale::grouped(count))?;
         }
     }
     if summary.missing > 0 {
-        println!(
+        writeln!(
+            out,
             "{} samples were taken but did not arrive, which is a bug in gilk.",
             scale::grouped(summary.missing)
-        );
+        )?;
     }
     if let Some(workload) = &summary.workload {
-        println!("The workload {workload}.");
+        writeln!(out, "The workload {workload}.")?;
     }
-    println!(
+    writeln!(
+        out,
         "{} bytes in {}.",
         scale::grouped(summary.recording.bytes),
         summary.recording.path.display()
-    );
+    )?;
+    out.flush()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod screen;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use gilk_samples::input;
 use gilk_samples::output::{self, Contents};
 use ilk_driver::client::StopFlag;
 use ilk_driver::interrupt;
+use ilk_driver::note;
 use ilk_driver::script::{Filter, Script, resolve};
 use ilk_driver::sources::Sources;
 
@@ -92,8 +94,9 @@ pub(crate) struct ScriptFile {
 /// Count the calls of functions.
 #[derive(Args)]
 pub(crate) struct Count {
-    /// The functions: a name, or a pattern such as 'vfs_*'.
-    functions: String,
+    /// The functions: names, or patterns such as 'vfs_*'.
+    #[arg(required = true, value_name = "FUNCTION")]
+    functions: Vec<String>,
     #[command(flatten)]
     options: ScriptOptions,
 }
@@ -102,8 +105,8 @@ pub(crate) struct Count {
 #[derive(Args)]
 pub(crate) struct Top {
     /// The functions. Default: all system calls.
-    #[arg(default_value = "__x64_sys_*")]
-    functions: String,
+    #[arg(default_value = "__x64_sys_*", value_name = "FUNCTION")]
+    functions: Vec<String>,
     #[command(flatten)]
     options: ScriptOptions,
 }
@@ -111,8 +114,9 @@ pub(crate) struct Top {
 /// Print a line for each call of functions.
 #[derive(Args)]
 pub(crate) struct Trace {
-    /// The functions: a name, or a pattern such as 'vfs_*'.
-    functions: String,
+    /// The functions: names, or patterns such as 'vfs_*'.
+    #[arg(required = true, value_name = "FUNCTION")]
+    functions: Vec<String>,
     #[command(flatten)]
     options: ScriptOptions,
 }
@@ -120,17 +124,19 @@ pub(crate) struct Trace {
 /// Show how long the calls of functions take.
 #[derive(Args)]
 pub(crate) struct Latency {
-    /// The functions: a name, or a pattern such as 'vfs_*'.
-    functions: String,
+    /// The functions: names, or patterns such as 'vfs_*'.
+    #[arg(required = true, value_name = "FUNCTION")]
+    functions: Vec<String>,
     #[command(flatten)]
     options: ScriptOptions,
 }
 
-/// Show from where a function is called.
+/// Show from where functions are called.
 #[derive(Args)]
 pub(crate) struct Callers {
-    /// A name, or a pattern.
-    function: String,
+    /// The functions: names, or patterns such as 'vfs_*'.
+    #[arg(required = true, value_name = "FUNCTION")]
+    functions: Vec<String>,
     #[command(flatten)]
     options: ScriptOptions,
 }
@@ -147,7 +153,7 @@ impl ScriptCommand {
 impl ScriptFile {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let Some(file) = &self.file else {
-            print!("{}", tools::list());
+            write!(std::io::stdout(), "{}", tools::list())?;
             return Ok(ExitCode::SUCCESS);
         };
         let name = file.to_str().filter(|_| !file.exists());
@@ -156,16 +162,20 @@ impl ScriptFile {
             None => input::text(file)?,
         };
         if self.print {
-            print!("{text}");
+            write!(std::io::stdout(), "{text}")?;
             return Ok(ExitCode::SUCCESS);
         }
         self.options.run(&text, Form::Plain)
     }
 }
 
-/// Turns a list of patterns into attach points.
-fn points(event: &str, functions: &str) -> String {
-    let points = functions.split(',').map(|one| format!("{event}:{one}"));
+/// Turns patterns, each of which may be several with commas between, into attach points.
+fn points(event: &str, functions: &[String]) -> String {
+    let patterns = functions.iter().flat_map(|patterns| patterns.split(','));
+    let patterns = patterns
+        .map(str::trim)
+        .filter(|pattern| !pattern.is_empty());
+    let points = patterns.map(|pattern| format!("{event}:{pattern}"));
     points.collect::<Vec<_>>().join(",")
 }
 
@@ -211,7 +221,7 @@ impl Callers {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let script = format!(
             "{} {{ @callers = values(*(u64 *)reg(\"sp\"), 1024) }}",
-            points("entry", &self.function)
+            points("entry", &self.functions)
         );
         self.options.run(&script, Form::Plain)
     }
@@ -306,13 +316,13 @@ impl ScriptOptions {
             .strict
             .planned(&image, &query.session, &Library::builtin()?, &layout)?;
         if self.verbose {
-            eprint!("{}", plan::report::report(&image, planned.plan.plan()));
+            note!("{}", plan::report::report(&image, planned.plan.plan()));
         }
         if let Some(file) = &self.save {
             output::write(file, planned.session.to_ron()?.as_bytes())?;
         }
         for note in &planned.plan.plan().notes {
-            eprintln!("Note: {note}.");
+            note!("Note: {note}.");
         }
         let (sender, events) = unbounded();
         let stop = StopFlag::new();
@@ -336,7 +346,7 @@ impl ScriptOptions {
                 .map_err(|_| anyhow!("The run ended by a bug in gilk."))
         })??;
         screen.finish(&summary)?;
-        eprint!("{}{absent}", planned.left_out);
+        note!("{}{absent}", planned.left_out);
         screen.status(&summary, &recording.path, self.output.is_some())
     }
 }

@@ -17,6 +17,7 @@ use crate::output::Force;
 use crate::progress::{Progress, columns};
 use crate::span::Span;
 use crate::{join, pager, picture};
+use ilk_driver::note;
 
 /// Show a recording: its description, and a lane per instrument, or per CPU or thread of it. `ilk
 /// stats` prints the numbers.
@@ -174,14 +175,14 @@ impl Shown {
 /// Warns that a recording is incomplete.
 fn recovered(recording: &Recording) {
     if let Some(why) = recording.recovered() {
-        eprintln!("{}: {why}", recording.path().display());
+        note!("{}: {why}", recording.path().display());
     }
 }
 
 /// Returns the index after printing the parts that could not be read.
 fn whole((index, damaged): (Index, Vec<gilk_samples::Error>)) -> Index {
     for damage in &damaged {
-        eprintln!("{damage}");
+        note!("{damage}");
     }
     index
 }

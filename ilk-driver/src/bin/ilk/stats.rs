@@ -14,6 +14,7 @@ use gilk_samples::texts::Texts;
 use gilk_samples::totals::Totals;
 use gilk_samples::{graph, histogram::Histogram};
 use ilk_driver::interrupt;
+use ilk_driver::note;
 
 use crate::output::Force;
 use crate::progress::Progress;
@@ -62,7 +63,7 @@ impl Stats {
         }
         let recording = Recording::open(&self.recording)?;
         if let Some(why) = recording.recovered() {
-            eprintln!("{}: {why}", self.recording.display());
+            note!("{}: {why}", self.recording.display());
         }
         let metadata = recording.metadata();
         let whole = recording.whole()?;
@@ -71,7 +72,7 @@ impl Stats {
             .map_or(whole, |span| span.ticks(&metadata.clock, whole));
         let mut profiles = read(&recording, span)?;
         for damage in &profiles.damaged {
-            eprintln!("{damage}");
+            note!("{damage}");
         }
         if let Some(wanted) = &self.instrument {
             profiles

@@ -1,6 +1,7 @@
 //! `ilk status` and `ilk stop`: the state of an agent, and the end of a session without a client.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 
 use clap::Args;
 use ilk_driver::client::{self, Status};
@@ -27,10 +28,10 @@ pub(crate) struct Stop {
 impl StatusCommand {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         for process in Instrumented::all()? {
-            println!("{}", process_line(&process));
+            writeln!(std::io::stdout(), "{}", process_line(&process))?;
         }
         let status = client::status(&self.target.socket_alone()?)?;
-        print!("{}", text(&status));
+        write!(std::io::stdout(), "{}", text(&status))?;
         Ok(())
     }
 }
@@ -38,7 +39,10 @@ impl StatusCommand {
 impl Stop {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         client::end(&self.target.socket_alone()?)?;
-        println!("The session is ended, and every splice is removed.");
+        writeln!(
+            std::io::stdout(),
+            "The session is ended, and every splice is removed."
+        )?;
         Ok(())
     }
 }

@@ -27,12 +27,18 @@ pub(crate) fn clean(pid: Option<u32>) -> anyhow::Result<ExitCode> {
     let lines = text(&cleaned);
     match (cleaned.processes.as_slice(), pid) {
         ([], None) if cleaned.failed.is_empty() => {
-            println!("Nothing of a killed ilk is left in a process that you may trace.");
+            writeln!(
+                std::io::stdout(),
+                "Nothing of a killed ilk is left in a process that you may trace."
+            )?;
         }
         ([], Some(pid)) if cleaned.failed.is_empty() => {
-            println!("Nothing of a killed ilk is left in process {pid}.");
+            writeln!(
+                std::io::stdout(),
+                "Nothing of a killed ilk is left in process {pid}."
+            )?;
         }
-        _ => print!("{lines}"),
+        _ => write!(std::io::stdout(), "{lines}")?,
     }
     ensure!(
         cleaned.failed.is_empty(),

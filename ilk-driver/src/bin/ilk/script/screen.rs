@@ -16,6 +16,7 @@ use gilk_samples::texts::{LineReader, SampleTexts, Texts};
 use gilk_samples::totals::{Total, TotalBucket, TotalRow, TotalValue, Totals};
 use ilk_driver::client::{Event, StopFlag, Summary, texts};
 use ilk_driver::interrupt;
+use ilk_driver::note;
 use ilk_driver::script::{Place, Query, Script, Terminal, TerminalAction, time_of_day};
 
 use crate::answer::{Answer, FRAMES, Printer, Row};
@@ -310,24 +311,32 @@ impl<'a> Screen<'a> {
         answer
     }
 
+    /// Prints text at once. A reader that is gone ends the run, as Ctrl-C does.
+    fn print(&self, text: std::fmt::Arguments<'_>) {
+        let mut out = std::io::stdout().lock();
+        if out.write_fmt(text).and_then(|()| out.flush()).is_err() {
+            self.stop.stop();
+        }
+    }
+
     fn act(&mut self, actions: &[TerminalAction]) {
         for action in actions {
             match action {
                 TerminalAction::Text(text) => {
-                    print!("{text}");
-                    if !text.ends_with('\n') {
-                        println!();
-                    }
+                    let end = if text.ends_with('\n') { "" } else { "\n" };
+                    self.print(format_args!("{text}{end}"));
                 }
                 TerminalAction::Time(format) => {
                     let now = SystemTime::now().duration_since(UNIX_EPOCH);
                     let now = now.map_or(0, |since| since.as_secs());
-                    print!("{}", time_of_day(format, now).unwrap_or_default());
+                    let time = time_of_day(format, now).unwrap_or_default();
+                    self.print(format_args!("{time}"));
                 }
                 TerminalAction::Print(name) => {
                     let answer = self.since_cleared();
                     let rows = answer.get(name).map(Vec::as_slice).unwrap_or_default();
-                    print!("{}", self.printer(None).aggregate(name, rows));
+                    let text = self.printer(None).aggregate(name, rows);
+                    self.print(format_args!("{text}"));
                 }
                 TerminalAction::Clear(name) => {
                     for (of, rows) in self.answer() {
@@ -360,9 +369,7 @@ impl<'a> Screen<'a> {
         self.begun = Some(Instant::now());
         let clear = TerminalAction::Clear("calls".to_owned());
         self.act(&[clear]);
-        print!("\x1b[H\x1b[2J{text}");
-        // A closed terminal must not stop the measurement.
-        let _closed = std::io::stdout().flush();
+        self.print(format_args!("\x1b[H\x1b[2J{text}"));
     }
 
     /// Prints the answer.
@@ -384,9 +391,17 @@ impl<'a> Screen<'a> {
             let ended = switches.last().map_or(0.0, |switch| switch.begun);
             self.cleared.clear();
             let per = (ended > begun).then_some(ended - begun);
-            print!("{}", self.printer(per).text(&self.answer()));
+            write!(
+                std::io::stdout(),
+                "{}",
+                self.printer(per).text(&self.answer())
+            )?;
         } else if terminal.intervals.is_empty() {
-            print!("{}", self.printer(None).text(&self.answer()));
+            write!(
+                std::io::stdout(),
+                "{}",
+                self.printer(None).text(&self.answer())
+            )?;
         }
         Ok(std::io::stdout().flush()?)
     }
@@ -413,26 +428,27 @@ impl<'a> Screen<'a> {
                 "values of variables were lost, because their table was full",
             ),
             (summary.stacks.lost, KeptStacks::LOST),
+            (summary.stacks.unnamed(), KeptStacks::UNNAMED),
             (
                 summary.missing,
                 "samples did not arrive, which is a bug in gilk",
             ),
         ] {
             if count > 0 {
-                eprintln!("{count} {what}.");
+                note!("{count} {what}.");
             }
         }
         if keeps {
-            eprintln!("The recording is {}.", recording.display());
+            note!("The recording is {}.", recording.display());
         }
         match (&self.program, &summary.workload) {
             (Some((true, _)), _) | (None, None) => Ok(ExitCode::SUCCESS),
             (Some((false, status)), _) => {
-                eprintln!("The program ended: {status}.");
+                note!("The program ended: {status}.");
                 Ok(program::exit(status))
             }
             (None, Some(state)) => {
-                eprintln!("The program: {state}.");
+                note!("The program: {state}.");
                 Ok(ExitCode::SUCCESS)
             }
         }
