@@ -1,5 +1,7 @@
 //! `cargo xtask bench native`.
 
+mod bpf;
+
 use std::fs;
 
 use crate::fail::{Fail, Result};
@@ -18,7 +20,14 @@ const MARKS: [&str; 2] = [
 /// The times that the estimates of the engine have.
 const TIMES: &str = "engine/src/nanoseconds/fitted.rs";
 
-/// Runs the bench, and writes its tables into the text if all of it ran at full length; with `--model --keep`, writes
+/// The same around the table of BPF programs.
+const BPF_MARKS: [&str; 2] = [
+    "<!-- BPF programs by `cargo xtask bench native` -->\n",
+    "<!-- end of BPF programs -->\n",
+];
+
+/// Runs the bench, and writes its tables into the text if all of it ran at full length, with that of BPF programs if this
+/// kernel runs them for this user; with `--model --keep`, writes
 /// the times of estimates that it fits into the engine.
 pub(crate) fn native(words: &[String]) -> Result<()> {
     let results = tool::results()?;
@@ -52,9 +61,18 @@ pub(crate) fn native(words: &[String]) -> Result<()> {
     };
     let tables = fs::read_to_string(results.join("native.md")).map_err(failed("native.md"))?;
     let path = tool::root().join(TEXT);
-    let text = fs::read_to_string(&path).map_err(failed(TEXT))?;
-    let text = replaced(&text, &tables)
-        .ok_or_else(|| Fail::new(format!("{TEXT} lacks the lines {MARKS:?}")))?;
+    let mut text = fs::read_to_string(&path).map_err(failed(TEXT))?;
+    let mut replace = |marks: [&str; 2], tables: &str| {
+        text = replaced(&text, marks, tables)
+            .ok_or_else(|| Fail::new(format!("{TEXT} lacks the lines {marks:?}")))?;
+        Ok::<_, Fail>(())
+    };
+    replace(MARKS, &tables)?;
+    let machine = tables.split("; ").take(2).collect::<Vec<_>>().join("; ");
+    match bpf::table(&results, &machine)? {
+        Ok(table) => replace(BPF_MARKS, &table)?,
+        Err(reason) => println!("The table of BPF programs stays as it is: {reason}."),
+    }
     fs::write(&path, text).map_err(failed(TEXT))?;
     fs::copy(results.join("native.ron"), tool::root().join(KEPT)).map_err(failed(KEPT))?;
     println!("\nThe tables are in {TEXT}.");
@@ -62,10 +80,9 @@ pub(crate) fn native(words: &[String]) -> Result<()> {
 }
 
 /// Replaces what is between the marks; `None` if a mark is missing.
-fn replaced(text: &str, tables: &str) -> Option<String> {
-    let (before, rest) = text.split_once(MARKS[0])?;
-    let (_, after) = rest.split_once(MARKS[1])?;
-    let [begin, end] = MARKS;
+fn replaced(text: &str, [begin, end]: [&str; 2], tables: &str) -> Option<String> {
+    let (before, rest) = text.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
     Some(format!("{before}{begin}\n{tables}\n{end}{after}"))
 }
 
@@ -77,9 +94,9 @@ mod tests {
     fn tables_replace_earlier_ones_and_nothing_else() {
         let [begin, end] = MARKS;
         let text = format!("before\n{begin}\nold\n\n{end}after\n");
-        let new = replaced(&text, "new\n").unwrap();
+        let new = replaced(&text, MARKS, "new\n").unwrap();
         assert_eq!(new, format!("before\n{begin}\nnew\n\n{end}after\n"));
-        assert_eq!(replaced(&new, "new\n").as_ref(), Some(&new));
-        assert_eq!(replaced("before\n", "new\n"), None);
+        assert_eq!(replaced(&new, MARKS, "new\n").as_ref(), Some(&new));
+        assert_eq!(replaced("before\n", MARKS, "new\n"), None);
     }
 }

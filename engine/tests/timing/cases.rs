@@ -5,11 +5,12 @@ use gilk_engine::placement::{Style, options};
 use gilk_engine::plan::Plan;
 use gilk_engine::session::Placement;
 use gilk_engine::{HookType, Image, Session};
+use gilk_instruments::program::Table;
 use iced_x86::{Code as Op, Decoder, DecoderOptions};
 
 use super::rivals::Rival;
 use super::small::{Tables, parts};
-use super::target::{Changes, Taken, Target};
+use super::target::{Changes, NAME, PROCESS, Taken, Target};
 use super::trees::{COLD_LEAVES, LEAF, Leaf, Tree};
 use super::tried::Tried;
 
@@ -22,10 +23,12 @@ pub(crate) struct Case {
     pub(crate) effect: Effect,
     /// Hits that a count of each counter stands for, in their order, if not one each.
     weights: &'static [u64],
+    /// True if the instrument reads words of the running thread.
+    reads_thread: bool,
     way: Way,
 }
 
-/// Counters and samples of a hit.
+/// Sums of counters, wrapping, and samples of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Effect {
     pub(crate) counts: u64,
@@ -75,6 +78,7 @@ impl Case {
             tree,
             effect,
             weights: &[],
+            reads_thread: false,
             way,
         }
     }
@@ -82,6 +86,7 @@ impl Case {
     /// Writes the tree and what the instrument needs.
     pub(crate) fn load(&self, target: &mut Target) -> Ready {
         target.load(&self.tree);
+        target.use_thread(self.reads_thread);
         match &self.way {
             Way::Session(session, offset) => {
                 let (plan, changes) = target.plan_at(&self.tree, session, *offset);
@@ -125,7 +130,7 @@ impl Case {
             assert_eq!(target.calls(), counted, "{} {on}", self.name);
             let hits = if on { hits } else { 0 };
             let expected = Taken {
-                counts: hits * self.effect.counts,
+                counts: hits.wrapping_mul(self.effect.counts),
                 samples: hits * self.effect.samples,
                 lost: 0,
             };
@@ -471,8 +476,63 @@ pub(crate) fn all() -> Vec<Case> {
             add(group, &name, chain(Leaf::Plain), way, effect);
         }
     }
+    cases.extend(keyed_counts());
     cases.extend(off_spanning_trees());
     cases
+}
+
+/// Counts by a key, which is the same at every hit.
+fn keyed_counts() -> Vec<Case> {
+    let group = "A count by key";
+    let [first, second] = [&NAME[..8], &NAME[8..]];
+    let word = |half: &[u8]| u64::from_le_bytes(half.try_into().unwrap());
+    let name = [word(first), word(second)];
+    let process = [u64::from(PROCESS)];
+    let mut cases = Vec::new();
+    for (of, leaf, block) in [
+        ("eight calls deep", Leaf::Plain, 0),
+        ("in a loop of one block", Leaf::Loop, 1),
+    ] {
+        for (by, source, key) in [
+            ("process", "hit { @n[pid] = count() }", &process[..]),
+            ("name of the process", "hit { @n[comm] = count() }", &name),
+            (
+                "process and name",
+                "hit { @n[pid, comm] = count() }",
+                &[process[0], name[0], name[1]],
+            ),
+        ] {
+            let session = with_source(before(&[block], "keyed"), "keyed", source);
+            let effect = Effect {
+                counts: keyed(key),
+                samples: 0,
+            };
+            let tree = Tree::chain(DEPTH, leaf);
+            cases.push(Case {
+                reads_thread: true,
+                ..Case::new(
+                    group,
+                    &format!("by {by}, {of}"),
+                    tree,
+                    planned(session),
+                    effect,
+                )
+            });
+        }
+    }
+    cases
+}
+
+/// Returns what an entry adds to the sums of its two buckets, together.
+fn keyed(key: &[u64]) -> u64 {
+    let table = Table {
+        keys: u32::try_from(key.len()).unwrap(),
+        binned: false,
+        summed: false,
+        room_log2: 8,
+    };
+    let parts = table.parts(key, 0).into_iter();
+    parts.fold(0, u64::wrapping_add).wrapping_mul(2)
 }
 
 /// Counters of the blocks off a spanning tree of the flow graph (Knuth and Stevenson, Optimal measurement points for

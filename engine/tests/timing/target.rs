@@ -4,13 +4,16 @@ use std::fs;
 use std::path::Path;
 
 use gilk_engine::cfg::Cfg;
-use gilk_engine::layout::{CounterBank, Owner, RingOwner, Rings, RuntimeLayout, SegmentOffset};
+use gilk_engine::layout::{
+    CounterBank, InputLocation, Owner, RingOwner, Rings, RuntimeLayout, SegmentOffset,
+};
 use gilk_engine::liveness::Live;
 use gilk_engine::patch::{Assembler, HookProgram, Hooked};
 use gilk_engine::placement::{Point, Site, Splice};
 use gilk_engine::plan::{Plan, PokeKind};
 use gilk_engine::verify::verify;
 use gilk_engine::{Addr, Image, Session, Span};
+use gilk_instruments::program::{Half, Input};
 use gilk_instruments::{Definition, Library};
 use iced_x86::code_asm::{CodeAssembler, r12, r13, r14, r15, rax, rbp, rbx, rdi, rdx, rsi};
 use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, IcedError};
@@ -54,6 +57,11 @@ const FAR_COUNTERS: u32 = 1 << 14;
 const DRIVER: u64 = 0x10c0_0000;
 /// The running thread, as the words have it: an address of a kernel.
 const TASK: u64 = 0xffff_8881_0204_5640;
+/// A thread whose words can be read.
+const READ_TASK: u64 = 0x3300_0000;
+/// The process of that thread, and its name.
+pub(crate) const PROCESS: u32 = 4711;
+pub(crate) const NAME: [u8; 16] = *b"a-name-of-it\0\0\0\0";
 
 /// The memory.
 pub(crate) struct Target {
@@ -63,6 +71,8 @@ pub(crate) struct Target {
     far: Mapping,
     timers: Mapping,
     driver: Mapping,
+    /// The words of [`READ_TASK`].
+    _task: Mapping,
     library: Library,
     /// Written by patches alone.
     _rings: Mapping,
@@ -110,12 +120,19 @@ impl Target {
             far: Mapping::anywhere(8 * FAR_COUNTERS as usize),
             timers: Mapping::fixed(TIMERS, 16 << TIMERS_LOG2),
             driver: Mapping::fixed(DRIVER, 0x1000),
+            _task: task(),
             library: library(),
             _rings: Mapping::fixed(RINGS, RING_BYTES),
         };
-        target.words.write(CURRENT, &TASK.to_le_bytes());
+        target.use_thread(false);
         set_gs(WORDS);
         target
+    }
+
+    /// Chooses the running thread: one whose words are read, or one that is known by its address alone.
+    pub(crate) fn use_thread(&mut self, is_read: bool) {
+        let task = if is_read { READ_TASK } else { TASK };
+        self.words.write(CURRENT, &task.to_le_bytes());
     }
 
     /// The layout that plans are made for.
@@ -346,6 +363,23 @@ impl Target {
         };
         (code.bytes, Changes(vec![change]))
     }
+}
+
+/// Maps [`READ_TASK`], with the words that the layout says that a thread has.
+fn task() -> Mapping {
+    let mut task = Mapping::fixed(READ_TASK, 0x1000);
+    let inputs = RuntimeLayout::supposed(Addr(ARENA)).inputs;
+    for (input, bytes) in [
+        (Input::Pid, &PROCESS.to_le_bytes()[..]),
+        (Input::Comm(Half::First), &NAME[..8]),
+        (Input::Comm(Half::Second), &NAME[8..]),
+    ] {
+        let Some(InputLocation::Owner(at)) = inputs.get(input) else {
+            panic!("{input:?} is no word of a thread");
+        };
+        task.write(at.into(), bytes);
+    }
+    task
 }
 
 /// The library, with the instruments of the example of native ones.

@@ -146,14 +146,10 @@ static unsigned int count_key(struct bpf_insn *code)
 	return sizeof(count) / sizeof(count[0]);
 }
 
-/* Loads a program of `kind` that performs `work`; `function` is the attachment of one for an entry. */
-static int load(enum bpf_work work, int kind, unsigned int function)
+/* Writes the code of `work`, and makes its maps; returns its length. Register 1 is the program's context. */
+static unsigned int work_code(enum bpf_work work, struct bpf_insn *code)
 {
-	static char log[1 << 16];
-	struct bpf_insn code[32];
-	union bpf_attr attributes;
 	unsigned int length = 0;
-	int program;
 
 	if (map >= 0)
 		close(map);
@@ -224,8 +220,16 @@ static int load(enum bpf_work work, int kind, unsigned int function)
 		if (consumer == MAP_FAILED || producer == MAP_FAILED)
 			fail("a BPF ring cannot be mapped: %s", strerror(errno));
 	}
-	memcpy(code + length, leave, sizeof(leave));
-	length += 2;
+	return length;
+}
+
+/* Loads code of a program of `kind`; `function` is the attachment of one for an entry. */
+static int load_code(const struct bpf_insn *code, unsigned int length, int kind, unsigned int function)
+{
+	static char log[1 << 20];
+	union bpf_attr attributes;
+	int program;
+
 	memset(&attributes, 0, sizeof(attributes));
 	attributes.prog_type = kind;
 	attributes.insns = (uintptr_t)code;
@@ -242,6 +246,68 @@ static int load(enum bpf_work work, int kind, unsigned int function)
 	if (program < 0)
 		fail("a BPF program is refused: %s\n%s", strerror(errno), log);
 	return program;
+}
+
+/* Loads a program of `kind` that performs `work`. */
+static int load(enum bpf_work work, int kind, unsigned int function)
+{
+	struct bpf_insn code[32];
+	unsigned int length = work_code(work, code);
+
+	memcpy(code + length, leave, sizeof(leave));
+	return load_code(code, length + 2, kind, function);
+}
+
+static int repeated = -1;
+
+void bpf_repeated(enum bpf_work work)
+{
+	struct bpf_insn code[40] = { MOV_REG(9, 1), MOV_IMM(7, BPF_REPEATS), MOV_REG(1, 9) };
+	unsigned int length = 3 + work_code(work, code + 3);
+	const struct bpf_insn again[] = {
+		INSN(BPF_ALU64 | BPF_SUB | BPF_K, 7, 0, 0, 1),
+		/* Back to where register 1 is the context. */
+		INSN(BPF_JMP | BPF_JNE | BPF_K, 7, 0, -(int)length, 0),
+	};
+
+	memcpy(code + length, again, sizeof(again));
+	memcpy(code + length + 2, leave, sizeof(leave));
+	if (repeated >= 0)
+		close(repeated);
+	repeated = load_code(code, length + 4, BPF_PROG_TYPE_RAW_TRACEPOINT, 0);
+}
+
+void bpf_run(void)
+{
+	union bpf_attr attributes;
+
+	memset(&attributes, 0, sizeof(attributes));
+	attributes.test.prog_fd = repeated;
+	if (bpf(BPF_PROG_TEST_RUN, &attributes))
+		fail("a BPF program cannot be run: %s", strerror(errno));
+}
+
+unsigned int bpf_frames(void)
+{
+	uint64_t frames[DEPTH] = { 0 };
+	uint32_t key;
+	unsigned int count = 0;
+	union bpf_attr attributes;
+
+	memset(&attributes, 0, sizeof(attributes));
+	attributes.map_fd = stacks;
+	attributes.next_key = (uintptr_t)&key;
+	if (bpf(BPF_MAP_GET_NEXT_KEY, &attributes))
+		fail("no stack was kept: %s", strerror(errno));
+	memset(&attributes, 0, sizeof(attributes));
+	attributes.map_fd = stacks;
+	attributes.key = (uintptr_t)&key;
+	attributes.value = (uintptr_t)frames;
+	if (bpf(BPF_MAP_LOOKUP_ELEM, &attributes))
+		fail("a stack cannot be read: %s", strerror(errno));
+	while (count < DEPTH && frames[count])
+		count++;
+	return count;
 }
 
 int bpf_fentry(enum bpf_work work, const char *const *functions)

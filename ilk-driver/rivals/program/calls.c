@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "own.h"
@@ -172,6 +173,19 @@ static uint64_t ticks(void)
 
 	__asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
 	return (uint64_t)high << 32 | low;
+}
+
+uint64_t frequency(void)
+{
+	struct timespec begin, end;
+	uint64_t first, nanoseconds;
+
+	clock_gettime(CLOCK_MONOTONIC_RAW, &begin);
+	first = ticks();
+	usleep(200000);
+	clock_gettime(CLOCK_MONOTONIC_RAW, &end);
+	nanoseconds = (end.tv_sec - begin.tv_sec) * 1000000000ull + end.tv_nsec - begin.tv_nsec;
+	return (ticks() - first) * 1000000000ull / nanoseconds;
 }
 
 uint64_t cheapest(call_fn call, long bursts, long calls, void (*between)(void))

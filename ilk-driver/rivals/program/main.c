@@ -7,6 +7,8 @@
  *   rivals hit FUNCTION[,ALIAS] ENTRY TRACER SITE BURSTS CALLS
  *	each mechanism at the function that serves getpid. ENTRY is its address, TRACER that of
  *	the tracer's site in it, SITE that of an instruction that can be probed.
+ *   rivals bpf BURSTS RUNS
+ *	the work of each BPF program, on the kernel of this machine, without a module and unattached
  *   rivals trace CALL			addresses of functions that the system call passes through
  *   rivals time CALL BURSTS CALLS	the cheapest burst of the system call
  *   rivals points jumps|traps CALL BURSTS CALLS ADDRESS[,ADDRESS]... ...
@@ -277,6 +279,38 @@ static int hits(char **words)
 	return 0;
 }
 
+/* Runs of a program take turns with those of an empty one, so that what else the machine does falls on both. */
+static int bpf_works(char **words)
+{
+	long bursts = atol(words[0]), runs = atol(words[1]);
+
+	printf("rivals: frequency: %llu ticks a second\n", (unsigned long long)frequency());
+	for (enum bpf_work work = BPF_COUNT; work < BPF_WORKS; work++) {
+		void (*between)(void) = work == BPF_RINGBUF ? bpf_drain : NULL;
+		uint64_t least[2] = { UINT64_MAX, UINT64_MAX };
+		unsigned int frames = 0;
+
+		for (long i = 0; i < bursts; i++) {
+			for (int full = 0; full < 2; full++) {
+				uint64_t took;
+
+				bpf_repeated(full ? work : BPF_EMPTY);
+				/* The first run makes the keys. */
+				bpf_run();
+				took = cheapest(bpf_run, runs, 1, full ? between : NULL);
+				least[full] = took < least[full] ? took : least[full];
+			}
+			if (work == BPF_BY_STACK)
+				frames = bpf_frames();
+		}
+		printf("rivals: %s: %d times take %llu ticks, and %llu without; %u frames\n",
+		       bpf_work_names[work], BPF_REPEATS, (unsigned long long)least[1],
+		       (unsigned long long)least[0], frames);
+		fflush(stdout);
+	}
+	return 0;
+}
+
 static int trace(const char *name)
 {
 	call_fn call = call_named(name);
@@ -422,6 +456,8 @@ int main(int count, char **words)
 
 	if (count == 8 && !strcmp(what, "hit"))
 		return hits(words + 2);
+	if (count == 4 && !strcmp(what, "bpf"))
+		return bpf_works(words + 2);
 	if (count == 3 && !strcmp(what, "trace"))
 		return trace(words[2]);
 	if (count == 5 && !strcmp(what, "time")) {
@@ -437,6 +473,6 @@ int main(int count, char **words)
 		return beside(words + 2);
 	if (count > 3 && !strcmp(what, "register"))
 		return registered(words + 2);
-	fprintf(stderr, "rivals: its first word is hit, trace, time, points, beside or register; see main.c.\n");
+	fprintf(stderr, "rivals: its first word is hit, bpf, trace, time, points, beside or register; see main.c.\n");
 	return 2;
 }

@@ -12,6 +12,8 @@ _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)
 /* calls.c: the measured calls */
 typedef void (*call_fn)(void);
 call_fn call_named(const char *name);
+/* Returns the ticks of the time stamp counter in a second. */
+uint64_t frequency(void);
 /* Returns the ticks of the cheapest of `bursts` times `calls` calls; `between` is called after each. */
 uint64_t cheapest(call_fn call, long bursts, long calls, void (*between)(void));
 
@@ -40,6 +42,12 @@ extern const char *const bpf_work_names[BPF_WORKS];
 /* Attaches until closed: to the entry of one of the functions, or as a probe at an address. */
 int bpf_fentry(enum bpf_work work, const char *const *functions);
 int bpf_kprobe(enum bpf_work work, uint64_t address);
+/* Loads a program that is not attached and performs the work so many times in a run; runs it. */
+#define BPF_REPEATS 256
+void bpf_repeated(enum bpf_work work);
+void bpf_run(void);
+/* The frames of the only stack that was kept by the program that was loaded last. */
+unsigned int bpf_frames(void);
 /* The map of the program that was attached last, a BPF_COUNT, and the count in it. */
 int bpf_counts(void);
 uint64_t bpf_count_in(int counts);
