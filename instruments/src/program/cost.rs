@@ -8,15 +8,15 @@ use super::{
     UnaryOp, UserRead,
 };
 
-/// Instructions of the target's code for a frame of the kernel's stack, as measured (`docs/cost.md`). One of a process
-/// takes fewer.
+/// Instructions of the target's code for a step from a frame of the kernel's stack to the next one, as measured
+/// (`docs/cost.md`). A step in a process takes fewer.
 const FRAME: u32 = 240;
-/// Instructions of a patch and of the target's code for a stack besides its frames.
+/// Instructions of a patch and of the target's code for a stack of one frame.
 const STACK: u32 = 80;
-/// The same for a read of a process, or for its stack besides its frames.
+/// The same for a read of a process, or for its stack of one frame.
 const USER: u32 = 100;
-/// The same for half of a text of a process, which is read letter by letter at the end of a mapping; the second half takes
-/// some more, and the first some less.
+/// The same for half of a text of a process, which is read letter by letter at the end of a mapping: counted in the code
+/// of `ilk-driver/kmod/user.c`, not measured. The second half takes some more, and the first some less.
 const USER_TEXT: u32 = 260;
 
 /// Instructions that a straightforward translation runs at worst: every value in a register of its
@@ -28,7 +28,7 @@ pub struct Cost {
     pub instructions: u32,
     /// Reads of kernel memory and of counters among them that are looked after because they may fault.
     pub loads: u32,
-    /// Frames of stacks that are read, at most; their instructions are not among those above.
+    /// Frames of stacks that are read beyond the first of each, at most; their instructions are not among those above.
     pub frames: u32,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Cost {
         if self.frames > 0 {
             write!(
                 f,
-                ", and {} frame{} of stacks with about {FRAME} each",
+                ", and {} further frame{} of stacks with about {FRAME} each at most",
                 self.frames,
                 plural(self.frames)
             )?;
@@ -164,11 +164,11 @@ impl Checked {
                 ..instructions(7)
             },
             ExprKind::Input(Input::KernelStack(depth)) => Cost {
-                frames: (*depth).into(),
+                frames: u32::from(*depth).saturating_sub(1),
                 ..instructions(STACK)
             },
             ExprKind::Input(Input::UserStack(depth)) => Cost {
-                frames: (*depth).into(),
+                frames: u32::from(*depth).saturating_sub(1),
                 ..instructions(USER)
             },
             ExprKind::Input(input) => instructions(match input {
@@ -218,3 +218,6 @@ impl Checked {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
