@@ -4,19 +4,28 @@ use gilk_samples::ids::Id as _;
 
 use super::value::Value;
 use super::{Checker, HookScope, build};
-use crate::Fault;
 use crate::program::{
     ActionKind, Aggregate, AggregateId, AggregateKind, Expr, ExprKind, Half, Input, Key, Keys,
     Mapped, Type, ValueNames,
 };
 use crate::source::ast::{self, Named};
-use crate::source::words::AGGREGATES;
+use crate::source::words::{self, AGGREGATES};
+use crate::{Fault, nearest};
 
 /// Room of `values(expression)` where nothing is said.
 const VALUES: u64 = 256;
 /// Most words of a table of stacks: half a bank of counters of `ilk.ko` (`ILK_BANK_COUNTERS`), so that a session has
 /// room for thirty of them.
 const STACK_WORDS: u32 = 2048;
+
+/// Returns the fault of a word that is neither an aggregate nor another word of the language.
+pub(super) fn unknown(word: &Named) -> Fault {
+    let fault = Fault::new(word.span, format!("There is no aggregate {}.", word.text));
+    match nearest(&word.text, AGGREGATES) {
+        Some(near) => fault.did_you_mean(near.to_owned()),
+        None => fault.help(format!("Aggregates are {}.", AGGREGATES.join(", "))),
+    }
+}
 
 impl Checker<'_> {
     pub(super) fn update(
@@ -148,6 +157,7 @@ impl Checker<'_> {
             ("count", _) => return usage("count()"),
             ("lhist", _) => return usage("lhist(arg1, 0, 4096, 64)"),
             ("values", _) => return usage("count()"),
+            (text, _) if words::find(text).is_none() => return Err(unknown(word)),
             (text, _) if !AGGREGATES.contains(&text) => {
                 let fault = Fault::new(word.span, "Only aggregates have keys.");
                 return Err(fault.help(format!("Write `@{}[key] = count()`.", name.text)));

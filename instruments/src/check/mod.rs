@@ -24,7 +24,7 @@ use crate::program::{
     Scope as VariableScope, Type, UnaryOp, Variable, VariableId,
 };
 use crate::source::ast::{self, Named, Node, StatementKind};
-use crate::source::words::AGGREGATES;
+use crate::source::words::{self, AGGREGATES};
 use crate::types::{Signature, Types};
 use crate::{Fault, Faults, Source};
 
@@ -334,6 +334,12 @@ impl<'a> Checker<'a> {
                 }
                 if let Node::Keyed(keys, word, arguments) = &value.node {
                     return self.update_map(name, keys, (word, arguments), scope);
+                }
+                if let Node::Call(word, _) = &value.node
+                    && !self.variables.contains_key(&name.text)
+                    && words::find(&word.text).is_none()
+                {
+                    return Err(aggregates::unknown(word));
                 }
                 let id = self.target(name, scope)?;
                 Ok(ActionKind::Store(id, self.numeric(value, scope)?))

@@ -227,7 +227,11 @@ impl Checker<'_> {
             Value::Number(address, Some(Ty::User(to))) if *to == Ty::Void => {
                 text(address, Space::User)
             }
-            value => self.text_at(value)?,
+            value => self.text_at(value).map_err(|fault| {
+                let what = "This is neither text in memory nor a pointer to it.";
+                let help = "Write `str((u8 *)address)`, or the member that points to text: `str(file->f_path.dentry->d_name.name)`.";
+                Fault::new(fault.span, what).help(help)
+            })?,
         };
         Ok(Value::Memory(text, span))
     }

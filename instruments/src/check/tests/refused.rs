@@ -135,6 +135,18 @@ fn what_cannot_be_had_is_refused_with_the_reason() {
             "@x: @x is not declared. Write `thread @x;`, `call @x;`, `cpu @x;` or `global @x;` before the probes.",
         ),
         (
+            "hit { @n[str(file)] = count() }",
+            "file: This is neither text in memory nor a pointer to it. Write `str((u8 *)address)`, or the member that points to text: `str(file->f_path.dentry->d_name.name)`.",
+        ),
+        (
+            "hit { @n = cuont() }",
+            "cuont: There is no aggregate cuont. Did you mean count?",
+        ),
+        (
+            "hit { @n[pid] = histogram(arg0) }",
+            "histogram: There is no aggregate histogram. Aggregates are count, sum, min, max, avg, hist, lhist, values.",
+        ),
+        (
             "thread @start; hit { @strat = 1; @start = 2 }",
             "@strat: @strat is not declared. Did you mean @start?",
         ),
