@@ -31,7 +31,7 @@ fn a_command_without_a_reader_ends_quietly_by_the_documented_status() {
         (&["functions", "--image", "/bin/true"], 0),
         (&["help", "nothing_of_ours"], 1),
         (&["-e", "entry:vfs_read { @n = cuont() }"], 1),
-        (&["status", "--socket", "/run/no-agent.sock"], 1),
+        (&["stop", "--socket", "/run/no-agent.sock"], 1),
         (&["no-command"], 2),
     ] {
         assert_eq!(status(words), Some(expected), "{words:?}");

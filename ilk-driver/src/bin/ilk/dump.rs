@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use gilk_samples::chart::scale;
 use gilk_samples::output::Contents;
 use ilk_driver::note;
 use ilk_driver::saved::save;
@@ -30,8 +31,9 @@ impl Dump {
         save(&parts, &modules, &self.output)?;
         let bytes = std::fs::metadata(&self.output)?.len();
         note!(
-            "Linux {}: {bytes} bytes in {}.",
+            "Linux {}: {} bytes in {}.",
             parts.release,
+            scale::grouped(bytes),
             self.output.display()
         );
         Ok(())

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use gilk_samples::chart::scale;
 use gilk_samples::export::{Format, export_into, export_to};
 use gilk_samples::output::Contents;
 use gilk_samples::recording::Recording;
@@ -77,7 +78,7 @@ impl Export {
             None => Contents::Folder,
         };
         goals.goal(&self.output, contents)?;
-        let mut samples = 0;
+        let mut samples: u64 = 0;
         for path in &self.recordings {
             let recording = Recording::open(path)?;
             if let Some(recovered) = recording.recovered() {
@@ -107,7 +108,12 @@ impl Export {
         }
         match format {
             Some(Format::Totals) => note!("They are in {}.", self.output.display()),
-            _ => note!("{samples} samples in {}.", self.output.display()),
+            // Samples, and readings of counters.
+            _ => note!(
+                "{} records in {}.",
+                scale::grouped(samples),
+                self.output.display()
+            ),
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ impl Import {
         if let Some(first) = &done.first_skipped {
             note!(
                 "{} lines are not events and were left out, the first: {first}",
-                done.skipped
+                scale::grouped(done.skipped)
             );
         }
         note!(

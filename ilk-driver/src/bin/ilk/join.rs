@@ -42,7 +42,7 @@ impl Join {
         progress.clear();
         print_clocks(joined.metadata());
         note!(
-            "{} samples in {}.",
+            "{} records in {}.",
             scale::grouped(summary.samples),
             self.output.display()
         );

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use gilk_engine::{Addr, Image, VerifiedPlan};
 use gilk_samples::Batch;
+use gilk_samples::chart::scale::grouped;
 use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Clock;
 use gilk_samples::record::ALL_CPUS;
@@ -435,7 +436,7 @@ impl<'a> Screen<'a> {
             ),
         ] {
             if count > 0 {
-                note!("{count} {what}.");
+                note!("{} {what}.", grouped(count));
             }
         }
         if keeps {
