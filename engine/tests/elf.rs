@@ -19,6 +19,8 @@ mod installed;
 mod objdump;
 #[path = "relocation/random.rs"]
 mod random;
+#[path = "elf/rendezvous.rs"]
+mod rendezvous;
 #[path = "elf/stepped.rs"]
 mod stepped;
 #[path = "elf/tracee.rs"]

@@ -14,6 +14,7 @@
 //! | `schedule` | After each write the text is whole; each poke finds the bytes that it expects; dependences and ranks hold; at the end the text is the original. |
 //! | `target` | The layout is consistent; patches and writes do not overlap. |
 //! | [`fragments`] | Of a code cache: translated code is a bisimulation of the original, with lookups as its only new exits. |
+//! | [`rendezvous`] | Of a process that is followed: threads wait for the agent in code of a fixed form. |
 //!
 //! Every violation names the rule that is broken ([`Reason`]). An entry that must exist and is absent is an
 //! internal error, and refuses the plan (`internal`).
@@ -37,6 +38,7 @@ mod internal;
 mod meaning;
 mod patch;
 mod reason;
+pub mod rendezvous;
 mod schedule;
 mod symbolic;
 mod target;

@@ -34,7 +34,7 @@ fn library(folder: &TempDir, mut compiler: Command, source: &str, options: &[&st
     to
 }
 
-fn compiled(source: &str, options: &[&str]) -> Image {
+pub(super) fn compiled(source: &str, options: &[&str]) -> Image {
     let folder = tempfile::tempdir().unwrap();
     image(&library(&folder, Command::new("cc"), source, options))
 }
