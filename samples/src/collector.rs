@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
+use crate::metadata::Metadata;
 use crate::recording::{Loss, Mark, Summary, Writer};
 use crate::totals::Totals;
 use crate::{Batch, Error, Result};
@@ -29,6 +30,7 @@ enum Piece {
     Losses(Vec<Loss>),
     Marks(Vec<Mark>),
     Totals(Box<Totals>),
+    Metadata(Box<Metadata>),
     Written(OnWritten),
 }
 
@@ -89,6 +91,11 @@ impl Collector {
     /// Stores the aggregates of the instruments, to be written at the end of the recording.
     pub fn totals(&self, totals: Totals) {
         self.send(Piece::Totals(Box::new(totals)));
+    }
+
+    /// Replaces the metadata of the finished recording.
+    pub fn describe(&self, metadata: Metadata) {
+        self.send(Piece::Metadata(Box::new(metadata)));
     }
 
     /// Writes everything handed over before, and then calls `written` with the length of the
@@ -160,6 +167,7 @@ fn record(mut writer: Writer, pieces: &Receiver<Piece>) -> Result<Summary> {
             Ok(Piece::Losses(losses)) => writer.losses(&losses)?,
             Ok(Piece::Marks(marks)) => marks.into_iter().try_for_each(|mark| writer.mark(mark))?,
             Ok(Piece::Totals(totals)) => writer.totals(*totals),
+            Ok(Piece::Metadata(metadata)) => writer.describe(&metadata)?,
             Ok(Piece::Written(written)) => {
                 writer.flush()?;
                 written(writer.summary().bytes)?;
@@ -177,7 +185,6 @@ mod tests {
 
     use super::*;
     use crate::Sample;
-    use crate::metadata::Metadata;
     use crate::recording::{LossCause, MarkKind, Recording};
 
     fn batch(cpu: u16, from: u64, count: u64) -> Arc<Batch> {

@@ -30,6 +30,8 @@ pub const COLUMNS: [(&str, usize); 5] = [
 /// reading takes at most 3,072 times the size of the file (if each CPU has one batch, of identical
 /// rows), plus some megabytes.
 pub(crate) const MAX_READ_ROWS: usize = MAX_ROWS;
+/// Key of the metadata in the footer's metadata, if it is not that of the head.
+pub(crate) const DESCRIBED: &str = "gilk.described";
 /// Key of the totals in the footer's metadata.
 pub(crate) const TOTALS: &str = "gilk.totals";
 /// The first and the last bytes of an Arrow file.
@@ -84,6 +86,14 @@ pub(crate) fn schema(metadata: &Metadata) -> Result<Schema, String> {
         .map(|(key, value)| (key.to_owned(), value))
         .collect();
     Ok(Schema::new(fields).with_metadata(pairs))
+}
+
+/// Returns the schema of a footer whose recording has other metadata than its head.
+pub(crate) fn described(metadata: &Metadata, head: &Schema) -> Result<Schema, String> {
+    let json = serde_json::to_string(metadata).map_err(|error| error.to_string())?;
+    let mut schema = head.clone();
+    schema.metadata.insert(DESCRIBED.to_owned(), json);
+    Ok(schema)
 }
 
 /// Returns the bytes after the last batch of a finished file: end of stream, footer, its length,

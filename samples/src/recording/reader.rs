@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use arrow_schema::Schema;
 
 use super::batch::{BatchFile, BlockReader};
+use super::format;
 use super::head;
 use super::merge::{Merged, Words};
 use super::rows::{Loss, Mark, Row};
@@ -58,11 +59,22 @@ impl Recording {
         let file = File::open(&path).map_err(|error| Error::io(&path, error))?;
         let head = head::read(&file, &path, kind.len())?;
         let scanned = scan::scan(&file, &path, &head, kind.len());
+        let refuse = |reason| Error::Metadata {
+            path: path.clone(),
+            reason,
+        };
+        let (metadata, schema) = match scanned.metadata {
+            Some(metadata) => {
+                let schema = format::described(&metadata, &head.schema).map_err(refuse)?;
+                (metadata, schema)
+            }
+            None => (head.metadata, head.schema),
+        };
         Ok(Self {
             path,
             file,
-            metadata: head.metadata,
-            schema: head.schema,
+            metadata,
+            schema,
             head_end: head.end,
             head_crc: head.crc,
             blocks: scanned.blocks,

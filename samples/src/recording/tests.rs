@@ -374,6 +374,41 @@ proptest! {
 }
 
 #[test]
+fn what_is_described_during_the_run_is_in_the_finished_recording() {
+    let dir = TempDir::new().unwrap();
+    let (path, mut writer) = create(&dir);
+    let initial = Recording::open(&path).unwrap().metadata().clone();
+    let mut described = initial.clone();
+    described.kernel.push_str(" and a library");
+    writer.write(&batch(0, 0, 500)).unwrap();
+    writer.describe(&described).unwrap();
+    writer.write(&batch(0, 500, 500)).unwrap();
+    writer.flush().unwrap();
+    assert_eq!(Recording::open(&path).unwrap().metadata(), &initial);
+    writer.finish().unwrap();
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!((recording.samples(), recording.recovered()), (1000, None));
+    assert_eq!(recording.metadata(), &described);
+    // A repaired recording keeps it.
+    let mut bytes = fs::read(&path).unwrap();
+    let inside = recording.blocks()[0].offset as usize + 9;
+    bytes[inside] ^= 0xff;
+    fs::write(&path, &bytes).unwrap();
+    fs::remove_file(sidecar_path(&path)).unwrap();
+    recover(&path).unwrap();
+    assert_eq!(Recording::open(&path).unwrap().metadata(), &described);
+    // Metadata that cannot be read is reported, and that of the start taken.
+    let mut bytes = fs::read(&path).unwrap();
+    let word = b"and a library\",";
+    let at = bytes.windows(word.len()).rposition(|window| window == word);
+    bytes[at.unwrap() + 1] = b'"';
+    fs::write(&path, &bytes).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.metadata(), &initial);
+    assert!(recording.recovered().unwrap().contains("during the run"));
+}
+
+#[test]
 fn invalid_totals_are_reported() {
     let dir = TempDir::new().unwrap();
     let (path, mut writer) = create(&dir);

@@ -260,6 +260,21 @@ impl Writer {
         self.totals = totals;
     }
 
+    /// Replaces the metadata in the footer of a [finished](Self::finish) recording: of functions and instruments that
+    /// were not known at the start. An unfinished one has the metadata that it was created with.
+    ///
+    /// # Errors
+    /// [`Error::Metadata`] if the metadata cannot be serialized.
+    pub fn describe(&mut self, metadata: &Metadata) -> Result<()> {
+        let described = format::described(metadata, &self.schema);
+        let schema = described.map_err(|reason| Error::Metadata {
+            path: self.path.clone(),
+            reason,
+        })?;
+        self.schema = Arc::new(schema);
+        Ok(())
+    }
+
     /// Writes all gathered rows.
     ///
     /// # Errors

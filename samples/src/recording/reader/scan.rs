@@ -8,7 +8,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use crate::recording::format::{END_OF_STREAM, MAGIC, TOTALS};
+use crate::metadata::Metadata;
+use crate::recording::format::{DESCRIBED, END_OF_STREAM, MAGIC, TOTALS};
 use crate::recording::head::Head;
 use crate::recording::message::{self, Decoder, Found};
 use crate::recording::sidecar::{self, Block};
@@ -20,14 +21,16 @@ pub(super) struct Scanned {
     pub(super) whole: bool,
     pub(super) sidecar_complete: bool,
     pub(super) totals: Totals,
+    /// The metadata of a finished recording, if it is not that of the head.
+    pub(super) metadata: Option<Metadata>,
     pub(super) recovered: Option<String>,
 }
 
 /// Finds the batches of the file of `len` bytes at `path`.
 pub(super) fn scan(file: &File, path: &Path, head: &Head, len: u64) -> Scanned {
-    let (footer, totals) = match footer(file, len) {
-        Some(footer) => (Some(footer.offsets), footer.totals),
-        None => (None, Ok(Totals::default())),
+    let (footer, totals, metadata) = match footer(file, len) {
+        Some(footer) => (Some(footer.offsets), footer.totals, footer.metadata),
+        None => (None, Ok(Totals::default()), Ok(None)),
     };
     let mut cached = sidecar::load(path, head.crc, head.end, len);
     let in_sidecar = cached.len();
@@ -66,13 +69,19 @@ pub(super) fn scan(file: &File, path: &Path, head: &Head, len: u64) -> Scanned {
     let recovered =
         (!whole || !walk.damage.is_empty()).then(|| walk.explain(&missing, footer.is_some()));
     let unread = totals.is_err().then_some(UNREAD);
-    let recovered = [unread.map(str::to_owned), recovered];
+    let undescribed = metadata.is_err().then_some(UNDESCRIBED);
+    let recovered = [
+        unread.map(str::to_owned),
+        undescribed.map(str::to_owned),
+        recovered,
+    ];
     let recovered: Vec<String> = recovered.into_iter().flatten().collect();
     Scanned {
         sidecar_complete: trusted == in_sidecar && trusted == walk.blocks.len(),
         blocks: walk.blocks,
-        whole: whole && totals.is_ok(),
+        whole: whole && totals.is_ok() && metadata.is_ok(),
         totals: totals.unwrap_or_default(),
+        metadata: metadata.unwrap_or_default(),
         recovered: (!recovered.is_empty()).then(|| recovered.join(" ")),
     }
 }
@@ -80,11 +89,16 @@ pub(super) fn scan(file: &File, path: &Path, head: &Head, len: u64) -> Scanned {
 /// Message for totals that cannot be parsed.
 const UNREAD: &str = "What its instruments have added up cannot be read.";
 
+/// Message for metadata that cannot be parsed.
+const UNDESCRIBED: &str =
+    "The functions and instruments that were added during the run cannot be read.";
+
 /// Contents of a finished file's footer.
 struct Footer {
     /// Offsets of the batches.
     offsets: Vec<u64>,
     totals: serde_json::Result<Totals>,
+    metadata: serde_json::Result<Option<Metadata>>,
 }
 
 /// Reads the footer; `None` without one.
@@ -101,12 +115,16 @@ fn footer(file: &File, len: u64) -> Option<Footer> {
     let blocks = footer.recordBatches()?.iter();
     let offsets = blocks.map(|block| u64::try_from(block.offset()).ok());
     let pairs = footer.schema().and_then(|schema| schema.custom_metadata());
-    let mut pairs = pairs.into_iter().flatten();
-    let json = pairs.find(|pair| pair.key() == Some(TOTALS));
-    let json = json.and_then(|pair| pair.value());
+    let json = |key: &str| {
+        let mut pairs = pairs.into_iter().flatten();
+        pairs.find(|pair| pair.key() == Some(key))?.value()
+    };
+    let totals = json(TOTALS);
+    let described = json(DESCRIBED);
     Some(Footer {
         offsets: offsets.collect::<Option<_>>()?,
-        totals: json.map_or_else(|| Ok(Totals::default()), serde_json::from_str),
+        totals: totals.map_or_else(|| Ok(Totals::default()), serde_json::from_str),
+        metadata: described.map(serde_json::from_str).transpose(),
     })
 }
 
