@@ -48,21 +48,22 @@ pub(super) fn aggregate_words(plan: &Plan) -> Vec<AggregateWords> {
     all
 }
 
-/// Returns the values of aggregates according to the last totals by key.
+/// Returns the values of aggregates according to the last totals by key, of all banks of words.
 pub(super) fn summaries(
     aggregates: &[AggregateWords],
-    totals: &BTreeMap<u64, u64>,
+    banks: &[BTreeMap<u64, u64>],
 ) -> Vec<AggregateSummary> {
     let summary = |aggregate: &AggregateWords| {
         // A word without a total is still zero: only changes are reported.
-        let word = |key| totals.get(key).copied().unwrap_or(0);
-        let words: Vec<u64> = aggregate.words.iter().map(word).collect();
+        let word = |bank: &BTreeMap<u64, u64>, key| bank.get(key).copied().unwrap_or(0);
+        let words = |bank| aggregate.words.iter().map(|key| word(bank, key)).collect();
+        let banks: Vec<Vec<u64>> = banks.iter().map(words).collect();
         AggregateSummary {
             placement: aggregate.placement,
             instrument: aggregate.instrument.clone(),
             name: aggregate.aggregate.name.clone(),
             unit: aggregate.unit.clone(),
-            value: aggregate.aggregate.read([words.as_slice()]),
+            value: aggregate.aggregate.read(banks.iter().map(Vec::as_slice)),
         }
     };
     aggregates.iter().map(summary).collect()
@@ -71,10 +72,16 @@ pub(super) fn summaries(
 /// Returns the totals of a plan's aggregates, given the values of its words by key.
 #[must_use]
 pub fn totals(plan: &Plan, words: &BTreeMap<u64, u64>) -> Totals {
+    totals_of_banks(plan, std::slice::from_ref(words))
+}
+
+/// Returns the totals of a plan's aggregates, given the values of the words of several banks by key.
+#[must_use]
+pub fn totals_of_banks(plan: &Plan, banks: &[BTreeMap<u64, u64>]) -> Totals {
     Totals {
-        added_up: summaries(&aggregate_words(plan), words),
-        failed_reads: counts(&failed_reads(plan), words),
-        no_room: counts(&storage_full(plan), words),
+        added_up: summaries(&aggregate_words(plan), banks),
+        failed_reads: counts(&failed_reads(plan), banks),
+        no_room: counts(&storage_full(plan), banks),
         ..Totals::default()
     }
 }
@@ -112,12 +119,15 @@ fn failure_words(plan: &Plan, find: Find) -> Vec<FailureWord> {
     owners(plan).filter_map(failure_word).collect()
 }
 
-/// Returns the counts in these words according to the last totals by key.
-pub(super) fn counts(words: &[FailureWord], totals: &BTreeMap<u64, u64>) -> Vec<Counted> {
+/// Returns the counts in these words according to the last totals by key, of all banks of words.
+pub(super) fn counts(words: &[FailureWord], banks: &[BTreeMap<u64, u64>]) -> Vec<Counted> {
     let count = |failure: &FailureWord| Counted {
         placement: failure.placement,
         instrument: failure.instrument.clone(),
-        count: totals.get(&failure.word).copied().unwrap_or(0),
+        count: banks
+            .iter()
+            .filter_map(|bank| bank.get(&failure.word))
+            .sum(),
     };
     words.iter().map(count).collect()
 }

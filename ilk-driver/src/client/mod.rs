@@ -28,9 +28,9 @@ use std::path::{Path, PathBuf};
 
 pub use crate::protocol::{CpuLosses, Holder, SplicedFunction, Status};
 pub use address::{Route, TargetAddress};
-pub use aggregates::{is_aggregate_word, totals};
+pub use aggregates::{is_aggregate_word, totals, totals_of_banks};
 pub use connection::{Connection, TargetInfo};
-pub use describe::{frame, label, metadata, samples, texts};
+pub use describe::{append_metadata, frame, label, metadata, samples, texts};
 pub use event::{AggregateSummary, Counted, Event, InstrumentSummary, StopFlag, Summary, Switch};
 pub use prediction::{Prediction, RunHits, counting};
 pub use resume::resume;

@@ -209,17 +209,17 @@ impl Tally {
 
     /// Returns the counts of failed reads of memory.
     pub(super) fn failed_reads(&self, outline: &Outline) -> Vec<Counted> {
-        aggregates::counts(&outline.failed_reads, &self.totals)
+        aggregates::counts(&outline.failed_reads, std::slice::from_ref(&self.totals))
     }
 
     /// Returns the counts of values without storage.
     pub(super) fn no_room(&self, outline: &Outline) -> Vec<Counted> {
-        aggregates::counts(&outline.storage_full, &self.totals)
+        aggregates::counts(&outline.storage_full, std::slice::from_ref(&self.totals))
     }
 
     /// Returns the values of aggregates.
     pub(super) fn aggregates(&self, outline: &Outline) -> Vec<AggregateSummary> {
-        aggregates::summaries(&outline.aggregates, &self.totals)
+        aggregates::summaries(&outline.aggregates, std::slice::from_ref(&self.totals))
     }
 
     /// Returns the results of instruments, given their labels.

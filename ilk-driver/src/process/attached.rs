@@ -147,6 +147,11 @@ impl Attached {
         Ok(())
     }
 
+    /// The number of the process.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// The time for which all threads were stopped at the start.
     #[must_use]
     pub fn stopped(&self) -> Duration {
@@ -213,20 +218,35 @@ impl Attached {
         self.take_out()
     }
 
-    fn take_out(&mut self) -> Result<Removed> {
-        let mut cleaned = Cleaned {
-            stopped: self.stopped,
-            ..Cleaned::default()
+    /// Forgets the text of an object that the process has unmapped. Splices that are still there are kept.
+    pub(super) fn forget(&mut self, object: Span) {
+        let memory = &self.memory;
+        let remains = |write: &Written| {
+            let mut bytes = vec![0; write.splice.len()];
+            let read = memory.read_exact_at(&mut bytes, write.at.0);
+            read.is_ok() && bytes == write.splice
         };
-        let patched = self.patched();
-        let done = patched.remove(&mut cleaned);
-        let ended = patched.has_ended() && cleaned.processes.is_empty();
+        let text = &mut self.record.text;
+        text.retain(|write| !object.contains(write.at) || remains(write));
+        if !text.iter().any(|write| object.contains(write.at)) {
+            let bounces = &mut self.record.bounces;
+            bounces.retain(|bounce| !object.contains(bounce.start));
+        }
+    }
+
+    /// Removes everything from the process, and not from its forked children. Returns the number of its file there.
+    pub(super) fn leave(&mut self, cleaned: &mut Cleaned) -> Result<u64> {
+        cleaned.stopped = cleaned.stopped.max(self.stopped);
+        let done = self.patched().remove(cleaned);
         self.removed = done.is_ok();
         done?;
-        let file = self.counters.metadata().map_err(|error| {
-            refused(self.pid, format!("its file of counters is gone ({error})"))
-        })?;
-        let file = file.ino();
+        number_of(self.pid, &self.counters)
+    }
+
+    fn take_out(&mut self) -> Result<Removed> {
+        let mut cleaned = Cleaned::default();
+        let file = self.leave(&mut cleaned)?;
+        let ended = self.has_ended() && cleaned.processes.is_empty();
         // What remains in the process itself was tried already.
         let (pid, tried) = (self.pid, !cleaned.remains.is_empty());
         let children = |one, kept: &Kept| kept.file == file && !(tried && one == pid);
@@ -341,6 +361,7 @@ fn record_of(
         arenas: reserved.arenas.clone(),
         text,
         bounces,
+        open: None,
     };
     // No address is longer than the end of what is reserved.
     let length = record.encode()?.len() as u64;
@@ -361,8 +382,16 @@ fn record_of(
     Ok(record)
 }
 
+/// Returns the number of a file that a process has mapped.
+pub(super) fn number_of(pid: u32, file: &File) -> Result<u64> {
+    let found = file.metadata();
+    let found =
+        found.map_err(|error| refused(pid, format!("its file of counters is gone ({error})")))?;
+    Ok(found.ino())
+}
+
 /// Maps the words and the arenas into a process; returns the file of the words.
-fn map(pid: u32, stopped: &Stopped, memory: &File, record: &Record) -> Result<File> {
+pub(super) fn map(pid: u32, stopped: &Stopped, memory: &File, record: &Record) -> Result<File> {
     let words = record.words;
     let maps = maps::read(pid)?;
     let remote = Remote::of(pid, stopped, memory, &maps)?;

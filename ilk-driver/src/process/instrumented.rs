@@ -40,7 +40,15 @@ impl Instrumented {
                 }
             })
             .collect();
-        all.sort_by_key(|process| process.pid);
+        all.sort_by_key(|process| (process.pid, process.client));
+        // Libraries that are loaded later have files of their own.
+        all.dedup_by(|next, first| {
+            let is_same = (next.pid, next.client) == (first.pid, first.client);
+            if is_same {
+                first.splices = first.splices.zip(next.splices).map(|(a, b)| a + b);
+            }
+            is_same
+        });
         Ok(all)
     }
 }

@@ -16,7 +16,7 @@ use super::{proc, refused};
 use crate::{Error, Result};
 
 /// `AT_BASE`, the address of the dynamic linker, and `AT_ENTRY` of include/uapi/linux/auxvec.h.
-const BASE: u64 = 7;
+pub(super) const BASE: u64 = 7;
 const ENTRY: u64 = 9;
 /// Offset of the class in the identification of an ELF file, and that of 64 bits (the ABI's chapter 4).
 pub(super) const CLASS: usize = 4;
@@ -104,21 +104,15 @@ impl StartedProgram {
                 "its program is not one of 64 bits, and only these are instrumented",
             ));
         }
-        let vector = fs::read(proc(pid, "auxv")).map_err(lost)?;
-        let (words, _) = vector.as_chunks::<8>();
-        let (pairs, _) = words.as_chunks::<2>();
-        let value = |key: u64| {
-            let pair = pairs.iter().find(|pair| u64::from_le_bytes(pair[0]) == key);
-            pair.map_or(0, |pair| u64::from_le_bytes(pair[1]))
-        };
-        if value(BASE) == 0 {
+        let value = |key| auxiliary(pid, key).map(Option::unwrap_or_default);
+        if value(BASE)? == 0 {
             return Err(refused(
                 pid,
                 "its program is linked statically, and registers for restartable sequences only after its \
                  entry; start it, and instrument it with -p",
             ));
         }
-        let entry = value(ENTRY);
+        let entry = value(ENTRY)?;
         let memory = memory(pid)?;
         let mut original = [0];
         memory.read_exact_at(&mut original, entry).map_err(lost)?;
@@ -158,6 +152,20 @@ impl StartedProgram {
             refused(pid, format!("its exit status is not known ({error})"))
         })
     }
+}
+
+/// Returns a value of the auxiliary vector of a process (getauxval(3)).
+pub(super) fn auxiliary(pid: u32, key: u64) -> Result<Option<u64>> {
+    let path = proc(pid, "auxv");
+    let vector = fs::read(&path);
+    let vector = vector.map_err(|error| {
+        let path = path.display();
+        refused(pid, format!("{path} cannot be read ({error})"))
+    })?;
+    let (words, _) = vector.as_chunks::<8>();
+    let (pairs, _) = words.as_chunks::<2>();
+    let pair = pairs.iter().find(|pair| u64::from_le_bytes(pair[0]) == key);
+    Ok(pair.map(|pair| u64::from_le_bytes(pair[1])))
 }
 
 /// Ends a program that was started, stopped and not released by a process that has ended.

@@ -11,6 +11,7 @@
 
 mod attached;
 mod clone;
+mod followed;
 mod frame;
 mod instrumented;
 mod launched;
@@ -23,15 +24,18 @@ mod recorder;
 mod remote;
 mod removal;
 mod rings;
+mod shared;
 mod stopped;
 mod subject;
 mod supervisor;
 mod target;
+mod watch;
 
 use std::path::PathBuf;
 
 pub use attached::{Attached, Removed};
 pub use clone::{CloneEnd, CloneOptions, CloneReport, execute_in_cache};
+pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};
 pub use instrumented::Instrumented;
 pub use launched::StartedProgram;
 pub use listed::ListedProcess;

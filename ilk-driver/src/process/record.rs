@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// The start of the name of the file of counters and patches, as `/proc/pid/maps` has it.
 const SHOWN: &str = "/memfd:gilk:";
 /// The end of a record of this format.
-const MAGIC: u64 = u64::from_le_bytes(*b"gilk\0\0\0\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"gilk\0\0\0\x03");
 /// Bytes after a record: its length, and the format.
 const TRAILER: usize = 16;
 /// The most bytes that a record has for each splice, and for each bounce.
@@ -49,6 +49,8 @@ pub(super) struct Record {
     pub(super) text: Vec<Written>,
     /// Bytes of bounces, which threads pass through.
     pub(super) bounces: Vec<Span>,
+    /// A word of four bytes: threads that wait in an arena leave it once the word is 0.
+    pub(super) open: Option<Addr>,
 }
 
 /// A file of counters and patches that a process has mapped.
@@ -156,6 +158,7 @@ impl Record {
                 arenas: kept.arenas.clone(),
                 text: Vec::new(),
                 bounces: Vec::new(),
+                open: None,
             });
         }
         let record = || {
@@ -231,6 +234,7 @@ mod tests {
                 splice: vec![5, 4, 3, 2, 1],
             }],
             bounces: Vec::new(),
+            open: Some(Addr(0x1008)),
         };
         let client = Client::current().unwrap();
         assert!(client.is_alive());

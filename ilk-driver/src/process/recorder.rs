@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use gilk_engine::Plan;
 use gilk_samples::collector::Collector;
+use gilk_samples::metadata::Metadata;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::{Loss, LossCause};
 use gilk_samples::totals::Totals;
 use gilk_samples::{Batch, Sample};
 
-use super::{Attached, Removed, SampleRings, tsc};
+use super::{FollowedEnd, FollowedProcess, SampleRings, tsc};
 use crate::client::{CpuLosses, Event, is_aggregate_word, samples};
 use crate::{Error, Result};
 
@@ -33,7 +34,12 @@ pub struct Recorder {
     losses: BTreeMap<u16, CpuLosses>,
     /// Numbers of samples by identifier.
     samples: BTreeMap<u64, u64>,
+    /// Samples of several rings, by CPU, until no older one of another ring may follow.
+    waiting: BTreeMap<u16, Vec<Sample>>,
 }
+
+/// Ticks after which no ring has a sample that is older: one is written in less time after its clock is read.
+const SETTLED: u64 = 10_000_000;
 
 impl Recorder {
     /// Returns a recorder that writes to a recording, if there is one, and sends events to a listener, if there is one.
@@ -51,54 +57,106 @@ impl Recorder {
     ///
     /// # Errors
     /// [`Error::Process`] if the counters or rings cannot be read, or the process cannot be stopped for the removal.
-    pub fn follow(
+    pub fn follow<P>(
         &mut self,
-        mut attached: Attached,
+        mut process: FollowedProcess<'_, P>,
         plan: &Plan,
         length: Duration,
         is_stopped: impl Fn() -> bool,
-    ) -> Result<Removed> {
-        let mut rings = attached.take_rings();
-        let interval = match plan.instruments.iter().any(samples) {
-            true => DRAINED,
-            false => INTERVAL,
-        };
+    ) -> Result<FollowedEnd<P>> {
+        let mut rings = process.take_rings();
+        let samples = |plan: &Plan| plan.instruments.iter().any(samples);
         let (begun, mut counted) = (Instant::now(), Instant::now());
         while !is_stopped()
             && begun.elapsed() < length
-            && !attached.has_ended()
+            && !process.has_ended()
             && !self.has_failed()
         {
-            std::thread::sleep(interval.min(length.saturating_sub(begun.elapsed())));
-            self.drain(rings.as_mut())?;
+            let interval = match samples(plan) || process.later_plans().any(samples) {
+                true => DRAINED,
+                false => INTERVAL,
+            };
+            process.wait(interval.min(length.saturating_sub(begun.elapsed())))?;
+            self.drain_all(rings.as_mut(), &mut process)?;
             if counted.elapsed() >= INTERVAL {
                 counted = Instant::now();
-                self.counts(&attached.counts()?);
+                self.counts(&process.counts()?);
             }
         }
-        let removed = attached.remove()?;
-        self.drain(rings.as_mut())?;
-        self.counts(&removed.counts);
-        Ok(removed)
+        let removed = process.remove()?;
+        self.drain_all(rings.as_mut(), &mut process)?;
+        self.deliver_waiting(u64::MAX);
+        self.counts(&process.counts()?);
+        Ok(process.into_end(removed))
+    }
+
+    /// Takes all samples out of all rings. Those of several rings are put in order of time.
+    fn drain_all<P>(
+        &mut self,
+        rings: Option<&mut SampleRings>,
+        process: &mut FollowedProcess<'_, P>,
+    ) -> Result<()> {
+        let settled = tsc().saturating_sub(SETTLED);
+        let mut later = process.later_rings().peekable();
+        if later.peek().is_none() && self.waiting.is_empty() {
+            drop(later);
+            return match rings {
+                Some(rings) => self.drain(rings, 0, Self::deliver),
+                None => Ok(()),
+            };
+        }
+        if let Some(rings) = rings {
+            self.drain(rings, 0, Self::wait)?;
+        }
+        for (rings, first) in later {
+            self.drain(rings, first, Self::wait)?;
+        }
+        process.forget_rings();
+        self.deliver_waiting(settled);
+        Ok(())
+    }
+
+    /// Keeps samples until those of other rings are read.
+    fn wait(&mut self, batch: Batch) {
+        let Batch { cpu, samples } = batch;
+        self.waiting.entry(cpu).or_default().extend(samples);
+    }
+
+    /// Delivers the samples that were kept, up to a time.
+    fn deliver_waiting(&mut self, settled: u64) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for (&cpu, kept) in &mut waiting {
+            kept.sort_by_key(|sample| sample.tsc);
+            let end = kept.partition_point(|sample| sample.tsc <= settled);
+            let samples: Vec<Sample> = kept.drain(..end).collect();
+            if !samples.is_empty() {
+                self.deliver(Batch { cpu, samples });
+            }
+        }
+        waiting.retain(|_, kept| !kept.is_empty());
+        self.waiting = waiting;
     }
 
     fn has_failed(&self) -> bool {
         self.collector.as_ref().is_some_and(Collector::has_failed)
     }
 
-    /// Takes all samples out of the rings.
-    fn drain(&mut self, rings: Option<&mut SampleRings>) -> Result<()> {
-        let Some(rings) = rings else {
-            return Ok(());
-        };
+    /// Takes all samples out of rings, and adds a number to their identifiers.
+    fn drain(
+        &mut self,
+        rings: &mut SampleRings,
+        first: u64,
+        take: impl Fn(&mut Self, Batch),
+    ) -> Result<()> {
         let drained = rings.drain()?;
-        for batch in drained.batches {
+        for mut batch in drained.batches {
             let cpu = self.of_cpu(batch.cpu);
             cpu.taken += batch.samples.len() as u64;
-            for sample in &batch.samples {
+            for sample in &mut batch.samples {
+                sample.id += first;
                 *self.samples.entry(sample.id).or_default() += 1;
             }
-            self.deliver(batch);
+            take(self, batch);
         }
         if drained.losses.is_empty() {
             return Ok(());
@@ -150,6 +208,13 @@ impl Recorder {
         self.samples.get(&id).copied().unwrap_or_default()
     }
 
+    /// Replaces the metadata of the recording: objects were loaded that it does not describe.
+    pub fn describe(&self, metadata: Metadata) {
+        if let Some(collector) = &self.collector {
+            collector.describe(metadata);
+        }
+    }
+
     /// Writes the totals, and ends the recording; `None` if there is none.
     ///
     /// # Errors
@@ -172,7 +237,7 @@ impl Recorder {
         })
     }
 
-    fn deliver(&self, batch: Batch) {
+    fn deliver(&mut self, batch: Batch) {
         let batch = Arc::new(batch);
         if let Some(collector) = &self.collector {
             collector.samples(&batch);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use gilk_engine::{Addr, Span};
 
 use super::pages::TextPages;
-use super::record::{self, Client, Kept, Record};
+use super::record::{self, Client, Kept, Record, Written, is_ours};
 use super::remote::Remote;
 use super::stopped::{ATTEMPTS, BETWEEN, Stopped, quiet, traced};
 use super::{maps, proc, refused};
@@ -43,35 +43,53 @@ pub(super) struct Patched<'p> {
 }
 
 impl Patched<'_> {
-    /// Returns whether the process has ended, or executed another program.
+    /// Returns whether the process has ended, or executed another program. A part may have been unmapped before.
     pub(super) fn has_ended(&self) -> bool {
-        let mut spans = std::iter::once(&self.record.words).chain(&self.record.arenas);
-        let first = spans.find(|span| !span.is_empty());
-        let at = first.map_or(0, |span| span.start.0);
-        self.memory.read_exact_at(&mut [0], at).is_err()
+        let spans = std::iter::once(&self.record.words).chain(&self.record.arenas);
+        let mut starts = spans.filter(|span| !span.is_empty()).map(|span| span.start);
+        !starts.any(|at| self.memory.read_exact_at(&mut [0], at.0).is_ok())
     }
 
     /// Restores the text, then unmaps the arena and the counters.
     pub(super) fn remove(&self, cleaned: &mut Cleaned) -> Result<()> {
+        if let Some(open) = self.record.open {
+            // A process that has ended has no threads that wait.
+            let _ended = self.memory.write_all_at(&[0; 4], open.0);
+        }
         let done = traced(self.pid, || self.restore(cleaned));
         if self.has_ended() {
             return Ok(());
         }
         done?;
         traced(self.pid, || self.unmap(cleaned))?;
-        cleaned.processes.push(self.pid);
+        if !cleaned.processes.contains(&self.pid) {
+            cleaned.processes.push(self.pid);
+        }
         Ok(())
     }
 
-    /// Writes the original text.
+    /// Writes the original text, as far as the process has not unmapped it.
     fn restore(&self, cleaned: &mut Cleaned) -> Result<()> {
+        if self.record.text.is_empty() {
+            return Ok(());
+        }
         let stopped = quiet(self.pid, self.memory, &self.record.bounces)?;
-        let splices = self.record.text.iter();
-        let splices: Vec<(Addr, &[u8])> = splices
+        let code = maps::read(self.pid)?;
+        let code = code.iter().filter(|one| one.executable && !is_ours(one));
+        let code = Span::merged(code.map(|one| one.span).collect());
+        let is_mapped = |write: &&Written| {
+            let end = write.at.add(write.splice.len() as u64);
+            let after = code.partition_point(|span| span.start <= write.at);
+            let before = after.checked_sub(1).and_then(|before| code.get(before));
+            before.is_some_and(|span| end <= span.end)
+        };
+        let mapped: Vec<&Written> = self.record.text.iter().filter(is_mapped).collect();
+        let splices: Vec<(Addr, &[u8])> = mapped
+            .iter()
             .map(|write| (write.at, write.splice.as_slice()))
             .collect();
         let mut text = TextPages::read(self.pid, self.memory, &splices)?;
-        for write in self.record.text.iter().rev() {
+        for write in mapped.into_iter().rev() {
             let found = text.bytes(write.at, write.splice.len());
             let found = found.unwrap_or_default();
             if found == write.splice {
@@ -99,7 +117,12 @@ impl Patched<'_> {
                 let maps = maps::read(self.pid)?;
                 let remote = Remote::of(self.pid, &stopped, self.memory, &maps)?;
                 let spans = std::iter::once(&self.record.words).chain(&self.record.arenas);
-                for span in spans.filter(|span| !span.is_empty()) {
+                // A client that was killed may have unmapped a part, and the process have mapped something else there.
+                let is_mapped = |span: &&Span| {
+                    let mut all = maps.iter().filter(|one| is_ours(one));
+                    all.any(|one| one.span.start == span.start)
+                };
+                for span in spans.filter(is_mapped) {
                     unmap(&remote, *span)?;
                 }
             }

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::layout::{RuntimeLayout, Sequences};
@@ -11,6 +10,7 @@ use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::{Loss, LossCause};
 use gilk_samples::{Batch, Sample};
 
+use super::shared::SharedWords;
 use super::subject::rows;
 use super::tsc;
 use crate::{Error, Result};
@@ -21,7 +21,7 @@ const SLOT_WORDS: usize = 4;
 /// The reader of a process's samples.
 #[derive(Debug)]
 pub struct SampleRings {
-    shared: RingMapping,
+    shared: SharedWords,
     sequences: Sequences,
     slots_log2: u32,
     /// Indexes of the words of CPU 0.
@@ -62,7 +62,7 @@ impl SampleRings {
         };
         let bytes = rows(sequences) + (u64::from(sequences.cpus) << rings.stride_log2);
         let opened = Self {
-            shared: RingMapping::new(file, usize::try_from(bytes).map_err(|_| misfit())?)?,
+            shared: SharedWords::new(file, usize::try_from(bytes).map_err(|_| misfit())?)?,
             sequences,
             slots_log2: rings.slots_log2,
             head: index(rings.head.0).ok_or_else(misfit)?,
@@ -163,57 +163,5 @@ impl SampleRings {
             }
         }
         losses
-    }
-}
-
-/// Words of a file, mapped.
-#[derive(Debug)]
-struct RingMapping {
-    base: *mut u64,
-    words: usize,
-}
-
-// SAFETY: the words are read and written with atomic operations only, and the mapping belongs to no thread.
-#[allow(unsafe_code, reason = "a raw pointer is not Send by itself")]
-unsafe impl Send for RingMapping {}
-
-impl RingMapping {
-    fn new(file: &File, bytes: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of this process.
-        #[allow(unsafe_code, reason = "mmap(2)")]
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self {
-            base: base.cast(),
-            words: bytes / size_of::<u64>(),
-        })
-    }
-
-    fn word(&self, index: usize) -> Option<&AtomicU64> {
-        // SAFETY: the word is inside of the mapping, which is aligned to a page and lives as long as `self`; both
-        // processes access its words as whole words.
-        #[allow(unsafe_code, reason = "shared memory is reached through a raw pointer")]
-        let word =
-            (index < self.words).then(|| unsafe { AtomicU64::from_ptr(self.base.add(index)) });
-        word
-    }
-}
-
-impl Drop for RingMapping {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `new`, and no reference into it outlives `self`.
-        #[allow(unsafe_code, reason = "munmap(2)")]
-        let _never_fails = unsafe { libc::munmap(self.base.cast(), self.words * size_of::<u64>()) };
     }
 }

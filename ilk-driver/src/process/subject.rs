@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 use gilk_engine::elf::ElfParts;
 use gilk_engine::layout::{
@@ -12,9 +13,9 @@ use gilk_engine::layout::{
 use gilk_engine::{Addr, Image, Span};
 use gilk_instruments::program::Input;
 use object::Endianness;
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 
-use super::launched::{CLASS, CLASS_64};
+use super::launched::{BASE, CLASS, CLASS_64, auxiliary};
 use super::maps::{self, MappedSpan};
 use super::record::{MOST_PER_WRITE, is_ours};
 use super::removal::memory;
@@ -40,6 +41,8 @@ const RING_WORDS: u64 = 24;
 const SLOTS_LOG2: [u32; 2] = [18, 8];
 /// Bytes of all rings, at most, if they have more than the fewest slots.
 const MOST_RINGS: u64 = 1 << 28;
+/// Bit of `DT_FLAGS` (the ABI's chapter 5): relocations are in segments that are not writable.
+const DF_TEXTREL: u64 = 4;
 /// Bytes of the smallest arena.
 const SMALLEST_ARENA: u64 = 1 << 16;
 
@@ -63,6 +66,17 @@ impl Object {
     #[must_use]
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    /// Returns whether it is the program of this path.
+    pub(super) fn is_program(&self, path: &Path) -> bool {
+        path.as_os_str() == self.path.as_str()
+    }
+
+    /// Returns whether it is the same mapping of code of the same file, which may have been deleted since.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        let code = |object: &Self| object.code.first().map(|code| code.span.start);
+        self.inode == other.inode && code(self) == code(other)
     }
 }
 
@@ -122,12 +136,25 @@ impl ObjectChoice {
         choice
     }
 
+    /// Returns whether libraries are chosen, which a process may load and unload.
+    #[must_use]
+    pub fn has_libraries(&self) -> bool {
+        !self.libraries.is_empty()
+    }
+
+    /// Returns whether an object is chosen; `is_program` if it is the program.
     fn takes(&self, object: &Object, is_program: bool) -> bool {
-        let is_named = |pattern: &String| matches(pattern, object.name());
         match is_program {
             true => self.program,
-            false => self.libraries.iter().any(is_named),
+            false => self.takes_library(object.name()),
         }
+    }
+
+    /// Returns whether a library of a name is chosen.
+    #[must_use]
+    pub fn takes_library(&self, name: &str) -> bool {
+        let mut patterns = self.libraries.iter();
+        patterns.any(|pattern| matches(pattern, name))
     }
 }
 
@@ -138,9 +165,11 @@ pub struct Subject {
     /// The memory of the process; of this program alone, should the process execute another.
     pub(super) memory: File,
     pub(super) image: Image,
+    /// The objects of the image, by address.
+    pub(super) objects: Vec<Object>,
     /// The objects of the image that share an arena: from the first to the last address, and the bytes of code.
     groups: Vec<(Span, u64)>,
-    registered: Registered,
+    pub(super) registered: Registered,
     cpus: u32,
     shadow_stack: bool,
 }
@@ -159,7 +188,7 @@ pub struct Reserved {
 
 /// The registration of a process's threads for restartable sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Registered {
+pub(super) struct Registered {
     /// The area, from the base of the segment.
     area: SegmentOffset,
     signature: u32,
@@ -172,49 +201,68 @@ impl Subject {
     /// [`Error::Process`] with the reason, if there is no such process or object, or the process cannot be
     /// instrumented.
     pub fn read(pid: u32, choice: &ObjectChoice) -> Result<Self> {
-        let status = text(pid, "status")?;
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.map_or("", str::trim)
+        let shadow_stack = instrumentable(pid)?;
+        Self::of_objects(pid, &chosen(pid, choice)?, shadow_stack, None)
+    }
+
+    /// Reads the chosen objects that a process has mapped, or its dynamic linker alone if it has mapped none. Returns
+    /// the patterns of libraries, too, of which none is mapped.
+    ///
+    /// # Errors
+    /// As [`Self::read`], except that objects may be absent.
+    pub fn read_mapped(pid: u32, choice: &ObjectChoice) -> Result<(Self, Vec<String>)> {
+        let shadow_stack = instrumentable(pid)?;
+        let all = objects(pid)?;
+        let libraries = choice.libraries.iter().cloned();
+        let (mapped, awaited): (BTreeSet<String>, BTreeSet<String>) =
+            libraries.partition(|pattern| all.iter().any(|one| matches(pattern, one.name())));
+        let mapped = ObjectChoice {
+            program: choice.program,
+            libraries: mapped,
         };
-        if field("State:").starts_with('Z') {
-            return Err(refused(
-                pid,
-                "it has ended, and its parent has not waited for it",
-            ));
+        let chosen = match mapped == ObjectChoice::default() {
+            true => vec![(linker(pid)?, false)],
+            false => chosen(pid, &mapped)?,
+        };
+        let subject = Self::of_objects(pid, &chosen, shadow_stack, None)?;
+        Ok((subject, awaited.into_iter().collect()))
+    }
+
+    /// Reads an object that the dynamic linker has mapped, and none of whose code was executed.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; and if the dynamic linker has yet to write addresses into its code.
+    pub(super) fn of_new_object(pid: u32, object: &Object, registered: Registered) -> Result<Self> {
+        let file = file_of(pid, object)?;
+        if relocates_code(&file) {
+            let path = &object.path;
+            let why =
+                format!("{path} has relocations in its code, which the dynamic linker writes");
+            return Err(refused(pid, why));
         }
-        if field("VmSize:").is_empty() {
-            return Err(refused(
-                pid,
-                "it is a thread of the kernel, which `ilk -e` and `ilk run` instrument",
-            ));
-        }
-        if field("Seccomp:") != "0" {
-            return Err(refused(
-                pid,
-                "its system calls are filtered (seccomp), and those that map the counters and the arena may \
-                 be forbidden to it",
-            ));
-        }
-        let shadow_stack = field("x86_Thread_features:").contains("shstk");
-        let objects = chosen(pid, choice)?;
-        let files = objects.iter().map(|(object, _)| file_of(pid, object));
-        let files = files.collect::<Result<Vec<_>>>()?;
+        let shadow_stack = instrumentable(pid)?;
+        let objects = [(object.clone(), false)];
+        Self::of_objects(pid, &objects, shadow_stack, Some(registered))
+    }
+
+    fn of_objects(
+        pid: u32,
+        objects: &[(Object, bool)],
+        shadow_stack: bool,
+        known: Option<Registered>,
+    ) -> Result<Self> {
+        let files = files_of(pid, objects)?;
         let memory = memory(pid)?;
-        let registered = traced(pid, || registered(pid))?;
-        let read = objects.iter().zip(&files);
-        let read = read.map(|((object, is_program), file)| {
-            Ok(ElfParts {
-                is_library: !is_program,
-                ..parts(pid, &memory, object, file)?
-            })
-        });
-        let image = Image::from_elf_objects(&read.collect::<Result<Vec<_>>>()?)?;
+        let registered = match known {
+            Some(registered) => registered,
+            None => traced(pid, || registered(pid))?,
+        };
         Ok(Self {
             pid,
+            image: image_of(pid, &memory, objects, &files)?,
             memory,
-            image,
-            groups: groups(&objects),
+            objects: objects.iter().map(|(object, _)| object.clone()).collect(),
+            groups: groups(objects),
             registered,
             cpus: cpus()?,
             shadow_stack,
@@ -322,11 +370,109 @@ impl Subject {
         &self.image
     }
 
+    /// The names of its objects that are chosen as libraries.
+    pub fn libraries<'s>(&'s self, choice: &'s ObjectChoice) -> impl Iterator<Item = &'s str> {
+        let names = self.objects.iter().map(Object::name);
+        names.filter(|name| choice.takes_library(name))
+    }
+
     /// The number of CPUs that the machine may have.
     #[must_use]
     pub fn cpus(&self) -> u32 {
         self.cpus
     }
+}
+
+/// Checks that a process may be instrumented; returns whether it has a shadow stack.
+fn instrumentable(pid: u32) -> Result<bool> {
+    let status = text(pid, "status")?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.map_or("", str::trim)
+    };
+    if field("State:").starts_with('Z') {
+        return Err(refused(
+            pid,
+            "it has ended, and its parent has not waited for it",
+        ));
+    }
+    if field("VmSize:").is_empty() {
+        return Err(refused(
+            pid,
+            "it is a thread of the kernel, which `ilk -e` and `ilk run` instrument",
+        ));
+    }
+    if field("Seccomp:") != "0" {
+        return Err(refused(
+            pid,
+            "its system calls are filtered (seccomp), and those that map the counters and the arena may \
+             be forbidden to it",
+        ));
+    }
+    Ok(field("x86_Thread_features:").contains("shstk"))
+}
+
+/// Reads the files of objects of a process.
+fn files_of(pid: u32, objects: &[(Object, bool)]) -> Result<Vec<Vec<u8>>> {
+    let files = objects.iter().map(|(object, _)| file_of(pid, object));
+    files.collect()
+}
+
+/// Reads objects of a process, each with whether it is the program.
+fn image_of(
+    pid: u32,
+    memory: &File,
+    objects: &[(Object, bool)],
+    files: &[Vec<u8>],
+) -> Result<Image> {
+    let read = objects.iter().zip(files);
+    let read = read.map(|((object, is_program), file)| {
+        Ok(ElfParts {
+            is_library: !is_program,
+            ..parts(pid, memory, object, file)?
+        })
+    });
+    Ok(Image::from_elf_objects(&read.collect::<Result<Vec<_>>>()?)?)
+}
+
+/// Returns the dynamic linker of a process.
+fn linker(pid: u32) -> Result<Object> {
+    let base = auxiliary(pid, BASE)?.filter(|base| *base != 0);
+    let contains = |base: &u64, object: &Object| object.span.contains(Addr(*base));
+    let mut objects = objects(pid)?.into_iter();
+    let linker = base.and_then(|base| objects.find(|object| contains(&base, object)));
+    linker.ok_or_else(|| refused(pid, "it has no dynamic linker, which loads objects"))
+}
+
+/// Reads the dynamic linker of a process, and its image without the name of the object.
+pub(super) fn linker_image(pid: u32, memory: &File) -> Result<(Object, Image)> {
+    let linker = linker(pid)?;
+    let objects = [(linker, true)];
+    let image = image_of(pid, memory, &objects, &files_of(pid, &objects)?)?;
+    let [(linker, _)] = objects;
+    Ok((linker, image))
+}
+
+/// Returns whether the dynamic linker writes into the code of an object.
+fn relocates_code(file: &[u8]) -> bool {
+    let relocates = || {
+        let header = object::elf::FileHeader64::<Endianness>::parse(file).ok()?;
+        let endian = header.endian().ok()?;
+        let mut segments = header.program_headers(endian, file).ok()?.iter();
+        let entries = segments.find_map(|segment| segment.dynamic(endian, file).ok()?)?;
+        Some(entries.iter().any(|entry| match entry.d_tag(endian) {
+            object::elf::DT_TEXTREL => true,
+            object::elf::DT_FLAGS => entry.d_val(endian) & DF_TEXTREL != 0,
+            _ => false,
+        }))
+    };
+    relocates().unwrap_or(false)
+}
+
+/// Returns the path of the program of a process.
+pub(super) fn program_of(pid: u32) -> Result<PathBuf> {
+    fs::read_link(proc(pid, "exe"))
+        .map_err(|error| refused(pid, format!("its program is not known ({error})")))
 }
 
 /// Returns the objects of a process that are chosen, by address, each with whether it is the program.
@@ -337,9 +483,8 @@ fn chosen(pid: u32, choice: &ObjectChoice) -> Result<Vec<(Object, bool)>> {
             "none of its objects is mapped: it is about to execute a program, or to end; try again";
         return Err(refused(pid, cause));
     }
-    let program = fs::read_link(proc(pid, "exe"))
-        .map_err(|error| refused(pid, format!("its program is not known ({error})")))?;
-    let is_program = |object: &Object| program.as_os_str() == object.path.as_str();
+    let program = program_of(pid)?;
+    let is_program = |object: &Object| object.is_program(&program);
     let lacks = |what: &str| {
         let libraries = all.iter().filter(|object| !is_program(object));
         let names: Vec<&str> = libraries.map(Object::name).collect();

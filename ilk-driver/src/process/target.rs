@@ -14,7 +14,7 @@ use gilk_samples::recording::Writer;
 use super::attached::text_of;
 use super::recorder::Recorder;
 use super::supervisor::Supervisor;
-use super::{Attached, ObjectChoice, Reserved, StartedProgram, Subject, clock};
+use super::{Attached, FollowedProcess, ObjectChoice, Reserved, StartedProgram, Subject, clock};
 use crate::client::{
     Event, InstrumentSummary, StopFlag, Summary, TargetInfo, label, metadata, totals,
 };
@@ -145,9 +145,10 @@ impl ProcessTarget {
             self.supervisor.released()?;
         }
         let length = Duration::from_secs_f64(session.duration);
-        let removed = recorder.follow(attached, plan.plan(), length, || stop.is_stopped());
-        self.leaves |= removed.is_err();
-        let removed = removed?;
+        let process = FollowedProcess::<()>::alone(attached);
+        let end = recorder.follow(process, plan.plan(), length, || stop.is_stopped());
+        self.leaves |= end.is_err();
+        let removed = end?.removed;
         let hits: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
         let mut totals = totals(plan.plan(), &hits);
         if removed.ended {

@@ -96,6 +96,18 @@ impl Script {
         })
     }
 
+    /// Returns the script with those attach points only of which the function, or its pattern, is `wanted`, and those
+    /// without one if `others`.
+    #[must_use]
+    pub fn within(&self, wanted: impl Fn(&str) -> bool, others: bool) -> Self {
+        let mut script = self.clone();
+        for clause in &mut script.clauses {
+            let points = &mut clause.points;
+            points.retain(|point| point.kind.pattern().map_or(others, &wanted));
+        }
+        script
+    }
+
     /// Returns the blocks that run in the terminal.
     #[must_use]
     pub fn terminal(&self) -> &Terminal {

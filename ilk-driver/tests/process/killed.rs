@@ -14,7 +14,7 @@ fn client(pid: u32) -> Child {
         .unwrap()
 }
 
-fn cleaned(pid: u32) -> (bool, String) {
+pub(super) fn cleaned(pid: u32) -> (bool, String) {
     let done = Command::new(env!("CARGO_BIN_EXE_ilk"))
         .args(["process", "--clean", "-p", &pid.to_string()])
         .output()
@@ -38,7 +38,7 @@ fn status(pid: u32) -> Option<String> {
     lines.next().map(str::to_owned)
 }
 
-fn kill(pid: u32) {
+pub(super) fn kill(pid: u32) {
     let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
     assert!(killed.unwrap().success());
 }
@@ -50,8 +50,15 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
+/// The only child of an `ilk process`.
+pub(super) fn supervisor_of(client: u32) -> u32 {
+    let supervisors = children(client);
+    assert_eq!(supervisors.len(), 1);
+    supervisors[0]
+}
+
 /// Returns whether a process executes: it exists, and is no zombie.
-fn is_alive(pid: u32) -> bool {
+pub(super) fn is_alive(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     status.is_ok_and(|status| !status.contains("State:\tZ"))
 }
@@ -79,13 +86,12 @@ fn the_supervisor_removes_what_a_killed_client_leaves() {
     for delay_ms in std::iter::repeat_n(0, 20).chain([1, 2, 3, 10, 300]) {
         let mut client = client(counted.pid());
         wait_patched(counted.pid());
-        let supervisors = children(client.id());
-        assert_eq!(supervisors.len(), 1);
+        let supervisor = supervisor_of(client.id());
         std::thread::sleep(Duration::from_millis(delay_ms));
         client.kill().unwrap();
         client.wait().unwrap();
         let begun = Instant::now();
-        while is_alive(supervisors[0]) {
+        while is_alive(supervisor) {
             assert!(begun.elapsed() < Duration::from_secs(60));
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -12,7 +12,7 @@ use gilk_samples::recording::Recording;
 use super::compiled;
 
 /// Executes `ilk process` with arguments, and gives its program lines.
-fn ilk(arguments: &[&str], lines: &str) -> Output {
+pub(super) fn ilk(arguments: &[&str], lines: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ilk"))
         .arg("process")
         .args(arguments)
@@ -27,7 +27,7 @@ fn ilk(arguments: &[&str], lines: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn text_of(bytes: &[u8]) -> String {
+pub(super) fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -101,7 +101,7 @@ fn the_exit_status_of_a_program_is_that_of_the_command() {
 }
 
 /// The lines of counters: hits by label.
-fn counters(shown: &str) -> BTreeMap<String, u64> {
+pub(super) fn counters(shown: &str) -> BTreeMap<String, u64> {
     let counters = shown.lines().filter_map(|line| {
         let (hits, label) = line.trim_start().split_once("  counter pre ")?;
         Some((label.to_owned(), hits.replace(',', "").parse().unwrap()))

@@ -15,6 +15,7 @@ mod closed;
 mod covered;
 mod killed;
 mod launched;
+mod loaded;
 mod programs;
 mod refused;
 
@@ -71,8 +72,13 @@ impl Counted {
     fn start(options: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(compiled(folder.path(), options));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         change(&mut command);
+        Self::of(command, folder)
+    }
+
+    /// Starts a program, of which a folder has the file, that is ready when it says so.
+    fn of(mut command: Command, folder: tempfile::TempDir) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut counted = Self {
             input: child.stdin.take().unwrap(),

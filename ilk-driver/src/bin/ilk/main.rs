@@ -31,6 +31,7 @@ mod pager;
 mod picture;
 mod plan;
 mod process;
+mod process_results;
 mod program;
 mod progress;
 mod reference;

@@ -22,18 +22,19 @@ use gilk_samples::collector::Collector;
 use gilk_samples::metadata::Clock;
 use gilk_samples::output::Contents;
 use gilk_samples::recording::Writer;
-use gilk_samples::totals::{Total, TotalValue};
-use ilk_driver::client::{CpuLosses, TargetInfo, label, metadata, samples, totals};
+use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
 use ilk_driver::interrupt;
 use ilk_driver::note;
 use ilk_driver::process::{
-    Attached, Client, ObjectChoice, Recorder, Reserved, StartedProgram, Subject, Supervisor, clock,
+    Attached, Client, FollowedEnd, FollowedProcess, LaterPlan, Object, ObjectChoice, Recorder,
+    Reserved, StartedProgram, Subject, Supervisor, clock, objects,
 };
 use ilk_driver::script::{Designations, Filter, Script, matches, resolve};
 
 use crate::blocks::SparingCounts;
 use crate::output::Force;
-use crate::plan::{Planned, Strict, grouped};
+use crate::plan::{Strict, grouped};
+use crate::process_results::{CounterNames, ProcessPlan};
 use crate::program::exit;
 use crate::supervisor;
 
@@ -41,8 +42,6 @@ use crate::supervisor;
 const UNLIMITED: f64 = 86_400.0;
 /// Words of each CPU that a process is given at first, and at most.
 const WORDS: [u32; 2] = [64, 1 << 20];
-/// Names of the aggregates of a script's instruments that only count, by instrument.
-type CounterNames = BTreeMap<String, String>;
 
 /// Names in a line of functions that are left out.
 const NAMED: usize = 8;
@@ -160,11 +159,22 @@ pub(crate) enum Work {
     Session(Session),
 }
 
-/// A verified plan of a measurement.
-struct ProcessPlan {
-    planned: Planned,
-    names: CounterNames,
-    sparing: SparingCounts,
+/// The objects that placements are looked for in.
+struct Scope {
+    /// The program, too, and all that the process has mapped at the start; else a library that it has loaded.
+    is_start: bool,
+    /// Names of libraries.
+    libraries: Vec<String>,
+}
+
+impl Scope {
+    /// Returns whether a function, or the functions of a pattern, may be there.
+    fn has(&self, designation: &str) -> bool {
+        match designation.split_once(':') {
+            Some((library, _)) => self.libraries.iter().any(|name| matches(library, name)),
+            None => self.is_start,
+        }
+    }
 }
 
 /// A measurement in a process.
@@ -208,21 +218,53 @@ impl Measurement {
         pid: u32,
         mut started: Option<(&mut StartedProgram, &mut Supervisor)>,
     ) -> anyhow::Result<ExitCode> {
-        let subject = Subject::read(pid, &self.choice())?;
-        let (reserved, plan) = self.planned(pid, &subject)?;
+        let choice = self.choice();
+        let (subject, awaited) = Subject::read_mapped(pid, &choice)?;
+        let scope = Scope {
+            is_start: true,
+            libraries: subject.libraries(&choice).map(str::to_owned).collect(),
+        };
+        let (reserved, plan) = self.planned(pid, &subject, &scope)?;
         let info = subject.info(&reserved)?;
         let attached = Attached::attach(&subject, reserved, &plan.planned.plan)?;
+        let places = plan.planned.session.placements.len();
+        let stopped = scale::duration(attached.stopped().as_secs_f64());
+        let process = match choice.has_libraries() {
+            true => {
+                let later = |subject: &Subject| {
+                    let planned = self.later(pid, subject, &choice);
+                    planned.map_err(|error| format!("{error:#}"))
+                };
+                let start = (&subject, plan.planned.plan.plan());
+                FollowedProcess::follow(attached, start, &choice, Box::new(later))?
+            }
+            false => FollowedProcess::alone(attached),
+        };
+        if let Some(why) = process.not_followed() {
+            ensure!(
+                places > 0,
+                "Nothing is instrumented: no object of the process is named {}, and objects that it loads later are \
+                 not seen: {why}",
+                awaited.join(", ")
+            );
+            note!("Objects that it loads later are not instrumented: {why}");
+        } else if !awaited.is_empty() {
+            let objects = objects(pid)?;
+            let names: Vec<&str> = objects.iter().map(Object::name).collect();
+            note!(
+                "It has not mapped {}, which is instrumented as soon as it is loaded; it has mapped {}.",
+                awaited.join(", "),
+                names.join(", ")
+            );
+        }
         note!(
-            "{} places in process {} are instrumented; its threads were stopped for {}. Ctrl-C ends.",
-            plan.planned.session.placements.len(),
-            pid,
-            scale::duration(attached.stopped().as_secs_f64())
+            "{places} places in process {pid} are instrumented; its threads were stopped for {stopped}. Ctrl-C ends."
         );
         if let Some((started, supervisor)) = &mut started {
             started.release()?;
             supervisor.released()?;
         }
-        self.count(attached, &plan, &info)?;
+        self.count(process, &plan, &info)?;
         let Some((started, _)) = started else {
             return Ok(ExitCode::SUCCESS);
         };
@@ -248,11 +290,36 @@ impl Measurement {
         }
     }
 
-    /// Plans for a process, with as many words as the plan needs.
-    fn planned(&self, pid: u32, subject: &Subject) -> anyhow::Result<(Reserved, ProcessPlan)> {
+    /// Plans for an object that a process has loaded; `None` if no placement is in it.
+    fn later(
+        &self,
+        pid: u32,
+        subject: &Subject,
+        choice: &ObjectChoice,
+    ) -> anyhow::Result<Option<LaterPlan<ProcessPlan>>> {
+        let scope = Scope {
+            is_start: false,
+            libraries: subject.libraries(choice).map(str::to_owned).collect(),
+        };
+        let (reserved, kept) = self.planned(pid, subject, &scope)?;
+        let is_empty = kept.planned.session.placements.is_empty();
+        Ok((!is_empty).then(|| LaterPlan {
+            reserved,
+            plan: kept.planned.plan.clone(),
+            kept,
+        }))
+    }
+
+    /// Plans for objects of a process, with as many words as the plan needs.
+    fn planned(
+        &self,
+        pid: u32,
+        subject: &Subject,
+        scope: &Scope,
+    ) -> anyhow::Result<(Reserved, ProcessPlan)> {
         let image = subject.image();
         let mut sparing = SparingCounts::default();
-        let (session, names) = self.session(pid, image, &mut sparing)?;
+        let (session, names) = self.session((pid, scope), image, &mut sparing)?;
         let [least, most] = WORDS;
         // A counter is one word; other instruments have more.
         let placements = u32::try_from(session.placements.len()).unwrap_or(most);
@@ -282,18 +349,26 @@ impl Measurement {
         }
     }
 
-    /// The placements.
+    /// The placements in some objects.
     fn session(
         &self,
-        pid: u32,
+        (pid, scope): (u32, &Scope),
         image: &Image,
         sparing: &mut SparingCounts,
     ) -> anyhow::Result<(Session, CounterNames)> {
         let (mut session, names) = match &self.work {
-            Work::Session(session) => return Ok((session.clone(), CounterNames::new())),
-            Work::Script(script) => self.of_script(script, image)?,
+            Work::Session(session) => {
+                let mut session = session.clone();
+                let placements = &mut session.placements;
+                placements.retain(|placement| scope.has(&placement.function));
+                return Ok((session, CounterNames::new()));
+            }
+            Work::Script(script) => {
+                let script = script.within(|pattern| scope.has(pattern), scope.is_start);
+                self.of_script(&script, image)?
+            }
             Work::Calls(patterns) | Work::Blocks(patterns) | Work::SparingBlocks(patterns) => (
-                self.of_functions(patterns, image, sparing)?,
+                self.of_functions((patterns, scope), image, sparing)?,
                 CounterNames::new(),
             ),
         };
@@ -316,14 +391,14 @@ impl Measurement {
     /// Counters at the entries of functions, or at their blocks.
     fn of_functions(
         &self,
-        patterns: &[String],
+        (patterns, scope): (&[String], &Scope),
         image: &Image,
         sparing: &mut SparingCounts,
     ) -> anyhow::Result<Session> {
         let mut session = Session::empty();
         session.duration = self.length.unwrap_or(UNLIMITED);
         let mut chosen = BTreeSet::new();
-        for pattern in patterns {
+        for pattern in patterns.iter().filter(|pattern| scope.has(pattern)) {
             let functions = image.functions().iter();
             // Those of libraries have their names before a colon.
             let named = functions.filter(|function| {
@@ -333,7 +408,7 @@ impl Measurement {
             let named: Vec<FunctionId> = named.map(|function| function.id).collect();
             chosen.extend(&named);
             ensure!(
-                !named.is_empty(),
+                !named.is_empty() || !scope.is_start,
                 "No function of {} matches {pattern:?}.",
                 image.title()
             );
@@ -371,72 +446,64 @@ impl Measurement {
     /// Counts until the end; records totals meanwhile.
     fn count(
         &self,
-        attached: Attached,
+        process: FollowedProcess<'_, ProcessPlan>,
         plan: &ProcessPlan,
         info: &TargetInfo,
     ) -> anyhow::Result<()> {
-        let ProcessPlan {
-            planned,
-            names,
-            sparing,
-        } = plan;
-        let plan = planned.plan.plan();
-        let following = sparing.following(plan);
         let started = clock();
         let clock = Clock {
             hz: started.tsc_hz,
             start: started.tsc,
             start_unix_ns: started.unix_ns,
         };
-        let mut described = metadata(plan, &planned.session, info, clock)?;
-        following.describe(&mut described, &planned.session)?;
+        let mut described = plan.described(info, clock)?;
         let writer = self
             .output
             .as_ref()
             .map(|output| Writer::create(output, &described));
         let collector = writer.transpose()?.map(Collector::start).transpose()?;
         let mut recorder = Recorder::new(collector, None);
-        let length = Duration::from_secs_f64(planned.session.duration);
-        let removed = recorder.follow(attached, plan, length, interrupt::arrived)?;
+        let length = Duration::from_secs_f64(plan.planned.session.duration);
+        let start = plan.planned.plan.plan();
+        let end = recorder.follow(process, start, length, interrupt::arrived)?;
+        let FollowedEnd {
+            removed,
+            parts,
+            notes,
+        } = end;
         let hits: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
-        let follows = following.counts(&hits);
-        let counts: Vec<(u64, u64)> = follows.iter().map(|(id, hits, _)| (*id, *hits)).collect();
-        recorder.counts(&counts);
+        let mut results = plan.results((&hits, std::slice::from_ref(&hits)), self.all);
+        recorder.counts(&results.following);
+        for part in &parts {
+            let later = part
+                .kept
+                .results((&part.hits(), part.loads.as_slice()), self.all);
+            let following = later.following.iter();
+            let following = following.map(|(id, hits)| (part.recorded(*id), *hits));
+            recorder.counts(&following.collect::<Vec<_>>());
+            let placements = Session::from_ron(&described.session)?.placements.len();
+            results.append(later, placements);
+            let further = part.kept.described(info, clock)?;
+            append_metadata(&mut described, further, part.first_major)?;
+        }
+        if !parts.is_empty() {
+            recorder.describe(described.clone());
+        }
         let losses = recorder.losses();
         let taken: u64 = losses.iter().map(|cpu| cpu.taken).sum();
         let lost: u64 = losses.iter().map(CpuLosses::lost).sum();
-        let mut totals = totals(plan, &hits);
-        recorder.finish(totals.clone())?;
-        let mut lines: Vec<(u64, String)> = Vec::new();
-        for planned in plan
-            .instruments
-            .iter()
-            .filter(|planned| planned.counter.is_some())
-        {
-            // Each counter has a word.
-            let hits = hits.get(&planned.id.pack()).copied().unwrap_or_default();
-            match names.get(&planned.definition.name) {
-                // The recording has it as a counter.
-                Some(name) => totals.added_up.push(Total {
-                    placement: planned.placement,
-                    instrument: planned.definition.name.clone(),
-                    name: name.clone(),
-                    unit: String::new(),
-                    value: TotalValue::Number(hits.into()),
-                }),
-                None if self.all || hits > 0 => lines.push((hits, label(plan, planned))),
-                None => {}
-            }
-        }
-        let shown = follows
-            .into_iter()
-            .filter(|(_, hits, _)| self.all || *hits > 0);
-        lines.extend(shown.map(|(_, hits, label)| (hits, label)));
+        recorder.finish(results.recorded.clone())?;
+        let lines = &mut results.lines;
         lines.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
-        for (hits, label) in &lines {
+        for (hits, label) in lines.iter() {
             writeln!(std::io::stdout(), "{:>16}  {label}", scale::grouped(*hits))?;
         }
-        if plan.instruments.iter().any(samples) {
+        let later = parts.iter().map(|part| part.plan.plan());
+        let sampled = std::iter::once(start)
+            .chain(later)
+            .flat_map(|plan| &plan.instruments)
+            .any(samples);
+        if sampled {
             writeln!(
                 std::io::stdout(),
                 "{} samples, {} lost.",
@@ -444,11 +511,26 @@ impl Measurement {
                 scale::grouped(lost)
             )?;
         }
-        if lines.is_empty() && totals.is_empty() && taken + lost == 0 {
+        if lines.is_empty() && results.shown.is_empty() && taken + lost == 0 {
             writeln!(std::io::stdout(), "No place was hit.")?;
         }
-        write!(std::io::stdout(), "{}", text(&totals, &described, self.all))?;
-        write!(std::io::stdout(), "{}", planned.left_out)?;
+        write!(
+            std::io::stdout(),
+            "{}",
+            text(&results.shown, &described, self.all)
+        )?;
+        write!(std::io::stdout(), "{}", plan.planned.left_out)?;
+        for part in &parts {
+            let object = part.object.as_str();
+            match part.loads.len() {
+                1 => writeln!(std::io::stdout(), "{object} was loaded once.")?,
+                loads => writeln!(std::io::stdout(), "{object} was loaded {loads} times.")?,
+            }
+            write!(std::io::stdout(), "{}", part.kept.planned.left_out)?;
+        }
+        for note in &notes {
+            writeln!(std::io::stdout(), "Not instrumented: {note}")?;
+        }
         if removed.ended {
             writeln!(std::io::stdout(), "The process has ended.")?;
         }

@@ -1,0 +1,119 @@
+//! The results of plans in a process: lines of counters, totals, and the metadata of a recording.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gilk_samples::metadata::{Clock, Metadata};
+use gilk_samples::totals::{Total, TotalValue, Totals};
+use ilk_driver::client::{Counted, TargetInfo, label, metadata, totals_of_banks};
+
+use crate::blocks::SparingCounts;
+use crate::plan::Planned;
+
+/// Names of the aggregates of a script's instruments that only count, by instrument.
+pub(crate) type CounterNames = BTreeMap<String, String>;
+
+/// A verified plan of a measurement.
+pub(crate) struct ProcessPlan {
+    pub(crate) planned: Planned,
+    pub(crate) names: CounterNames,
+    pub(crate) sparing: SparingCounts,
+}
+
+/// The results of a plan.
+pub(crate) struct Results {
+    /// Hits and labels of counters.
+    pub(crate) lines: Vec<(u64, String)>,
+    /// Hits, by identifier, that follow from those of counters.
+    pub(crate) following: Vec<(u64, u64)>,
+    /// Totals that a recording keeps.
+    pub(crate) recorded: Totals,
+    /// Those, and counters that a script names.
+    pub(crate) shown: Totals,
+}
+
+impl Results {
+    /// Adds the results of a plan of its own, whose placements follow.
+    pub(crate) fn append(&mut self, other: Self, placements: usize) {
+        // A library that was mapped at the start, too, has the same counters.
+        let mut lines: HashMap<String, u64> = HashMap::new();
+        for (hits, label) in other.lines {
+            *lines.entry(label).or_default() += hits;
+        }
+        for (hits, label) in &mut self.lines {
+            *hits += lines.remove(label).unwrap_or_default();
+        }
+        self.lines
+            .extend(lines.into_iter().map(|(label, hits)| (hits, label)));
+        for (all, further) in [
+            (&mut self.recorded, other.recorded),
+            (&mut self.shown, other.shown),
+        ] {
+            let moved = |placement: usize| placement + placements;
+            let added_up = further.added_up.into_iter();
+            all.added_up.extend(added_up.map(|total| Total {
+                placement: moved(total.placement),
+                ..total
+            }));
+            let counted = |counted: Counted| Counted {
+                placement: moved(counted.placement),
+                ..counted
+            };
+            let failed = further.failed_reads.into_iter();
+            all.failed_reads.extend(failed.map(counted));
+            all.no_room.extend(further.no_room.into_iter().map(counted));
+        }
+    }
+}
+
+impl ProcessPlan {
+    /// Describes a recording.
+    pub(crate) fn described(&self, info: &TargetInfo, clock: Clock) -> anyhow::Result<Metadata> {
+        let plan = self.planned.plan.plan();
+        let mut described = metadata(plan, &self.planned.session, info, clock)?;
+        let following = self.sparing.following(plan);
+        following.describe(&mut described, &self.planned.session)?;
+        Ok(described)
+    }
+
+    /// Returns the results, from the hits of counters and from the words of each load of its objects.
+    pub(crate) fn results(
+        &self,
+        (hits, loads): (&BTreeMap<u64, u64>, &[BTreeMap<u64, u64>]),
+        all: bool,
+    ) -> Results {
+        let plan = self.planned.plan.plan();
+        let follows = self.sparing.following(plan).counts(hits);
+        let recorded = totals_of_banks(plan, loads);
+        let mut shown = recorded.clone();
+        let mut lines: Vec<(u64, String)> = Vec::new();
+        for planned in plan
+            .instruments
+            .iter()
+            .filter(|planned| planned.counter.is_some())
+        {
+            // Each counter has a word.
+            let hits = hits.get(&planned.id.pack()).copied().unwrap_or_default();
+            match self.names.get(&planned.definition.name) {
+                // The recording has it as a counter.
+                Some(name) => shown.added_up.push(Total {
+                    placement: planned.placement,
+                    instrument: planned.definition.name.clone(),
+                    name: name.clone(),
+                    unit: String::new(),
+                    value: TotalValue::Number(hits.into()),
+                }),
+                None if all || hits > 0 => lines.push((hits, label(plan, planned))),
+                None => {}
+            }
+        }
+        let following = follows.iter().map(|(id, hits, _)| (*id, *hits)).collect();
+        let seen = follows.into_iter().filter(|(_, hits, _)| all || *hits > 0);
+        lines.extend(seen.map(|(_, hits, label)| (hits, label)));
+        Results {
+            lines,
+            following,
+            recorded,
+            shown,
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! A process that is instrumented, with the objects that it loads and unloads meanwhile.
+//!
+//! Objects that the process has at the start share a plan. One that it loads later has a plan, words and rings of its
+//! own, and is instrumented while the thread that loads it waits, before it executes anything of it. When it is unloaded,
+//! its counts are kept, and its patches and words are removed. All loads of an object with the same instruments are
+//! added up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use gilk_engine::{Plan, VerifiedPlan};
+use gilk_samples::InstrumentId;
+
+use super::attached::Removed;
+use super::removal::{self, Cleaned};
+use super::rings::SampleRings;
+use super::subject::{Object, ObjectChoice, Registered, Reserved, Subject, objects, program_of};
+use super::watch::LinkerWatch;
+use super::{Attached, record::Kept, refused};
+use crate::client::{is_aggregate_word, label};
+use crate::{Error, Result};
+
+/// Bits of an identifier that follow the number of the function.
+const BELOW_MAJOR: u32 = 28;
+
+/// Returns the identifier in the recording of one in a plan whose functions are numbered from `first_major` on.
+fn recorded(first_major: u32, id: u64) -> u64 {
+    id + (u64::from(first_major) << BELOW_MAJOR)
+}
+
+/// A verified plan for an object that a process has loaded, the addresses that it is for, and what the planner keeps
+/// with it.
+pub struct LaterPlan<P> {
+    /// Addresses that the plan's layout has.
+    pub reserved: Reserved,
+    /// The plan.
+    pub plan: VerifiedPlan,
+    /// Kept with the first load.
+    pub kept: P,
+}
+
+/// Plans for an object that a process has loaded; `None` if it has no place for the instruments.
+pub type LaterPlanner<'p, P> =
+    dyn FnMut(&Subject) -> std::result::Result<Option<LaterPlan<P>>, String> + 'p;
+
+/// An object that was loaded after the start, with the instruments that it had at each load.
+#[derive(Debug)]
+pub struct LoadedPart<P> {
+    /// The path of its file, as the process sees it.
+    pub object: String,
+    /// Number of the first function of its plan, in the identifiers that are recorded.
+    pub first_major: u32,
+    /// The plan of the first load.
+    pub plan: VerifiedPlan,
+    /// Kept by the planner with that plan.
+    pub kept: P,
+    /// Values of its words by key, as in the plan, at the end of each load.
+    pub loads: Vec<BTreeMap<u64, u64>>,
+}
+
+impl<P> LoadedPart<P> {
+    /// Returns the identifier in the recording of one in the plan.
+    #[must_use]
+    pub fn recorded(&self, id: u64) -> u64 {
+        recorded(self.first_major, id)
+    }
+
+    /// Hits of its counters by key, as in the plan, of all loads.
+    #[must_use]
+    pub fn hits(&self) -> BTreeMap<u64, u64> {
+        let mut hits = BTreeMap::new();
+        for (key, value) in self.loads.iter().flatten() {
+            *hits.entry(*key).or_insert(0) += value;
+        }
+        hits
+    }
+}
+
+/// The end of a process that was followed.
+#[derive(Debug)]
+pub struct FollowedEnd<P> {
+    /// The removal, with the counts of the objects that the process had at the start.
+    pub removed: Removed,
+    /// The objects that were loaded later, in the order of their first loads.
+    pub parts: Vec<LoadedPart<P>>,
+    /// Objects that could not be instrumented, with the reasons; each once.
+    pub notes: BTreeSet<String>,
+}
+
+/// An instrumented process.
+pub struct FollowedProcess<'p, P> {
+    /// Removed first: no thread waits then.
+    watch: Option<LinkerWatch>,
+    live: Vec<LiveObject>,
+    attached: Attached,
+    pid: u32,
+    choice: ObjectChoice,
+    /// The registration of the threads, and the planner.
+    planner: Option<(Registered, Box<LaterPlanner<'p, P>>)>,
+    /// Chosen objects that the process has mapped.
+    mapped: Vec<Object>,
+    parts: Vec<LoadedPart<P>>,
+    next_major: u32,
+    /// Numbers of the files that forked children may have mapped.
+    files: BTreeSet<u64>,
+    /// Rings of objects that were unloaded, and the number of their first function.
+    left: Vec<(SampleRings, u32)>,
+    cleaned: Cleaned,
+    unwatched: Option<String>,
+    notes: BTreeSet<String>,
+}
+
+/// An object that was loaded later, and is mapped.
+struct LiveObject {
+    object: Object,
+    /// Index of its part.
+    part: usize,
+    attached: Attached,
+    rings: Option<SampleRings>,
+}
+
+impl<'p, P> FollowedProcess<'p, P> {
+    /// An instrumented process whose later objects are left alone.
+    #[must_use]
+    pub fn alone(attached: Attached) -> Self {
+        Self {
+            watch: None,
+            live: Vec::new(),
+            pid: attached.pid(),
+            attached,
+            choice: ObjectChoice::default(),
+            planner: None,
+            mapped: Vec::new(),
+            parts: Vec::new(),
+            next_major: 0,
+            files: BTreeSet::new(),
+            left: Vec::new(),
+            cleaned: Cleaned::default(),
+            unwatched: None,
+            notes: BTreeSet::new(),
+        }
+    }
+
+    /// Follows the objects that an instrumented process loads and unloads, as far as they are chosen. A process whose
+    /// dynamic linker cannot be watched is [not followed](Self::not_followed).
+    ///
+    /// # Errors
+    /// [`Error::Process`] if the process cannot be read any more; everything is removed then.
+    pub fn follow(
+        attached: Attached,
+        (subject, plan): (&Subject, &Plan),
+        choice: &ObjectChoice,
+        planner: Box<LaterPlanner<'p, P>>,
+    ) -> Result<Self> {
+        let mut followed = Self::alone(attached);
+        match LinkerWatch::attach(followed.pid) {
+            Ok(watch) => followed.watch = Some(watch),
+            Err(error) => {
+                followed.unwatched = Some(error.to_string());
+                return Ok(followed);
+            }
+        }
+        followed.choice = choice.clone();
+        followed.planner = Some((subject.registered, planner));
+        followed.mapped.clone_from(&subject.objects);
+        let functions = u32::try_from(plan.functions.len());
+        followed.next_major = functions.unwrap_or(InstrumentId::MAJORS);
+        // Those that were loaded between the reading and the watch.
+        followed.update()?;
+        Ok(followed)
+    }
+
+    /// The reason why objects that the process loads later are not seen, although that was requested.
+    #[must_use]
+    pub fn not_followed(&self) -> Option<&str> {
+        self.unwatched.as_deref()
+    }
+
+    /// Returns whether the process has ended, or executed another program.
+    pub(super) fn has_ended(&self) -> bool {
+        self.attached.has_ended()
+    }
+
+    /// Takes the reader of the samples of the objects that the process had at the start; once.
+    pub(super) fn take_rings(&mut self) -> Option<SampleRings> {
+        self.attached.take_rings()
+    }
+
+    /// The readers of the samples of objects that were loaded later, with the difference to recorded identifiers.
+    pub(super) fn later_rings(&mut self) -> impl Iterator<Item = (&mut SampleRings, u64)> {
+        let parts = &self.parts;
+        let live = self.live.iter_mut().filter_map(|live| {
+            let part = parts.get(live.part)?;
+            Some((live.rings.as_mut()?, part.first_major))
+        });
+        let left = self.left.iter_mut().map(|(rings, major)| (rings, *major));
+        live.chain(left)
+            .map(|(rings, major)| (rings, recorded(major, 0)))
+    }
+
+    /// Forgets the rings of unloaded objects, which were read.
+    pub(super) fn forget_rings(&mut self) {
+        self.left.clear();
+    }
+
+    /// The plans of objects that were loaded later.
+    pub(super) fn later_plans(&self) -> impl Iterator<Item = &Plan> {
+        self.parts.iter().map(|part| part.plan.plan())
+    }
+
+    /// Waits for some time, or until the objects have changed, and instruments those that were loaded.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if the counts of an object that is unloaded cannot be read.
+    pub(super) fn wait(&mut self, longest: Duration) -> Result<()> {
+        let Some(watch) = &self.watch else {
+            std::thread::sleep(longest);
+            return Ok(());
+        };
+        let Some(request) = watch.request(longest) else {
+            return Ok(());
+        };
+        let updated = self.update();
+        if let Some(watch) = &self.watch
+            && !watch.answer(request)
+        {
+            let why = "a thread that loaded an object has waited too long; hits of objects since then may be missing";
+            self.notes.insert(why.to_owned());
+        }
+        updated
+    }
+
+    /// Compares the objects with those that were mapped.
+    fn update(&mut self) -> Result<()> {
+        if self.has_ended() {
+            return Ok(());
+        }
+        let (Ok(now), Ok(program)) = (objects(self.pid), program_of(self.pid)) else {
+            // It is about to end.
+            return Ok(());
+        };
+        let is_known = |list: &[Object], object: &Object| list.iter().any(|one| one.is(object));
+        let (mapped, gone): (Vec<Object>, _) = std::mem::take(&mut self.mapped)
+            .into_iter()
+            .partition(|object| is_known(&now, object));
+        self.mapped = mapped;
+        for object in &gone {
+            self.unloaded(object)?;
+        }
+        for object in now {
+            let is_chosen =
+                !object.is_program(&program) && self.choice.takes_library(object.name());
+            if is_chosen && !is_known(&self.mapped, &object) {
+                if let Err(error) = self.loaded(&object)
+                    && !self.has_ended()
+                {
+                    self.notes.insert(format!("{}: {error}", object.path));
+                }
+                self.mapped.push(object);
+            }
+        }
+        Ok(())
+    }
+
+    /// Instruments an object that was loaded.
+    fn loaded(&mut self, object: &Object) -> Result<()> {
+        let Some((registered, planner)) = &mut self.planner else {
+            return Ok(());
+        };
+        let subject = Subject::of_new_object(self.pid, object, *registered)?;
+        let planned = planner(&subject).map_err(|reason| refused(self.pid, reason))?;
+        let Some(LaterPlan {
+            reserved,
+            plan,
+            kept,
+        }) = planned
+        else {
+            return Ok(());
+        };
+        let mut attached = Attached::attach(&subject, reserved, &plan)?;
+        let rings = attached.take_rings();
+        let part = self.part(object, plan, kept)?;
+        self.live.push(LiveObject {
+            object: object.clone(),
+            part,
+            attached,
+            rings,
+        });
+        Ok(())
+    }
+
+    /// Returns the index of the part with the instruments of a plan.
+    fn part(&mut self, object: &Object, plan: VerifiedPlan, kept: P) -> Result<usize> {
+        let instruments = |plan: &Plan| -> Vec<(u64, String)> {
+            let instruments = plan.instruments.iter();
+            let named = instruments.map(|one| (one.id.pack(), label(plan, one)));
+            named.collect()
+        };
+        let wanted = instruments(plan.plan());
+        let mut parts = self.parts.iter();
+        if let Some(part) = parts.position(|part| instruments(part.plan.plan()) == wanted) {
+            return Ok(part);
+        }
+        let majors = u32::try_from(plan.plan().functions.len()).unwrap_or(InstrumentId::MAJORS);
+        let next = self.next_major.saturating_add(majors);
+        if next > InstrumentId::MAJORS {
+            return Err(Error::Plan {
+                reason: "it has more functions than identifiers have numbers for".to_owned(),
+            });
+        }
+        self.parts.push(LoadedPart {
+            object: object.path.clone(),
+            first_major: self.next_major,
+            plan,
+            kept,
+            loads: Vec::new(),
+        });
+        self.next_major = next;
+        Ok(self.parts.len() - 1)
+    }
+
+    /// Keeps the counts of an object that was unloaded, and removes what was mapped for it.
+    fn unloaded(&mut self, object: &Object) -> Result<()> {
+        self.attached.forget(object.span);
+        let live = std::mem::take(&mut self.live);
+        let (gone, live): (Vec<_>, _) = live.into_iter().partition(|one| one.object.is(object));
+        self.live = live;
+        for mut gone in gone {
+            gone.attached.forget(object.span);
+            self.end(gone)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what was mapped for an object, and keeps its counts.
+    fn end(&mut self, mut live: LiveObject) -> Result<()> {
+        let left = live.attached.leave(&mut self.cleaned);
+        let counts = live.attached.counts()?;
+        if let Some(part) = self.parts.get_mut(live.part) {
+            self.left
+                .extend(live.rings.take().map(|rings| (rings, part.first_major)));
+            part.loads.push(counts.into_iter().collect());
+        }
+        self.files.insert(left?);
+        Ok(())
+    }
+
+    /// The hits up to now, by recorded identifier, and words of aggregates of the objects from the start.
+    pub(super) fn counts(&self) -> Result<Vec<(u64, u64)>> {
+        let mut all = self.attached.counts()?;
+        for (index, part) in self.parts.iter().enumerate() {
+            let mut hits = part.hits();
+            for live in self.live.iter().filter(|live| live.part == index) {
+                for (key, value) in live.attached.counts()? {
+                    *hits.entry(key).or_insert(0) += value;
+                }
+            }
+            let hits = hits.into_iter().filter(|(key, _)| !is_aggregate_word(*key));
+            all.extend(
+                hits.map(|(key, value)| {
+                    (key + (u64::from(part.first_major) << BELOW_MAJOR), value)
+                }),
+            );
+        }
+        Ok(all)
+    }
+
+    /// Removes everything from the process and its forked children. Samples of [`Self::later_rings`] may be left.
+    pub(super) fn remove(&mut self) -> Result<Removed> {
+        let mut cleaned = std::mem::take(&mut self.cleaned);
+        let mut failed = None;
+        if let Some(watch) = &mut self.watch {
+            match watch.leave(&mut cleaned) {
+                Ok(file) => {
+                    self.files.insert(file);
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        // The rest is removed first.
+        self.cleaned = cleaned;
+        for live in std::mem::take(&mut self.live) {
+            if let Err(error) = self.end(live) {
+                failed.get_or_insert(error);
+            }
+        }
+        let mut cleaned = std::mem::take(&mut self.cleaned);
+        self.files.insert(self.attached.leave(&mut cleaned)?);
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let ended = self.attached.has_ended() && cleaned.processes.is_empty();
+        // What remains in the process itself was tried already.
+        let (pid, tried) = (self.pid, !cleaned.remains.is_empty());
+        let files = &self.files;
+        let children = |one, kept: &Kept| files.contains(&kept.file) && !(tried && one == pid);
+        removal::clean(&children, &mut cleaned)?;
+        Ok(Removed {
+            counts: self.attached.counts()?,
+            ended,
+            cleaned,
+        })
+    }
+
+    /// Ends it after its removal and the reading of all samples.
+    pub(super) fn into_end(self, removed: Removed) -> FollowedEnd<P> {
+        FollowedEnd {
+            removed,
+            parts: self.parts,
+            notes: self.notes,
+        }
+    }
+}

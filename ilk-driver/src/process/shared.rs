@@ -1,0 +1,107 @@
+//! Words that a process and this one share, and the waiting for a change of one.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Duration;
+
+/// Words of a file that a process has mapped, too.
+#[derive(Debug)]
+pub(super) struct SharedWords {
+    base: *mut u64,
+    words: usize,
+}
+
+// SAFETY: the words are read and written with atomic operations only, and the mapping belongs to no thread.
+#[allow(unsafe_code, reason = "a raw pointer is not Send by itself")]
+unsafe impl Send for SharedWords {}
+
+// SAFETY: as above; references give atomic operations only.
+#[allow(unsafe_code, reason = "a raw pointer is not Sync by itself")]
+unsafe impl Sync for SharedWords {}
+
+impl SharedWords {
+    /// Maps the first bytes of a file.
+    ///
+    /// # Errors
+    /// `mmap` failed.
+    pub(super) fn new(file: &File, bytes: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of this process.
+        #[allow(unsafe_code, reason = "mmap(2)")]
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            base: base.cast(),
+            words: bytes / size_of::<u64>(),
+        })
+    }
+
+    /// A word of eight bytes, by its index.
+    pub(super) fn word(&self, index: usize) -> Option<&AtomicU64> {
+        // SAFETY: the word is inside of the mapping, which is aligned to a page and lives as long as `self`; both
+        // processes access its words as whole words.
+        #[allow(unsafe_code, reason = "shared memory is reached through a raw pointer")]
+        let word =
+            (index < self.words).then(|| unsafe { AtomicU64::from_ptr(self.base.add(index)) });
+        word
+    }
+
+    /// A word of four bytes, by its index; words of this size and of the other have no bytes in common.
+    pub(super) fn short_word(&self, index: usize) -> Option<&AtomicU32> {
+        // SAFETY: the word is inside of the mapping, which is aligned to a page and lives as long as `self`; both
+        // processes access its words as whole words.
+        #[allow(unsafe_code, reason = "shared memory is reached through a raw pointer")]
+        let word = (index / 2 < self.words)
+            .then(|| unsafe { AtomicU32::from_ptr(self.base.cast::<u32>().add(index)) });
+        word
+    }
+}
+
+/// Sleeps until a word that has a value is woken, or a time is over.
+pub(super) fn wait_while(word: &AtomicU32, value: u32, longest: Duration) {
+    let time = libc::timespec {
+        tv_sec: libc::time_t::try_from(longest.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: i64::from(longest.subsec_nanos()),
+    };
+    // SAFETY: the word and the time live until the call returns.
+    #[allow(unsafe_code, reason = "futex(2)")]
+    // Another value, a signal and the end of the time are found by the next look at the word.
+    let _woken_or_not = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            value,
+            &raw const time,
+        )
+    };
+}
+
+/// Wakes all threads, of any process, that wait for a word.
+pub(super) fn wake(word: &AtomicU32) {
+    // SAFETY: the word lives until the call returns.
+    #[allow(unsafe_code, reason = "futex(2)")]
+    // No thread may wait.
+    let _woken =
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping made in `new`, and no reference into it outlives `self`.
+        #[allow(unsafe_code, reason = "munmap(2)")]
+        let _never_fails = unsafe { libc::munmap(self.base.cast(), self.words * size_of::<u64>()) };
+    }
+}
