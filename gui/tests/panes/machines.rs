@@ -252,12 +252,14 @@ mod live {
         harness.get_by_label("Run session").click();
         harness.run_steps(2);
         let thread_lanes = |harness: &Window, name: &str| {
-            let lane = "timestamp pre __x64_sys_clone block 0 of thread ";
+            let lane = "timestamp pre __x64_sys_clone block 0 of ";
             let lane = format!("lane {name}: {lane}");
             let found = harness.query_all_by_label_contains(&lane);
             let whole = found.filter(|node| {
                 let label = node.accesskit_node().value().unwrap_or_default();
-                label.contains(&format!(" of {name}: "))
+                // A thread that is named has its number and its machine in parentheses.
+                let numbered = [format!(" of {name}: "), format!(" of {name}): ")];
+                label.contains("thread ") && numbered.iter().any(|words| label.contains(words))
             });
             whole.count()
         };

@@ -40,7 +40,7 @@ impl LinkerWatch {
     /// Has the threads of a process wait after each change of its objects, until it is answered.
     ///
     /// # Errors
-    /// [`Error::Process`](crate::Error::Process) if the process has no dynamic linker, one that is not known, or one that
+    /// [`Error::Process`] if the process has no dynamic linker, one that is not known, or one that
     /// another tool watches.
     pub(super) fn attach(pid: u32) -> Result<Self> {
         let memory = memory(pid)?;
