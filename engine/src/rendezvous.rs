@@ -60,7 +60,7 @@ pub struct Rendezvous {
     pub splice: Vec<u8>,
     /// Address of the code.
     pub start: Addr,
-    /// The code.
+    /// Saves the registers, counts a request, and waits for its answer.
     pub code: Vec<u8>,
     /// The words that it shares with the agent.
     pub words: RendezvousWords,

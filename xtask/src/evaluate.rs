@@ -16,9 +16,6 @@ const QUICK_PLACE: &str = "target/gilk/evaluation-quick";
 /// Folder of the text and its pictures.
 const DOCS: &str = "docs";
 
-/// The experiment that every test run has.
-const QUICKEST: [&str; 1] = ["hits"];
-
 /// Experiments that measure the cost of hits.
 pub(crate) const COSTS: [&str; 4] = ["hits", "grain", "inlining", "many"];
 
@@ -40,11 +37,10 @@ pub(crate) fn evaluate(yes: bool, words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Runs short forms of the experiments, which check the claims about their figures: one of them, or all.
-pub(crate) fn quickly(all: bool, log: &Log) -> Result<()> {
+/// Runs short forms of the experiments, which check the claims about their figures.
+pub(crate) fn quickly(log: &Log) -> Result<()> {
     let mut program = tool::program("examples/evaluate");
-    program.args(["--out", QUICK_PLACE, "--quick"]);
-    log.run(program.args(QUICKEST.iter().filter(|_| !all)))
+    log.run(program.args(["--out", QUICK_PLACE, "--quick"]))
 }
 
 fn experiments(place: &str, words: &[String]) -> Result<()> {

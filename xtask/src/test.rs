@@ -25,13 +25,10 @@ const DIRECTORIES: &str = "live::everywhere::flow_is_conserved_in_a_whole_direct
 const SPREAD: &str = "live::everywhere::flow_is_conserved_in_functions_of_all_directories_at_once";
 /// Tests that run on both kernels.
 const EVERYWHERE: &str = "live::everywhere::";
-/// Tests that run on the image of the later kernel too: every hook of it, and proofs. A long run has all of them.
-const LATER_IMAGE: [&str; 2] = ["placement::tests::kernel::", "verified::"];
+/// Tests that run on the image of the later kernel too: proofs. A long run has all of them.
+const LATER_IMAGE: [&str; 1] = ["verified::"];
 /// Tests that run on the newest kernel too, and those of a long run.
-const NEWEST: [&str; 2] = [
-    "live::pulsar::the_demonstration",
-    "live::conservation::of_every_block_of_copy_process",
-];
+const NEWEST: [&str; 1] = ["live::pulsar::the_demonstration"];
 const NEWEST_LONG: [&str; 4] = [
     "live::pulsar::",
     "live::conservation::",
@@ -40,8 +37,12 @@ const NEWEST_LONG: [&str; 4] = [
 ];
 /// Tests that compare moments with the kernel's own probes: beside other work the emulated machine stalls between them.
 const MOMENTS: &str = "live::truth::";
-/// Tests of long runs only: they take many minutes.
-const LONG_ONLY: [&str; 2] = ["live::bochs::", "live::suites::"];
+/// Tests of long runs only: they take many minutes, or the test that operates a window by mouse and keys has their steps.
+const LONG_ONLY: [&str; 3] = [
+    "live::bochs::",
+    "live::suites::",
+    "live::forks_of_a_workload",
+];
 /// Part of the names of tests that need what no machine of CI's has: their documentation says what.
 const BY_HAND: &str = "by_hand::";
 /// Expected seconds of a job; test programs that take longer are divided.
@@ -235,12 +236,14 @@ fn jobs(extent: Extent, in_lab: usize) -> Vec<Job> {
         Job::step("newest kernel", prepared_newest)
             .after(&["lab"])
             .rank(9e5),
-        Job::step("experiments", move |log| {
-            evaluate::quickly(extent == Extent::Long, log)
-        })
-        .after(&["kernel"])
-        .rank(90.0),
     ]);
+    if extent == Extent::Long {
+        jobs.push(
+            Job::step("experiments", evaluate::quickly)
+                .after(&["kernel"])
+                .rank(90.0),
+        );
+    }
     jobs
 }
 

@@ -12,6 +12,10 @@ use super::kernel::LabKernel;
 use super::options::Options;
 use super::steps::{At, Reporter};
 
+/// A variable of the module's makefile. The lab's kernel is for tests; that of a package is built without what makes
+/// requests fail.
+const TESTING: &str = "ILK_TESTING=y";
+
 /// Builds the module `name` if its sources or the headers have changed.
 ///
 /// It is built in the cache, so that the source tree stays clean and modules for several kernels
@@ -51,8 +55,7 @@ pub(super) fn build(
         let copy = home.join(source.file_name().unwrap_or_default());
         fs::copy(source, &copy).map_err(on("copy", source))?;
     }
-    // The lab's kernel is for tests; that of a package is built without what makes requests fail.
-    run(make(kernel, &home).arg("ILK_TESTING=y"), &mut |line| {
+    run(make(kernel, &home).arg(TESTING), &mut |line| {
         reporter.report(At::Module, line.trim(), None);
     })?;
     if !product.is_file() {
@@ -142,6 +145,7 @@ fn is_source(path: &Path) -> bool {
 fn fingerprint(sources: &[PathBuf], kernel: &LabKernel) -> StepResult<String> {
     let mut fingerprint = Fingerprint::default();
     fingerprint
+        .text(TESTING)
         .text(&kernel.release)
         .text(&kernel.headers.to_string_lossy());
     for source in sources {

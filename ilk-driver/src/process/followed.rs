@@ -33,7 +33,7 @@ fn recorded(first_major: u32, id: u64) -> u64 {
 pub struct LaterPlan<P> {
     /// Addresses that the plan's layout has.
     pub reserved: Reserved,
-    /// The plan.
+    /// Instruments of the object alone.
     pub plan: VerifiedPlan,
     /// Kept with the first load.
     pub kept: P,
