@@ -275,7 +275,7 @@ mod live {
             record.is_some_and(|record| record.now.is_some() && lanes(record))
         });
         // There are many threads; those that forked must be visible.
-        harness.set_size(egui::vec2(1500.0, 30_000.0));
+        harness.set_size(egui::vec2(1500.0, 90_000.0));
         harness.run_steps(4);
         assert!(
             harness.state().state().run.active.is_some(),
