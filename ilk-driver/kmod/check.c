@@ -31,6 +31,8 @@ static const struct {
 	{ "__rcu_read_lock", true },
 	{ "__rcu_read_unlock", true },
 	{ "rcu_read_unlock_special", true },
+	/* A notifier of ilk_die()'s priority that is there before it. */
+	{ "hw_breakpoint_exceptions_notify", true },
 	{ "trace_hwlat_callback", true },
 	{ "trace_osnoise_callback", true },
 	{ "trace_clock_local", true },

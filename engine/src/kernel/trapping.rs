@@ -11,6 +11,10 @@ use crate::{Addr, Span};
 /// The handler of `int3` (arch/x86/kernel/traps.c).
 const HANDLER: &str = "exc_int3";
 
+/// Notifiers of traps with the priority of the driver's, and registered before it, so that they are called first. For an
+/// `int3` they return at once. That of kprobes is on the kernel's blacklist.
+const NOTIFIERS: [&str; 1] = ["hw_breakpoint_exceptions_notify"];
+
 /// Functions that this code calls, and does not execute for an `int3` of a splice, with the reason. The call graph does
 /// not show it; each was looked at in 6.1, 6.12, 7.2 and 7.3. A function that another kernel calls there is not listed,
 /// and so no splice stands in it.
@@ -78,7 +82,7 @@ const TRACEPOINTS: (&str, &str) = ("__SCT__tp_func_", "__traceiter_");
 
 /// The extents of functions on the path, by address; `branches` are sorted by source.
 ///
-/// Direct calls and jumps are followed. The notifiers are called through pointers: the driver's is the first.
+/// Direct calls and jumps are followed. Notifiers are called through pointers: [`NOTIFIERS`], and then the driver's.
 pub(super) fn on_the_path(extents: &[Extent], symbols: &Symbols, branches: &[Branch]) -> Vec<Span> {
     debug_assert!(branches.is_sorted_by_key(|branch| branch.source));
     let name = |extent: &Extent| symbols.name(&extent.symbol);
@@ -100,7 +104,10 @@ pub(super) fn on_the_path(extents: &[Extent], symbols: &Symbols, branches: &[Bra
         .filter(|extent| name(extent) == HANDLER)
         .collect();
     let mut visited: HashSet<Addr> = worklist.iter().map(|extent| extent.span.start).collect();
-    let mut path = Vec::new();
+    let notifiers = extents
+        .iter()
+        .filter(|extent| NOTIFIERS.contains(&name(extent)));
+    let mut path: Vec<Span> = notifiers.map(|extent| extent.span).collect();
     while let Some(extent) = worklist.pop() {
         path.push(extent.span);
         let first = branches.partition_point(|branch| branch.source < extent.span.start);
@@ -149,8 +156,9 @@ mod tests {
             })
             .asm("__traceiter_run", |a| a.ret())
             .asm("oops", |a| a.ret())
+            .asm("hw_breakpoint_exceptions_notify", |a| a.ret())
             .image();
-        let expected = [true, true, true, true, false, true, false];
+        let expected = [true, true, true, true, false, true, false, true];
         let found = std::array::from_fn(|number| is_forbidden(&image, at(number)));
         assert_eq!(found, expected);
     }
@@ -184,17 +192,18 @@ mod tests {
             "__rcu_read_lock",
             "__rcu_read_unlock",
             "rcu_read_unlock_special",
+            "hw_breakpoint_exceptions_notify",
             "trace_hwlat_callback",
             "trace_osnoise_callback",
             "trace_clock_local",
             "__traceiter_notifier_run",
             "__traceiter_nmi_noise",
         ];
-        for name in &denied[..3] {
+        for name in &denied[..4] {
             assert_eq!(state(name), Some(true), "{name}");
         }
         let hwlat = state("trace_hwlat_callback").is_some();
-        for name in &denied[3..] {
+        for name in &denied[4..] {
             let is_on_it = *name != "trace_clock_local" || hwlat;
             assert!(!is_on_it || state(name) != Some(false), "{name}");
         }
