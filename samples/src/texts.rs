@@ -61,6 +61,19 @@ pub struct Argument {
     pub zeroes: bool,
 }
 
+impl Argument {
+    /// Returns an argument without a width.
+    #[must_use]
+    pub const fn plain(form: Form) -> Self {
+        Self {
+            form,
+            width: 0,
+            left: false,
+            zeroes: false,
+        }
+    }
+}
+
 /// The form of an argument.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {

@@ -87,14 +87,7 @@ fn id(place: usize) -> u64 {
 
 /// Returns the texts of the events: lines without and with arguments.
 fn texts() -> SampleTexts {
-    let argument = |form| {
-        PrintedPart::Argument(Argument {
-            form,
-            width: 0,
-            left: false,
-            zeroes: false,
-        })
-    };
+    let argument = |form| PrintedPart::Argument(Argument::plain(form));
     let text = |text: &str| PrintedPart::Text(text.to_owned());
     let (number, name) = (argument(Form::Signed), argument(Form::Text));
     let formats = vec![

@@ -194,14 +194,7 @@ mod tests {
             instrument(1, Meaning::Value),
             instrument(2, Meaning::Value),
         ];
-        let argument = |form| {
-            PrintedPart::Argument(Argument {
-                form,
-                width: 0,
-                left: false,
-                zeroes: false,
-            })
-        };
+        let argument = |form| PrintedPart::Argument(Argument::plain(form));
         let line = PrintedLine(vec![
             argument(Form::Text),
             PrintedPart::Text(" from ".into()),

@@ -27,12 +27,7 @@ fn with_texts() -> Record {
     let names = [("TASK_IDLE", 0), ("TASK_BUSY", 1)].into_iter();
     let texts = Texts::Names(ValueNames::new(names));
     metadata.texts.insert(state, texts);
-    let argument = Argument {
-        form: Form::Text,
-        width: 0,
-        left: false,
-        zeroes: false,
-    };
+    let argument = Argument::plain(Form::Text);
     let parts = vec![
         PrintedPart::Text("open ".into()),
         PrintedPart::Argument(argument),

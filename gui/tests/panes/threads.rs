@@ -26,14 +26,7 @@ fn thread_record(unit: &str) -> Record {
     namer.instrument = "thread-name".into();
     namer.label = "thread-name pre finish_task_switch block 0".into();
     metadata.instruments = vec![event.clone(), recorder, namer];
-    let argument = |form| {
-        PrintedPart::Argument(Argument {
-            form,
-            width: 0,
-            left: false,
-            zeroes: false,
-        })
-    };
+    let argument = |form| PrintedPart::Argument(Argument::plain(form));
     let forms = [Form::Signed, Form::Signed, Form::Text];
     let line = PrintedLine(forms.map(argument).to_vec());
     metadata

@@ -71,7 +71,7 @@ impl Checker<'_> {
         let span = value.span;
         let value = self.value(value, scope)?;
         if matches!(value, Value::Comm(_) | Value::Memory(..)) {
-            let argument = plain(Form::Text);
+            let argument = Argument::plain(Form::Text);
             let words = self.words(value)?;
             return Ok(self.line(vec![PrintedPart::Argument(argument)], words, span));
         }
@@ -211,16 +211,6 @@ impl Checker<'_> {
     }
 }
 
-/// Returns an argument of a form, without a width.
-fn plain(form: Form) -> Argument {
-    Argument {
-        form,
-        width: 0,
-        left: false,
-        zeroes: false,
-    }
-}
-
 /// Splits a format at its conversions.
 fn pieces(format: &str, span: Span) -> Result<Vec<Piece>, Fault> {
     let wrong = |what: String| {
@@ -240,7 +230,7 @@ fn pieces(format: &str, span: Span) -> Result<Vec<Piece>, Fault> {
             text.push('%');
             continue;
         }
-        let mut argument = plain(Form::Signed);
+        let mut argument = Argument::plain(Form::Signed);
         while let Some(flag) = letters.next_if(|flag| matches!(flag, '-' | '0')) {
             match flag {
                 '-' => argument.left = true,

@@ -268,14 +268,7 @@ mod tests {
             meaning: Meaning::Event,
             ..metadata.instruments[2].clone()
         });
-        let argument = |form| {
-            PrintedPart::Argument(Argument {
-                form,
-                width: 0,
-                left: false,
-                zeroes: false,
-            })
-        };
+        let argument = |form| PrintedPart::Argument(Argument::plain(form));
         let forms = [Form::Signed, Form::Signed, Form::Text];
         let line = PrintedLine(forms.map(argument).to_vec());
         metadata.texts.insert(NAMER, Texts::Lines(vec![line]));
