@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Sample;
+
 /// Events of a block at which an instrument can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum HookType {
@@ -73,6 +75,14 @@ impl InstrumentId {
             | (hook << 26)
             | (u64::from(self.block) << 8)
             | u64::from(self.order)
+    }
+
+    /// Returns a sample's identifier word in a recording that numbers the functions from `first_major` on. A mark of
+    /// further words stays.
+    #[must_use]
+    pub fn renumbered(word: u64, first_major: u32) -> u64 {
+        let mark = word & Sample::WORD;
+        word.wrapping_add(u64::from(first_major) << 28) & ((1 << 48) - 1) | mark
     }
 
     /// Unpacks a sample's identifier word; `None` if it has more than 48 bits, as words of

@@ -34,6 +34,30 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// Adds functions, instruments and texts of another description, with functions numbered from `first_major` and
+    /// placements from `first_placement` on.
+    pub fn append(&mut self, other: &Self, first_major: u32, first_placement: u32) {
+        let id = |id| InstrumentId::renumbered(id, first_major);
+        let functions = other.functions.iter().map(|function| FunctionInfo {
+            major: function.major.saturating_add(first_major),
+            ..function.clone()
+        });
+        self.functions.extend(functions);
+        let instruments = other.instruments.iter().map(|instrument| InstrumentInfo {
+            id: id(instrument.id),
+            placed: instrument.placed.as_ref().map(|placed| Placed {
+                placement: placed.placement.saturating_add(first_placement),
+                major: placed.major.saturating_add(first_major),
+                ..placed.clone()
+            }),
+            ..instrument.clone()
+        });
+        self.instruments.extend(instruments);
+        for (of, texts) in other.texts.iter() {
+            self.texts.insert(id(of), texts.clone());
+        }
+    }
+
     /// Returns the indices of the instruments that have lanes: all that deliver samples, and of
     /// each placement that delivers none, the first.
     #[must_use]
@@ -282,6 +306,50 @@ impl InstrumentInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HookType;
+    use crate::texts::Texts;
+
+    #[test]
+    fn what_is_appended_has_numbers_of_its_own() {
+        let id = |major| InstrumentId::new(major, HookType::Post, 3, 1).unwrap();
+        let mut part = Metadata::default();
+        part.functions.push(FunctionInfo {
+            major: 0,
+            name: "f".into(),
+            address: 0x1000,
+            blocks: Vec::new(),
+            edges: Vec::new(),
+        });
+        part.instruments.push(InstrumentInfo {
+            id: id(0).pack(),
+            label: "line post f block 3".into(),
+            instrument: "line".into(),
+            meaning: Meaning::Event,
+            unit: String::new(),
+            launch: 0.0,
+            splash: 1.0,
+            placed: Some(Placed {
+                placement: 0,
+                function: "f".into(),
+                major: 0,
+            }),
+            delivers: Delivers::Samples,
+        });
+        part.texts.insert(id(0).pack(), Texts::Stacks);
+        let mut all = part.clone();
+        all.append(&part, 5, 2);
+        assert_eq!(all.functions[1].major, 5);
+        let placed = all.instruments[1].placed.as_ref().unwrap();
+        assert_eq!((placed.placement, placed.major), (2, 5));
+        assert_eq!(all.instruments[1].id, id(5).pack());
+        let texts: Vec<u64> = all.texts.iter().map(|(id, _)| id).collect();
+        assert_eq!(texts, [id(0).pack(), id(5).pack()]);
+        let further = id(0).pack() | crate::Sample::WORD;
+        assert_eq!(
+            InstrumentId::renumbered(further, 5),
+            id(5).pack() | crate::Sample::WORD
+        );
+    }
 
     #[test]
     fn an_unknown_meaning_is_a_value_and_older_files_have_no_placements() {

@@ -150,36 +150,19 @@ pub fn metadata(
     })
 }
 
-/// Bits of an identifier that follow the number of the function.
-const BELOW_MAJOR: u32 = 28;
-
 /// Adds what a plan of its own was described with, whose functions are numbered from `first_major` on in the recording.
+/// Returns the number of placements before its own.
 ///
 /// # Errors
 /// [`crate::Error::Engine`] if a session cannot be read or written.
-pub fn append_metadata(all: &mut Metadata, part: Metadata, first_major: u32) -> Result<()> {
+pub fn append_metadata(all: &mut Metadata, part: &Metadata, first_major: u32) -> Result<usize> {
     let mut session = Session::from_ron(&all.session)?;
-    let placements = u32::try_from(session.placements.len()).unwrap_or(u32::MAX);
+    let before = session.placements.len();
     let further = Session::from_ron(&part.session)?;
     session.placements.extend(further.placements);
     session.sources.extend(further.sources);
     session.styles.extend(further.styles);
     all.session = session.to_ron()?;
-    let functions = part.functions.into_iter();
-    all.functions.extend(functions.map(|function| FunctionInfo {
-        major: function.major.saturating_add(first_major),
-        ..function
-    }));
-    let instruments = part.instruments.into_iter();
-    all.instruments
-        .extend(instruments.map(|instrument| InstrumentInfo {
-            id: instrument.id + (u64::from(first_major) << BELOW_MAJOR),
-            placed: instrument.placed.map(|placed| Placed {
-                placement: placed.placement.saturating_add(placements),
-                major: placed.major.saturating_add(first_major),
-                ..placed
-            }),
-            ..instrument
-        }));
-    Ok(())
+    all.append(part, first_major, u32::try_from(before).unwrap_or(u32::MAX));
+    Ok(before)
 }

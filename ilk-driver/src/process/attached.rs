@@ -1,5 +1,6 @@
 //! The splices of a plan in a process: written, read, and removed.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
@@ -246,10 +247,19 @@ impl Attached {
     fn take_out(&mut self) -> Result<Removed> {
         let mut cleaned = Cleaned::default();
         let file = self.leave(&mut cleaned)?;
+        self.clean_children(&[file].into(), cleaned)
+    }
+
+    /// Removes files that the process had, too, from its forked children, after it was left.
+    pub(super) fn clean_children(
+        &self,
+        files: &BTreeSet<u64>,
+        mut cleaned: Cleaned,
+    ) -> Result<Removed> {
         let ended = self.has_ended() && cleaned.processes.is_empty();
         // What remains in the process itself was tried already.
         let (pid, tried) = (self.pid, !cleaned.remains.is_empty());
-        let children = |one, kept: &Kept| kept.file == file && !(tried && one == pid);
+        let children = |one, kept: &Kept| files.contains(&kept.file) && !(tried && one == pid);
         removal::clean(&children, &mut cleaned)?;
         Ok(Removed {
             counts: self.counts()?,

@@ -12,21 +12,13 @@ use gilk_engine::{Plan, VerifiedPlan};
 use gilk_samples::InstrumentId;
 
 use super::attached::Removed;
-use super::removal::{self, Cleaned};
+use super::removal::Cleaned;
 use super::rings::SampleRings;
 use super::subject::{Object, ObjectChoice, Registered, Reserved, Subject, objects, program_of};
 use super::watch::LinkerWatch;
-use super::{Attached, record::Kept, refused};
+use super::{Attached, refused};
 use crate::client::{is_aggregate_word, label};
 use crate::{Error, Result};
-
-/// Bits of an identifier that follow the number of the function.
-const BELOW_MAJOR: u32 = 28;
-
-/// Returns the identifier in the recording of one in a plan whose functions are numbered from `first_major` on.
-fn recorded(first_major: u32, id: u64) -> u64 {
-    id + (u64::from(first_major) << BELOW_MAJOR)
-}
 
 /// A verified plan for an object that a process has loaded, the addresses that it is for, and what the planner keeps
 /// with it.
@@ -62,7 +54,7 @@ impl<P> LoadedPart<P> {
     /// Returns the identifier in the recording of one in the plan.
     #[must_use]
     pub fn recorded(&self, id: u64) -> u64 {
-        recorded(self.first_major, id)
+        InstrumentId::renumbered(id, self.first_major)
     }
 
     /// Hits of its counters by key, as in the plan, of all loads.
@@ -186,8 +178,9 @@ impl<'p, P> FollowedProcess<'p, P> {
         self.attached.take_rings()
     }
 
-    /// The readers of the samples of objects that were loaded later, with the difference to recorded identifiers.
-    pub(super) fn later_rings(&mut self) -> impl Iterator<Item = (&mut SampleRings, u64)> {
+    /// The readers of the samples of objects that were loaded later, with the number of the first function of each in
+    /// recorded identifiers.
+    pub(super) fn later_rings(&mut self) -> impl Iterator<Item = (&mut SampleRings, u32)> {
         let parts = &self.parts;
         let live = self.live.iter_mut().filter_map(|live| {
             let part = parts.get(live.part)?;
@@ -195,7 +188,6 @@ impl<'p, P> FollowedProcess<'p, P> {
         });
         let left = self.left.iter_mut().map(|(rings, major)| (rings, *major));
         live.chain(left)
-            .map(|(rings, major)| (rings, recorded(major, 0)))
     }
 
     /// Forgets the rings of unloaded objects, which were read.
@@ -356,11 +348,7 @@ impl<'p, P> FollowedProcess<'p, P> {
                 }
             }
             let hits = hits.into_iter().filter(|(key, _)| !is_aggregate_word(*key));
-            all.extend(
-                hits.map(|(key, value)| {
-                    (key + (u64::from(part.first_major) << BELOW_MAJOR), value)
-                }),
-            );
+            all.extend(hits.map(|(key, value)| (part.recorded(key), value)));
         }
         Ok(all)
     }
@@ -389,17 +377,7 @@ impl<'p, P> FollowedProcess<'p, P> {
         if let Some(error) = failed {
             return Err(error);
         }
-        let ended = self.attached.has_ended() && cleaned.processes.is_empty();
-        // What remains in the process itself was tried already.
-        let (pid, tried) = (self.pid, !cleaned.remains.is_empty());
-        let files = &self.files;
-        let children = |one, kept: &Kept| files.contains(&kept.file) && !(tried && one == pid);
-        removal::clean(&children, &mut cleaned)?;
-        Ok(Removed {
-            counts: self.attached.counts()?,
-            ended,
-            cleaned,
-        })
+        self.attached.clean_children(&self.files, cleaned)
     }
 
     /// Ends it after its removal and the reading of all samples.

@@ -11,7 +11,7 @@ use gilk_samples::metadata::Metadata;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::{Loss, LossCause};
 use gilk_samples::totals::Totals;
-use gilk_samples::{Batch, Sample};
+use gilk_samples::{Batch, InstrumentId, Sample};
 
 use super::{FollowedEnd, FollowedProcess, SampleRings, tsc};
 use crate::client::{CpuLosses, Event, is_aggregate_word, samples};
@@ -108,8 +108,8 @@ impl Recorder {
         if let Some(rings) = rings {
             self.drain(rings, 0, Self::wait)?;
         }
-        for (rings, first) in later {
-            self.drain(rings, first, Self::wait)?;
+        for (rings, first_major) in later {
+            self.drain(rings, first_major, Self::wait)?;
         }
         process.forget_rings();
         self.deliver_waiting(settled);
@@ -141,11 +141,11 @@ impl Recorder {
         self.collector.as_ref().is_some_and(Collector::has_failed)
     }
 
-    /// Takes all samples out of rings, and adds a number to their identifiers.
+    /// Takes all samples out of rings, whose functions are numbered from `first_major` on.
     fn drain(
         &mut self,
         rings: &mut SampleRings,
-        first: u64,
+        first_major: u32,
         take: impl Fn(&mut Self, Batch),
     ) -> Result<()> {
         let drained = rings.drain()?;
@@ -153,7 +153,7 @@ impl Recorder {
             let cpu = self.of_cpu(batch.cpu);
             cpu.taken += batch.samples.len() as u64;
             for sample in &mut batch.samples {
-                sample.id += first;
+                sample.id = InstrumentId::renumbered(sample.id, first_major);
                 *self.samples.entry(sample.id).or_default() += 1;
             }
             take(self, batch);

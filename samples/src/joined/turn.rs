@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::clocks::Alignment;
-use crate::metadata::{Clock, FunctionInfo, InstrumentInfo, MachineInfo, Metadata, Placed};
+use crate::metadata::{Clock, MachineInfo, Metadata};
 use crate::record::ALL_CPUS;
 use crate::texts::Texts;
 use crate::{Batch, Error, InstrumentId, Meaning, Result, Sample};
@@ -71,11 +71,7 @@ impl Turn {
 
     /// Converts an identifier to the joint major number.
     pub(super) fn id(&self, id: u64) -> u64 {
-        if id == 0 && self.first_major == 0 {
-            return id;
-        }
-        let mark = id & Sample::WORD;
-        id.wrapping_add(u64::from(self.first_major) << 28) & ((1 << 48) - 1) | mark
+        InstrumentId::renumbered(id, self.first_major)
     }
 
     pub(super) fn nanoseconds(&self, ticks: u64) -> u64 {
@@ -133,29 +129,11 @@ impl Joint {
         if joint.machines.is_empty() {
             metadata.session.clone_into(&mut joint.session);
         }
-        let functions = metadata.functions.iter().map(|function| FunctionInfo {
-            major: function.major.saturating_add(turn.first_major),
-            ..function.clone()
-        });
-        joint.functions.extend(functions);
-        self.firsts.push(joint.instruments.len());
-        let first = self.placement;
-        let instruments = metadata
-            .instruments
-            .iter()
-            .map(|instrument| InstrumentInfo {
-                id: turn.id(instrument.id),
-                label: format!("{name}: {}", instrument.label),
-                placed: instrument.placed.as_ref().map(|placed| Placed {
-                    placement: placed.placement.saturating_add(first),
-                    major: placed.major.saturating_add(turn.first_major),
-                    ..placed.clone()
-                }),
-                ..instrument.clone()
-            });
-        joint.instruments.extend(instruments);
-        for (id, texts) in metadata.texts.iter() {
-            joint.texts.insert(turn.id(id), texts.clone());
+        let (first, before) = (self.placement, joint.instruments.len());
+        self.firsts.push(before);
+        joint.append(metadata, turn.first_major, first);
+        for instrument in joint.instruments.iter_mut().skip(before) {
+            instrument.label = format!("{name}: {}", instrument.label);
         }
         let placements = metadata
             .instruments

@@ -481,10 +481,9 @@ impl Measurement {
             let following = later.following.iter();
             let following = following.map(|(id, hits)| (part.recorded(*id), *hits));
             recorder.counts(&following.collect::<Vec<_>>());
-            let placements = Session::from_ron(&described.session)?.placements.len();
-            results.append(later, placements);
             let further = part.kept.described(info, clock)?;
-            append_metadata(&mut described, further, part.first_major)?;
+            let placements = append_metadata(&mut described, &further, part.first_major)?;
+            results.append(later, placements);
         }
         if !parts.is_empty() {
             recorder.describe(described.clone());
