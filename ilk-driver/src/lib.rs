@@ -21,6 +21,7 @@ pub mod doctor;
 mod error;
 pub mod interrupt;
 pub mod lab;
+mod mapping;
 pub mod memory;
 pub mod process;
 mod processor;

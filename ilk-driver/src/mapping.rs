@@ -1,16 +1,24 @@
-//! The module's rings, mapped into this process.
+//! Files mapped into this process, shared with the kernel or with other processes.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// A read-only mapping of the module's rings.
-pub(super) struct Mapping {
-    base: *mut libc::c_void,
+/// Use of a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    ReadWrite,
+}
+
+/// A shared mapping of a file, which is removed with the value.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: *mut u8,
     length: usize,
 }
 
-// SAFETY: the mapping is only read, with atomic loads, and belongs to no thread.
+// SAFETY: a mapping belongs to no thread. It gives its address alone: what is accessed there, and how, is for its user.
 #[allow(unsafe_code, reason = "a raw pointer is not Send by itself")]
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
@@ -18,39 +26,51 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    pub(super) fn new(file: &File, length: usize) -> io::Result<Self> {
+    /// Maps bytes of a file from an offset on, which is a multiple of a page.
+    ///
+    /// # Errors
+    /// mmap failed.
+    pub(crate) fn new(file: &File, offset: i64, length: usize, access: Access) -> io::Result<Self> {
+        let protection = match access {
+            Access::Read => libc::PROT_READ,
+            Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+        };
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of this process.
         #[allow(unsafe_code, reason = "mmap(2)")]
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 length,
-                libc::PROT_READ,
+                protection,
                 libc::MAP_SHARED,
                 file.as_raw_fd(),
-                0,
+                offset,
             )
         };
         if base == libc::MAP_FAILED {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(Self { base, length })
+            return Err(io::Error::last_os_error());
         }
+        Ok(Self {
+            base: base.cast(),
+            length,
+        })
     }
 
-    pub(super) fn base(&self) -> *const u8 {
-        self.base.cast::<u8>().cast_const()
+    /// The address of the first byte.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
     }
 
-    pub(super) fn length(&self) -> usize {
+    /// The number of bytes.
+    pub(crate) fn length(&self) -> usize {
         self.length
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `new`; readers hold the device, which owns it.
+        // SAFETY: this is the mapping made in `new`, and no user of its address outlives it.
         #[allow(unsafe_code, reason = "munmap(2)")]
-        let _never_fails = unsafe { libc::munmap(self.base, self.length) };
+        let _never_fails = unsafe { libc::munmap(self.base.cast(), self.length) };
     }
 }

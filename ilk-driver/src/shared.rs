@@ -8,8 +8,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::mapping::{Access, Mapping};
 
 /// Bytes of the memory in the lab.
 pub(crate) const BYTES: usize = 16 << 20;
@@ -24,20 +25,10 @@ const DATA: usize = 4096;
 /// processor executes byte by byte at a tenth of the speed.
 const PIECE: usize = 1024;
 
-/// The mapped memory.
+/// The mapped memory. Its words are only used as atomics, and each byte of the ring only by the side that owns it
+/// according to the words; each side has one thread that writes or reads.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    base: *mut u8,
-    length: usize,
-}
-
-// SAFETY: the words are only used as atomics, and each byte of the ring only by the side that owns
-// it according to the words.
-#[allow(unsafe_code, reason = "a raw pointer is not Send by itself")]
-unsafe impl Send for Shared {}
-// SAFETY: as above; each side has one thread that writes or reads.
-#[allow(unsafe_code, reason = "a raw pointer is not Sync by itself")]
-unsafe impl Sync for Shared {}
+pub(crate) struct Shared(Mapping);
 
 impl Shared {
     /// Maps a whole file, which must have at least two pages.
@@ -46,25 +37,7 @@ impl Shared {
         if length <= DATA || length % DATA != 0 {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of this process.
-        #[allow(unsafe_code, reason = "mmap(2)")]
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self {
-            base: base.cast(),
-            length,
-        })
+        Mapping::new(file, 0, length, Access::ReadWrite).map(Self)
     }
 
     /// Resets the ring and stores the client's number.
@@ -94,7 +67,11 @@ impl Shared {
                 // SAFETY: both parts lie in the ring by `split`, and are free: the reader has consumed them.
                 #[allow(unsafe_code, reason = "memory shared with the client")]
                 unsafe {
-                    std::ptr::copy_nonoverlapping(piece.as_ptr(), self.base.add(at), piece.len());
+                    std::ptr::copy_nonoverlapping(
+                        piece.as_ptr(),
+                        self.0.base().add(at),
+                        piece.len(),
+                    );
                 }
             }
         }
@@ -114,8 +91,8 @@ impl Shared {
         // SAFETY: both parts lie in the ring by `split`, and are written: the writer does not touch them.
         #[allow(unsafe_code, reason = "memory shared with the agent")]
         unsafe {
-            std::ptr::copy_nonoverlapping(self.base.add(first.0), head.as_mut_ptr(), first.1);
-            std::ptr::copy_nonoverlapping(self.base.add(second.0), tail.as_mut_ptr(), second.1);
+            std::ptr::copy_nonoverlapping(self.0.base().add(first.0), head.as_mut_ptr(), first.1);
+            std::ptr::copy_nonoverlapping(self.0.base().add(second.0), tail.as_mut_ptr(), second.1);
         }
         self.word(READ)
             .store(read.wrapping_add(count as u64), Ordering::Release);
@@ -123,7 +100,7 @@ impl Shared {
     }
 
     fn ring(&self) -> usize {
-        self.length - DATA
+        self.0.length() - DATA
     }
 
     /// Splits `count` bytes of the ring from stream position `from` into two ranges (offset,
@@ -139,16 +116,8 @@ impl Shared {
         // word as an atomic.
         #[allow(unsafe_code, reason = "memory shared with the other side")]
         unsafe {
-            AtomicU64::from_ptr(self.base.add(offset).cast())
+            AtomicU64::from_ptr(self.0.base().add(offset).cast())
         }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `map`, and no reference into it remains.
-        #[allow(unsafe_code, reason = "munmap(2)")]
-        let _never_fails = unsafe { libc::munmap(self.base.cast(), self.length) };
     }
 }
 

@@ -19,7 +19,6 @@ mod filter;
 mod image;
 mod kernel;
 mod look;
-mod mapping;
 mod modules;
 mod outbox;
 mod parking;

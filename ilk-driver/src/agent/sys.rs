@@ -7,6 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
+use crate::mapping::{Access, Mapping};
+
 /// Poll event: bytes to read.
 pub(super) const READABLE: i16 = libc::POLLIN;
 /// Poll event: space to write.
@@ -292,31 +294,15 @@ pub(super) fn open_event(event: u8, cpu: u32) -> io::Result<File> {
 /// Returns the counter that an event currently has, read from perf's mapped page.
 pub(super) fn perf_counter(event: &File) -> io::Result<PerfCounter> {
     const PAGE: usize = 4096;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    #[allow(unsafe_code, reason = "mmap(2)")]
-    let page = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            PAGE,
-            libc::PROT_READ,
-            libc::MAP_SHARED,
-            event.as_raw_fd(),
-            0,
-        )
-    };
-    if page == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    let page = page.cast::<u8>();
+    let mapping = Mapping::new(event, 0, PAGE, Access::Read)?;
+    let page = mapping.base();
     // SAFETY: struct perf_event_mmap_page is 1,088 bytes, aligned to a page; the kernel writes it
-    // at any time, so each field is read once and not by reference. The page is not used after
-    // munmap.
+    // at any time, so each field is read once and not by reference.
     #[allow(unsafe_code, reason = "memory that the kernel shares")]
     let (index, width) = unsafe {
         let index = page.add(12).cast::<u32>().read_volatile();
         let abilities = page.add(40).cast::<u64>().read_volatile();
         let width = page.add(48).cast::<u16>().read_volatile();
-        libc::munmap(page.cast(), PAGE);
         // `cap_user_rdpmc`
         (if abilities & 1 << 2 == 0 { 0 } else { index }, width)
     };

@@ -2,24 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
-/// Words of a file that a process has mapped, too.
+use crate::mapping::{Access, Mapping};
+
+/// Words of a file that a process has mapped, too. They are read and written with atomic operations only.
 #[derive(Debug)]
-pub(super) struct SharedWords {
-    base: *mut u64,
-    words: usize,
-}
-
-// SAFETY: the words are read and written with atomic operations only, and the mapping belongs to no thread.
-#[allow(unsafe_code, reason = "a raw pointer is not Send by itself")]
-unsafe impl Send for SharedWords {}
-
-// SAFETY: as above; references give atomic operations only.
-#[allow(unsafe_code, reason = "a raw pointer is not Sync by itself")]
-unsafe impl Sync for SharedWords {}
+pub(super) struct SharedWords(Mapping);
 
 impl SharedWords {
     /// Maps the first bytes of a file.
@@ -27,25 +17,12 @@ impl SharedWords {
     /// # Errors
     /// `mmap` failed.
     pub(super) fn new(file: &File, bytes: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of this process.
-        #[allow(unsafe_code, reason = "mmap(2)")]
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self {
-            base: base.cast(),
-            words: bytes / size_of::<u64>(),
-        })
+        Mapping::new(file, 0, bytes, Access::ReadWrite).map(Self)
+    }
+
+    /// The number of words of eight bytes.
+    fn words(&self) -> usize {
+        self.0.length() / size_of::<u64>()
     }
 
     /// A word of eight bytes, by its index.
@@ -53,8 +30,8 @@ impl SharedWords {
         // SAFETY: the word is inside of the mapping, which is aligned to a page and lives as long as `self`; both
         // processes access its words as whole words.
         #[allow(unsafe_code, reason = "shared memory is reached through a raw pointer")]
-        let word =
-            (index < self.words).then(|| unsafe { AtomicU64::from_ptr(self.base.add(index)) });
+        let word = (index < self.words())
+            .then(|| unsafe { AtomicU64::from_ptr(self.0.base().cast::<u64>().add(index)) });
         word
     }
 
@@ -63,8 +40,8 @@ impl SharedWords {
         // SAFETY: the word is inside of the mapping, which is aligned to a page and lives as long as `self`; both
         // processes access its words as whole words.
         #[allow(unsafe_code, reason = "shared memory is reached through a raw pointer")]
-        let word = (index / 2 < self.words)
-            .then(|| unsafe { AtomicU32::from_ptr(self.base.cast::<u32>().add(index)) });
+        let word = (index / 2 < self.words())
+            .then(|| unsafe { AtomicU32::from_ptr(self.0.base().cast::<u32>().add(index)) });
         word
     }
 }
@@ -96,12 +73,4 @@ pub(super) fn wake(word: &AtomicU32) {
     // No thread may wait.
     let _woken =
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
-}
-
-impl Drop for SharedWords {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `new`, and no reference into it outlives `self`.
-        #[allow(unsafe_code, reason = "munmap(2)")]
-        let _never_fails = unsafe { libc::munmap(self.base.cast(), self.words * size_of::<u64>()) };
-    }
 }

@@ -21,6 +21,7 @@ use super::remote::Remote;
 use super::removal::{memory, unmap};
 use super::stopped::{ATTEMPTS, BETWEEN, Stopped, traced};
 use super::{maps, refused, text};
+use crate::mapping::{Access, Mapping};
 use crate::{Error, Result, interrupt};
 
 pub use agent::CloneEnd;
@@ -243,7 +244,7 @@ fn remove(pid: u32, spans: &[Span]) -> Result<()> {
 /// The list of robust futexes of the agent's thread, in a mapping of the process's words: when the thread ends, however
 /// it does, the kernel sets `FUTEX_OWNER_DIED` in the agent's word (Documentation/locking/robust-futex-ABI.rst).
 struct Owned {
-    mapping: *mut libc::c_void,
+    mapping: Mapping,
     /// `struct robust_list_head`, and its one entry.
     list: Box<[usize; 4]>,
     before: (usize, usize),
@@ -251,28 +252,13 @@ struct Owned {
 
 /// Owns the agent's word for the current thread.
 fn own(cache: &ProcessCache) -> Result<Owned> {
-    let failed = |what: &str| {
-        let error = std::io::Error::last_os_error();
+    let failed = |what: &str, error: &std::io::Error| {
         Error::Target(format!("The agent cannot {what} ({error})."))
     };
     let (file, offset) = cache.agent_word();
     let length = maps::PAGE as usize;
-    use std::os::fd::AsRawFd as _;
-    // SAFETY: a fresh mapping of a file that this process has opened.
-    #[allow(unsafe_code, reason = "mmap(2)")]
-    let mapping = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            length,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            offset.cast_signed(),
-        )
-    };
-    if mapping == libc::MAP_FAILED {
-        return Err(failed("map its word"));
-    }
+    let mapping = Mapping::new(file, offset.cast_signed(), length, Access::ReadWrite)
+        .map_err(|error| failed("map its word", &error))?;
     // SAFETY: gettid has no arguments.
     #[allow(unsafe_code, reason = "gettid(2)")]
     let tid = unsafe { libc::gettid() };
@@ -283,7 +269,12 @@ fn own(cache: &ProcessCache) -> Result<Owned> {
     let mut list = Box::new([0_usize; 4]);
     let head = list.as_ptr() as usize;
     let entry = head + 3 * size_of::<usize>();
-    *list = [entry, (mapping as usize).wrapping_sub(entry), 0, head];
+    *list = [
+        entry,
+        (mapping.base() as usize).wrapping_sub(entry),
+        0,
+        head,
+    ];
     let mut before = (0_usize, 0_usize);
     // SAFETY: the kernel writes two words to locals, then keeps the address of a list that outlives the thread's use
     // of it: it is given the list from before when this is dropped.
@@ -300,7 +291,7 @@ fn own(cache: &ProcessCache) -> Result<Owned> {
         }
     };
     if set != 0 {
-        return Err(failed("own its word"));
+        return Err(failed("own its word", &std::io::Error::last_os_error()));
     }
     Ok(Owned {
         mapping,
@@ -312,13 +303,12 @@ fn own(cache: &ProcessCache) -> Result<Owned> {
 impl Drop for Owned {
     fn drop(&mut self) {
         // Forked children may still have the cache: their agent is lost.
-        let word = self.mapping.cast::<u32>();
+        let word = self.mapping.base().cast::<u32>();
         // SAFETY: the mapping, of `own`, begins with the word. The list from before is the C library's.
-        #[allow(unsafe_code, reason = "set_robust_list(2), munmap(2)")]
+        #[allow(unsafe_code, reason = "set_robust_list(2)")]
         unsafe {
             word.write_volatile(OWNER_DIED);
             libc::syscall(libc::SYS_set_robust_list, self.before.0, self.before.1);
-            libc::munmap(self.mapping, maps::PAGE as usize);
         }
         self.list.fill(0);
     }
