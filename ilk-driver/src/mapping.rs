@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 /// Use of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum MappingAccess {
     Read,
     ReadWrite,
 }
@@ -30,10 +30,15 @@ impl Mapping {
     ///
     /// # Errors
     /// mmap failed.
-    pub(crate) fn new(file: &File, offset: i64, length: usize, access: Access) -> io::Result<Self> {
+    pub(crate) fn new(
+        file: &File,
+        offset: i64,
+        length: usize,
+        access: MappingAccess,
+    ) -> io::Result<Self> {
         let protection = match access {
-            Access::Read => libc::PROT_READ,
-            Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+            MappingAccess::Read => libc::PROT_READ,
+            MappingAccess::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
         };
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of this process.
         #[allow(unsafe_code, reason = "mmap(2)")]

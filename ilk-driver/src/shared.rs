@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::mapping::{Access, Mapping};
+use crate::mapping::{Mapping, MappingAccess};
 
 /// Bytes of the memory in the lab.
 pub(crate) const BYTES: usize = 16 << 20;
@@ -37,7 +37,7 @@ impl Shared {
         if length <= DATA || length % DATA != 0 {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
-        Mapping::new(file, 0, length, Access::ReadWrite).map(Self)
+        Mapping::new(file, 0, length, MappingAccess::ReadWrite).map(Self)
     }
 
     /// Resets the ring and stores the client's number.

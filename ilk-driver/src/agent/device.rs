@@ -13,7 +13,7 @@ use gilk_engine::layout::{
 use gilk_engine::{Addr, Span};
 
 use super::{abi, kernel, sys};
-use crate::mapping::{Access, Mapping};
+use crate::mapping::{Mapping, MappingAccess};
 use crate::protocol::{Refusal, RefusalKind};
 use crate::writes::{ArenaWrite, Poke, Recovery, Row, SpliceKind, Wait};
 
@@ -118,7 +118,7 @@ impl Device {
         let length = (info.cpus as usize)
             .checked_shl(info.stride_log2)
             .unwrap_or(0);
-        let rings = Mapping::new(&file, 0, length, Access::Read).map_err(|e| {
+        let rings = Mapping::new(&file, 0, length, MappingAccess::Read).map_err(|e| {
             module(&format!(
                 "The module's rings ({length} bytes) cannot be mapped \
                  ({e}); load it with a lower slots_log2"

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use crate::mapping::{Access, Mapping};
+use crate::mapping::{Mapping, MappingAccess};
 
 /// Poll event: bytes to read.
 pub(super) const READABLE: i16 = libc::POLLIN;
@@ -294,7 +294,7 @@ pub(super) fn open_event(event: u8, cpu: u32) -> io::Result<File> {
 /// Returns the counter that an event currently has, read from perf's mapped page.
 pub(super) fn perf_counter(event: &File) -> io::Result<PerfCounter> {
     const PAGE: usize = 4096;
-    let mapping = Mapping::new(event, 0, PAGE, Access::Read)?;
+    let mapping = Mapping::new(event, 0, PAGE, MappingAccess::Read)?;
     let page = mapping.base();
     // SAFETY: struct perf_event_mmap_page is 1,088 bytes, aligned to a page; the kernel writes it
     // at any time, so each field is read once and not by reference.

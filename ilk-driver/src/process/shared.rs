@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
-use crate::mapping::{Access, Mapping};
+use crate::mapping::{Mapping, MappingAccess};
 
 /// Words of a file that a process has mapped, too. They are read and written with atomic operations only.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl SharedWords {
     /// # Errors
     /// `mmap` failed.
     pub(super) fn new(file: &File, bytes: usize) -> io::Result<Self> {
-        Mapping::new(file, 0, bytes, Access::ReadWrite).map(Self)
+        Mapping::new(file, 0, bytes, MappingAccess::ReadWrite).map(Self)
     }
 
     /// The number of words of eight bytes.

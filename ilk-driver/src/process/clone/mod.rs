@@ -21,7 +21,7 @@ use super::remote::Remote;
 use super::removal::{memory, unmap};
 use super::stopped::{ATTEMPTS, BETWEEN, Stopped, traced};
 use super::{maps, refused, text};
-use crate::mapping::{Access, Mapping};
+use crate::mapping::{Mapping, MappingAccess};
 use crate::{Error, Result, interrupt};
 
 pub use agent::CloneEnd;
@@ -257,7 +257,7 @@ fn own(cache: &ProcessCache) -> Result<Owned> {
     };
     let (file, offset) = cache.agent_word();
     let length = maps::PAGE as usize;
-    let mapping = Mapping::new(file, offset.cast_signed(), length, Access::ReadWrite)
+    let mapping = Mapping::new(file, offset.cast_signed(), length, MappingAccess::ReadWrite)
         .map_err(|error| failed("map its word", &error))?;
     // SAFETY: gettid has no arguments.
     #[allow(unsafe_code, reason = "gettid(2)")]
