@@ -15,7 +15,7 @@ use super::attached::Removed;
 use super::removal::Cleaned;
 use super::rings::SampleRings;
 use super::subject::{Object, ObjectChoice, Registered, Reserved, Subject, objects, program_of};
-use super::watch::LinkerWatch;
+use super::watch::{EarlyWatch, LinkerWatch};
 use super::{Attached, refused};
 use crate::client::{is_aggregate_word, label};
 use crate::{Error, Result};
@@ -140,12 +140,13 @@ impl<'p, P> FollowedProcess<'p, P> {
     /// [`Error::Process`] if the process cannot be read any more; everything is removed then.
     pub fn follow(
         attached: Attached,
+        watch: EarlyWatch,
         (subject, plan): (&Subject, &Plan),
         choice: &ObjectChoice,
         planner: Box<LaterPlanner<'p, P>>,
     ) -> Result<Self> {
         let mut followed = Self::alone(attached);
-        match LinkerWatch::attach(followed.pid) {
+        match watch.watch(followed.pid) {
             Ok(watch) => followed.watch = Some(watch),
             Err(error) => {
                 followed.unwatched = Some(error.to_string());

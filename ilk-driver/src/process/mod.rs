@@ -15,6 +15,7 @@ mod followed;
 mod frame;
 mod instrumented;
 mod launched;
+mod linker;
 mod listed;
 pub(crate) mod maps;
 mod pages;
@@ -46,6 +47,7 @@ pub use rings::{Drained, SampleRings};
 pub use subject::{Object, ObjectChoice, Reserved, Subject, objects};
 pub use supervisor::{Supervisor, supervise};
 pub use target::ProcessTarget;
+pub use watch::EarlyWatch;
 
 use crate::protocol::Started;
 use crate::{Error, Result};

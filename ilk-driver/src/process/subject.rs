@@ -202,7 +202,8 @@ impl Subject {
     /// instrumented.
     pub fn read(pid: u32, choice: &ObjectChoice) -> Result<Self> {
         let shadow_stack = instrumentable(pid)?;
-        Self::of_objects(pid, &chosen(pid, choice)?, shadow_stack, None)
+        let chosen = chosen(pid, &objects(pid)?, choice)?;
+        Self::of_objects(pid, &chosen, shadow_stack, None)
     }
 
     /// Reads the chosen objects that a process has mapped, or its dynamic linker alone if it has mapped none. Returns
@@ -222,7 +223,7 @@ impl Subject {
         };
         let chosen = match mapped == ObjectChoice::default() {
             true => vec![(linker(pid)?, false)],
-            false => chosen(pid, &mapped)?,
+            false => chosen(pid, &all, &mapped)?,
         };
         let subject = Self::of_objects(pid, &chosen, shadow_stack, None)?;
         Ok((subject, awaited.into_iter().collect()))
@@ -413,13 +414,13 @@ fn instrumentable(pid: u32) -> Result<bool> {
 }
 
 /// Reads the files of objects of a process.
-fn files_of(pid: u32, objects: &[(Object, bool)]) -> Result<Vec<Vec<u8>>> {
+pub(super) fn files_of(pid: u32, objects: &[(Object, bool)]) -> Result<Vec<Vec<u8>>> {
     let files = objects.iter().map(|(object, _)| file_of(pid, object));
     files.collect()
 }
 
 /// Reads objects of a process, each with whether it is the program.
-fn image_of(
+pub(super) fn image_of(
     pid: u32,
     memory: &File,
     objects: &[(Object, bool)],
@@ -436,21 +437,12 @@ fn image_of(
 }
 
 /// Returns the dynamic linker of a process.
-fn linker(pid: u32) -> Result<Object> {
+pub(super) fn linker(pid: u32) -> Result<Object> {
     let base = auxiliary(pid, BASE)?.filter(|base| *base != 0);
     let contains = |base: &u64, object: &Object| object.span.contains(Addr(*base));
     let mut objects = objects(pid)?.into_iter();
     let linker = base.and_then(|base| objects.find(|object| contains(&base, object)));
     linker.ok_or_else(|| refused(pid, "it has no dynamic linker, which loads objects"))
-}
-
-/// Reads the dynamic linker of a process, and its image without the name of the object.
-pub(super) fn linker_image(pid: u32, memory: &File) -> Result<(Object, Image)> {
-    let linker = linker(pid)?;
-    let objects = [(linker, true)];
-    let image = image_of(pid, memory, &objects, &files_of(pid, &objects)?)?;
-    let [(linker, _)] = objects;
-    Ok((linker, image))
 }
 
 /// Returns whether the dynamic linker writes into the code of an object.
@@ -475,9 +467,8 @@ pub(super) fn program_of(pid: u32) -> Result<PathBuf> {
         .map_err(|error| refused(pid, format!("its program is not known ({error})")))
 }
 
-/// Returns the objects of a process that are chosen, by address, each with whether it is the program.
-fn chosen(pid: u32, choice: &ObjectChoice) -> Result<Vec<(Object, bool)>> {
-    let all = objects(pid)?;
+/// Returns those of all objects of a process that are chosen, by address, each with whether it is the program.
+fn chosen(pid: u32, all: &[Object], choice: &ObjectChoice) -> Result<Vec<(Object, bool)>> {
     if all.is_empty() {
         let cause =
             "none of its objects is mapped: it is about to execute a program, or to end; try again";
@@ -581,7 +572,7 @@ fn file_of(pid: u32, object: &Object) -> Result<Vec<u8>> {
 }
 
 /// Returns the distance from the addresses in a file to those in the process.
-fn slide(file: &[u8], object: &Object) -> Option<u64> {
+pub(super) fn slide(file: &[u8], object: &Object) -> Option<u64> {
     let header = object::elf::FileHeader64::<Endianness>::parse(file).ok()?;
     let endian = header.endian().ok()?;
     let page = |number: u64| number & !(maps::PAGE - 1);

@@ -11,12 +11,13 @@ use gilk_engine::verify::rendezvous::{VerifiedRendezvous, verify};
 use gilk_engine::{Addr, Span};
 
 use super::attached::{map, number_of};
+use super::linker::Linker;
 use super::pages::TextPages;
-use super::record::{Record, Written};
-use super::removal::{Cleaned, Patched, memory};
+use super::record::{Kept, Record, Written};
+use super::removal::{self, Cleaned, Patched, memory};
 use super::shared::{SharedWords, wait_while, wake};
 use super::stopped::{Stopped, quiet, traced};
-use super::subject::linker_image;
+use super::subject::{ObjectChoice, linker};
 use super::{clock, maps, refused};
 use crate::{Error, Result};
 
@@ -24,6 +25,39 @@ use crate::{Error, Result};
 const PATIENCE_S: u64 = 60;
 /// The longest time of one wait, after which a thread sees that it need not wait: this program may have been killed.
 const INTERVAL_NS: u64 = 20_000_000;
+/// `RT_CONSISTENT` of glibc's elf/link.h: no object is being mapped or unmapped.
+const CONSISTENT: u32 = 0;
+/// The longest wait for the end of a change of the objects that had begun.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// A watch that is attached before the objects of a process are read, so that they stay as they are read.
+#[derive(Debug)]
+pub struct EarlyWatch(Option<Result<LinkerWatch>>);
+
+impl EarlyWatch {
+    /// Has the threads of a process that change its objects wait until these are instrumented. A dynamic linker that is
+    /// itself chosen is watched later, since its own bytes are to be read.
+    #[must_use]
+    pub fn attach(pid: u32, choice: &ObjectChoice) -> Self {
+        let is_early = choice.has_libraries()
+            && linker(pid).is_ok_and(|linker| !choice.takes_library(linker.name()));
+        Self(is_early.then(|| LinkerWatch::attach(pid)))
+    }
+
+    /// Lets threads continue that wait, among instructions that are to be displaced, say; returns whether any did.
+    pub fn release(&self) -> bool {
+        let Some(Ok(watch)) = &self.0 else {
+            return false;
+        };
+        let request = watch.request(Duration::ZERO);
+        request.is_some_and(|request| watch.answer(request))
+    }
+
+    /// Returns the watch of the process.
+    pub(super) fn watch(self, pid: u32) -> Result<LinkerWatch> {
+        self.0.unwrap_or_else(|| LinkerWatch::attach(pid))
+    }
+}
 
 /// The splice in the dynamic linker of a process. It is removed when this is dropped, if it was not before.
 #[derive(Debug)]
@@ -44,7 +78,11 @@ impl LinkerWatch {
     /// another tool watches.
     pub(super) fn attach(pid: u32) -> Result<Self> {
         let memory = memory(pid)?;
-        let (linker, image) = linker_image(pid, &memory)?;
+        let Linker {
+            object: linker,
+            image,
+            state,
+        } = Linker::read(pid, &memory)?;
         let mut maps = maps::read(pid)?;
         let full = || {
             refused(
@@ -65,7 +103,10 @@ impl LinkerWatch {
             Self::prepare(pid, memory, &rendezvous, (words, arena))
         })?;
         // The drop undoes what fails.
-        traced(pid, || watch.splice(rendezvous.rendezvous()))?;
+        let changes = traced(pid, || watch.splice(rendezvous.rendezvous(), state))?;
+        if changes && let Some(request) = watch.request(SETTLED) {
+            watch.answer(request);
+        }
         Ok(watch)
     }
 
@@ -132,8 +173,9 @@ impl LinkerWatch {
         Ok(watch)
     }
 
-    /// Writes the splice in a moment when no thread is within the displaced instructions.
-    fn splice(&self, rendezvous: &Rendezvous) -> Result<()> {
+    /// Writes the splice in a moment when no thread is within the displaced instructions; returns whether a thread was
+    /// changing the objects then.
+    fn splice(&self, rendezvous: &Rendezvous, state: Addr) -> Result<bool> {
         let Rendezvous {
             at,
             original,
@@ -147,8 +189,11 @@ impl LinkerWatch {
         text.expect(&expected)?;
         text.replace(&[(*at, splice.as_slice())]);
         text.write(&self.memory)?;
+        let mut state_now = [0; 4];
+        let read = self.memory.read_exact_at(&mut state_now, state.0);
+        read.map_err(|error| refused(self.pid, format!("its memory cannot be read ({error})")))?;
         drop(stopped);
-        Ok(())
+        Ok(u32::from_le_bytes(state_now) != CONSISTENT)
     }
 
     fn write(&self, bytes: &[u8], at: Addr) -> Result<()> {
@@ -220,9 +265,14 @@ impl LinkerWatch {
 
 impl Drop for LinkerWatch {
     fn drop(&mut self) {
-        if !self.removed {
-            // No caller is left to report to.
-            let _unreported = self.leave(&mut Cleaned::default());
+        if self.removed {
+            return;
+        }
+        let mut cleaned = Cleaned::default();
+        // No caller is left to report to.
+        if let Ok(file) = self.leave(&mut cleaned) {
+            let children = |_, kept: &Kept| kept.file == file;
+            let _unreported = removal::clean(&children, &mut cleaned);
         }
     }
 }

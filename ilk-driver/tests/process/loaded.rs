@@ -217,6 +217,24 @@ fn totals_and_samples_of_all_loads_are_recorded() {
 }
 
 #[test]
+fn a_library_that_comes_and_goes_is_instrumented_at_any_moment() {
+    let mut program = loading(false);
+    let before = program.text();
+    program.does("alone");
+    program.does("begin");
+    for _ in 0..6 {
+        let following = Following::start(program.pid(), &[WORK, "--for", "20ms"]);
+        let shown = following.end();
+        assert!(!shown.contains("Not instrumented"), "{shown}");
+    }
+    writeln!(program.input, "end").unwrap();
+    program.line();
+    program.does("alone");
+    assert_eq!(program.text(), before);
+    program.end();
+}
+
+#[test]
 fn a_process_continues_to_load_libraries_when_its_client_and_the_supervisor_are_killed() {
     for with_supervisor in [false, true] {
         let mut program = loading(false);

@@ -26,8 +26,8 @@ use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
 use ilk_driver::interrupt;
 use ilk_driver::note;
 use ilk_driver::process::{
-    Attached, Client, FollowedEnd, FollowedProcess, LaterPlan, Object, ObjectChoice, Recorder,
-    Reserved, StartedProgram, Subject, Supervisor, clock, objects,
+    Attached, Client, EarlyWatch, FollowedEnd, FollowedProcess, LaterPlan, Object, ObjectChoice,
+    Recorder, Reserved, StartedProgram, Subject, Supervisor, clock, objects,
 };
 use ilk_driver::script::{Designations, Filter, Script, matches, resolve};
 
@@ -219,6 +219,7 @@ impl Measurement {
         mut started: Option<(&mut StartedProgram, &mut Supervisor)>,
     ) -> anyhow::Result<ExitCode> {
         let choice = self.choice();
+        let watch = EarlyWatch::attach(pid, &choice);
         let (subject, awaited) = Subject::read_mapped(pid, &choice)?;
         let scope = Scope {
             is_start: true,
@@ -226,7 +227,11 @@ impl Measurement {
         };
         let (reserved, plan) = self.planned(pid, &subject, &scope)?;
         let info = subject.info(&reserved)?;
-        let attached = Attached::attach(&subject, reserved, &plan.planned.plan)?;
+        let attach = || Attached::attach(&subject, reserved.clone(), &plan.planned.plan);
+        let attached = attach().or_else(|error| match watch.release() {
+            true => attach(),
+            false => Err(error),
+        })?;
         let places = plan.planned.session.placements.len();
         let stopped = scale::duration(attached.stopped().as_secs_f64());
         let process = match choice.has_libraries() {
@@ -236,7 +241,7 @@ impl Measurement {
                     planned.map_err(|error| format!("{error:#}"))
                 };
                 let start = (&subject, plan.planned.plan.plan());
-                FollowedProcess::follow(attached, start, &choice, Box::new(later))?
+                FollowedProcess::follow(attached, watch, start, &choice, Box::new(later))?
             }
             false => FollowedProcess::alone(attached),
         };
