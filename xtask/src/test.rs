@@ -68,7 +68,7 @@ pub(crate) enum Extent {
 }
 
 /// Variables of a long run: tests read them and do more.
-const LONG: [(&str, &str); 18] = [
+const LONG: [(&str, &str); 19] = [
     ("GILK_EXECUTED", "3000000"),
     ("GILK_KPROBED", "copy_process"),
     ("GILK_DIRECTORIES", "2"),
@@ -78,6 +78,7 @@ const LONG: [(&str, &str); 18] = [
     ("GILK_NONSENSE", "400"),
     ("GILK_EVERY", "11"),
     ("GILK_STEP", "3"),
+    ("GILK_STEPS", "50000"),
     ("GILK_PART", "1"),
     ("GILK_PROGRAMS", "7"),
     ("GILK_CLIENTS", "40"),

@@ -49,7 +49,7 @@ fn installed_objects_are_read_and_little_of_them_is_refused() {
     let taken = files().into_iter().filter(|path| whole || small(path));
     let mut tally = Tally::default();
     let mut wrong = Vec::new();
-    for path in taken.take(if whole { usize::MAX } else { 75 }) {
+    for path in taken.take(if whole { usize::MAX } else { 50 }) {
         let Ok(file) = std::fs::read(&path) else {
             continue;
         };

@@ -196,10 +196,10 @@ impl Judge {
     }
 }
 
-/// Up to `GILK_STEPS` instructions of each, 50,000 otherwise.
+/// Up to `GILK_STEPS` instructions of each, 25,000 otherwise.
 #[test]
 fn every_step_of_real_programs_is_in_their_graphs() {
-    let most = set("GILK_STEPS", 50_000);
+    let most = set("GILK_STEPS", 25_000);
     let mut judge = Judge::default();
     for (program, arguments) in [
         ("/usr/bin/gzip", &["-c", "/etc/passwd"][..]),

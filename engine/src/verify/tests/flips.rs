@@ -326,7 +326,7 @@ fn flip(
 #[test]
 fn single_bits() {
     let image = kernel().image();
-    let step = std::env::var("GILK_PART").map_or(2, |step| step.parse().unwrap());
+    let step = std::env::var("GILK_PART").map_or(4, |step| step.parse().unwrap());
     let library = Library::builtin().unwrap();
     let kinds = [
         "counter",

@@ -41,7 +41,7 @@ done > /dev/null 2>&1
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn every_executed_branch_targets_the_start_of_a_block() {
-    let wanted = std::env::var("GILK_EXECUTED").map_or(400_000, |number| {
+    let wanted = std::env::var("GILK_EXECUTED").map_or(250_000, |number| {
         number.parse().expect("GILK_EXECUTED is a number")
     });
     let traced = Traced::boot(|_| ());
