@@ -13,10 +13,10 @@ use super::counters::Counters;
 use super::device::Device;
 use super::outbox::{Gone, Outbox};
 use super::planning::StacksRead;
-use super::processes::Processes;
 use super::rings::Rings;
 use super::sys;
 use super::ticker::Ticker;
+use crate::process::names::ProcessNames;
 use crate::protocol::{
     Bytes, CHUNK, Collection, CpuLosses, Interval, MAX_ITEMS, Message, NumberedStack, StackFrames,
     Strategy,
@@ -44,7 +44,7 @@ struct ReportedStacks {
     /// Hits without one at the last report.
     lost: u64,
     read: StacksRead,
-    processes: Processes,
+    processes: ProcessNames,
 }
 
 impl ReportedStacks {
@@ -53,7 +53,7 @@ impl ReportedStacks {
             count: 0,
             lost: 0,
             read,
-            processes: Processes::default(),
+            processes: ProcessNames::default(),
         }
     }
 

@@ -24,7 +24,6 @@ mod outbox;
 mod parking;
 mod planning;
 mod privileges;
-mod processes;
 mod retire;
 mod rings;
 mod scheduler;

@@ -18,6 +18,7 @@ mod launched;
 mod linker;
 mod listed;
 pub(crate) mod maps;
+pub(crate) mod names;
 mod pages;
 mod ptrace;
 mod record;
@@ -40,6 +41,7 @@ pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, Loaded
 pub use instrumented::Instrumented;
 pub use launched::StartedProgram;
 pub use listed::ListedProcess;
+pub use names::ProcessNames;
 pub use record::Client;
 pub use recorder::Recorder;
 pub use removal::{Cleaned, clean_leftovers};

@@ -40,7 +40,7 @@ fn a_program_in_the_cache_prints_what_it_prints_without() {
         for arguments in [&[][..], &["c"]] {
             let alone = Command::new(&program).args(arguments).output().unwrap();
             assert_eq!(alone.status.code(), Some(3));
-            for choice in [&[][..], &["--count"]] {
+            for choice in [&[][..], &["--count", "--all"]] {
                 let cached = ilk(choice, &program, arguments);
                 let errors = String::from_utf8_lossy(&cached.stderr);
                 assert_eq!(
@@ -60,6 +60,9 @@ fn a_program_in_the_cache_prints_what_it_prints_without() {
                     !choice.is_empty(),
                     "{errors}"
                 );
+                // Blocks have the names of functions, in the program and in its libraries.
+                let named = |function: &str| errors.contains(&format!("  {function}+0x"));
+                assert_eq!(named("main"), !choice.is_empty(), "{errors}");
             }
         }
     }

@@ -10,9 +10,7 @@ use gilk_engine::Addr;
 use gilk_samples::chart::scale;
 use ilk_driver::interrupt;
 use ilk_driver::note;
-use ilk_driver::process::{
-    CloneEnd, CloneOptions, CloneReport, Object, StartedProgram, execute_in_cache, objects,
-};
+use ilk_driver::process::{CloneEnd, CloneOptions, CloneReport, StartedProgram, execute_in_cache};
 
 use crate::program::exit;
 
@@ -67,9 +65,8 @@ impl Clone {
         };
         let started = launched.as_ref().map(StartedProgram::pid);
         let pid = started.or(self.pid).unwrap_or_default();
-        let mapped = objects(pid)?;
-        let report = execute_in_cache(pid, launched.as_mut(), options)?;
-        self.show(&report, &mapped);
+        let mut report = execute_in_cache(pid, launched.as_mut(), options)?;
+        self.show(pid, &mut report);
         match report.end {
             CloneEnd::Ended(status) if launched.is_some() => {
                 Ok(ended(ExitStatus::from_raw(status)))
@@ -81,7 +78,7 @@ impl Clone {
         }
     }
 
-    fn show(&self, report: &CloneReport, mapped: &[Object]) {
+    fn show(&self, pid: u32, report: &mut CloneReport) {
         match &report.end {
             CloneEnd::LetGo(refusal) => {
                 note!(
@@ -116,10 +113,11 @@ impl Clone {
             note!("      executions     instructions  block");
             for ((start, end), (count, total)) in sorted.into_iter().take(shown) {
                 note!(
-                    "{:>16} {:>16}  {}",
+                    "{:>16} {:>16}  {}, {} bytes",
                     scale::grouped(*count),
                     scale::grouped(*total),
-                    place(*start, *end, mapped)
+                    report.names.known(pid, *start),
+                    end.0.saturating_sub(start.0)
                 );
             }
             note!(
@@ -150,18 +148,5 @@ fn ended(status: ExitStatus) -> ExitCode {
     match status.success() {
         true => ExitCode::SUCCESS,
         false => exit(&status.to_string()),
-    }
-}
-
-/// Names a block by its object and the distance from the object's start.
-fn place(start: Addr, end: Addr, mapped: &[Object]) -> String {
-    let bytes = end.0.saturating_sub(start.0);
-    let object = mapped.iter().find(|object| object.span.contains(start));
-    match object {
-        Some(object) => {
-            let offset = start.0 - object.span.start.0;
-            format!("{}+{offset:#x}, {bytes} bytes", object.name())
-        }
-        None => format!("{start}, {bytes} bytes"),
     }
 }

@@ -101,6 +101,10 @@ impl<'a> CacheAgent<'a> {
         &self.cache
     }
 
+    pub(super) fn code(&self) -> &ProcessCode {
+        &self.code
+    }
+
     fn failed(&self, tid: Tid) -> impl FnOnce(io::Error) -> crate::Error + use<> {
         let pid = self.pid;
         move |error| refused(pid, format!("its thread {tid} cannot be traced ({error})"))
@@ -389,11 +393,18 @@ impl<'a> CacheAgent<'a> {
     /// The original context of a thread that the resident code has stopped.
     fn at_stop(&self, registers: Registers) -> io::Result<Registers> {
         let places = Resident::STOPPED;
+        // The three words are one after the other.
+        let first = places.target.min(places.rcx).min(places.rdx);
+        let mut bytes = [0; 3 * 8];
+        let at = registers.rsp.wrapping_add(i64::from(first).cast_unsigned());
+        self.memory.read_exact_at(&mut bytes, at)?;
+        let (words, _) = bytes.as_chunks::<8>();
         let word = |place: i32| {
-            let mut bytes = [0; 8];
-            let at = registers.rsp.wrapping_add(i64::from(place).cast_unsigned());
-            self.memory.read_exact_at(&mut bytes, at)?;
-            Ok::<u64, io::Error>(u64::from_le_bytes(bytes))
+            let index = usize::try_from((place - first) / 8).unwrap_or(usize::MAX);
+            let word = words.get(index).copied().map(u64::from_le_bytes);
+            word.ok_or_else(|| {
+                io::Error::other("a kept register has another place, which is a bug in gilk")
+            })
         };
         Ok(Registers {
             rip: word(places.target)?,

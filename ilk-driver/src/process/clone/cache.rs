@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::cache::resident::Resident;
 use gilk_engine::cache::{
@@ -16,6 +17,7 @@ use super::super::record::Client;
 use super::super::refused;
 use super::super::remote::Remote;
 use super::super::removal::unmap;
+use super::super::shared::SharedWords;
 use super::super::stopped::Stopped;
 use super::code::ProcessCode;
 use crate::{Error, Result};
@@ -70,8 +72,9 @@ pub(super) struct ProcessCache {
     targets: Targets,
     counting: Counting,
     counted: u32,
-    /// The file of the words.
+    /// The file of the words, and the words themselves.
     shared: File,
+    tables: SharedWords,
     pub(super) blocks: Vec<CachedBlock>,
     pub(super) numbers: CacheNumbers,
 }
@@ -145,14 +148,20 @@ impl ProcessCache {
                 placed.push(span);
                 arenas.push((cluster, span));
             }
-            Ok((shared, arenas))
+            let bytes = usize::try_from(words.len()).unwrap_or(usize::MAX);
+            let tables = SharedWords::new(&shared, bytes).map_err(|error| {
+                Error::Target(format!(
+                    "The agent cannot map the tables of the code cache ({error})."
+                ))
+            })?;
+            Ok((shared, tables, arenas))
         })();
         remote.call(
             "close the file of tables",
             libc::SYS_close,
             [number, 0, 0, 0, 0, 0],
         )?;
-        let (shared, arenas) = match all {
+        let (shared, tables, arenas) = match all {
             Ok(all) => all,
             Err(error) => {
                 for span in placed {
@@ -172,6 +181,7 @@ impl ProcessCache {
             counting,
             counted: 0,
             shared,
+            tables,
             blocks: Vec::new(),
             numbers: CacheNumbers::default(),
         };
@@ -207,13 +217,30 @@ impl ProcessCache {
             .map_err(|error| refused(self.pid, format!("its memory cannot be written ({error})")))
     }
 
+    /// A word of the tables or of the counters, which threads may access meanwhile.
+    fn word(&self, at: Addr) -> Result<&AtomicU64> {
+        let offset = at.0.checked_sub(self.words.start.0);
+        let index = offset.and_then(|offset| usize::try_from(offset / 8).ok());
+        let word = index.and_then(|index| self.tables.word(index));
+        word.ok_or_else(|| {
+            refused(
+                self.pid,
+                "a word is outside of its tables, which is a bug in gilk",
+            )
+        })
+    }
+
+    fn set(&self, at: Addr, value: u64) -> Result<()> {
+        self.word(at)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
     /// Makes all recent targets unknown.
     fn clear_recent(&self) -> Result<()> {
         let first = self.arenas.first();
         let search = first.map_or(Addr(0), |arena| arena.translator.resident().search);
-        let entry = search.0.to_le_bytes();
-        let table = entry.repeat(usize::try_from(CacheLayout::RECENT).unwrap_or(0));
-        self.write(&table, self.layout.recent)
+        let mut recent = 0..CacheLayout::RECENT;
+        recent.try_for_each(|index| self.set(self.layout.recent.add(8 * index), search.0))
     }
 
     /// The file of the words, with the offset of the agent's word.
@@ -365,8 +392,8 @@ impl ProcessCache {
                 let why = "the table of targets is full";
                 return Ok(Err(Refusal::new(Rule::CacheFull, original, why)));
             };
-            self.write(&write.landing.to_le_bytes(), write.at.add(8))?;
-            self.write(&write.key.to_le_bytes(), write.at)?;
+            self.set(write.at.add(8), write.landing)?;
+            self.set(write.at, write.key)?;
         }
         Ok(Ok(()))
     }
@@ -384,8 +411,8 @@ impl ProcessCache {
             let arena = self.arena(cluster, span)?;
             self.arenas.push(arena);
         }
-        let empty = vec![0; 16 << TARGETS_LOG2];
-        self.write(&empty, self.layout.targets)?;
+        let mut words = 0..2 << TARGETS_LOG2;
+        words.try_for_each(|index| self.set(self.layout.targets.add(8 * index), 0))?;
         self.targets = Targets::new(self.layout);
         self.numbers.flushes += 1;
         self.clear_recent()
@@ -397,21 +424,14 @@ impl ProcessCache {
 
     /// The executions of each block, in the order of the blocks.
     pub(super) fn counts(&self) -> Result<Vec<u64>> {
-        let failed = |error| Error::Process {
-            pid: self.pid,
-            reason: format!("its counters cannot be read ({error})"),
+        let count = |block: &CachedBlock| match block.counter {
+            Some(number) => {
+                let at = self.layout.counters.start.add(8 * u64::from(number));
+                Ok(self.word(at)?.load(Ordering::Relaxed))
+            }
+            None => Ok(0),
         };
-        let mut bytes = vec![0; 8 * self.counted as usize];
-        let offset = self.layout.counters.start.0 - self.words.start.0;
-        self.shared
-            .read_exact_at(&mut bytes, offset)
-            .map_err(failed)?;
-        let (words, _) = bytes.as_chunks::<8>();
-        let count = |block: &CachedBlock| {
-            let word = block.counter.and_then(|number| words.get(number as usize));
-            word.map_or(0, |word| u64::from_le_bytes(*word))
-        };
-        Ok(self.blocks.iter().map(count).collect())
+        self.blocks.iter().map(count).collect()
     }
 }
 

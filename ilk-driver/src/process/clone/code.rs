@@ -1,5 +1,6 @@
 //! The code of a process, as it was when it was first needed.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -28,6 +29,8 @@ struct CodeRegion {
 pub(super) struct ProcessCode {
     pid: u32,
     regions: Vec<CodeRegion>,
+    /// All mappings with code that were read, the last first.
+    seen: VecDeque<MappedSpan>,
 }
 
 impl CodeBytes for ProcessCode {
@@ -43,7 +46,13 @@ impl ProcessCode {
         Self {
             pid,
             regions: Vec::new(),
+            seen: VecDeque::new(),
         }
+    }
+
+    /// The mappings with code that the process had while it was in the cache; of the same addresses, the last first.
+    pub(super) fn seen(&self) -> Vec<MappedSpan> {
+        self.seen.iter().cloned().collect()
     }
 
     fn region(&self, at: Addr) -> Option<&CodeRegion> {
@@ -91,6 +100,7 @@ impl ProcessCode {
             {
                 continue;
             }
+            self.seen.push_front(mapping.clone());
             self.regions.push(CodeRegion {
                 mapping: mapping.clone(),
                 bytes,

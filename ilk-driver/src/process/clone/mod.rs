@@ -17,6 +17,7 @@ use self::agent::CacheAgent;
 use self::cache::ProcessCache;
 use self::code::ProcessCode;
 use super::launched::StartedProgram;
+use super::names::ProcessNames;
 use super::remote::Remote;
 use super::removal::{memory, unmap};
 use super::stopped::{ATTEMPTS, BETWEEN, Stopped, traced};
@@ -42,7 +43,6 @@ pub struct CloneOptions {
 }
 
 /// Results of an execution in the cache.
-#[derive(Clone, Debug)]
 pub struct CloneReport {
     /// The end of it.
     pub end: CloneEnd,
@@ -60,6 +60,8 @@ pub struct CloneReport {
     pub missed: u64,
     /// Instructions that were executed in the original code.
     pub stepped: u64,
+    /// Names of the code that the process had in that time.
+    pub names: ProcessNames,
 }
 
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
@@ -214,6 +216,8 @@ fn execute(
     released?;
     let cache = agent.cache();
     let counts = cache.counts()?;
+    let mut names = ProcessNames::default();
+    names.keep(pid, agent.code().seen());
     Ok(CloneReport {
         end,
         blocks: cache.blocks.iter().copied().zip(counts).collect(),
@@ -223,6 +227,7 @@ fn execute(
         signals: agent.signals,
         missed: agent.missed,
         stepped: agent.stepped,
+        names,
     })
 }
 

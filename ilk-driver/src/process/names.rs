@@ -10,10 +10,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+use gilk_engine::Addr;
 use object::read::ReadCache;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
-use crate::process::maps::{self, MappedSpan};
+use super::maps::{self, MappedSpan};
 
 /// Limit on the bytes of a name of a function or a file.
 const MAX_BYTES: usize = 255;
@@ -25,7 +26,7 @@ type FileId = (u64, u64);
 
 /// The mappings and symbols that were read.
 #[derive(Default)]
-pub(super) struct Processes {
+pub struct ProcessNames {
     mappings: HashMap<u32, Vec<MappedSpan>>,
     /// Processes whose mappings are those of now.
     current: HashSet<u32>,
@@ -34,9 +35,9 @@ pub(super) struct Processes {
     watched: Option<u32>,
 }
 
-impl Processes {
+impl ProcessNames {
     /// Begins a report: mappings may have changed.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.current.clear();
         if self.mappings.len() > MAX_KEPT {
             self.mappings.clear();
@@ -50,7 +51,7 @@ impl Processes {
     }
 
     /// Reads the mappings of a process now, and at each report.
-    pub(super) fn watch(&mut self, pid: u32) {
+    pub(crate) fn watch(&mut self, pid: u32) {
         self.watched = Some(pid);
         self.begin();
     }
@@ -64,9 +65,20 @@ impl Processes {
         }
     }
 
+    /// Keeps mappings that a process had, in the place of those that were read.
+    pub(crate) fn keep(&mut self, pid: u32, mappings: Vec<MappedSpan>) {
+        self.mappings.insert(pid, mappings);
+    }
+
+    /// Returns the name of an address by the mappings that are known.
+    pub fn known(&mut self, pid: u32, at: Addr) -> String {
+        let name = self.name(pid, at.0, 0);
+        name.unwrap_or_else(|| at.to_string())
+    }
+
     /// Returns the names of a stack's frames: the first is the next instruction to execute, the others are return
     /// addresses.
-    pub(super) fn frames(&mut self, pid: u32, addresses: &[u64]) -> Vec<String> {
+    pub(crate) fn frames(&mut self, pid: u32, addresses: &[u64]) -> Vec<String> {
         if pid == 0 {
             return vec!["[kernel thread]".to_owned(); addresses.len()];
         }
@@ -87,7 +99,7 @@ impl Processes {
         let mappings = self.mappings.get(&pid)?;
         let mapping = mappings
             .iter()
-            .find(|mapping| mapping.span.contains(gilk_engine::Addr(address)))?;
+            .find(|mapping| mapping.span.contains(Addr(address)))?;
         let offset = address - mapping.span.start.0 + mapping.offset;
         let path = mapping.name.strip_suffix(" (deleted)");
         let path = path.unwrap_or(&mapping.name);
@@ -205,7 +217,7 @@ mod tests {
     fn addresses_of_this_process_have_the_names_of_its_functions() {
         let function = addresses_of_this_process_have_the_names_of_its_functions as fn();
         let address = function as usize as u64;
-        let mut processes = Processes::default();
+        let mut processes = ProcessNames::default();
         processes.begin();
         let own = std::process::id();
         let names = processes.frames(own, &[address, address + 1, 1]);
