@@ -420,6 +420,23 @@ impl<'a> CacheAgent<'a> {
         if self.cache.contains(Addr(registers.rip)) {
             return Ok(None);
         }
+        match self.fragment(&registers)? {
+            Ok(Some(place)) => {
+                registers.rip = place.0;
+                ptrace::set_registers(tid, &registers).map_err(self.failed(tid))?;
+                Ok(None)
+            }
+            Ok(None) => Ok(None),
+            Err(refusal) => Ok(Some(CloneEnd::LetGo(refusal))),
+        }
+    }
+
+    /// Returns the place in the cache where a thread with these original registers continues, translated if need be;
+    /// `None` where no code is.
+    fn fragment(
+        &mut self,
+        registers: &Registers,
+    ) -> Result<std::result::Result<Option<Addr>, Refusal>> {
         let original = Addr(registers.rip);
         // The kernel restarts an interrupted system call by moving back to it.
         let restarts = registers.orig_rax.cast_signed() >= 0
@@ -429,22 +446,14 @@ impl<'a> CacheAgent<'a> {
         if !self.is_current(wanted)?
             && let Some(refusal) = self.code.refusal()
         {
-            return Ok(Some(CloneEnd::LetGo(refusal)));
+            return Ok(Err(refusal));
         }
         let alone = self.threads.len() == 1;
-        let fragment = match self.cache.block(&self.code, wanted, alone)? {
-            Ok(found) => found,
-            Err(refusal) => return Ok(Some(CloneEnd::LetGo(refusal))),
-        };
-        let place = match (fragment, restarts) {
+        let fragment = self.cache.block(&self.code, wanted, alone)?;
+        Ok(fragment.map(|found| match (found, restarts) {
             (Some(_), true) => self.cache.returned(original),
             (found, _) => found,
-        };
-        if let Some(place) = place {
-            registers.rip = place.0;
-            ptrace::set_registers(tid, &registers).map_err(self.failed(tid))?;
-        }
-        Ok(None)
+        }))
     }
 
     /// Reads new mappings if an address is in none that is known. Returns whether it was known.
@@ -471,12 +480,21 @@ impl<'a> CacheAgent<'a> {
         let registers = ptrace::registers(tid).map_err(self.failed(tid))?;
         let at = Addr(registers.rip);
         if let Some(stop) = self.cache.stop(at) {
-            let original = self.at_stop(registers).map_err(self.failed(tid))?;
-            ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
+            let mut original = self.at_stop(registers).map_err(self.failed(tid))?;
             if stop == ResidentStop::Missed {
                 self.missed += 1;
-                return self.resume(tid);
+                let place = match self.fragment(&original)? {
+                    Ok(place) => place,
+                    // The thread is let go from its stop.
+                    Err(refusal) => return Ok(Some(CloneEnd::LetGo(refusal))),
+                };
+                original.rip = place.map_or(original.rip, |place| place.0);
+                ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
+                trace::proceed(tid, 0).map_err(self.failed(tid))?;
+                self.runs(tid);
+                return Ok(None);
             }
+            ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
             self.stepped += 1;
             return self.step(tid, &original);
         }
