@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 const EVENT_STOP: i32 = 128;
 /// Signal of a stop at a system call, by `PTRACE_O_TRACESYSGOOD`.
 const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
+/// Bits of a status of `waitpid`: a stop, and an end that has left a core file.
+const STOPPED: i32 = 0x7f;
+const DUMPED: i32 = 0x80;
 /// `PTRACE_GETSIGMASK` and `PTRACE_SETSIGMASK` of include/uapi/linux/ptrace.h.
 const GETSIGMASK: libc::c_uint = 0x420a;
 const SETSIGMASK: libc::c_uint = 0x420b;
@@ -182,29 +185,77 @@ fn signal(status: i32) -> usize {
     usize::try_from(libc::WSTOPSIG(status)).unwrap_or(0)
 }
 
+/// A change of a thread that is to be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PendingChange {
+    /// It has stopped.
+    Stop,
+    /// It has ended, with this status of `waitpid`.
+    End(i32),
+}
+
+/// Returns the next change of a thread, without taking it: the end of a program is its parent's to wait for, which this
+/// process may be, too. With the option `WNOHANG` it may be `None`.
+///
+/// # Errors
+/// There is no such thread, or a signal arrived.
+pub(super) fn pending(tid: Tid, options: i32) -> io::Result<Option<PendingChange>> {
+    let found = waited(
+        tid,
+        options | libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT,
+    )?;
+    Ok(found.map(|(code, status)| match code {
+        libc::CLD_EXITED => PendingChange::End(status << 8),
+        libc::CLD_KILLED => PendingChange::End(status),
+        libc::CLD_DUMPED => PendingChange::End(status | DUMPED),
+        _ => PendingChange::Stop,
+    }))
+}
+
+/// Takes a stop that is pending; returns its status of `waitpid`, or `None` if the thread was killed meanwhile.
+pub(super) fn taken(tid: Tid) -> io::Result<Option<i32>> {
+    let found = waited(tid, libc::WSTOPPED | libc::WNOHANG)?;
+    Ok(found.map(|(_, status)| status << 8 | STOPPED))
+}
+
+/// Waits for a change of a thread; returns its code and its status, or `None` if there is none.
+fn waited(tid: Tid, options: i32) -> io::Result<Option<(i32, i32)>> {
+    let id = libc::id_t::try_from(tid).map_err(io::Error::other)?;
+    // SAFETY: a structure of integers is valid if all are 0; the call writes to it.
+    #[allow(unsafe_code, reason = "waitid(2)")]
+    let (done, info) = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let done = libc::waitid(libc::P_PID, id, &raw mut info, options | libc::__WALL);
+        (done, info)
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has set these fields, or left them 0.
+    #[allow(unsafe_code, reason = "fields of a union")]
+    let (changed, status) = unsafe { (info.si_pid(), info.si_status()) };
+    Ok((changed != 0).then_some((info.si_code, status)))
+}
+
 /// Waits for a stop; `None` if the thread has ended.
 fn wait(tid: Tid) -> io::Result<Option<i32>> {
     let begun = Instant::now();
     loop {
-        let mut status = 0;
-        // SAFETY: the status is written to a local.
-        #[allow(unsafe_code, reason = "waitpid(2)")]
-        let found = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
-        match found {
-            0 if begun.elapsed() > PATIENCE => return Err(io::ErrorKind::TimedOut.into()),
-            0 if begun.elapsed() > Duration::from_millis(1) => {
+        match pending(tid, libc::WNOHANG) {
+            Ok(Some(PendingChange::Stop)) => {
+                if let Some(status) = taken(tid)? {
+                    return Ok(Some(status));
+                }
+            }
+            Ok(Some(PendingChange::End(_))) => return Ok(None),
+            Ok(None) if begun.elapsed() > PATIENCE => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(None) if begun.elapsed() > Duration::from_millis(1) => {
                 std::thread::sleep(Duration::from_micros(50));
             }
-            0 => std::thread::yield_now(),
-            -1 => {
-                return match io::Error::last_os_error() {
-                    error if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
-                    error if error.kind() == io::ErrorKind::Interrupted => continue,
-                    error => Err(error),
-                };
-            }
-            _ if libc::WIFSTOPPED(status) => return Ok(Some(status)),
-            _ => return Ok(None),
+            Ok(None) => std::thread::yield_now(),
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }

@@ -6,8 +6,12 @@ use std::process::{Command, Output, Stdio};
 
 /// The program, compiled.
 fn compiled(folder: &Path, options: &[&str]) -> PathBuf {
+    compiled_from(folder, include_str!("cloned.c"), options)
+}
+
+fn compiled_from(folder: &Path, text: &str, options: &[&str]) -> PathBuf {
     let (source, program) = (folder.join("cloned.c"), folder.join("cloned"));
-    std::fs::write(&source, include_str!("cloned.c")).unwrap();
+    std::fs::write(&source, text).unwrap();
     let done = Command::new("cc")
         .args(["-O2", "-pthread", "-w", "-o"])
         .arg(&program)
@@ -65,6 +69,41 @@ fn a_program_in_the_cache_prints_what_it_prints_without() {
                 assert_eq!(named("main"), !choice.is_empty(), "{errors}");
             }
         }
+    }
+}
+
+/// Cases of observing.c that the cache lets go, by a rule.
+const LET_GO: [&str; 4] = [
+    "written",
+    "written-by-another-thread",
+    "mapped-twice",
+    "changes-itself",
+];
+
+/// Changed code, registers and addresses in handlers of signals, restarted system calls, raw threads, and the like.
+#[test]
+fn programs_that_observe_themselves_see_what_they_see_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), include_str!("observing.c"), &[]);
+    let names = Command::new(&program).output().unwrap();
+    let names = String::from_utf8(names.stdout).unwrap();
+    assert!(
+        LET_GO
+            .iter()
+            .all(|name| names.lines().any(|one| one == *name))
+    );
+    for name in names.lines() {
+        let alone = Command::new(&program).arg(name).output().unwrap();
+        let cached = ilk(&["--count"], &program, &[name]);
+        let errors = String::from_utf8_lossy(&cached.stderr);
+        let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(text(&cached), text(&alone), "{name}: {errors}");
+        // A program that a signal ends has no exit status of its own.
+        let expected = alone.status.code().unwrap_or(1);
+        assert_eq!(cached.status.code(), Some(expected), "{name}: {errors}");
+        let let_go = errors.contains("was let go");
+        assert_eq!(let_go, LET_GO.contains(&name), "{name}: {errors}");
+        assert_eq!(let_go, errors.contains("may-change"), "{name}: {errors}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::super::ptrace::{Tid, request};
+use super::super::ptrace::{PendingChange, Tid, pending, request, taken};
 
 /// `struct siginfo_t`, as ptrace copies it.
 pub(super) type SignalInfo = libc::siginfo_t;
@@ -86,25 +86,28 @@ pub(super) fn set_signal_info(tid: Tid, info: &SignalInfo) -> io::Result<()> {
     )
 }
 
-/// Waits for a change of any thread that is traced; `None` if a signal of this process arrives before.
-pub(super) fn wait_any() -> io::Result<Option<(Tid, Change)>> {
-    wait(-1)
-}
-
-/// Waits for a change of a thread.
+/// Waits for a change of a thread. Its end is seen by [`wait_any`] again.
 pub(super) fn wait_for(tid: Tid) -> io::Result<Change> {
     loop {
-        if let Some((_, change)) = wait(tid)? {
-            return Ok(change);
+        match pending(tid, 0) {
+            Ok(Some(PendingChange::End(status))) => return Ok(Change::Ended(status)),
+            Ok(_) => {
+                if let Some(status) = taken(tid)? {
+                    return Ok(Change::of(status));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }
 
-fn wait(tid: Tid) -> io::Result<Option<(Tid, Change)>> {
+/// Waits for a change of any thread that is traced; `None` if a signal of this process arrives before.
+pub(super) fn wait_any() -> io::Result<Option<(Tid, Change)>> {
     let mut status = 0;
     // SAFETY: the status is written to a local.
     #[allow(unsafe_code, reason = "waitpid(2)")]
-    let waited = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) };
+    let waited = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) };
     match waited {
         -1 => match io::Error::last_os_error() {
             error if error.kind() == io::ErrorKind::Interrupted => Ok(None),
