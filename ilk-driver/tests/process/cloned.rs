@@ -101,6 +101,12 @@ fn programs_that_observe_themselves_see_what_they_see_without() {
         // A program that a signal ends has no exit status of its own.
         let expected = alone.status.code().unwrap_or(1);
         assert_eq!(cached.status.code(), Some(expected), "{name}: {errors}");
+        let by_signal = alone.status.code().is_none();
+        assert_eq!(
+            by_signal,
+            errors.contains("has ended: signal"),
+            "{name}: {errors}"
+        );
         let let_go = errors.contains("was let go");
         assert_eq!(let_go, LET_GO.contains(&name), "{name}: {errors}");
         assert_eq!(let_go, errors.contains("may-change"), "{name}: {errors}");

@@ -143,8 +143,11 @@ impl Clone {
     }
 }
 
-/// The exit status of a program that has ended.
+/// The exit status of a program that has ended; the signal that ended it is named.
 fn ended(status: ExitStatus) -> ExitCode {
+    if status.code().is_none() {
+        note!("ilk: The program has ended: {status}.");
+    }
     match status.success() {
         true => ExitCode::SUCCESS,
         false => exit(&status.to_string()),
