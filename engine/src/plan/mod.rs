@@ -46,4 +46,5 @@ pub use notes::Note;
 #[cfg(test)]
 pub(crate) use patches::faults;
 pub use possible::{LeftOut, Possible, plan_possible};
+pub(crate) use stage::report as report_stage;
 pub use stage::{Stage, Watch};

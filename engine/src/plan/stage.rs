@@ -1,4 +1,4 @@
-//! Progress reports and cancellation of planning.
+//! Progress reports and cancellation of planning and verification.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -16,6 +16,8 @@ pub enum Stage {
     Patches,
     /// Writes are put in order.
     Batches,
+    /// The plan is verified. The memory of planning is free.
+    Proofs,
 }
 
 impl fmt::Display for Stage {
@@ -25,18 +27,19 @@ impl fmt::Display for Stage {
             Self::Sites => "finding sites",
             Self::Patches => "assembling patches",
             Self::Batches => "ordering writes",
+            Self::Proofs => "verifying the plan",
         })
     }
 }
 
-/// Callback at the beginning of each stage and repeatedly within it; `Break` cancels the plan.
+/// Callback at the beginning of each stage and repeatedly within it; `Break` cancels the plan, or its verification.
 pub type Watch<'a> = dyn FnMut(Stage) -> ControlFlow<()> + 'a;
 
 /// Reports a stage.
 ///
 /// # Errors
 /// [`Error::GivenUp`] if the callback cancels the plan.
-pub(super) fn report(watch: &mut Watch<'_>, stage: Stage) -> Result<()> {
+pub(crate) fn report(watch: &mut Watch<'_>, stage: Stage) -> Result<()> {
     match watch(stage) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Error::GivenUp),

@@ -1,7 +1,7 @@
 //! The independent verifier of plans: it decodes the bytes that a plan writes and proves them.
 //!
-//! It shares with the planner the decoder, the types of plans and the image, and nothing else: no
-//! graph, no liveness, no encoder. The statements of a plan about itself (which bytes of a patch are
+//! It shares with the planner the decoder, the types of plans, the image and the reports of progress, and nothing
+//! else: no graph, no liveness, no encoder. The statements of a plan about itself (which bytes of a patch are
 //! copies, where blocks begin, how many instructions are overwritten, which part depends on which) are
 //! claims, and are checked. The modules depend on each other in this order:
 //!
@@ -37,6 +37,7 @@ mod hash;
 mod internal;
 mod meaning;
 mod patch;
+mod progress;
 mod reason;
 pub mod rendezvous;
 mod schedule;
@@ -48,6 +49,7 @@ mod text;
 mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use self::hash::{Map, Set};
 use self::internal::Required;
@@ -58,6 +60,7 @@ use self::patch::descriptor;
 use self::patch::fault;
 use self::patch::phase::Facts;
 use self::patch::walk::{Walk, WalkBuffers};
+use self::progress::{REPORTED, Report};
 use self::schedule::parts::Parts;
 use self::schedule::player;
 use self::symbolic::atom::Key;
@@ -68,7 +71,7 @@ use self::text::routine::Routine;
 use self::text::site;
 use crate::ids::{Id, Ids};
 use crate::placement::{Bounce, Point, SiteIndex, Slot};
-use crate::plan::{Patch, PatchFault, Plan, PlannedInstrument};
+use crate::plan::{Patch, PatchFault, Plan, PlannedInstrument, Stage, Watch, report_stage};
 use crate::{Addr, Image};
 
 pub use meaning::retirement::Retirement;
@@ -99,12 +102,30 @@ impl VerifiedPlan {
 /// # Errors
 /// Every violation, at least one; of each patch the first one.
 pub fn verify(image: &Image, plan: Plan) -> Result<VerifiedPlan, Vec<Violation>> {
+    verify_watched(image, plan, &mut |_| ControlFlow::Continue(())).unwrap_or_else(|_| {
+        let missing = "a verdict";
+        let why = Reason::Internal { missing };
+        Err(vec![Violation::Plan { why }])
+    })
+}
+
+/// Proves a plan as [`verify`] does, with cancellation: the proof of a plan for a whole kernel takes seconds.
+///
+/// # Errors
+/// [`Error::GivenUp`](crate::Error::GivenUp) if `watch` breaks; otherwise the violations, as of [`verify`].
+pub fn verify_watched(
+    image: &Image,
+    plan: Plan,
+    watch: &mut Watch<'_>,
+) -> crate::Result<Result<VerifiedPlan, Vec<Violation>>> {
+    let mut report = || report_stage(watch, Stage::Proofs);
+    report()?;
     let mut violations = Vec::new();
     target::check(image, &plan, &mut violations);
     hooks::functions(image, &plan, &mut violations);
     hooks::handlers(image, &plan, &mut violations);
     let by_id = hooks::by_id(&plan, &mut violations);
-    let originals = read(image, &plan, &mut violations);
+    let originals = read(image, &plan, &mut report, &mut violations)?;
     let mut reader = Reader {
         plan: &plan,
         by_id: &by_id,
@@ -113,29 +134,40 @@ pub fn verify(image: &Image, plan: Plan) -> Result<VerifiedPlan, Vec<Violation>>
         violations,
     };
     reader.sites();
-    let facts = reader.patches();
+    let facts = reader.patches(&mut report)?;
     reader.exits(&facts);
     let events = reader.events();
+    report()?;
     let mut violations = reader.violations;
     let required = Required::default();
     let parts = Parts::of(&plan, &mut violations);
     let mut meaning = Meaning::new(&plan, &originals, &by_id, &events, facts, &required);
-    player::play(image, &plan, &by_id, &parts, &mut meaning, &mut violations);
+    player::play(
+        (image, &plan, &by_id, &parts),
+        &mut meaning,
+        &mut report,
+        &mut violations,
+    )?;
     // In a plan that breaks a rule, entries may be absent.
     if violations.is_empty()
         && let Some(why) = required.error()
     {
         violations.push(Violation::Plan { why });
     }
-    if violations.is_empty() {
+    Ok(if violations.is_empty() {
         Ok(VerifiedPlan(plan))
     } else {
         Err(violations)
-    }
+    })
 }
 
 /// Decodes every function that the plan writes into, copies from, or counts in.
-fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> OriginalCode<'a> {
+fn read<'a>(
+    image: &'a Image,
+    plan: &Plan,
+    report: &mut Report<'_>,
+    violations: &mut Vec<Violation>,
+) -> crate::Result<OriginalCode<'a>> {
     let sampled = hooks::sampled_at(plan);
     let sites = plan.sites.iter().flat_map(|site| {
         let continuations = site.continuations.iter();
@@ -162,7 +194,11 @@ fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> O
     }
     let callees = Callees::new(image);
     let mut routines = Vec::with_capacity(touched.len());
-    for function in touched.into_iter().filter_map(|index| all.get(index)) {
+    let touched = touched.into_iter().filter_map(|index| all.get(index));
+    for (number, function) in touched.enumerate() {
+        if number.is_multiple_of(REPORTED) {
+            report()?;
+        }
         match Routine::read(&callees, function) {
             Ok(routine) => {
                 let live = LiveSets::of(&routine, &sampled);
@@ -176,7 +212,7 @@ fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> O
             }),
         }
     }
-    OriginalCode::new(image, routines)
+    Ok(OriginalCode::new(image, routines))
 }
 
 struct Reader<'a> {
@@ -227,11 +263,14 @@ impl Reader<'_> {
     }
 
     /// Proves every patch. Returns the edges and calls of the patches of each site.
-    fn patches(&mut self) -> Ids<SiteIndex, Option<Facts>> {
+    fn patches(&mut self, report: &mut Report<'_>) -> crate::Result<Ids<SiteIndex, Option<Facts>>> {
         let mut facts = Ids::<SiteIndex, _>::from(vec![None; self.plan.sites.len()]);
         let mut tools = WalkBuffers::new();
         let mut faults = Vec::new();
         for (number, patch) in self.plan.patches.iter().enumerate() {
+            if number.is_multiple_of(REPORTED) {
+                report()?;
+            }
             let mut entries = Vec::new();
             let mut wrong = match self.patch(patch, &mut tools, (&mut entries, &mut faults)) {
                 Ok(read) => match facts.find_mut(patch.site) {
@@ -263,7 +302,7 @@ impl Reader<'_> {
                 }));
         }
         fault::compare(self.plan, faults, &mut self.violations);
-        facts
+        Ok(facts)
     }
 
     fn patch(

@@ -26,6 +26,7 @@ use crate::protocol::{
 
 /// A connection opened by a client. Dropping it removes all of its splices.
 pub(super) struct ClientConnection {
+    stream: Arc<Stream>,
     outbox: Arc<Outbox>,
     writer: Option<JoinHandle<()>>,
     session: Option<RunningSession>,
@@ -63,7 +64,7 @@ impl ClientConnection {
         (kernel, board): (Arc<KernelCache>, Arc<Board>),
         peer: Option<Peer>,
     ) -> std::io::Result<Self> {
-        let (outbox, writer) = Outbox::start(stream)?;
+        let (outbox, writer) = Outbox::start(Arc::clone(&stream))?;
         outbox.raw(
             Opening {
                 version: protocol::VERSION,
@@ -72,6 +73,7 @@ impl ClientConnection {
             .to_bytes(),
         );
         Ok(Self {
+            stream,
             outbox,
             writer: Some(writer),
             session: None,
@@ -126,7 +128,8 @@ impl ClientConnection {
     /// Attaches the stream of the returned client, and sends all messages that the client has not
     /// confirmed.
     pub(super) fn attach(&mut self, stream: Arc<Stream>, confirmed: u64) -> std::io::Result<()> {
-        self.writer = Some(self.outbox.attach(stream, confirmed)?);
+        self.writer = Some(self.outbox.attach(Arc::clone(&stream), confirmed)?);
+        self.stream = stream;
         Ok(())
     }
 
@@ -281,10 +284,10 @@ impl ClientConnection {
         let trust = self.trust;
         let layout = planning::layout(self.info()?.layout, options, trust)?;
         self.events_assumed = options.assumed_events.is_some();
-        let (kernel, outbox) = (&self.kernel, &self.outbox);
+        let (kernel, outbox, stream) = (&self.kernel, &self.outbox, &self.stream);
         let (planned, image) = while_reporting(outbox, || {
             let image = kernel.image()?;
-            let is_gone = || outbox.is_closed();
+            let is_gone = || outbox.is_closed() || stream.is_abandoned();
             let planned = planning::plan(draft, options, trust, &image, &layout, &is_gone)?;
             Ok((planned, image))
         })?;

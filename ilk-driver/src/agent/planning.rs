@@ -8,7 +8,7 @@ use gilk_engine::layout::{Events, RuntimeLayout};
 use gilk_engine::patch::Probed;
 use gilk_engine::plan::{Stage, plan_watched};
 use gilk_engine::session::Placement;
-use gilk_engine::verify::verify;
+use gilk_engine::verify::verify_watched;
 use gilk_engine::{Error, Image, Plan, Session};
 use gilk_instruments::program::{Expr, Probe};
 use gilk_instruments::{Definition, Library};
@@ -192,7 +192,7 @@ pub(super) fn layout(
     Ok(layout)
 }
 
-/// Plans a session and verifies the plan. `is_gone` returns whether the client no longer waits.
+/// Plans a session and verifies the plan. `is_gone` returns whether the client no longer waits: both stop then.
 ///
 /// # Errors
 /// A refusal that says what the engine found, or a bound that the plan exceeds.
@@ -249,12 +249,9 @@ fn planned(
         true => ControlFlow::Break(()),
         false => give_back(stage),
     };
-    let plan = plan_watched(image, session, library, layout, watch);
-    let plan = plan.map_err(|error| match error {
-        Error::GivenUp => wrong("The plan was given up, because the client is gone."),
-        error => plan_refusal(&error),
-    })?;
-    let verified = verify(image, plan).map_err(|violations| {
+    let plan = plan_watched(image, session, library, layout, watch).map_err(|e| unplanned(&e))?;
+    let verified = verify_watched(image, plan, watch).map_err(|e| unplanned(&e))?;
+    let verified = verified.map_err(|violations| {
         let list = violations
             .iter()
             .map(|violation| format!("\n  {violation}"));
@@ -328,6 +325,14 @@ fn tracepoints(plan: &Plan) -> Result<Vec<String>, Refusal> {
         )));
     }
     Ok(names.into_iter().collect())
+}
+
+/// Returns the refusal of a session that cannot be planned, or whose client is gone.
+fn unplanned(error: &Error) -> Refusal {
+    match error {
+        Error::GivenUp => wrong("The plan was given up, because the client is gone."),
+        error => plan_refusal(error),
+    }
 }
 
 fn wrong(text: &str) -> Refusal {

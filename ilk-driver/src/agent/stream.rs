@@ -20,6 +20,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A non-blocking byte stream in both directions.
 pub(super) struct Stream {
     pub(super) file: File,
+    /// Events of poll(2) by which a client that waits for an answer is gone: its own socket is closed, or the port
+    /// has bytes of another client, which may have connected at once.
+    gone: i16,
     /// Replaces the stream for bytes to the client.
     shared: Mutex<Option<Shared>>,
 }
@@ -52,6 +55,7 @@ impl Stream {
             .map_err(Error::io(path, hint))?;
         Ok(Self {
             file,
+            gone: sys::READABLE,
             shared: Mutex::default(),
         })
     }
@@ -61,6 +65,7 @@ impl Stream {
         stream.set_nonblocking(true)?;
         Ok(Self {
             file: File::from(OwnedFd::from(stream)),
+            gone: libc::POLLRDHUP,
             shared: Mutex::default(),
         })
     }
@@ -115,6 +120,13 @@ impl Stream {
         }
     }
 
+    /// Returns whether a client that waits for an answer, and sends nothing meanwhile, is gone. A write does not find
+    /// that out at a port, where it waits for another client.
+    pub(super) fn is_abandoned(&self) -> bool {
+        // An error is found by the next read, too.
+        sys::poll(self.file.as_fd(), self.gone, Duration::ZERO).is_ok_and(|ready| ready != 0)
+    }
+
     /// Sleeps between two polls of a disconnected port.
     pub(super) fn pause() {
         std::thread::sleep(POLL_INTERVAL);
@@ -134,4 +146,33 @@ fn shared_of(device: &Path) -> Option<Shared> {
     let region = regions.iter().find(|region| region.exists())?;
     let file = File::options().read(true).write(true).open(region).ok()?;
     Shared::map(&file).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_waits_is_gone_when_its_socket_closes() {
+        let (agent, mut client) = UnixStream::pair().unwrap();
+        let stream = Stream::socket(agent).unwrap();
+        assert!(!stream.is_abandoned());
+        client.write_all(b"more").unwrap();
+        assert!(!stream.is_abandoned());
+        drop(client);
+        assert!(stream.is_abandoned());
+    }
+
+    #[test]
+    fn a_client_that_waits_at_a_port_is_gone_when_another_one_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("port");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let stream = Stream::port(&path).unwrap();
+        assert!(!stream.is_abandoned());
+        let mut other = File::options().write(true).open(&path).unwrap();
+        other.write_all(b"an opening").unwrap();
+        assert!(stream.is_abandoned());
+    }
 }

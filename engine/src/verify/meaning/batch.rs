@@ -6,6 +6,7 @@ use super::transition::Written;
 use crate::placement::SiteIndex;
 use crate::plan::PatchIndex;
 use crate::verify::hash::{Map, Set};
+use crate::verify::progress::{REPORTED, Report};
 use crate::verify::violation::Violation;
 use crate::{Addr, InstrumentId};
 
@@ -13,15 +14,17 @@ impl Meaning<'_> {
     /// Applies a batch, and checks the hits until the next batch, and during the batch where the
     /// order of writes matters. Sites of `staged` have an `int3` that diverts to the patch before
     /// the first write.
+    ///
+    /// # Errors
+    /// That of `report`.
     pub(crate) fn batch(
         &mut self,
         number: usize,
-        staged: &[(SiteIndex, PatchIndex)],
-        changes: &[SiteChange],
-        launched: &[InstrumentId],
-        splashed: &[InstrumentId],
+        (staged, changes): (&[(SiteIndex, PatchIndex)], &[SiteChange]),
+        (launched, splashed): (&[InstrumentId], &[InstrumentId]),
+        report: &mut Report<'_>,
         violations: &mut Vec<Violation>,
-    ) {
+    ) -> crate::Result<()> {
         let mut functions: Vec<Addr> = Vec::new();
         for change in changes {
             let placed = self.placed.find_mut(change.site);
@@ -47,11 +50,14 @@ impl Meaning<'_> {
         }
         // The analysis relies on correct patches and splices.
         if !violations.is_empty() {
-            return;
+            return Ok(());
         }
         let ended: Set<InstrumentId> = splashed.iter().copied().collect();
         let written = Written::new(staged, changes);
-        for function in functions {
+        for (index, function) in functions.into_iter().enumerate() {
+            if index.is_multiple_of(REPORTED) {
+                report()?;
+            }
             let want = self.want(function, |id| self.active.contains(&id));
             let mut wrong = Reach::of(self, function, &want, Requirement::Exactly, &Map::default());
             let early = self.conditional(function, &written, &want);
@@ -66,5 +72,6 @@ impl Meaning<'_> {
                 why,
             }));
         }
+        Ok(())
     }
 }

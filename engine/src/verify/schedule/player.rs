@@ -1,6 +1,7 @@
 //! Replays the batches over the current text, in the order in which the driver writes.
 
 use crate::verify::internal::Required;
+use crate::verify::progress::Report;
 use crate::verify::reason::Reason;
 use std::collections::BTreeMap;
 
@@ -25,14 +26,15 @@ pub(crate) fn bits(time: f64) -> i64 {
 }
 
 /// Replays every batch and records its violations.
+///
+/// # Errors
+/// That of `report`.
 pub(crate) fn play<'a>(
-    image: &'a Image,
-    plan: &'a Plan,
-    by_id: &'a ById<'a>,
-    parts: &'a Parts,
+    (image, plan, by_id, parts): (&'a Image, &'a Plan, &'a ById<'a>, &'a Parts),
     meaning: &mut Meaning<'a>,
+    report: &mut Report<'_>,
     violations: &mut Vec<Violation>,
-) {
+) -> crate::Result<()> {
     let mut times: BTreeMap<i64, [Vec<InstrumentId>; 2]> = BTreeMap::new();
     for one in &plan.instruments {
         let at = |time: f64| bits(time);
@@ -65,14 +67,14 @@ pub(crate) fn play<'a>(
         let (launched, splashed) = (&batch.launched, &batch.splashed);
         meaning.batch(
             number,
-            &staged,
-            &changes,
-            launched,
-            splashed,
+            (&staged, &changes),
+            (launched, splashed),
+            report,
             player.violations,
-        );
+        )?;
     }
     player.at_the_end();
+    Ok(())
 }
 
 /// A part that is in place.

@@ -1,11 +1,13 @@
 //! Good plans pass.
 
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use gilk_instruments::Stand;
 use proptest::prelude::*;
 
 use super::*;
+use crate::verify::verify_watched;
 
 #[test]
 fn every_instrument_at_every_hook_alone() {
@@ -52,6 +54,38 @@ fn everything_everywhere() {
         })
         .collect();
     passes(&image, &planned(&image, placements));
+}
+
+/// Checks that a proof can be cancelled wherever it reports, and that what is not cancelled has its verdict.
+#[test]
+fn a_proof_is_cancelled_at_each_of_its_reports() {
+    let image = kernel().image();
+    let hooks = hooks(&image);
+    let placements = hooks
+        .iter()
+        .map(|(function, block, hook)| placement(function, *block, *hook, "counter"));
+    let plan = planned(&image, placements.collect());
+    let proven = |most: usize| {
+        let mut reports = 0;
+        let watch = &mut |stage| {
+            assert_eq!(stage, crate::plan::Stage::Proofs);
+            reports += 1;
+            match reports > most {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let verdict = verify_watched(&image, plan.clone(), watch);
+        (verdict.map(|proven| proven.is_ok()), reports)
+    };
+    let (verdict, all) = proven(usize::MAX);
+    assert!(verdict.unwrap());
+    assert!(all >= 5, "{all} reports");
+    for most in 0..all {
+        let (verdict, reports) = proven(most);
+        assert!(matches!(verdict, Err(crate::Error::GivenUp)));
+        assert_eq!(reports, most + 1);
+    }
 }
 
 /// Without liveness the code is longer, and passes as well.

@@ -1,5 +1,6 @@
 use gilk_engine::Addr;
 use gilk_engine::layout::EventCounter;
+use gilk_engine::verify::verify;
 use gilk_instruments::program::Event;
 
 use super::*;
@@ -208,8 +209,30 @@ fn a_client_that_is_gone_ends_its_plan() {
     let own = gilk_engine::plan::plan(&image, &session, &library, &layout()).unwrap();
     let requests = upload::requests(&own, &session).unwrap();
     let (options, trust) = (options(&image), Trust::default());
-    let gone = plan(draft(requests), &options, trust, &image, &layout(), &|| {
-        true
-    });
-    assert!(gone.map(drop).unwrap_err().text.contains("client is gone"));
+    let planned = |draft, is_gone: &dyn Fn() -> bool| {
+        plan(draft, &options, trust, &image, &layout(), is_gone).map(drop)
+    };
+    let counted = |draft, most: usize| {
+        let polls = std::cell::Cell::new(0);
+        let outcome = planned(draft, &|| {
+            polls.set(polls.get() + 1);
+            polls.get() > most
+        });
+        (outcome, polls.get())
+    };
+    let (outcome, all) = counted(draft(requests.clone()), usize::MAX);
+    outcome.unwrap();
+    let mut stages = 0;
+    let watch = &mut |_| {
+        stages += 1;
+        ControlFlow::Continue(())
+    };
+    plan_watched(&image, &session, &library, &layout(), watch).unwrap();
+    // Both the plan and its verification ask for the client.
+    assert!(all > stages && stages > 0, "{all} {stages}");
+    for most in 0..all {
+        let (outcome, polls) = counted(draft(requests.clone()), most);
+        assert!(outcome.unwrap_err().text.contains("client is gone"));
+        assert_eq!(polls, most + 1);
+    }
 }

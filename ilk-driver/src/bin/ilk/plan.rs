@@ -3,18 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use gilk_engine::layout::RuntimeLayout;
-use gilk_engine::plan::LeftOut;
-use gilk_engine::verify::verify;
+use gilk_engine::plan::{LeftOut, Watch};
+use gilk_engine::verify::verify_watched;
 use gilk_engine::{Image, Plan, Session, VerifiedPlan, plan};
 use gilk_instruments::{Definition, Library};
 use gilk_samples::input;
-use ilk_driver::memory;
 use ilk_driver::note;
+use ilk_driver::{interrupt, memory};
 
 use crate::target::ImageArgs;
 
@@ -135,7 +136,11 @@ impl Strict {
         let insisted = (self.unknown_kernel && !image.faults_are_known())
             .then(|| image.clone().with_known_faults());
         let image = insisted.as_ref().unwrap_or(image);
-        let watch = &mut memory::between_stages();
+        let mut give_back = memory::between_stages();
+        let watch = &mut |stage| match interrupt::arrived() {
+            true => ControlFlow::Break(()),
+            false => give_back(stage),
+        };
         let possible = plan::plan_possible(image, session, library, layout, watch)?;
         let left_out = left_out(session, &possible.left_out);
         if self.strict && !possible.left_out.is_empty() {
@@ -147,7 +152,7 @@ impl Strict {
         let refused: BTreeSet<usize> = possible.left_out.iter().map(|one| one.placement).collect();
         let kept = (0..session.placements.len()).filter(|index| !refused.contains(index));
         Ok(Planned {
-            plan: verified(image, possible.plan)?,
+            plan: verified(image, possible.plan, watch)?,
             session: possible.session,
             kept: kept.collect(),
             left_out,
@@ -199,8 +204,8 @@ pub(crate) fn grouped(
     out
 }
 
-fn verified(image: &Image, plan: Plan) -> anyhow::Result<VerifiedPlan> {
-    match verify(image, plan) {
+fn verified(image: &Image, plan: Plan, watch: &mut Watch<'_>) -> anyhow::Result<VerifiedPlan> {
+    match verify_watched(image, plan, watch)? {
         Ok(verified) => Ok(verified),
         Err(violations) => {
             let list: Vec<String> = violations
