@@ -15,11 +15,12 @@ use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 
-use timing::cases::all;
+use timing::cases::{all, stacks};
 use timing::measure::{Clock, measure};
 use timing::model::{ROWS, model};
 use timing::results::{Machine, Results};
 use timing::target::Target;
+use timing::unwinder::Unwinder;
 
 /// Pairs of runs of each case.
 const ROUNDS: usize = 600;
@@ -59,7 +60,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     if models {
         return write_model(&mut target, clock, out);
     }
-    let cases = all().into_iter().filter(|case| case.name.contains(&only));
+    target.unwinder = Unwinder::of_environment();
+    let stacks = target.unwinder.as_ref().map(stacks);
+    if stacks.is_none() {
+        println!("Stacks are left out: GILK_VMLINUZ names no kernel.");
+    }
+    let cases = all().into_iter().chain(stacks.into_iter().flatten());
+    let cases = cases.filter(|case| case.name.contains(&only));
     let rows = cases.map(|case| {
         let row = measure(&mut target, clock, &case, rounds);
         println!("{:>8.2} ns  {}", row.median_ns(), row.name);

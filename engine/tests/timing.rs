@@ -3,16 +3,22 @@
 #[path = "timing/mod.rs"]
 mod timing;
 
+use std::sync::Mutex;
+
 use gilk_engine::nanoseconds::{CLOSE_JUMP, MOVED, TRACER, TRAP};
-use timing::cases::all;
+use timing::cases::{all, stacks};
 use timing::measure::{Clock, measure};
 use timing::model::{ROWS, engines, model, source};
 use timing::results::{Machine, Results, Row};
 use timing::target::Target;
+use timing::unwinder::Unwinder;
 
-/// In one test: the memory is at fixed addresses of the process.
+/// The memory is at fixed addresses of the process.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn every_case_counts_the_hits_of_the_model_and_changes_no_result() {
+    let _alone = ALONE.lock();
     let mut target = Target::new();
     let mut moved = 0;
     for case in all() {
@@ -51,6 +57,21 @@ fn every_case_counts_the_hits_of_the_model_and_changes_no_result() {
         "TRAP: f64 = 500.0;",
     ] {
         assert!(written.contains(line), "{written}");
+    }
+}
+
+/// Checks stacks that the module's own unwinder reads in this process: the counts by their numbers, and the frames that it keeps.
+#[test]
+#[ignore = "needs GILK_VMLINUZ, a kernel with its headers; cargo xtask test has one"]
+fn the_modules_unwinder_reads_stacks_of_the_kernel() {
+    let _alone = ALONE.lock();
+    let mut target = Target::new();
+    target.unwinder = Unwinder::of_environment();
+    let cases = stacks(target.unwinder.as_ref().expect("GILK_VMLINUZ"));
+    assert!(cases.len() > 5);
+    for case in &cases {
+        let ready = case.load(&mut target);
+        case.check(&mut target, &ready);
     }
 }
 

@@ -96,13 +96,23 @@ struct ilk_frame {
 	bool exact;	/* ip was interrupted; else it is after a call */
 };
 
+/* Returns whether an address is in the half of the address space that this code executes in. */
+static __always_inline bool ilk_is_own_half(unsigned long address)
+{
+#ifdef ILK_IN_A_PROCESS		/* the native bench (rivals/unwinder) */
+	return (long)address >= 0;
+#else
+	return (long)address < 0;
+#endif
+}
+
 /* Reads a word of the kernel's memory. Returns whether it is there. */
 static __always_inline bool ilk_peek(unsigned long address, unsigned long *word)
 {
 	unsigned long value = 0, read = 0;
 
 	/* A fault in the lower half reaches no fixup under SMAP, nor does one in the page of vsyscalls. */
-	if ((long)address >= 0 || address % sizeof(long) || address >= VSYSCALL_ADDR - sizeof(long))
+	if (!ilk_is_own_half(address) || address % sizeof(long) || address >= VSYSCALL_ADDR - sizeof(long))
 		return false;
 	asm volatile("1:	movq (%[address]), %[value]\n"
 		     "	movl $1, %k[read]\n"

@@ -59,6 +59,16 @@ pub(crate) fn prepare_lab(log: &Log) -> Result<()> {
     log.run(tool::program("ilk").args(["lab", "--prepare"]))
 }
 
+/// Returns the boot file of the lab's kernel, which has its headers beside it; downloads them if they are missing.
+pub(crate) fn boot_file(log: &Log) -> Result<PathBuf> {
+    let choice = tool::cache().join("kernel/current");
+    if !choice.is_file() {
+        tool::build(&["ilk"])?;
+        prepare_lab(log)?;
+    }
+    vmlinuz(&choice)
+}
+
 /// Saves an image of the lab's kernel; boots it only if `ilk` or the kernel has changed since the last time.
 pub(crate) fn saved(log: &Log) -> Result<Kernel> {
     let choice = tool::cache().join("kernel/current");

@@ -5,7 +5,8 @@ mod bpf;
 use std::fs;
 
 use crate::fail::{Fail, Result};
-use crate::tool;
+use crate::log::Log;
+use crate::{kernels, tool};
 
 /// The text with the tables.
 const TEXT: &str = "docs/cost.md";
@@ -39,6 +40,10 @@ pub(crate) fn native(words: &[String]) -> Result<()> {
     cargo
         .args(["--example", "native", "--", "--out"])
         .arg(&results);
+    if !has("--model") {
+        // Rows of stacks use its tables.
+        cargo.env("GILK_VMLINUZ", kernels::boot_file(&Log::terminal())?);
+    }
     tool::run(cargo.args(words.iter().filter(|word| *word != "--keep")))?;
     if has("--model") {
         if has("--keep") {

@@ -1,5 +1,7 @@
 //! The measured cases, in the order of the tables.
 
+use std::rc::Rc;
+
 use gilk_engine::cfg::Cfg;
 use gilk_engine::placement::{Style, options};
 use gilk_engine::plan::Plan;
@@ -13,6 +15,7 @@ use super::small::{Tables, parts};
 use super::target::{Changes, NAME, PROCESS, Taken, Target};
 use super::trees::{COLD_LEAVES, LEAF, Leaf, Tree};
 use super::tried::Tried;
+use super::unwinder::{Stack, Stacks, Unwinder};
 
 /// An instrument in a tree.
 pub(crate) struct Case {
@@ -23,6 +26,10 @@ pub(crate) struct Case {
     pub(crate) effect: Effect,
     /// Hits that a count of each counter stands for, in their order, if not one each.
     weights: &'static [u64],
+    /// What hits add to the sum of counters in turns, if not `effect.counts` each.
+    turns: Vec<u64>,
+    /// Frames of the stacks that it reads.
+    depth: usize,
     /// True if the instrument reads words of the running thread.
     reads_thread: bool,
     way: Way,
@@ -78,6 +85,8 @@ impl Case {
             tree,
             effect,
             weights: &[],
+            turns: Vec::new(),
+            depth: 0,
             reads_thread: false,
             way,
         }
@@ -87,13 +96,18 @@ impl Case {
     pub(crate) fn load(&self, target: &mut Target) -> Ready {
         target.load(&self.tree);
         target.use_thread(self.reads_thread);
+        if let Some(unwinder) = &mut target.unwinder {
+            unwinder.forget();
+        }
         match &self.way {
             Way::Session(session, offset) => {
                 let (plan, changes) = target.plan_at(&self.tree, session, *offset);
+                // A patch that reads a stack pushes words, and calls the unwinder, whose instructions are not counted.
+                let reads_stacks = self.tree.stacks.is_some();
                 Ready {
                     changes,
-                    instructions: instructions(&plan),
-                    moved_calls: moved_calls(&plan),
+                    instructions: (!reads_stacks).then(|| instructions(&plan)).flatten(),
+                    moved_calls: if reads_stacks { 0 } else { moved_calls(&plan) },
                 }
             }
             Way::Displaced(session) => {
@@ -130,12 +144,32 @@ impl Case {
             assert_eq!(target.calls(), counted, "{} {on}", self.name);
             let hits = if on { hits } else { 0 };
             let expected = Taken {
-                counts: hits.wrapping_mul(self.effect.counts),
+                counts: self.counts(hits),
                 samples: hits * self.effect.samples,
                 lost: 0,
             };
             assert_eq!(target.taken(self.weights), expected, "{} {on}", self.name);
         }
+        if let (Some(stacks), Some(unwinder)) = (&self.tree.stacks, &target.unwinder) {
+            for (place, stack) in (0..).zip(&stacks.stacks) {
+                let seen = unwinder.seen(place);
+                let expected = stack.frames.get(..self.depth).map(<[u64]>::to_vec);
+                assert_eq!(seen, expected, "{}", self.name);
+            }
+            assert_eq!(unwinder.seen(stacks.stacks.len() as u32), None);
+        }
+    }
+}
+
+impl Case {
+    /// Returns the sum of counters after so many hits.
+    fn counts(&self, hits: u64) -> u64 {
+        if self.turns.is_empty() {
+            return hits.wrapping_mul(self.effect.counts);
+        }
+        let turns = self.turns.iter().cycle();
+        let counts = (0..hits).zip(turns).map(|(_, count)| *count);
+        counts.fold(0, u64::wrapping_add)
     }
 }
 
@@ -516,6 +550,42 @@ fn keyed_counts() -> Vec<Case> {
                     tree,
                     planned(session),
                     effect,
+                )
+            });
+        }
+    }
+    cases
+}
+
+/// Stacks that are read in turns.
+const MANY: usize = 16;
+
+/// Counts by the stack of the kernel, with the module's own unwinder.
+pub(crate) fn stacks(unwinder: &Unwinder) -> Vec<Case> {
+    let group = "A count by the stack of the kernel";
+    let one = Rc::new(unwinder.stacks(1));
+    let many = Rc::new(unwinder.stacks(MANY));
+    let mut cases = Vec::new();
+    for (of, stacks, depths) in [
+        ("the same stack", one, &[1, 2, 7, 8, 16, 32][..]),
+        ("16 stacks in turn", many, &[8, 16, 32]),
+    ] {
+        for &depth in depths {
+            let source = format!("hit {{ @n[kstack({depth})] = count() }}");
+            let session = with_source(before(&[0], "stacks"), "stacks", &source);
+            let number = |stack: &Stack| Stacks::number(&stack.frames[..depth]);
+            let turns = stacks.stacks.iter().map(|stack| keyed(&[number(stack)]));
+            let noun = if depth == 1 { "frame" } else { "frames" };
+            let tree = Tree::on(Rc::clone(&stacks));
+            cases.push(Case {
+                turns: turns.collect(),
+                depth,
+                ..Case::new(
+                    group,
+                    &format!("{depth} {noun}, {of}"),
+                    tree,
+                    planned(session),
+                    COUNT,
                 )
             });
         }

@@ -28,3 +28,4 @@ mod rivals;
 pub(crate) mod target;
 mod trees;
 mod tried;
+pub(crate) mod unwinder;

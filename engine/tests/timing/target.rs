@@ -15,19 +15,26 @@ use gilk_engine::verify::verify;
 use gilk_engine::{Addr, Image, Session, Span};
 use gilk_instruments::program::{Half, Input};
 use gilk_instruments::{Definition, Library};
-use iced_x86::code_asm::{CodeAssembler, r12, r13, r14, r15, rax, rbp, rbx, rdi, rdx, rsi};
+use iced_x86::code_asm::{
+    AsmRegister64, CodeAssembler, eax, qword_ptr, r12, r13, r14, r15, r15d, rax, rbp, rbx, rcx,
+    rdi, rdx, rsi, rsp,
+};
 use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, IcedError};
 
 use super::host::{Mapping, set_gs};
 use super::rivals::object_of_c;
 use super::small::{Tables, bounds, parts};
 use super::trees::{LEAF, Tree};
+use super::unwinder::{Stacks, Unwinder};
 
 /// Distance from an address of this process to the same in the plan.
 pub(crate) const SHIFT: u64 = 0xffff_ffff_8000_0000;
 /// First function, in the plan.
 pub(crate) const TEXT: u64 = 0xffff_ffff_8100_0000;
-const TEXT_BYTES: usize = 4 << 20;
+/// Bytes of the text of a kernel.
+pub(crate) const TEXT_BYTES: usize = 16 << 20;
+/// Bytes of it that trees are in, except those in the place of a function of a kernel.
+const TREE_BYTES: usize = 4 << 20;
 /// First patch, in the plan. Text, patches and the loops that call them differ in the low 24 bits of their addresses:
 /// branches that agree in those take each other's places in some predictors, and mispredict.
 const ARENA: u64 = 0xffff_ffff_a040_0000;
@@ -55,6 +62,10 @@ const NEAR_COUNTERS: u32 = 512;
 const FAR_COUNTERS: u32 = 1 << 14;
 /// Loops that call the trees.
 const DRIVER: u64 = 0x10c0_0000;
+/// The loop that calls roots on other stacks, the end of a pass of it, and its table: three words for each stack.
+const ON_STACKS: u64 = DRIVER + 0x100;
+const BACK: u64 = DRIVER + 0x200;
+const STACKS: u64 = DRIVER + 0x400;
 /// The running thread, as the words have it: an address of a kernel.
 const TASK: u64 = 0xffff_8881_0204_5640;
 /// A thread whose words can be read.
@@ -73,6 +84,8 @@ pub(crate) struct Target {
     driver: Mapping,
     /// The words of [`READ_TASK`].
     _task: Mapping,
+    /// The code that reads stacks, if there is any.
+    pub(crate) unwinder: Option<Unwinder>,
     library: Library,
     /// Written by patches alone.
     _rings: Mapping,
@@ -121,6 +134,7 @@ impl Target {
             timers: Mapping::fixed(TIMERS, 16 << TIMERS_LOG2),
             driver: Mapping::fixed(DRIVER, 0x1000),
             _task: task(),
+            unwinder: None,
             library: library(),
             _rings: Mapping::fixed(RINGS, RING_BYTES),
         };
@@ -163,6 +177,7 @@ impl Target {
             counters,
             timers: Addr(TIMERS),
             timers_log2: TIMERS_LOG2,
+            stacks: (self.unwinder.as_ref()).map(|unwinder| Addr(unwinder.entry + SHIFT)),
             ..RuntimeLayout::supposed(Addr(ARENA))
         }
     }
@@ -170,8 +185,8 @@ impl Target {
     /// Writes a tree, and the loop that calls its root.
     pub(crate) fn load(&mut self, tree: &Tree) {
         let (start, end) = bounds(&tree.functions);
-        assert!(end - start <= TEXT_BYTES as u64);
-        self.text.bytes().fill(0xcc);
+        assert!(end - start <= TREE_BYTES as u64);
+        self.text.bytes()[..TREE_BYTES].fill(0xcc);
         for code in &tree.functions {
             self.text.write(code.at - TEXT, &code.bytes);
         }
@@ -182,6 +197,13 @@ impl Target {
         }
         a.mov(r12, rdi).unwrap();
         a.mov(r13, rsi).unwrap();
+        if let Some(stacks) = &tree.stacks {
+            a.mov(r14, rsp).unwrap();
+            a.xor(r15d, r15d).unwrap();
+            a.jmp(ON_STACKS).unwrap();
+            self.driver.write(0, &a.assemble(DRIVER).unwrap());
+            return self.load_on(stacks, &kept).unwrap();
+        }
         let mut again = a.create_label();
         a.set_label(&mut again).unwrap();
         a.mov(rdi, r13).unwrap();
@@ -197,6 +219,52 @@ impl Target {
         }
         a.ret().unwrap();
         self.driver.write(0, &a.assemble(DRIVER).unwrap());
+    }
+
+    /// Writes the loop that calls the root on stacks in turns, and the calls.
+    fn load_on(&mut self, stacks: &Stacks, kept: &[AsmRegister64]) -> Result<(), IcedError> {
+        let table_bytes = 24 * stacks.stacks.len() as u64;
+        assert!(STACKS + table_bytes <= DRIVER + self.driver.bytes().len() as u64);
+        let mut a = CodeAssembler::new(64)?;
+        a.mov(rdi, r13)?;
+        a.mov(rsi, r12)?;
+        a.mov(rdx, r12)?;
+        let table = i32::try_from(STACKS).unwrap();
+        a.mov(rsp, qword_ptr(r15 + table))?;
+        a.mov(rbp, qword_ptr(r15 + table + 8))?;
+        a.mov(rcx, qword_ptr(r15 + table + 16))?;
+        a.xor(eax, eax)?;
+        a.add(r15, 24)?;
+        a.cmp(r15, i32::try_from(table_bytes).unwrap())?;
+        a.cmove(r15, rax)?;
+        a.jmp(rcx)?;
+        self.driver
+            .write(ON_STACKS - DRIVER, &a.assemble(ON_STACKS)?);
+        let mut a = CodeAssembler::new(64)?;
+        a.mov(rsp, r14)?;
+        a.add(r13, rax)?;
+        a.dec(r12)?;
+        a.jne(ON_STACKS)?;
+        a.mov(rax, r13)?;
+        for &register in kept.iter().rev() {
+            a.pop(register)?;
+        }
+        a.ret()?;
+        self.driver.write(BACK - DRIVER, &a.assemble(BACK)?);
+        for (stack, at) in stacks.stacks.iter().zip((STACKS - DRIVER..).step_by(24)) {
+            for (word, at) in [stack.rsp, stack.rbp, stack.call]
+                .iter()
+                .zip((at..).step_by(8))
+            {
+                self.driver.write(at, &word.to_le_bytes());
+            }
+            let mut a = CodeAssembler::new(64)?;
+            a.call(stacks.function - SHIFT)?;
+            a.jmp(BACK)?;
+            self.text
+                .write(stack.call + SHIFT - TEXT, &a.assemble(stack.call)?);
+        }
+        Ok(())
     }
 
     /// Writes code that is called by changed text; returns its address in this process.

@@ -1,5 +1,7 @@
 //! Call trees like a kernel's, with a model of each: the result of a call, and how often the hooked blocks execute.
 
+use std::rc::Rc;
+
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
     CodeAssembler, bl, cl, eax, ebp, ebx, ecx, edi, ptr, qword_ptr, r8, r9, r10, r11, rax, rbp,
@@ -10,9 +12,10 @@ use super::numbers::Random;
 use super::random;
 use super::small::Code;
 use super::target::{CALLS, TEXT};
+use super::unwinder::Stacks;
 
 /// The five bytes at the start of every compiled function.
-const FTRACE_NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
+pub(crate) const FTRACE_NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
 
 /// Bytes before an entry that count calls.
 const CALL_COUNT_BYTES: u64 = 16;
@@ -63,6 +66,8 @@ pub(crate) struct Tree {
     model: Model,
     /// True if calls of the helper are counted, one for each hit.
     pub(crate) counts_calls: bool,
+    /// Stacks that the root is called on, in turns, instead of the process's.
+    pub(crate) stacks: Option<Rc<Stacks>>,
 }
 
 impl Tree {
@@ -89,6 +94,17 @@ impl Tree {
         });
         let helper = tree.add("helper", Leaf::Plain.writer());
         tree.end_with(helper - CALL_COUNT_BYTES, leaf.writer());
+        tree
+    }
+
+    /// A leaf in the place of the function that stacks end in.
+    pub(crate) fn on(stacks: Rc<Stacks>) -> Self {
+        let mut tree = Self {
+            end: stacks.function,
+            stacks: Some(stacks),
+            ..Self::empty(1, Leaf::Plain.model())
+        };
+        tree.add(LEAF, Leaf::Plain.writer());
         tree
     }
 
@@ -125,6 +141,7 @@ impl Tree {
             depth,
             model,
             counts_calls: false,
+            stacks: None,
         }
     }
 

@@ -43,22 +43,30 @@ impl FileParts {
         bytes.starts_with(elf::MAGIC) || !matches!(bzimage::payload(bytes), Ok(None))
     }
 
+    /// Returns the ELF file that a `vmlinuz` holds; a `vmlinux` is one.
+    ///
+    /// # Errors
+    /// [`Error::Image`](crate::Error::Image) if the bytes are neither, damaged or cut off.
+    pub fn vmlinux(bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
+        if bytes.starts_with(elf::MAGIC) {
+            Ok(Cow::Borrowed(bytes))
+        } else if let Some(payload) = bzimage::payload(bytes)? {
+            decompress::decompress(payload)
+        } else {
+            Err(bad(
+                "it is neither an ELF vmlinux nor a vmlinuz (bzImage) for x86; name a file such as \
+                 /boot/vmlinuz-RELEASE, or one that `ilk dump` saved",
+            ))
+        }
+    }
+
     /// Reads the bytes of a `vmlinux` or a `vmlinuz`.
     ///
     /// # Errors
-    /// [`Error::Image`](crate::Error::Image) if they are neither, damaged, cut off, of another architecture, or without a
-    /// table of symbols (`CONFIG_KALLSYMS_ALL`).
+    /// [`Error::Image`](crate::Error::Image) as of [`vmlinux`](Self::vmlinux); if it is of another architecture, or without
+    /// a table of symbols (`CONFIG_KALLSYMS_ALL`).
     pub fn read(bytes: &[u8]) -> Result<Self> {
-        let kernel: Cow<'_, [u8]> = if bytes.starts_with(elf::MAGIC) {
-            Cow::Borrowed(bytes)
-        } else if let Some(payload) = bzimage::payload(bytes)? {
-            decompress::decompress(payload)?
-        } else {
-            return Err(bad(
-                "it is neither an ELF vmlinux nor a vmlinuz (bzImage) for x86; name a file such as \
-                 /boot/vmlinuz-RELEASE, or one that `ilk dump` saved",
-            ));
-        };
+        let kernel = Self::vmlinux(bytes)?;
         let segments = elf::segments(&kernel)?;
         let kallsyms = embedded::kallsyms(&segments)?;
         let symbols = kallsyms::parse(&kallsyms)?;
