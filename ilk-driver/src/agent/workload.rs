@@ -2,7 +2,7 @@
 //! output goes to the client.
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +18,17 @@ const LINE: u64 = 4096;
 /// A started workload.
 pub(super) struct RunningWorkload {
     group: u32,
-    ended: Arc<AtomicBool>,
+    state: Arc<State>,
     waiter: JoinHandle<()>,
+}
+
+/// What two threads know of a program.
+#[derive(Default)]
+struct State {
+    /// It has ended.
+    ended: AtomicBool,
+    /// The session's end has killed it.
+    killed: AtomicBool,
 }
 
 impl RunningWorkload {
@@ -49,15 +58,15 @@ impl RunningWorkload {
             tsc,
             pid: group,
         }));
-        let ended = Arc::new(AtomicBool::new(false));
-        let (own_outbox, flag) = (Arc::clone(outbox), Arc::clone(&ended));
+        let state = Arc::new(State::default());
+        let (own_outbox, own_state) = (Arc::clone(outbox), Arc::clone(&state));
         match std::thread::Builder::new()
             .name(String::from("workload"))
-            .spawn(move || wait(child, &own_outbox, &flag))
+            .spawn(move || wait(child, &own_outbox, &own_state))
         {
             Ok(waiter) => Some(Self {
                 group,
-                ended,
+                state,
                 waiter,
             }),
             Err(e) => {
@@ -77,16 +86,17 @@ impl RunningWorkload {
     }
 
     /// Kills the program and its process group if it still runs, and waits until its output is
-    /// queued.
+    /// queued. An end of this kind is not reported: it is that of the session.
     pub(super) fn end(self) {
-        if !self.ended.load(Ordering::Acquire) {
+        if !self.state.ended.load(Ordering::Acquire) {
+            self.state.killed.store(true, Ordering::Release);
             sys::kill_group(self.group);
         }
         let _panicked = self.waiter.join();
     }
 }
 
-fn wait(mut child: Child, outbox: &Arc<Outbox>, ended: &AtomicBool) {
+fn wait(mut child: Child, outbox: &Arc<Outbox>, state: &State) {
     let listen = |source: Option<Box<dyn Read + Send>>| {
         let outbox = Arc::clone(outbox);
         source.map(|source| std::thread::spawn(move || send_lines(source, &outbox)))
@@ -105,11 +115,16 @@ fn wait(mut child: Child, outbox: &Arc<Outbox>, ended: &AtomicBool) {
     );
     let status = child.wait();
     let tsc = sys::tsc();
-    ended.store(true, Ordering::Release);
+    state.ended.store(true, Ordering::Release);
     for listener in [out, err].into_iter().flatten() {
         let _panicked = listener.join();
     }
     let event = match status {
+        Ok(status)
+            if state.killed.load(Ordering::Acquire) && status.signal() == Some(libc::SIGKILL) =>
+        {
+            return;
+        }
         Ok(status) => WorkloadEvent::Ended {
             tsc,
             status: status.to_string(),

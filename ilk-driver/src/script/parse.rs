@@ -179,7 +179,7 @@ impl Script {
             {
                 let what = format!("@{name} cannot be cleared: it keeps one value, not a sum.");
                 let help = "Clear aggregates by count, sum, hist, lhist or values.";
-                faults.push(Fault::new(Span::default(), what).help(help));
+                faults.push(Fault::new(self.in_terminal(name), what).help(help));
             }
         }
         for declaration in &self.declarations {
@@ -342,6 +342,28 @@ impl Script {
             (!totals && !value.starts_with('=')).then_some(name)
         });
         stored.filter(|name| !declared(name)).collect()
+    }
+
+    /// Returns where a block of the terminal first names an aggregate.
+    pub(super) fn in_terminal(&self, name: &str) -> Span {
+        let written = format!("@{name}");
+        let mut places = self.text.match_indices(&written).filter(|(at, _)| {
+            let before = self.text.get(..*at).unwrap_or_default().trim_end();
+            let word = before.strip_suffix('(').unwrap_or_default().trim_end();
+            let after = self.text.get(at + written.len()..).unwrap_or_default();
+            ["print", "clear", "zero"]
+                .iter()
+                .any(|known| word.ends_with(known))
+                && after.trim_start().starts_with(')')
+        });
+        let Some((start, _)) = places.next() else {
+            return Span::default();
+        };
+        let position = |offset: usize| u32::try_from(offset).unwrap_or(u32::MAX);
+        Span {
+            start: position(start),
+            end: position(start + written.len()),
+        }
     }
 
     /// Returns whether a probe names a variable or an aggregate.

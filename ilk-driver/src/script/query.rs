@@ -1,6 +1,7 @@
 //! From the hooks of a script to a session: each set of clauses that stands on the same code becomes an instrument,
 //! and each hook a placement.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -23,12 +24,34 @@ pub struct Absent {
 }
 
 /// The code of a placement, for people.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its symbol.
     pub function: String,
     /// The hook, if it is one of a block: `block 3 pre`.
     pub hook: Option<String>,
+}
+
+impl Place {
+    /// Returns the function, the number of the block, and the hook, for people's order: block 2 before block 10.
+    fn order(&self) -> (&str, Option<u32>, Option<&str>) {
+        let hook = self.hook.as_deref();
+        let mut words = hook.into_iter().flat_map(str::split_whitespace);
+        let block = words.find_map(|word| word.parse().ok());
+        (&self.function, block, hook)
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl std::fmt::Display for Place {

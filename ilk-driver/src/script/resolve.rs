@@ -1,5 +1,6 @@
 //! From attach points to hooks: the code of one kernel's image that a script names.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -71,7 +72,8 @@ pub fn resolve(
             && !script.names(name)
         {
             let what = format!("No probe has @{name}, which the terminal prints or clears.");
-            faults.push(Fault::new(Span::default(), what));
+            let help = "Count it in a probe: `entry:vfs_read { @calls = count() }`.";
+            faults.push(Fault::new(script.in_terminal(name), what).help(help));
         }
     }
     let failed = |list| {
@@ -354,14 +356,15 @@ impl<'a> Resolver<'a> {
             .collect();
         let Some(edge) = ways.iter().find(|edge| edge.to.0 == to) else {
             let targets = ways.iter().map(|edge| edge.to.0.to_string());
-            let targets = targets.collect::<Vec<_>>().join(", ");
+            let targets = targets.collect::<Vec<_>>();
             let what = format!(
                 "{} has no edge from block {from} to block {to}.",
                 function.name
             );
-            return Err(Fault::new(span, what).help(match targets.is_empty() {
-                true => format!("Block {from} leaves the function."),
-                false => format!("Edges of block {from} enter block {targets}."),
+            return Err(Fault::new(span, what).help(match targets.as_slice() {
+                [] => format!("Block {from} leaves the function."),
+                [target] => format!("The edge of block {from} enters block {target}."),
+                targets => format!("Edges of block {from} enter blocks {}.", targets.join(", ")),
             }));
         };
         let hook = match (block.end, edge.kind) {
@@ -380,7 +383,7 @@ impl<'a> Resolver<'a> {
                 self.image.release()
             );
             return Err(Fault::new(span, what).help(
-                "Install the kernel's debug package (linux-image-…-dbg), or name a function and a block: `block:vfs_read:2`.",
+                "Install the kernel's debug package (linux-image-…-dbg), name its vmlinux with --debug, or name a function and a block: `block:vfs_read:2`.",
             ));
         };
         let is_in =
@@ -397,26 +400,39 @@ impl<'a> Resolver<'a> {
             );
         }
         let mut is_any = false;
+        // The nearest lines that have instructions.
+        let (mut below, mut above): (Option<u32>, Option<u32>) = (None, None);
         for function in functions {
             let graph = self.graph(function.id);
-            let of_line = |at: u64| {
-                lines(Addr(at)).is_some_and(|source| is_in(&source) && source.line == line)
-            };
-            let block = graph.blocks.iter().find(|block| {
-                let mut instructions = block.instructions.iter();
-                instructions.any(|instruction| of_line(instruction.ip()))
-            });
-            if let Some(block) = block {
+            let mut first = None;
+            for block in graph.blocks.iter() {
+                for instruction in block.instructions.iter() {
+                    let source = lines(Addr(instruction.ip())).filter(is_in);
+                    match source.map(|source| (source.line.cmp(&line), source.line)) {
+                        Some((Ordering::Equal, _)) => first = first.or(Some(block.index.0)),
+                        Some((Ordering::Less, near)) => below = below.max(Some(near)),
+                        Some((Ordering::Greater, near)) => {
+                            above = Some(above.map_or(near, |above| above.min(near)));
+                        }
+                        None => {}
+                    }
+                }
+            }
+            if let Some(block) = first {
                 is_any = true;
-                self.at_block(clause, function.id, block.index.0, HookType::Pre);
+                self.at_block(clause, function.id, block, HookType::Pre);
             }
         }
         if is_any {
-            Ok(())
-        } else {
-            let what = format!("No instruction is of line {line} of {file}.");
-            Err(Fault::new(span, what).help("Choose a line with a statement."))
+            return Ok(());
         }
+        let what = format!("No instruction is of line {line} of {file}.");
+        let near: Vec<String> = [below, above]
+            .into_iter()
+            .flatten()
+            .map(|line| format!("`{file}:{line}`"))
+            .collect();
+        Err(Fault::new(span, what).help(format!("Write {}.", near.join(" or "))))
     }
 }
 

@@ -1,9 +1,11 @@
 //! Scripts: what is read, the messages of what is not, and a property of all texts.
 
+use gilk_engine::{Addr, Image};
 use proptest::prelude::*;
 
 use super::parse::Group;
-use super::{Script, TerminalAction, time_of_day};
+use super::{Filter, Place, Script, TerminalAction, resolve, time_of_day};
+use crate::sources::SourceLine;
 
 fn wrong(text: &str) -> String {
     Script::parse(text).unwrap_err().to_string()
@@ -96,10 +98,31 @@ fn faults_point_at_the_column_and_say_what_to_write() {
             "entry:f { @n = count() } end { pirnt(@n) }",
             "1:32: `pirnt(@n)` does not run in the terminal.\n    entry:f { @n = count() } end { pirnt(@n) }\n                                   ^^^^^^^^^\n    Did you mean `print`?",
         ),
+        (
+            "entry:f { @m = max(arg0) } end { clear(@m) }",
+            "1:40: @m cannot be cleared: it keeps one value, not a sum.\n    entry:f { @m = max(arg0) } end { clear(@m) }\n                                           ^^\n    Clear aggregates by count, sum, hist, lhist or values.",
+        ),
     ];
     for (text, expected) in cases {
         assert_eq!(wrong(text), expected, "{text}");
     }
+}
+
+#[test]
+fn places_are_in_the_order_of_their_numbers() {
+    let place = |function: &str, hook: Option<&str>| Place {
+        function: function.to_owned(),
+        hook: hook.map(str::to_owned),
+    };
+    let sorted = [
+        place("a", None),
+        place("a", Some("block 2 post")),
+        place("a", Some("block 2 pre")),
+        place("a", Some("block 10 pre")),
+        place("b", Some("block 0 pre")),
+    ];
+    assert!(sorted.is_sorted() && sorted[0] < sorted[1]);
+    assert!(sorted[3] > sorted[2]);
 }
 
 #[test]
@@ -177,4 +200,31 @@ proptest! {
         prop_assert_eq!(script.clauses[0].points.len(), functions.len());
         prop_assert_eq!(script.clauses[0].predicate.is_some(), !predicate.is_empty());
     }
+}
+
+/// Checks source lines by lines that are made up for a saved kernel: every second one has instructions.
+#[test]
+fn a_line_without_instructions_is_answered_with_the_nearest_ones() {
+    let saved = include_bytes!("../../../engine/tests/data/fork.image");
+    let image = Image::from_live(&postcard::from_bytes(saved).unwrap()).unwrap();
+    let start = image.function_named("kernel_clone").unwrap().span;
+    let lines = |at: Addr| {
+        start.contains(at).then(|| SourceLine {
+            file: "kernel/fork.c".into(),
+            line: 100 + 2 * u32::try_from((at.0 - start.start.0) / 64).unwrap(),
+        })
+    };
+    let filter = Filter {
+        duration: 1.0,
+        pid: None,
+    };
+    let resolved = |text: &str| {
+        let script = Script::parse(text).unwrap_or_else(|faults| panic!("{faults}"));
+        resolve(&script, &image, filter, Some(&lines))
+    };
+    let query = resolved("fork.c:102 { @n = count() }").unwrap();
+    assert_eq!(query.session.placements.len(), 1);
+    let faults = resolved("kernel/fork.c:101 { @n = count() }").unwrap_err();
+    let expected = "1:1: No instruction is of line 101 of kernel/fork.c.\n    kernel/fork.c:101 { @n = count() }\n    ^^^^^^^^^^^^^^^^^\n    Write `kernel/fork.c:100` or `kernel/fork.c:102`.";
+    assert_eq!(faults.to_string(), expected);
 }

@@ -112,7 +112,7 @@ impl Checker<'_> {
             .count();
         if conversions != arguments.len() {
             let what = format!(
-                "The format has {conversions} conversions, and there are {} arguments.",
+                "Conversions of the format: {conversions}; arguments: {}.",
                 arguments.len()
             );
             return Err(Fault::new(format.span, what)

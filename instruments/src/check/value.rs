@@ -232,6 +232,10 @@ impl Checker<'_> {
                 Ok((pointer, Some(Target { ty, space })))
             }
             View::Fields(_) => refuse("a structure", "Write `.field` after it, or `&` before it."),
+            View::Array(of, _) if matches!(self.view(&of), View::Integer(Width::B1, _)) => refuse(
+                "an array",
+                "Write `str(…)` around it for its text, `[0]` after it, or `&` before it.",
+            ),
             View::Array(..) => refuse("an array", "Write `[0]` after it, or `&` before it."),
             View::Void => refuse("nothing", "Cast the pointer first: `*(u64 *)pointer`."),
             View::Other => refuse(

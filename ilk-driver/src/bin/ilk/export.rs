@@ -108,6 +108,10 @@ impl Export {
         }
         match format {
             Some(Format::Totals) => note!("They are in {}.", self.output.display()),
+            // Those of samples, and keys of totals.
+            Some(Format::Folded | Format::Flame) => {
+                note!("The stacks are in {}.", self.output.display());
+            }
             // Samples, and readings of counters.
             _ => note!(
                 "{} records in {}.",

@@ -47,7 +47,8 @@ A script has probes: `POINT, POINT / PREDICATE / { STATEMENTS }`. A point names 
   untaken:kernel_clone:3     where it is not
   edge:kernel_clone:3:5      on the edge from one block to another
   tracepoint:sched:sched_switch   at each event of a tracepoint; its arguments have their names
-  fs/read_write.c:450        before the block of a source line (needs debug information)
+  fs/read_write.c:450        before the block of a source line (needs debug information: a package of the
+                             distribution, or --debug VMLINUX)
 
 `*` in a function's name stands for any letters, `?` for one: entry:tcp_*. Functions of modules have their module
 before them: entry:tun:tun_chr_open. Of equal names, one is chosen by its address: name@0xffffffff81000000.

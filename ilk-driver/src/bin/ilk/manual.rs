@@ -107,6 +107,17 @@ fn ended(mut page: Roff, out: &mut dyn Write) -> std::io::Result<()> {
     page.to_writer(out)
 }
 
+/// Returns the name of a page that is called by it, by its file, or by the command: `ilk-count` of `count`.
+fn named(page: &str) -> String {
+    let page = page.trim_end_matches(".1").trim_end_matches(".7");
+    let page = page.replace(' ', "-");
+    match page.strip_prefix("ilk") {
+        Some("") => page,
+        Some(rest) if rest.starts_with('-') => page,
+        _ => format!("ilk-{page}"),
+    }
+}
+
 /// Returns the pages: `ilk`, its commands and theirs, and the topics.
 fn pages(mut root: Command) -> Vec<Page<'static>> {
     root.build();
@@ -135,19 +146,8 @@ impl Manual {
             }
             return Ok(out.flush()?);
         }
-        let name = match self.page {
-            None => String::from("ilk"),
-            Some(page) => format!("ilk-{}", page.replace(' ', "-")),
-        };
-        let names: Vec<String> = pages
-            .iter()
-            .map(|page| {
-                page.file()
-                    .trim_end_matches(".1")
-                    .trim_end_matches(".7")
-                    .to_owned()
-            })
-            .collect();
+        let name = named(self.page.as_deref().unwrap_or("ilk"));
+        let names: Vec<String> = pages.iter().map(|page| named(&page.file())).collect();
         match pages.iter().zip(&names).find(|(_, known)| **known == name) {
             Some((page, _)) => {
                 page.render(&mut out)?;
@@ -212,6 +212,15 @@ mod tests {
             let text = text(page);
             assert!(text.contains(".TH ") && text.contains(".SH NAME"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_page_has_the_name_of_its_command_and_of_its_file() {
+        for page in ["count", "ilk count", "ilk-count", "ilk-count.1"] {
+            assert_eq!(named(page), "ilk-count", "{page}");
+        }
+        assert_eq!(["ilk", "ilk.1"].map(named), ["ilk", "ilk"]);
+        assert_eq!(named("reference"), "ilk-reference");
     }
 
     #[test]

@@ -61,6 +61,9 @@ pub(crate) struct ScriptOptions {
     output: Option<PathBuf>,
     #[command(flatten)]
     force: Force,
+    /// Find source lines in this vmlinux with debug information. Default: where debug packages install it.
+    #[arg(long, value_name = "VMLINUX")]
+    debug: Option<PathBuf>,
     /// Show the plan before the answer.
     #[arg(short, long)]
     verbose: bool,
@@ -274,6 +277,9 @@ impl ScriptOptions {
         let script = Script::parse(text).map_err(|faults| anyhow!("{faults}"))?;
         let workload = self.command.as_deref().map(workload).transpose()?;
         let mut goals = self.force.goals();
+        if let Some(file) = &self.debug {
+            goals = goals.reads(file);
+        }
         if let Some(file) = &self.save {
             goals.goal(file, Contents::Other)?;
         }
@@ -293,9 +299,11 @@ impl ScriptOptions {
             duration: self.length.unwrap_or(UNLIMITED),
             pid: self.pid,
         };
-        let sources = match script.names_lines() {
-            true => Sources::find(&image, &|_| !interrupt::arrived())?,
-            false => None,
+        let running = |_| !interrupt::arrived();
+        let sources = match (script.names_lines(), &self.debug) {
+            (false, _) => None,
+            (true, Some(file)) => Sources::open(file, &image, &running)?,
+            (true, None) => Sources::find(&image, &running)?,
         };
         let lines = |at| sources.as_ref().and_then(|sources| sources.line(at));
         let lines = sources.is_some().then_some(&lines as _);

@@ -12,7 +12,7 @@ fn what_cannot_be_had_is_refused_with_the_reason() {
         ),
         (
             "hit { printf(\"%d%%\") }",
-            "\"%d%%\": The format has 1 conversions, and there are 0 arguments. Each `%d`, `%s` … takes one; `%%` is a percent sign.",
+            "\"%d%%\": Conversions of the format: 1; arguments: 0. Each `%d`, `%s` … takes one; `%%` is a percent sign.",
         ),
         (
             "hit { printf(\"%.2f\", arg0) }",

@@ -36,6 +36,7 @@ const PATHS: &[(&str, &str, Role)] = &[
         "output",
         Output(&["-e", SCRIPT, "--socket", "DIR/none", "-o", "OUT"]),
     ),
+    ("", "debug", Input),
     ("", "socket", Other),
     ("agent", "port", Other),
     ("agent", "socket", Other),
@@ -49,6 +50,7 @@ const PATHS: &[(&str, &str, Role)] = &[
         "output",
         Output(&["count", "x", "--socket", "DIR/none", "-o", "OUT"]),
     ),
+    ("count", "debug", Input),
     ("count", "socket", Other),
     (
         "top",
@@ -60,6 +62,7 @@ const PATHS: &[(&str, &str, Role)] = &[
         "output",
         Output(&["top", "--socket", "DIR/none", "-o", "OUT"]),
     ),
+    ("top", "debug", Input),
     ("top", "socket", Other),
     (
         "trace",
@@ -71,6 +74,7 @@ const PATHS: &[(&str, &str, Role)] = &[
         "output",
         Output(&["trace", "x", "--socket", "DIR/none", "-o", "OUT"]),
     ),
+    ("trace", "debug", Input),
     ("trace", "socket", Other),
     (
         "latency",
@@ -82,6 +86,7 @@ const PATHS: &[(&str, &str, Role)] = &[
         "output",
         Output(&["latency", "x", "--socket", "DIR/none", "-o", "OUT"]),
     ),
+    ("latency", "debug", Input),
     ("latency", "socket", Other),
     (
         "callers",
@@ -93,6 +98,7 @@ const PATHS: &[(&str, &str, Role)] = &[
         "output",
         Output(&["callers", "x", "--socket", "DIR/none", "-o", "OUT"]),
     ),
+    ("callers", "debug", Input),
     ("callers", "socket", Other),
     (
         "process",
@@ -143,6 +149,7 @@ const PATHS: &[(&str, &str, Role)] = &[
             "script", "syscount", "--socket", "DIR/none", "--save", "OUT",
         ]),
     ),
+    ("script", "debug", Input),
     ("script", "socket", Other),
     ("plan", "session", Input),
     ("plan", "files", Input),
