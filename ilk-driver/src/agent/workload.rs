@@ -155,3 +155,63 @@ fn send_lines(source: impl Read, outbox: &Outbox) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::agent::stream::Stream;
+    use crate::protocol::Decoder;
+
+    /// Runs a program until it ends, or the session does, and returns its events.
+    fn events(arguments: &[&str], ends_by_itself: bool) -> Vec<WorkloadEvent> {
+        let (agent, mut client) = UnixStream::pair().unwrap();
+        let stream = Arc::new(Stream::socket(agent).unwrap());
+        let (outbox, _writer) = Outbox::start(stream).unwrap();
+        let workload = Workload {
+            program: "sh".into(),
+            arguments: arguments.iter().map(|&word| word.into()).collect(),
+            at: 0.0,
+        };
+        let running = RunningWorkload::start(&workload, &outbox).unwrap();
+        while ends_by_itself && !running.state.ended.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        running.end();
+        outbox.post(&Message::Accepted);
+        let (mut events, mut decoder, mut buffer) = (Vec::new(), Decoder::frames_only(), [0; 4096]);
+        loop {
+            let count = client.read(&mut buffer).unwrap();
+            decoder.push(&buffer[..count]);
+            while let Some(message) = decoder.take::<Message>().unwrap() {
+                match message {
+                    Message::Workload(event) => events.push(event),
+                    Message::Accepted => {
+                        outbox.close();
+                        return events;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_end_is_reported_unless_it_is_that_of_the_session() {
+        let killed = events(&["-c", "sleep 60"], false);
+        assert!(matches!(killed[..], [WorkloadEvent::Started { .. }]));
+        let ended = events(&["-c", "exit 3"], true);
+        assert!(matches!(
+            &ended[..],
+            [WorkloadEvent::Started { .. }, WorkloadEvent::Ended { status, success: false, .. }]
+                if status == "exit status: 3"
+        ));
+        let itself = events(&["-c", "kill -9 $$"], true);
+        assert!(matches!(
+            &itself[..],
+            [WorkloadEvent::Started { .. }, WorkloadEvent::Ended { status, .. }]
+                if status.starts_with("signal: 9")
+        ));
+    }
+}
