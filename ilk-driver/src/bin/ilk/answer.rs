@@ -204,7 +204,7 @@ fn weight(value: &TotalValue) -> f64 {
     value.weight()
 }
 
-fn is_zero(value: &TotalValue) -> bool {
+pub(crate) fn is_zero(value: &TotalValue) -> bool {
     matches!(value, TotalValue::Nothing) || weight(value) == 0.0
 }
 

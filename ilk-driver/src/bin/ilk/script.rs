@@ -15,12 +15,13 @@ use gilk_engine::{Image, plan};
 use gilk_instruments::Library;
 use gilk_samples::input;
 use gilk_samples::output::{self, Contents};
-use ilk_driver::client::StopFlag;
+use ilk_driver::client::{StopFlag, Summary};
 use ilk_driver::interrupt;
 use ilk_driver::note;
 use ilk_driver::script::{Filter, Script, resolve};
 use ilk_driver::sources::Sources;
 
+use crate::answer::is_zero;
 use crate::output::Force;
 use crate::plan::{Strict, grouped};
 use crate::{target, tools};
@@ -354,9 +355,23 @@ impl ScriptOptions {
                 .map_err(|_| anyhow!("The run ended by a bug in gilk."))
         })??;
         screen.finish(&summary)?;
+        if let Some(pid) = self.pid
+            && saw_nothing(&summary)
+        {
+            note!("Nothing was of process {pid}. Is it running there?");
+        }
         note!("{}{absent}", planned.left_out);
         screen.status(&summary, &recording.path, self.output.is_some())
     }
+}
+
+/// Returns whether no instrument has counted, sampled or added up anything.
+fn saw_nothing(summary: &Summary) -> bool {
+    let mut counted = summary.instruments.iter();
+    let mut added_up = summary.aggregates.iter();
+    summary.taken == 0
+        && counted.all(|one| one.total.unwrap_or(0) == 0)
+        && added_up.all(|one| is_zero(&one.value))
 }
 
 /// Splits a command into words, or passes it to the shell if it uses more of the shell than words.
