@@ -37,7 +37,8 @@ pub struct Session {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub save_all: bool,
     /// True if the target's tracepoints whose functions (`__traceiter_NAME`) have placements are switched on while the
-    /// session runs. Otherwise those functions run only while another user has switched the tracepoint on.
+    /// session runs. Otherwise those functions run only while another user has switched the tracepoint on. In a process,
+    /// the same of static probes at whose blocks placements stand, by their semaphores.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tracepoints: bool,
     /// The collection of samples and totals.

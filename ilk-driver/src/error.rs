@@ -151,8 +151,8 @@ pub enum Error {
         /// The file's actual kind, or the damage.
         reason: String,
     },
-    /// A file has no debug information of the current kernel.
-    #[error("{path} has no source lines of this kernel. {reason}")]
+    /// A file has no debug information of the kernel or the object that it is wanted for.
+    #[error("{path} has no source lines of this build. {reason}")]
     Sources {
         /// The file.
         path: PathBuf,

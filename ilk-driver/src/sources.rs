@@ -1,4 +1,4 @@
-//! Source lines of addresses, by a kernel's debug information (DWARF).
+//! Source lines of addresses, by the debug information (DWARF) of a kernel or of an object of a process.
 //!
 //! The debug information is in a `vmlinux` that is not part of what boots; Debian's packages
 //! `linux-image-…-dbg` and similar ones install it below `/usr/lib/debug`. It belongs to a kernel
@@ -50,20 +50,29 @@ enum Halt {
     Failed(Error),
 }
 
-/// The identity and location of a kernel.
-struct KernelIdentity<'i> {
+/// The identity and location of a kernel, or of an object of a process.
+struct BinaryIdentity<'i> {
+    /// A kernel's release, an object's path.
     release: &'i str,
     build_id: Option<&'i [u8]>,
-    /// Start of its text.
-    text: Addr,
+    place: BinaryPlace,
 }
 
-impl<'i> KernelIdentity<'i> {
+/// The relation of addresses in memory to those of the link.
+#[derive(Clone, Copy)]
+enum BinaryPlace {
+    /// The text of a kernel begins here; the symbol `_stext` says where the link has it.
+    Text(Addr),
+    /// An object is loaded so many bytes above its addresses in the file.
+    Slide(u64),
+}
+
+impl<'i> BinaryIdentity<'i> {
     fn of(image: &'i Image) -> Self {
         Self {
             release: image.release(),
             build_id: image.build_id(),
-            text: image.text().start,
+            place: BinaryPlace::Text(image.text().start),
         }
     }
 }
@@ -72,7 +81,7 @@ impl<'i> KernelIdentity<'i> {
 pub struct Sources {
     path: PathBuf,
     context: Mutex<Context<Reader>>,
-    /// Difference from an address of the running kernel to that of the link, added with wraparound.
+    /// Difference from an address in memory to that of the link, added with wraparound.
     slide: u64,
     /// Folders of the source files on the machine of the build: one for all paths that begin at
     /// `/`, and one for all others.
@@ -98,10 +107,15 @@ fn usual_paths(root: &Path, release: &str, build_id: &[u8]) -> Vec<PathBuf> {
         debug.join(format!("usr/lib/modules/{release}/vmlinux")),
         root.join(format!("lib/modules/{release}/build/vmlinux")),
     ];
-    if let Some((first, rest)) = hex(build_id).split_at_checked(2) {
-        paths.push(debug.join(format!(".build-id/{first}/{rest}.debug")));
-    }
+    paths.extend(build_id_path(&debug, build_id));
     paths
+}
+
+/// Returns the path of separate debug information below a folder.
+fn build_id_path(debug: &Path, build_id: &[u8]) -> Option<PathBuf> {
+    let id = hex(build_id);
+    let (first, rest) = id.split_at_checked(2)?;
+    Some(debug.join(format!(".build-id/{first}/{rest}.debug")))
 }
 
 impl Sources {
@@ -111,17 +125,73 @@ impl Sources {
     /// # Errors
     /// [`Error::Sources`] if a file there is of another build, or damaged; [`Error::Io`].
     pub fn find(image: &Image, watch: &Watch<'_>) -> Result<Option<Self>> {
-        Self::find_below(Path::new("/"), &KernelIdentity::of(image), watch)
+        Self::find_below(Path::new("/"), &BinaryIdentity::of(image), watch)
     }
 
     fn find_below(
         root: &Path,
-        kernel: &KernelIdentity<'_>,
+        kernel: &BinaryIdentity<'_>,
+        watch: &Watch<'_>,
+    ) -> Result<Option<Self>> {
+        let build_id = kernel.build_id.unwrap_or_default();
+        Self::first_of(usual_paths(root, kernel.release, build_id), kernel, watch)
+    }
+
+    /// Finds the debug information of an object of a process, which is loaded `slide` bytes above the addresses in its
+    /// file: in the file, or in a separate one of the same build, below `root`, the root folder of the process, or on this
+    /// machine. Returns `None` if there is none, or `watch` ended the search.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(crate) fn of_object(
+        (path, file): (&Path, &[u8]),
+        root: &Path,
+        slide: u64,
+        watch: &Watch<'_>,
+    ) -> Result<Option<Self>> {
+        let object = object::File::parse(file).map_err(|error| Error::Sources {
+            path: path.to_path_buf(),
+            reason: format!("It is damaged: {error}."),
+        })?;
+        let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+        let build_id = object.build_id().ok().flatten();
+        let mut paths = Vec::new();
+        if object.section_by_name(".debug_info").is_some() {
+            paths.push(below(path));
+        }
+        // Without an identifier no other file is known to be of the same build.
+        if let Some(build_id) = build_id {
+            paths.extend([root, Path::new("/")].into_iter().filter_map(|root| {
+                let debug = root.join("usr/lib/debug");
+                build_id_path(&debug, build_id)
+            }));
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            if let Ok(Some((name, _))) = object.gnu_debuglink() {
+                let name = String::from_utf8_lossy(name).into_owned();
+                let debug = Path::new("/usr/lib/debug");
+                let folders = [
+                    folder.to_path_buf(),
+                    folder.join(".debug"),
+                    debug.join(folder.strip_prefix("/").unwrap_or(folder)),
+                ];
+                paths.extend(folders.iter().map(|folder| below(&folder.join(&name))));
+            }
+        }
+        let identity = BinaryIdentity {
+            release: &path.display().to_string(),
+            build_id,
+            place: BinaryPlace::Slide(slide),
+        };
+        Self::first_of(paths, &identity, watch)
+    }
+
+    fn first_of(
+        paths: Vec<PathBuf>,
+        kernel: &BinaryIdentity<'_>,
         watch: &Watch<'_>,
     ) -> Result<Option<Self>> {
         let mut wrong = None;
-        let build_id = kernel.build_id.unwrap_or_default();
-        for path in usual_paths(root, kernel.release, build_id) {
+        for path in paths {
             if !path.is_file() {
                 continue;
             }
@@ -141,10 +211,10 @@ impl Sources {
     /// [`Error::Sources`] if the file is of another build, has no debug information, or is damaged;
     /// [`Error::Io`].
     pub fn open(path: &Path, image: &Image, watch: &Watch<'_>) -> Result<Option<Self>> {
-        Self::read(path, &KernelIdentity::of(image), watch)
+        Self::read(path, &BinaryIdentity::of(image), watch)
     }
 
-    fn read(path: &Path, kernel: &KernelIdentity<'_>, watch: &Watch<'_>) -> Result<Option<Self>> {
+    fn read(path: &Path, kernel: &BinaryIdentity<'_>, watch: &Watch<'_>) -> Result<Option<Self>> {
         let wrong = |reason: String| Error::Sources {
             path: path.to_path_buf(),
             reason,
@@ -152,34 +222,46 @@ impl Sources {
         input::check(path)?;
         let file = File::open(path).map_err(Error::io(
             path,
-            "Name a vmlinux with debug information, as the kernel's debug package has it.",
+            "Name a file with debug information, as a debug package has it.",
         ))?;
         let cache = ReadCache::new(file);
-        let object = object::File::parse(&cache)
-            .map_err(|error| wrong(format!("It is not a vmlinux: {error}.")))?;
-        let Some(kernel_id) = kernel.build_id else {
-            return Err(wrong(
-                "This kernel has no build identifier, so the file cannot be matched with it."
-                    .to_owned(),
-            ));
+        let of_kernel = matches!(kernel.place, BinaryPlace::Text(_));
+        let kind = if of_kernel {
+            "a vmlinux"
+        } else {
+            "an object file"
         };
-        match object.build_id() {
-            Ok(Some(id)) if id == kernel_id => {}
-            Ok(Some(id)) => {
+        let object = object::File::parse(&cache)
+            .map_err(|error| wrong(format!("It is not {kind}: {error}.")))?;
+        match (object.build_id(), kernel.build_id) {
+            (Ok(Some(id)), Some(wanted)) if id == wanted => {}
+            // An object's own file.
+            (Ok(None), None) if !of_kernel => {}
+            (_, None) => {
+                return Err(wrong(
+                    "This kernel has no build identifier, so the file cannot be matched with it."
+                        .to_owned(),
+                ));
+            }
+            (Ok(Some(id)), Some(wanted)) => {
                 return Err(wrong(format!(
-                    "It is of another build: its identifier is {}, and that of this kernel, {}, is {}. Install the \
-                     debug package of exactly this kernel.",
+                    "It is of another build: its identifier is {}, and that of {} is {}. Install the debug package of \
+                     exactly that build.",
                     hex(id),
                     kernel.release,
-                    hex(kernel_id)
+                    hex(wanted)
                 )));
             }
             _ => return Err(wrong("It has no build identifier.".to_owned())),
         }
-        let linked = object
-            .symbol_by_name("_stext")
-            .ok_or_else(|| wrong("It has no symbol _stext.".to_owned()))?
-            .address();
+        let slide = match kernel.place {
+            BinaryPlace::Text(text) => {
+                let linked = object.symbol_by_name("_stext");
+                let linked = linked.ok_or_else(|| wrong("It has no symbol _stext.".to_owned()))?;
+                linked.address().wrapping_sub(text.0)
+            }
+            BinaryPlace::Slide(slide) => slide.wrapping_neg(),
+        };
         let endian = if object.is_little_endian() {
             RunTimeEndian::Little
         } else {
@@ -221,7 +303,7 @@ impl Sources {
         Ok(watch(1.0).then(|| Self {
             path: path.to_path_buf(),
             context: Mutex::new(context),
-            slide: linked.wrapping_sub(kernel.text.0),
+            slide,
             roots,
         }))
     }

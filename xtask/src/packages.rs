@@ -54,8 +54,8 @@ const LAB: &[Package] = &[
     package("make", &["make"], "builds the module"),
     package(
         "binutils",
-        &["strip", "objdump"],
-        "takes the symbols off the agent, and is compared with the decoder",
+        &["strip", "objcopy", "objdump"],
+        "takes the symbols off the agent and of a test's program, and is compared with the decoder",
     ),
     package("xz-utils", &["xz"], "unpacks the drivers of newer kernels"),
     package("qemu-system-x86", &["qemu-system-x86_64"], "runs the lab"),

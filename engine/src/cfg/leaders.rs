@@ -1,4 +1,4 @@
-//! Leaders: instructions reached other than by falling through.
+//! Leaders: instructions reached other than by falling through, and static probes, at which hooks are wanted.
 
 use iced_x86::{Code, FlowControl};
 
@@ -13,7 +13,7 @@ impl DecodedFunction {
         self.insns[index].entered = true;
     }
 
-    /// Finds the leaders: instructions reached other than by falling through.
+    /// Finds the leaders: instructions reached other than by falling through, and static probes.
     pub(super) fn find_leaders(&mut self, image: &Image, offsets: &Offsets) -> Result<(), Refusal> {
         if let Some(first) = self.insns.keys().next() {
             self.enter(first);
@@ -46,6 +46,12 @@ impl DecodedFunction {
                 )
             })?;
             self.enter(index);
+        }
+        for probe in image.probes_in(offsets.span) {
+            // A note that names the middle of an instruction has no hook.
+            if let Some(index) = offsets.index(probe.at) {
+                self.insns[index].leader = true;
+            }
         }
         Ok(())
     }

@@ -58,6 +58,8 @@ impl Image {
         self.known.join(other.known);
         self.fixed.join(other.fixed);
         self.entries.join(other.entries);
+        self.probes.extend(other.probes);
+        self.probes.sort_unstable();
         self.read_only.extend(other.read_only);
         self.read_only.sort_unstable();
         self.live &= other.live;

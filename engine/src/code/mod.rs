@@ -19,6 +19,7 @@ mod lookup;
 mod memory;
 mod origin;
 mod plausible;
+mod probes;
 mod symbols;
 mod text;
 mod types;
@@ -28,6 +29,7 @@ pub use fixed::{Decided, Decision, Fixed, FixedSites, Transfer, Why};
 pub use function::{Contract, Function, FunctionId};
 pub use lookup::name_and_address;
 pub use origin::Origin;
+pub use probes::{ProbeArgument, ProbeOperand, StaticProbe};
 pub use text::Text;
 
 pub(crate) use entries::Entries;
@@ -59,6 +61,8 @@ pub struct Image {
     pub(crate) known: KnownFunctions,
     pub(crate) fixed: FixedSites,
     pub(crate) entries: Entries,
+    /// By address.
+    pub(crate) probes: Vec<StaticProbe>,
     pub(crate) types: LazyTypes,
     /// Read-only data without the types, of modules too; sorted.
     pub(crate) read_only: Vec<Span>,
@@ -290,6 +294,19 @@ impl Image {
     #[must_use]
     pub fn pointed_at(&self, span: Span) -> &[Addr] {
         self.entries.pointed_at(span)
+    }
+
+    /// The static probes of a program and its libraries, by address.
+    #[must_use]
+    pub fn probes(&self) -> &[StaticProbe] {
+        &self.probes
+    }
+
+    /// The static probes inside `span`.
+    pub(crate) fn probes_in(&self, span: Span) -> &[StaticProbe] {
+        let first = self.probes.partition_point(|probe| probe.at < span.start);
+        let end = self.probes.partition_point(|probe| probe.at < span.end);
+        ids::part(&self.probes, first..end)
     }
 
     /// The calling-convention contract of the function that begins at `entry`.

@@ -78,7 +78,6 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
     let texts = texts(parts, &contents)?;
     let (functions, mut refused) = functions(&contents, &swept, (&symbols, &texts), &pointers);
     let names = FunctionNames::new(&symbols, &functions, &texts, |_, _| true);
-    let fixed = FixedSites::new(sites::small(&contents, &memory), Vec::new());
     let transactional = functions
         .iter()
         .filter(|function| swept.transactional.contains(&function.span.start));
@@ -139,8 +138,9 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         functions,
         names,
         known: known_functions,
-        fixed,
+        fixed: FixedSites::default(),
         entries,
+        probes: contents.probes.clone(),
         types: LazyTypes::new(None),
         read_only: read_only(&contents),
         build_id: contents.build_id.clone(),

@@ -13,6 +13,8 @@ use object::read::elf::{
     Dyn, FileHeader, ProgramHeader, Rela, SectionHeader, SectionTable, Sym, SymbolTable,
 };
 
+use super::probes::{self, NoteAddress};
+use crate::code::StaticProbe;
 use crate::{Addr, Error, Result, Span};
 
 const ENDIAN: LittleEndian = LittleEndian;
@@ -81,8 +83,8 @@ pub(super) struct Contents<'f> {
     /// Functions that are called without a symbol: the entry point, initialisers.
     pub(super) roots: Vec<Addr>,
     pub(super) build_id: Option<Vec<u8>>,
-    /// Nops of static probes.
-    pub(super) probes: Vec<Addr>,
+    /// By address.
+    pub(super) probes: Vec<StaticProbe>,
 }
 
 /// Returns whether the bytes are a program or a shared library in the lower half of memory; kernels are
@@ -103,6 +105,37 @@ pub fn is_program(file: &[u8]) -> bool {
         && loaded
             .filter(|program| program.p_flags(ENDIAN).contains(PF_X))
             .all(|program| program.p_vaddr(ENDIAN) < 1 << 63)
+}
+
+/// Returns the probes whose nops are in code, and whose semaphores are in data.
+fn static_probes_of(
+    table: &Sections<'_>,
+    file: &[u8],
+    slide: u64,
+    sections: &[LoadedSection],
+) -> Vec<StaticProbe> {
+    probes::probes(table, file, slide, &|at, wanted| {
+        let mut sections = sections.iter().map(|section| (section, section.span));
+        sections.any(|(section, span)| match wanted {
+            NoteAddress::Nop => section.executable && span.contains(at),
+            NoteAddress::Semaphore => {
+                section.writable && span.contains(at) && span.contains(at.add(1))
+            }
+        })
+    })
+}
+
+/// Returns the static probes of a program or a library in a file, at the addresses that it has there.
+///
+/// # Errors
+/// [`Error::Elf`] if it is damaged.
+pub fn static_probes(file: &[u8]) -> Result<Vec<StaticProbe>> {
+    let damaged = |error: object::read::Error| bad(format!("its headers are damaged: {error}"));
+    let header = FileHeader64::<LittleEndian>::parse(file).map_err(damaged)?;
+    let (_, extent) = segments(header, file, 0)?;
+    let table: Sections<'_> = header.sections(ENDIAN, file).map_err(damaged)?;
+    let sections = sections(&table, 0, extent)?;
+    Ok(static_probes_of(&table, file, 0, &sections))
 }
 
 type Sections<'f> = SectionTable<'f, FileHeader64<LittleEndian>>;
@@ -164,7 +197,7 @@ impl<'f> Contents<'f> {
             roots.push(Addr(header.e_entry(ENDIAN)).add(slide));
         }
         let build_id = build_id(&table, file);
-        let probes = probes(&table, file, slide);
+        let probes = static_probes_of(&table, file, slide, &sections);
         Ok(Self {
             fixed_addresses,
             memory,
@@ -425,33 +458,4 @@ fn build_id(table: &Sections<'_>, file: &[u8]) -> Option<Vec<u8>> {
         }
         None
     })
-}
-
-/// The nops of static probes, by their notes (`.note.stapsdt`; sys/sdt.h of SystemTap): the address, that of
-/// `.stapsdt.base` when the note was written, and a semaphore. Objects are read as well without them.
-fn probes(table: &Sections<'_>, file: &[u8], slide: u64) -> Vec<Addr> {
-    const PROBE: u32 = 3;
-    let named = |name: &[u8]| {
-        table
-            .section_by_name(ENDIAN, name)
-            .map(|(_, header)| header)
-    };
-    let base = named(b".stapsdt.base").map_or(0, |header| header.sh_addr(ENDIAN));
-    let mut probes = Vec::new();
-    let notes = named(b".note.stapsdt").and_then(|header| header.notes(ENDIAN, file).ok()?);
-    let Some(mut notes) = notes else {
-        return probes;
-    };
-    while let Ok(Some(note)) = notes.next() {
-        if note.name() != b"stapsdt" || note.n_type(ENDIAN).0 != PROBE {
-            continue;
-        }
-        let word = |at: usize| Some(u64::from_le_bytes(*note.desc().get(at..)?.first_chunk()?));
-        let at = word(0).zip(word(8));
-        probes.extend(at.map(|(at, linked)| {
-            let moved = base.wrapping_sub(linked);
-            Addr(at).add(moved).add(slide)
-        }));
-    }
-    probes
 }

@@ -27,13 +27,14 @@ mod file;
 mod frames;
 mod names;
 mod plt;
+mod probes;
 mod sites;
 mod sweep;
 mod tables;
 
 use crate::Addr;
 
-pub use file::is_program;
+pub use file::{is_program, static_probes};
 
 /// An object, as its file and the process that loaded it have it.
 #[derive(Clone, Debug)]

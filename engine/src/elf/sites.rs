@@ -1,10 +1,9 @@
-//! Code that is not to be touched: restartable sequences, probes that are there, and places that tracers
-//! write to.
+//! Code that is not to be touched: restartable sequences, and probes that are there.
 
 use std::collections::HashMap;
 
 use super::file::{Contents, bad};
-use crate::code::{Fixed, Function, FunctionId, Memory, Why, present};
+use crate::code::{Function, FunctionId, Memory, present};
 use crate::{Addr, Refusal, Result, Rule, Span};
 
 /// The bytes of a process over those of the file.
@@ -112,14 +111,5 @@ fn sequences(contents: &Contents<'_>, memory: &Memory) -> Vec<Span> {
                 end: Addr(end).min(code.end),
             })
         })
-        .collect()
-}
-
-/// Instructions that tracers write to: the nops of static probes (`.note.stapsdt`, SystemTap's sys/sdt.h).
-pub(super) fn small(contents: &Contents<'_>, memory: &Memory) -> Vec<Fixed> {
-    let places = contents.probes.iter().copied();
-    places
-        .filter(|&at| contents.code_at(at).is_some() && memory.bytes_from(at, 1).is_some())
-        .map(|at| Fixed::new(Span::new(at, 1), Why::Alternative))
         .collect()
 }

@@ -170,6 +170,7 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
         known: known_functions,
         fixed,
         entries,
+        probes: Vec::new(),
         types: LazyTypes::new(bounds.types),
         read_only,
         build_id,

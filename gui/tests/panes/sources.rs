@@ -69,7 +69,7 @@ fn debug_information_of_another_build_is_rejected() {
     until(&mut harness, "it is refused", |state| {
         let said = state.notices.iter();
         said.clone()
-            .any(|one| one.words.contains("has no source lines of this kernel"))
+            .any(|one| one.words.contains("has no source lines of this build"))
     });
     assert!(harness.state().state().lines.sources.is_none());
 }

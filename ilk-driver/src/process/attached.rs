@@ -1,16 +1,17 @@
 //! The splices of a plan in a process: written, read, and removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
+use gilk_engine::cfg::BlockIndex;
 use gilk_engine::layout::{CounterSlot, RuntimeLayout, Sequences};
 use gilk_engine::plan::{Patch, PokeKind};
-use gilk_engine::{Addr, Image, Plan, Span, VerifiedPlan};
+use gilk_engine::{Addr, HookType, Image, Plan, Span, VerifiedPlan};
 
 use super::pages::TextPages;
-use super::record::{Client, Kept, Record, Written};
+use super::record::{Client, Kept, Record, Semaphore, Written};
 use super::remote::Remote;
 use super::removal::{self, Cleaned, Patched, unmap};
 use super::rings::SampleRings;
@@ -69,7 +70,11 @@ impl Attached {
         let text = text_of(plan)?;
         let bounces = plan.bounces.iter();
         let bounces = bounces.map(|bounce| Span::new(bounce.at, 5)).collect();
-        let record = record_of(plan, &reserved, (text, bounces))?;
+        let semaphores = match reserved.switches_on {
+            true => semaphores(subject, plan, &text),
+            false => Vec::new(),
+        };
+        let record = record_of(plan, &reserved, (text, bounces, semaphores))?;
         let pid = subject.pid;
         let mut attached = traced(pid, || Self::prepare(subject, reserved, plan, record))?;
         // What fails from now on is undone by the drop.
@@ -191,8 +196,9 @@ impl Attached {
         let sum = |slot: CounterSlot| -> Option<u64> {
             let first = self.layout.counter(slot)?.0;
             let rows = 0..=u64::from(self.sequences.cpus);
-            let rows = rows.map(|row| word(first + (row << self.sequences.stride_log2)));
-            rows.sum()
+            let mut words = rows.map(|row| word(first + (row << self.sequences.stride_log2)));
+            // Words of sums may be negative.
+            words.try_fold(0_u64, |sum, word| Some(sum.wrapping_add(word?)))
         };
         let counts = self.slots.iter().map(|&(key, slot)| {
             let sum = sum(slot).ok_or_else(|| {
@@ -227,6 +233,8 @@ impl Attached {
             let read = memory.read_exact_at(&mut bytes, write.at.0);
             read.is_ok() && bytes == write.splice
         };
+        let semaphores = &mut self.record.semaphores;
+        semaphores.retain(|semaphore| !object.contains(semaphore.at));
         let text = &mut self.record.text;
         text.retain(|write| !object.contains(write.at) || remains(write));
         if !text.iter().any(|write| object.contains(write.at)) {
@@ -311,6 +319,7 @@ fn splice(patched: &Patched<'_>, plan: &Plan, image: &Image) -> Result<Duration>
     text.expect(&original)?;
     text.replace(&splices);
     text.write(memory)?;
+    patched.switch_on()?;
     Ok(stopped.duration())
 }
 
@@ -340,6 +349,33 @@ pub(super) fn text_of(plan: &Plan) -> Result<Vec<Written>> {
     Ok(writes.collect())
 }
 
+/// Returns the semaphores of the static probes at whose blocks instruments stand.
+fn semaphores(subject: &Subject, plan: &Plan, text: &[Written]) -> Vec<Semaphore> {
+    let image = &subject.image;
+    let instruments = plan.instruments.iter();
+    let before = instruments.filter(|one| one.id.hook == HookType::Pre);
+    let starts: BTreeSet<Addr> = before
+        .filter_map(|one| {
+            let function = plan.function(one.id.major)?;
+            let block = function.outline.block(BlockIndex(one.id.block))?;
+            Some(block.start)
+        })
+        .collect();
+    let probes = image.probes().iter();
+    let hooked = probes.filter(|probe| starts.contains(&probe.at));
+    // Several places of a probe share a semaphore.
+    let all: BTreeMap<Addr, Addr> = hooked
+        .filter_map(|probe| {
+            let mut objects = subject.objects.iter();
+            let object = objects.find(|object| object.span.contains(probe.at))?;
+            let splice = text.iter().find(|write| object.span.contains(write.at))?;
+            Some((probe.semaphore?, splice.at))
+        })
+        .collect();
+    let all = all.into_iter();
+    all.map(|(at, splice)| Semaphore { at, splice }).collect()
+}
+
 /// The words of a plan, with their keys.
 fn slots(plan: &Plan) -> Vec<(u64, CounterSlot)> {
     let instruments = plan.instruments.iter();
@@ -354,7 +390,7 @@ fn slots(plan: &Plan) -> Vec<(u64, CounterSlot)> {
 fn record_of(
     plan: &Plan,
     reserved: &Reserved,
-    (text, bounces): (Vec<Written>, Vec<Span>),
+    (text, bounces, semaphores): (Vec<Written>, Vec<Span>, Vec<Semaphore>),
 ) -> Result<Record> {
     let used = |arena: Span| {
         let after = plan
@@ -371,6 +407,7 @@ fn record_of(
         arenas: reserved.arenas.clone(),
         text,
         bounces,
+        semaphores,
         open: None,
     };
     // No address is longer than the end of what is reserved.

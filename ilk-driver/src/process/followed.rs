@@ -62,7 +62,9 @@ impl<P> LoadedPart<P> {
     pub fn hits(&self) -> BTreeMap<u64, u64> {
         let mut hits = BTreeMap::new();
         for (key, value) in self.loads.iter().flatten() {
-            *hits.entry(*key).or_insert(0) += value;
+            let hits: &mut u64 = hits.entry(*key).or_insert(0);
+            // Words of sums may be negative.
+            *hits = hits.wrapping_add(*value);
         }
         hits
     }
@@ -345,7 +347,8 @@ impl<'p, P> FollowedProcess<'p, P> {
             let mut hits = part.hits();
             for live in self.live.iter().filter(|live| live.part == index) {
                 for (key, value) in live.attached.counts()? {
-                    *hits.entry(key).or_insert(0) += value;
+                    let hits = hits.entry(key).or_insert(0);
+                    *hits = hits.wrapping_add(value);
                 }
             }
             let hits = hits.into_iter().filter(|(key, _)| !is_aggregate_word(*key));

@@ -16,9 +16,9 @@ use crate::{Error, Result};
 /// The start of the name of the file of counters and patches, as `/proc/pid/maps` has it.
 const SHOWN: &str = "/memfd:gilk:";
 /// The end of a record of this format.
-const MAGIC: u64 = u64::from_le_bytes(*b"gilk\0\0\0\x03");
-/// Bytes after a record: its length, and the format.
-const TRAILER: usize = 16;
+const MAGIC: u64 = u64::from_le_bytes(*b"gilk\0\0\0\x04");
+/// Bytes after a record: a word that is not 0 while its static probes are switched on, its length, and the format.
+const TRAILER: usize = 24;
 /// The most bytes that a record has for each splice, and for each bounce.
 pub(super) const MOST_PER_WRITE: u64 = 128;
 
@@ -28,6 +28,14 @@ pub(super) struct Written {
     pub(super) at: Addr,
     pub(super) original: Vec<u8>,
     pub(super) splice: Vec<u8>,
+}
+
+/// The semaphore of a static probe: a number of two bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Semaphore {
+    pub(super) at: Addr,
+    /// A write of text in the same object: where its splice is, the object is mapped still.
+    pub(super) splice: Addr,
 }
 
 /// A process that instruments others.
@@ -49,6 +57,8 @@ pub(super) struct Record {
     pub(super) text: Vec<Written>,
     /// Bytes of bounces, which threads pass through.
     pub(super) bounces: Vec<Span>,
+    /// Those of static probes that are switched on, each increased by 1.
+    pub(super) semaphores: Vec<Semaphore>,
     /// A word of four bytes: threads that wait in an arena leave it once the word is 0.
     pub(super) open: Option<Addr>,
 }
@@ -124,6 +134,11 @@ impl Record {
         self.arenas.last().copied().unwrap_or_default()
     }
 
+    /// The word that is not 0 while its static probes are switched on.
+    pub(super) fn switch(&self) -> Addr {
+        Addr(self.holder().end.0 - TRAILER as u64)
+    }
+
     /// Returns it as bytes that end where the last arena ends.
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
         let wrong = |error| Error::Plan {
@@ -131,6 +146,7 @@ impl Record {
         };
         let mut bytes = postcard::to_stdvec(self).map_err(wrong)?;
         let length = bytes.len() as u64;
+        bytes.extend([0; 8]);
         bytes.extend(length.to_le_bytes());
         bytes.extend(MAGIC.to_le_bytes());
         Ok(bytes)
@@ -158,11 +174,13 @@ impl Record {
                 arenas: kept.arenas.clone(),
                 text: Vec::new(),
                 bounces: Vec::new(),
+                semaphores: Vec::new(),
                 open: None,
             });
         }
         let record = || {
             let (before, trailer) = bytes.split_at_checked(bytes.len().checked_sub(TRAILER)?)?;
+            let (_switch, trailer) = trailer.split_first_chunk::<8>()?;
             let (length, magic) = trailer.split_first_chunk()?;
             let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
             let (_, record) = before.split_at_checked(before.len().checked_sub(length)?)?;
@@ -234,6 +252,10 @@ mod tests {
                 splice: vec![5, 4, 3, 2, 1],
             }],
             bounces: Vec::new(),
+            semaphores: vec![Semaphore {
+                at: Addr(0x40_2000),
+                splice: Addr(0x40_1000),
+            }],
             open: Some(Addr(0x1008)),
         };
         let client = Client::current().unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use gilk_engine::{Addr, Span};
 
 use super::pages::TextPages;
-use super::record::{self, Client, Kept, Record, Written, is_ours};
+use super::record::{self, Client, Kept, Record, Semaphore, Written, is_ours};
 use super::remote::Remote;
 use super::stopped::{ATTEMPTS, BETWEEN, Stopped, quiet, traced};
 use super::{maps, proc, refused};
@@ -89,18 +89,75 @@ impl Patched<'_> {
             .map(|write| (write.at, write.splice.as_slice()))
             .collect();
         let mut text = TextPages::read(self.pid, self.memory, &splices)?;
+        let mut restored = BTreeSet::new();
         for write in mapped.into_iter().rev() {
             let found = text.bytes(write.at, write.splice.len());
             let found = found.unwrap_or_default();
             if found == write.splice {
                 found.copy_from_slice(&write.original);
+                restored.insert(write.at);
             } else if found != write.original {
                 cleaned.overwritten += 1;
             }
         }
+        self.switch_off(&restored)?;
         text.write(self.memory)?;
         cleaned.stopped = cleaned.stopped.max(stopped.duration());
         Ok(())
+    }
+
+    /// Switches the static probes of a stopped process on.
+    pub(super) fn switch_on(&self) -> Result<()> {
+        let semaphores = self.record.semaphores.iter();
+        let counts: Vec<(Addr, u16)> = semaphores
+            .map(|semaphore| Ok((semaphore.at, self.semaphore(semaphore.at)?)))
+            .collect::<Result<_>>()?;
+        for (at, count) in &counts {
+            self.put(*at, &count.saturating_add(1).to_le_bytes())?;
+        }
+        // A client that is killed before leaves them on, which costs the program time, and not those of another tracer off.
+        match counts.is_empty() {
+            true => Ok(()),
+            false => self.put(self.record.switch(), &[1]),
+        }
+    }
+
+    /// Switches off the static probes of objects whose text was found with its splices.
+    fn switch_off(&self, restored: &BTreeSet<Addr>) -> Result<()> {
+        if self.record.semaphores.is_empty() {
+            return Ok(());
+        }
+        let mut on = [0];
+        let read = self.memory.read_exact_at(&mut on, self.record.switch().0);
+        read.map_err(|error| self.unreadable("the record of its patches", &error))?;
+        if on == [0] {
+            return Ok(());
+        }
+        self.put(self.record.switch(), &[0])?;
+        for Semaphore { at, splice } in &self.record.semaphores {
+            if restored.contains(splice) {
+                let count = self.semaphore(*at)?;
+                self.put(*at, &count.saturating_sub(1).to_le_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn semaphore(&self, at: Addr) -> Result<u16> {
+        let mut bytes = [0; 2];
+        let read = self.memory.read_exact_at(&mut bytes, at.0);
+        read.map_err(|error| self.unreadable("the semaphore of a static probe", &error))?;
+        Ok(u16::from_le_bytes(bytes))
+    }
+
+    fn put(&self, at: Addr, bytes: &[u8]) -> Result<()> {
+        let written = self.memory.write_all_at(bytes, at.0);
+        written
+            .map_err(|error| refused(self.pid, format!("its memory cannot be written ({error})")))
+    }
+
+    fn unreadable(&self, what: &str, error: &std::io::Error) -> crate::Error {
+        refused(self.pid, format!("{what} cannot be read ({error})"))
     }
 
     /// Unmaps the arenas and the counters once no thread is in a patch or will return to one.

@@ -5,12 +5,12 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use gilk_engine::elf::ElfParts;
+use gilk_engine::elf::{ElfParts, static_probes};
 use gilk_engine::layout::{
     Abi, CounterBank, Events, Guard, InputLocation, Inputs, Owner, Rings, RuntimeLayout, SLOT_LOG2,
     SegmentOffset, Sequences,
 };
-use gilk_engine::{Addr, Image, Span};
+use gilk_engine::{Addr, Image, Session, Span};
 use gilk_instruments::program::Input;
 use object::Endianness;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
@@ -119,6 +119,8 @@ pub struct ObjectChoice {
     program: bool,
     /// Patterns of names of libraries.
     libraries: BTreeSet<String>,
+    /// Patterns of providers and names of static probes. Objects that have one are chosen.
+    probes: BTreeSet<(String, String)>,
 }
 
 impl ObjectChoice {
@@ -136,6 +138,14 @@ impl ObjectChoice {
         choice
     }
 
+    /// Chooses the objects, too, that have static probes of these providers and names.
+    #[must_use]
+    pub fn with_probes<'p>(mut self, probes: impl Iterator<Item = (&'p str, &'p str)>) -> Self {
+        let owned = |(provider, name): (&str, &str)| (provider.to_owned(), name.to_owned());
+        self.probes.extend(probes.map(owned));
+        self
+    }
+
     /// Returns whether libraries are chosen, which a process may load and unload.
     #[must_use]
     pub fn has_libraries(&self) -> bool {
@@ -143,11 +153,22 @@ impl ObjectChoice {
     }
 
     /// Returns whether an object is chosen; `is_program` if it is the program.
-    fn takes(&self, object: &Object, is_program: bool) -> bool {
-        match is_program {
+    fn takes(&self, pid: u32, object: &Object, is_program: bool) -> Result<bool> {
+        let is_named = match is_program {
             true => self.program,
             false => self.takes_library(object.name()),
+        };
+        if is_named || self.probes.is_empty() {
+            return Ok(is_named);
         }
+        // An object that cannot be read has none that could be used.
+        let all = static_probes(&file_of(pid, object)?).unwrap_or_default();
+        Ok(all.iter().any(|probe| {
+            let mut wanted = self.probes.iter();
+            wanted.any(|(provider, name)| {
+                matches(provider, &probe.provider) && matches(name, &probe.name)
+            })
+        }))
     }
 
     /// Returns whether a library of a name is chosen.
@@ -184,6 +205,19 @@ pub struct Reserved {
     pub(super) words: Span,
     /// Free addresses for each arena; for the record too, after the last.
     pub(super) arenas: Vec<Span>,
+    /// True if the static probes that instruments stand on are switched on.
+    pub(super) switches_on: bool,
+}
+
+impl Reserved {
+    /// Returns them for a session, which may switch static probes on ([`Session::tracepoints`]).
+    #[must_use]
+    pub fn for_session(self, session: &Session) -> Self {
+        Self {
+            switches_on: session.tracepoints,
+            ..self
+        }
+    }
 }
 
 /// The registration of a process's threads for restartable sequences.
@@ -220,6 +254,7 @@ impl Subject {
         let mapped = ObjectChoice {
             program: choice.program,
             libraries: mapped,
+            probes: choice.probes.clone(),
         };
         let chosen = match mapped == ObjectChoice::default() {
             true => vec![(linker(pid)?, false)],
@@ -326,6 +361,7 @@ impl Subject {
             sequences,
             words,
             arenas: reserved,
+            switches_on: false,
         })
     }
 
@@ -496,13 +532,21 @@ fn chosen(pid: u32, all: &[Object], choice: &ObjectChoice) -> Result<Vec<(Object
         }
     }
     let chosen = all.iter().map(|object| (object, is_program(object)));
-    let chosen = chosen.filter(|&(object, is_program)| choice.takes(object, is_program));
-    let chosen: Vec<(Object, bool)> = chosen
-        .map(|(object, is_program)| (object.clone(), is_program))
-        .collect();
-    match chosen.is_empty() {
-        true => Err(lacks("a library of that name")),
-        false => Ok(chosen),
+    let chosen =
+        chosen.filter_map(
+            |(object, is_program)| match choice.takes(pid, object, is_program) {
+                Ok(true) => Some(Ok((object.clone(), is_program))),
+                Ok(false) => None,
+                Err(error) => Some(Err(error)),
+            },
+        );
+    let chosen: Vec<(Object, bool)> = chosen.collect::<Result<_>>()?;
+    match (chosen.is_empty(), choice.probes.first()) {
+        (false, _) => Ok(chosen),
+        (true, None) => Err(lacks("a library of that name")),
+        (true, Some((provider, name))) => Err(lacks(&format!(
+            "an object with the static probe {provider}:{name}"
+        ))),
     }
 }
 
@@ -549,7 +593,7 @@ fn parts<'f>(pid: u32, memory: &File, object: &Object, file: &'f [u8]) -> Result
 }
 
 /// Reads the file of an object, as the process sees it.
-fn file_of(pid: u32, object: &Object) -> Result<Vec<u8>> {
+pub(super) fn file_of(pid: u32, object: &Object) -> Result<Vec<u8>> {
     let path = proc(pid, "root").join(object.path.trim_start_matches('/'));
     let other = |why: &str| {
         let hint = "the process has mapped an older file of that name; start it again";

@@ -127,7 +127,11 @@ impl ProcessTarget {
         // An error in creating the file must show before the first splice.
         let described = metadata(plan.plan(), session, &self.info, Clock::default())?;
         Writer::check(recording, &described).map_err(failed)?;
-        let attached = Attached::attach(&self.subject, self.reserved.clone(), plan)?;
+        let attached = Attached::attach(
+            &self.subject,
+            self.reserved.clone().for_session(session),
+            plan,
+        )?;
         let started = clock();
         let clock = Clock {
             hz: started.tsc_hz,

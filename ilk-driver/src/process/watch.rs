@@ -135,6 +135,7 @@ impl LinkerWatch {
                 splice: splice.clone(),
             }],
             bounces: Vec::new(),
+            semaphores: Vec::new(),
             open: Some(shared.at(RendezvousWords::OPEN)),
         };
         let encoded = record.encode()?;

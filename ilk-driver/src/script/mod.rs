@@ -4,6 +4,8 @@
 //! image and gives a [`Session`](gilk_engine::Session) of ordinary instruments, which runs, is saved, and opens in the
 //! window like any other.
 
+mod arguments;
+mod comments;
 mod parse;
 mod pattern;
 mod point;

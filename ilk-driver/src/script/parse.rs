@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use gilk_engine::code::ProbeArgument;
 use gilk_instruments::program::Span;
 use gilk_instruments::source::words::AGGREGATES;
 use gilk_instruments::{Fault, Faults, Source};
 
-use super::point::{FunctionEvent, Point, PointKind, point};
+use super::arguments::ReplacedText;
+use super::comments::skipped;
+use super::point::{FunctionEvent, Point, PointKind, StaticPattern, point};
 use super::terminal::{Terminal, TerminalAction, actions};
 
 /// A clause of a script: attach points, a predicate, and statements.
@@ -80,7 +83,8 @@ impl Script {
         }
     }
 
-    /// Returns the functions that its probes name, patterns as they are written, and files of source lines.
+    /// Returns the functions that its probes name, patterns as they are written, static probes that are named with their
+    /// objects, and files of source lines.
     pub fn functions(&self) -> impl Iterator<Item = &str> {
         let points = self.clauses.iter().flat_map(|clause| &clause.points);
         points.filter_map(|point| match &point.kind {
@@ -89,10 +93,27 @@ impl Script {
             | PointKind::Block(_, name, _)
             | PointKind::Edge(name, _, _)
             | PointKind::Line(name, _) => Some(name.as_str()),
+            PointKind::Static(pattern) => pattern.of_object.as_deref(),
             PointKind::Begin
             | PointKind::End
             | PointKind::Interval(_)
             | PointKind::Tracepoint(_) => None,
+        })
+    }
+
+    /// Returns the patterns of static probes that are named without an object: the provider and the name.
+    pub fn static_probes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.static_patterns()
+            .filter(|pattern| pattern.of_object.is_none())
+            .map(|pattern| (pattern.provider.as_str(), pattern.name.as_str()))
+    }
+
+    /// Returns the patterns of static probes.
+    pub(super) fn static_patterns(&self) -> impl Iterator<Item = &StaticPattern> {
+        let points = self.clauses.iter().flat_map(|clause| &clause.points);
+        points.filter_map(|point| match &point.kind {
+            PointKind::Static(pattern) => Some(pattern),
+            _ => None,
         })
     }
 
@@ -200,9 +221,11 @@ impl Script {
         for (index, clause) in self.clauses.iter().enumerate() {
             for point in &clause.points {
                 let group = match &point.kind {
-                    PointKind::Function(event, _) => Group(vec![(index, Some(*event))]),
-                    PointKind::Tracepoint(_) => Group(vec![(index, Some(FunctionEvent::Entry))]),
-                    _ => Group(vec![(index, None)]),
+                    PointKind::Function(event, _) => Group::of(vec![(index, Some(*event))]),
+                    PointKind::Tracepoint(_) => {
+                        Group::of(vec![(index, Some(FunctionEvent::Entry))])
+                    }
+                    _ => Group::of(vec![(index, None)]),
                 };
                 if let Err(wrong) = Source::parse(&self.aligned(&group)) {
                     faults.extend(wrong.list);
@@ -242,7 +265,7 @@ impl Script {
                 place.copy_from_slice(text.as_bytes());
             }
         };
-        for &(index, event) in &group.0 {
+        for &(index, event) in &group.clauses {
             let Some(clause) = self.clauses.get(index) else {
                 continue;
             };
@@ -268,7 +291,7 @@ impl Script {
     /// Returns the source of an instrument for sessions.
     pub(super) fn source(&self, group: &Group, pid: Option<u32>) -> String {
         let mut source = self.header(group);
-        for &(index, event) in &group.0 {
+        for &(index, event) in &group.clauses {
             let Some(clause) = self.clauses.get(index) else {
                 continue;
             };
@@ -286,6 +309,11 @@ impl Script {
                 self.slice(clause.body)
             );
         }
+        // The same words were replaced in the aligned source.
+        let source = match group.replaced(source.clone()) {
+            Ok(replaced) => replaced.text,
+            Err(_) => source,
+        };
         match Source::parse(&source) {
             Ok(parsed) => parsed.formatted(),
             Err(_) => source,
@@ -295,7 +323,7 @@ impl Script {
     /// The first statement, and the declarations of the variables: those of calls are of the clauses that name them.
     fn header(&self, group: &Group) -> String {
         let mut header = format!("instrument {} \"From ilk -e.\";\n", group.name());
-        let clauses = group.0.iter();
+        let clauses = group.clauses.iter();
         let clauses = clauses.filter_map(|&(index, _)| self.clauses.get(index));
         let texts = clauses.flat_map(|clause| clause.predicate.into_iter().chain([clause.body]));
         let named: BTreeSet<&str> = texts
@@ -389,15 +417,41 @@ fn variables(text: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// Clauses that form an instrument, each with its event if that is one of the function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Group(pub(super) Vec<(usize, Option<FunctionEvent>)>);
+pub(super) struct Group {
+    pub(super) clauses: Vec<(usize, Option<FunctionEvent>)>,
+    /// The arguments of the static probe that the clause stands on.
+    pub(super) arguments: Option<Vec<ProbeArgument>>,
+    /// The number of groups before it of the same clauses, whose static probes have their arguments elsewhere.
+    pub(super) variant: usize,
+}
 
 impl Group {
+    /// Clauses that stand on no static probe.
+    pub(super) fn of(clauses: Vec<(usize, Option<FunctionEvent>)>) -> Self {
+        Self {
+            clauses,
+            ..Self::default()
+        }
+    }
+
     /// Returns the instrument's name: `entry-1-return-2`.
     pub(super) fn name(&self) -> String {
-        let parts = self.0.iter().map(|&(index, event)| {
+        let parts = self.clauses.iter().map(|&(index, event)| {
             format!("{}-{}", event.map_or("hit", FunctionEvent::word), index + 1)
         });
-        parts.collect::<Vec<_>>().join("-")
+        let name = parts.collect::<Vec<_>>().join("-");
+        match self.variant {
+            0 => name,
+            before => format!("{name}-{}", before + 1),
+        }
+    }
+
+    /// Returns a source with the arguments of the static probe, if the clause stands on one.
+    pub(super) fn replaced(&self, source: String) -> Result<ReplacedText, Fault> {
+        match &self.arguments {
+            Some(arguments) => ReplacedText::of(&source, arguments),
+            None => Ok(ReplacedText::unchanged(source)),
+        }
     }
 }
 
@@ -627,26 +681,4 @@ impl Scanner<'_> {
         let span = self.span(opening, opening + 1);
         Err(Fault::new(span, "This `{` is not closed.").help("Write `}` where it ends."))
     }
-}
-
-/// Returns the length of the comment or string at the start of a text, if there is one.
-fn skipped(text: &str) -> Option<usize> {
-    if let Some(comment) = text.strip_prefix("//") {
-        return Some(2 + comment.find('\n').unwrap_or(comment.len()));
-    }
-    if let Some(comment) = text.strip_prefix("/*") {
-        return Some(comment.find("*/").map_or(text.len(), |end| 2 + end + 2));
-    }
-    let inside = text.strip_prefix('"')?;
-    let mut escaped = false;
-    for (at, letter) in inside.char_indices() {
-        match letter {
-            '\n' => return Some(1 + at),
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '"' => return Some(1 + at + 1),
-            _ => {}
-        }
-    }
-    Some(text.len())
 }

@@ -3,6 +3,8 @@
 use gilk_instruments::program::Span;
 use gilk_instruments::{Fault, nearest};
 
+use super::pattern::matches;
+
 /// The beginning or the end of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum FunctionEvent {
@@ -48,6 +50,8 @@ pub(super) enum PointKind {
     Line(String, u32),
     /// A tracepoint of the kernel, by its name without the subsystem.
     Tracepoint(String),
+    /// A static probe of a process.
+    Static(StaticPattern),
     Begin,
     End,
     /// Seconds.
@@ -55,7 +59,7 @@ pub(super) enum PointKind {
 }
 
 impl PointKind {
-    /// Returns the name or the pattern of its functions or tracepoints.
+    /// Returns the name or the pattern of its functions, tracepoints, or static probes of a named object.
     pub(super) fn pattern(&self) -> Option<&str> {
         match self {
             Self::Function(_, pattern)
@@ -63,7 +67,39 @@ impl PointKind {
             | Self::Block(_, pattern, _)
             | Self::Edge(pattern, ..)
             | Self::Tracepoint(pattern) => Some(pattern),
+            Self::Static(pattern) => pattern.of_object.as_deref(),
             Self::Line(..) | Self::Begin | Self::End | Self::Interval(_) => None,
+        }
+    }
+}
+
+/// Patterns of static probes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StaticPattern {
+    /// The whole, if it begins with an object: `libpython3.11.so.1.0:python:gc__start`.
+    pub(super) of_object: Option<String>,
+    pub(super) provider: String,
+    pub(super) name: String,
+}
+
+impl StaticPattern {
+    /// Returns whether it names a probe.
+    pub(super) fn has(&self, provider: &str, name: &str) -> bool {
+        matches(&self.provider, provider) && matches(&self.name, name)
+    }
+
+    /// Returns the pattern of the object's name, if there is one.
+    pub(super) fn object(&self) -> Option<&str> {
+        let (object, _) = self.of_object.as_deref()?.split_once(':')?;
+        Some(object)
+    }
+}
+
+impl std::fmt::Display for StaticPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.of_object {
+            Some(whole) => write!(f, "usdt:{whole}"),
+            None => write!(f, "usdt:{}:{}", self.provider, self.name),
         }
     }
 }
@@ -76,7 +112,7 @@ pub(super) struct Point {
 }
 
 /// The words that begin an attach point, each with an example.
-pub const KINDS: [(&str, &str); 12] = [
+pub const KINDS: [(&str, &str); 13] = [
     ("entry", "entry:vfs_read"),
     ("return", "return:tcp_*"),
     ("leave", "leave:vfs_read"),
@@ -87,6 +123,7 @@ pub const KINDS: [(&str, &str); 12] = [
     ("untaken", "untaken:kernel_clone:3"),
     ("edge", "edge:kernel_clone:3:5"),
     ("tracepoint", "tracepoint:sched:sched_switch"),
+    ("usdt", "usdt:python:gc__start"),
     ("interval", "interval:1s"),
     ("begin", "begin"),
 ];
@@ -222,6 +259,7 @@ fn kind(text: &str, span: Span) -> Result<PointKind, Fault> {
             }
         }
         "tracepoint" => tracepoint(rest, text, span, function),
+        "usdt" => static_probe(rest, text, span, function),
         "interval" => match seconds(rest) {
             Some(seconds) if (SHORTEST..=LONGEST).contains(&seconds) => {
                 Ok(PointKind::Interval(seconds))
@@ -267,6 +305,34 @@ fn tracepoint(
     Ok(PointKind::Tracepoint(function(name)?))
 }
 
+/// Parses the name of a static probe, with or without the object that has it: `python:gc__start`,
+/// `libpython3.11.so.1.0:python:gc__start`.
+fn static_probe(
+    rest: &str,
+    text: &str,
+    span: Span,
+    function: impl Fn(&str) -> Result<String, Fault>,
+) -> Result<PointKind, Fault> {
+    let parts: Vec<&str> = rest.split(':').collect();
+    let (object, provider, name) = match parts.as_slice() {
+        [provider, name] => (None, *provider, *name),
+        [object, provider, name] => (Some(*object), *provider, *name),
+        _ => (None, "", ""),
+    };
+    if provider.is_empty() || name.is_empty() || object == Some("") {
+        let what = format!("`{text}` names no static probe.");
+        return Err(Fault::new(span, what).help(
+            "Write `usdt:python:gc__start`, the provider and the name, or `usdt:libc.so.6:libc:setjmp`, with the library \
+             before them.",
+        ));
+    }
+    Ok(PointKind::Static(StaticPattern {
+        of_object: object.map(|_| function(rest)).transpose()?,
+        provider: function(provider)?,
+        name: function(name)?,
+    }))
+}
+
 /// Parses a length of time in seconds: `10s`, `250ms`, `2m`, `1h`, or seconds without a unit.
 #[must_use]
 pub fn seconds(text: &str) -> Option<f64> {
@@ -292,8 +358,8 @@ fn unknown(word: &str, text: &str, span: Span) -> Result<PointKind, Fault> {
         "profile" | "hardware" | "software" => fault.help(
             "Nothing is sampled by time; count every hit instead: `entry:vfs_* { @hits = count() }`.",
         ),
-        "uprobe" | "uretprobe" | "usdt" => {
-            fault.help("Only the kernel's code has probes; write `entry:vfs_read`.")
+        "uprobe" | "uretprobe" => {
+            fault.help("Write `ilk process -p PID -e 'entry:F { … }'` for functions of a process.")
         }
         _ => match nearest(word, KINDS.iter().map(|(kind, _)| *kind).chain(["end"])) {
             Some(near) if text.contains(':') => fault.help(format!("Write `{near}:{rest}`.")),

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use gilk_engine::code::{Function, FunctionId};
+use gilk_engine::code::{Function, FunctionId, ProbeArgument};
 use gilk_engine::session::{Placement, Session};
 use gilk_engine::{HookType, Image};
 use gilk_instruments::{Context, Fault, Source};
@@ -92,6 +92,8 @@ pub(super) struct AtBlock {
     pub(super) function: FunctionId,
     pub(super) block: u32,
     pub(super) hook: HookType,
+    /// The arguments of the static probe that the block begins with, if the clause names it.
+    pub(super) arguments: Option<Vec<ProbeArgument>>,
 }
 
 /// The code that the clauses of a script stand on.
@@ -163,10 +165,13 @@ impl QueryBuilder<'_> {
         let mut groups: BTreeMap<Group, Vec<(FunctionId, u32, HookType)>> = BTreeMap::new();
         for (function, list) in hooks.functions {
             let placed = (function, 0, HookType::Pre);
-            groups.entry(Group(list)).or_default().push(placed);
+            groups.entry(Group::of(list)).or_default().push(placed);
         }
         for one in hooks.blocks {
-            let group = Group(vec![(one.clause, None)]);
+            let group = Group {
+                arguments: one.arguments,
+                ..Group::of(vec![(one.clause, None)])
+            };
             let placed = (one.function, one.block, one.hook);
             groups.entry(group).or_default().push(placed);
         }
@@ -174,7 +179,8 @@ impl QueryBuilder<'_> {
             session: Session {
                 name: String::from("ilk -e"),
                 duration: filter.duration,
-                tracepoints: self.script.names_tracepoints(),
+                tracepoints: self.script.names_tracepoints()
+                    || self.script.static_patterns().next().is_some(),
                 ..Session::empty()
             },
             places: Vec::new(),
@@ -182,9 +188,34 @@ impl QueryBuilder<'_> {
             absent: hooks.absent,
         };
         let mut faults = Vec::new();
-        for (group, placed) in groups {
-            if let Err(wrong) = self.place(&group, &placed, filter, &mut query) {
-                faults.extend(wrong);
+        let mut variants: BTreeMap<Vec<_>, usize> = BTreeMap::new();
+        // Clauses with a placement, and faults at static probes, by clause.
+        let mut fine = BTreeSet::new();
+        let mut unread = Vec::new();
+        for (mut group, placed) in groups {
+            let variants = variants.entry(group.clauses.clone()).or_default();
+            group.variant = *variants;
+            *variants += 1;
+            match self.place(&group, &placed, filter, &mut query) {
+                Ok(()) => {
+                    fine.insert(group.clauses);
+                }
+                Err(wrong) if group.arguments.is_some() => {
+                    unread.push((group.clauses, placed, wrong));
+                }
+                Err(wrong) => faults.extend(wrong),
+            }
+        }
+        for (clauses, placed, wrong) in unread {
+            // Of several places of a probe, those are left out whose arguments cannot be read.
+            match wrong.first().filter(|_| fine.contains(&clauses)) {
+                Some(fault) => query
+                    .absent
+                    .extend(placed.iter().map(|(id, block, _)| Absent {
+                        function: format!("{} block {block}", self.image[*id].name),
+                        reason: fault.message.clone(),
+                    })),
+                None => faults.extend(wrong),
             }
         }
         faults.sort_by_key(|fault: &Fault| fault.span.start);
@@ -204,9 +235,19 @@ impl QueryBuilder<'_> {
         filter: Filter,
         query: &mut Query,
     ) -> Result<(), Vec<Fault>> {
-        let source = Source::parse(&self.script.aligned(group)).map_err(|wrong| wrong.list)?;
-        let counted = Group(group.0.iter().map(|&(clause, _)| (clause, None)).collect());
-        let entries = matches!(group.0.as_slice(), [(_, None | Some(FunctionEvent::Entry))]);
+        let aligned = group.replaced(self.script.aligned(group));
+        let aligned = aligned.map_err(|fault| vec![fault])?;
+        let source = Source::parse(&aligned.text).map_err(|wrong| aligned.original(wrong.list))?;
+        let counted = Group {
+            clauses: (group.clauses.iter())
+                .map(|&(clause, _)| (clause, None))
+                .collect(),
+            ..group.clone()
+        };
+        let entries = matches!(
+            group.clauses.as_slice(),
+            [(_, None | Some(FunctionEvent::Entry))]
+        );
         // A count of entries is one instruction at the hook before block 0.
         let counts = entries
             && filter.pid.is_none()
@@ -236,7 +277,7 @@ impl QueryBuilder<'_> {
                         function: function.name.clone(),
                         reason: first.map_or(String::new(), |fault| fault.message.clone()),
                     });
-                    wrong.get_or_insert(faults.list);
+                    wrong.get_or_insert(aligned.original(faults.list));
                     fine.remove(&id);
                     if !source.depends_on_function() {
                         break;
@@ -253,7 +294,7 @@ impl QueryBuilder<'_> {
                 launch: 0.0,
                 splash: filter.duration,
             });
-            let of_function = matches!(group.0.as_slice(), [(_, Some(_)), ..])
+            let of_function = matches!(group.clauses.as_slice(), [(_, Some(_)), ..])
                 || counts && self.is_function(group);
             let tracepoint = tracepoint::of_function(&function.name).filter(|_| of_function);
             query.places.push(Place {
@@ -276,7 +317,7 @@ impl QueryBuilder<'_> {
 
     /// Returns whether a clause stands on functions only.
     fn is_function(&self, group: &Group) -> bool {
-        let clauses = group.0.iter();
+        let clauses = group.clauses.iter();
         let clauses = clauses.filter_map(|&(clause, _)| self.script.clauses.get(clause));
         clauses.flat_map(|clause| &clause.points).all(|point| {
             matches!(
@@ -288,7 +329,7 @@ impl QueryBuilder<'_> {
 
     /// Returns the name of the only aggregate of an instrument that only counts.
     fn aggregate(&self, group: &Group) -> Option<String> {
-        let clause = self.script.clauses.get(group.0.first()?.0)?;
+        let clause = self.script.clauses.get(group.clauses.first()?.0)?;
         let (_, rest) = self.script.slice(clause.body).split_once('@')?;
         let name = rest
             .chars()

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
-use gilk_engine::code::{Function, FunctionId};
+use gilk_engine::code::{Function, FunctionId, Origin, StaticProbe};
 use gilk_engine::{Addr, HookType, Image};
 use gilk_instruments::program::Span;
 use gilk_instruments::{Fault, Faults, nearest};
 
 use super::parse::Script;
 use super::pattern::{is_pattern, matches};
-use super::point::{BlockEvent, Blocks, FunctionEvent, Point, PointKind};
+use super::point::{BlockEvent, Blocks, FunctionEvent, Point, PointKind, StaticPattern};
 use super::query::{Absent, AtBlock, Filter, Query, ScriptHooks};
 use crate::sources::SourceLine;
 use crate::tracepoint::{self, Tracepoint};
@@ -52,9 +52,15 @@ pub fn resolve(
                     .hooks
                     .absent
                     .extend(missing.iter().filter_map(|point| {
+                        let (function, reason) = match &point.kind {
+                            PointKind::Static(pattern) => {
+                                (pattern.to_string(), "no object that is read has it")
+                            }
+                            kind => (kind.pattern()?.to_owned(), NOT_HERE),
+                        };
                         Some(Absent {
-                            function: point.kind.pattern()?.to_owned(),
-                            reason: NOT_HERE.to_owned(),
+                            function,
+                            reason: reason.to_owned(),
                         })
                     }));
                 present
@@ -108,6 +114,9 @@ impl<'a> Resolver<'a> {
 
     /// Returns whether this kernel has no code of the name of a point.
     fn is_missing(&self, point: &Point) -> bool {
+        if let PointKind::Static(pattern) = &point.kind {
+            return self.probes(pattern).next().is_none();
+        }
         let Some(pattern) = point.kind.pattern() else {
             return false;
         };
@@ -176,6 +185,7 @@ impl<'a> Resolver<'a> {
             }
             PointKind::Line(file, line) => self.line((clause, span), file, *line)?,
             PointKind::Tracepoint(pattern) => self.tracepoint((clause, span), pattern)?,
+            PointKind::Static(pattern) => self.static_probes((clause, span), pattern)?,
             PointKind::Begin | PointKind::End | PointKind::Interval(_) => {
                 debug_assert!(false, "blocks of the terminal are no clauses");
             }
@@ -231,6 +241,94 @@ impl<'a> Resolver<'a> {
         Ok(())
     }
 
+    /// Returns the static probes that a pattern names.
+    fn probes(&self, pattern: &StaticPattern) -> impl Iterator<Item = &'a StaticProbe> {
+        let image = self.image;
+        image.probes().iter().filter(move |probe| {
+            let of_object = pattern.object().is_none_or(|object| {
+                let library = image.module_at(probe.at);
+                library.is_some_and(|library| matches(object, library))
+            });
+            of_object && pattern.has(&probe.provider, &probe.name)
+        })
+    }
+
+    /// Selects the blocks that begin with the nops of static probes.
+    fn static_probes(
+        &mut self,
+        (clause, span): (usize, Span),
+        pattern: &StaticPattern,
+    ) -> Result<(), Fault> {
+        if self.image.origin() == Origin::Kernel {
+            let what = format!("`{pattern}` is a probe of a program, not of the kernel.");
+            return Err(Fault::new(span, what).help(format!(
+                "Write `ilk process -p PID -e '{pattern} {{ … }}'`."
+            )));
+        }
+        let probes: Vec<&StaticProbe> = self.probes(pattern).collect();
+        if probes.is_empty() {
+            let what = format!(
+                "No object that is read has a static probe {}:{}.",
+                pattern.provider, pattern.name
+            );
+            let titles: Vec<String> = self.image.probes().iter().map(StaticProbe::title).collect();
+            let wanted = format!("{}:{}", pattern.provider, pattern.name);
+            let fault = Fault::new(span, what);
+            return Err(match nearest(&wanted, titles.iter().map(String::as_str)) {
+                Some(near) => fault.help(format!("Write `usdt:{near}`.")),
+                None if titles.is_empty() => fault.help("They have no static probes at all."),
+                None => fault.help("List them with `ilk functions --probes --image FILE`."),
+            });
+        }
+        for probe in probes {
+            let at = probe.at;
+            let image = self.image;
+            let function = image.function_at(at);
+            let graph = function.map(|function| self.graph(function.id));
+            let mut leave_out = |reason: &str| {
+                self.hooks.absent.push(Absent {
+                    function: format!("usdt:{} at {at}", probe.title()),
+                    reason: reason.to_owned(),
+                });
+            };
+            let Some((function, graph)) = function.zip(graph) else {
+                leave_out("in no function");
+                continue;
+            };
+            let block = graph.block_at(at).filter(|block| block.span.start == at);
+            match block {
+                Some(block) => self.at_probe(clause, function.id, (block.index.0, probe)),
+                None => leave_out(&match &graph.refusal {
+                    Some(refusal) => refusal.rule.to_string(),
+                    None => "no block begins there".to_owned(),
+                }),
+            }
+        }
+        Ok(())
+    }
+
+    fn at_probe(
+        &mut self,
+        clause: usize,
+        function: FunctionId,
+        (block, probe): (u32, &StaticProbe),
+    ) {
+        let mut blocks = self.hooks.blocks.iter();
+        let is_known = blocks.any(|one| {
+            one.arguments.is_some()
+                && (one.clause, one.function, one.block) == (clause, function, block)
+        });
+        if !is_known {
+            self.hooks.blocks.push(AtBlock {
+                clause,
+                function,
+                block,
+                hook: HookType::Pre,
+                arguments: Some(probe.arguments.clone()),
+            });
+        }
+    }
+
     fn at_block(&mut self, clause: usize, function: FunctionId, block: u32, hook: HookType) {
         let known = self.hooks.blocks.iter().any(|one| {
             (one.clause, one.function, one.block, one.hook) == (clause, function, block, hook)
@@ -241,6 +339,7 @@ impl<'a> Resolver<'a> {
                 function,
                 block,
                 hook,
+                arguments: None,
             });
         }
     }
@@ -379,12 +478,18 @@ impl<'a> Resolver<'a> {
     fn line(&mut self, (clause, span): (usize, Span), file: &str, line: u32) -> Result<(), Fault> {
         let Some(lines) = self.lines else {
             let what = format!(
-                "Source lines need the debug information of Linux {}, which is not installed.",
-                self.image.release()
+                "Source lines need the debug information of {}, which is not installed.",
+                self.image.title()
             );
-            return Err(Fault::new(span, what).help(
-                "Install the kernel's debug package (linux-image-…-dbg), name its vmlinux with --debug, or name a function and a block: `block:vfs_read:2`.",
-            ));
+            let help = match self.image.origin() {
+                Origin::Kernel => {
+                    "Install the kernel's debug package (linux-image-…-dbg), name its vmlinux with --debug, or name a function and a block: `block:vfs_read:2`."
+                }
+                Origin::Object => {
+                    "Compile it with -g, install its debug package (…-dbgsym), or name a function and a block: `block:parse:2`."
+                }
+            };
+            return Err(Fault::new(span, what).help(help));
         };
         let is_in =
             |source: &SourceLine| source.file == file || source.file.ends_with(&format!("/{file}"));
@@ -394,10 +499,9 @@ impl<'a> Resolver<'a> {
             .filter(|function| lines(function.span.start).is_some_and(|source| is_in(&source)))
             .collect();
         if functions.is_empty() {
-            return Err(
-                Fault::new(span, format!("No function of the kernel is in {file}."))
-                    .help("Write the path in the kernel's tree: `fs/read_write.c:450`."),
-            );
+            let what = format!("No function of {} is in {file}.", image.title());
+            return Err(Fault::new(span, what)
+                .help("Write the path in the source's tree: `fs/read_write.c:450`."));
         }
         let mut is_any = false;
         // The nearest lines that have instructions.

@@ -151,7 +151,7 @@ fn a_variable_of_calls_is_declared_where_it_is_named() {
     .unwrap_or_else(|faults| panic!("{faults}"));
     let source = |clauses: &[usize]| {
         let clauses = clauses.iter().map(|&index| (index, None));
-        script.source(&Group(clauses.collect()), None)
+        script.source(&Group::of(clauses.collect()), None)
     };
     assert!(source(&[0, 1]).contains("call s64 @a, @b;") && !source(&[0, 1]).contains("@c"));
     assert!(source(&[0]).contains("call s64 @a;") && !source(&[0]).contains("@b"));
@@ -168,7 +168,7 @@ proptest! {
     #[test]
     fn no_text_makes_the_parser_panic_and_every_fault_is_inside_it(
         pieces in prop::collection::vec(prop::sample::select(vec![
-            "entry:", "return:", "tracepoint:", "vfs_*", "vfs_read", " ", "{", "}", "/", "@a", " = ", "count()",
+            "entry:", "return:", "tracepoint:", "usdt:", "vfs_*", "vfs_read", " ", "{", "}", "/", "@a", " = ", "count()",
             "hist(arg0)", ";", ",", "\"", "//", "/*", "*/", "\n", "thread @a;", "call ", "begin",
             "interval:1s", "print(@a)", "ä", "pre:f+0x", "block:f:", "3", "fs/a.c:4", "(", ")",
         ]), 0..24)

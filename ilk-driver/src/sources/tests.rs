@@ -42,16 +42,16 @@ fn build(folder: &Path, options: &[&str]) -> PathBuf {
     out
 }
 
-fn kernel(id: &[u8]) -> KernelIdentity<'_> {
-    KernelIdentity {
+fn kernel(id: &[u8]) -> BinaryIdentity<'_> {
+    BinaryIdentity {
         release: "6.1.0-test",
         build_id: Some(id),
-        text: Addr(0xffff_ffff_a600_0000),
+        place: BinaryPlace::Text(Addr(0xffff_ffff_a600_0000)),
     }
 }
 
 /// Reads a file without cancellation.
-fn read(path: &Path, kernel: &KernelIdentity<'_>) -> Result<Sources> {
+fn read(path: &Path, kernel: &BinaryIdentity<'_>) -> Result<Sources> {
     Sources::read(path, kernel, &|_| true).map(|read| read.expect("it was not cancelled"))
 }
 
@@ -95,7 +95,7 @@ fn a_file_of_another_build_is_refused_with_both_identifiers() {
     assert!(refusal(&bare, &ID).contains("no debug information"));
     std::fs::write(&bare, b"no program").unwrap();
     assert!(refusal(&bare, &ID).contains("not a vmlinux"));
-    let unknown = KernelIdentity {
+    let unknown = BinaryIdentity {
         build_id: None,
         ..kernel(&ID)
     };

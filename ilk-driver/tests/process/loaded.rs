@@ -36,14 +36,14 @@ fn loading(holds: bool) -> Counted {
 }
 
 /// `ilk process`, and its errors up to the sentence that says that the process is instrumented.
-struct Following {
-    client: Child,
+pub(super) struct Following {
+    pub(super) client: Child,
     errors: BufReader<ChildStderr>,
     begun: String,
 }
 
 impl Following {
-    fn start(pid: u32, arguments: &[&str]) -> Self {
+    pub(super) fn start(pid: u32, arguments: &[&str]) -> Self {
         let mut client = Command::new(env!("CARGO_BIN_EXE_ilk"))
             .args(["process", "-p", &pid.to_string()])
             .args(arguments)
@@ -66,7 +66,7 @@ impl Following {
     }
 
     /// Waits for its end; returns what it shows.
-    fn end(mut self) -> String {
+    pub(super) fn end(mut self) -> String {
         let Output { status, stdout, .. } = self.client.wait_with_output().unwrap();
         let mut rest = String::new();
         self.errors.read_to_string(&mut rest).unwrap();

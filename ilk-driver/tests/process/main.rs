@@ -15,7 +15,9 @@ mod closed;
 mod covered;
 mod killed;
 mod launched;
+mod lines;
 mod loaded;
+mod probes;
 mod programs;
 mod refused;
 

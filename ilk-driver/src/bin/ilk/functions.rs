@@ -12,6 +12,10 @@ use crate::target::ImageArgs;
 pub(crate) struct Functions {
     /// Only functions whose name contains this, ignoring case.
     filter: Option<String>,
+    /// List static probes of a program or a library instead (`usdt:` in scripts of `ilk process`): address, name,
+    /// arguments as the assembler writes them, place.
+    #[arg(long)]
+    probes: bool,
     #[command(flatten)]
     image: ImageArgs,
 }
@@ -23,6 +27,31 @@ impl Functions {
         let pattern = filter.to_lowercase();
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         let mut count = 0_usize;
+        if self.probes {
+            let named = image.probes().iter().map(|probe| (probe.title(), probe));
+            for (title, probe) in named.filter(|(title, _)| title.to_lowercase().contains(&pattern))
+            {
+                count += 1;
+                let place = image.named(probe.at).unwrap_or_default();
+                let arguments = probe.arguments.iter();
+                let arguments: Vec<&str> = arguments.map(|one| one.text.as_str()).collect();
+                writeln!(
+                    out,
+                    "{} usdt:{title} ({}) in {place}",
+                    probe.at,
+                    arguments.join(", ")
+                )?;
+            }
+            out.flush()?;
+            if count == 0 {
+                bail!(
+                    "No static probe of {} has {filter:?} in its name; it has {}.",
+                    image.title(),
+                    image.probes().len()
+                );
+            }
+            return Ok(());
+        }
         for function in image
             .functions()
             .iter()

@@ -47,6 +47,7 @@ A script has probes: `POINT, POINT / PREDICATE / { STATEMENTS }`. A point names 
   untaken:kernel_clone:3     where it is not
   edge:kernel_clone:3:5      on the edge from one block to another
   tracepoint:sched:sched_switch   at each event of a tracepoint; its arguments have their names
+  usdt:python:gc__start           in a process (`ilk process`), at a static probe; arg0, arg1 … are the probe's
   fs/read_write.c:450        before the block of a source line (needs debug information: a package of the
                              distribution, or --debug VMLINUX)
 

@@ -27,7 +27,7 @@ use ilk_driver::interrupt;
 use ilk_driver::note;
 use ilk_driver::process::{
     Attached, Client, EarlyWatch, FollowedEnd, FollowedProcess, LaterPlan, Object, ObjectChoice,
-    Recorder, Reserved, StartedProgram, Subject, Supervisor, clock, objects,
+    ObjectLines, Recorder, Reserved, StartedProgram, Subject, Supervisor, clock, objects,
 };
 use ilk_driver::script::{Designations, Filter, Script, matches, resolve};
 
@@ -287,7 +287,9 @@ impl Measurement {
             Work::Calls(patterns) | Work::Blocks(patterns) | Work::SparingBlocks(patterns) => {
                 ObjectChoice::of(patterns.iter().map(String::as_str))
             }
-            Work::Script(script) => ObjectChoice::of(script.functions()),
+            Work::Script(script) => {
+                ObjectChoice::of(script.functions()).with_probes(script.static_probes())
+            }
             Work::Session(session) => {
                 let placements = session.placements.iter();
                 ObjectChoice::of(placements.map(|placement| &*placement.function))
@@ -324,13 +326,13 @@ impl Measurement {
     ) -> anyhow::Result<(Reserved, ProcessPlan)> {
         let image = subject.image();
         let mut sparing = SparingCounts::default();
-        let (session, names) = self.session((pid, scope), image, &mut sparing)?;
+        let (session, names) = self.session((pid, scope), subject, &mut sparing)?;
         let [least, most] = WORDS;
         // A counter is one word; other instruments have more.
         let placements = u32::try_from(session.placements.len()).unwrap_or(most);
         let mut words = placements.saturating_add(least).min(most);
         loop {
-            let reserved = subject.reserve(words)?;
+            let reserved = subject.reserve(words)?.for_session(&session);
             let layout = &reserved.layout;
             let error = match self.strict.planned(image, &session, &self.library, layout) {
                 Ok(planned) => {
@@ -358,9 +360,10 @@ impl Measurement {
     fn session(
         &self,
         (pid, scope): (u32, &Scope),
-        image: &Image,
+        subject: &Subject,
         sparing: &mut SparingCounts,
     ) -> anyhow::Result<(Session, CounterNames)> {
+        let image = subject.image();
         let (mut session, names) = match &self.work {
             Work::Session(session) => {
                 let mut session = session.clone();
@@ -370,7 +373,7 @@ impl Measurement {
             }
             Work::Script(script) => {
                 let script = script.within(|pattern| scope.has(pattern), scope.is_start);
-                self.of_script(&script, image)?
+                self.of_script(&script, subject)?
             }
             Work::Calls(patterns) | Work::Blocks(patterns) | Work::SparingBlocks(patterns) => (
                 self.of_functions((patterns, scope), image, sparing)?,
@@ -381,12 +384,23 @@ impl Measurement {
         Ok((session, names))
     }
 
-    fn of_script(&self, script: &Script, image: &Image) -> anyhow::Result<(Session, CounterNames)> {
+    fn of_script(
+        &self,
+        script: &Script,
+        subject: &Subject,
+    ) -> anyhow::Result<(Session, CounterNames)> {
         let filter = Filter {
             duration: self.length.unwrap_or(UNLIMITED),
             pid: None,
         };
-        let query = resolve(script, image, filter, None).map_err(|faults| anyhow!("{faults}"))?;
+        let known = match script.names_lines() {
+            true => ObjectLines::read(subject, &|_| !interrupt::arrived())?,
+            false => None,
+        };
+        let lines = |at| known.as_ref().and_then(|known| known.line(at));
+        let lines = known.is_some().then_some(&lines as _);
+        let query = resolve(script, subject.image(), filter, lines)
+            .map_err(|faults| anyhow!("{faults}"))?;
         let absent = query.absent.iter();
         let absent = absent.map(|one| (one.reason.clone(), one.function.clone()));
         note!("{}", grouped(absent, "Left out", NAMED));
