@@ -7,7 +7,9 @@ use super::faulting::{faults_were_compared, handles_faults};
 use super::file::Boot;
 use super::modules::{Module, ModuleParts};
 use super::tables::BugLayout;
-use super::{LiveParts, collect, decisions, functions, kallsyms, names, notes, sweep, trapping};
+use super::{
+    LiveParts, collect, decisions, functions, kallsyms, names, notes, notified, sweep, trapping,
+};
 use crate::code::{
     Branch, Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions,
     LazyTypes, Memory, Origin, Texts, plausible, present,
@@ -62,7 +64,10 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     let mut tables = collect::Tables::read(&bounds, bug_layout, &memory)?;
     let mut extents = functions::extents(&symbols, text);
     tables.sites.extend(collect::trampolines(&bounds, &extents));
-    let mut blacklist = collect::blacklist(&parts.blacklist, &bounds, &symbols, &extents)?;
+    let collect::Forbidden {
+        spans: mut blacklist,
+        notifiers,
+    } = collect::blacklist(&parts.blacklist, &bounds, &symbols, &extents)?;
     let mut texts = Texts::new(text, None);
     let mut read_only = bounds.read_only.clone();
     for module in Module::all(modules, &symbols, &memory, bounds.kernel, bug_layout)? {
@@ -83,7 +88,18 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     extents.sort_by_key(|extent| extent.span.start);
     let decided = decisions::decided(&tables, &symbols, &memory);
     let mut swept = sweep::sweep(&extents, &texts, &memory);
-    blacklist.extend(trapping::on_the_path(&extents, &symbols, &swept.branches));
+    let notified = notifiers.iter().flat_map(|span| {
+        // A page of a module may be gone.
+        let code = memory.bytes(*span).unwrap_or_default();
+        let traced = collect::ftrace(span.start, code, &texts, &symbols, |_| false);
+        notified::targets(code, span.start, traced.map(|site| site.span))
+    });
+    blacklist.extend(trapping::on_the_path(
+        &extents,
+        &symbols,
+        &swept.branches,
+        &notified.collect::<Vec<Addr>>(),
+    ));
     boot.widen(&extents, &mut swept.spans);
 
     let mut small = tables.sites;
