@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::bounds::Bounds;
-use super::faulting::{faults_were_compared, handles_faults};
+use super::compared::lists_were_compared;
+use super::faulting::handles_faults;
 use super::file::Boot;
 use super::modules::{Module, ModuleParts};
 use super::tables::BugLayout;
@@ -171,11 +172,11 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     fixed.decide(&decided);
     let build_id = bounds.notes.and_then(|notes| memory.bytes(notes));
     let build_id = build_id.and_then(notes::build_id).map(<[u8]>::to_vec);
-    Ok(Image {
+    let mut image = Image {
         release: parts.release.clone(),
         origin: Origin::Kernel,
         refused: HashMap::new(),
-        faults_are_known: faults_were_compared(&parts.release),
+        is_known: lists_were_compared(&parts.release),
         live,
         texts,
         extent: bounds.kernel,
@@ -189,5 +190,21 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
         types: LazyTypes::new(bounds.types),
         read_only,
         build_id,
-    })
+    };
+    if !image.is_known {
+        let functions = image.functions.iter();
+        let spans = functions.filter(|function| may_be_assembly(&image, function));
+        let spans = spans.map(|function| function.span).collect();
+        image.fixed.doubt(spans);
+    }
+    Ok(image)
+}
+
+/// Returns whether a function has neither a site of the tracer nor parameters or a result by the types, as no function of
+/// assembly has. A dot is in names that the compiler makes.
+fn may_be_assembly(image: &Image, function: &Function) -> bool {
+    let is_compiled = |name: &str| {
+        name.contains('.') || image.types().is_some_and(|types| types.has_prototype(name))
+    };
+    function.contract == Contract::Read && !is_compiled(&function.name)
 }

@@ -7,6 +7,7 @@ use crate::{Addr, Result, Span};
 mod bounds;
 mod build;
 mod collect;
+mod compared;
 mod decisions;
 mod faulting;
 mod file;
@@ -25,7 +26,7 @@ mod tables;
 mod trapping;
 mod weak;
 
-pub use faulting::faults_were_compared;
+pub use compared::lists_were_compared;
 pub use file::FileParts;
 pub use modules::ModuleParts;
 
