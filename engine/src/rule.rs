@@ -73,8 +73,8 @@ pub enum Rule {
     NoSlot,
     /// The nearest splice would need copies of too many instructions.
     TooFar,
-    /// The instrument reads memory, and the functions that this kernel executes at a failed read were not
-    /// compared with the lists of them.
+    /// Lists of functions by name were not compared with this kernel, and the instrument reads memory, which depends on
+    /// those that a failed read executes, or the function may be assembly.
     UnknownKernel,
     /// The function jumps to computed addresses that are not proven to be entries of a jump table.
     JumpUnknown,

@@ -31,8 +31,6 @@ static const struct {
 	{ "__rcu_read_lock", true },
 	{ "__rcu_read_unlock", true },
 	{ "rcu_read_unlock_special", true },
-	/* A notifier of ilk_die()'s priority that is there before it. */
-	{ "hw_breakpoint_exceptions_notify", true },
 	{ "trace_hwlat_callback", true },
 	{ "trace_osnoise_callback", true },
 	{ "trace_clock_local", true },
@@ -54,6 +52,16 @@ static size_t ilk_reserved_count;
 /* Hashes of the names of the functions on the kprobe blacklist, about 400. */
 static u32 ilk_black_names[8192];
 static size_t ilk_black_count;
+
+/* Hashes of the names of the notifiers of traps that are called before ilk_die(), for each int3. */
+static u32 ilk_notifiers[64];
+static size_t ilk_notifier_count;
+
+/* Returns the hash of a function's name. A part that gcc split off it has its name, a dot and a suffix. */
+static u32 ilk_name_hash(const char *name)
+{
+	return jhash(name, strchrnul(name, '.') - name, 0);
+}
 
 static int ilk_reserved_order(const void *a, const void *b)
 {
@@ -96,6 +104,38 @@ int ilk_check_init(void)
 		ilk_reserved[i] = (struct ilk_reserved){ (long)&call->addr + call->addr,
 							 ILK_STATIC_CALL };
 	sort(ilk_reserved, i, sizeof(*ilk_reserved), ilk_reserved_order, NULL);
+	return 0;
+}
+
+/*
+ * Finds the notifiers before ilk_die(), which is registered. There are no others later: of notifiers
+ * with one priority the first that was registered is called first, and none has a higher one.
+ */
+int ilk_check_notifiers(void)
+{
+	const struct notifier_block *block;
+	char name[KSYM_SYMBOL_LEN];
+	size_t count = 0;
+
+	rcu_read_lock();
+	block = rcu_dereference(ilk_sym.die_chain->head);
+	for (; block && block != &ilk_die_block; block = rcu_dereference(block->next)) {
+		sprint_symbol_no_offset(name, (unsigned long)block->notifier_call);
+		*strchrnul(name, ' ') = '\0';
+		if (count < ARRAY_SIZE(ilk_notifiers))
+			ilk_notifiers[count] = ilk_name_hash(name);
+		count++;
+	}
+	rcu_read_unlock();
+	if (!block) {
+		pr_err("this kernel's list of notifiers of traps, die_chain, lacks ilk's\n");
+		return -EINVAL;
+	}
+	if (count > ARRAY_SIZE(ilk_notifiers)) {
+		pr_err("%zu notifiers of traps are called before ilk's, more than its table has\n", count);
+		return -E2BIG;
+	}
+	ilk_notifier_count = count;
 	return 0;
 }
 
@@ -272,9 +312,12 @@ static bool ilk_name_denied(unsigned long addr, bool int3)
 	sprint_symbol_no_offset(name, addr);
 	*strchrnul(name, ' ') = '\0';
 	dot = strchrnul(name, '.');
-	hash = jhash(name, dot - name, 0);
+	hash = ilk_name_hash(name);
 	for (size_t i = 0; *dot && i < ilk_black_count; i++)
 		if (ilk_black_names[i] == hash)
+			return true;
+	for (size_t i = 0; int3 && i < ilk_notifier_count; i++)
+		if (ilk_notifiers[i] == hash)
 			return true;
 	*dot = '\0';
 	if (!ilk_sym.thunk_start && ilk_is_thunk(name))

@@ -83,6 +83,7 @@ struct ilk_symbols {
 	void *insn_decode;
 	void *exception_entry;
 	void *module_text;
+	struct atomic_notifier_head *die_chain;		/* notifiers of traps */
 	struct mutex *text_mutex;
 	struct mutex *kprobe_mutex;
 	struct list_head *kprobe_blacklist;
@@ -266,6 +267,7 @@ enum ilk_reason ilk_write_removals(struct ilk_job *jobs, u32 first, u32 end, uns
 
 /* check.c: the reasons to refuse a poke. */
 int ilk_check_init(void);
+int ilk_check_notifiers(void);		/* after ilk_die_block is registered */
 void ilk_check_exit(void);
 enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span);
 enum ilk_reason ilk_check_chain(const struct ilk_job *job);

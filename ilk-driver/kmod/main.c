@@ -330,6 +330,9 @@ static int __init ilk_init(void)
 	err = ilk_starved() ? -ENOMEM : register_die_notifier(&ilk_die_block);
 	if (err)
 		goto no_sites;
+	err = ilk_check_notifiers();
+	if (err)
+		goto no_modules;
 	err = ilk_starved() ? -ENOMEM : register_module_notifier(&ilk_module_block);
 	if (err)
 		goto no_modules;

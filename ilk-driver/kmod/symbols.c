@@ -36,6 +36,7 @@ static const struct {
 	/* The first takes a type as well as a size. */
 	{ "execmem_alloc", &ilk_sym.execmem_alloc, false },
 	{ "execmem_free", &ilk_sym.near_free, true, "module_memfree" },
+	{ "die_chain", (void **)&ilk_sym.die_chain, true },
 	{ "get_kprobe", &ilk_sym.get_kprobe, true },
 	{ "kprobe_mutex", (void **)&ilk_sym.kprobe_mutex, true },
 	{ "kprobe_blacklist", (void **)&ilk_sym.kprobe_blacklist, true },

@@ -71,6 +71,13 @@ fn forbidden(image: &Image, span: Span) -> Option<Refusal> {
         .fixed()
         .overlapping(span)
         .find(|site| site.why == Why::Forbidden)?;
+    if image.fixed().is_doubted(span.start) {
+        let why = format!(
+            "it may be assembly, which may execute with another stack (it has no site of the function tracer, and no parameters or result by the kernel's types), and the lists of such code were not compared with {}; `--unknown-kernel` permits it",
+            image.release()
+        );
+        return Some(Refusal::new(Rule::UnknownKernel, span.start, why));
+    }
     Some(Refusal::new(
         Rule::Blacklisted,
         span.start.max(site.span.start),

@@ -107,6 +107,16 @@ pub struct FixedSites {
     small: Vec<Fixed>,
     /// Forbidden text, sorted; no two touch.
     forbidden: Vec<Fixed>,
+    /// Text that is forbidden as long as the target's lists by name are in doubt, sorted; no two touch.
+    doubted: Vec<Fixed>,
+}
+
+/// Text without the parts that touch.
+fn all_forbidden(text: Vec<Span>) -> Vec<Fixed> {
+    let merged = Span::merged(text).into_iter();
+    merged
+        .map(|span| Fixed::new(span, Why::Forbidden))
+        .collect()
 }
 
 /// The longest site of one instruction, in bytes: no x86 instruction is longer.
@@ -116,13 +126,28 @@ impl FixedSites {
     pub(crate) fn new(mut small: Vec<Fixed>, forbidden: Vec<Span>) -> Self {
         small.sort_unstable();
         small.dedup();
-        let forbidden = Span::merged(forbidden).into_iter();
         Self {
             small,
-            forbidden: forbidden
-                .map(|span| Fixed::new(span, Why::Forbidden))
-                .collect(),
+            forbidden: all_forbidden(forbidden),
+            doubted: Vec::new(),
         }
+    }
+
+    /// Forbids text of functions that lists by name may lack.
+    pub(crate) fn doubt(&mut self, functions: Vec<Span>) {
+        self.doubted = all_forbidden(functions);
+    }
+
+    /// Permits the text of functions that lists by name may lack.
+    pub(super) fn believe(&mut self) {
+        self.doubted.clear();
+    }
+
+    /// Returns whether text is forbidden because lists by name may lack its function.
+    pub(crate) fn is_doubted(&self, at: Addr) -> bool {
+        let next = self.doubted.partition_point(|site| site.span.end <= at);
+        let site = self.doubted.get(next);
+        site.is_some_and(|site| site.span.contains(at))
     }
 
     /// Adds those of another object.
@@ -131,6 +156,8 @@ impl FixedSites {
         self.small.sort_unstable();
         self.forbidden.extend(other.forbidden);
         self.forbidden.sort_unstable();
+        self.doubted.extend(other.doubted);
+        self.doubted.sort_unstable();
     }
 
     /// Adds the decisions of static keys and static calls, sorted by address.
@@ -173,14 +200,13 @@ impl FixedSites {
             .iter()
             .skip(first)
             .take_while(move |site| site.span.start < span.end);
-        let first = self
-            .forbidden
-            .partition_point(|site| site.span.end <= span.start);
-        let forbidden = self
-            .forbidden
-            .iter()
-            .skip(first)
-            .take_while(move |site| site.span.start < span.end);
+        let forbidden = [&self.forbidden, &self.doubted]
+            .into_iter()
+            .flat_map(move |sites| {
+                let first = sites.partition_point(|site| site.span.end <= span.start);
+                let rest = sites.iter().skip(first);
+                rest.take_while(move |site| site.span.start < span.end)
+            });
         small
             .chain(forbidden)
             .filter(move |site| site.span.overlaps(span))
@@ -200,7 +226,7 @@ impl FixedSites {
         }
     }
 
-    /// Forbidden text, by address; no two spans touch.
+    /// Forbidden text, by address, without what is in doubt; no two spans touch.
     pub fn forbidden(&self) -> impl Iterator<Item = Span> {
         self.forbidden.iter().map(|site| site.span)
     }
@@ -217,15 +243,19 @@ mod tests {
         fn overlapping_finds_what_a_full_search_finds(
             small in proptest::collection::vec((0_u64..300, 1_u64..7), 0..40),
             black in proptest::collection::vec((0_u64..300, 1_u64..50), 0..4),
+            doubted in proptest::collection::vec((0_u64..300, 1_u64..50), 0..4),
             query in (0_u64..300, 0_u64..40),
         ) {
             let spans = |pairs: &[(u64, u64)]| pairs.iter().map(|&(start, len)| Span::new(Addr(start), len)).collect::<Vec<_>>();
             let small = spans(&small).into_iter().map(|span| Fixed::new(span, Why::StaticKey));
-            let sites = FixedSites::new(small.collect(), spans(&black));
+            let mut sites = FixedSites::new(small.collect(), spans(&black));
+            sites.doubt(spans(&doubted));
             let query = Span::new(Addr(query.0), query.1);
             let found: Vec<Fixed> = sites.overlapping(query).copied().collect();
-            let all = sites.iter().chain(&sites.forbidden).filter(|site| site.span.overlaps(query)).copied();
+            let all = sites.iter().chain(&sites.forbidden).chain(&sites.doubted).filter(|site| site.span.overlaps(query)).copied();
             prop_assert_eq!(found, all.collect::<Vec<Fixed>>());
+            let is_doubted = spans(&doubted).iter().any(|span| span.contains(query.start));
+            prop_assert_eq!(sites.is_doubted(query.start), is_doubted);
         }
     }
 }

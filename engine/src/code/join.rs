@@ -63,7 +63,7 @@ impl Image {
         self.read_only.extend(other.read_only);
         self.read_only.sort_unstable();
         self.live &= other.live;
-        self.faults_are_known &= other.faults_are_known;
+        self.is_known &= other.is_known;
         Ok(())
     }
 }

@@ -49,7 +49,7 @@ pub struct Image {
     pub(crate) origin: Origin,
     /// Functions that the reader refuses whole.
     pub(crate) refused: HashMap<FunctionId, Refusal>,
-    pub(crate) faults_are_known: bool,
+    pub(crate) is_known: bool,
     pub(crate) live: bool,
     pub(crate) texts: Texts,
     pub(crate) extent: Span,
@@ -80,18 +80,20 @@ impl Image {
         self
     }
 
-    /// Returns the image with the functions of its faults taken as known, which are listed by name: on a
-    /// kernel that was not compared with the lists, a read in a function that they lack may end the target.
+    /// Returns the image of a kernel that is taken as one with which the lists of functions by name were compared: if it
+    /// is none, a read or a splice in a function that they lack may end the target.
     #[must_use]
-    pub fn with_known_faults(mut self) -> Self {
-        self.faults_are_known = true;
+    pub fn taken_as_known(mut self) -> Self {
+        self.is_known = true;
+        self.fixed.believe();
         self
     }
 
-    /// Returns whether the functions that handle faults are known, so that instruments may read memory.
+    /// Returns whether the lists of functions by name were compared with the target: of those that handle faults, and of
+    /// assembly in which no splice may stand.
     #[must_use]
-    pub const fn faults_are_known(&self) -> bool {
-        self.faults_are_known
+    pub const fn is_known(&self) -> bool {
+        self.is_known
     }
 
     /// The kind of the target.

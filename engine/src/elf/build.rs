@@ -129,7 +129,7 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         release: parts.name.clone(),
         origin: Origin::Object,
         refused,
-        faults_are_known: true,
+        is_known: true,
         live: !parts.live.is_empty(),
         texts,
         extent: contents.extent,

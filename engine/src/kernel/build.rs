@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 
 use super::bounds::Bounds;
-use super::faulting::{faults_were_compared, handles_faults};
+use super::compared::lists_were_compared;
+use super::faulting::handles_faults;
 use super::file::Boot;
 use super::modules::{Module, ModuleParts};
 use super::tables::BugLayout;
-use super::{LiveParts, collect, decisions, functions, kallsyms, names, notes, sweep, trapping};
+use super::{
+    LiveParts, collect, decisions, functions, kallsyms, names, notes, notified, sweep, trapping,
+};
 use crate::code::{
     Branch, Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions,
     LazyTypes, Memory, Origin, Texts, plausible, present,
@@ -62,7 +65,10 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     let mut tables = collect::Tables::read(&bounds, bug_layout, &memory)?;
     let mut extents = functions::extents(&symbols, text);
     tables.sites.extend(collect::trampolines(&bounds, &extents));
-    let mut blacklist = collect::blacklist(&parts.blacklist, &bounds, &symbols, &extents)?;
+    let collect::Forbidden {
+        spans: mut blacklist,
+        notifiers,
+    } = collect::blacklist(&parts.blacklist, &bounds, &symbols, &extents)?;
     let mut texts = Texts::new(text, None);
     let mut read_only = bounds.read_only.clone();
     for module in Module::all(modules, &symbols, &memory, bounds.kernel, bug_layout)? {
@@ -83,7 +89,18 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     extents.sort_by_key(|extent| extent.span.start);
     let decided = decisions::decided(&tables, &symbols, &memory);
     let mut swept = sweep::sweep(&extents, &texts, &memory);
-    blacklist.extend(trapping::on_the_path(&extents, &symbols, &swept.branches));
+    let notified = notifiers.iter().flat_map(|span| {
+        // A page of a module may be gone.
+        let code = memory.bytes(*span).unwrap_or_default();
+        let traced = collect::ftrace(span.start, code, &texts, &symbols, |_| false);
+        notified::targets(code, span.start, traced.map(|site| site.span))
+    });
+    blacklist.extend(trapping::on_the_path(
+        &extents,
+        &symbols,
+        &swept.branches,
+        &notified.collect::<Vec<Addr>>(),
+    ));
     boot.widen(&extents, &mut swept.spans);
 
     let mut small = tables.sites;
@@ -155,11 +172,11 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     fixed.decide(&decided);
     let build_id = bounds.notes.and_then(|notes| memory.bytes(notes));
     let build_id = build_id.and_then(notes::build_id).map(<[u8]>::to_vec);
-    Ok(Image {
+    let mut image = Image {
         release: parts.release.clone(),
         origin: Origin::Kernel,
         refused: HashMap::new(),
-        faults_are_known: faults_were_compared(&parts.release),
+        is_known: lists_were_compared(&parts.release),
         live,
         texts,
         extent: bounds.kernel,
@@ -174,5 +191,21 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
         types: LazyTypes::new(bounds.types),
         read_only,
         build_id,
-    })
+    };
+    if !image.is_known {
+        let functions = image.functions.iter();
+        let spans = functions.filter(|function| may_be_assembly(&image, function));
+        let spans = spans.map(|function| function.span).collect();
+        image.fixed.doubt(spans);
+    }
+    Ok(image)
+}
+
+/// Returns whether a function has neither a site of the tracer nor parameters or a result by the types, as no function of
+/// assembly has. A dot is in names that the compiler makes.
+fn may_be_assembly(image: &Image, function: &Function) -> bool {
+    let is_compiled = |name: &str| {
+        name.contains('.') || image.types().is_some_and(|types| types.has_prototype(name))
+    };
+    function.contract == Contract::Read && !is_compiled(&function.name)
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::bounds::Bounds;
 use super::functions::Extent;
-use super::names;
 use super::tables::{self, BugLayout, ExceptionEntry, JumpEntry, StaticCallEntry};
+use super::{names, notifiers};
 use crate::code::{Fixed, Memory, Symbols, Texts, Why};
 use crate::{Addr, Error, Result, Span};
 
@@ -163,7 +163,15 @@ impl Check {
     }
 }
 
-/// Text in which no splice may stand: by the kernel's blacklist, by section, and by name.
+/// Text in which no splice may stand.
+#[derive(Debug, Default)]
+pub(crate) struct Forbidden {
+    pub(crate) spans: Vec<Span>,
+    /// Those of the notifiers of traps that are called before the driver's.
+    pub(crate) notifiers: Vec<Span>,
+}
+
+/// Text in which no splice may stand: by the kernel's blacklist, by section, by name, and notifiers of traps.
 ///
 /// # Errors
 /// [`Error::Image`] if the blacklist is empty, as an unprivileged reader's is, or damaged.
@@ -172,11 +180,14 @@ pub(crate) fn blacklist(
     bounds: &Bounds,
     symbols: &Symbols,
     extents: &[Extent],
-) -> Result<Vec<Span>> {
+) -> Result<Forbidden> {
     let mut spans = bounds.forbidden.clone();
     let before = spans.len();
+    let mut called_first = Vec::new();
     let mut listed = HashSet::new();
     for (number, line) in text.lines().enumerate() {
+        let notifier = line.strip_prefix(notifiers::LINE);
+        let line = notifier.unwrap_or(line);
         listed.extend(line.split_ascii_whitespace().nth(1));
         let parsed = line
             .split_ascii_whitespace()
@@ -205,7 +216,11 @@ pub(crate) fn blacklist(
                 reason: "the addresses in the kprobe blacklist are zero; read it as root, with kernel.kptr_restrict not 2".to_owned(),
             });
         }
-        spans.push(span);
+        if notifier.is_some() {
+            called_first.push(span);
+        } else {
+            spans.push(span);
+        }
     }
     if spans.len() == before {
         return Err(Error::Image {
@@ -224,8 +239,12 @@ pub(crate) fn blacklist(
         names.any(|name| names::is_forbidden(name) || is_part(name))
     };
     spans.extend(extents.iter().filter(by_name).map(|extent| extent.span));
+    spans.extend(&called_first);
     spans.retain(|span| !span.is_empty());
-    Ok(spans)
+    Ok(Forbidden {
+        spans,
+        notifiers: called_first,
+    })
 }
 
 /// Trampolines of static calls: the first instruction of each is the kernel's to rewrite.

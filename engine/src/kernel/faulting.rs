@@ -68,19 +68,6 @@ const AROUND: [&str; 8] = [
     "rcu_read_unlock_special",
 ];
 
-/// The kernels, by major and minor number, whose functions of a fault were compared with these lists.
-const CHECKED: [(u32, u32); 4] = [(6, 1), (6, 12), (7, 2), (7, 3)];
-
-/// Returns whether the lists of functions that handle faults were compared with a kernel of this release's series
-/// (`uname -r`). Reads of memory are refused on other kernels, by the rule `unknown-kernel`.
-#[must_use]
-pub fn faults_were_compared(release: &str) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    let mut number = || numbers.next()?.parse::<u32>().ok();
-    let series = number().zip(number());
-    series.is_some_and(|series| CHECKED.contains(&series))
-}
-
 /// Returns whether the kernel may execute a function while it handles a fault. Code there that faults
 /// each time would never end.
 pub(crate) fn handles_faults(function: &str) -> bool {
@@ -93,29 +80,6 @@ pub(crate) fn handles_faults(function: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_kernels_that_were_compared_are_checked() {
-        for release in [
-            "6.1.0-56-cloud-amd64",
-            "6.12.117+deb12-rt-amd64",
-            "7.3.4",
-            "6.12",
-        ] {
-            assert!(faults_were_compared(release), "{release}");
-        }
-        for release in [
-            "6.10.0",
-            "6.19.14+deb13-amd64",
-            "7.30.1",
-            "16.1.0",
-            "6",
-            "",
-            "x.1",
-        ] {
-            assert!(!faults_were_compared(release), "{release}");
-        }
-    }
 
     #[test]
     fn parts_of_a_function_and_handlers_of_every_kind_are_known() {

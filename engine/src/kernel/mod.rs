@@ -7,6 +7,7 @@ use crate::{Addr, Result, Span};
 mod bounds;
 mod build;
 mod collect;
+mod compared;
 mod decisions;
 mod faulting;
 mod file;
@@ -18,12 +19,14 @@ mod kallsyms;
 mod modules;
 mod names;
 mod notes;
+mod notified;
+mod notifiers;
 mod sweep;
 mod tables;
 mod trapping;
 mod weak;
 
-pub use faulting::faults_were_compared;
+pub use compared::lists_were_compared;
 pub use file::FileParts;
 pub use modules::ModuleParts;
 
@@ -36,7 +39,7 @@ pub struct LiveParts {
     pub release: String,
     /// `/proc/kallsyms`.
     pub kallsyms: String,
-    /// `/sys/kernel/debug/kprobes/blacklist`.
+    /// `/sys/kernel/debug/kprobes/blacklist`, and the lines of [`wanted_and_notifiers`] after it.
     pub blacklist: String,
     /// Memory as (address, bytes), at least the spans that [`wanted`] returns.
     pub memory: Vec<(Addr, Vec<u8>)>,
@@ -50,4 +53,18 @@ pub struct LiveParts {
 /// (kallsyms read without privilege).
 pub fn wanted(symbols: &str) -> Result<Vec<Span>> {
     Ok(Bounds::of(&kallsyms::parse(symbols)?)?.wanted())
+}
+
+/// Returns the spans of [`wanted`], and lines for the notifiers of traps that the running kernel calls before the
+/// driver's, in which no splice may stand; `read` fills a buffer with the kernel's memory and returns whether it could.
+///
+/// # Errors
+/// As [`wanted`], and if the kernel's list of notifiers cannot be read or is of a form that is not known.
+pub fn wanted_and_notifiers(
+    symbols: &str,
+    read: impl FnMut(Addr, &mut [u8]) -> bool,
+) -> Result<(Vec<Span>, String)> {
+    let symbols = kallsyms::parse(symbols)?;
+    let spans = Bounds::of(&symbols)?.wanted();
+    Ok((spans, notifiers::of_a_running_kernel(&symbols, read)?))
 }

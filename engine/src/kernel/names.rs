@@ -67,6 +67,7 @@ pub(crate) fn is_forbidden(name: &str) -> bool {
             "startup_64"
                 | "secondary_startup_64"
                 | "secondary_startup_64_no_verify"
+                | "common_startup_64"
                 | "verify_cpu"
                 | "sev_verify_cbit"
                 | "start_cpu0"
@@ -82,6 +83,18 @@ pub(crate) fn is_forbidden(name: &str) -> bool {
                 | "asm_cpu_bringup_and_idle"
                 | "wakeup_long64"
                 | "do_suspend_lowlevel"
+                | "asm_acpi_mp_play_dead"
+                | "__efi64_thunk"
+        )
+        // Executes on a CPU that starts, before the table with the handler of `int3` is loaded (smpboot.c, cpu/common.c).
+        || matches!(
+            name,
+            "start_secondary"
+                | "early_setup_idt"
+                | "set_bringup_idt_handler"
+                | "cr4_init"
+                | "cpu_init_secondary"
+                | "cpu_init_exception_handling"
         )
         // Is copied, and executes at an address where relative jumps are wrong (relocate_kernel_64.S, hibernate_asm_64.S,
         // ftrace_64.S, kprobes/opt.c, mem_encrypt_boot.S).
@@ -121,6 +134,7 @@ pub(crate) fn is_forbidden(name: &str) -> bool {
                 | "rewind_stack_and_make_dead"
                 | "xenpv_restore_regs_and_return_to_usermode"
                 | "xen_iret"
+                | "xen_cpu_bringup_again"
                 | "xen_entry_SYSCALL_64"
                 | "xen_entry_SYSCALL_compat"
                 | "xen_entry_SYSENTER_compat"

@@ -1,6 +1,8 @@
 //! Functions that the kernel executes between an `int3` and the driver's handler, or on the way back, by the image's
 //! own call graph: an `int3` in one of them would recurse without end. Kprobes' handler is called before the
 //! notifiers, the driver's is one of them, so the kernel's blacklist lacks some.
+//!
+//! The notifiers before the driver's are called through pointers; [`super::notifiers`] finds them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,10 +12,6 @@ use crate::{Addr, Span};
 
 /// The handler of `int3` (arch/x86/kernel/traps.c).
 const HANDLER: &str = "exc_int3";
-
-/// Notifiers of traps with the priority of the driver's, and registered before it, so that they are called first. For an
-/// `int3` they return at once. That of kprobes is on the kernel's blacklist.
-const NOTIFIERS: [&str; 1] = ["hw_breakpoint_exceptions_notify"];
 
 /// Functions that this code calls, and does not execute for an `int3` of a splice, with the reason. The call graph does
 /// not show it; each was looked at in 6.1, 6.12, 7.2 and 7.3. A function that another kernel calls there is not listed,
@@ -80,10 +78,16 @@ const ELSEWHERE: [(&str, &[&str]); 4] = [
 /// Trampolines of tracepoints' static calls, and the functions that they jump to if a tracepoint has several probes.
 const TRACEPOINTS: (&str, &str) = ("__SCT__tp_func_", "__traceiter_");
 
-/// The extents of functions on the path, by address; `branches` are sorted by source.
+/// The extents of functions on the path, by address; `branches` are sorted by source, and `notified` are the targets of
+/// what notifiers execute.
 ///
-/// Direct calls and jumps are followed. Notifiers are called through pointers: [`NOTIFIERS`], and then the driver's.
-pub(super) fn on_the_path(extents: &[Extent], symbols: &Symbols, branches: &[Branch]) -> Vec<Span> {
+/// Direct calls and jumps are followed.
+pub(super) fn on_the_path(
+    extents: &[Extent],
+    symbols: &Symbols,
+    branches: &[Branch],
+    notified: &[Addr],
+) -> Vec<Span> {
     debug_assert!(branches.is_sorted_by_key(|branch| branch.source));
     let name = |extent: &Extent| symbols.name(&extent.symbol);
     let elsewhere: HashSet<&str> = ELSEWHERE
@@ -104,10 +108,17 @@ pub(super) fn on_the_path(extents: &[Extent], symbols: &Symbols, branches: &[Bra
         .filter(|extent| name(extent) == HANDLER)
         .collect();
     let mut visited: HashSet<Addr> = worklist.iter().map(|extent| extent.span.start).collect();
-    let notifiers = extents
-        .iter()
-        .filter(|extent| NOTIFIERS.contains(&name(extent)));
-    let mut path: Vec<Span> = notifiers.map(|extent| extent.span).collect();
+    let mut is_new = |callee: &Extent| {
+        let whole = name(callee).split('.').next().unwrap_or_default();
+        !elsewhere.contains(whole) && visited.insert(callee.span.start)
+    };
+    worklist.extend(
+        notified
+            .iter()
+            .filter_map(|&to| at(to))
+            .filter(|callee| is_new(callee)),
+    );
+    let mut path = Vec::new();
     while let Some(extent) = worklist.pop() {
         path.push(extent.span);
         let first = branches.partition_point(|branch| branch.source < extent.span.start);
@@ -117,10 +128,7 @@ pub(super) fn on_the_path(extents: &[Extent], symbols: &Symbols, branches: &[Bra
             .strip_prefix(TRACEPOINTS.0)
             .and_then(|event| iterators.get(event).copied());
         let called = own.filter_map(|branch| at(branch.target)).chain(iterator);
-        worklist.extend(called.filter(|callee| {
-            let whole = name(callee).split('.').next().unwrap_or_default();
-            !elsewhere.contains(whole) && visited.insert(callee.span.start)
-        }));
+        worklist.extend(called.filter(|callee| is_new(callee)));
     }
     path.sort_unstable();
     path
@@ -128,10 +136,12 @@ pub(super) fn on_the_path(extents: &[Extent], symbols: &Symbols, branches: &[Bra
 
 #[cfg(test)]
 mod tests {
+    use iced_x86::code_asm::rsi;
+
     use super::on_the_path;
     use crate::code::{Memory, Texts, Why};
     use crate::kernel::bounds::Bounds;
-    use crate::kernel::fixture::Fixture;
+    use crate::kernel::fixture::{Fixture, STRIDE};
     use crate::kernel::{LiveParts, functions, kallsyms, sweep};
     use crate::{Addr, Image, Span};
 
@@ -156,9 +166,45 @@ mod tests {
             })
             .asm("__traceiter_run", |a| a.ret())
             .asm("oops", |a| a.ret())
-            .asm("hw_breakpoint_exceptions_notify", |a| a.ret())
             .image();
-        let expected = [true, true, true, true, false, true, false, true];
+        let expected = [true, true, true, true, false, true, false];
+        let found = std::array::from_fn(|number| is_forbidden(&image, at(number)));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn notifiers_before_the_drivers_and_what_an_int3_executes_in_them_have_no_splice() {
+        let at = Fixture::address;
+        let fixture = Fixture::new()
+            .compiled("notified", |a| {
+                let mut is_mine = a.create_label();
+                a.call(at(1))?;
+                a.cmp(rsi, 3)?;
+                a.je(is_mine)?;
+                a.jmp(at(2))?;
+                a.set_label(&mut is_mine)?;
+                a.jmp(at(3))
+            })
+            .asm("called", |a| a.ret())
+            .asm("always", |a| a.jmp(at(4)))
+            .asm("after_a_call", |a| a.ret())
+            .asm("last", |a| a.ret())
+            .asm("other", |a| a.ret())
+            .compiled("decides", |a| {
+                let mut is_mine = a.create_label();
+                a.cmp(rsi, 3)?;
+                a.je(is_mine)?;
+                a.ret()?;
+                a.set_label(&mut is_mine)?;
+                a.jmp(at(5))
+            });
+        let mut parts = fixture.parts();
+        for number in [0, 6] {
+            let (start, end) = (at(number), at(number) + STRIDE);
+            parts.blacklist += &format!("notifier {start:#x}-{end:#x}\tn\n");
+        }
+        let image = Image::from_live(&parts).unwrap();
+        let expected = [true, true, true, true, true, false, true];
         let found = std::array::from_fn(|number| is_forbidden(&image, at(number)));
         assert_eq!(found, expected);
     }
@@ -179,7 +225,7 @@ mod tests {
         let memory = Memory::new(read.map(|(at, bytes)| (*at, bytes.as_slice())));
         let extents = functions::extents(&symbols, text);
         let swept = sweep::sweep(&extents, &Texts::new(text, None), &memory);
-        let whole_path = on_the_path(&extents, &symbols, &swept.branches);
+        let whole_path = on_the_path(&extents, &symbols, &swept.branches, &[]);
         // More are what this code does not execute for an int3, and reaches through a function that is not listed.
         assert!((15..60).contains(&whole_path.len()), "{}", whole_path.len());
         let image = Image::from_live(&parts).unwrap();
@@ -187,7 +233,7 @@ mod tests {
             let function = image.function_named(name).ok()?;
             Some(is_forbidden(&image, function.span.start.0))
         };
-        // The list of kmod/check.c; a kernel has those of its configuration.
+        // The list of kmod/check.c, and what it finds; a kernel has those of its configuration.
         let denied = [
             "__rcu_read_lock",
             "__rcu_read_unlock",

@@ -292,7 +292,7 @@ pub(super) fn faults_in_faults(image: &Image, cfg: &Cfg, probe: &Probe) -> Optio
     if !may_fault(probe) {
         return None;
     }
-    if !image.faults_are_known() {
+    if !image.is_known() {
         let why = format!(
             "it reads memory, a stack or a counter, and the functions that handle a failed read were not compared with {}: in one that is not known it would fault recursively; `--unknown-kernel` permits it",
             image.release()

@@ -410,6 +410,33 @@ fn no_more_is_read_than_is_needed() {
 
 #[test]
 #[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
+fn few_functions_are_in_doubt_on_a_kernel_that_was_not_compared() {
+    let known = Image::from_live(&parts()).unwrap();
+    let other = Image::from_live(&LiveParts {
+        release: "6.6.0-other".to_owned(),
+        ..parts()
+    })
+    .unwrap();
+    let rule = |image: &Image, id| Cfg::of(image, id).refusal.map(|refusal| refusal.rule);
+    let functions = other.functions().iter();
+    let doubted: Vec<_> = functions
+        .filter(|function| rule(&other, function.id) == Some(Rule::UnknownKernel))
+        .filter(|function| rule(&known, function.id).is_none())
+        .collect();
+    let all = other.functions().len();
+    let names: Vec<&str> = doubted.iter().map(|one| one.name.as_str()).collect();
+    println!("{} of {all} functions are in doubt: {names:?}", names.len());
+    assert!(names.len() * 8 < all, "{} of {all}", names.len());
+    // Assembly that is not known to be harmless, and a function in C.
+    assert!(names.contains(&"clear_page_orig") && !names.contains(&"vfs_read"));
+    let insisted = other.clone().taken_as_known();
+    for function in doubted {
+        assert_eq!(rule(&insisted, function.id), None, "{}", function.name);
+    }
+}
+
+#[test]
+#[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
 fn disassemblies_name_fields_and_texts() {
     let image = image();
     let remarks = |name: &str| -> Vec<String> {

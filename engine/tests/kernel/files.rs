@@ -124,8 +124,18 @@ fn a_vmlinuz_has_the_symbols_and_the_blacklist_of_the_running_kernel() {
         ranges.dedup();
         ranges
     };
-    let (file, live) = (listed(&file.blacklist, 0), listed(&live.blacklist, slide));
-    same("blacklisted", file.into_iter(), live.into_iter(), 300);
+    let lists = (listed(&file.blacklist, 0), listed(&live.blacklist, slide));
+    same("blacklisted", lists.0.into_iter(), lists.1.into_iter(), 300);
+    // The file has them in its code, the running kernel in its list.
+    let notifiers = |list: &str| -> Vec<String> {
+        let lines = list.lines().filter(|line| line.starts_with("notifier "));
+        let names = lines.filter_map(|line| line.split('\t').nth(1));
+        names.map(str::to_owned).collect()
+    };
+    let (file, live) = (notifiers(&file.blacklist), notifiers(&live.blacklist));
+    println!("notifiers of traps before the driver's: {live:?}");
+    assert!(live.contains(&"hw_breakpoint_exceptions_notify".to_owned()));
+    same("notifiers", file.into_iter(), live.into_iter(), 2);
 }
 
 #[test]

@@ -5,8 +5,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gilk_engine::kernel::{LiveParts, ModuleParts, wanted};
-use gilk_engine::{Image, Span};
+use gilk_engine::kernel::{LiveParts, ModuleParts, wanted_and_notifiers};
+use gilk_engine::{Addr, Image, Span};
 
 use super::kernel::{self, Memory};
 use super::modules;
@@ -16,7 +16,7 @@ use crate::protocol::{CHUNK, Refusal, RefusalKind};
 pub(super) struct Lists {
     /// `/proc/kallsyms`.
     pub(super) kallsyms: String,
-    /// The kprobe blacklist, and a note for the user if it cannot be read.
+    /// The kprobe blacklist and the notifiers of traps, and a note for the user if the former cannot be read.
     pub(super) blacklist: (String, String),
     /// The sections of modules, and a note for the user if they cannot be read.
     pub(super) sections: (String, String),
@@ -27,11 +27,14 @@ pub(super) struct Lists {
 impl Lists {
     fn read(sections: (String, String)) -> Result<Self, Refusal> {
         let kallsyms = text(kernel::kallsyms()?);
-        let spans = || Ok([wanted(&kallsyms)?, ModuleParts::wanted(&sections.0)?]);
-        let spans = spans().map_err(|error: gilk_engine::Error| unusable(&error));
         let (blacklist, note) = kernel::blacklist();
+        let mut blacklist = text(blacklist);
+        let spans = wanted(&kallsyms, &sections.0).map(|(spans, notifiers)| {
+            blacklist.push_str(&notifiers);
+            spans
+        });
         Ok(Self {
-            blacklist: (text(blacklist), note),
+            blacklist: (blacklist, note),
             sections,
             spans,
             kallsyms,
@@ -58,6 +61,16 @@ impl Lists {
             ),
         ))
     }
+}
+
+/// Returns the memory that planning needs, of the kernel and of its modules, and the lines of notifiers of traps.
+fn wanted(kallsyms: &str, sections: &str) -> Result<([Vec<Span>; 2], String), Refusal> {
+    let memory = Memory::open()?;
+    let read = |at: Addr, buffer: &mut [u8]| memory.read(at.0, buffer).is_ok();
+    let (core, notifiers) =
+        wanted_and_notifiers(kallsyms, read).map_err(|error| unusable(&error))?;
+    let modules = ModuleParts::wanted(sections).map_err(|error| unusable(&error))?;
+    Ok(([core, modules], notifiers))
 }
 
 /// The kernel as it was read last.
@@ -187,8 +200,6 @@ fn unusable(error: &dyn std::fmt::Display) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use gilk_engine::Addr;
-
     use super::*;
 
     #[test]

@@ -215,17 +215,17 @@ pub(super) fn plan(
     draft.session.duration = options.duration;
     draft.session.save_all = options.save_all;
     draft.session.tracepoints = options.tracepoints;
-    let insists = options.unknown_kernel && !image.faults_are_known();
+    let insists = options.unknown_kernel && !image.is_known();
     if insists && !trust.unknown_kernel {
         return Err(wrong(&format!(
-            "The agent on {} does not permit reads of memory on a kernel whose handling of faults \
-             was not checked; start it with --unknown-kernel.",
+            "The agent on {} does not permit reads of memory and splices in assembly on a kernel that \
+             the lists of functions were not compared with; start it with --unknown-kernel.",
             kernel::host()
         )));
     }
     let own = match (layout.faults, insists) {
         (0, _) => Some(image.clone().on(layout)),
-        (_, true) => Some(image.clone().with_known_faults()),
+        (_, true) => Some(image.clone().taken_as_known()),
         (_, false) => None,
     };
     planned(

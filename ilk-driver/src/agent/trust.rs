@@ -7,6 +7,7 @@ pub struct Trust {
     pub run: bool,
     /// Functions of object files are executed in the kernel; nothing verifies them.
     pub native: bool,
-    /// Instruments read memory on a kernel whose handling of faults was not checked.
+    /// Instruments read memory, and splices stand in assembly, on a kernel that the lists of functions by name were not
+    /// compared with.
     pub unknown_kernel: bool,
 }

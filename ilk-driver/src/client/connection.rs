@@ -117,8 +117,9 @@ impl Connection {
         self.info.layout.timers_log2 = log2.min(self.info.layout.timers_log2);
     }
 
-    /// Requests that instruments may read memory on a kernel whose handling of faults was not
-    /// checked, as the plans of this connection's runs assume. The agent must permit it.
+    /// Requests that instruments may read memory, and splices stand in assembly, on a kernel that the
+    /// lists of functions by name were not compared with, as the plans of this connection's runs
+    /// assume. The agent must permit it.
     pub fn insist_on_unknown_kernel(&mut self) {
         self.insists = true;
     }

@@ -1,6 +1,6 @@
 //! The processor and the kernel that runs.
 
-use gilk_engine::kernel::faults_were_compared;
+use gilk_engine::kernel::lists_were_compared;
 
 use super::{Judgement, Machine};
 
@@ -30,7 +30,7 @@ pub(super) fn processor(machine: &Machine) -> Option<Judgement> {
     })
 }
 
-/// The kernel's series is one whose handlers of faults were compared.
+/// The kernel's series is one that the lists of functions were compared with.
 pub(super) fn release(machine: &Machine) -> Option<Judgement> {
     let Some(release) = machine.release() else {
         return Some(Judgement::fault(
@@ -38,13 +38,13 @@ pub(super) fn release(machine: &Machine) -> Option<Judgement> {
             &["mount -t proc proc /proc"],
         ));
     };
-    Some(if faults_were_compared(&release) {
+    Some(if lists_were_compared(&release) {
         Judgement::fine(format!("Linux {release}"))
     } else {
         Judgement::warning(
             format!(
-                "Linux {release}: its handlers of faults were not compared with the lists of this version, so \
-                 instruments that read kernel memory are refused (rule unknown-kernel)"
+                "Linux {release} was not compared with this version's lists of functions, so instruments that \
+                 read kernel memory, and all instruments in assembly, are refused (rule unknown-kernel)"
             ),
             &["ilk run --unknown-kernel …   # permits them, at your risk"],
         )

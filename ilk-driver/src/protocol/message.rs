@@ -116,7 +116,8 @@ pub struct PlanOptions {
     pub save_all: bool,
     /// Tracepoints whose functions have placements are switched on.
     pub tracepoints: bool,
-    /// Reads of memory are permitted on a kernel whose handling of faults was not checked.
+    /// Reads of memory and splices in assembly are permitted on a kernel that the lists of functions by name were not
+    /// compared with.
     pub unknown_kernel: bool,
     /// Limit on the entries of the table of thread and call variables, as a power of two.
     pub storage_log2: u32,

@@ -40,6 +40,11 @@ u64 symbol(const char *name)
 
 	snprintf(wanted, sizeof(wanted), " %s\n", name);
 	at = strstr(kallsyms, wanted);
+	if (!at) {
+		/* A module's name follows. */
+		snprintf(wanted, sizeof(wanted), " %s\t", name);
+		at = strstr(kallsyms, wanted);
+	}
 	if (!at)
 		return 0;
 	while (at > kallsyms && at[-1] != '\n')

@@ -83,6 +83,14 @@ static void places(void)
 	/* An int3 there would recurse; a jmp written in one step would not. */
 	EXPECT(trial(symbol("__rcu_read_lock") + 12, ILK_POKE_MULTI), ILK_BLACKLISTED);
 	EXPECT(trial(symbol("__rcu_read_lock") + 12, 0), ILK_MISMATCH);
+	/* Notifiers of traps that are called before ilk's: the kernel's, and those of modules that were loaded before. */
+	EXPECT(trial(symbol("hw_breakpoint_exceptions_notify") + 12, ILK_POKE_MULTI), ILK_BLACKLISTED);
+	EXPECT(trial(symbol("hw_breakpoint_exceptions_notify") + 12, 0), ILK_MISMATCH);
+	if (symbol("listener_first")) {
+		EXPECT(trial(symbol("listener_first") + 12, ILK_POKE_MULTI), ILK_BLACKLISTED);
+		EXPECT(trial(symbol("listener_last") + 12, ILK_POKE_MULTI), ILK_MISMATCH);
+		printf("assay: a module's notifier refused\n");
+	}
 	EXPECT(trial(symbol("__SCT__might_resched"), 0), ILK_STATIC_CALL);
 	CHECK(refused_somewhere("__start___jump_table", 16, ILK_JUMP_LABEL), "no jump label is refused");
 	CHECK(refused_somewhere("__start_static_call_sites", 8, ILK_STATIC_CALL),

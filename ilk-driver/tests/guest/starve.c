@@ -123,7 +123,7 @@ static void symbols_missing(void)
 		"kallsyms_lookup_name", "text_poke", "text_poke_copy", "text_poke_set", "text_mutex", "_stext", "_etext", "insn_decode",
 		"ftrace_text_reserved", "ftrace_location",
 		"set_memory_ro", "set_memory_rw", "set_memory_x", "set_memory_nx", "get_kprobe",
-		"kprobe_mutex", "kprobe_blacklist", "__start___jump_table", "__stop___jump_table",
+		"die_chain", "kprobe_mutex", "kprobe_blacklist", "__start___jump_table", "__stop___jump_table",
 		"__start_static_call_sites", "__stop_static_call_sites", "ftrace_caller",
 		"ftrace_regs_caller_end", "search_exception_tables", "__module_text_address",
 	};

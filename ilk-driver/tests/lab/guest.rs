@@ -88,7 +88,8 @@ impl Guest {
             .into();
         files.push(("lab/run".into(), run));
         files.extend(
-            ["hush", "passer", "meddler"].map(|name| (format!("lab/{name}.ko"), self.module(name))),
+            ["hush", "passer", "meddler", "listener"]
+                .map(|name| (format!("lab/{name}.ko"), self.module(name))),
         );
         let prepared = self.prepared.clone().with(|options| {
             options.files = files;

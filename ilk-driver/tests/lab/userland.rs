@@ -71,7 +71,7 @@ pub(crate) fn unpacked() -> String {
 }
 
 /// Finds a program of this machine.
-fn found(name: &str) -> PathBuf {
+pub(crate) fn found(name: &str) -> PathBuf {
     ["/usr/bin", "/usr/sbin", "/bin", "/sbin"]
         .map(|folder| Path::new(folder).join(name))
         .into_iter()

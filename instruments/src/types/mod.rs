@@ -356,6 +356,21 @@ impl Types {
         })
     }
 
+    /// Returns whether a function of this name has parameters or a result by the kernel's types. None of assembly has: the
+    /// assembler describes its functions with neither.
+    #[must_use]
+    pub fn has_prototype(&self, name: &str) -> bool {
+        let Some(prototype) = self.functions.get(name) else {
+            return false;
+        };
+        // Several functions of the name differ in them.
+        prototype.is_none_or(|prototype| {
+            let has_result =
+                matches!(self.btf.shape(prototype), Shape::Prototype { returns } if returns != 0);
+            has_result || self.btf.parameters(prototype).next().is_some()
+        })
+    }
+
     /// Returns the C declaration of a function; `None` if the kernel's types have none, or several.
     #[must_use]
     pub fn prototype(&self, function: &str) -> Option<String> {

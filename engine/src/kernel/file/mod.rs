@@ -18,7 +18,7 @@ use std::borrow::Cow;
 
 use super::bounds::Bounds;
 use super::modules::ModuleParts;
-use super::{LiveParts, build, kallsyms};
+use super::{LiveParts, build, kallsyms, notifiers};
 use crate::code::Memory;
 use crate::{Image, Result, Span};
 
@@ -73,7 +73,8 @@ impl FileParts {
         let release = release(&segments)?;
         let memory = Memory::new(segments.iter().map(|segment| (segment.at, segment.bytes)));
         let bounds = Bounds::of(&symbols)?;
-        let blacklist = probes::blacklist(&symbols, &memory)?;
+        let mut blacklist = probes::blacklist(&symbols, &memory)?;
+        blacklist.push_str(&notifiers::of_a_file(&symbols, &memory)?);
         let boot = Boot::read(&symbols, &memory, &bounds)?;
         let needed = bounds
             .needed()

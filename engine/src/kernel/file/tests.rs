@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use iced_x86::code_asm::rdi;
 use proptest::prelude::*;
 
 use super::super::fixture::{Fixture, TEXT};
@@ -13,11 +14,21 @@ use crate::{Addr, Image, Span};
 /// The address of the tables that boot frees, and of the symbols.
 const INIT: u64 = 0xffff_ffff_8300_0000;
 
-/// Two functions, with an alternative and a return in the first, and the second on the blacklist.
+/// The address of a notifier of traps.
+const NOTIFIER: u64 = 0xffff_ffff_8280_0000;
+
+/// Two functions, with an alternative and a return in the first, and the second on the blacklist; one that registers
+/// notifiers of traps, its caller, and a notifier.
 fn fixture() -> Fixture {
     Fixture::new()
         .bytes("f", &[0x0f, 0x1f, 0x44, 0, 0, 0x0f, 0xae, 0xe8, 0xc3])
         .bytes("g", &[0xc3])
+        .bytes("register_die_notifier", &[0xc3])
+        .asm("subscribes", |a| {
+            a.mov(rdi, NOTIFIER)?;
+            a.jmp(Fixture::address(2))
+        })
+        .bytes("notified", &[0xc3])
 }
 
 fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
@@ -161,6 +172,8 @@ fn vmlinux(form: Form) -> Vec<u8> {
     init.extend(tables(&symbols, form, INIT + init.len() as u64));
     let memory = parts.memory.into_iter().map(|(at, bytes)| (at.0, bytes));
     let mut segments: Vec<(u64, Vec<u8>)> = memory.collect();
+    let notifier = [Fixture::address(4), 0, i32::MAX as u64].map(u64::to_le_bytes);
+    segments.push((NOTIFIER, notifier.concat()));
     segments.push((INIT, init));
     elf(&segments)
 }
@@ -226,7 +239,10 @@ fn a_kernel_is_read_from_every_form_of_file() {
         assert!(!image.is_live());
         assert_eq!(image.release(), "6.1.0-test");
         let names: Vec<&str> = image.functions().iter().map(|f| f.name.as_str()).collect();
-        assert_eq!(names, ["f", "g"]);
+        assert_eq!(
+            names,
+            ["f", "g", "register_die_notifier", "subscribes", "notified"]
+        );
         let rewritten: Vec<Span> = image
             .fixed()
             .iter()
@@ -235,8 +251,11 @@ fn a_kernel_is_read_from_every_form_of_file() {
             .collect();
         let replaced = Span::new(Addr(TEXT + 5), 3);
         assert_eq!(rewritten, [replaced, Span::new(Addr(TEXT + 8), 1)]);
-        let g = Fixture::address(1);
-        assert!(image.fixed().forbidden().any(|span| span.contains(Addr(g))));
+        let forbidden: [bool; 5] = std::array::from_fn(|number| {
+            let at = Addr(Fixture::address(number));
+            image.fixed().forbidden().any(|span| span.contains(at))
+        });
+        assert_eq!(forbidden, [false, true, false, false, true]);
     }
 }
 

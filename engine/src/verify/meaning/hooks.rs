@@ -250,7 +250,7 @@ pub(crate) fn handlers(image: &Image, plan: &Plan, violations: &mut Vec<Violatio
         let known = function.map(|function| image.function_at(function.outline.span.start));
         let refused = known
             .flatten()
-            .is_none_or(|function| function.handles_faults || !image.faults_are_known());
+            .is_none_or(|function| function.handles_faults || !image.is_known());
         if refused && probe.expressions().any(load) {
             let why = match function {
                 Some(_) => Reason::LoadsInHandler { id: instrument.id },

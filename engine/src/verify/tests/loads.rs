@@ -94,7 +94,7 @@ fn no_read_stands_in_an_unknown_kernel_unless_the_user_insists() {
     assert!(said.contains("unknown-kernel"), "{said}");
     let harmless = "instrument mine \"x.\"; hit { sample(arg0) }";
     passes(&unknown, &written(&unknown, "other", 0, harmless).unwrap());
-    let insisted = unknown.clone().with_known_faults();
+    let insisted = unknown.clone().taken_as_known();
     let plan = written(&insisted, "other", 0, source).unwrap();
     passes(&insisted, &plan);
     let Err(violations) = verify(&unknown, plan) else {
@@ -102,6 +102,36 @@ fn no_read_stands_in_an_unknown_kernel_unless_the_user_insists() {
     };
     let said = list(&violations);
     assert!(said.contains("[LoadsInHandler]"), "{said}");
+}
+
+/// On such a kernel, code without a site of the function tracer is refused for every instrument, by the planner and by the
+/// proof: it may be assembly that the lists lack.
+#[test]
+fn no_splice_stands_in_assembly_of_an_unknown_kernel_unless_the_user_insists() {
+    let fixture = Fixture::new().asm("assembly", |a| {
+        a.mov(eax, edi)?;
+        a.add(rax, rsi)?;
+        a.lea(rax, ptr(rax + 8))?;
+        a.ret()
+    });
+    let source = "instrument mine \"x.\"; hit { sample(1) }";
+    passes(
+        &fixture.image(),
+        &written(&fixture.image(), "assembly", 0, source).unwrap(),
+    );
+    let mut parts = fixture.parts();
+    parts.release = "6.6.0-other".into();
+    let unknown = crate::Image::from_live(&parts).unwrap();
+    let said = written(&unknown, "assembly", 0, source).unwrap_err();
+    assert!(said.to_string().contains("unknown-kernel"), "{said}");
+    let insisted = unknown.clone().taken_as_known();
+    let plan = written(&insisted, "assembly", 0, source).unwrap();
+    passes(&insisted, &plan);
+    let Err(violations) = verify(&unknown, plan) else {
+        panic!("it is sent")
+    };
+    let said = list(&violations);
+    assert!(said.contains("forbids probes"), "{said}");
 }
 
 /// A program that loads memory is refused in the kernel's handlers of failed loads, by the planner

@@ -192,7 +192,7 @@ fn trust_is_checked_by_the_agent() {
     let mut parts: gilk_engine::kernel::LiveParts = postcard::from_bytes(saved).unwrap();
     parts.release = "5.4.0-unknown".into();
     let unknown = Image::from_live(&parts).unwrap();
-    assert!(!unknown.faults_are_known());
+    assert!(!unknown.is_known());
     let insisting = PlanOptions {
         unknown_kernel: true,
         ..options(&unknown)

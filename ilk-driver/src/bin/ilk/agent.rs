@@ -26,7 +26,7 @@ pub(crate) struct Agent {
     /// Serve the users of this group too, for example ilk.
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// Permit instruments that read memory on a kernel whose handling of faults was not checked.
+    /// Permit reads of memory and splices in assembly on a kernel that the lists of functions were not compared with.
     #[arg(long)]
     unknown_kernel: bool,
     /// Read the kernel before the first client is served, and say so: for snapshots of the lab.

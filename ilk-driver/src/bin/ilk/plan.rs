@@ -92,7 +92,7 @@ pub(crate) struct Strict {
     /// Refuse the whole session if a placement of it is refused, instead of leaving that out.
     #[arg(long)]
     strict: bool,
-    /// Permit instruments that read memory on a kernel whose handling of faults was not checked.
+    /// Permit reads of memory and splices in assembly on a kernel that the lists of functions were not compared with.
     #[arg(long)]
     unknown_kernel: bool,
 }
@@ -133,8 +133,8 @@ impl Strict {
         library: &Library,
         layout: &RuntimeLayout,
     ) -> anyhow::Result<Planned> {
-        let insisted = (self.unknown_kernel && !image.faults_are_known())
-            .then(|| image.clone().with_known_faults());
+        let insisted =
+            (self.unknown_kernel && !image.is_known()).then(|| image.clone().taken_as_known());
         let image = insisted.as_ref().unwrap_or(image);
         let mut give_back = memory::between_stages();
         let watch = &mut |stage| match interrupt::arrived() {

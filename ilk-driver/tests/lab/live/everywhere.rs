@@ -8,6 +8,7 @@
 
 mod calm;
 mod directories;
+mod letters;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

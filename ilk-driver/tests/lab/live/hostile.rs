@@ -4,21 +4,25 @@
 
 use std::time::Duration;
 
+use gilk_engine::Rule;
+use gilk_engine::cfg::Cfg;
 use ilk_driver::lab::Lab;
 
 use crate::guest::{Guest, assert_passed};
-use crate::support::{number_in, prepared};
+use crate::support::{number_in, prepared, shared};
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn refusals_have_reasons_faults_recover_and_failed_allocations_are_reported() {
     let guest = Guest::new(&prepared());
     let console = guest.run(
-        "/lab/assay faults; /lab/assay starve; LOCKDOWN=1 /lab/assay refusals",
+        "/lab/assay faults; /lab/assay starve
+         rmmod ilk; insmod /lab/listener.ko; insmod /lab/ilk.ko; LOCKDOWN=1 /lab/assay refusals",
         Duration::from_secs(300),
         |_| (),
     );
     assert_passed(&console);
+    assert!(console.contains("a module's notifier refused"), "{console}");
 }
 
 #[test]
@@ -86,4 +90,28 @@ fn a_missing_kernel_symbol_is_refused_with_its_name() {
 fn a_locked_down_kernel_loads_no_module() {
     let why = refused_load(&["lockdown=integrity"]);
     assert!(why.contains("insmod ilk.ko"), "{why}");
+}
+
+/// The module's refusal of the same function is in `assay refusals`.
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn the_planner_refuses_the_notifiers_of_traps_that_are_called_before_the_drivers() {
+    let shared = shared();
+    let lines = shared.parts.blacklist.lines();
+    let notifiers: Vec<&str> = lines
+        .filter(|line| line.starts_with("notifier "))
+        .filter_map(|line| line.split('\t').nth(1))
+        .collect();
+    println!("{notifiers:?}");
+    assert!(notifiers.contains(&"hw_breakpoint_exceptions_notify"));
+    assert!(!notifiers.contains(&"ilk_die"));
+    for name in notifiers {
+        let function = shared.image.function_named(name).unwrap().id;
+        let refusal = Cfg::of(&shared.image, function).refusal;
+        assert_eq!(
+            refusal.map(|one| one.rule),
+            Some(Rule::Blacklisted),
+            "{name}"
+        );
+    }
 }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::everywhere::{DIRECTORIES, NET, functions, large};
 use crate::chosen::Chosen;
 use crate::support::{Outcome, Turn, run_to_its_end, shared_of};
-use crate::userland::{PROGRAMS, Userland, unpacked};
+use crate::userland::{PROGRAMS, Userland, found, unpacked};
 
 /// Begins the lines that a script prints for this test.
 const VERDICT: &str = "verdict ";
@@ -236,8 +236,11 @@ fn the_kernels_tests_of_ftrace_and_kprobes_say_the_same() {
 /// The programs that the scripts of the live patches' tests start.
 const PATCHING: &[&str] = &[
     "awk", "bash", "comm", "depmod", "diff", "dmesg", "grep", "insmod", "mktemp", "modinfo",
-    "modprobe", "rmmod", "sed", "seq", "sysctl",
+    "modprobe", "rmmod", "sed", "seq", "stat", "sysctl",
 ];
+
+/// One that they start by this path, with options that busybox's has not.
+const STAT: &str = "/bin/stat";
 
 /// A test that switches the function tracer off, which the kernel refuses while splices stand on its sites, as it does
 /// while a live patch is loaded: the test is skipped.
@@ -280,6 +283,7 @@ fn the_kernels_tests_of_live_patches_pass_though_each_ends_a_session() {
     let home = tempfile::tempdir().unwrap();
     let kernel = plain();
     let userland = Userland::of(PATCHING);
+    userland.add(STAT, &found("stat"));
     let tests = add_live_patches(&userland, &kernel);
     assert!(tests.len() >= 5, "{tests:?}");
     let shared = shared_of(&lab(&userland, home.path()));

@@ -1,0 +1,43 @@
+//! The kernels with which this version's lists of functions by name were compared: those that handle faults
+//! ([`super::faulting`]), and assembly that switches stacks, `gs` or page tables ([`super::names`]).
+
+/// Their series, by major and minor number.
+const COMPARED: [(u32, u32); 4] = [(6, 1), (6, 12), (7, 2), (7, 3)];
+
+/// Returns whether the lists were compared with a kernel of this release's series (`uname -r`). On other kernels reads of
+/// memory, and splices in functions that may be assembly, are refused by the rule `unknown-kernel`.
+#[must_use]
+pub fn lists_were_compared(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next()?.parse::<u32>().ok();
+    let series = number().zip(number());
+    series.is_some_and(|series| COMPARED.contains(&series))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_kernels_that_were_compared_are_checked() {
+        for release in [
+            "6.1.0-56-cloud-amd64",
+            "6.12.117+deb12-rt-amd64",
+            "7.3.4",
+            "6.12",
+        ] {
+            assert!(lists_were_compared(release), "{release}");
+        }
+        for release in [
+            "6.10.0",
+            "6.19.14+deb13-amd64",
+            "7.30.1",
+            "16.1.0",
+            "6",
+            "",
+            "x.1",
+        ] {
+            assert!(!lists_were_compared(release), "{release}");
+        }
+    }
+}
