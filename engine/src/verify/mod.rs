@@ -60,7 +60,7 @@ use self::patch::descriptor;
 use self::patch::fault;
 use self::patch::phase::Facts;
 use self::patch::walk::{Walk, WalkBuffers};
-use self::progress::{REPORTED, Report};
+use self::progress::{ProofProgress, REPORTED};
 use self::schedule::parts::Parts;
 use self::schedule::player;
 use self::symbolic::atom::Key;
@@ -165,7 +165,7 @@ pub fn verify_watched(
 fn read<'a>(
     image: &'a Image,
     plan: &Plan,
-    report: &mut Report<'_>,
+    report: &mut ProofProgress<'_>,
     violations: &mut Vec<Violation>,
 ) -> crate::Result<OriginalCode<'a>> {
     let sampled = hooks::sampled_at(plan);
@@ -263,7 +263,10 @@ impl Reader<'_> {
     }
 
     /// Proves every patch. Returns the edges and calls of the patches of each site.
-    fn patches(&mut self, report: &mut Report<'_>) -> crate::Result<Ids<SiteIndex, Option<Facts>>> {
+    fn patches(
+        &mut self,
+        report: &mut ProofProgress<'_>,
+    ) -> crate::Result<Ids<SiteIndex, Option<Facts>>> {
         let mut facts = Ids::<SiteIndex, _>::from(vec![None; self.plan.sites.len()]);
         let mut tools = WalkBuffers::new();
         let mut faults = Vec::new();

@@ -4,4 +4,4 @@
 pub(crate) const REPORTED: usize = 64;
 
 /// Reports that the proof lasts; an error cancels it.
-pub(crate) type Report<'a> = dyn FnMut() -> crate::Result<()> + 'a;
+pub(crate) type ProofProgress<'a> = dyn FnMut() -> crate::Result<()> + 'a;

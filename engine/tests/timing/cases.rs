@@ -26,7 +26,7 @@ pub(crate) struct Case {
     pub(crate) effect: Effect,
     /// Hits that a count of each counter stands for, in their order, if not one each.
     weights: &'static [u64],
-    /// What hits add to the sum of counters in turns, if not `effect.counts` each.
+    /// The amounts that hits add to the sum of counters in turns, if not `effect.counts` each.
     turns: Vec<u64>,
     /// Frames of the stacks that it reads.
     depth: usize,

@@ -22,7 +22,7 @@ pub(super) struct RunningWorkload {
     waiter: JoinHandle<()>,
 }
 
-/// What two threads know of a program.
+/// The state of a program, which two threads know.
 #[derive(Default)]
 struct State {
     /// It has ended.

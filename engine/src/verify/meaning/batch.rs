@@ -6,7 +6,7 @@ use super::transition::Written;
 use crate::placement::SiteIndex;
 use crate::plan::PatchIndex;
 use crate::verify::hash::{Map, Set};
-use crate::verify::progress::{REPORTED, Report};
+use crate::verify::progress::{ProofProgress, REPORTED};
 use crate::verify::violation::Violation;
 use crate::{Addr, InstrumentId};
 
@@ -22,7 +22,7 @@ impl Meaning<'_> {
         number: usize,
         (staged, changes): (&[(SiteIndex, PatchIndex)], &[SiteChange]),
         (launched, splashed): (&[InstrumentId], &[InstrumentId]),
-        report: &mut Report<'_>,
+        report: &mut ProofProgress<'_>,
         violations: &mut Vec<Violation>,
     ) -> crate::Result<()> {
         let mut functions: Vec<Addr> = Vec::new();

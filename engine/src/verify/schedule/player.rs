@@ -1,7 +1,7 @@
 //! Replays the batches over the current text, in the order in which the driver writes.
 
 use crate::verify::internal::Required;
-use crate::verify::progress::Report;
+use crate::verify::progress::ProofProgress;
 use crate::verify::reason::Reason;
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(crate) fn bits(time: f64) -> i64 {
 pub(crate) fn play<'a>(
     (image, plan, by_id, parts): (&'a Image, &'a Plan, &'a ById<'a>, &'a Parts),
     meaning: &mut Meaning<'a>,
-    report: &mut Report<'_>,
+    report: &mut ProofProgress<'_>,
     violations: &mut Vec<Violation>,
 ) -> crate::Result<()> {
     let mut times: BTreeMap<i64, [Vec<InstrumentId>; 2]> = BTreeMap::new();

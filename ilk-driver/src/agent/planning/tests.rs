@@ -228,7 +228,7 @@ fn a_client_that_is_gone_ends_its_plan() {
         ControlFlow::Continue(())
     };
     plan_watched(&image, &session, &library, &layout(), watch).unwrap();
-    // Both the plan and its verification ask for the client.
+    // Both the plan and its verification poll the client.
     assert!(all > stages && stages > 0, "{all} {stages}");
     for most in 0..all {
         let (outcome, polls) = counted(draft(requests.clone()), most);

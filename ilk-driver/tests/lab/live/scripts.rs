@@ -38,8 +38,8 @@ fn a_count_of_a_programs_own_calls_is_exact_and_its_exit_status_is_passed_on() {
         !output.status.success() && err.contains("could not be started"),
         "{out}{err}"
     );
-    let nobody = ["count", "vfs_read", "-p", "99999", "--for", "300ms"];
-    let (out, err) = printed(&answer(&turn, &nobody));
+    let unknown = ["count", "vfs_read", "-p", "99999", "--for", "300ms"];
+    let (out, err) = printed(&answer(&turn, &unknown));
     assert!(err.contains("Nothing was of process 99999"), "{out}{err}");
     turn.assert_untouched();
 }
