@@ -54,7 +54,7 @@ const LAB: &[Package] = &[
     package("make", &["make"], "builds the module"),
     package(
         "binutils",
-        &["strip", "objcopy", "objdump"],
+        &["ld", "strip", "objcopy", "objdump"],
         "takes the symbols off the agent and of a test's program, and is compared with the decoder",
     ),
     package("xz-utils", &["xz"], "unpacks the drivers of newer kernels"),

@@ -187,8 +187,6 @@ impl<'a> ProblemPart<'a> {
         }
         let mut drafts: Vec<Draft> = std::mem::take(&mut self.drafts).into_values();
         drafts.clear();
-        let tracer = body.tracer.filter(|_| self.requirements.tracer);
-        drafts.extend(tracer.map(|tracer| Draft::new(SpliceForm::Tracer, InsnRange::one(tracer))));
         let mut points = self.requirements.copied.as_slice();
         while let Some((&first, after)) = points.split_first() {
             let Some(index) = body.segment_of(first) else {
@@ -214,6 +212,18 @@ impl<'a> ProblemPart<'a> {
             }
             points = rest;
         }
+        if let Some(tracer) = body.tracer.filter(|_| self.requirements.tracer) {
+            // Parts of the function may be at lower addresses than its entry.
+            let place = drafts.partition_point(|draft| draft.range.first < tracer);
+            drafts.insert(
+                place,
+                Draft::new(SpliceForm::Tracer, InsnRange::one(tracer)),
+            );
+        }
+        debug_assert!(
+            drafts.is_sorted_by_key(|draft| draft.range.first),
+            "sites are by address"
+        );
         drafts.shrink_to_fit();
         self.drafts = drafts.into();
         self.requirements.copied.shrink_to_fit();
