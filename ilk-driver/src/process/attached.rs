@@ -17,7 +17,7 @@ use super::removal::{self, Cleaned, Patched, unmap};
 use super::rings::SampleRings;
 use super::stopped::{Stopped, quiet, traced};
 use super::subject::{Reserved, Subject, rows};
-use super::{maps, proc, refused};
+use super::{maps, proc, refused, write_memory};
 use crate::writes;
 use crate::{Error, Result};
 
@@ -129,9 +129,7 @@ impl Attached {
     }
 
     fn write(&self, bytes: &[u8], at: Addr) -> Result<()> {
-        let written = self.memory.write_all_at(bytes, at.0);
-        written
-            .map_err(|error| refused(self.pid, format!("its memory cannot be written ({error})")))
+        write_memory(self.pid, &self.memory, bytes, at)
     }
 
     /// Writes the patches, of which none is executed yet, in runs.

@@ -50,6 +50,12 @@ pub struct LoadedPart<P> {
     pub loads: Vec<BTreeMap<u64, u64>>,
 }
 
+/// Adds the value of a word, which may be negative, to those of its key.
+fn add(values: &mut BTreeMap<u64, u64>, key: u64, value: u64) {
+    let sum = values.entry(key).or_insert(0);
+    *sum = sum.wrapping_add(value);
+}
+
 impl<P> LoadedPart<P> {
     /// Returns the identifier in the recording of one in the plan.
     #[must_use]
@@ -62,9 +68,7 @@ impl<P> LoadedPart<P> {
     pub fn hits(&self) -> BTreeMap<u64, u64> {
         let mut hits = BTreeMap::new();
         for (key, value) in self.loads.iter().flatten() {
-            let hits: &mut u64 = hits.entry(*key).or_insert(0);
-            // Words of sums may be negative.
-            *hits = hits.wrapping_add(*value);
+            add(&mut hits, *key, *value);
         }
         hits
     }
@@ -347,8 +351,7 @@ impl<'p, P> FollowedProcess<'p, P> {
             let mut hits = part.hits();
             for live in self.live.iter().filter(|live| live.part == index) {
                 for (key, value) in live.attached.counts()? {
-                    let hits = hits.entry(key).or_insert(0);
-                    *hits = hits.wrapping_add(value);
+                    add(&mut hits, key, value);
                 }
             }
             let hits = hits.into_iter().filter(|(key, _)| !is_aggregate_word(*key));

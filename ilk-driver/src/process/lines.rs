@@ -4,8 +4,8 @@ use std::path::Path;
 
 use gilk_engine::{Addr, Span};
 
+use super::proc;
 use super::subject::{Subject, file_of, slide};
-use super::{proc, refused};
 use crate::Result;
 use crate::sources::{SourceLine, Sources, Watch};
 
@@ -27,8 +27,7 @@ impl ObjectLines {
         for object in &subject.objects {
             let file = file_of(pid, object)?;
             let path = &object.path;
-            let slide = slide(&file, object)
-                .ok_or_else(|| refused(pid, format!("{path} is not mapped as its file is")))?;
+            let slide = slide(pid, &file, object)?;
             let sources = Sources::of_object((Path::new(path), &file), &root, slide, watch)?;
             all.extend(sources.map(|sources| (object.span, sources)));
         }

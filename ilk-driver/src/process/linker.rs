@@ -29,7 +29,7 @@ impl Linker {
         let image = image_of(pid, memory, &objects, &files)?;
         let [(object, _)] = objects;
         let mut files = files.iter();
-        let state = files.find_map(|file| state(file, &object));
+        let state = files.find_map(|file| state(file, slide(pid, file, &object).ok()?));
         let state = state.ok_or_else(|| refused(pid, "its dynamic linker has no _r_debug"))?;
         Ok(Self {
             object,
@@ -39,9 +39,8 @@ impl Linker {
     }
 }
 
-/// Returns the address of `r_state` in a process that has mapped a dynamic linker.
-fn state(file: &[u8], linker: &Object) -> Option<Addr> {
-    let slide = slide(file, linker)?;
+/// Returns the address of `r_state` of a dynamic linker that is loaded `slide` bytes above the addresses in its file.
+fn state(file: &[u8], slide: u64) -> Option<Addr> {
     let elf = object::File::parse(file).ok()?;
     let mut symbols = elf.dynamic_symbols();
     let debug = symbols.find(|symbol| symbol.name() == Ok("_r_debug"))?;

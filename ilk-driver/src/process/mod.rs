@@ -34,7 +34,11 @@ mod supervisor;
 mod target;
 mod watch;
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+
+use gilk_engine::Addr;
 
 pub use attached::{Attached, Removed};
 pub use clone::{CloneEnd, CloneOptions, CloneReport, execute_in_cache};
@@ -74,6 +78,12 @@ fn refused(pid: u32, reason: impl Into<String>) -> Error {
         pid,
         reason: reason.into(),
     }
+}
+
+/// Writes to the memory of a process, whatever its protection.
+fn write_memory(pid: u32, memory: &File, bytes: &[u8], at: Addr) -> Result<()> {
+    let written = memory.write_all_at(bytes, at.0);
+    written.map_err(|error| refused(pid, format!("its memory cannot be written ({error})")))
 }
 
 /// The path of a file of a process in `/proc`.

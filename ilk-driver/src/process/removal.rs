@@ -11,7 +11,7 @@ use super::pages::TextPages;
 use super::record::{self, Client, Kept, Record, Semaphore, Written, is_ours};
 use super::remote::Remote;
 use super::stopped::{ATTEMPTS, BETWEEN, Stopped, quiet, traced};
-use super::{maps, proc, refused};
+use super::{maps, proc, refused, write_memory};
 use crate::Result;
 
 /// Number of searches for the remains of a client: at least, and at most where a removal fails.
@@ -151,9 +151,7 @@ impl Patched<'_> {
     }
 
     fn put(&self, at: Addr, bytes: &[u8]) -> Result<()> {
-        let written = self.memory.write_all_at(bytes, at.0);
-        written
-            .map_err(|error| refused(self.pid, format!("its memory cannot be written ({error})")))
+        write_memory(self.pid, self.memory, bytes, at)
     }
 
     fn unreadable(&self, what: &str, error: &std::io::Error) -> crate::Error {

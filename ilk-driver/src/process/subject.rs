@@ -575,9 +575,7 @@ fn groups(objects: &[(Object, bool)]) -> Vec<(Span, u64)> {
 
 /// Reads an object's code.
 fn parts<'f>(pid: u32, memory: &File, object: &Object, file: &'f [u8]) -> Result<ElfParts<'f>> {
-    let path = &object.path;
-    let slide = slide(file, object)
-        .ok_or_else(|| refused(pid, format!("{path} is not mapped as its file is")))?;
+    let slide = slide(pid, file, object)?;
     let mut live = Vec::new();
     for code in &object.code {
         let mut bytes = vec![0; usize::try_from(code.span.len()).unwrap_or(0)];
@@ -616,17 +614,21 @@ pub(super) fn file_of(pid: u32, object: &Object) -> Result<Vec<u8>> {
 }
 
 /// Returns the distance from the addresses in a file to those in the process.
-pub(super) fn slide(file: &[u8], object: &Object) -> Option<u64> {
-    let header = object::elf::FileHeader64::<Endianness>::parse(file).ok()?;
-    let endian = header.endian().ok()?;
-    let page = |number: u64| number & !(maps::PAGE - 1);
-    let segments = header.program_headers(endian, file).ok()?;
-    let first = segments.iter().find(|segment| {
-        segment.p_type(endian) == object::elf::PT_LOAD
-            && page(segment.p_offset(endian)) == object.first.offset
-    })?;
-    let start = object.first.span.start.0;
-    Some(start.wrapping_sub(page(first.p_vaddr(endian))))
+pub(super) fn slide(pid: u32, file: &[u8], object: &Object) -> Result<u64> {
+    let slide = || {
+        let header = object::elf::FileHeader64::<Endianness>::parse(file).ok()?;
+        let endian = header.endian().ok()?;
+        let page = |number: u64| number & !(maps::PAGE - 1);
+        let segments = header.program_headers(endian, file).ok()?;
+        let first = segments.iter().find(|segment| {
+            segment.p_type(endian) == object::elf::PT_LOAD
+                && page(segment.p_offset(endian)) == object.first.offset
+        })?;
+        let start = object.first.span.start.0;
+        Some(start.wrapping_sub(page(first.p_vaddr(endian))))
+    };
+    let path = &object.path;
+    slide().ok_or_else(|| refused(pid, format!("{path} is not mapped as its file is")))
 }
 
 /// Returns how the threads of a process are registered for restartable sequences.

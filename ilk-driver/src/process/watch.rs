@@ -18,7 +18,7 @@ use super::removal::{self, Cleaned, Patched, memory};
 use super::shared::{SharedWords, wait_while, wake};
 use super::stopped::{Stopped, quiet, traced};
 use super::subject::{ObjectChoice, linker};
-use super::{clock, maps, refused};
+use super::{clock, maps, refused, write_memory};
 use crate::{Error, Result};
 
 /// Seconds for which threads wait for an answer, at most; after that, none waits any more.
@@ -198,9 +198,7 @@ impl LinkerWatch {
     }
 
     fn write(&self, bytes: &[u8], at: Addr) -> Result<()> {
-        let written = self.memory.write_all_at(bytes, at.0);
-        written
-            .map_err(|error| refused(self.pid, format!("its memory cannot be written ({error})")))
+        write_memory(self.pid, &self.memory, bytes, at)
     }
 
     /// Sets a word of eight bytes.

@@ -1,7 +1,6 @@
 //! The code cache of a process: its words and arenas, and what was translated.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::cache::resident::Resident;
@@ -14,11 +13,11 @@ use gilk_engine::{Addr, Refusal, Rule, Span};
 use super::super::attached::{counters, place};
 use super::super::maps;
 use super::super::record::Client;
-use super::super::refused;
 use super::super::remote::Remote;
 use super::super::removal::unmap;
 use super::super::shared::SharedWords;
 use super::super::stopped::Stopped;
+use super::super::{refused, write_memory};
 use super::code::ProcessCode;
 use crate::{Error, Result};
 
@@ -212,9 +211,7 @@ impl ProcessCache {
     }
 
     fn write(&self, bytes: &[u8], at: Addr) -> Result<()> {
-        self.memory
-            .write_all_at(bytes, at.0)
-            .map_err(|error| refused(self.pid, format!("its memory cannot be written ({error})")))
+        write_memory(self.pid, &self.memory, bytes, at)
     }
 
     /// A word of the tables or of the counters, which threads may access meanwhile.
