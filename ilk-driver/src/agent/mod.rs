@@ -40,7 +40,7 @@ mod workload;
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::protocol::{self, Opening, Started};
 use crate::{Error, Result};
@@ -140,5 +140,11 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
 
 /// Returns second 0 of a session that begins now, on this machine.
 pub(crate) fn started() -> Started {
-    clock::now(clock::tsc_hz(0))
+    clock::now(tsc_hz())
+}
+
+/// Returns this machine's TSC ticks per second, which are measured once.
+pub(crate) fn tsc_hz() -> u64 {
+    static MEASURED: OnceLock<u64> = OnceLock::new();
+    *MEASURED.get_or_init(|| clock::tsc_hz(0))
 }

@@ -76,7 +76,13 @@ impl QemuMachine<'_> {
                 append.push_str(" nokaslr");
                 1
             }
-            Accelerator::Kvm | Accelerator::Emulate => self.cpus,
+            Accelerator::Kvm => self.cpus,
+            Accelerator::Emulate => {
+                // The emulated TSC is the host's. On a busy host the kernel's own calibration of 10 ms can be short
+                // of three quarters of the ticks, and its seconds are then a quarter of a second.
+                append.push_str(&format!(" tsc_early_khz={}", crate::agent::tsc_hz() / 1000));
+                self.cpus
+            }
         };
         for word in &self.append {
             append.push(' ');

@@ -28,6 +28,8 @@ const SETTLED: Duration = Duration::from_millis(700);
 const POLL: Duration = Duration::from_millis(10);
 /// The file that a lab executes instead of the agent.
 const RUN: &str = "lab/run";
+/// The file with the TSC ticks per second of the machine that saved it.
+const RATE: &str = "rate";
 /// Snapshots that are kept, of about 80 MiB each.
 const KEPT: usize = 10;
 
@@ -101,6 +103,8 @@ impl Snapshot {
         monitor.execute("migrate", &format!(r#""uri":"{}""#, escaped(&command)))?;
         monitor.wait("query-migrate", "completed", &["failed", "cancelled"])?;
         fs::copy(console, part.join("console")).map_err(on("copy", console))?;
+        let rate = part.join(RATE);
+        fs::write(&rate, crate::agent::tsc_hz().to_string()).map_err(on("write", &rate))?;
         monitor.execute("cont", "")?;
         if fs::rename(&part, &self.0).is_err() {
             // Another process has saved the same lab.
@@ -128,8 +132,25 @@ impl Snapshot {
         }
     }
 
+    /// Checks that this machine's TSC, which the guest's is, has the rate that the guest knows.
+    fn check_rate(&self) -> Result<()> {
+        let path = self.0.join(RATE);
+        let text = fs::read_to_string(&path).map_err(on("read", &path))?;
+        let saved: u64 = text
+            .parse()
+            .map_err(|error| failed(format!("{}: {error}", path.display())))?;
+        let here = crate::agent::tsc_hz();
+        if saved.abs_diff(here) > here / 100 {
+            return Err(failed(format!(
+                "its time stamp counter had {saved} ticks a second, and this machine's has {here}"
+            )));
+        }
+        Ok(())
+    }
+
     /// Loads the snapshot into a QEMU that waits for one, and starts it.
     pub(super) fn restore(&self, monitor: &Path, running: &EmulatorProcess) -> Result<()> {
+        self.check_rate()?;
         let begin = Instant::now();
         while !monitor.exists() {
             if let Some(end) = running.end() {
@@ -241,6 +262,23 @@ mod tests {
         let path = Path::new("/a b/it's \"here\"");
         assert_eq!(quoted(path), r#"'/a b/it'\''s "here"'"#);
         assert_eq!(escaped(&quoted(path)), r#"'/a b/it'\\''s \"here\"'"#);
+    }
+
+    #[test]
+    fn a_snapshot_of_a_machine_with_another_tsc_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let snapshot = Snapshot(folder.path().to_owned());
+        let error = snapshot.check_rate().unwrap_err().to_string();
+        assert!(error.contains(RATE), "{error}");
+        let here = crate::agent::tsc_hz();
+        for (rate, is_same) in [(here, true), (here / 4, false), (here + here / 50, false)] {
+            fs::write(folder.path().join(RATE), rate.to_string()).unwrap();
+            assert_eq!(
+                snapshot.check_rate().is_ok(),
+                is_same,
+                "{rate}, {here} here"
+            );
+        }
     }
 
     #[test]

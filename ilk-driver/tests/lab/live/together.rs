@@ -2,13 +2,22 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use gilk_samples::clocks::{Alignment, Reading};
 use gilk_samples::joined::Joined;
 use gilk_samples::recording::Recording;
 
 use crate::support::{ilk, placement, prepared, pulsar, saved, shared, shared_of};
+
+/// This machine's time-stamp counter.
+fn ticks() -> u64 {
+    // SAFETY: every x86-64 processor has rdtsc, and Linux permits it in user mode.
+    #[allow(unsafe_code, unused_unsafe, reason = "rdtsc")]
+    unsafe {
+        std::arch::x86_64::_rdtsc()
+    }
+}
 
 const FORK: &str = "__x64_sys_clone";
 /// Duration of a session: several times what the workload needs.
@@ -61,8 +70,15 @@ right:"
     );
 
     let paths = ["left", "right"].map(|name| fleet.join(format!("{name}.arrow")));
+    // The emulated TSC is this machine's: a kernel that calibrates it wrongly has seconds of another length.
+    let (since, first) = (Instant::now(), ticks());
+    std::thread::sleep(Duration::from_millis(100));
+    let rate = (ticks() - first) as f64 / since.elapsed().as_secs_f64();
     for path in &paths {
-        clocks_are_steady(&Recording::open(path).unwrap());
+        let recording = Recording::open(path).unwrap();
+        clocks_are_steady(&recording);
+        let taken = recording.metadata().clock.hz as f64;
+        assert!((taken - rate).abs() < rate / 100.0, "{taken}, {rate} here");
     }
     let joined = Joined::open(&paths).unwrap();
     let machines = &joined.metadata().machines;
