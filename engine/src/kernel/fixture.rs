@@ -74,6 +74,10 @@ impl Fixture {
     ) -> Self {
         let mut assembler = CodeAssembler::new(64).unwrap();
         write(&mut assembler).unwrap();
+        self.written(name, assembler)
+    }
+
+    fn written(self, name: &str, mut assembler: CodeAssembler) -> Self {
         let bytes = assembler
             .assemble(Self::address(self.functions.len()))
             .unwrap();
@@ -86,10 +90,10 @@ impl Fixture {
         name: &str,
         write: impl FnOnce(&mut CodeAssembler) -> std::result::Result<(), IcedError>,
     ) -> Self {
-        self.asm(name, |a| {
-            a.db(&FTRACE_NOP)?;
-            write(a)
-        })
+        let mut assembler = CodeAssembler::new(64).unwrap();
+        assembler.db(&FTRACE_NOP).unwrap();
+        write(&mut assembler).unwrap();
+        self.written(name, assembler)
     }
 
     /// The data that would be read from it.

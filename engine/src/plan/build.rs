@@ -63,7 +63,7 @@ pub fn plan_watched(
         library,
         layout,
         (watch, &Refusals::default()),
-        place,
+        Box::new(place),
     )
 }
 
@@ -79,6 +79,7 @@ pub(super) fn plan_collecting(
     let place = |graphs: &[&Cfg], styles: &[Style], wanted: &[Wanted]| {
         place_in_styles(image, graphs, styles, wanted)
     };
+    let place = Box::new(place);
     plan_styled(image, session, library, layout, (watch, refusals), place)
 }
 
@@ -98,6 +99,7 @@ pub(crate) fn plan_placed(
     };
     let watch = &mut |_| ControlFlow::Continue(());
     let refusals = &Refusals::default();
+    let place = Box::new(place);
     plan_styled(image, session, library, layout, (watch, refusals), place)
 }
 
@@ -117,13 +119,16 @@ fn runtime(image: &Image, layout: &RuntimeLayout) -> Result<()> {
     }
 }
 
+/// A way to find sites for hooks.
+type Place<'a> = Box<dyn FnOnce(&[&Cfg], &[Style], &[Wanted]) -> Styled + 'a>;
+
 fn plan_styled(
     image: &Image,
     session: &Session,
     library: &Library,
     layout: &RuntimeLayout,
     (watch, refusals): (&mut Watch<'_>, &Refusals),
-    place: impl FnOnce(&[&Cfg], &[Style], &[Wanted]) -> Styled,
+    place: Place<'_>,
 ) -> Result<Plan> {
     session.check()?;
     layout.check()?;

@@ -339,6 +339,12 @@ fn refused(image: &Image, good: &Plan, rule: &str, damage: impl FnOnce(&mut Plan
     passes(image, good);
     let mut bad = good.clone();
     damage(&mut bad);
+    sees(image, good, bad, rule);
+}
+
+/// Sees that a plan that differs from a good one is refused, by the rule.
+#[track_caller]
+fn sees(image: &Image, good: &Plan, bad: Plan, rule: &str) {
     assert_ne!(*good, bad, "nothing was damaged");
     match verify(image, bad) {
         Ok(_) => panic!("the damage was not seen; it should be {rule:?}"),
