@@ -3,8 +3,9 @@
  * Acts: does what the built-in tools watch, a known number of times, and prints that number or the
  * kernel's own account of it. Tests compare the results of the tools with this output.
  *
- * Usage: acts
+ * Usage: acts [memory]
  *
+ * With the word it also lacks memory: a process of it is swapped out and in, and another one is ended by the kernel.
  * Prints lines "acts: SUBJECT NUMBER", all at the end.
  */
 #define _GNU_SOURCE
@@ -20,22 +21,27 @@
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/swap.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { OPENS = 5, ABSENT = 3, STATS = 6, PROGRAMS = 3, KILLS = 7, SYNCS = 2, FSYNCS = 3, SETUIDS = 4,
-       THREADS = 5, NAPS = 4, CONNECTIONS = 3, PORT = 5555, BACKLOG = 16, UMASKS = 9, FOLDERS = 2,
-       WRITES = 6, READS = 4, BLOCK = 8192, WAITS = 20 };
+       THREADS = 5, NAPS = 4, CONNECTIONS = 3, PORT = 5555, BACKLOG = 16, CLOSED_PORT = 5556, UMASKS = 9, FOLDERS = 2,
+       WRITES = 6, READS = 4, BLOCK = 8192, WAITS = 20,
+       PAGE = 4096, PERMITTED_PAGES = 2048, NEEDED_PAGES = 4096, SWAP_MIB = 32 };
 
 static struct {
 	const char *subject;
 	long long number;
 } account[64];
 static int accounts;
+static int folders_made;
 
 static void note(const char *subject, long long number)
 {
@@ -78,6 +84,12 @@ static void nap(long milliseconds)
 	nanosleep(&time, NULL);
 }
 
+static void make_folder(const char *path)
+{
+	need(!mkdir(path, 0700), path);
+	folders_made++;
+}
+
 static void files(void)
 {
 	int in, out;
@@ -92,8 +104,10 @@ static void files(void)
 		need(open("/tmp/an-absent-file-of-acts", O_RDONLY) < 0, "an absent file");
 	for (int i = 0; i < STATS; i++)
 		need(stat("/tmp/absent", &found) < 0, "an absent name");
-	for (int i = 0; i < FOLDERS; i++)
-		need(!mkdir("/tmp/acts-folder", 0700) && !rmdir("/tmp/acts-folder"), "a folder");
+	for (int i = 0; i < FOLDERS; i++) {
+		make_folder("/tmp/acts-folder");
+		need(!rmdir("/tmp/acts-folder"), "the removal of a folder");
+	}
 	out = open("/tmp/acts-file", O_RDWR | O_CREAT, 0600);
 	need(out >= 0, "a file");
 	for (int i = 0; i < FSYNCS; i++)
@@ -244,6 +258,36 @@ static void connections(void)
 	note("received", received);
 }
 
+static long long sent_again(void)
+{
+	/* The line of numbers, of which the first is 1, is after one of names. */
+	return read_number("/proc/net/snmp", "Tcp: 1 ", 10);
+}
+
+/* Connects twice to a socket that keeps one connection, and waits until the second request was repeated. */
+static void sent_twice(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(CLOSED_PORT) };
+	int listener = socket(AF_INET, SOCK_STREAM, 0), clients[2];
+	long long before = sent_again();
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	need(!bind(listener, (struct sockaddr *)&address, sizeof(address)), "bind");
+	need(!listen(listener, 0), "listen");
+	for (int i = 0; i < 2; i++) {
+		clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		need(connect(clients[i], (struct sockaddr *)&address, sizeof(address)) && errno == EINPROGRESS,
+		     "a connection in progress");
+	}
+	while (sent_again() == before)
+		nap(50);
+	for (int i = 0; i < 2; i++)
+		close(clients[i]);
+	close(listener);
+	note("sent-again", sent_again() - before);
+	note("requests", CONNECTIONS + 2);
+}
+
 /* Requests of a block device, if there is one: null_blk. */
 static void blocks(void)
 {
@@ -276,13 +320,104 @@ static void blocks(void)
 	note("fsyncs", FSYNCS);
 }
 
-int main(void)
+static void write_text(const char *path, const char *text)
 {
+	int file = open(path, O_WRONLY);
+
+	need(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text), path);
+	close(file);
+}
+
+/* A disk of memory: the second one of null_blk, by its number or by the name of its folder. */
+#define DISK "/dev/nullb1"
+#define DISK_FOLDER "/tmp/acts-disks/nullb/nullb1"
+
+/* Makes the disk, and writes what a swap area begins with. */
+static void swap_area(void)
+{
+	static char page[PAGE];
+	unsigned int *header = (unsigned int *)(page + 1024);
+	char mebibytes[16];
+	int device;
+
+	make_folder("/tmp/acts-disks");
+	need(!mount("none", "/tmp/acts-disks", "configfs", 0, NULL), "a mount of configfs");
+	make_folder(DISK_FOLDER);
+	snprintf(mebibytes, sizeof(mebibytes), "%d", SWAP_MIB);
+	write_text(DISK_FOLDER "/size", mebibytes);
+	write_text(DISK_FOLDER "/memory_backed", "1");
+	write_text(DISK_FOLDER "/power", "1");
+	header[0] = 1;
+	header[1] = SWAP_MIB * (1024 * 1024 / PAGE) - 1;
+	memcpy(page + PAGE - 10, "SWAPSPACE2", 10);
+	device = open(DISK, O_WRONLY);
+	need(device >= 0 && write(device, page, PAGE) == PAGE, "a swap area");
+	close(device);
+}
+
+/* Starts a process that uses more memory than it is permitted, twice, and returns how it ended. */
+static int use_too_much(void)
+{
+	int status;
+	pid_t child = fork();
+
+	need(child >= 0, "fork");
+	if (!child) {
+		char *memory = mmap(NULL, (size_t)NEEDED_PAGES * PAGE, PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		need(memory != MAP_FAILED, "mmap");
+		write_text("/tmp/acts-control/acts/cgroup.procs", "0");
+		for (int i = 0; i < 2 * NEEDED_PAGES; i++)
+			memory[(size_t)(i % NEEDED_PAGES) * PAGE]++;
+		for (int i = 0; i < NEEDED_PAGES; i++)
+			need(memory[(size_t)i * PAGE] == 2, "memory that was swapped");
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	return status;
+}
+
+static void lack_memory(void)
+{
+	char most[32];
+	long long swapped_in, ended;
+
+	swap_area();
+	make_folder("/tmp/acts-control");
+	need(!mount("none", "/tmp/acts-control", "cgroup2", 0, NULL), "a mount of cgroup2");
+	write_text("/tmp/acts-control/cgroup.subtree_control", "+memory");
+	make_folder("/tmp/acts-control/acts");
+	snprintf(most, sizeof(most), "%d", PERMITTED_PAGES * PAGE);
+	write_text("/tmp/acts-control/acts/memory.max", most);
+
+	swapped_in = read_number("/proc/vmstat", "pswpin ", 0);
+	need(!swapon(DISK, 0), "swapon");
+	need(use_too_much() == 0, "a process with swap");
+	need(!swapoff(DISK), "swapoff");
+	note("swapped-in", read_number("/proc/vmstat", "pswpin ", 0) - swapped_in);
+
+	ended = read_number("/proc/vmstat", "oom_kill ", 0);
+	need(use_too_much() == SIGKILL, "a process that the kernel ends");
+	note("ended", read_number("/proc/vmstat", "oom_kill ", 0) - ended);
+
+	need(!rmdir("/tmp/acts-control/acts") && !umount("/tmp/acts-control"), "the removal of a control group");
+	need(!rmdir(DISK_FOLDER) && !umount("/tmp/acts-disks"), "the removal of a disk");
+	need(!rmdir("/tmp/acts-control") && !rmdir("/tmp/acts-disks"), "the removal of folders");
+}
+
+int main(int count, char **words)
+{
+	need(count == 1 || (count == 2 && !strcmp(words[1], "memory")), "a usage other than acts [memory]");
 	files();
 	processes();
 	wait_for_processors();
 	connections();
+	sent_twice();
 	blocks();
+	if (count == 2)
+		lack_memory();
+	note("folders-made", folders_made);
 	for (int i = 0; i < accounts; i++)
 		printf("acts: %s %lld\n", account[i].subject, account[i].number);
 	return 0;

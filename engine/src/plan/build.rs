@@ -120,7 +120,7 @@ fn runtime(image: &Image, layout: &RuntimeLayout) -> Result<()> {
 }
 
 /// A way to find sites for hooks.
-type Place<'a> = Box<dyn FnOnce(&[&Cfg], &[Style], &[Wanted]) -> Styled + 'a>;
+type FindSites<'a> = Box<dyn FnOnce(&[&Cfg], &[Style], &[Wanted]) -> Styled + 'a>;
 
 fn plan_styled(
     image: &Image,
@@ -128,7 +128,7 @@ fn plan_styled(
     library: &Library,
     layout: &RuntimeLayout,
     (watch, refusals): (&mut Watch<'_>, &Refusals),
-    place: Place<'_>,
+    place: FindSites<'_>,
 ) -> Result<Plan> {
     session.check()?;
     layout.check()?;
