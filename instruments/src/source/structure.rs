@@ -123,7 +123,7 @@ fn bad(token: &Token<'_>) -> Fault {
             .help("Write `\"` at its end, and `\\\"` for one within it."),
         Some('/') => Fault::new(token.span, "This comment does not end.").help("Write `*/`."),
         Some('$') => Fault::new(token.span, "`$` begins nothing here.")
-            .help("Declare a variable: `cpu @name;` or `thread @name;`."),
+            .help("A hit has no variables: write the expression where it is needed, since it is computed once. What is kept until a return is declared before the probes: `call @name;`."),
         Some('\'') => Fault::new(token.span, "`'` begins nothing here.")
             .help("Write strings in double quotes, and a character as its number."),
         Some('#') => {

@@ -167,7 +167,7 @@ fn faults_say_where_what_and_what_to_write() {
         ),
         (
             "hit { $x = 1 }",
-            "1:7 `$` begins nothing here. Declare a variable: `cpu @name;` or `thread @name;`.",
+            "1:7 `$` begins nothing here. A hit has no variables: write the expression where it is needed, since it is computed once. What is kept until a return is declared before the probes: `call @name;`.",
         ),
         (
             "@x = 1;",

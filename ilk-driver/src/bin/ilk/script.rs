@@ -205,8 +205,11 @@ impl Top {
 
 impl Trace {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let script = format!("{} {{ sample(tid) }}", points("entry", &self.functions));
-        self.options.run(&script, Form::Threads)
+        let script = format!(
+            "{} {{ printf(\"%s[%d]\", comm, tid) }}",
+            points("entry", &self.functions)
+        );
+        self.options.run(&script, Form::Calls)
     }
 }
 

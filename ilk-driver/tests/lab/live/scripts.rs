@@ -38,6 +38,20 @@ fn a_count_of_a_programs_own_calls_is_exact_and_its_exit_status_is_passed_on() {
         !output.status.success() && err.contains("could not be started"),
         "{out}{err}"
     );
+    // A line for each call that is counted, with its time, processor, function and thread.
+    let calls = "sh -c 'umask 22; umask 23'";
+    let (counts, _) = printed(&answer(&turn, &["count", "__x64_sys_umask", "-c", calls]));
+    let (out, err) = printed(&answer(&turn, &["trace", "__x64_sys_umask", "-c", calls]));
+    let of_shell = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        matches!(words[..], [_, "cpu", _, "__x64_sys_umask", thread] if thread.starts_with("sh["))
+    };
+    let lines = out.lines().filter(of_shell).count();
+    assert_eq!(
+        number(&counts, "__x64_sys_umask"),
+        Some(lines as u64),
+        "{counts}{out}{err}"
+    );
     let unknown = ["count", "vfs_read", "-p", "99999", "--for", "300ms"];
     let (out, err) = printed(&answer(&turn, &unknown));
     assert!(err.contains("Nothing was of process 99999"), "{out}{err}");

@@ -38,8 +38,8 @@ pub(super) enum Form {
     Rates,
     /// Times in nanoseconds.
     Times,
-    /// Samples are threads.
-    Threads,
+    /// A line for each call, with its time and place.
+    Calls,
 }
 
 /// The totals of a question, and their printing.
@@ -231,7 +231,11 @@ impl<'a> Screen<'a> {
                 debug_assert!(false, "a sample is of no instrument");
                 continue;
             };
-            if let (Some(line), Some(Texts::Lines(_))) = (text, self.texts.get(sample.id)) {
+            let is_line = matches!(self.texts.get(sample.id), Some(Texts::Lines(_)));
+            if let Some(line) = text
+                .as_ref()
+                .filter(|_| is_line && self.form != Form::Calls)
+            {
                 let end = if line.ends_with('\n') { "" } else { "\n" };
                 if write!(out, "{line}{end}").is_err() {
                     self.stop.stop();
@@ -239,9 +243,8 @@ impl<'a> Screen<'a> {
                 }
                 continue;
             }
-            let value = match (self.form, text, self.texts.get(sample.id)) {
-                (_, Some(name), Some(Texts::Names(_))) => name.clone(),
-                (Form::Threads, ..) => format!("thread {}", sample.value),
+            let value = match (text, self.texts.get(sample.id)) {
+                (Some(text), Some(Texts::Lines(_) | Texts::Names(_))) => text.clone(),
                 _ => printer.value(sample.value.cast_signed().into()),
             };
             let (at, cpu) = (clock.seconds(sample.tsc), batch.cpu);
@@ -253,7 +256,8 @@ impl<'a> Screen<'a> {
             // A closed pipe ends the run, as Ctrl-C does.
             if write!(
                 out,
-                "{at:>12.6}  cpu {cpu:<3} {place:<32} {value}\n{frames}"
+                "{at:>12.6}  cpu {cpu:<3} {:<32} {value}\n{frames}",
+                place.to_string()
             )
             .is_err()
             {
