@@ -61,7 +61,8 @@ pub struct RuntimeLayout {
     /// contract); `None` if it has none.
     pub stacks: Option<Addr>,
     /// Address of the target's code that reads the running process (`users` of `struct ilk_info`, which states its
-    /// contract); `None` if it has none.
+    /// contract); `None` if it has none. With [`Sequences`], the code is before each arena
+    /// ([`RuntimeLayout::readers`]), and reads numbers in memory only ([`crate::reads`]).
     pub users: Option<Addr>,
 }
 
@@ -195,6 +196,26 @@ impl RuntimeLayout {
         let numbered = (0..).zip(self.arenas());
         let nearest = numbered.min_by_key(|&(number, arena)| (distance(arena), number));
         ArenaIndex(nearest.map_or(0, |(number, _)| number))
+    }
+
+    /// Addresses of the code that reads the running process: with [`Sequences`], one before each arena.
+    pub fn readers(&self) -> impl Iterator<Item = Addr> {
+        let before = |users: Addr| self.arena.start.0.wrapping_sub(users.0);
+        let further = self.users.zip(self.sequences()).map(|(users, _)| {
+            let arenas = self.further_arenas.iter();
+            arenas.map(move |arena| Addr(arena.start.0.wrapping_sub(before(users))))
+        });
+        self.users.into_iter().chain(further.into_iter().flatten())
+    }
+
+    /// The code that reads the running process, for patches near an address.
+    #[must_use]
+    pub fn reader_near(&self, at: Addr) -> Option<Addr> {
+        let ArenaIndex(number) = self.nearest_arena(at);
+        match self.sequences() {
+            Some(_) => self.readers().nth(number as usize),
+            None => self.users,
+        }
     }
 
     /// The alignment of patches in bytes.
@@ -393,6 +414,18 @@ impl RuntimeLayout {
             starts.find(|start| !start.0.is_multiple_of(Sequences::DESCRIPTOR_BYTES))
         {
             return wrong(format!("an arena begins at {start}"));
+        }
+        if let Some(users) = self.users
+            && self
+                .arena
+                .start
+                .0
+                .checked_sub(crate::reads::MemoryReader::BYTES)
+                != Some(users.0)
+        {
+            return wrong(format!(
+                "the code at {users}, which reads memory, is not before the arena"
+            ));
         }
         let row = sequences.unregistered();
         let mut shared = self.counters.iter().zip(&self.shared);

@@ -16,7 +16,7 @@
 //! | decisions | [`placement`] | the cheapest tactic that reaches each hook, or the rule that refuses it |
 //! | code | [`patch`] | instruments at points, copies of displaced code, exits |
 //! | cache | [`cache`] | whole functions translated into fragments, which execute in place of the original code |
-//! | loading | [`rendezvous`] | code at which threads of a process wait while the agent instruments an object that is loaded |
+//! | process | [`rendezvous`], [`reads`] | code at which threads of a process wait while the agent instruments an object that is loaded; code that reads the memory of a process |
 //! | schedule | [`plan`](mod@plan) | versions of patches, dependences, and batches of writes |
 //! | proof | [`verify`](mod@verify) | a [`VerifiedPlan`], the only form that is written to a target |
 //!
@@ -78,6 +78,7 @@ pub mod patch;
 pub mod paths;
 pub mod placement;
 pub mod plan;
+pub mod reads;
 pub mod remarks;
 pub mod rendezvous;
 pub mod rule;

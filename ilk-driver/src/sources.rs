@@ -20,7 +20,7 @@ use object::{CompressionFormat, Object, ObjectSection, ObjectSymbol};
 
 use crate::{Error, Result};
 
-type Reader = EndianArcSlice<RunTimeEndian>;
+pub(crate) type Reader = EndianArcSlice<RunTimeEndian>;
 
 /// A line of a source file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -118,103 +118,106 @@ fn build_id_path(debug: &Path, build_id: &[u8]) -> Option<PathBuf> {
     Some(debug.join(format!(".build-id/{first}/{rest}.debug")))
 }
 
-impl Sources {
-    /// Finds the debug information of `image` at the usual paths; returns `None` if there is none,
-    /// or `watch` ended the search.
+/// Paths at which the debug information of an object may be.
+struct ObjectPaths {
+    paths: Vec<PathBuf>,
+    build_id: Option<Vec<u8>>,
+}
+
+/// Returns the paths of the debug information of an object of a process, whose root folder is `root`.
+fn paths_of_object((path, file): (&Path, &[u8]), root: &Path) -> Result<ObjectPaths> {
+    let object = object::File::parse(file).map_err(|error| Error::Sources {
+        path: path.to_path_buf(),
+        reason: format!("It is damaged: {error}."),
+    })?;
+    let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+    let build_id = object.build_id().ok().flatten();
+    let mut paths = Vec::new();
+    if object.section_by_name(".debug_info").is_some() {
+        paths.push(below(path));
+    }
+    // Without an identifier no other file is known to be of the same build.
+    if let Some(build_id) = build_id {
+        paths.extend([root, Path::new("/")].into_iter().filter_map(|root| {
+            let debug = root.join("usr/lib/debug");
+            build_id_path(&debug, build_id)
+        }));
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        if let Ok(Some((name, _))) = object.gnu_debuglink() {
+            let name = String::from_utf8_lossy(name).into_owned();
+            let debug = Path::new("/usr/lib/debug");
+            let folders = [
+                folder.to_path_buf(),
+                folder.join(".debug"),
+                debug.join(folder.strip_prefix("/").unwrap_or(folder)),
+            ];
+            paths.extend(folders.iter().map(|folder| below(&folder.join(&name))));
+        }
+    }
+    Ok(ObjectPaths {
+        paths,
+        build_id: build_id.map(<[u8]>::to_vec),
+    })
+}
+
+/// Returns the first file that is found and read, or the first error if none is right.
+fn first_of<T>(
+    paths: Vec<PathBuf>,
+    read: impl Fn(&Path) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let mut wrong = None;
+    for path in paths {
+        if !path.is_file() {
+            continue;
+        }
+        match read(&path) {
+            Ok(found) => return Ok(found),
+            // A later path may have the right file.
+            Err(error) => wrong = wrong.or(Some(error)),
+        }
+    }
+    wrong.map_or(Ok(None), Err)
+}
+
+/// Debug information whose file is of the right build.
+pub(crate) struct OpenedDebug {
+    /// Its file.
+    pub(crate) path: PathBuf,
+    /// Its sections.
+    pub(crate) dwarf: gimli::Dwarf<Reader>,
+    /// Difference from an address in memory to that of the link, added with wraparound.
+    pub(crate) slide: u64,
+}
+
+impl OpenedDebug {
+    /// Opens the debug information of types of an object of a process, as [`Sources::of_object`] does that of its lines.
     ///
     /// # Errors
-    /// [`Error::Sources`] if a file there is of another build, or damaged; [`Error::Io`].
-    pub fn find(image: &Image, watch: &Watch<'_>) -> Result<Option<Self>> {
-        Self::find_below(Path::new("/"), &BinaryIdentity::of(image), watch)
-    }
-
-    fn find_below(
-        root: &Path,
-        kernel: &BinaryIdentity<'_>,
-        watch: &Watch<'_>,
-    ) -> Result<Option<Self>> {
-        let build_id = kernel.build_id.unwrap_or_default();
-        Self::first_of(usual_paths(root, kernel.release, build_id), kernel, watch)
-    }
-
-    /// Finds the debug information of an object of a process, which is loaded `slide` bytes above the addresses in its
-    /// file: in the file, or in a separate one of the same build, below `root`, the root folder of the process, or on this
-    /// machine. Returns `None` if there is none, or `watch` ended the search.
-    ///
-    /// # Errors
-    /// As [`Self::find`].
+    /// As [`Sources::find`].
     pub(crate) fn of_object(
         (path, file): (&Path, &[u8]),
         root: &Path,
         slide: u64,
         watch: &Watch<'_>,
     ) -> Result<Option<Self>> {
-        let object = object::File::parse(file).map_err(|error| Error::Sources {
-            path: path.to_path_buf(),
-            reason: format!("It is damaged: {error}."),
-        })?;
-        let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-        let build_id = object.build_id().ok().flatten();
-        let mut paths = Vec::new();
-        if object.section_by_name(".debug_info").is_some() {
-            paths.push(below(path));
-        }
-        // Without an identifier no other file is known to be of the same build.
-        if let Some(build_id) = build_id {
-            paths.extend([root, Path::new("/")].into_iter().filter_map(|root| {
-                let debug = root.join("usr/lib/debug");
-                build_id_path(&debug, build_id)
-            }));
-            let folder = path.parent().unwrap_or(Path::new("/"));
-            if let Ok(Some((name, _))) = object.gnu_debuglink() {
-                let name = String::from_utf8_lossy(name).into_owned();
-                let debug = Path::new("/usr/lib/debug");
-                let folders = [
-                    folder.to_path_buf(),
-                    folder.join(".debug"),
-                    debug.join(folder.strip_prefix("/").unwrap_or(folder)),
-                ];
-                paths.extend(folders.iter().map(|folder| below(&folder.join(&name))));
-            }
-        }
+        let paths = paths_of_object((path, file), root)?;
         let identity = BinaryIdentity {
             release: &path.display().to_string(),
-            build_id,
+            build_id: paths.build_id.as_deref(),
             place: BinaryPlace::Slide(slide),
         };
-        Self::first_of(paths, &identity, watch)
+        first_of(paths.paths, |path| {
+            Self::read(path, &identity, &[&WANTED, &WANTED_OF_TYPES], watch)
+        })
     }
 
-    fn first_of(
-        paths: Vec<PathBuf>,
+    /// Reads the sections of `wanted`.
+    fn read(
+        path: &Path,
         kernel: &BinaryIdentity<'_>,
+        wanted: &[&[SectionId]],
         watch: &Watch<'_>,
     ) -> Result<Option<Self>> {
-        let mut wrong = None;
-        for path in paths {
-            if !path.is_file() {
-                continue;
-            }
-            match Self::read(&path, kernel, watch) {
-                Ok(found) => return Ok(found),
-                // A later path may have the right file.
-                Err(error) => wrong = wrong.or(Some(error)),
-            }
-        }
-        wrong.map_or(Ok(None), Err)
-    }
-
-    /// Reads the debug information of `image` from the file at `path`; returns `None` if `watch`
-    /// ended it.
-    ///
-    /// # Errors
-    /// [`Error::Sources`] if the file is of another build, has no debug information, or is damaged;
-    /// [`Error::Io`].
-    pub fn open(path: &Path, image: &Image, watch: &Watch<'_>) -> Result<Option<Self>> {
-        Self::read(path, &BinaryIdentity::of(image), watch)
-    }
-
-    fn read(path: &Path, kernel: &BinaryIdentity<'_>, watch: &Watch<'_>) -> Result<Option<Self>> {
         let wrong = |reason: String| Error::Sources {
             path: path.to_path_buf(),
             reason,
@@ -271,13 +274,14 @@ impl Sources {
             let section = object.section_by_name(id.name());
             section.map_or(0, |section| section.size())
         };
-        let all: u64 = WANTED.iter().map(size).sum();
+        let is_wanted = |id: &SectionId| wanted.iter().any(|list| list.contains(id));
+        let all: u64 = wanted.iter().copied().flatten().map(size).sum();
         let mut done = 0;
         let read = |id: SectionId| -> std::result::Result<Reader, Halt> {
             if !watch(SECTIONS * done as f32 / all.max(1) as f32) {
                 return Err(Halt::Cancelled);
             }
-            let bytes = if WANTED.contains(&id) {
+            let bytes = if is_wanted(&id) {
                 done += size(&id);
                 section(&object, id.name()).map_err(|reason| Halt::Failed(wrong(reason)))?
             } else {
@@ -289,6 +293,74 @@ impl Sources {
             Ok(dwarf) => dwarf,
             Err(Halt::Cancelled) => return Ok(None),
             Err(Halt::Failed(error)) => return Err(error),
+        };
+        Ok(Some(Self {
+            path: path.to_path_buf(),
+            dwarf,
+            slide,
+        }))
+    }
+}
+
+impl Sources {
+    /// Finds the debug information of `image` at the usual paths; returns `None` if there is none,
+    /// or `watch` ended the search.
+    ///
+    /// # Errors
+    /// [`Error::Sources`] if a file there is of another build, or damaged; [`Error::Io`].
+    pub fn find(image: &Image, watch: &Watch<'_>) -> Result<Option<Self>> {
+        Self::find_below(Path::new("/"), &BinaryIdentity::of(image), watch)
+    }
+
+    fn find_below(
+        root: &Path,
+        kernel: &BinaryIdentity<'_>,
+        watch: &Watch<'_>,
+    ) -> Result<Option<Self>> {
+        let build_id = kernel.build_id.unwrap_or_default();
+        let paths = usual_paths(root, kernel.release, build_id);
+        first_of(paths, |path| Self::read(path, kernel, watch))
+    }
+
+    /// Finds the debug information of an object of a process, which is loaded `slide` bytes above the addresses in its
+    /// file: in the file, or in a separate one of the same build, below `root`, the root folder of the process, or on this
+    /// machine. Returns `None` if there is none, or `watch` ended the search.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(crate) fn of_object(
+        (path, file): (&Path, &[u8]),
+        root: &Path,
+        slide: u64,
+        watch: &Watch<'_>,
+    ) -> Result<Option<Self>> {
+        let paths = paths_of_object((path, file), root)?;
+        let identity = BinaryIdentity {
+            release: &path.display().to_string(),
+            build_id: paths.build_id.as_deref(),
+            place: BinaryPlace::Slide(slide),
+        };
+        first_of(paths.paths, |path| Self::read(path, &identity, watch))
+    }
+
+    /// Reads the debug information of `image` from the file at `path`; returns `None` if `watch`
+    /// ended it.
+    ///
+    /// # Errors
+    /// [`Error::Sources`] if the file is of another build, has no debug information, or is damaged;
+    /// [`Error::Io`].
+    pub fn open(path: &Path, image: &Image, watch: &Watch<'_>) -> Result<Option<Self>> {
+        Self::read(path, &BinaryIdentity::of(image), watch)
+    }
+
+    fn read(path: &Path, kernel: &BinaryIdentity<'_>, watch: &Watch<'_>) -> Result<Option<Self>> {
+        let Some(opened) = OpenedDebug::read(path, kernel, &[&WANTED], watch)? else {
+            return Ok(None);
+        };
+        let OpenedDebug { dwarf, slide, .. } = opened;
+        let wrong = |reason: String| Error::Sources {
+            path: path.to_path_buf(),
+            reason,
         };
         let damaged =
             |error: gimli::Error| wrong(format!("Its debug information is damaged: {error}."));
@@ -380,6 +452,9 @@ const WANTED: [SectionId; 10] = [
     SectionId::DebugStr,
     SectionId::DebugStrOffsets,
 ];
+
+/// The further sections needed to find arguments.
+const WANTED_OF_TYPES: [SectionId; 2] = [SectionId::DebugLoc, SectionId::DebugLocLists];
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

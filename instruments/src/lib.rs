@@ -57,7 +57,7 @@ pub use fault::{Fault, Faults, nearest};
 pub use library::Library;
 pub use native::{Native, Parameter};
 pub use source::Source;
-pub use types::{Pointee, Reached, StructLayout, Types};
+pub use types::{FunctionDescription, Pointee, Reached, StructLayout, Types};
 
 #[cfg(test)]
 mod reference;

@@ -26,6 +26,7 @@ pub(crate) fn check(text: &str, function: &str) -> Result<Checked, String> {
     let context = Context {
         types: Some(&types),
         function: Some(function),
+        of_process: false,
     };
     Source::parse(text)
         .and_then(|source| source.check(&context))

@@ -29,7 +29,7 @@ pub use fixed::{Decided, Decision, Fixed, FixedSites, Transfer, Why};
 pub use function::{Contract, Function, FunctionId};
 pub use lookup::name_and_address;
 pub use origin::Origin;
-pub use probes::{ProbeArgument, ProbeOperand, StaticProbe};
+pub use probes::{ProbeAddress, ProbeArgument, ProbeOperand, StaticProbe};
 pub use text::Text;
 
 pub(crate) use entries::Entries;
@@ -248,6 +248,12 @@ impl Image {
     #[must_use]
     pub fn types(&self) -> Option<&gilk_instruments::Types> {
         self.types.get(&self.memory)
+    }
+
+    /// Sets the types of an image whose memory has none, as those of programs; returns whether none were requested before.
+    #[must_use]
+    pub fn set_types(&self, types: gilk_instruments::Types) -> bool {
+        self.types.set(types)
     }
 
     /// The bytes of read-only data from `at` to its end; `None` if `at` is not in it.

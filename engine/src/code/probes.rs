@@ -42,10 +42,23 @@ pub enum ProbeOperand {
     SecondByte(Gpr),
     /// A number that the code knows.
     Constant(i64),
-    /// Bytes at an address that the code computes.
-    Memory,
+    /// Bytes at an address.
+    Memory(ProbeAddress),
+    /// Bytes at an address that has a name or a segment.
+    Named,
     /// A register of vectors, or a form that is not known.
     Other,
+}
+
+/// An address that registers have when a static probe executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProbeAddress {
+    /// A number that is added.
+    pub displacement: i64,
+    /// A register that is added.
+    pub base: Option<Gpr>,
+    /// A register that is added, and the number that it is multiplied by: 1, 2, 4 or 8.
+    pub index: Option<(Gpr, u8)>,
 }
 
 impl StaticProbe {
@@ -90,7 +103,8 @@ impl ProbeArgument {
             let number = constant(number).map(ProbeOperand::Constant);
             (number.unwrap_or(ProbeOperand::Other), bytes)
         } else {
-            (ProbeOperand::Memory, bytes)
+            let address = address(operand).map(ProbeOperand::Memory);
+            (address.unwrap_or(ProbeOperand::Named), bytes)
         };
         Self {
             text: text.to_owned(),
@@ -99,6 +113,42 @@ impl ProbeArgument {
             operand,
         }
     }
+}
+
+/// Reads an address: `-24(%rbp)`, `(%rax,%rcx,8)`.
+fn address(text: &str) -> Option<ProbeAddress> {
+    let (displacement, registers) = text.strip_suffix(')')?.split_once('(')?;
+    let displacement = match displacement {
+        "" => 0,
+        displacement => constant(displacement)?,
+    };
+    let whole = |name: &str| match register(name.trim().strip_prefix('%')?)? {
+        (ProbeOperand::Register(gpr), 8) => Some(gpr),
+        _ => None,
+    };
+    let mut parts = registers.split(',');
+    let base = match parts.next()?.trim() {
+        "" => None,
+        base => Some(whole(base)?),
+    };
+    let index = match parts.next() {
+        None => None,
+        Some(index) => {
+            let scale = match parts.next().map(str::trim) {
+                None | Some("1") => 1,
+                Some("2") => 2,
+                Some("4") => 4,
+                Some("8") => 8,
+                Some(_) => return None,
+            };
+            Some((whole(index)?, scale))
+        }
+    };
+    parts.next().is_none().then_some(ProbeAddress {
+        displacement,
+        base,
+        index,
+    })
 }
 
 /// Reads a number: `-5`, `0x10`.
@@ -155,7 +205,14 @@ mod tests {
 
     #[test]
     fn arguments_are_read_as_assemblers_write_them() {
-        use ProbeOperand::{Constant, Memory, Other, Register, SecondByte};
+        use ProbeOperand::{Constant, Memory, Named, Other, Register, SecondByte};
+        let at = |displacement, base, index| {
+            Memory(ProbeAddress {
+                displacement,
+                base,
+                index,
+            })
+        };
         for (text, bytes, signed, operand) in [
             ("8@%rdi", 8, false, Register(Gpr::Rdi)),
             ("-4@%eax", 4, true, Register(Gpr::Rax)),
@@ -171,9 +228,27 @@ mod tests {
             ("-4@$-5", 4, true, Constant(-5)),
             ("8@$0x10", 8, false, Constant(16)),
             ("8@$18446744073709551615", 8, false, Constant(-1)),
-            ("-4@112(%rsp)", 4, true, Memory),
-            ("8@%fs:0", 8, false, Memory),
-            ("4@counter(%rip)", 4, false, Memory),
+            ("-4@112(%rsp)", 4, true, at(112, Some(Gpr::Rsp), None)),
+            ("8@-24(%rbp)", 8, false, at(-24, Some(Gpr::Rbp), None)),
+            ("2@(%rax)", 2, false, at(0, Some(Gpr::Rax), None)),
+            (
+                "8@0x10(%rax,%r12,8)",
+                8,
+                false,
+                at(16, Some(Gpr::Rax), Some((Gpr::R12, 8))),
+            ),
+            ("8@(,%rcx,4)", 8, false, at(0, None, Some((Gpr::Rcx, 4)))),
+            (
+                "8@(%rdi,%rcx)",
+                8,
+                false,
+                at(0, Some(Gpr::Rdi), Some((Gpr::Rcx, 1))),
+            ),
+            ("8@(%rdi,%rcx,3)", 8, false, Named),
+            ("8@(%edi)", 8, false, Named),
+            ("8@%fs:0", 8, false, Named),
+            ("8@%fs:(%rax)", 8, false, Named),
+            ("4@counter(%rip)", 4, false, Named),
             ("8@%xmm0", 8, false, Other),
             ("8f@%xmm0", 8, false, Other),
             ("%rax", 8, false, Other),

@@ -22,6 +22,11 @@ impl LazyTypes {
         }
     }
 
+    /// Sets the types, which the target's memory does not have; returns whether none were looked for before.
+    pub(super) fn set(&self, types: Types) -> bool {
+        self.read.set(Some(Arc::new(types))).is_ok()
+    }
+
     /// The types; `None` if the target has none, or they were not read, or are damaged: they are
     /// optional.
     pub(super) fn get(&self, memory: &Memory) -> Option<&Types> {

@@ -1,6 +1,7 @@
 //! Register allocation for the instruments of one hook: working registers, and the saved ones among them.
 
 use gilk_instruments::Native;
+use gilk_instruments::program::Probe;
 use iced_x86::Register;
 
 use super::compile::Demand;
@@ -121,7 +122,11 @@ impl Registers {
             true if needs.fixed || calls => SavedFlags::Pushed,
             true => SavedFlags::Rax,
         };
-        let pushes = flags == SavedFlags::Pushed || calls || !saved.is_empty();
+        let reads = hooked.iter().any(|hooked| match hooked.program {
+            HookProgram::Probe(probed) => probed.probe().is_some_and(Probe::reads_process),
+            HookProgram::Native(_) => false,
+        });
+        let pushes = flags == SavedFlags::Pushed || calls || reads || !saved.is_empty();
         Self {
             work,
             red_zone: if pushes { layout.abi.red_zone } else { 0 },

@@ -8,6 +8,7 @@ use gilk_instruments::program::{Checked, ExprKind, Hook, Input, Probe, Scope};
 use gilk_instruments::{Context, Definition, Library};
 
 use crate::cfg::Cfg;
+use crate::code::Origin;
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::{Home, Homes, Probed, may_fault};
 use crate::session::{Placement, Session};
@@ -256,6 +257,7 @@ impl<'s> Instruments<'s> {
         let context = Context {
             types: self.image.types(),
             function: Some(function),
+            of_process: self.image.origin() == Origin::Object,
         };
         let checked = source.check(&context).map_err(|faults| Error::Program {
             name: name.to_owned(),

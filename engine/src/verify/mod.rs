@@ -38,6 +38,7 @@ mod internal;
 mod meaning;
 mod patch;
 mod progress;
+pub mod reads;
 mod reason;
 pub mod rendezvous;
 mod schedule;

@@ -236,6 +236,7 @@ fn process() -> RuntimeLayout {
         inputs: Inputs::default(),
         guard: Guard::Missing,
         faults: 0,
+        users: None,
         ..RuntimeLayout::supposed(Addr(0x100_0000))
     }
 }

@@ -365,6 +365,7 @@ fn the_kernels_own_types_are_in_its_memory() {
     let context = Context {
         types: Some(types),
         function: Some("vfs_read"),
+        of_process: false,
     };
     let check = |text: &str| Source::parse(text).unwrap().check(&context);
     let program =

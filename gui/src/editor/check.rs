@@ -2,7 +2,7 @@
 
 use gilk_engine::HookType;
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::code::name_and_address;
+use gilk_engine::code::{Origin, name_and_address};
 use gilk_engine::session::{Placement, Session};
 use gilk_instruments::editor::Edited;
 use gilk_instruments::{Context, Stand};
@@ -33,13 +33,13 @@ impl State {
         {
             return;
         }
-        let types = self
-            .catalogue
-            .as_ref()
-            .and_then(|catalogue| catalogue.image().types());
+        let image = self.catalogue.as_ref().map(|catalogue| catalogue.image());
+        let types = image.and_then(|image| image.types());
+        let of_process = image.is_some_and(|image| image.origin() == Origin::Object);
         let context = Context {
             types,
             function: function.as_deref().map(|name| name_and_address(name).0),
+            of_process,
         };
         self.editor.edited = Some(Edited::look(text, &context));
         self.editor.checked = Some((text.clone(), function));

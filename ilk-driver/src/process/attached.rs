@@ -8,6 +8,8 @@ use std::time::Duration;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::layout::{CounterSlot, RuntimeLayout, Sequences};
 use gilk_engine::plan::{Patch, PokeKind};
+use gilk_engine::reads::MemoryReader;
+use gilk_engine::verify::reads;
 use gilk_engine::{Addr, HookType, Image, Plan, Span, VerifiedPlan};
 
 use super::pages::TextPages;
@@ -79,6 +81,7 @@ impl Attached {
         let mut attached = traced(pid, || Self::prepare(subject, reserved, plan, record))?;
         // What fails from now on is undone by the drop.
         let image = &subject.image;
+        attached.write_readers()?;
         attached.write_patches(plan)?;
         let patched = attached.patched();
         let spliced = traced(pid, || splice(&patched, plan, image))?;
@@ -130,6 +133,16 @@ impl Attached {
 
     fn write(&self, bytes: &[u8], at: Addr) -> Result<()> {
         write_memory(self.pid, &self.memory, bytes, at)
+    }
+
+    /// Writes the code by which instruments read memory.
+    fn write_readers(&self) -> Result<()> {
+        let readers = MemoryReader::all(&self.layout);
+        let verified = reads::verify(&self.layout, readers).map_err(|violation| Error::Plan {
+            reason: format!("the code that reads memory is wrong: {violation}"),
+        })?;
+        let mut readers = verified.readers().iter();
+        readers.try_for_each(|reader| self.write(&reader.code, reader.start))
     }
 
     /// Writes the patches, of which none is executed yet, in runs.
@@ -381,7 +394,9 @@ fn slots(plan: &Plan) -> Vec<(u64, CounterSlot)> {
     let aggregates = writes::owners(plan).flat_map(|(owner, probed)| {
         writes::aggregates_of(owner, probed).flat_map(|(_, words)| words)
     });
-    hits.chain(aggregates).collect()
+    let failed =
+        writes::owners(plan).filter_map(|(owner, probed)| writes::failed_reads_word(owner, probed));
+    hits.chain(aggregates).chain(failed).collect()
 }
 
 /// Returns the record of a plan: its arenas have the patches, and the last of them the record itself.

@@ -32,6 +32,7 @@ mod stopped;
 mod subject;
 mod supervisor;
 mod target;
+mod types;
 mod watch;
 
 use std::fs::File;

@@ -3,8 +3,6 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use gilk_engine::Addr;
-
 use super::frame::SignalFrame;
 use super::maps::MappedSpan;
 use super::ptrace::{self, Registers};
@@ -52,11 +50,9 @@ impl<'s> Remote<'s> {
             |error: std::io::Error| refused(pid, format!("its thread is not traced ({error})"));
         let thread = stopped.threads.first();
         let thread = thread.ok_or_else(|| refused(pid, "it has ended"))?;
-        let code = |bytes| {
-            let found = code(memory, maps, bytes);
-            found.ok_or_else(|| refused(pid, "its C library has no system call to use"))
+        let [Some(syscall), Some(restorer)] = code(memory, maps, [SYSCALL, RESTORER]) else {
+            return Err(refused(pid, "its C library has no system call to use"));
         };
-        let (syscall, restorer) = (code(SYSCALL)?, code(RESTORER)?);
         let before = restarted(memory, thread);
         let blocked = ptrace::blocked(thread.tid).map_err(failed)?;
         let state = ptrace::extended_state(thread.tid).map_err(failed)?;
@@ -202,13 +198,29 @@ fn interrupted(registers: Registers) -> Registers {
 }
 
 /// Finds instructions in the code of a process.
-fn code(memory: &File, maps: &[MappedSpan], bytes: &[u8]) -> Option<u64> {
+fn code<const COUNT: usize>(
+    memory: &File,
+    maps: &[MappedSpan],
+    wanted: [&[u8]; COUNT],
+) -> [Option<u64>; COUNT] {
+    let mut found = [None; COUNT];
     let executable = maps.iter();
-    let mut executable = executable.filter(|one| one.executable && one.inode != 0 && !is_ours(one));
-    executable.find_map(|one| {
-        let mut text = vec![0; usize::try_from(one.span.len()).ok()?];
-        memory.read_exact_at(&mut text, one.span.start.0).ok()?;
-        let offset = text.windows(bytes.len()).position(|some| some == bytes)?;
-        Some(one.span.start.add(offset as u64)).map(|Addr(at)| at)
-    })
+    let executable = executable.filter(|one| one.executable && one.inode != 0 && !is_ours(one));
+    for one in executable {
+        if found.iter().all(Option::is_some) {
+            break;
+        }
+        let mut text = vec![0; usize::try_from(one.span.len()).unwrap_or(0)];
+        // What cannot be read is no code to use.
+        if memory.read_exact_at(&mut text, one.span.start.0).is_err() {
+            continue;
+        }
+        for (place, bytes) in found.iter_mut().zip(wanted) {
+            if place.is_none() {
+                let offset = text.windows(bytes.len()).position(|some| some == bytes);
+                *place = offset.map(|offset| one.span.start.add(offset as u64).0);
+            }
+        }
+    }
+    found
 }

@@ -10,6 +10,7 @@ use gilk_engine::layout::{
     Abi, CounterBank, Events, Guard, InputLocation, Inputs, Owner, Rings, RuntimeLayout, SLOT_LOG2,
     SegmentOffset, Sequences,
 };
+use gilk_engine::reads::MemoryReader;
 use gilk_engine::{Addr, Image, Session, Span};
 use gilk_instruments::program::Input;
 use object::Endianness;
@@ -335,13 +336,18 @@ impl Subject {
                 false => 0,
             };
             let bytes = arena + record.next_multiple_of(maps::PAGE);
+            debug_assert!(arena > MemoryReader::BYTES, "an arena has patches, too");
             let span = maps::free_near(&maps, bytes, group).ok_or_else(|| {
                 let Span { start, end } = group;
                 let why = format!("no {bytes} bytes are free within reach of {start} to {end}");
                 refused(pid, why)
             })?;
             maps::insert(&mut maps, span);
-            arenas.push(Span::new(span.start, arena));
+            let patches = Span {
+                start: span.start.add(MemoryReader::BYTES),
+                end: span.start.add(arena),
+            };
+            arenas.push(patches);
             reserved.push(span);
         }
         let rings = Rings::of_sequences(
@@ -692,9 +698,10 @@ fn layout(
     let mut inputs = Inputs::default();
     inputs.set(Input::Cpu, Some(InputLocation::Segment(sequences.cpu_id())));
     let mut arenas = arenas.into_iter();
+    // Without code there is none, and nothing is planned.
+    let first = arenas.next();
     RuntimeLayout {
-        // Without code there is none, and nothing is planned.
-        arena: arenas.next().unwrap_or_default(),
+        arena: first.unwrap_or_default(),
         further_arenas: arenas.collect(),
         unwinds: true,
         faults: 0,
@@ -721,6 +728,6 @@ fn layout(
         clock: None,
         events: Events::default(),
         stacks: None,
-        users: None,
+        users: first.map(|arena| Addr(arena.start.0 - MemoryReader::BYTES)),
     }
 }

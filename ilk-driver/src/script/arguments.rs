@@ -146,9 +146,26 @@ fn written(number: usize, arguments: &[ProbeArgument], span: Span) -> Result<Str
                 false => ((number.cast_unsigned() << unused) >> unused).to_string(),
             })
         }
-        ProbeOperand::Memory => {
-            unread("in memory, which instruments in a process do not read (rule unguarded)")
+        ProbeOperand::Memory(address) => {
+            let mut sum = Vec::new();
+            if let Some(base) = address.base {
+                let Some(base) = name(base) else {
+                    return unread("at a register without a name");
+                };
+                sum.push(format!("reg(\"{base}\")"));
+            }
+            if let Some((index, scale)) = address.index {
+                let Some(index) = name(index) else {
+                    return unread("at a register without a name");
+                };
+                sum.push(format!("reg(\"{index}\") * {scale}"));
+            }
+            if address.displacement != 0 || sum.is_empty() {
+                sum.push(format!("({})", address.displacement));
+            }
+            Ok(format!("(*({sign}{bits} *)({}))", sum.join(" + ")))
         }
+        ProbeOperand::Named => unread("in memory at an address that is not of registers alone"),
         ProbeOperand::Other => unread("not in a general register"),
     }
 }
@@ -171,6 +188,12 @@ mod tests {
             "{ @arg0 = hist(reg(\"di\")); x.arg10_; /* arg0 */ printf(\"arg0\"); \
              ((s32)reg(\"ax\"))+(-1)+65535+((u8)(reg(\"ax\") >> 8))+((s64)reg(\"r12\")) }"
         );
+        let stored = arguments("-4@112(%rsp) 8@-24(%rbp,%rcx,8)");
+        let replaced = ReplacedText::of("{ sample(arg0 + arg1) }", &stored).unwrap();
+        assert_eq!(
+            replaced.text,
+            "{ sample((*(s32 *)(reg(\"sp\") + (112))) + (*(u64 *)(reg(\"bp\") + reg(\"cx\") * 8 + (-24)))) }"
+        );
         for (text, expected) in [
             (
                 "{ sample(arg6) }",
@@ -186,7 +209,7 @@ mod tests {
             assert_eq!(fault.span.start, 9);
         }
         for (argument, expected) in [
-            ("-4@112(%rsp)", "in memory"),
+            ("4@counter(%rip)", "in memory at an address that is not"),
             ("8f@%xmm0", "not in a general register"),
         ] {
             let fault = ReplacedText::of("arg0", &arguments(argument)).unwrap_err();

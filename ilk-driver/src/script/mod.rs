@@ -14,6 +14,7 @@ mod resolve;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod wanted;
 
 pub use parse::Script;
 pub use pattern::{is_pattern, matches};
@@ -21,3 +22,4 @@ pub use point::{KINDS, seconds};
 pub use query::{Absent, Designations, Filter, Place, Query};
 pub use resolve::{Lines, NOT_HERE, resolve};
 pub use terminal::{Terminal, TerminalAction, time_of_day};
+pub use wanted::TypesWanted;

@@ -142,6 +142,12 @@ impl Script {
         points.any(|point| matches!(point.kind, PointKind::Tracepoint(_)))
     }
 
+    /// Returns whether a probe names a static probe.
+    #[must_use]
+    pub fn names_static_probes(&self) -> bool {
+        self.static_patterns().next().is_some()
+    }
+
     /// Returns whether a probe names a source line.
     #[must_use]
     pub fn names_lines(&self) -> bool {

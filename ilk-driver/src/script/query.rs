@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use gilk_engine::code::{Function, FunctionId, ProbeArgument};
+use gilk_engine::code::{Function, FunctionId, Origin, ProbeArgument};
 use gilk_engine::session::{Placement, Session};
 use gilk_engine::{HookType, Image};
 use gilk_instruments::{Context, Fault, Source};
@@ -179,8 +179,7 @@ impl QueryBuilder<'_> {
             session: Session {
                 name: String::from("ilk -e"),
                 duration: filter.duration,
-                tracepoints: self.script.names_tracepoints()
-                    || self.script.static_patterns().next().is_some(),
+                tracepoints: self.script.names_tracepoints() || self.script.names_static_probes(),
                 ..Session::empty()
             },
             places: Vec::new(),
@@ -270,6 +269,7 @@ impl QueryBuilder<'_> {
                 let context = Context {
                     types: self.image.types(),
                     function: Some(&designation),
+                    of_process: self.image.origin() == Origin::Object,
                 };
                 if let Err(faults) = source.check(&context) {
                     let first = faults.list.first();

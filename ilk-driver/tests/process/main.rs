@@ -20,6 +20,7 @@ mod loaded;
 mod probes;
 mod programs;
 mod refused;
+mod types;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;

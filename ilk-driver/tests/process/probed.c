@@ -64,6 +64,7 @@ __attribute__((noinline)) static void guard(unsigned long number)
 __attribute__((noinline)) static void stored(unsigned long *number)
 {
 	PROBE("stored", "0", "8@%0 8@%1", "m"(*number), "r"(number));
+	PROBE("named", "0", "8@%0", "m"(passes));
 }
 
 static void *work(void *arg)

@@ -28,7 +28,7 @@ fn interrupt(client: u32) {
 }
 
 /// The numbers of totals by their names: `@name of …   12`, added up.
-fn totals(shown: &str) -> BTreeMap<String, i64> {
+pub(super) fn totals(shown: &str) -> BTreeMap<String, i64> {
     let mut totals = BTreeMap::new();
     for line in shown.lines() {
         let Some((value, name)) = line.trim().split_once("@") else {
@@ -50,7 +50,7 @@ fn every_pass_of_a_static_probe_is_counted_with_its_arguments() {
     let script = "usdt:counted:pass { @passes = count(); @sum = sum(arg0); @small = sum(arg1); @seven = sum(arg2) } \
                   usdt:counted:pass / arg1 == -3 / { @three = count() } \
                   usdt:counted:guarded { @guarded = count() } \
-                  usdt:*:stored { @stored = count() }";
+                  usdt:*:stored { @stored = count(); @kept = sum(arg0); @pointed = sum(*(u32 *)arg1) }";
     let following = Following::start(program.pid(), &["-e", script]);
     assert_ne!(program.text(), before);
     program.does("fork");
@@ -62,9 +62,12 @@ fn every_pass_of_a_static_probe_is_counted_with_its_arguments() {
     let odd = (1..=TURNS).filter(|number| number % 2 == 1);
     let all = (1..=TURNS).chain(odd);
     let of = |value: &dyn Fn(u64) -> i64| THREADS as i64 * all.clone().map(value).sum::<i64>();
+    let stored = (THREADS * TURNS * (TURNS + 1) / 2) as i64;
     let expected = [
         ("guarded", guarded as i64),
+        ("kept", stored),
         ("passes", passes as i64),
+        ("pointed", stored),
         ("seven", -7 * passes as i64),
         ("small", of(&|number| -((number & 0xff) as i64))),
         ("stored", (THREADS * TURNS) as i64),
@@ -73,6 +76,9 @@ fn every_pass_of_a_static_probe_is_counted_with_its_arguments() {
     ];
     let expected = expected.map(|(name, value)| (name.to_owned(), value));
     assert_eq!(totals(&shown), expected.into(), "{shown}");
+    for place in ["pass in up+0x", "pass in down+0x", "stored in stored+0x"] {
+        assert!(shown.contains(&format!(" usdt:counted:{place}")), "{shown}");
+    }
     // It is switched off again, in the forked child too.
     assert_eq!(program.does("child"), (0, 0));
     assert_eq!(program.does("load"), (passes, 0));
@@ -105,8 +111,8 @@ fn what_a_static_probe_lacks_is_refused_by_name() {
     let pid = program.pid().to_string();
     for (script, said) in [
         (
-            "usdt:counted:stored { @sum = sum(arg0) }",
-            "1:34: arg0 of the probe is in memory, which instruments in a process do not read (rule unguarded) (`8@",
+            "usdt:counted:named { @sum = sum(arg0) }",
+            "1:33: arg0 of the probe is in memory at an address that is not of registers alone (`8@passes(%rip)`).",
         ),
         (
             "usdt:counted:pass { @sum = sum(arg3) }",
@@ -138,7 +144,7 @@ fn the_probes_of_a_file_are_listed() {
     let file = std::fs::read(&program).unwrap();
     let probes = static_probes(&file).unwrap();
     let names: Vec<&str> = probes.iter().map(|probe| probe.name.as_str()).collect();
-    assert_eq!(probes.len(), 4, "{names:?}");
+    assert_eq!(probes.len(), 5, "{names:?}");
     let passes: Vec<_> = probes.iter().filter(|probe| probe.name == "pass").collect();
     assert_eq!(passes.len(), 2);
     for probe in passes {

@@ -38,10 +38,32 @@ const INSTRUCTIONS: u32 = 2000;
 /// The place that a source is checked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Context<'a> {
-    /// The kernel's types, if it has type data.
+    /// The types of the kernel, or of the objects of a process, if type data are there.
     pub types: Option<&'a Types>,
     /// The function that the instrument is placed on, if that is known yet.
     pub function: Option<&'a str>,
+    /// True if the target is a process: pointers are to its own memory.
+    pub of_process: bool,
+}
+
+impl Context<'_> {
+    /// Says that something needs type data, which are not there.
+    fn lacks_types(&self, what: &str) -> String {
+        match self.of_process {
+            true => format!(
+                "{what} the debug information (DWARF) of the object, which is not there or not read: compile it with -g, or install its debug package."
+            ),
+            false => format!("{what} the kernel's type data (BTF), which is not there."),
+        }
+    }
+
+    /// The owner of the types, as messages begin with it.
+    fn owner(&self) -> &'static str {
+        match self.of_process {
+            true => "The process",
+            false => "The kernel",
+        }
+    }
 }
 
 /// The names that an expression may use.
@@ -270,10 +292,7 @@ impl<'a> Checker<'a> {
     fn probe(&mut self, probe: &ast::ProbeNode) -> Probe {
         let function = probe.function.as_ref().map(|named| named.text.as_str());
         let signature = match (self.context.types, function.or(self.context.function)) {
-            (None, _) => Err(
-                "Names of arguments need the kernel's type data (BTF), which is not there."
-                    .to_owned(),
-            ),
+            (None, _) => Err(self.context.lacks_types("Names of arguments need")),
             (_, None) => {
                 Err("Names of arguments are known where the instrument is placed.".to_owned())
             }

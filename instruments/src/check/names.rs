@@ -64,10 +64,11 @@ impl Checker<'_> {
         {
             return match parameter.number {
                 Some(number) => self.argument(number, scope, span),
-                None => Err(Fault::new(
-                    span,
-                    format!("{name} is passed as a whole structure, not as one number."),
-                )),
+                None => {
+                    let why = parameter.absent;
+                    let why = why.unwrap_or("is passed as a whole structure, not as one number");
+                    Err(Fault::new(span, format!("{name} {why}.")))
+                }
             };
         }
         if let Some(value) = self.context.types.and_then(|types| types.constant(name)) {
@@ -155,7 +156,15 @@ impl Checker<'_> {
             )
             .help("Keep it: `thread @a; entry { @a = arg6 }`."));
         }
-        let plain = build::input(Input::Argument(number), span);
+        let plain = if number >= REGISTERS && self.context.of_process {
+            // Above the return address, the sixth first (System V ABI, 3.2.3).
+            let stack = build::input(Input::Register(Gpr::Rsp), span);
+            let bytes = 8 * u64::from(number - REGISTERS + 1);
+            let address = build::further(stack, bytes, span);
+            build::load((self.space(), address), Width::B8, false, span)
+        } else {
+            build::input(Input::Argument(number), span)
+        };
         let Ok(signature) = &scope.signature else {
             return Ok(Value::Number(plain, None));
         };

@@ -92,7 +92,9 @@ impl Checker<'_> {
     fn untyped(&self, span: Span) -> Fault {
         let fault = Fault::new(span, "What this points to is not known.");
         if self.context.types.is_none() {
-            fault.help("Fields need the kernel's type data (BTF), which is not there; write `*(u64 *)(address + offset)`.")
+            let lacks = self.context.lacks_types("Fields need");
+            let lacks = lacks.trim_end_matches('.');
+            fault.help(format!("{lacks}; write `*(u64 *)(address + offset)`."))
         } else {
             fault.help("Cast it: `((struct name *)pointer)->field`.")
         }
@@ -223,7 +225,7 @@ impl Checker<'_> {
             room: None,
         };
         let text = match of {
-            Value::Number(address, None) => text(address, Space::Kernel),
+            Value::Number(address, None) => text(address, self.space()),
             Value::Number(address, Some(Ty::User(to))) if *to == Ty::Void => {
                 text(address, Space::User)
             }
@@ -256,7 +258,10 @@ impl Checker<'_> {
     /// byte of the second is 0 if that is all of the text, and else [`Key::CUT`](crate::program::Key::CUT).
     pub(super) fn text_words(&self, text: &Text, span: Span) -> [Expr; 2] {
         match text.space {
-            Space::Kernel => kernel_words(&text.address, text.room, span),
+            Space::User if self.context.of_process => {
+                loaded_words((Space::User, &text.address), text.room, span)
+            }
+            Space::Kernel => loaded_words((Space::Kernel, &text.address), text.room, span),
             Space::User => user_words(&text.address, text.room, span),
         }
     }
@@ -383,12 +388,14 @@ impl Checker<'_> {
     /// The enumeration of that name, or the one that has the name among its values.
     pub(super) fn named_enumeration(&self, name: &str, span: Span) -> Result<Ty, Fault> {
         let Some(types) = self.context.types else {
-            let what =
-                format!("enum {name} needs the kernel's type data (BTF), which is not there.");
+            let what = self.context.lacks_types(&format!("enum {name} needs"));
             return Err(Fault::new(span, what).help("Leave the cast out."));
         };
         types.enumeration(name).map(Ty::Known).ok_or_else(|| {
-            let fault = Fault::new(span, format!("The kernel has no enum {name}."));
+            let fault = Fault::new(
+                span,
+                format!("{} has no enum {name}.", self.context.owner()),
+            );
             match nearest(name, types.enumeration_names()) {
                 Some(near) => fault.help(format!("Did you mean enum {near}?")),
                 None => fault
@@ -401,11 +408,8 @@ impl Checker<'_> {
     pub(super) fn named_type(&self, name: &str, union: bool, span: Span) -> Result<Ty, Fault> {
         let kind = if union { "union" } else { "struct" };
         let Some(types) = self.context.types else {
-            return Err(Fault::new(
-                span,
-                format!("{kind} {name} needs the kernel's type data (BTF), which is not there."),
-            )
-            .help("Write `*(u64 *)(address + offset)`."));
+            let what = self.context.lacks_types(&format!("{kind} {name} needs"));
+            return Err(Fault::new(span, what).help("Write `*(u64 *)(address + offset)`."));
         };
         let found = if union {
             types.union(name)
@@ -413,7 +417,10 @@ impl Checker<'_> {
             types.structure(name)
         };
         found.map(Ty::Known).ok_or_else(|| {
-            let fault = Fault::new(span, format!("The kernel has no {kind} {name}."));
+            let fault = Fault::new(
+                span,
+                format!("{} has no {kind} {name}.", self.context.owner()),
+            );
             match nearest(name, types.struct_names()) {
                 Some(near) => fault.help(format!("Did you mean struct {near}?")),
                 None => fault,
@@ -422,15 +429,15 @@ impl Checker<'_> {
     }
 }
 
-/// Returns the words of a text in the kernel's memory, by two loads.
-fn kernel_words(address: &Expr, room: Option<u32>, span: Span) -> [Expr; 2] {
+/// Returns the words of a text, by two loads.
+fn loaded_words((space, address): (Space, &Expr), room: Option<u32>, span: Span) -> [Expr; 2] {
     let constant = |bits| build::constant(bits, Type::U64, span);
     let op = |op, left, right| build::binary(op, left, right, Type::U64, span);
     let load = |from: u32| {
         let at = build::further(address.clone(), u64::from(from), span);
         let all = Expr {
             ty: Type::U64,
-            ..build::load((Space::Kernel, at), Width::B8, false, span)
+            ..build::load((space, at), Width::B8, false, span)
         };
         match room.map(|room| room.saturating_sub(from)) {
             Some(0) => constant(0),

@@ -15,6 +15,7 @@ fn checked(text: &str, function: &str) -> Checked {
     let context = Context {
         types: Some(&types),
         function: Some(function),
+        of_process: false,
     };
     Source::parse(text)
         .and_then(|source| source.check(&context))
@@ -79,6 +80,7 @@ fn fault(text: &str, function: Option<&str>, with_types: bool) -> String {
     let context = Context {
         types: with_types.then_some(&types),
         function,
+        of_process: false,
     };
     let faults = match Source::parse(text).unwrap().check(&context) {
         Ok(program) => panic!("{text} was taken: {program:?}"),

@@ -84,6 +84,14 @@ impl Value {
 }
 
 impl Checker<'_> {
+    /// The memory that pointers are to, unless their type says another.
+    pub(super) fn space(&self) -> Space {
+        match self.context.of_process {
+            true => Space::User,
+            false => Space::Kernel,
+        }
+    }
+
     pub(super) fn view(&self, ty: &Ty) -> View {
         let id = match ty {
             Ty::Void => return View::Void,
@@ -176,7 +184,7 @@ impl Checker<'_> {
             Value::Number(expr, ty) => {
                 let to = ty.and_then(|ty| match (self.view(&ty), ty) {
                     (View::Pointer(to), Ty::User(_)) => Some((to, Space::User)),
-                    (View::Pointer(to), _) => Some((to, Space::Kernel)),
+                    (View::Pointer(to), _) => Some((to, self.space())),
                     _ => None,
                 });
                 Ok((expr, to.map(|(ty, space)| Target { ty, space })))

@@ -148,10 +148,21 @@ impl Checked {
     /// Returns the cost of an expression.
     #[must_use]
     pub fn expression(&self, expr: &Expr) -> Cost {
-        let operands = expr
+        self.with_reads(expr, &mut Vec::new())
+    }
+
+    /// The same, where some reads of a process's memory are at hand: code reads each once, however often it is mentioned.
+    fn with_reads<'e>(&self, expr: &'e Expr, reads: &mut Vec<&'e Expr>) -> Cost {
+        if matches!(expr.kind, ExprKind::User { .. }) {
+            if reads.contains(&expr) {
+                return instructions(1);
+            }
+            reads.push(expr);
+        }
+        let mut operands = expr
             .operands()
             .into_iter()
-            .map(|operand| self.expression(operand));
+            .map(|operand| self.with_reads(operand, reads));
         match &expr.kind {
             ExprKind::Constant(_) => instructions(1),
             ExprKind::Variable(id) => variable(self.variables[*id].scope),
@@ -210,10 +221,11 @@ impl Checked {
                 Add::add,
             ),
             ExprKind::And(..) | ExprKind::Or(..) => operands.fold(instructions(6), Add::add),
-            ExprKind::Select { condition, yes, no } => {
-                self.expression(condition)
-                    + self.expression(yes).max(self.expression(no))
-                    + instructions(4)
+            ExprKind::Select { .. } => {
+                // The condition, and the two values.
+                let condition = operands.next().unwrap_or_default();
+                let longest = operands.max().unwrap_or_default();
+                condition + longest + instructions(4)
             }
         }
     }

@@ -273,6 +273,13 @@ impl Probe {
             .chain(self.actions.iter().filter_map(|action| action.kind.value()))
     }
 
+    /// Returns whether the target's code that reads processes is called for it.
+    #[must_use]
+    pub fn reads_process(&self) -> bool {
+        let mut expressions = self.expressions();
+        expressions.any(|expr| expr.any(&mut Expr::is_of_process))
+    }
+
     /// Returns whether it reads the returned value, which is not known at a tail call.
     #[must_use]
     pub fn reads_returned(&self) -> bool {

@@ -99,7 +99,7 @@ impl ExprNode {
     }
 
     /// Returns whether `holds` is true of the expression or of one inside it.
-    pub(crate) fn any(&self, holds: &mut impl FnMut(&Node) -> bool) -> bool {
+    pub(crate) fn any<'s>(&'s self, holds: &mut impl FnMut(&'s Node) -> bool) -> bool {
         if holds(&self.node) {
             return true;
         }

@@ -14,6 +14,7 @@ mod tests;
 pub(crate) mod token;
 pub mod words;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gilk_samples::Meaning;
@@ -23,7 +24,7 @@ pub(crate) use parse::Parts;
 
 use crate::Faults;
 use crate::program::{Event, Hook};
-use ast::{Header, Node, ProbeNode, Statement, StatementKind};
+use ast::{Base, Header, Node, ProbeNode, Statement, StatementKind};
 use words::{WORDS, WordKind};
 
 /// A source that could be parsed.
@@ -143,19 +144,37 @@ impl Source {
     /// names arguments, what a function returns, or a constant of the kernel.
     #[must_use]
     pub fn depends_on_function(&self) -> bool {
-        let mut depends = |node: &Node| match node {
+        self.any_node(&mut |node| match node {
             Node::Name(name) => {
                 let word = WORDS.iter().find(|known| known.word == name);
                 let input = word.is_some_and(|known| known.kind == WordKind::Input);
                 name == "retval" || !input && Event::named(name).is_none()
             }
             _ => false,
-        };
+        })
+    }
+
+    /// Returns the names of the structures, unions and enumerations that it casts to.
+    #[must_use]
+    pub fn type_names(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        self.any_node(&mut |node| {
+            if let Node::Cast(to, _) = node
+                && let Base::Struct(name) | Base::Union(name) | Base::Enum(name) = &to.base
+            {
+                names.insert(name.as_str());
+            }
+            false
+        });
+        names
+    }
+
+    fn any_node<'s>(&'s self, is: &mut impl FnMut(&'s Node) -> bool) -> bool {
         let mut probes = self.parts.probes.iter();
         probes.any(|probe| {
             let values = probe.statements.iter().flat_map(Statement::values);
             let mut expressions = probe.predicate.iter().chain(values);
-            expressions.any(|expr| expr.any(&mut depends))
+            expressions.any(|expr| expr.any(is))
         })
     }
 }

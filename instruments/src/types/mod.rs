@@ -1,4 +1,4 @@
-//! Types of a kernel: what its functions take and return, and where fields of its structures are.
+//! Types of a kernel or of the objects of a process: what functions take and return, and where fields of structures are.
 
 mod btf;
 #[cfg(test)]
@@ -18,7 +18,7 @@ use crate::{Error, Result};
 /// Limit of the chain of type names, and of the nesting of nameless structures.
 const DEEP: u32 = 32;
 
-/// The types of one kernel.
+/// The types of one kernel, or of objects of a process.
 #[derive(Clone)]
 pub struct Types {
     btf: Btf,
@@ -29,7 +29,13 @@ pub struct Types {
     functions: HashMap<Box<str>, Option<Id>>,
     /// Values of the names in enumerations, and their enumerations.
     constants: HashMap<Box<str>, (i128, Id)>,
+    /// Functions of objects, by name.
+    described: HashMap<Box<str>, FunctionDescription>,
 }
+
+/// The parameters of a function in order, each with the number of the argument that it arrives in, or the end of a
+/// sentence that says why it cannot be read: "is optimised away". Or the sentence that says why they are not known.
+pub type FunctionDescription = std::result::Result<Vec<std::result::Result<u8, String>>, String>;
 
 impl fmt::Debug for Types {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,6 +63,8 @@ pub(crate) struct FunctionParameter<'a> {
     pub(crate) of: Id,
     /// The argument by number that it arrives in; `None` if it takes more than one, or none.
     pub(crate) number: Option<u8>,
+    /// The end of a sentence that says why it has no number, if another reason is known.
+    pub(crate) absent: Option<&'a str>,
 }
 
 /// The parameters and the result of a function.
@@ -126,6 +134,7 @@ impl Types {
             enumerations: HashMap::new(),
             functions: HashMap::new(),
             constants: HashMap::new(),
+            described: HashMap::new(),
             btf: btf.clone(),
         };
         for id in btf.ids() {
@@ -150,6 +159,13 @@ impl Types {
             }
         }
         Ok(types)
+    }
+
+    /// Adds what is known of functions of objects beside their types, by their names in sessions.
+    #[must_use]
+    pub fn with_descriptions(mut self, described: HashMap<Box<str>, FunctionDescription>) -> Self {
+        self.described = described;
+        self
     }
 
     fn add_function(&mut self, name: &str, prototype: Id) {
@@ -288,6 +304,11 @@ impl Types {
     /// # Errors
     /// A sentence with the reason why they are not known.
     pub(crate) fn signature(&self, function: &str) -> std::result::Result<Signature<'_>, String> {
+        let places = match self.described.get(function) {
+            Some(Err(reason)) => return Err(reason.clone()),
+            Some(Ok(places)) => Some(places),
+            None => None,
+        };
         let prototype = match self.functions.get(function) {
             Some(Some(prototype)) => *prototype,
             Some(None) => {
@@ -322,7 +343,16 @@ impl Types {
             .btf
             .parameters(prototype)
             .filter(|&(_, of)| of != 0)
-            .map(|(name, of)| {
+            .enumerate()
+            .map(|(index, (name, of))| {
+                if let Some(place) = places.and_then(|places| places.get(index)) {
+                    return FunctionParameter {
+                        name,
+                        of,
+                        number: place.as_ref().ok().copied(),
+                        absent: place.as_ref().err().map(String::as_str),
+                    };
+                }
                 // The System V ABI, 3.2.3: structures of up to 16 bytes in registers, if they fit whole.
                 let words = self
                     .size(of)
@@ -347,6 +377,7 @@ impl Types {
                     name,
                     of,
                     number: number.filter(|_| words == Some(1)),
+                    absent: None,
                 }
             })
             .collect();

@@ -424,6 +424,7 @@ fn a_kernels_type_data_is_read() {
     let context = crate::Context {
         types: Some(&types),
         function: Some("vfs_read"),
+        of_process: false,
     };
     let program = crate::Source::parse(source)
         .unwrap()

@@ -327,7 +327,8 @@ impl Compiler<'_> {
     /// Has the target's code read the running process (`users` of `struct ilk_info`) at the address in a register, or
     /// its stack: it changes a pushed word, and adds 1 to the counter of failed reads.
     fn user(&mut self, read: Option<UserRead>, depth: u8, to: Register) {
-        let reader = self.planned(self.layout.users, "code that reads processes");
+        let reader = self.layout.reader_near(self.e.here());
+        let reader = self.planned(reader, "code that reads processes");
         let (kind, part) = match read {
             Some(UserRead::Bytes(width)) => (0, width.bytes()),
             Some(UserRead::Text(half)) => (1, u32::from(half == Half::Second)),

@@ -137,7 +137,8 @@ impl Probed {
             let why = "it reads memory, and the target does not state which addresses may be read";
             return Some((Rule::Unguarded, why.to_owned()));
         }
-        let may_fault = layout.faults == 0 && may_fault(probe);
+        // The code of a process that reads memory does not fault.
+        let may_fault = layout.faults == 0 && layout.sequences().is_none() && may_fault(probe);
         let no_room = || {
             let why = "it reads memory, a stack or a counter, and this target takes no code that may fault there: load ilk.ko without arena_mib";
             may_fault.then(|| why.to_owned())
@@ -165,7 +166,14 @@ impl Probed {
         };
         let no_users = || {
             let mut expressions = probe.expressions();
-            let reads = expressions.any(|expr| expr.any(&mut Expr::is_of_process));
+            let beyond = |node: &Expr| node.is_of_process() && !reads_number(node);
+            if layout.sequences().is_some()
+                && expressions.any(|expr| expr.any(&mut |node| beyond(node)))
+            {
+                let why = "it reads the stack or a name of the running process, and instruments in a process read numbers in its memory only";
+                return Some(why.to_owned());
+            }
+            let reads = probe.reads_process();
             let why = "it reads the running process, and this target has no code for that: a kernel has it if ilk.ko is loaded without arena_mib";
             (reads && layout.users.is_none()).then(|| why.to_owned())
         };
@@ -225,6 +233,17 @@ impl Probed {
             any.then_some(keeps)
         })
     }
+}
+
+/// Returns whether a node reads a number in memory of the running process.
+fn reads_number(node: &Expr) -> bool {
+    matches!(
+        node.kind,
+        ExprKind::User {
+            read: UserRead::Bytes(_),
+            ..
+        }
+    )
 }
 
 /// Returns whether a node reads memory at an address.

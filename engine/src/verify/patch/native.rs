@@ -38,7 +38,9 @@ impl<'a> InstrumentMachine<'a> {
     ) -> Result<Option<Progress>, Reason> {
         if self.program().is_some() {
             let to = Addr(instruction.near_branch_target());
-            if instruction.op0_kind() == OpKind::NearBranch64 && Some(to) == self.layout.users {
+            if instruction.op0_kind() == OpKind::NearBranch64
+                && self.layout.readers().any(|reader| reader == to)
+            {
                 self.read_process(state, progress)?;
             } else {
                 self.read_stack(instruction, state, progress)?;

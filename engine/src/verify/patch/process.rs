@@ -55,6 +55,17 @@ impl InstrumentMachine<'_> {
             Requested::Memory(read) => (Source::User { address, read }, user_bits(read)),
             Requested::Stack(depth) => (Source::Input(Input::UserStack(depth)), 64),
         };
+        // The code of a process reads numbers in memory only.
+        let is_number = matches!(
+            source,
+            Source::User {
+                read: UserRead::Bytes(_),
+                ..
+            }
+        );
+        if self.layout.sequences().is_some() && !is_number {
+            return Err(other());
+        }
         let mut hit = self.hit(expected);
         let is_read = match source {
             Source::Input(input) => hit.inputs(progress, state).contains(&input),

@@ -68,9 +68,11 @@ impl<'a> InstrumentMachine<'a> {
                     let flow = self.arm(instruction, state, expected, progress)?;
                     return Ok(Some(flow));
                 }
-                if instruction.mnemonic() == Mnemonic::Call
-                    || stores && !self.is_shared_write(instruction, state, progress)?
-                {
+                let to = crate::Addr(instruction.near_branch_target());
+                let calls = instruction.mnemonic() == Mnemonic::Call
+                    && !(instruction.op0_kind() == OpKind::NearBranch64
+                        && self.layout.readers().any(|reader| reader == to));
+                if calls || stores && !self.is_shared_write(instruction, state, progress)? {
                     return Err(Reason::OutsideSequence);
                 }
                 if instruction.mnemonic() == Mnemonic::Mov

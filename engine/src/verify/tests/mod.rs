@@ -22,6 +22,7 @@ mod processes;
 mod programs;
 #[path = "../../../tests/programs/random.rs"]
 mod random;
+mod reads;
 mod retirements;
 mod samples;
 mod schedules;

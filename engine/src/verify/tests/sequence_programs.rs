@@ -9,7 +9,7 @@ use crate::layout::{InputLocation, Sequences};
 use crate::patch::PieceKind;
 
 /// Programs, with the number of their sequences.
-const PROGRAMS: [(&str, u32); 24] = [
+const PROGRAMS: [(&str, u32); 27] = [
     ("hit { @n = count() }", 1),
     ("entry { @n = sum(arg0) }", 1),
     ("entry { @n = sum(arg0 + 5); @m = sum(1) }", 2),
@@ -40,6 +40,15 @@ const PROGRAMS: [(&str, u32); 24] = [
         3,
     ),
     ("entry / arg0 > 7 && cpu < 4 / { @n = sum(tsc) }", 1),
+    ("entry { @n = sum(*(s16 *)uptr(arg0)) }", 1),
+    (
+        "entry / *(u8 *)uptr(arg1 + 3) == 7 / { sample(*(u64 *)uptr(arg0 + *(u32 *)uptr(arg2))) }",
+        1,
+    ),
+    (
+        "entry / str(uptr(arg0)) == \"passwd\" / { @n = count() }",
+        1,
+    ),
 ];
 
 /// The layout of the other tests, with room for tables, and the input `cpu`.
@@ -248,4 +257,46 @@ fn samples_that_are_not_whole_or_of_another_ring_are_seen() {
             plan.patches[0].code[bytes].fill(0x90);
         },
     );
+}
+
+#[test]
+fn memory_is_read_by_the_code_before_the_arena_alone() {
+    let image = super::handmade::image();
+    let source = "entry { @n = sum(*(u32 *)uptr(arg0)) }";
+    let good = written(&image, source);
+    let is_call = |one: &Instruction| one.mnemonic() == Mnemonic::Call;
+    // Another address, and no code there at all.
+    super::refused(&image, &good, "OutsideSequence", |plan| {
+        let (_, bytes) = find(plan, is_call);
+        plan.patches[0].code[bytes.end - 4] ^= 4;
+    });
+    super::refused(&image, &good, "OutsideSequence", |plan| {
+        plan.layout.users = None;
+    });
+    // The stack instead of a number, and another number of bytes.
+    for request in [0x403_i32, 0x201, 0x800] {
+        super::refused(&image, &good, "OtherUserRead", |plan| {
+            let (_, bytes) = find(plan, |one| one.code() == Code::Pushq_imm32);
+            let place = bytes.end - 4..bytes.end;
+            plan.patches[0].code[place].copy_from_slice(&request.to_le_bytes());
+        });
+    }
+    // A red zone that is overwritten.
+    super::refused(&image, &good, "RedZone|SteppedOver", |plan| {
+        let (_, bytes) = find(plan, |one| one.mnemonic() == Mnemonic::Lea);
+        plan.patches[0].code[bytes].fill(0x90);
+    });
+    // Each arena has its own.
+    let mut layout = layout_of_process();
+    let far = Addr(layout.arena.start.0 - (1 << 40));
+    layout.further_arenas = vec![Span::new(far, 1 << 16)];
+    let readers: Vec<Addr> = layout.readers().collect();
+    assert_eq!(
+        readers,
+        [layout.arena.start, far].map(|at| Addr(at.0 - 256))
+    );
+    assert_eq!(layout.reader_near(Addr(far.0 + 64)), Some(readers[1]));
+    layout.users = layout.users.map(|at| at.add(32));
+    let said = layout.check().unwrap_err().to_string();
+    assert!(said.contains("not before the arena"), "{said}");
 }

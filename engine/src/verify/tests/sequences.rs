@@ -6,6 +6,7 @@ use super::*;
 use crate::layout::{Abi, Guard, Sequences};
 use crate::patch::PieceKind;
 use crate::placement::Splice;
+use crate::reads::MemoryReader;
 
 pub(super) const SEQUENCES: Sequences = Sequences {
     area: SegmentOffset(0xffff_ffff_ffff_f6a0),
@@ -28,6 +29,7 @@ pub(super) fn process() -> RuntimeLayout {
         guard: Guard::Missing,
         unwinds: true,
         faults: 0,
+        users: Some(Addr(layout().arena.start.0 - MemoryReader::BYTES)),
         ..layout()
     }
 }
@@ -316,6 +318,11 @@ fn more_than_one_store_is_refused_in_a_process() {
             "hit / pid == 1 / { @m = count() }",
             "program-unsupported",
             "Pid",
+        ),
+        (
+            "hit / ustack == 1 / { @m = count() }",
+            "program-unsupported",
+            "numbers in its memory only",
         ),
     ] {
         match of_source(&image, ("kept", 0, HookType::Pre), source, &process()) {

@@ -84,7 +84,9 @@ A recipe is a script of one word:
 
 Each takes the switches of -e: -c COMMAND, -p PID, --for 10s, --save FILE.ron, -o FILE, -v, --strict, --all.
 
-`ilk process -p PID 'parse_*'` counts the calls of functions of a process on this machine, without the kernel's module.
+`ilk process -p PID 'parse_*'` counts the calls of functions of a process on this machine, without the kernel's module;
+with -e it runs a script there: arguments have their names and types (`request->length`) where the program has debug
+information, and memory is the process's own.
 ";
 
 const EXIT: &str = "\

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use gilk_engine::code::Origin;
 use gilk_instruments::program::Checked;
 use gilk_instruments::{Context, Library, Source};
 use gilk_samples::{input, output};
@@ -106,6 +107,9 @@ impl Check {
         let context = Context {
             types: kernel.as_ref().and_then(|(image, _)| image.types()),
             function: kernel.as_ref().map(|(_, name)| *name),
+            of_process: kernel
+                .as_ref()
+                .is_some_and(|(image, _)| image.origin() == Origin::Object),
         };
         let program = source
             .check(&context)

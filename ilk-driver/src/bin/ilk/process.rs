@@ -14,7 +14,7 @@ use gilk_engine::code::FunctionId;
 use gilk_engine::ids::Id;
 use gilk_engine::placement::Style;
 use gilk_engine::session::Placement;
-use gilk_engine::{Error, HookType, Image, Session};
+use gilk_engine::{Addr, Error, HookType, Image, Session};
 use gilk_instruments::Library;
 use gilk_samples::chart::scale;
 use gilk_samples::chart::totals::text;
@@ -29,7 +29,7 @@ use ilk_driver::process::{
     Attached, Client, EarlyWatch, FollowedEnd, FollowedProcess, LaterPlan, Object, ObjectChoice,
     ObjectLines, Recorder, Reserved, StartedProgram, Subject, Supervisor, clock, objects,
 };
-use ilk_driver::script::{Designations, Filter, Script, matches, resolve};
+use ilk_driver::script::{Designations, Filter, Script, TypesWanted, matches, resolve};
 
 use crate::blocks::SparingCounts;
 use crate::output::Force;
@@ -325,6 +325,7 @@ impl Measurement {
         scope: &Scope,
     ) -> anyhow::Result<(Reserved, ProcessPlan)> {
         let image = subject.image();
+        self.read_types(subject)?;
         let mut sparing = SparingCounts::default();
         let (session, names) = self.session((pid, scope), subject, &mut sparing)?;
         let [least, most] = WORDS;
@@ -340,6 +341,7 @@ impl Measurement {
                         planned,
                         names,
                         sparing,
+                        probes: self.static_probes(image),
                     };
                     return Ok((reserved, plan));
                 }
@@ -354,6 +356,32 @@ impl Measurement {
                 _ => return Err(error),
             }
         }
+    }
+
+    /// Returns the titles of the static probes that the script may stand on.
+    fn static_probes(&self, image: &Image) -> BTreeMap<Addr, String> {
+        match &self.work {
+            Work::Script(script) if script.names_static_probes() => {
+                let probes = image.probes().iter();
+                probes.map(|probe| (probe.at, probe.title())).collect()
+            }
+            _ => BTreeMap::new(),
+        }
+    }
+
+    /// Reads the types that the instruments name, in the objects' debug information.
+    fn read_types(&self, subject: &Subject) -> anyhow::Result<()> {
+        let wanted = match &self.work {
+            Work::Script(script) => TypesWanted::of_script(script, subject.image()),
+            Work::Session(session) => TypesWanted::of_session(session, subject.image()),
+            Work::Calls(_) | Work::Blocks(_) | Work::SparingBlocks(_) => TypesWanted::default(),
+        };
+        if !wanted.is_empty() {
+            for why in subject.read_types(&wanted, &|_| !interrupt::arrived())? {
+                note!("Types are not read: {why}");
+            }
+        }
+        Ok(())
     }
 
     /// The placements in some objects.

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use gilk_engine::plan::PlannedInstrument;
+use gilk_engine::{Addr, HookType, Plan};
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::totals::{Total, TotalValue, Totals};
 use ilk_driver::client::{Counted, TargetInfo, label, metadata, totals_of_banks};
@@ -17,6 +19,8 @@ pub(crate) struct ProcessPlan {
     pub(crate) planned: Planned,
     pub(crate) names: CounterNames,
     pub(crate) sparing: SparingCounts,
+    /// Titles of the static probes that its script may stand on, by address.
+    pub(crate) probes: BTreeMap<Addr, String>,
 }
 
 /// The results of a plan.
@@ -72,7 +76,26 @@ impl ProcessPlan {
         let mut described = metadata(plan, &self.planned.session, info, clock)?;
         let following = self.sparing.following(plan);
         following.describe(&mut described, &self.planned.session)?;
+        for (planned, info) in plan.instruments.iter().zip(&mut described.instruments) {
+            if let Some(probe) = self.static_probe(plan, planned) {
+                info.label = format!("{} {probe}", info.instrument);
+            }
+        }
         Ok(described)
+    }
+
+    /// Returns the name and place of the static probe that an instrument stands on: `usdt:python:gc__start in
+    /// gc_collect+0x71`.
+    fn static_probe(&self, plan: &Plan, planned: &PlannedInstrument) -> Option<String> {
+        if self.probes.is_empty() || planned.id.hook != HookType::Pre {
+            return None;
+        }
+        let function = plan.function(planned.id.major)?;
+        let number = usize::try_from(planned.id.block).ok()?;
+        let at = function.outline.blocks.get(number)?.start;
+        let title = self.probes.get(&at)?;
+        let offset = function.outline.span.start.to(at);
+        Some(format!("usdt:{title} in {}+{offset:#x}", function.name))
     }
 
     /// Returns the results, from the hits of counters and from the words of each load of its objects.
