@@ -2,6 +2,7 @@
 
 mod calls;
 mod folding;
+mod process;
 mod refused;
 mod values;
 mod whole;
