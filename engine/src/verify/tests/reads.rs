@@ -21,7 +21,7 @@ fn no_bit_of_the_code_that_reads_memory_may_change() {
     let layout = process();
     let sound = sound();
     let proven = verify(&layout, vec![sound.clone()]).unwrap();
-    assert_eq!(proven.readers(), [sound.clone()]);
+    assert_eq!(proven.readers(), std::slice::from_ref(&sound));
     let instructions = listing(&sound);
     for bit in 0..sound.code.len() * 8 {
         let mut changed = sound.clone();

@@ -118,7 +118,7 @@ fn a_read_of_a_text_costs_once_however_often_it_is_mentioned() {
         let program = source.check(&of_process(Some(&types), "nowhere")).unwrap();
         program.cost(&program.probes[0])
     };
-    // Two numbers of the text, and the pointer to each; they are mentioned fourteen times.
+    // Two numbers of the text, and the pointer to each, however often they are mentioned.
     let read = cost("entry { @names[str((u8 *)*(u64 *)arg0)] = count() }");
     assert_eq!(read.loads, 4, "{read}");
     let others = cost("entry { sample(*(u64 *)arg0 + *(u64 *)arg1) }");
