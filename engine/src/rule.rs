@@ -91,6 +91,8 @@ pub enum Rule {
     Unguarded,
     /// The code is in memory that the process may write, or shares with others that may.
     MayChange,
+    /// The process wrote the page of this code too many times after it was translated.
+    WrittenOften,
     /// The code cache has no more bytes, counters or entries of its table.
     CacheFull,
 }
@@ -138,6 +140,7 @@ impl Rule {
             Self::RingOwner => "ring-owner",
             Self::Unguarded => "unguarded",
             Self::MayChange => "may-change",
+            Self::WrittenOften => "written-often",
             Self::CacheFull => "cache-full",
         }
     }

@@ -25,6 +25,9 @@ pub struct Resident {
     pub differs: Addr,
     /// Searches the table of all targets for `rcx`.
     pub search: Addr,
+    /// Has the agent translate `rcx`, or the original code execute it: an entry of the tables in place of a target that
+    /// was dropped.
+    pub dropped: Addr,
     /// Has the agent, or the original code, execute the instruction at `rcx`.
     pub step: Addr,
     /// The address of a stopped thread whose target is in no table.
@@ -89,6 +92,7 @@ impl Resident {
         code.low(&[0xff, 0x24, 0xd5], layout.recent); // jmp [recent + rdx*8]
         // missed:
         restore(&mut code);
+        let dropped = code.here();
         let missed = stop(&mut code, layout);
         code.align(16);
         let step = code.here();
@@ -99,6 +103,7 @@ impl Resident {
             bytes: code.bytes,
             differs,
             search,
+            dropped,
             step,
             missed,
             stepped,

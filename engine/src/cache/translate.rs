@@ -102,6 +102,21 @@ pub struct Translation {
     pub links: Vec<Link>,
 }
 
+impl Translation {
+    /// Returns whether a block ends where the bytes end, in the middle of an instruction.
+    #[must_use]
+    pub fn is_cut(&self, code: &dyn CodeBytes) -> bool {
+        self.blocks.iter().any(|block| {
+            let at = block.original.end;
+            code.code_from(at).is_some_and(|bytes| {
+                let mut decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
+                decoder.decode().is_invalid()
+                    && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes
+            })
+        })
+    }
+}
+
 /// The branch targets of a batch, by original address.
 #[derive(Clone, Copy, Debug)]
 struct Known {
@@ -203,6 +218,51 @@ impl Translator {
         seeds: &[Addr],
         reach: TranslationReach,
     ) -> Result<Translation, Refusal> {
+        let (mut done, known, unlinked) = self.emit(code, seeds, reach)?;
+        self.known.extend(known);
+        for block in &done.blocks {
+            for at in self
+                .unlinked
+                .remove(&block.original.start)
+                .unwrap_or_default()
+            {
+                let displacement = i32::try_from(at.add(4).to(block.at));
+                done.links
+                    .extend(displacement.ok().map(|displacement| Link {
+                        at,
+                        target: block.original.start,
+                        bytes: displacement.to_le_bytes(),
+                    }));
+            }
+        }
+        for (target, at) in unlinked {
+            self.unlinked.entry(target).or_default().push(at);
+        }
+        Ok(done)
+    }
+
+    /// Translates code that may be dropped alone, since its bytes may change: other translations reach its blocks only
+    /// by lookups, and it is not linked to what is translated later.
+    ///
+    /// # Errors
+    /// Those of [`translate`](Self::translate).
+    pub fn translate_apart(
+        &mut self,
+        code: &dyn CodeBytes,
+        seed: Addr,
+        reach: TranslationReach,
+    ) -> Result<Translation, Refusal> {
+        let (done, _, _) = self.emit(code, &[seed], reach)?;
+        Ok(done)
+    }
+
+    /// Emits a translation, with its blocks, and the targets and displacements of its branches to other code.
+    fn emit(
+        &mut self,
+        code: &dyn CodeBytes,
+        seeds: &[Addr],
+        reach: TranslationReach,
+    ) -> Result<Emitted, Refusal> {
         for &seed in seeds {
             if code.code_from(seed).is_none_or(<[u8]>::is_empty) {
                 return Err(Refusal::new(Rule::NotText, seed, "no code is there"));
@@ -236,29 +296,12 @@ impl Translator {
         }
         self.used = end;
         self.counters = counters;
-        self.known.extend(known);
-        let mut done = done;
-        for block in &done.blocks {
-            for at in self
-                .unlinked
-                .remove(&block.original.start)
-                .unwrap_or_default()
-            {
-                let displacement = i32::try_from(at.add(4).to(block.at));
-                done.links
-                    .extend(displacement.ok().map(|displacement| Link {
-                        at,
-                        target: block.original.start,
-                        bytes: displacement.to_le_bytes(),
-                    }));
-            }
-        }
-        for (target, at) in unlinked {
-            self.unlinked.entry(target).or_default().push(at);
-        }
-        Ok(done)
+        Ok((done, known, unlinked))
     }
 }
+
+/// A translation, its blocks, and its branches to others.
+type Emitted = (Translation, FxHashMap<Addr, Known>, Vec<(Addr, Addr)>);
 
 /// The blocks that a request reaches.
 #[derive(Debug, Default)]

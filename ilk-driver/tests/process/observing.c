@@ -103,6 +103,150 @@ static void changes_itself(void)
 		printf("%d\n", ((function)code)());
 }
 
+// Writes past the end of one page: both halves of a store, and an instruction, are in two pages.
+static void two_pages(void)
+{
+	unsigned char *code = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int i = 0; i < 5; i++) {
+		returning(code + PAGE - 3, 600 + i);
+		printf("%d\n", ((function)(code + PAGE - 3))());
+		*(volatile uint64_t *)(code + PAGE - 2) += (uint64_t)1 << 8;
+		printf("%d\n", ((function)(code + PAGE - 3))());
+	}
+}
+
+// Code that is copied over code by one instruction, and data that are written next to code that executes.
+static void copied_over(void)
+{
+	unsigned char *code = pages(PROT_READ | PROT_WRITE | PROT_EXEC), new[64];
+	// 1: inc dword [rip+0xff2 - 6]; dec edi; jnz 1b; mov eax, edi; ret
+	static const unsigned char loop[] = {0xff, 0x05, 0xec, 0x0f, 0, 0, 0xff, 0xcf, 0x75, 0xf6, 0x89, 0xf8, 0xc3};
+	for (int i = 0; i < 4; i++) {
+		void *to = code, *from = new;
+		size_t count = sizeof(new);
+		memset(new, 0x90, sizeof(new));
+		returning(new + 32, 650 + i);
+		__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(count) : : "memory");
+		printf("%d\n", ((function)code)());
+	}
+	memcpy(code, loop, sizeof(loop));
+	printf("%d\n", ((int (*)(int))code)(20));
+	printf("%d\n", *(int *)(code + 0xff2));
+}
+
+static volatile int entered;
+
+static void *waits_in(void *code)
+{
+	entered = 1;
+	return (void *)(intptr_t)((function)code)();
+}
+
+// A loop that another thread ends by writing it.
+static void ended_by_a_write(void)
+{
+	unsigned char *code = pages(PROT_READ | PROT_WRITE | PROT_EXEC);
+	for (int i = 0; i < 5; i++) {
+		pthread_t thread;
+		void *value;
+		returning(code + 2, 700 + i);
+		*(volatile uint16_t *)code = 0xfeeb; // jmp to itself
+		entered = 0;
+		pthread_create(&thread, NULL, waits_in, code);
+		while (!entered)
+			usleep(1000);
+		usleep(i * 2000);
+		*(volatile uint16_t *)code = 0x9090;
+		pthread_join(thread, &value);
+		printf("%ld\n", (long)value);
+	}
+}
+
+static int writes_code(void *code)
+{
+	returning(code, 800);
+	return 0;
+}
+
+// A process with the same memory writes code, and one with a copy of it.
+static void written_by_children(void)
+{
+	unsigned char *code = pages(PROT_READ | PROT_WRITE | PROT_EXEC);
+	char *stack = malloc(1 << 16);
+	int status;
+	returning(code, 1);
+	printf("%d\n", ((function)code)());
+	pid_t pid = clone(writes_code, stack + (1 << 16), CLONE_VM | SIGCHLD, code);
+	waitpid(pid, &status, __WALL);
+	printf("%d %d\n", ((function)code)(), status);
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		returning(code, 70);
+		_exit(((function)code)());
+	}
+	waitpid(pid, &status, 0);
+	printf("%d %d\n", ((function)code)(), WEXITSTATUS(status));
+}
+
+// Code that is unmapped, moved, and mapped again at the same address.
+static void mapped_again(void)
+{
+	unsigned char *code = pages(PROT_READ | PROT_WRITE | PROT_EXEC);
+	for (int i = 0; i < 3; i++) {
+		returning(code, 900 + i);
+		printf("%d\n", ((function)code)());
+		unsigned char *other = pages(PROT_READ | PROT_WRITE);
+		munmap(other, PAGE);
+		unsigned char *moved = mremap(code, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, other);
+		returning(moved, 910 + i);
+		printf("%d\n", ((function)moved)());
+		munmap(moved, PAGE);
+		void *again = mmap(code, PAGE, PROT_READ | PROT_WRITE | PROT_EXEC,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+		printf("%d\n", again == code);
+	}
+}
+
+// Three mappings, one of which is made after the code was executed.
+static void mapped_later(void)
+{
+	int file = memfd_create("code", 0);
+	if (ftruncate(file, 2 * PAGE))
+		abort();
+	unsigned char *write = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	unsigned char *execute = mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_SHARED, file, PAGE);
+	unsigned char *other = mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_SHARED, file, PAGE);
+	for (int i = 0; i < 3; i++) {
+		returning(write + PAGE, 1000 + i);
+		printf("%d %d\n", ((function)execute)(), ((function)other)());
+		unsigned char *later = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, PAGE);
+		returning(later, 1010 + i);
+		printf("%d %d\n", ((function)execute)(), ((function)other)());
+		munmap(later, PAGE);
+	}
+}
+
+static void often(void)
+{
+	unsigned char *code = pages(PROT_READ | PROT_WRITE | PROT_EXEC);
+	long sum = 0;
+	for (int i = 0; i < 5000; i++) {
+		returning(code, i);
+		sum += ((function)code)();
+	}
+	printf("%ld\n", sum);
+}
+
+static void on_the_stack(void)
+{
+	unsigned char code[16];
+	uintptr_t page = (uintptr_t)code & -PAGE;
+	mprotect((void *)page, 2 * PAGE, PROT_READ | PROT_WRITE | PROT_EXEC);
+	returning(code, 1100);
+	printf("%d\n", ((function)code)());
+}
+
 // A branch into the middle of an instruction: `mov eax, 0x06eb...` has `jmp +6` in its operand.
 extern int overlapping_code(int);
 __asm__(".text\n"
@@ -190,6 +334,30 @@ static void faults(void)
 			stores((int *)(uintptr_t)(8 * i + 8), 11 + i);
 		printf("%d %lu %lu\n", seen[0] == (uint64_t)stores_at, seen[2], seen[3]);
 	}
+}
+
+static void own_faults(void)
+{
+	unsigned char *code = pages(PROT_READ | PROT_WRITE | PROT_EXEC);
+	handles(SIGSEGV, jumps_back, 0);
+	handles(SIGBUS, jumps_back, 0);
+	for (int i = 0; i < 3; i++) {
+		mprotect(code, PAGE, PROT_READ | PROT_WRITE | PROT_EXEC);
+		returning(code, 950 + i);
+		printf("%d\n", ((function)code)());
+		mprotect(code, PAGE, PROT_READ | PROT_EXEC);
+		printf("%d\n", ((function)code)());
+		int signal = sigsetjmp(back, 1);
+		if (!signal)
+			stores((int *)code, 11 + i);
+		printf("%d %d %d\n", signal, seen[0] == (uint64_t)stores_at, seen[2] == (uint64_t)code);
+	}
+	int file = memfd_create("short", 0);
+	int *bytes = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	int signal = sigsetjmp(back, 1);
+	if (!signal)
+		stores(bytes, 1);
+	printf("%d %d\n", signal, seen[2] == (uint64_t)bytes);
 }
 
 extern void traps(void), traps_at(void), refuses(void);
@@ -477,6 +645,15 @@ static const struct {
 	{"mapped-twice", mapped_twice},
 	{"protected-in-turns", protected_in_turns},
 	{"changes-itself", changes_itself},
+	{"two-pages", two_pages},
+	{"copied-over", copied_over},
+	{"ended-by-a-write", ended_by_a_write},
+	{"written-by-children", written_by_children},
+	{"mapped-again", mapped_again},
+	{"mapped-later", mapped_later},
+	{"own-faults", own_faults},
+	{"often", often},
+	{"on-the-stack", on_the_stack},
 	{"overlapping", overlapping},
 	{"registers", registers},
 	{"faults", faults},

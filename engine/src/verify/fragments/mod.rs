@@ -108,6 +108,34 @@ impl FragmentProver {
         translation: Translation,
         counting: Counting,
     ) -> Result<ProvedTranslation, Vec<FragmentViolation>> {
+        let (proved, blocks, branches) = self.proved(code, translation, counting)?;
+        self.blocks.extend(blocks);
+        self.branches.extend(branches);
+        Ok(proved)
+    }
+
+    /// Proves a translation that may be dropped alone, by the bytes of `code` and what was proved before: nothing that
+    /// is proved later may branch to it, but by a lookup.
+    ///
+    /// # Errors
+    /// All violations; nothing is believed of the translation then.
+    pub fn prove_apart(
+        &mut self,
+        code: &dyn CodeBytes,
+        translation: Translation,
+        counting: Counting,
+    ) -> Result<ProvedTranslation, Vec<FragmentViolation>> {
+        let (proved, _, _) = self.proved(code, translation, counting)?;
+        Ok(proved)
+    }
+
+    /// Proves a translation; returns the places of its blocks, and its branches to code that is not translated.
+    fn proved(
+        &mut self,
+        code: &dyn CodeBytes,
+        translation: Translation,
+        counting: Counting,
+    ) -> Result<Proved, Vec<FragmentViolation>> {
         let mut proof = Proof {
             before: self,
             code,
@@ -130,12 +158,13 @@ impl FragmentProver {
             return Err(violations);
         }
         self.end = translation.start.add(translation.bytes.len() as u64);
-        self.blocks.extend(blocks);
-        self.branches.extend(branches);
         self.counters.extend(counters);
-        Ok(ProvedTranslation(translation))
+        Ok((ProvedTranslation(translation), blocks, branches))
     }
 }
+
+/// A translation, the places of its blocks, and the original targets of its branches to other code.
+type Proved = (ProvedTranslation, Map<Addr, Addr>, Vec<(Addr, Addr)>);
 
 /// Returns whether two kinds of words have a byte in common.
 fn overlap(layout: &CacheLayout) -> bool {

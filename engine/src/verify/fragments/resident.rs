@@ -61,6 +61,7 @@ pub(super) fn prove(resident: &Resident, layout: &CacheLayout) -> Result<(), Fra
     let mut expected: Vec<ResidentCheck> = Vec::new();
     expected.extend(search);
     expected.extend(missed);
+    let dropped = expected.len();
     expected.extend(stop);
     let stop_missed = expected.len();
     let mut index = 0;
@@ -71,7 +72,7 @@ pub(super) fn prove(resident: &Resident, layout: &CacheLayout) -> Result<(), Fra
     if ip(2) != Some(resident.search) || ip(0) != Some(resident.differs) {
         return Err(FragmentRule::Resident);
     }
-    if ip(stop_missed - 1) != Some(resident.missed) {
+    if ip(stop_missed - 1) != Some(resident.missed) || ip(dropped) != Some(resident.dropped) {
         return Err(FragmentRule::Resident);
     }
     while all.get(index).is_some_and(|one| one.code() == Code::Int3) {

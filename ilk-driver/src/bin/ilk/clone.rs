@@ -20,8 +20,8 @@ const SHOWN: usize = 20;
 /// Execute a program, or a running process, from a code cache: translated code in place of its own, which is only read.
 ///
 /// With --count, every block of the program and of its libraries counts its executions. Ctrl-C or the time of --for
-/// lets a process go: it continues in its original code. A process that changes its code is let go too, and the rule
-/// is named.
+/// lets a process go: it continues in its original code. What cannot be in the cache, such as code on a
+/// stack, lets it go too, and the rule is named.
 #[derive(Args)]
 pub(crate) struct Clone {
     /// The process.
@@ -130,14 +130,16 @@ impl Clone {
         if self.numbers {
             note!(
                 "{} blocks in {} translations, {} bytes; {} targets missed, {} instructions executed in the original \
-                 code, {} signals, {} flushes.",
+                 code, {} signals, {} flushes; {} writes of translated code, {} translations dropped.",
                 scale::grouped(report.blocks.len() as u64),
                 scale::grouped(report.translations),
                 scale::grouped(report.bytes),
                 scale::grouped(report.missed),
                 scale::grouped(report.stepped),
                 scale::grouped(report.signals),
-                scale::grouped(report.flushes)
+                scale::grouped(report.flushes),
+                scale::grouped(report.writes),
+                scale::grouped(report.dropped)
             );
         }
     }

@@ -1,6 +1,9 @@
 //! The agent of a code cache: it traces all threads of a process, translates what they miss, and delivers their
 //! signals with original contexts.
 
+mod guests;
+mod written;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
@@ -9,14 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gilk_engine::cache::resident::Resident;
 use gilk_engine::cache::{CodeBytes as _, Counting, RowState};
-use gilk_engine::{Addr, Refusal, Span};
+use gilk_engine::{Addr, Refusal, Rule, Span};
 
+use super::super::maps::PAGE;
 use super::super::ptrace::{self, Registers, Tid};
 use super::super::stopped::threads;
 use super::super::{refused, text};
 use super::cache::{ProcessCache, ResidentStop};
 use super::code::ProcessCode;
 use super::trace::{self, Change, EVENT_STOP, SignalInfo};
+use super::writes::page_of;
 use crate::Result;
 
 /// All signals that may be blocked while a thread is stepped. The kernel resets the handler of a blocked SIGTRAP.
@@ -25,6 +30,8 @@ const ALL_BUT_TRAP: u64 = !(1 << (libc::SIGTRAP - 1));
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// Steps of a thread to the next place with an original context: a search of a full table is the longest.
 const MOST_STEPS: u32 = 1 << 21;
+/// More bytes than a frame of a signal has, with the state of all extensions.
+const MOST_IN_FRAME: u64 = 1 << 16;
 /// Errors of system calls that the kernel restarts.
 const RESTARTED: std::ops::RangeInclusive<i64> = -516..=-512;
 
@@ -33,8 +40,8 @@ const RESTARTED: std::ops::RangeInclusive<i64> = -516..=-512;
 struct ThreadState {
     /// It is stopped.
     stopped: bool,
-    /// It stopped to execute a system call that may change code.
-    watched: bool,
+    /// It stopped to execute a system call that may change code in these spans.
+    watched: Option<[Span; 2]>,
 }
 
 /// The end of an execution in the cache.
@@ -60,6 +67,8 @@ pub(super) struct CacheAgent<'a> {
     threads: BTreeMap<Tid, ThreadState>,
     /// Changes that were seen while all threads were stopped.
     queue: VecDeque<(Tid, Change)>,
+    /// Processes that have the same memory and continue in the original code: they may write translated code.
+    guests: BTreeMap<Tid, ThreadState>,
     /// Signals that threads had stopped for before they were stepped.
     before_steps: BTreeMap<Tid, SignalInfo>,
     leave: &'a AtomicBool,
@@ -88,6 +97,7 @@ impl<'a> CacheAgent<'a> {
             cache,
             threads: BTreeMap::new(),
             queue: VecDeque::new(),
+            guests: BTreeMap::new(),
             before_steps: BTreeMap::new(),
             leave,
             status: 0,
@@ -191,6 +201,10 @@ impl<'a> CacheAgent<'a> {
     }
 
     fn handle(&mut self, tid: Tid, change: Change) -> Result<Outcome> {
+        if let Some(state) = self.guests.get_mut(&tid) {
+            state.stopped = true;
+            return self.guest(tid, change);
+        }
         if let Change::Ended(status) = change {
             if self.threads.remove(&tid).is_some() && tid == self.leader {
                 self.status = status;
@@ -239,7 +253,8 @@ impl<'a> CacheAgent<'a> {
     }
 
     fn runs(&mut self, tid: Tid) {
-        if let Some(state) = self.threads.get_mut(&tid) {
+        let state = self.threads.get_mut(&tid);
+        if let Some(state) = state.or_else(|| self.guests.get_mut(&tid)) {
             state.stopped = false;
         }
     }
@@ -252,6 +267,13 @@ impl<'a> CacheAgent<'a> {
     /// Lets a new process continue in its original code.
     fn let_child_go(&mut self, tid: Tid) -> Result<()> {
         self.leave_cache(tid)?;
+        // Without an answer it is traced, at the cost of some stops.
+        let shares =
+            self.cache.writes.is_ok() && trace::shares_memory(self.leader, tid).unwrap_or(true);
+        if shares {
+            self.guests.insert(tid, ThreadState::default());
+            return trace::proceed(tid, 0).map_err(self.failed(tid));
+        }
         trace::detach(tid, 0).map_err(self.failed(tid))
     }
 
@@ -269,6 +291,7 @@ impl<'a> CacheAgent<'a> {
     /// Takes all threads out of the cache, drops what was translated, and takes them in again.
     fn flush(&mut self, counting: Counting) -> Result<Outcome> {
         self.stop_all()?;
+        self.stop_watching()?;
         let all: Vec<Tid> = self.threads.keys().copied().collect();
         for &tid in &all {
             let registers = ptrace::registers(tid).map_err(self.failed(tid))?;
@@ -308,6 +331,7 @@ impl<'a> CacheAgent<'a> {
                 change => self.stopped(tid, change),
             }
         }
+        self.stop_guests()?;
         // Threads that have begun, and stop before their first instruction.
         for tid in threads(self.pid).unwrap_or_default() {
             if self.threads.contains_key(&tid) {
@@ -449,7 +473,13 @@ impl<'a> CacheAgent<'a> {
             return Ok(Err(refusal));
         }
         let alone = self.threads.len() == 1;
-        let fragment = self.cache.block(&self.code, wanted, alone)?;
+        let fragment = match self.code.code_from(wanted) {
+            Some(_) => self.cache.block(&self.code, wanted, alone)?,
+            None => {
+                let stack = Addr(registers.rsp);
+                self.cache.changing_block(&self.code, wanted, stack)?
+            }
+        };
         Ok(fragment.map(|found| match (found, restarts) {
             (Some(_), true) => self.cache.returned(original),
             (found, _) => found,
@@ -458,7 +488,12 @@ impl<'a> CacheAgent<'a> {
 
     /// Reads new mappings if an address is in none that is known. Returns whether it was known.
     fn is_current(&mut self, at: Addr) -> Result<bool> {
-        if self.code.code_from(at).is_some() {
+        // Mappings of shared memory without code are not watched for changes.
+        let is_changing = || {
+            let mapping = self.code.changing(at);
+            !self.code.is_stale() && mapping.is_some_and(|mapping| !mapping.shared)
+        };
+        if self.code.code_from(at).is_some() || is_changing() {
             return Ok(true);
         }
         self.code.refresh(&self.memory)?;
@@ -483,8 +518,18 @@ impl<'a> CacheAgent<'a> {
             let mut original = self.at_stop(registers).map_err(self.failed(tid))?;
             if stop == ResidentStop::Missed {
                 self.missed += 1;
+                self.cache.search_again(Addr(original.rip))?;
                 let place = match self.fragment(&original)? {
                     Ok(place) => place,
+                    // Most of what fills it was dropped.
+                    Err(refusal)
+                        if refusal.rule == Rule::CacheFull && self.cache.is_worth_flushing() =>
+                    {
+                        if let Some(end) = self.flush(self.cache.counting())? {
+                            return Ok(Some(end));
+                        }
+                        return self.resume(tid);
+                    }
                     // The thread is let go from its stop.
                     Err(refusal) => return Ok(Some(CloneEnd::LetGo(refusal))),
                 };
@@ -499,18 +544,15 @@ impl<'a> CacheAgent<'a> {
             return self.step(tid, &original);
         }
         let info = trace::signal_info(tid).map_err(self.failed(tid))?;
-        let watched = self.threads.get(&tid).is_some_and(|state| state.watched);
         let is_step = is_step(&info);
         if !is_step {
             return self.deliver(tid, libc::SIGTRAP);
         }
-        if watched {
-            if let Some(state) = self.threads.get_mut(&tid) {
-                state.watched = false;
-            }
-            if let Some(end) = self.code_may_have_changed()? {
-                return Ok(Some(end));
-            }
+        let state = self.threads.get_mut(&tid);
+        if let Some(spans) = state.and_then(|state| state.watched.take())
+            && let Some(end) = self.code_may_have_changed(spans)?
+        {
+            return Ok(Some(end));
         }
         self.resume(tid)
     }
@@ -519,10 +561,15 @@ impl<'a> CacheAgent<'a> {
     fn step(&mut self, tid: Tid, registers: &Registers) -> Result<Outcome> {
         let mut bytes = [0; 2];
         let read = self.memory.read_exact_at(&mut bytes, registers.rip);
-        if read.is_ok() && bytes == SYSCALL && self.changes_code(registers) {
-            // No other thread may execute what changes.
+        if read.is_ok()
+            && bytes == SYSCALL
+            && let Some(spans) = self.changes_code(registers)
+        {
+            if let Some(end) = self.drop_changing(&spans)? {
+                return Ok(Some(end));
+            }
             if let Some(state) = self.threads.get_mut(&tid) {
-                state.watched = true;
+                state.watched = Some(spans);
             }
         }
         trace::step(tid, 0).map_err(self.failed(tid))?;
@@ -530,34 +577,63 @@ impl<'a> CacheAgent<'a> {
         Ok(None)
     }
 
-    /// Returns whether a system call may change translated code.
-    fn changes_code(&self, registers: &Registers) -> bool {
-        let overlaps = |at: u64, bytes: u64| {
-            let end = at.saturating_add(bytes);
-            self.code.overlaps(Span {
-                start: Addr(at),
-                end: Addr(end),
-            })
+    /// Returns the spans in which a system call may change code, if it may.
+    fn changes_code(&self, registers: &Registers) -> Option<[Span; 2]> {
+        const NONE: Span = Span {
+            start: Addr(0),
+            end: Addr(0),
         };
+        let all = Some([
+            Span {
+                start: Addr(0),
+                end: Addr(u64::MAX),
+            },
+            NONE,
+        ]);
+        let pages = |at: u64, bytes: u64| {
+            let end = at.saturating_add(bytes).saturating_add(PAGE - 1);
+            Span {
+                start: page_of(Addr(at)),
+                end: page_of(Addr(end)),
+            }
+        };
+        let overlaps =
+            |span: &Span| self.code.overlaps(*span) || self.code.overlaps_changing(*span);
         let flags = |register: u64, flag: i32| register & u64::from(flag.cast_unsigned()) != 0;
-        let (first, second) = (registers.rdi, registers.rsi);
+        let first = pages(registers.rdi, registers.rsi);
         match i64::from(registers.rax as u32) {
-            libc::SYS_mmap => flags(registers.r10, libc::MAP_FIXED) && overlaps(first, second),
-            libc::SYS_mprotect | libc::SYS_munmap | libc::SYS_pkey_mprotect => {
-                overlaps(first, second)
+            // Another mapping of memory that has code may be written.
+            libc::SYS_mmap
+                if flags(registers.r10, libc::MAP_SHARED) && self.code.shares_changing() =>
+            {
+                all
             }
+            libc::SYS_mmap if !flags(registers.r10, libc::MAP_FIXED) => None,
+            libc::SYS_mmap | libc::SYS_mprotect | libc::SYS_munmap | libc::SYS_pkey_mprotect => {
+                overlaps(&first).then_some([first, NONE])
+            }
+            libc::SYS_mremap if self.code.shares_changing() => all,
             libc::SYS_mremap => {
-                overlaps(first, second)
-                    || flags(registers.r10, libc::MREMAP_FIXED)
-                        && overlaps(registers.r8, registers.rdx)
+                let second = match flags(registers.r10, libc::MREMAP_FIXED) {
+                    true => pages(registers.r8, registers.rdx),
+                    false => NONE,
+                };
+                (overlaps(&first) || overlaps(&second)).then_some([first, second])
             }
-            libc::SYS_rt_sigreturn => false,
-            _ => true,
+            libc::SYS_rt_sigreturn => None,
+            _ => all,
         }
     }
 
-    /// Compares the mappings with those that were translated.
-    fn code_may_have_changed(&mut self) -> Result<Outcome> {
+    /// Compares the mappings of some spans with those that were translated.
+    fn code_may_have_changed(&mut self, spans: [Span; 2]) -> Result<Outcome> {
+        self.code.expire();
+        if let Some(end) = self.drop_changing(&spans)? {
+            return Ok(Some(end));
+        }
+        if !spans.iter().any(|span| self.code.overlaps(*span)) {
+            return Ok(None);
+        }
         let same = self.code.refresh(&self.memory)?;
         if let Some(refusal) = self.code.refusal() {
             return Ok(Some(CloneEnd::LetGo(refusal)));
@@ -574,6 +650,9 @@ impl<'a> CacheAgent<'a> {
             Some(info) if info.si_signo == signal => info,
             _ => trace::signal_info(tid).map_err(self.failed(tid))?,
         };
+        if let Some(at) = self.watched_write(signal, &info) {
+            return self.written(tid, at);
+        }
         let registers = ptrace::registers(tid).map_err(self.failed(tid))?;
         if self.cache.contains(Addr(registers.rip)) && is_fault(signal, &info) {
             return self.fault(tid, registers);
@@ -581,6 +660,14 @@ impl<'a> CacheAgent<'a> {
         self.signals += 1;
         self.leave_cache(tid)?;
         self.before_steps.remove(&tid);
+        // The kernel, which writes the frame, does not stop for a watched page.
+        let stack = Span {
+            start: Addr(registers.rsp.saturating_sub(MOST_IN_FRAME)),
+            end: Addr(registers.rsp),
+        };
+        if let Some(end) = self.drop_changing(&[stack])? {
+            return Ok(Some(end));
+        }
         // A thread that was stepped is stopped for another signal now.
         trace::set_signal_info(tid, &info).map_err(self.failed(tid))?;
         trace::step(tid, signal).map_err(self.failed(tid))?;
@@ -620,6 +707,7 @@ impl<'a> CacheAgent<'a> {
     /// Lets all threads continue in the original code, traced no more.
     pub(super) fn let_go(&mut self) -> Result<()> {
         self.stop_all()?;
+        self.stop_watching()?;
         let all: Vec<Tid> = self.threads.keys().copied().collect();
         let queue = std::mem::take(&mut self.queue);
         for tid in all {
@@ -650,7 +738,7 @@ impl<'a> CacheAgent<'a> {
             }
         }
         self.threads.clear();
-        Ok(())
+        self.release_guests()
     }
 
     /// Returns whether the process has not ended.

@@ -1,13 +1,14 @@
 //! The code cache of a process: its words and arenas, and what was translated.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::cache::resident::Resident;
 use gilk_engine::cache::{
     CacheLayout, CacheRow, CachedBlock, Counting, Targets, TranslationReach, Translator,
 };
-use gilk_engine::verify::fragments::FragmentProver;
+use gilk_engine::verify::fragments::{FragmentProver, FragmentViolation, ProvedTranslation};
 use gilk_engine::{Addr, Refusal, Rule, Span};
 
 use super::super::attached::{counters, place};
@@ -18,7 +19,9 @@ use super::super::removal::unmap;
 use super::super::shared::SharedWords;
 use super::super::stopped::Stopped;
 use super::super::{refused, write_memory};
-use super::code::ProcessCode;
+use super::changing::{ChangingFragment, ChangingFragments, PageBytes};
+use super::code::{self, ProcessCode};
+use super::writes::{WriteWatch, page_of};
 use crate::{Error, Result};
 
 /// Entries of the table of all targets, as a power of two.
@@ -33,6 +36,9 @@ const CLUSTER: u64 = 1 << 30;
 const REACH: u64 = (1 << 31) - (256 << 20);
 /// The lower 2 GiB.
 const LOW: u64 = 1 << 31;
+
+/// Bytes of changing code that one translation reads, at most.
+const MOST_PAGES: u64 = 16 * maps::PAGE;
 
 /// Bounds of one translation on demand.
 const DEMANDED: TranslationReach = TranslationReach {
@@ -74,6 +80,9 @@ pub(super) struct ProcessCache {
     /// The file of the words, and the words themselves.
     shared: File,
     tables: SharedWords,
+    changing: ChangingFragments,
+    /// The watched pages of changing code, or the reason why writes are not watched.
+    pub(super) writes: std::result::Result<WriteWatch, String>,
     pub(super) blocks: Vec<CachedBlock>,
     pub(super) numbers: CacheNumbers,
 }
@@ -120,6 +129,14 @@ impl ProcessCache {
             counters: Span::new(agent.add(maps::PAGE), 8 * COUNTERS),
         };
         let remote = Remote::of(pid, stopped, &memory, &mapped)?;
+        let writes = WriteWatch::create(pid, &remote).map_err(|error| error.to_string());
+        if let (Some(mapping), Err(why)) = (code.writable(), &writes) {
+            let refusal = unwatched(mapping.span.start, code::named(mapping), why);
+            return Err(refused(
+                pid,
+                format!("it cannot execute in the code cache: {refusal}"),
+            ));
+        }
         let name = remote.put(&Client::current()?.file_name())?;
         let arguments = [name, u64::from(libc::MFD_CLOEXEC), 0, 0, 0, 0];
         let number = remote.call("create a file of tables", libc::SYS_memfd_create, arguments)?;
@@ -181,6 +198,8 @@ impl ProcessCache {
             counted: 0,
             shared,
             tables,
+            changing: ChangingFragments::default(),
+            writes,
             blocks: Vec::new(),
             numbers: CacheNumbers::default(),
         };
@@ -315,8 +334,7 @@ impl ProcessCache {
             return Ok(Ok(None));
         }
         let Some(index) = self.near(original) else {
-            let why = "the code is too far from all other code for the cache's arenas";
-            return Ok(Err(Refusal::new(Rule::OutOfReach, original, why)));
+            return Ok(Err(too_far(original)));
         };
         let arena = self.arenas.get(index);
         if arena.is_some_and(|arena| arena.translator.has_landing(original)) {
@@ -340,6 +358,192 @@ impl ProcessCache {
             .map(|(index, _)| index)
     }
 
+    /// Returns the translation of an address of changing code, which is translated first if it was not; `None` if no
+    /// such code is there.
+    ///
+    /// # Errors
+    /// [`Rule::CacheFull`], [`Rule::OutOfReach`], or [`Rule::MayChange`] where its writes cannot be watched: the process
+    /// is to be let go.
+    pub(super) fn changing_block(
+        &mut self,
+        code: &ProcessCode,
+        original: Addr,
+        stack: Addr,
+    ) -> Result<std::result::Result<Option<Addr>, Refusal>> {
+        if let Some(at) = self.changing.place(original) {
+            return Ok(Ok(Some(at)));
+        }
+        let Some(mapping) = code.changing(original) else {
+            return Ok(Ok(None));
+        };
+        if mapping.span.contains(stack) || mapping.name == "[stack]" {
+            let why = format!("{} has code, and is a stack", code::named(mapping));
+            return Ok(Err(Refusal::new(Rule::MayChange, original, why)));
+        }
+        let Some(index) = self.near(original) else {
+            return Ok(Err(too_far(original)));
+        };
+        let mut pages = Span::new(page_of(original), maps::PAGE);
+        loop {
+            let bytes = match self.watched(code, mapping, pages)? {
+                Ok(bytes) => bytes,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            let counted = self.counted;
+            let Some(arena) = self.arenas.get_mut(index) else {
+                return Ok(Ok(None));
+            };
+            arena.translator.count_from(counted);
+            let translation = match arena.translator.translate_apart(&bytes, original, DEMANDED) {
+                Ok(translation) => translation,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            // An instruction that is in two pages.
+            let is_cut = pages.len() < MOST_PAGES && translation.is_cut(&bytes);
+            if is_cut && mapping.span.contains(pages.end) {
+                pages.end = pages.end.add(maps::PAGE);
+                continue;
+            }
+            self.counted = arena.translator.counted();
+            let proved = arena
+                .prover
+                .prove_apart(&bytes, translation, self.counting)
+                .map_err(|violations| unproved(self.pid, &violations))?;
+            let translation = proved.translation();
+            if let Err(refusal) = self.add(index, &proved, original)? {
+                return Ok(Err(refusal));
+            }
+            let place = |at: Addr| {
+                let mut blocks = translation.blocks.iter();
+                blocks.find(|block| block.original.start == at)
+            };
+            let landings = &translation.landings;
+            let places = landings
+                .iter()
+                .filter_map(|landing| Some((landing.original, place(landing.original)?.at)));
+            let fragment = ChangingFragment {
+                arena: index,
+                span: Span::new(translation.start, translation.bytes.len() as u64),
+                pages,
+                landings: landings.clone(),
+            };
+            self.changing.add(fragment, places);
+            return Ok(Ok(self.changing.place(original)));
+        }
+    }
+
+    /// Watches pages that may be written, and reads them then.
+    fn watched(
+        &mut self,
+        code: &ProcessCode,
+        mapping: &maps::MappedSpan,
+        pages: Span,
+    ) -> Result<std::result::Result<PageBytes, Refusal>> {
+        let bytes = usize::try_from(pages.len()).unwrap_or(0);
+        let mut bytes = PageBytes {
+            start: pages.start,
+            bytes: vec![0; bytes],
+        };
+        // Also brings the pages into memory.
+        self.memory
+            .read_exact_at(&mut bytes.bytes, pages.start.0)
+            .map_err(|error| {
+                refused(
+                    self.pid,
+                    format!("its code at {} cannot be read ({error})", pages.start),
+                )
+            })?;
+        if !mapping.writable && !mapping.shared {
+            return Ok(Ok(bytes));
+        }
+        let mut all = pages.start.0..pages.end.0;
+        let watched = match &mut self.writes {
+            Ok(writes) => all
+                .by_ref()
+                .step_by(maps::PAGE as usize)
+                .try_for_each(|page| writes.watch(Addr(page), &code.mapped(mapping, Addr(page))))
+                .map_err(|error| error.to_string()),
+            Err(why) => Err(why.clone()),
+        };
+        if let Err(why) = watched {
+            return Ok(Err(unwatched(pages.start, code::named(mapping), &why)));
+        }
+        self.memory
+            .read_exact_at(&mut bytes.bytes, pages.start.0)
+            .map_err(|error| {
+                refused(
+                    self.pid,
+                    format!("its code at {} cannot be read ({error})", pages.start),
+                )
+            })?;
+        Ok(Ok(bytes))
+    }
+
+    /// Returns whether an address is in a translation that was made from bytes of a span.
+    pub(super) fn is_made_from(&self, at: Addr, span: Span) -> bool {
+        self.changing.of(span).any(|one| one.span.contains(at))
+    }
+
+    /// Returns whether translations were made from bytes of a span.
+    pub(super) fn has_translated(&self, span: Span) -> bool {
+        self.changing.of(span).next().is_some()
+    }
+
+    /// Drops the translations that were made from bytes of a span. No thread may be in them, or in resident code.
+    pub(super) fn drop_changing(&mut self, span: Span) -> Result<()> {
+        for fragment in self.changing.take(span) {
+            let Some(arena) = self.arenas.get_mut(fragment.arena) else {
+                continue;
+            };
+            let Resident {
+                search, dropped, ..
+            } = *arena.translator.resident();
+            let first = arena
+                .rows
+                .partition_point(|row| row.at < fragment.span.start);
+            let end = arena.rows.partition_point(|row| row.at < fragment.span.end);
+            arena.rows.drain(first..end);
+            for landing in &fragment.landings {
+                // Its key stays, since searches of others pass it.
+                if let Some(write) = self.targets.insert(landing.original, dropped) {
+                    self.set(write.at.add(8), write.landing)?;
+                }
+                let recent = self.recent(landing.original);
+                if self.word(recent)?.load(Ordering::Acquire) == landing.at.0 {
+                    self.set(recent, search.0)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The entry of an address in the table of recent targets.
+    fn recent(&self, original: Addr) -> Addr {
+        let index = original.0 & (CacheLayout::RECENT - 1);
+        self.layout.recent.add(8 * index)
+    }
+
+    /// Has the next lookup of a missed target search: the entry of a dropped target may stand in the way of others.
+    pub(super) fn search_again(&self, original: Addr) -> Result<()> {
+        let recent = self.recent(original);
+        let found = self.word(recent)?.load(Ordering::Acquire);
+        let resident = self.arenas.iter().map(|arena| arena.translator.resident());
+        match resident.clone().find(|one| one.dropped.0 == found) {
+            Some(resident) => self.set(recent, resident.search.0),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether a full cache has enough bytes of dropped translations to begin again.
+    pub(super) fn is_worth_flushing(&self) -> bool {
+        self.changing.dropped_bytes > ARENA / 2
+    }
+
+    /// Translations that were dropped since their code changed.
+    pub(super) fn dropped(&self) -> u64 {
+        self.changing.dropped
+    }
+
     fn translate(
         &mut self,
         code: &ProcessCode,
@@ -358,18 +562,28 @@ impl ProcessCache {
         };
         self.counted = arena.translator.counted();
         let proved = arena.prover.prove(code, translation, self.counting);
-        let proved = proved.map_err(|violations| {
-            let first = violations
-                .first()
-                .map(ToString::to_string)
-                .unwrap_or_default();
-            refused(
-                self.pid,
-                format!("a translation is not proved, which is a bug in gilk: {first}"),
-            )
-        })?;
+        let proved = proved.map_err(|violations| unproved(self.pid, &violations))?;
+        let added = self.add(index, &proved, original)?;
+        // A branch that a thread executes meanwhile is left as it is: it looks its target up.
+        if added.is_ok() && alone {
+            for link in &proved.translation().links {
+                self.write(&link.bytes, link.at)?;
+            }
+        }
+        Ok(added)
+    }
+
+    /// Writes what was proved: the code, and then the entries by which threads find it.
+    fn add(
+        &mut self,
+        index: usize,
+        proved: &ProvedTranslation,
+        original: Addr,
+    ) -> Result<std::result::Result<(), Refusal>> {
         let translation = proved.translation();
-        arena.rows.extend_from_slice(&translation.rows);
+        if let Some(arena) = self.arenas.get_mut(index) {
+            arena.rows.extend_from_slice(&translation.rows);
+        }
         self.blocks.extend_from_slice(&translation.blocks);
         self.numbers.translations += 1;
         self.numbers.bytes = self
@@ -378,12 +592,6 @@ impl ProcessCache {
             .map(|arena| arena.translator.used())
             .sum();
         self.write(&translation.bytes, translation.start)?;
-        // A branch that a thread executes meanwhile is left as it is: it looks its target up.
-        if alone {
-            for link in &translation.links {
-                self.write(&link.bytes, link.at)?;
-            }
-        }
         for landing in &translation.landings {
             let Some(write) = self.targets.insert(landing.original, landing.at) else {
                 let why = "the table of targets is full";
@@ -398,6 +606,7 @@ impl ProcessCache {
     /// Drops everything translated. No thread may be in the cache.
     pub(super) fn flush(&mut self, counting: Counting) -> Result<()> {
         self.counting = counting;
+        self.changing.clear();
         let arenas: Vec<(Span, Span)> = self
             .arenas
             .iter()
@@ -432,10 +641,39 @@ impl ProcessCache {
     }
 }
 
+fn too_far(original: Addr) -> Refusal {
+    let why = "the code is too far from all other code for the cache's arenas";
+    Refusal::new(Rule::OutOfReach, original, why)
+}
+
+fn unwatched(at: Addr, name: &str, why: &str) -> Refusal {
+    let why = format!("{name} can be written and executed, and its writes are not seen ({why})");
+    Refusal::new(Rule::MayChange, at, why)
+}
+
+/// The error of a page that stays watched.
+pub(super) fn unreleased(pid: u32, page: Addr, error: &std::io::Error) -> Error {
+    refused(
+        pid,
+        format!("its page at {page} stays watched for writes ({error})"),
+    )
+}
+
+fn unproved(pid: u32, violations: &[FragmentViolation]) -> Error {
+    let first = violations.first();
+    let first = first.map(ToString::to_string).unwrap_or_default();
+    refused(
+        pid,
+        format!("a translation is not proved, which is a bug in gilk: {first}"),
+    )
+}
+
 /// Groups code into spans, each of which one arena can be near to.
 fn clusters(code: &ProcessCode) -> Vec<Span> {
     let mut clusters: Vec<Span> = Vec::new();
-    for span in code.spans() {
+    let mut spans: Vec<Span> = code.spans().chain(code.changing_spans()).collect();
+    spans.sort_unstable();
+    for span in spans {
         match clusters.last_mut() {
             Some(last) if span.end.0 - last.start.0 < CLUSTER => last.end = span.end,
             _ => clusters.push(span),

@@ -12,6 +12,7 @@ use object::{Endianness, Object as _};
 use super::super::maps::{self, MappedSpan};
 use super::super::proc;
 use super::super::record::is_ours;
+use super::writes::PageMapping;
 use crate::Result;
 
 /// The section of descriptors of restartable sequences.
@@ -25,10 +26,16 @@ struct CodeRegion {
     restarts: bool,
 }
 
-/// The code that may be translated.
+/// The code that may be translated: `CodeBytes` has what changes by new mappings only.
 pub(super) struct ProcessCode {
     pid: u32,
     regions: Vec<CodeRegion>,
+    /// Mappings of code that is made or may be written while the process executes, as they were last read.
+    changing: Vec<MappedSpan>,
+    /// All mappings of shared memory.
+    shared: Vec<MappedSpan>,
+    /// The mappings of changing code may be others by now.
+    stale: bool,
     /// All mappings with code that were read, the last first.
     seen: VecDeque<MappedSpan>,
 }
@@ -46,6 +53,9 @@ impl ProcessCode {
         Self {
             pid,
             regions: Vec::new(),
+            changing: Vec::new(),
+            shared: Vec::new(),
+            stale: false,
             seen: VecDeque::new(),
         }
     }
@@ -63,14 +73,70 @@ impl ProcessCode {
         region.mapping.span.contains(at).then_some(region)
     }
 
-    /// The spans of all code.
+    /// The spans of code that does not change.
     pub(super) fn spans(&self) -> impl Iterator<Item = Span> {
         self.regions.iter().map(|region| region.mapping.span)
     }
 
-    /// Returns whether a span has a byte of code that was read.
+    /// Returns whether changing code is in shared memory.
+    pub(super) fn shares_changing(&self) -> bool {
+        self.changing.iter().any(|one| one.shared)
+    }
+
+    /// The spans of changing code.
+    pub(super) fn changing_spans(&self) -> impl Iterator<Item = Span> {
+        self.changing.iter().map(|one| one.span)
+    }
+
+    /// The mapping of changing code at an address.
+    pub(super) fn changing(&self, at: Addr) -> Option<&MappedSpan> {
+        self.changing.iter().find(|one| one.span.contains(at))
+    }
+
+    /// Changing code that the process, or others, can write as it is mapped.
+    pub(super) fn writable(&self) -> Option<&MappedSpan> {
+        self.changing.iter().find(|one| one.writable || one.shared)
+    }
+
+    /// Returns whether a span has a byte of code that does not change.
     pub(super) fn overlaps(&self, span: Span) -> bool {
         self.spans().any(|code| code.overlaps(span))
+    }
+
+    /// Returns whether a span has a byte of changing code.
+    pub(super) fn overlaps_changing(&self, span: Span) -> bool {
+        self.changing_spans().any(|code| code.overlaps(span))
+    }
+
+    /// Notes that the mappings of changing code may be others by now.
+    pub(super) fn expire(&mut self) {
+        self.stale = true;
+    }
+
+    /// Returns whether [`changing`](Self::changing) is to be read again first.
+    pub(super) fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// The places where a page of changing code is mapped.
+    pub(super) fn mapped(&self, code: &MappedSpan, page: Addr) -> Vec<PageMapping> {
+        let own = PageMapping {
+            mapping: code.span,
+            page,
+        };
+        if !code.shared {
+            return vec![own];
+        }
+        let offset = code.offset + (page.0 - code.span.start.0);
+        let others = self.shared.iter().filter(|one| one.inode == code.inode);
+        let others = others.filter_map(|one| {
+            let distance = offset.checked_sub(one.offset)?;
+            (distance < one.span.len()).then(|| PageMapping {
+                mapping: one.span,
+                page: one.span.start.add(distance),
+            })
+        });
+        others.collect()
     }
 
     /// Reads the mappings with code that are not known yet. Returns whether all that are known are still mapped, with
@@ -83,12 +149,22 @@ impl ProcessCode {
         let is_code =
             |one: &&MappedSpan| one.executable && !is_ours(one) && one.name != "[vsyscall]";
         let mut same = true;
+        self.stale = false;
+        self.shared = maps.iter().filter(|one| one.shared).cloned().collect();
+        self.changing.clear();
         self.regions.retain(|region| {
             let kept = maps.contains(&region.mapping);
             same &= kept;
             kept
         });
         for mapping in maps.iter().filter(is_code) {
+            if may_change(mapping) {
+                if !self.seen.contains(mapping) {
+                    self.seen.push_front(mapping.clone());
+                }
+                self.changing.push(mapping.clone());
+                continue;
+            }
             if self.regions.iter().any(|region| region.mapping == *mapping) {
                 continue;
             }
@@ -114,32 +190,26 @@ impl ProcessCode {
     /// Returns the reason why some code may not be translated, if there is one.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         self.regions.iter().find_map(|region| {
-            let MappedSpan { span, name, .. } = &region.mapping;
-            let refuse = |rule, why: &str| {
-                let place = if name.is_empty() {
-                    "memory without a file"
-                } else {
-                    name
-                };
-                Some(Refusal::new(rule, span.start, format!("{place} {why}")))
-            };
-            if region.mapping.writable {
-                return refuse(Rule::MayChange, "can be written and executed");
-            }
-            if region.mapping.shared {
-                return refuse(
-                    Rule::MayChange,
-                    "is shared with other mappings, which may write it",
-                );
-            }
-            if region.restarts {
-                return refuse(
-                    Rule::Restartable,
-                    "has restartable sequences, which the kernel restarts by their addresses",
-                );
-            }
-            None
+            let why = "has restartable sequences, which the kernel restarts by their addresses";
+            region.restarts.then(|| {
+                let why = format!("{} {why}", named(&region.mapping));
+                Refusal::new(Rule::Restartable, region.mapping.span.start, why)
+            })
         })
+    }
+}
+
+/// Returns whether code is not that of a file as it was mapped.
+fn may_change(mapping: &MappedSpan) -> bool {
+    let is_file = mapping.inode != 0 || mapping.name == "[vdso]";
+    mapping.writable || mapping.shared || !is_file
+}
+
+/// The name of memory in a refusal.
+pub(super) fn named(mapping: &MappedSpan) -> &str {
+    match mapping.name.as_str() {
+        "" => "memory without a file",
+        name => name,
     }
 }
 

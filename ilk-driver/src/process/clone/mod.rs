@@ -3,8 +3,10 @@
 
 mod agent;
 mod cache;
+mod changing;
 mod code;
 mod trace;
+mod writes;
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,6 +56,10 @@ pub struct CloneReport {
     pub bytes: u64,
     /// Times that everything translated was dropped.
     pub flushes: u64,
+    /// Writes of code that was translated.
+    pub writes: u64,
+    /// Translations that were dropped alone, since their code was written or mapped in another way.
+    pub dropped: u64,
     /// Signals that were delivered.
     pub signals: u64,
     /// Targets that were in no table.
@@ -196,7 +202,10 @@ fn execute(
     })();
     ready.store(true, Ordering::Release);
     let is_inside = !matches!(end, Ok(CloneEnd::Ended(_) | CloneEnd::Executed));
-    let released = if is_inside { agent.let_go() } else { Ok(()) };
+    let released = match is_inside {
+        true => agent.let_go(),
+        false => agent.stop_guests().and_then(|()| agent.release_guests()),
+    };
     drop(owned);
     if is_inside && released.is_ok() {
         let mut removed = remove(pid, &spans);
@@ -224,6 +233,8 @@ fn execute(
         translations: cache.numbers.translations,
         bytes: cache.numbers.bytes,
         flushes: cache.numbers.flushes,
+        writes: cache.writes.as_ref().map_or(0, |writes| writes.total),
+        dropped: cache.dropped(),
         signals: agent.signals,
         missed: agent.missed,
         stepped: agent.stepped,

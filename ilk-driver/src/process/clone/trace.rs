@@ -86,6 +86,18 @@ pub(super) fn set_signal_info(tid: Tid, info: &SignalInfo) -> io::Result<()> {
     )
 }
 
+/// Returns whether two tasks have the same memory.
+pub(super) fn shares_memory(one: Tid, other: Tid) -> io::Result<bool> {
+    /// `KCMP_VM` of include/uapi/linux/kcmp.h.
+    const MEMORY: libc::c_long = 1;
+    // SAFETY: kcmp takes numbers.
+    #[allow(unsafe_code, reason = "kcmp(2)")]
+    match unsafe { libc::syscall(libc::SYS_kcmp, one, other, MEMORY, 0, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        order => Ok(order == 0),
+    }
+}
+
 /// Waits for a change of a thread. Its end is seen by [`wait_any`] again.
 pub(super) fn wait_for(tid: Tid) -> io::Result<Change> {
     loop {
