@@ -103,12 +103,12 @@ pub struct Translation {
 }
 
 impl Translation {
-    /// Returns whether a block ends where the bytes end, in the middle of an instruction.
+    /// Returns whether a block ends where the bytes end, or in an instruction that they do not have whole.
     #[must_use]
     pub fn is_cut(&self, code: &dyn CodeBytes) -> bool {
         self.blocks.iter().any(|block| {
             let at = block.original.end;
-            code.code_from(at).is_some_and(|bytes| {
+            code.code_from(at).is_none_or(|bytes| {
                 let mut decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
                 decoder.decode().is_invalid()
                     && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes
@@ -310,6 +310,8 @@ struct Found {
     leaders: BTreeSet<Addr>,
     /// Those that returns target.
     returned: BTreeSet<Addr>,
+    /// The instructions from an address on, to the end of its block or further.
+    instructions: FxHashMap<Addr, Vec<(Instruction, FlowKind)>>,
 }
 
 impl Found {
@@ -329,9 +331,17 @@ impl Found {
             if !new || !discovered.leaders.insert(at) {
                 continue;
             }
-            let Some((last, flow)) = end_of(code, at, translator.arena) else {
+            let instructions = instructions_from(code, at, translator.arena);
+            let last = instructions.last().copied();
+            let is_whole = instructions.len() == MOST_IN_BLOCK;
+            discovered.instructions.insert(at, instructions);
+            let Some((last, flow)) = last else {
                 continue;
             };
+            // It ends where no instruction is.
+            if flow.is_sequential() && !is_whole {
+                continue;
+            }
             if discovered.leaders.len() >= reach.blocks {
                 continue;
             }
@@ -364,22 +374,23 @@ impl Found {
     }
 }
 
-/// Returns the instruction that ends a block.
-fn end_of(code: &dyn CodeBytes, at: Addr, arena: Span) -> Option<(Instruction, FlowKind)> {
-    let mut decoder = Decoder::with_ip(64, code.code_from(at)?, at.0, DecoderOptions::NONE);
-    let mut last = None;
-    for _ in 0..MOST_IN_BLOCK {
+/// Decodes the instructions of a block: up to one that does not fall through, or before one that cannot be decoded.
+fn instructions_from(code: &dyn CodeBytes, at: Addr, arena: Span) -> Vec<(Instruction, FlowKind)> {
+    let bytes = code.code_from(at).unwrap_or_default();
+    let mut decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
+    let mut instructions = Vec::with_capacity(8);
+    while instructions.len() < MOST_IN_BLOCK {
         let instruction = decoder.decode();
         if instruction.is_invalid() {
-            return None;
+            break;
         }
         let flow = FlowKind::of(&instruction, arena);
-        last = Some((instruction, flow));
+        instructions.push((instruction, flow));
         if !flow.is_sequential() {
             break;
         }
     }
-    last
+    instructions
 }
 
 /// One request in the making.
@@ -408,7 +419,7 @@ impl TranslationWork<'_> {
             if discovered.returned.contains(&leader) {
                 self.landing(leader)?;
             }
-            let next = self.block(leader, &discovered.leaders)?;
+            let next = self.block(leader, discovered)?;
             if let Some(next) = next {
                 let follows = leaders.peek() == Some(&next) && !discovered.returned.contains(&next);
                 if !follows {
@@ -421,39 +432,37 @@ impl TranslationWork<'_> {
     }
 
     /// Emits a block; returns the original address that it falls through to.
-    fn block(&mut self, leader: Addr, leaders: &BTreeSet<Addr>) -> Result<Option<Addr>, Refusal> {
+    fn block(&mut self, leader: Addr, discovered: &Found) -> Result<Option<Addr>, Refusal> {
         let at = self.out.here();
         let landing = self.done.landings.last();
         let landing = landing.is_some_and(|landing| landing.original == leader);
         self.known.insert(leader, Known { at, landing });
         let bytes = self.code.code_from(leader).unwrap_or_default();
-        let mut decoder = Decoder::with_ip(64, bytes, leader.0, DecoderOptions::NONE);
-        let mut instructions: Vec<(Instruction, FlowKind)> = Vec::new();
-        let mut undecodable = None;
-        while instructions.len() < MOST_IN_BLOCK {
-            let next = leader.add(decoder.position() as u64);
-            if !instructions.is_empty() && self.begins_block(next, leaders) {
-                break;
-            }
-            let instruction = decoder.decode();
-            if instruction.is_invalid() {
-                undecodable = Some(next);
-                break;
-            }
-            let flow = FlowKind::of(&instruction, self.translator.arena);
-            instructions.push((instruction, flow));
-            if !flow.is_sequential() {
-                break;
-            }
-        }
+        let decoded = discovered.instructions.get(&leader);
+        let decoded = decoded.map(Vec::as_slice).unwrap_or_default();
+        // The next block may begin before the last of them.
+        let begins = |(instruction, _): &(Instruction, FlowKind)| {
+            let at = Addr(instruction.ip());
+            at != leader && self.begins_block(at, &discovered.leaders)
+        };
+        let count = decoded.iter().position(begins).unwrap_or(decoded.len());
+        let instructions = decoded.get(..count).unwrap_or(decoded);
         let end = instructions
             .last()
             .map_or(leader, |(last, _)| Addr(last.next_ip()));
-        let counter = match instructions.as_slice() {
+        // What follows is another block, or no instruction.
+        let ends = instructions
+            .last()
+            .is_some_and(|(_, flow)| !flow.is_sequential());
+        let is_next = ends
+            || count < decoded.len()
+            || count > 0 && self.begins_block(end, &discovered.leaders);
+        let undecodable = (count < MOST_IN_BLOCK && !is_next).then_some(end);
+        let counter = match instructions {
             [] => None,
             _ => self.counter()?,
         };
-        let point = counter.map(|_| self.point(&instructions));
+        let point = counter.map(|_| self.point(instructions));
         let mut run = leader;
         for (number, (instruction, flow)) in instructions.iter().enumerate() {
             let ip = Addr(instruction.ip());

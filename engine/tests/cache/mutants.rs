@@ -267,6 +267,17 @@ fn every_wrong_translation_is_refused_by_its_rule() {
         assert_eq!(wrong.rule, R::Resident, "byte {change}");
         *refused.entry(R::Resident).or_default() += 1;
     }
+    let entries: [fn(&mut Resident); 3] = [
+        |resident| resident.dropped = resident.search,
+        |resident| resident.search = resident.differs,
+        |resident| resident.missed = resident.stepped,
+    ];
+    for change in entries {
+        let mut resident = Resident::new(ARENA.start, &LAYOUT);
+        change(&mut resident);
+        let wrong = FragmentProver::new(LAYOUT, ARENA, &resident).unwrap_err();
+        assert_eq!(wrong.rule, R::Resident);
+    }
     let layout = CacheLayout {
         agent: LAYOUT.recent.add(64),
         ..LAYOUT
@@ -281,6 +292,73 @@ fn every_wrong_translation_is_refused_by_its_rule() {
         .filter(|rule| !refused.contains_key(rule))
         .collect();
     assert_eq!(untested, [], "rules without a mutant");
+}
+
+/// A translation that may be dropped is proved like others; another that branches to it is refused, as is a link to it.
+#[test]
+fn nothing_branches_to_a_translation_that_may_be_dropped() {
+    let (mut translator, mut prover) = (translator(Counting::Off), prover());
+    let code = original();
+    let apart = translator.translate_apart(&code, Addr(START), WHOLE);
+    let apart = prover.prove_apart(&code, apart.unwrap(), Counting::Off);
+    let apart = apart.unwrap().translation().clone();
+    assert_eq!(translator.block(Addr(START)), None);
+    // The same code again, and then with its branches to the first translation.
+    let right = translator.translate(&code, &[Addr(START)], WHOLE).unwrap();
+    assert_eq!(right.links, []);
+    let place = |translation: &Translation, original: Addr| {
+        let mut blocks = translation.blocks.iter();
+        blocks
+            .find(|block| block.original.start == original)
+            .unwrap()
+            .at
+    };
+    let at = offset_of(&right, &[0x0f, 0x86]) + 2;
+    let end = right.start.add(at as u64 + 4);
+    let displacement = i32::from_le_bytes(*right.bytes[at..].first_chunk().unwrap());
+    let target = end.add(i64::from(displacement).cast_unsigned());
+    let mut targets = right.blocks.iter().filter(|block| block.at == target);
+    let target = targets.next().unwrap().original.start;
+    let mut wrong = right.clone();
+    let to_apart = i32::try_from(end.to(place(&apart, target))).unwrap();
+    wrong.bytes[at..at + 4].copy_from_slice(&to_apart.to_le_bytes());
+    let refused = prover
+        .clone()
+        .prove(&code, wrong, Counting::Off)
+        .unwrap_err();
+    let rules: Vec<FragmentRule> = refused.iter().map(|one| one.rule).collect();
+    assert_eq!(rules, [FragmentRule::WrongTarget]);
+    let mut linked = right.clone();
+    linked.links.push(Link {
+        at: apart.start.add(offset_of(&apart, &[0x0f, 0x86]) as u64 + 2),
+        target: Addr(START),
+        bytes: [0; 4],
+    });
+    let refused = prover
+        .clone()
+        .prove(&code, linked, Counting::Off)
+        .unwrap_err();
+    assert_eq!(refused[0].rule, FragmentRule::WrongLink);
+    prover.prove(&code, right, Counting::Off).unwrap();
+}
+
+/// Code whose bytes end in a block is reported, so that more of it is read.
+#[test]
+fn bytes_that_end_in_a_block_are_reported() {
+    let Bytes(whole) = original();
+    let is_cut = |length: usize| {
+        let code = Bytes(whole[..length].to_vec());
+        let done = translator(Counting::Off).translate_apart(&code, Addr(START), WHOLE);
+        let done = done.unwrap();
+        let is_cut = done.is_cut(&code);
+        prover().prove_apart(&code, done, Counting::Off).unwrap();
+        is_cut
+    };
+    assert!(!is_cut(whole.len()));
+    let ret = whole.iter().position(|byte| *byte == 0xc3).unwrap();
+    for length in 1..=ret {
+        assert!(is_cut(length), "{length} bytes");
+    }
 }
 
 /// The instruction that a byte belongs to, as text.

@@ -46,10 +46,20 @@ impl<'s> Remote<'s> {
         memory: &'s File,
         maps: &[MappedSpan],
     ) -> Result<Self> {
-        let failed =
-            |error: std::io::Error| refused(pid, format!("its thread is not traced ({error})"));
         let thread = stopped.threads.first();
         let thread = thread.ok_or_else(|| refused(pid, "it has ended"))?;
+Self::by(pid, thread, memory, maps)
+    }
+
+    /// Takes a thread, which is stopped.
+    pub(super) fn by(
+        pid: u32,
+        thread: &'s Thread,
+        memory: &'s File,
+        maps: &[MappedSpan],
+    ) -> Result<Self> {
+        let failed =
+            |error: std::io::Error| refused(pid, format!("its thread is not traced ({error})"));
         let [Some(syscall), Some(restorer)] = code(memory, maps, [SYSCALL, RESTORER]) else {
             return Err(refused(pid, "its C library has no system call to use"));
         };

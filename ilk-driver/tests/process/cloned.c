@@ -149,12 +149,18 @@ int main(int count, char **arguments)
 {
 	int mode = count > 1 ? arguments[1][0] : 0;
 	if (mode == 'w') {
-		/* Code that may be written is there from the start. */
-		mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		/* A function that is written before each call. */
+		unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		memcpy(code, "\xb8\0\0\0\0\xc3", 6);
 		puts("ready");
 		fflush(stdout);
-		getchar();
-		return 0;
+		for (int i = 0;; i++) {
+			if (getchar() < 0)
+				return 0;
+			code[1] = (unsigned char)i;
+			printf("%d\n", ((int (*)(void))code)());
+			fflush(stdout);
+		}
 	}
 	if (mode == 'r') {
 		puts("ready");

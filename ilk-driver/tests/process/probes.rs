@@ -21,7 +21,7 @@ fn probed() -> Counted {
     Counted::of(Command::new(program), folder)
 }
 
-fn interrupt(client: u32) {
+pub(super) fn interrupt(client: u32) {
     let mut command = Command::new("kill");
     let done = command.args(["-INT", &client.to_string()]).status();
     assert!(done.unwrap().success());

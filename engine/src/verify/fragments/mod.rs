@@ -20,9 +20,11 @@ mod reader;
 mod resident;
 mod violation;
 
+use std::cell::RefCell;
+
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
-use self::reader::{CachedBytes, SequenceReader, is_jump, is_word};
+use self::reader::{CachedBytes, SequenceReader, is_jump, is_word, spills};
 use super::hash::{Map, Set};
 use crate::cache::resident::Resident;
 use crate::cache::{
@@ -136,14 +138,14 @@ impl FragmentProver {
         translation: Translation,
         counting: Counting,
     ) -> Result<Proved, Vec<FragmentViolation>> {
+        let decoder = Decoder::new(64, &translation.bytes, DecoderOptions::NONE);
+        let decoder = RefCell::new(decoder);
         let mut proof = Proof {
             before: self,
             code,
+            originals: RefCell::new(None),
             counting,
-            bytes: CachedBytes {
-                start: translation.start,
-                bytes: &translation.bytes,
-            },
+            bytes: CachedBytes::new(translation.start, &translation.bytes, &decoder),
             rows: &translation.rows,
             blocks: Map::default(),
             stubs: Set::default(),
@@ -185,6 +187,8 @@ fn overlap(layout: &CacheLayout) -> bool {
 struct Proof<'p> {
     before: &'p FragmentProver,
     code: &'p dyn CodeBytes,
+    /// The bytes that were decoded last.
+    originals: RefCell<Option<OriginalBytes<'p>>>,
     counting: Counting,
     bytes: CachedBytes<'p>,
     rows: &'p [CacheRow],
@@ -197,10 +201,16 @@ struct Proof<'p> {
     violations: Vec<FragmentViolation>,
 }
 
+/// Original code from an address on, with its decoder.
+struct OriginalBytes<'p> {
+    start: Addr,
+    decoder: Decoder<'p>,
+}
+
 /// The outcome of one step: the next original instruction and its place, or the end of the block.
 type Next = Option<(Addr, Addr)>;
 
-impl Proof<'_> {
+impl<'p> Proof<'p> {
     fn all(&mut self, translation: &Translation) {
         let end = translation.start.add(translation.bytes.len() as u64);
         if translation.start < self.before.end
@@ -249,8 +259,22 @@ impl Proof<'_> {
     }
 
     fn original(&self, at: Addr) -> Result<Instruction, FragmentRule> {
+        let mut originals = self.originals.borrow_mut();
+        if let Some(OriginalBytes { start, decoder }) = originals.as_mut()
+            && let Some(offset) = at.0.checked_sub(start.0)
+            && offset < decoder.max_position() as u64
+            && decoder
+                .set_position(usize::try_from(offset).unwrap_or(usize::MAX))
+                .is_ok()
+        {
+            decoder.set_ip(at.0);
+            return Ok(decoder.decode());
+        }
         let bytes = self.code.code_from(at).ok_or(FragmentRule::NoOriginal)?;
-        Ok(Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode())
+        let mut decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        *originals = Some(OriginalBytes { start: at, decoder });
+        Ok(instruction)
     }
 
     fn row(&self, at: Addr, original: Addr, state: RowState) -> Result<(), FragmentRule> {
@@ -278,7 +302,7 @@ impl Proof<'_> {
         Ok(())
     }
 
-    fn sequence(&self, at: Addr, rule: FragmentRule) -> SequenceReader<'_> {
+    fn sequence(&self, at: Addr, rule: FragmentRule) -> SequenceReader<'p> {
         SequenceReader {
             bytes: self.bytes,
             at,
@@ -385,10 +409,10 @@ impl Proof<'_> {
         if instruction.code() == Code::Endbr64 {
             return Ok(Some((next, at)));
         }
-        if self.stepped(original, at).is_ok() {
+        let cached = self.bytes.at(at)?;
+        if spills(&cached, Register::RCX) && self.stepped(original, at).is_ok() {
             return Ok(None);
         }
-        let cached = self.bytes.at(at)?;
         match instruction.flow_control() {
             FlowControl::Next => {
                 self.row(at, original, RowState::Exact)?;
@@ -455,8 +479,14 @@ impl Proof<'_> {
                     .counters
                     .contains(Addr(instruction.memory_displacement64()))
         };
+        if self.counting == Counting::Off {
+            return Ok(None);
+        }
         let first = self.bytes.at(at)?;
         let saved = || {
+            if !spills(&first, Register::RAX) {
+                return None;
+            }
             let mut read = self.sequence(at, FragmentRule::NotACopy);
             read.store(Register::RAX, -160).ok()?;
             read.bytes(&[0x9f]).ok()?;

@@ -1,18 +1,31 @@
 //! Reads instructions of translated code, and recognises those that sequences are made of.
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind, Register};
+use std::cell::RefCell;
+
+use iced_x86::{Code, Decoder, Instruction, OpKind, Register};
 
 use super::violation::FragmentRule;
 use crate::Addr;
 
 /// Bytes at an address.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct CachedBytes<'b> {
-    pub(super) start: Addr,
-    pub(super) bytes: &'b [u8],
+    start: Addr,
+    bytes: &'b [u8],
+    /// Making a decoder takes longer than decoding an instruction.
+    decoder: &'b RefCell<Decoder<'b>>,
 }
 
 impl<'b> CachedBytes<'b> {
+    /// Takes a decoder of the same bytes.
+    pub(super) fn new(start: Addr, bytes: &'b [u8], decoder: &'b RefCell<Decoder<'b>>) -> Self {
+        Self {
+            start,
+            bytes,
+            decoder,
+        }
+    }
+
     fn rest(&self, at: Addr) -> Option<&'b [u8]> {
         let offset = usize::try_from(at.0.checked_sub(self.start.0)?).ok()?;
         self.bytes.get(offset..).filter(|rest| !rest.is_empty())
@@ -21,7 +34,12 @@ impl<'b> CachedBytes<'b> {
     /// Decodes the instruction at an address.
     pub(super) fn at(&self, at: Addr) -> Result<Instruction, FragmentRule> {
         let rest = self.rest(at).ok_or(FragmentRule::Undecodable)?;
-        let instruction = Decoder::with_ip(64, rest, at.0, DecoderOptions::NONE).decode();
+        let mut decoder = self.decoder.borrow_mut();
+        let offset = self.bytes.len() - rest.len();
+        let positioned = decoder.set_position(offset);
+        positioned.map_err(|_| FragmentRule::Undecodable)?;
+        decoder.set_ip(at.0);
+        let instruction = decoder.decode();
         if instruction.is_invalid() {
             return Err(FragmentRule::Undecodable);
         }
@@ -40,7 +58,7 @@ impl<'b> CachedBytes<'b> {
 }
 
 /// A sequence that is being read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct SequenceReader<'b> {
     pub(super) bytes: CachedBytes<'b>,
     pub(super) at: Addr,
@@ -127,6 +145,13 @@ impl SequenceReader<'_> {
 /// Returns whether it is a direct `jmp`.
 pub(super) fn is_jump(instruction: &Instruction) -> bool {
     matches!(instruction.code(), Code::Jmp_rel32_64 | Code::Jmp_rel8_64)
+}
+
+/// Returns whether an instruction may begin a sequence that spills `rcx` or, for a counter, `rax`.
+pub(super) fn spills(instruction: &Instruction, register: Register) -> bool {
+    instruction.code() == Code::Mov_rm64_r64
+        && instruction.op1_register() == register
+        && instruction.memory_base() == Register::RSP
 }
 
 /// Returns whether its operand in memory is at a distance from the stack pointer, and in no other segment.

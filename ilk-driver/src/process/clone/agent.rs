@@ -16,7 +16,7 @@ use gilk_engine::{Addr, Refusal, Rule, Span};
 
 use super::super::maps::PAGE;
 use super::super::ptrace::{self, Registers, Tid};
-use super::super::stopped::threads;
+use super::super::stopped::{Thread, threads};
 use super::super::{refused, text};
 use super::cache::{ProcessCache, ResidentStop};
 use super::code::ProcessCode;
@@ -326,7 +326,7 @@ impl<'a> CacheAgent<'a> {
                 }
                 return Err(self.failed(tid)(error));
             }
-            match trace::wait_for(tid).map_err(self.failed(tid))? {
+            match trace::wait_interrupted(tid).map_err(self.failed(tid))? {
                 change @ Change::Ended(_) => self.queue.push_back((tid, change)),
                 change => self.stopped(tid, change),
             }
@@ -444,7 +444,7 @@ impl<'a> CacheAgent<'a> {
         if self.cache.contains(Addr(registers.rip)) {
             return Ok(None);
         }
-        match self.fragment(&registers)? {
+        match self.fragment(tid, &registers)? {
             Ok(Some(place)) => {
                 registers.rip = place.0;
                 ptrace::set_registers(tid, &registers).map_err(self.failed(tid))?;
@@ -455,10 +455,11 @@ impl<'a> CacheAgent<'a> {
         }
     }
 
-    /// Returns the place in the cache where a thread with these original registers continues, translated if need be;
-    /// `None` where no code is.
+    /// Returns the place in the cache where a stopped thread with these original registers continues, translated if
+    /// need be; `None` where no code is.
     fn fragment(
         &mut self,
+        tid: Tid,
         registers: &Registers,
     ) -> Result<std::result::Result<Option<Addr>, Refusal>> {
         let original = Addr(registers.rip);
@@ -471,6 +472,16 @@ impl<'a> CacheAgent<'a> {
             && let Some(refusal) = self.code.refusal()
         {
             return Ok(Err(refusal));
+        }
+        let is_code = self.code.code_from(wanted).is_some() || self.code.changing(wanted).is_some();
+        if is_code && !self.cache.reaches(wanted) {
+            let thread = Thread {
+                tid,
+                registers: *registers,
+                rseq: ptrace::rseq(tid).map_err(self.failed(tid))?,
+            };
+            ptrace::set_registers(tid, registers).map_err(self.failed(tid))?;
+            self.cache.add_arena(&thread, wanted)?;
         }
         let alone = self.threads.len() == 1;
         let fragment = match self.code.code_from(wanted) {
@@ -519,7 +530,7 @@ impl<'a> CacheAgent<'a> {
             if stop == ResidentStop::Missed {
                 self.missed += 1;
                 self.cache.search_again(Addr(original.rip))?;
-                let place = match self.fragment(&original)? {
+                let place = match self.fragment(tid, &original)? {
                     Ok(place) => place,
                     // Most of what fills it was dropped.
                     Err(refusal)

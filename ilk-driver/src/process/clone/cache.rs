@@ -17,7 +17,7 @@ use super::super::record::Client;
 use super::super::remote::Remote;
 use super::super::removal::unmap;
 use super::super::shared::SharedWords;
-use super::super::stopped::Stopped;
+use super::super::stopped::{Stopped, Thread};
 use super::super::{refused, write_memory};
 use super::changing::{ChangingFragment, ChangingFragments, PageBytes};
 use super::code::{self, ProcessCode};
@@ -30,6 +30,8 @@ const TARGETS_LOG2: u8 = 18;
 const COUNTERS: u64 = 1 << 19;
 /// Bytes of an arena.
 const ARENA: u64 = 64 << 20;
+/// Arenas, at most.
+const MOST_ARENAS: usize = 16;
 /// Bytes between two mappings of one arena, at most.
 const CLUSTER: u64 = 1 << 30;
 /// The distance from an arena to code that is translated there, less one to its data.
@@ -137,9 +139,7 @@ impl ProcessCache {
                 format!("it cannot execute in the code cache: {refusal}"),
             ));
         }
-        let name = remote.put(&Client::current()?.file_name())?;
-        let arguments = [name, u64::from(libc::MFD_CLOEXEC), 0, 0, 0, 0];
-        let number = remote.call("create a file of tables", libc::SYS_memfd_create, arguments)?;
+        let number = create_file(&remote)?;
         let mut placed = Vec::new();
         let all = (|| {
             let shared = counters(pid, number, words.len() + ARENA)?;
@@ -172,11 +172,7 @@ impl ProcessCache {
             })?;
             Ok((shared, tables, arenas))
         })();
-        remote.call(
-            "close the file of tables",
-            libc::SYS_close,
-            [number, 0, 0, 0, 0, 0],
-        )?;
+        close_file(&remote, number)?;
         let (shared, tables, arenas) = match all {
             Ok(all) => all,
             Err(error) => {
@@ -209,6 +205,39 @@ impl ProcessCache {
         }
         cache.clear_recent()?;
         Ok(cache)
+    }
+
+    /// Returns whether code at an address is within reach of an arena.
+    pub(super) fn reaches(&self, original: Addr) -> bool {
+        self.near(original).is_some()
+    }
+
+    /// Maps an arena for code that none is near to, by a thread with an original context. There is none after that if no
+    /// memory near it is free, or there are many.
+    ///
+    /// # Errors
+    /// The thread cannot map memory.
+    pub(super) fn add_arena(&mut self, thread: &Thread, original: Addr) -> Result<()> {
+        let mapped = maps::read(self.pid)?;
+        let cluster = Span::new(page_of(original), maps::PAGE);
+        let span = maps::free_near(&mapped, ARENA, cluster);
+        let Some(span) = span.filter(|_| self.arenas.len() < MOST_ARENAS) else {
+            return Ok(());
+        };
+        let remote = Remote::by(self.pid, thread, &self.memory, &mapped)?;
+        let number = create_file(&remote)?;
+        let private = (
+            libc::PROT_READ | libc::PROT_EXEC,
+            libc::MAP_PRIVATE | libc::MAP_NORESERVE,
+        );
+        let placed = counters(self.pid, number, ARENA)
+            .and_then(|_| place(&remote, span, private, (number, 0)));
+        close_file(&remote, number)?;
+        drop(remote);
+        placed?;
+        let arena = self.arena(cluster, span)?;
+        self.arenas.push(arena);
+        Ok(())
     }
 
     /// Begins an arena with its resident code.
@@ -639,6 +668,19 @@ impl ProcessCache {
         };
         self.blocks.iter().map(count).collect()
     }
+}
+
+/// Creates a file in a process, with a name by which its mappings are known as ours; returns its number there.
+fn create_file(remote: &Remote<'_>) -> Result<u64> {
+    let name = remote.put(&Client::current()?.file_name())?;
+    let arguments = [name, u64::from(libc::MFD_CLOEXEC), 0, 0, 0, 0];
+    remote.call("create a file of tables", libc::SYS_memfd_create, arguments)
+}
+
+fn close_file(remote: &Remote<'_>, number: u64) -> Result<()> {
+    let arguments = [number, 0, 0, 0, 0, 0];
+    let closed = remote.call("close the file of tables", libc::SYS_close, arguments);
+    closed.map(drop)
 }
 
 fn too_far(original: Addr) -> Refusal {

@@ -38,7 +38,8 @@ pub(super) fn seize(tid: Tid) -> io::Result<()> {
     let options = libc::PTRACE_O_TRACECLONE
         | libc::PTRACE_O_TRACEFORK
         | libc::PTRACE_O_TRACEVFORK
-        | libc::PTRACE_O_TRACEEXEC;
+        | libc::PTRACE_O_TRACEEXEC
+        | libc::PTRACE_O_TRACESYSGOOD;
     let options = usize::try_from(options).unwrap_or_default();
     request(libc::PTRACE_SEIZE, tid, 0, options)
 }
@@ -110,6 +111,51 @@ pub(super) fn wait_for(tid: Tid) -> io::Result<Change> {
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Waits for a change of a thread that was interrupted. A trap that it has reached is reported in place of the
+/// interruption, which would leave it pending: for a process that is let go, it would be its end.
+pub(super) fn wait_interrupted(tid: Tid) -> io::Result<Change> {
+    match wait_for(tid)? {
+        Change::Event(EVENT_STOP, libc::SIGTRAP) if has_pending_trap(tid)? => {
+            proceed(tid, 0)?;
+            wait_for(tid)
+        }
+        change => Ok(change),
+    }
+}
+
+/// Returns whether a stopped thread has a SIGTRAP of the kernel that was not reported yet.
+fn has_pending_trap(tid: Tid) -> io::Result<bool> {
+    /// `PTRACE_PEEKSIGINFO` of include/uapi/linux/ptrace.h.
+    const PEEKSIGINFO: libc::c_uint = 0x4209;
+    /// `struct ptrace_peeksiginfo_args`.
+    #[repr(C)]
+    struct Peeked {
+        first: u64,
+        flags: u32,
+        count: i32,
+    }
+    let mut first = 0;
+    loop {
+        let peeked = Peeked {
+            first,
+            flags: 0,
+            count: 1,
+        };
+        // SAFETY: a structure of integers is valid if all are 0.
+        #[allow(unsafe_code, reason = "mem::zeroed")]
+        let mut info: SignalInfo = unsafe { std::mem::zeroed() };
+        // SAFETY: one signal is written to a local.
+        #[allow(unsafe_code, reason = "ptrace(2)")]
+        let found = unsafe { libc::ptrace(PEEKSIGINFO, tid, &raw const peeked, &raw mut info) };
+        match found {
+            -1 => return Err(io::Error::last_os_error()),
+            0 => return Ok(false),
+            _ if info.si_signo == libc::SIGTRAP && info.si_code > 0 => return Ok(true),
+            _ => first += 1,
         }
     }
 }

@@ -46,7 +46,7 @@ impl CacheAgent<'_> {
                 Err(error) if ptrace::is_gone(&error) => continue,
                 Err(error) => return Err(self.failed(tid)(error)),
             }
-            let change = trace::wait_for(tid).map_err(self.failed(tid))?;
+            let change = trace::wait_interrupted(tid).map_err(self.failed(tid))?;
             if let Some(state) = self.guests.get_mut(&tid) {
                 state.stopped = true;
             }
