@@ -42,10 +42,7 @@ impl CacheAgent<'_> {
         let mut at = at;
         let mut all = BTreeSet::new();
         // A write may be to two pages.
-        loop {
-            let Ok(writes) = &mut self.cache.writes else {
-                break;
-            };
+        while let Ok(writes) = &mut self.cache.writes {
             let pages = writes.written(at);
             for &page in &pages {
                 let count = writes.count(page);
