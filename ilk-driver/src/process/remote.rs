@@ -48,7 +48,7 @@ impl<'s> Remote<'s> {
     ) -> Result<Self> {
         let thread = stopped.threads.first();
         let thread = thread.ok_or_else(|| refused(pid, "it has ended"))?;
-Self::by(pid, thread, memory, maps)
+        Self::by(pid, thread, memory, maps)
     }
 
     /// Takes a thread, which is stopped.
@@ -213,23 +213,29 @@ fn code<const COUNT: usize>(
     maps: &[MappedSpan],
     wanted: [&[u8]; COUNT],
 ) -> [Option<u64>; COUNT] {
+    /// Bytes that are read at a time: some are found soon.
+    const PART: u64 = 1 << 16;
+    let longest = wanted.iter().map(|bytes| bytes.len()).max().unwrap_or(0) as u64;
     let mut found = [None; COUNT];
     let executable = maps.iter();
     let executable = executable.filter(|one| one.executable && one.inode != 0 && !is_ours(one));
     for one in executable {
-        if found.iter().all(Option::is_some) {
-            break;
-        }
-        let mut text = vec![0; usize::try_from(one.span.len()).unwrap_or(0)];
-        // What cannot be read is no code to use.
-        if memory.read_exact_at(&mut text, one.span.start.0).is_err() {
-            continue;
-        }
-        for (place, bytes) in found.iter_mut().zip(wanted) {
-            if place.is_none() {
-                let offset = text.windows(bytes.len()).position(|some| some == bytes);
-                *place = offset.map(|offset| one.span.start.add(offset as u64).0);
+        let mut start = one.span.start;
+        while start < one.span.end && !found.iter().all(Option::is_some) {
+            // The instructions may begin in this part and end in the next.
+            let end = start.add(PART + longest).min(one.span.end);
+            let mut text = vec![0; usize::try_from(end.0 - start.0).unwrap_or(0)];
+            // What cannot be read is no code to use.
+            if memory.read_exact_at(&mut text, start.0).is_err() {
+                break;
             }
+            for (place, bytes) in found.iter_mut().zip(wanted) {
+                if place.is_none() {
+                    let offset = text.windows(bytes.len()).position(|some| some == bytes);
+                    *place = offset.map(|offset| start.0 + offset as u64);
+                }
+            }
+            start = start.add(PART);
         }
     }
     found

@@ -44,7 +44,7 @@ const MOST_PAGES: u64 = 16 * maps::PAGE;
 
 /// Bounds of one translation on demand.
 const DEMANDED: TranslationReach = TranslationReach {
-    calls: 0,
+    calls: 2,
     blocks: 64,
 };
 

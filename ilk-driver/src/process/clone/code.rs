@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use gilk_engine::cache::CodeBytes;
 use gilk_engine::{Addr, Refusal, Rule, Span};
 use object::read::elf::ElfFile64;
-use object::{Endianness, Object as _};
+use object::{Endianness, Object as _, ReadCache};
 
 use super::super::maps::{self, MappedSpan};
 use super::super::proc;
@@ -221,9 +221,11 @@ fn has_sequences(pid: u32, mapping: &MappedSpan) -> bool {
     let path = proc(pid, "root").join(mapping.name.trim_start_matches('/'));
     // A file that is gone was replaced by another version of it: its sections are not known, and its code is that
     // which is mapped.
-    let Ok(bytes) = std::fs::read(path) else {
+    let Ok(file) = File::open(path) else {
         return false;
     };
-    let file = ElfFile64::<Endianness>::parse(bytes.as_slice());
+    // Reads the headers alone.
+    let bytes = ReadCache::new(file);
+    let file = ElfFile64::<Endianness, _>::parse(&bytes);
     file.is_ok_and(|file| file.section_by_name(SEQUENCES).is_some())
 }
