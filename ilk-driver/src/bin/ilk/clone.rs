@@ -129,10 +129,11 @@ impl Clone {
         }
         if self.numbers {
             note!(
-                "{} blocks in {} translations, {} bytes; {} targets missed, {} instructions executed in the original \
+                "{} blocks in {} translations, {:.1} ms; {} bytes; {} targets missed, {} instructions executed in the original \
                  code, {} signals, {} flushes; {} writes of translated code, {} translations dropped.",
                 scale::grouped(report.blocks.len() as u64),
                 scale::grouped(report.translations),
+                report.translating.as_secs_f64() * 1e3,
                 scale::grouped(report.bytes),
                 scale::grouped(report.missed),
                 scale::grouped(report.stepped),

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use gilk_engine::cache::resident::Resident;
 use gilk_engine::cache::{CodeBytes as _, Counting, RowState};
@@ -76,6 +77,8 @@ pub(super) struct CacheAgent<'a> {
     pub(super) signals: u64,
     pub(super) missed: u64,
     pub(super) stepped: u64,
+    /// The time of translations, with their proofs and writes.
+    pub(super) translating: Duration,
 }
 
 /// The outcome of an event: a reason to end, or none.
@@ -104,6 +107,7 @@ impl<'a> CacheAgent<'a> {
             signals: 0,
             missed: 0,
             stepped: 0,
+            translating: Duration::ZERO,
         }
     }
 
@@ -484,6 +488,7 @@ impl<'a> CacheAgent<'a> {
             self.cache.add_arena(&thread, wanted)?;
         }
         let alone = self.threads.len() == 1;
+        let begun = Instant::now();
         let fragment = match self.code.code_from(wanted) {
             Some(_) => self.cache.block(&self.code, wanted, alone)?,
             None => {
@@ -491,6 +496,7 @@ impl<'a> CacheAgent<'a> {
                 self.cache.changing_block(&self.code, wanted, stack)?
             }
         };
+        self.translating += begun.elapsed();
         Ok(fragment.map(|found| match (found, restarts) {
             (Some(_), true) => self.cache.returned(original),
             (found, _) => found,

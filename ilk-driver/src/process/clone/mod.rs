@@ -52,6 +52,8 @@ pub struct CloneReport {
     pub blocks: Vec<(CachedBlock, u64)>,
     /// Translations on demand.
     pub translations: u64,
+    /// The time that these took, with their proofs and writes.
+    pub translating: Duration,
     /// Bytes of translated code at the end.
     pub bytes: u64,
     /// Times that everything translated was dropped.
@@ -231,6 +233,7 @@ fn execute(
         end,
         blocks: cache.blocks.iter().copied().zip(counts).collect(),
         translations: cache.numbers.translations,
+        translating: agent.translating,
         bytes: cache.numbers.bytes,
         flushes: cache.numbers.flushes,
         writes: cache.writes.as_ref().map_or(0, |writes| writes.total),
