@@ -1,6 +1,7 @@
 //! Programs in the code cache do what they do without it.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -174,6 +175,37 @@ fn is_in_cache(pid: u32) -> bool {
             (address(start).unwrap()..address(end).unwrap()).contains(&at)
         })
     })
+}
+
+/// Without an agent a process would execute its code as it was before it wrote it: the kernel ends it.
+#[test]
+fn a_process_that_writes_its_code_ends_with_a_killed_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), &[]);
+    let mut child = Command::new(&program)
+        .arg("w")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .args(["clone", "-p", &child.id().to_string()])
+        .spawn()
+        .unwrap();
+    while !is_in_cache(child.id()) {
+        assert!(ilk.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    input.write_all(b"a").unwrap();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n0\n");
+    ilk.kill().unwrap();
+    ilk.wait().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
 }
 
 /// A process that writes its code enters the cache and leaves it, and finds its code as it wrote it, and its memory as

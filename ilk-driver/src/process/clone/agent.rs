@@ -15,7 +15,7 @@ use gilk_engine::cache::resident::Resident;
 use gilk_engine::cache::{CodeBytes as _, Counting, RowState};
 use gilk_engine::{Addr, Refusal, Rule, Span};
 
-use super::super::maps::PAGE;
+use super::super::maps::{MappedSpan, PAGE};
 use super::super::ptrace::{self, Registers, Tid};
 use super::super::stopped::{Thread, threads};
 use super::super::{refused, text};
@@ -77,6 +77,8 @@ pub(super) struct CacheAgent<'a> {
     pub(super) signals: u64,
     pub(super) missed: u64,
     pub(super) stepped: u64,
+    /// Writes of its code are watched.
+    ends_with_agent: bool,
     /// The time of translations, with their proofs and writes.
     pub(super) translating: Duration,
 }
@@ -107,6 +109,7 @@ impl<'a> CacheAgent<'a> {
             signals: 0,
             missed: 0,
             stepped: 0,
+            ends_with_agent: false,
             translating: Duration::ZERO,
         }
     }
@@ -488,6 +491,10 @@ impl<'a> CacheAgent<'a> {
             self.cache.add_arena(&thread, wanted)?;
         }
         let alone = self.threads.len() == 1;
+        let is_watched = |one: &MappedSpan| one.writable || one.shared;
+        if self.code.changing(wanted).is_some_and(is_watched) {
+            self.end_with_agent()?;
+        }
         let begun = Instant::now();
         let fragment = match self.code.code_from(wanted) {
             Some(_) => self.cache.block(&self.code, wanted, alone)?,
@@ -501,6 +508,25 @@ impl<'a> CacheAgent<'a> {
             (Some(_), true) => self.cache.returned(original),
             (found, _) => found,
         }))
+    }
+
+    /// Has the process end if this one is killed: without it, writes of translated code are not seen, and the code as it
+    /// was would be executed.
+    fn end_with_agent(&mut self) -> Result<()> {
+        if self.ends_with_agent {
+            return Ok(());
+        }
+        self.stop_all()?;
+        let all: Vec<Tid> = self.threads.keys().copied().collect();
+        for tid in all {
+            match trace::end_with_tracer(tid) {
+                Ok(()) => {}
+                Err(error) if ptrace::is_gone(&error) => {}
+                Err(error) => return Err(self.failed(tid)(error)),
+            }
+        }
+        self.ends_with_agent = true;
+        Ok(())
     }
 
     /// Reads new mappings if an address is in none that is known. Returns whether it was known.

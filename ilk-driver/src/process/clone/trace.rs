@@ -33,15 +33,22 @@ impl Change {
 /// Event of a stop by `PTRACE_INTERRUPT`, of a new thread, and of a group.
 pub(super) const EVENT_STOP: i32 = 128;
 
+/// Events of a thread that are traced.
+const TRACED: i32 = libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_TRACESYSGOOD;
+
 /// Attaches to a thread, and to the threads and processes that it begins.
 pub(super) fn seize(tid: Tid) -> io::Result<()> {
-    let options = libc::PTRACE_O_TRACECLONE
-        | libc::PTRACE_O_TRACEFORK
-        | libc::PTRACE_O_TRACEVFORK
-        | libc::PTRACE_O_TRACEEXEC
-        | libc::PTRACE_O_TRACESYSGOOD;
-    let options = usize::try_from(options).unwrap_or_default();
-    request(libc::PTRACE_SEIZE, tid, 0, options)
+    request(libc::PTRACE_SEIZE, tid, 0, number(TRACED))
+}
+
+/// Has the kernel end a stopped thread's process, and those that it begins, if this process ends before it detaches.
+pub(super) fn end_with_tracer(tid: Tid) -> io::Result<()> {
+    let options = number(TRACED | libc::PTRACE_O_EXITKILL);
+    request(libc::PTRACE_SETOPTIONS, tid, 0, options)
 }
 
 /// Lets a stopped thread execute, and delivers a signal, or none.

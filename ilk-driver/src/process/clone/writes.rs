@@ -2,7 +2,7 @@
 //! the same memory.
 //!
 //! Protections stay as the process has set them, and forked children do not inherit the watch. The kernel drops it when
-//! the file is closed, so also when the agent is killed.
+//! the file is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
