@@ -66,11 +66,11 @@ impl Line {
         }
     }
 
-    const fn of_suite(suite: &'static str) -> Self {
+    const fn of_suite(suite: &'static str, flavour: &'static str) -> Self {
         Self {
             suite: Some(suite),
             series: None,
-            flavour: "cloud",
+            flavour,
             is_debugging: false,
         }
     }
@@ -184,16 +184,22 @@ impl Line {
 }
 
 /// The lines of Debian's archive with headers.
-const LINES: [Line; 9] = [
+const LINES: [Line; 15] = [
     Line::of_host(None, "cloud"),
     Line::of_host(None, "full"),
     Line::of_host(None, "rt"),
     Line::of_host(Some("6.12"), "cloud"),
     Line::of_host(Some("6.12"), "full"),
     Line::of_host(Some("6.12"), "rt"),
-    Line::of_suite("trixie"),
-    Line::of_suite("trixie-backports"),
-    Line::of_suite("sid"),
+    Line::of_suite("trixie", "cloud"),
+    Line::of_suite("trixie-backports", "cloud"),
+    Line::of_suite("sid", "cloud"),
+    Line::of_suite("trixie", "full"),
+    Line::of_suite("trixie", "rt"),
+    Line::of_suite("trixie-backports", "full"),
+    Line::of_suite("trixie-backports", "rt"),
+    Line::of_suite("sid", "full"),
+    Line::of_suite("sid", "rt"),
 ];
 
 /// Runs the tests on the lines whose name contains one of `only`, or on all, and writes their rows.
@@ -227,7 +233,7 @@ fn tested(purpose: Purpose, yes: bool, lines: &[Line]) -> Result<()> {
     let build = {
         let lines = lines.to_owned();
         move |log: &Log| {
-            let binaries = suite::build(log, |_| ())?;
+            let binaries = suite::build_named(PROGRAM, log)?;
             let program = binaries.into_iter().find(|binary| binary.name == PROGRAM);
             let program = program
                 .ok_or_else(|| Fail::new("internal error: cargo built no tests of the lab"))?;

@@ -59,6 +59,11 @@ pub(crate) fn build(log: &Log, each: impl FnMut(&Binary)) -> Result<Vec<Binary>>
     built(&[], log, each)
 }
 
+/// Builds and lints the test programs with a name.
+pub(crate) fn build_named(name: &str, log: &Log) -> Result<Vec<Binary>> {
+    built(&["--test", name], log, |_| ())
+}
+
 /// Builds and lints the benchmarks.
 pub(crate) fn build_benchmarks(log: &Log) -> Result<()> {
     built(&["--benches"], log, |_| ()).map(drop)
