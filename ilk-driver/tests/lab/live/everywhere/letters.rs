@@ -6,14 +6,21 @@ use crate::support::{answer, printed, shared};
 /// Forks 160 times: five rounds of 32.
 const PULSAR: &str = "/bin/pulsar 100 5";
 
+/// First letters of functions: `GILK_LETTERS`, or all that names have.
+fn letters() -> String {
+    let all = || ('a'..='z').chain(['_']).collect();
+    std::env::var("GILK_LETTERS").unwrap_or_else(|_| all())
+}
+
 #[test]
 #[ignore = "boots the lab and runs many minutes; cargo xtask test --long runs it"]
 fn every_function_is_counted_a_letter_at_a_time() {
     let shared = shared();
     let turn = shared.turn();
-    let letters = (b'a'..=b'z').map(|letter| format!("{}*", char::from(letter)));
-    let mut counted = Vec::new();
-    for pattern in letters.chain(["_*".to_owned()]) {
+    let letters = letters();
+    let mut counted = 0;
+    for letter in letters.chars() {
+        let pattern = format!("{letter}*");
         let output = answer(&turn, &["count", &pattern, "-c", PULSAR]);
         let (out, err) = printed(&output);
         assert!(output.status.success(), "{pattern}: {out}{err}");
@@ -22,10 +29,12 @@ fn every_function_is_counted_a_letter_at_a_time() {
             "{pattern}: {lines} lines; {}",
             err.trim().replace('\n', "; ")
         );
-        if lines > 1 {
-            counted.push(pattern);
-        }
+        counted += usize::from(lines > 1);
         turn.assert_untouched();
     }
-    assert!(counted.len() > 20, "only {counted:?} were reached");
+    let few = letters.len().div_ceil(5);
+    assert!(
+        counted + few >= letters.len(),
+        "functions of only {counted} of {letters:?} were reached"
+    );
 }
