@@ -12,7 +12,7 @@ use super::VERSION;
 const PACKAGES: &str = "ca-certificates,systemd,linux-headers-cloud-amd64";
 
 /// Every step, with what it shows. `$VERSION` is the packages' version.
-const STEPS: [(&str, &str); 8] = [
+const STEPS: [(&str, &str); 9] = [
     (
         "the packages install with what they depend on, and the module is built",
         "cp -r /etc/passwd /etc/group /root/
@@ -22,6 +22,36 @@ const STEPS: [(&str, &str); 8] = [
          grep -q ': installed' /root/dkms
          modinfo -F license $(find /lib/modules -name 'ilk.ko*') | grep -q GPL
          if modinfo -F parm $(find /lib/modules -name 'ilk.ko*') | grep fail_; then exit 1; fi",
+    ),
+    (
+        "dkms builds the module for each flavour of the release's kernel and of the newest in its archive",
+        "number=$(. /etc/os-release; echo $VERSION_ID)
+         suite=$(. /etc/os-release; echo $VERSION_CODENAME)
+         mirror=$(sed -n 's/^deb \\([^ ]*\\) .*/\\1/p' /etc/apt/sources.list | head -n 1)
+         more=/etc/apt/sources.list.d/more.list
+         flavours='amd64 cloud-amd64 rt-amd64'
+         # Headers may bring their kernel, which no machine boots here.
+         export INITRD=No
+         install() { apt-get -qq install --yes --no-install-recommends \"$@\"; }
+         install $(printf 'linux-headers-%s ' $flavours)
+         if test $number = 12; then
+             echo \"deb $mirror-security $suite-security main\" >$more
+             apt-get -qq update
+             install $(printf 'linux-headers-6.12-%s ' $flavours)
+         else
+             echo \"deb $mirror $suite-backports main\" >$more
+             apt-get -qq update
+             install -t $suite-backports $(printf 'linux-headers-%s ' $flavours)
+         fi
+         dkms status -m ilk -v $VERSION
+         ls /lib/modules >/root/releases
+         test $(wc -l </root/releases) -ge 6
+         for release in $(cat /root/releases); do
+             dkms status -m ilk -v $VERSION -k $release | grep -q ': installed'
+             test -s $(find /lib/modules/$release -name 'ilk.ko*')
+         done
+         rm $more /root/releases
+         apt-get -qq update",
     ),
     (
         "the programs start",
