@@ -3,12 +3,14 @@
 //! Takes a quarter of an hour: `cargo xtask test --long` runs it.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use gilk_samples::Sample;
 use gilk_samples::recording::Recording;
 use ilk_driver::lab::{Lab, Options, Prepared, console_in_bochs, prepare, session_in_bochs};
 
+use super::natives::object_of_c;
 use crate::support::{placement, pulsar};
 
 /// Time limit of a machine.
@@ -55,17 +57,34 @@ fn the_demonstration_samples_every_fork() {
 #[ignore = "boots Bochs; cargo xtask test --long runs it"]
 fn all_blocks_of_copy_process_are_counted_as_in_qemu() {
     let folder = tempfile::tempdir().unwrap();
-    let run = folder.path().join("run");
-    fs::write(&run, SCRIPT).unwrap();
-    let prepared = tracking().with(|options| options.files = vec![("lab/run".into(), run)]);
+    let example = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../instruments/native/example.c"
+    );
+    let placements = NATIVELY.map(|name| placement(name, 0, "count-natively", (0.0, 10.0)));
+    let session = pulsar(10.0, 1000, placements.into()).to_ron().unwrap();
+    let files = [
+        ("run", SCRIPT.as_bytes().to_vec()),
+        ("native.ron", session.into_bytes()),
+        ("native.o", object_of_c(Path::new(example))),
+    ];
+    let files = files.map(|(name, bytes)| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        (format!("lab/{name}"), path)
+    });
+    let prepared = tracking().with(|options| options.files = files.into());
     let bochs = console_in_bochs(&prepared, LIMIT, &mut |line| println!("{line}"));
     let bochs = Counts::of(&bochs.unwrap_or_else(|error| panic!("{error}")));
     let qemu = Counts::of(&in_qemu(&prepared));
     println!("Bochs: {bochs:?}\nQEMU: {qemu:?}");
     assert!(bochs.tracks, "the kernel does not track indirect branches");
     for counts in [&bochs, &qemu] {
-        assert_eq!(counts.calls, FORKS, "{counts:?}");
-        assert!((FORKS..FORKS + 20).contains(&counts.entries), "{counts:?}");
+        let [calls, entries] = counts.natively;
+        assert_eq!([counts.calls, calls], [FORKS; 2], "{counts:?}");
+        for entries in [counts.entries, entries] {
+            assert!((FORKS..FORKS + 20).contains(&entries), "{counts:?}");
+        }
         assert!(counts.placed > 300 && counts.hit > 150, "{counts:?}");
         assert!(counts.is_clean, "{counts:?}");
     }
@@ -73,14 +92,22 @@ fn all_blocks_of_copy_process_are_counted_as_in_qemu() {
     assert!(bochs.hit.abs_diff(qemu.hit) * 20 < qemu.hit);
 }
 
-/// Counts every block of `copy_process`, and the calls of clone(2), whose number is known: Pulsar's forks.
+/// Functions whose calls a native function counts: where clone(2) enters, and the one that does its work. The kernel calls
+/// that one by its name alone, and so has sealed its `endbr64`.
+const NATIVELY: [&str; 2] = ["__x64_sys_clone", "kernel_clone"];
+
+/// Counts every block of `copy_process`, and the calls of clone(2), whose number is known: Pulsar's forks. Then counts them
+/// by a native function.
 const SCRIPT: &str = r"#!/bin/busybox sh
 dmesg -n 1
 echo tracked: $(grep -cw ibt /proc/cpuinfo)
-ilk agent --socket /run/ilk.sock --allow-run --unknown-kernel > /tmp/agent 2>&1 &
+ilk agent --socket /run/ilk.sock --allow-run --allow-native --unknown-kernel > /tmp/agent 2>&1 &
 while [ ! -S /run/ilk.sock ]; do usleep 100000; done
 ilk -e 'entry:__do_sys_clone { @calls = count() } block:copy_process:* { @blocks = count() }' \
 	-c '/bin/pulsar 100 5' --socket /run/ilk.sock < /dev/null 2>&1
+ilk run /lab/native.ron --native /lab/native.o --socket /run/ilk.sock -o /tmp/native.arrow < /dev/null > /tmp/said 2>&1 ||
+	cat /tmp/said
+ilk stats /tmp/native.arrow | sed -n 's/^ *\([0-9,]*\) .*  count-natively pre /natively: \1 /p'
 echo splices: $(wc -l < /sys/kernel/debug/ilk/splices)
 dmesg | sed -n '/ilk: loading/,$p' | grep -E 'BUG|WARNING|Oops|Missing ENDBR|general protection' | sed 's/^/bad: /'
 rmmod ilk && echo removed
@@ -100,6 +127,8 @@ struct Counts {
     /// Calls of clone(2), and of the function with the counters, which others call a few times too.
     calls: u64,
     entries: u64,
+    /// Calls that the native function counted.
+    natively: [u64; 2],
     /// No splice was left, the module could be unloaded, and the kernel reported nothing.
     is_clean: bool,
 }
@@ -114,6 +143,14 @@ impl Counts {
                 .next()
                 .unwrap_or_else(|| panic!("no {end:?} in:\n{console}"))
         };
+        let natively = |function: &str| {
+            let end = format!(" {function} block 0");
+            let mut counted = lines()
+                .filter_map(|line| number(line.strip_prefix("natively: ")?.strip_suffix(&end)?));
+            counted
+                .next()
+                .unwrap_or_else(|| panic!("no {end:?} in:\n{console}"))
+        };
         let blocks = lines().filter(|line| line.contains("  copy_process block "));
         let hit = blocks.count() as u64;
         Self {
@@ -122,6 +159,7 @@ impl Counts {
             hit,
             calls: of("  __do_sys_clone"),
             entries: of("  copy_process block 0 pre"),
+            natively: NATIVELY.map(natively),
             is_clean: ["splices: 0", "removed"].map(|text| lines().any(|line| line == text))
                 == [true; 2]
                 && !lines().any(|line| line.starts_with("bad: ")),

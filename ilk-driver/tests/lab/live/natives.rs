@@ -43,7 +43,7 @@ fn object(compiler: &str, arguments: &[&str], file: &Path) -> Vec<u8> {
     std::fs::read(&object).unwrap()
 }
 
-fn object_of_c(file: &Path) -> Vec<u8> {
+pub(super) fn object_of_c(file: &Path) -> Vec<u8> {
     object(
         "cc",
         &[&Native::C_FLAGS[..], &["-I", HEADER]].concat(),
