@@ -5,7 +5,6 @@ case " $* " in
 # Those whose optimisation takes longer than it saves when they run: the libraries that do their work have theirs.
 *" --crate-type bin "* | \
     *" --crate-name "gilk_gui\ *" --test "* | \
-    *" --crate-name "gilk_instruments\ *" --test "* | \
     *" --crate-name "programs\ *" --test "* | \
     *" --crate-name "timing\ *" --test "*) exec "$GILK_LINTS" "$@" -C opt-level=0 ;;
 *" --test "*) exec "$GILK_LINTS" "$@" ;;

@@ -412,7 +412,7 @@ fn a_kernels_type_data_is_read() {
     let start = std::time::Instant::now();
     let types = Types::read(bytes).unwrap();
     let took = start.elapsed();
-    println!("{types:?} in {took:?}, {} seen", explore(&types, 11));
+    println!("{types:?} in {took:?}, {} seen", explore(&types, 41));
     let file = types.structure("file").unwrap();
     let path = types.field(file, "f_path").unwrap();
     assert_eq!(types.written(path.of), "struct path");

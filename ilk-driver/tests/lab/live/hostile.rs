@@ -40,7 +40,7 @@ fn lock_prefixes_are_refused_with_one_of_two_cpus_online() {
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn random_requests_of_every_kind_do_no_harm() {
     let calls = number_in("GILK_FUZZ_CALLS");
-    let seconds = if calls.is_some() { 100_000 } else { 10 };
+    let seconds = if calls.is_some() { 100_000 } else { 5 };
     let (calls, seed) = (
         calls.unwrap_or(1_000_000),
         number_in("GILK_FUZZ_SEED").unwrap_or(1),
