@@ -20,7 +20,7 @@ use ilk_driver::protocol::{
 use crate::nonsense::Random;
 use crate::support::{number_in, prepared, shared_of};
 
-const CLIENTS: u64 = 10;
+const CLIENTS: u64 = 7;
 /// Sessions of one client.
 const SESSIONS: usize = 4;
 /// Time limit for an answer.

@@ -39,8 +39,8 @@ const RUNNING: u64 = 2 * 3 * 2;
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn flow_is_conserved_in_functions_of_all_directories_at_once() {
     let shared = lab();
-    // Their number: 300, or a long run's.
-    let many = number_in("GILK_FUNCTIONS").unwrap_or(300) as usize;
+    // Their number: 240, or a long run's.
+    let many = number_in("GILK_FUNCTIONS").unwrap_or(240) as usize;
     let chosen = spread(&everything(&shared), many);
     run(
         &shared.turn(),
