@@ -124,6 +124,22 @@ struct ObjectPaths {
     build_id: Option<Vec<u8>>,
 }
 
+/// Returns the first debug information of an object of a process that `read` finds, in the order of their places.
+fn first_of_object<T>(
+    (path, file): (&Path, &[u8]),
+    root: &Path,
+    slide: u64,
+    read: impl Fn(&Path, &BinaryIdentity<'_>) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let paths = paths_of_object((path, file), root)?;
+    let identity = BinaryIdentity {
+        release: &path.display().to_string(),
+        build_id: paths.build_id.as_deref(),
+        place: BinaryPlace::Slide(slide),
+    };
+    first_of(paths.paths, |path| read(path, &identity))
+}
+
 /// Returns the paths of the debug information of an object of a process, whose root folder is `root`.
 fn paths_of_object((path, file): (&Path, &[u8]), root: &Path) -> Result<ObjectPaths> {
     let object = object::File::parse(file).map_err(|error| Error::Sources {
@@ -200,14 +216,8 @@ impl OpenedDebug {
         slide: u64,
         watch: &Watch<'_>,
     ) -> Result<Option<Self>> {
-        let paths = paths_of_object((path, file), root)?;
-        let identity = BinaryIdentity {
-            release: &path.display().to_string(),
-            build_id: paths.build_id.as_deref(),
-            place: BinaryPlace::Slide(slide),
-        };
-        first_of(paths.paths, |path| {
-            Self::read(path, &identity, &[&WANTED, &WANTED_OF_TYPES], watch)
+        first_of_object((path, file), root, slide, |path, identity| {
+            Self::read(path, identity, &[&WANTED, &WANTED_OF_TYPES], watch)
         })
     }
 
@@ -334,13 +344,9 @@ impl Sources {
         slide: u64,
         watch: &Watch<'_>,
     ) -> Result<Option<Self>> {
-        let paths = paths_of_object((path, file), root)?;
-        let identity = BinaryIdentity {
-            release: &path.display().to_string(),
-            build_id: paths.build_id.as_deref(),
-            place: BinaryPlace::Slide(slide),
-        };
-        first_of(paths.paths, |path| Self::read(path, &identity, watch))
+        first_of_object((path, file), root, slide, |path, identity| {
+            Self::read(path, identity, watch)
+        })
     }
 
     /// Reads the debug information of `image` from the file at `path`; returns `None` if `watch`

@@ -474,14 +474,7 @@ impl ProcessCache {
             bytes: vec![0; bytes],
         };
         // Also brings the pages into memory.
-        self.memory
-            .read_exact_at(&mut bytes.bytes, pages.start.0)
-            .map_err(|error| {
-                refused(
-                    self.pid,
-                    format!("its code at {} cannot be read ({error})", pages.start),
-                )
-            })?;
+        self.read_code(&mut bytes)?;
         if !mapping.writable && !mapping.shared {
             return Ok(Ok(bytes));
         }
@@ -497,15 +490,20 @@ impl ProcessCache {
         if let Err(why) = watched {
             return Ok(Err(unwatched(pages.start, code::named(mapping), &why)));
         }
-        self.memory
-            .read_exact_at(&mut bytes.bytes, pages.start.0)
-            .map_err(|error| {
-                refused(
-                    self.pid,
-                    format!("its code at {} cannot be read ({error})", pages.start),
-                )
-            })?;
+        self.read_code(&mut bytes)?;
         Ok(Ok(bytes))
+    }
+
+    /// Reads the bytes of pages that have their start and number.
+    fn read_code(&self, pages: &mut PageBytes) -> Result<()> {
+        let start = pages.start;
+        let read = self.memory.read_exact_at(&mut pages.bytes, start.0);
+        read.map_err(|error| {
+            refused(
+                self.pid,
+                format!("its code at {start} cannot be read ({error})"),
+            )
+        })
     }
 
     /// Returns whether an address is in a translation that was made from bytes of a span.
