@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 /// The program, compiled.
 fn compiled(folder: &Path, options: &[&str]) -> PathBuf {
@@ -110,21 +110,27 @@ fn programs_that_observe_themselves_see_what_they_see_without() {
     }
 }
 
+/// Starts the program with an argument, and waits for its first line.
+fn started(program: &Path, argument: &str) -> (Child, ChildStdin, BufReader<ChildStdout>, String) {
+    let mut child = Command::new(program)
+        .arg(argument)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    (child, input, output, line)
+}
+
 /// A process is taken into the cache while it executes, and let go; nothing is left in it.
 #[test]
 fn a_process_enters_the_cache_and_leaves_it() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), &[]);
-    let mut child = Command::new(&program)
-        .arg("r")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
+    let (mut child, mut input, mut output, _) = started(&program, "r");
     let maps = || super::maps(child.id());
     let before = maps();
     let mut results = Vec::new();
@@ -182,16 +188,7 @@ fn is_in_cache(pid: u32) -> bool {
 fn a_process_that_writes_its_code_ends_with_a_killed_agent() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), &[]);
-    let mut child = Command::new(&program)
-        .arg("w")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
+    let (mut child, mut input, mut output, mut line) = started(&program, "w");
     let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"))
         .args(["clone", "-p", &child.id().to_string()])
         .spawn()
@@ -214,16 +211,7 @@ fn a_process_that_writes_its_code_ends_with_a_killed_agent() {
 fn a_process_that_writes_its_code_enters_the_cache_and_leaves_it() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), &[]);
-    let mut child = Command::new(&program)
-        .arg("w")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
+    let (mut child, mut input, mut output, _) = started(&program, "w");
     let mut calls = 0_u8;
     let mut call = || {
         input.write_all(b"a").unwrap();
