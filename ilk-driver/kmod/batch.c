@@ -330,7 +330,7 @@ int ilk_batch_run(struct ilk_batch *batch, const struct ilk_poke *pokes)
 	lockdep_assert_held(&ilk_mutex);
 	if (!batch->count)
 		return 0;
-	if (ilk_ended) {
+	if (ilk_is_over()) {
 		batch->reason = ILK_OVER;
 		return 0;
 	}

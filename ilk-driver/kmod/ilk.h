@@ -96,7 +96,8 @@ struct ilk_symbols {
 	int *orc_ip, *orc_ip_end;			/* the kernel's ORC table; optional */
 	struct orc_entry *orc;
 	unsigned int *orc_lookup, *orc_lookup_end;	/* index of the row of each block of text; optional */
-	struct list_head *modules;			/* optional */
+	struct list_head *modules;			/* optional without live patches */
+	void **live_patch;				/* the one in transition */
 };
 extern struct ilk_symbols ilk_sym;
 int ilk_symbols_resolve(void);
@@ -224,7 +225,10 @@ void ilk_seen_end(void);
 
 /* end.c: events that end every session. */
 extern u32 ilk_ended;
+extern u64 ilk_ended_tsc;
 void ilk_end(enum ilk_end why);
+bool ilk_is_over(void);
+bool ilk_live_patching(void);
 int ilk_end_init(void);
 void ilk_end_exit(void);
 

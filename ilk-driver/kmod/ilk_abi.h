@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 14u
+#define ILK_ABI_VERSION 15u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
 #define ILK_MAX_PUSHED 4096u
 #define ILK_MAX_FAULTS 65536u	/* instructions of the arena that may fault, including the module's own */
@@ -351,17 +351,21 @@ struct ilk_rings {
 /* Events at which the module removes every splice by itself. */
 enum ilk_end {
 	ILK_END_NONE = 0,
-	ILK_END_LIVE_PATCH,	/* a live patch was loaded */
+	ILK_END_LIVE_PATCH,	/* a live patch is loaded, or is in transition */
 	ILK_END_SLEEP,		/* the machine went to sleep, or hibernated */
 	ILK_END_RESTART,	/* the machine restarts */
 };
 
-/* The state of a session. After an end every batch is refused until the owner begins the next one. */
+/*
+ * The state of a session. After an end every batch is refused until the owner begins the next one. While a
+ * live patch is loaded or in transition, `begin` fails with EBUSY.
+ */
 struct ilk_state {
 	__u32 begin;		/* in: 1 begins a session, 0 does not */
 	__u32 ended;		/* out: enum ilk_end, of the session before if one begins */
 	__u32 tsc_unstable;	/* out: 1 if the kernel does not trust the TSC */
 	__u32 reserved;
+	__u64 tsc;		/* out: the time of that end, after the last splice was removed; or 0 */
 };
 
 /*

@@ -172,9 +172,12 @@ static int ilk_fetch(unsigned int command, const union ilk_request *in, struct i
 
 static int ilk_state(struct ilk_state *state)
 {
-	if (state->begin > 1 || state->ended || state->tsc_unstable || state->reserved)
+	if (state->begin > 1 || state->ended || state->tsc_unstable || state->reserved || state->tsc)
 		return -EINVAL;
-	state->ended = ilk_ended;
+	if (state->begin && ilk_live_patching())
+		return -EBUSY;
+	state->ended = ilk_is_over() ? ilk_ended : ILK_END_NONE;
+	state->tsc = state->ended ? ilk_ended_tsc : 0;
 	state->tsc_unstable = check_tsc_unstable();
 	if (state->begin)
 		ilk_ended = ILK_END_NONE;

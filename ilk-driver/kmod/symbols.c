@@ -55,7 +55,12 @@ static const struct {
 	{ "__start_orc_unwind", (void **)&ilk_sym.orc, false },
 	{ "orc_lookup", (void **)&ilk_sym.orc_lookup, false },
 	{ "orc_lookup_end", (void **)&ilk_sym.orc_lookup_end, false },
+#ifdef CONFIG_LIVEPATCH
+	{ "modules", (void **)&ilk_sym.modules, true },
+	{ "klp_transition_patch", (void **)&ilk_sym.live_patch, true },
+#else
 	{ "modules", (void **)&ilk_sym.modules, false },
+#endif
 };
 
 static void *ilk_lookup(void *lookup, const char *name)

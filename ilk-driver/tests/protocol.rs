@@ -12,8 +12,8 @@ use gilk_engine::{Addr, HookType, Span};
 use gilk_instruments::program::Event;
 use ilk_driver::protocol::{
     Bytes, Collection, CpuLosses, Decoder, Finished, Holder, Incoming, Interval, MAGIC, MAX_FRAME,
-    MAX_ITEMS, MAX_NAME, Message, NumberedStack, OPENING_BYTES, ObjectFile, Opening, Placed,
-    PlanOptions, PlanOutline, Refusal, RefusalKind, Request, Schedule, SessionPart,
+    MAX_ITEMS, MAX_NAME, Message, NumberedStack, OPENING_BYTES, ObjectFile, Opening, Outage,
+    Placed, PlanOptions, PlanOutline, Refusal, RefusalKind, Request, Return, Schedule, SessionPart,
     SplicedFunction, StackFrames, Started, Status, Strategy as Samples, Switched, Target, Total,
     Workload, WorkloadEvent, encode,
 };
@@ -230,17 +230,20 @@ fn message() -> impl Strategy<Value = Message> {
     let status = (
         ".*",
         proptest::option::of(holder),
-        any::<(Option<u64>, u32)>(),
+        any::<(Option<u64>, bool, u32)>(),
         vec(function, 0..4),
     )
-        .prop_map(|(host, holder, (parked, splices), functions)| Status {
-            release: host.clone(),
-            host,
-            holder,
-            parked,
-            splices,
-            functions,
-        });
+        .prop_map(
+            |(host, holder, (parked, is_out, splices), functions)| Status {
+                release: host.clone(),
+                host,
+                holder,
+                parked,
+                is_out,
+                splices,
+                functions,
+            },
+        );
     let outline =
         any::<[u32; 6]>().prop_map(|[instruments, sites, patches, batches, pokes, checksum]| {
             PlanOutline {
@@ -321,6 +324,21 @@ fn message() -> impl Strategy<Value = Message> {
             .prop_map(|(stacks, lost)| Message::Stacks { stacks, lost }),
         (any::<u64>(), losses()).prop_map(|(tsc, cpus)| Message::Losses { tsc, cpus }),
         any::<(u64, u32)>().prop_map(|(tsc, splices)| Message::Retired { tsc, splices }),
+        (any::<u64>(), ".*").prop_map(|(tsc, why)| Message::Out(Outage { tsc, why })),
+        (
+            any::<(u64, u64, u32)>(),
+            vec(any::<u64>(), 0..9),
+            vec(".*", 0..3)
+        )
+            .prop_map(|((tsc_begin, tsc_end, batches), left_out, replaced)| {
+                Message::Back(Return {
+                    tsc_begin,
+                    tsc_end,
+                    batches,
+                    left_out,
+                    replaced,
+                })
+            }),
         event.prop_map(Message::Workload),
     ]
 }

@@ -6,7 +6,7 @@
 //! | number | definition |
 //! |---|---|
 //! | hits | of a counter, the last reading before the span's end minus the last one before its start ([`counted`]); of any other instrument, its samples in the span |
-//! | time in place | the part of the span between the measured launch and the measured splash ([`seconds_in_place`]) |
+//! | time in place | the part of the span between the first measured launch and the last measured splash ([`seconds_in_place`]); a [gap](crate::totals::Gap) between them counts too |
 //! | rate | hits / time in place ([`Rate`]); a lower bound if samples were lost in the span, since a ring does not know which instrument lost them |
 //! | values | the values of its samples, if they are quantities ([`is_quantity`]): a counter's readings, the raw clock of an event, the index of a block and what is read as text are none |
 //! | sum, minimum, maximum | of the values |

@@ -29,9 +29,49 @@ pub struct Totals {
     /// Reason why the session ended before its time, as a sentence; empty if it did not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ended: String,
+    /// Times without instruments, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
     /// The predicted cost of the session next to that of its hits, if a run of counters preceded it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<SessionCost>,
+}
+
+/// A time in the middle of a session in which none of its instruments was in place.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Gap {
+    /// Its begin, in seconds from the start.
+    pub out: f64,
+    /// Its end, in seconds from the start; `None` if the session ended before.
+    pub back: Option<f64>,
+    /// The event, as a clause: `a live patch changed the kernel`.
+    pub why: String,
+    /// Number of instruments that were left out after it.
+    pub left_out: usize,
+    /// The reason: functions that are replaced, by name.
+    pub replaced: Vec<String>,
+}
+
+impl std::fmt::Display for Gap {
+    /// Writes sentences: *No instrument was in place from 1.250 s to 2.500 s: …*
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (out, why) = (self.out, &self.why);
+        match self.back {
+            Some(back) => write!(
+                f,
+                "No instrument was in place from {out:.3} s to {back:.3} s: {why}."
+            )?,
+            None => write!(f, "No instrument is in place from {out:.3} s on: {why}.")?,
+        }
+        if self.left_out > 0 {
+            let (count, functions) = (self.left_out, self.replaced.join(", "));
+            write!(
+                f,
+                " After that {count} of them were left out, since it replaces {functions}."
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// Hits, and the estimated time of their instruments.
@@ -76,6 +116,7 @@ impl Totals {
             && self.failed_reads.is_empty()
             && self.no_room.is_empty()
             && self.ended.is_empty()
+            && self.gaps.is_empty()
             && self.cost.is_none()
     }
 

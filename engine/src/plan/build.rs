@@ -14,6 +14,7 @@ use super::placed::PlacedParts;
 use super::planner::Planner;
 use super::probes::Words;
 use super::refusals::Refusals;
+use super::resumed::Resumption;
 use super::schedule::{InstrumentIndex, Schedule, schedule};
 use super::stage::{self, Stage, Watch};
 use super::{arguments, batches, natives, patches};
@@ -62,7 +63,34 @@ pub fn plan_watched(
         session,
         library,
         layout,
-        (watch, &Refusals::default()),
+        (watch, &Refusals::default(), None),
+        Box::new(place),
+    )
+}
+
+/// Plans the rest of a session as [`plan_watched`] does. Instruments have the identifiers and counters that they have in
+/// the plan of the whole session, on this image or on an earlier one. Placements whose splash is past are left out, and so
+/// are those of which a probe is in a replaced function; those in place are launched when the session continues.
+///
+/// # Errors
+/// As [`plan_watched`].
+pub fn plan_resumed(
+    image: &Image,
+    session: &Session,
+    library: &Library,
+    layout: &RuntimeLayout,
+    watch: &mut Watch<'_>,
+    resumption: &Resumption<'_>,
+) -> Result<Plan> {
+    let place = |graphs: &[&Cfg], styles: &[Style], wanted: &[Wanted]| {
+        place_in_styles(image, graphs, styles, wanted)
+    };
+    plan_styled(
+        image,
+        &resumption.rest(session),
+        library,
+        layout,
+        (watch, &Refusals::default(), Some(resumption)),
         Box::new(place),
     )
 }
@@ -80,7 +108,14 @@ pub(super) fn plan_collecting(
         place_in_styles(image, graphs, styles, wanted)
     };
     let place = Box::new(place);
-    plan_styled(image, session, library, layout, (watch, refusals), place)
+    plan_styled(
+        image,
+        session,
+        library,
+        layout,
+        (watch, refusals, None),
+        place,
+    )
 }
 
 /// Plans a session with the sites that `place` finds for its hooks.
@@ -100,7 +135,14 @@ pub(crate) fn plan_placed(
     let watch = &mut |_| ControlFlow::Continue(());
     let refusals = &Refusals::default();
     let place = Box::new(place);
-    plan_styled(image, session, library, layout, (watch, refusals), place)
+    plan_styled(
+        image,
+        session,
+        library,
+        layout,
+        (watch, refusals, None),
+        place,
+    )
 }
 
 /// Refuses a target that has no runtime for generated code.
@@ -127,7 +169,7 @@ fn plan_styled(
     session: &Session,
     library: &Library,
     layout: &RuntimeLayout,
-    (watch, refusals): (&mut Watch<'_>, &Refusals),
+    (watch, refusals, resumption): (&mut Watch<'_>, &Refusals, Option<&Resumption<'_>>),
     place: FindSites<'_>,
 ) -> Result<Plan> {
     session.check()?;
@@ -142,7 +184,13 @@ fn plan_styled(
         notes: Vec::new(),
         refusals,
     };
-    let named = planner.named(library, watch)?;
+    let mut named = planner.named(library, watch)?;
+    if let Some(resumption) = resumption {
+        let absent = resumption.absent(session, &planner.functions, &named);
+        for one in &mut named {
+            one.is_absent = absent.contains(&one.placement);
+        }
+    }
     let wanted = planner.wanted(&named)?;
     stage::report(watch, Stage::Sites)?;
     let graphs: Vec<&Cfg> = planner.functions.graphs().values().iter().collect();
@@ -235,7 +283,7 @@ impl Planner<'_> {
     fn styles(&self, named: &[Named]) -> Result<Ids<Major, Style>> {
         let mut styles = Ids::like(self.functions.graphs(), Style::default());
         let mut times: Vec<(Major, u64)> = Vec::with_capacity(2 * named.len());
-        for entry in named {
+        for entry in named.iter().filter(|one| !one.is_absent) {
             let placement = self.placement(entry.placement)?;
             let major = Major::of(entry.id);
             styles[major] = self.session.style(&placement.function);
@@ -258,13 +306,14 @@ impl Planner<'_> {
 
     /// Every hook once, in order; functions that refuse all hooks are refused here.
     fn wanted(&self, named: &[Named]) -> Result<Vec<Wanted>> {
-        for instrument in named {
+        for instrument in named.iter().filter(|one| !one.is_absent) {
             if let Some(refusal) = &self.functions.graph(Major::of(instrument.id)).refusal {
                 self.refusals.add(instrument.placement, refusal.clone());
             }
         }
         self.refusals.check(self.session)?;
-        let mut hooks: Vec<HookKey> = named.iter().map(|one| hook(one.id)).collect();
+        let present = named.iter().filter(|one| !one.is_absent);
+        let mut hooks: Vec<HookKey> = present.map(|one| hook(one.id)).collect();
         hooks.sort_unstable();
         hooks.dedup();
         let wanted = hooks.into_iter().map(|(major, block, hook)| Wanted {
@@ -297,14 +346,22 @@ impl Planner<'_> {
             let before = |known: &Wanted| (known.graph, known.block, known.hook) < this;
             WantedIndex::new(wanted.partition_point(before))
         };
-        let numbers: Vec<WantedIndex> = named.iter().map(hook_of).collect();
+        let number_of = |one: &Named| (!one.is_absent).then(|| hook_of(one));
+        let numbers: Vec<Option<WantedIndex>> = named.iter().map(number_of).collect();
         // Instruments of each hook that have no points yet.
         let mut remaining = Ids::like(&hooks, 0_u32);
-        for &number in &numbers {
+        for &number in numbers.iter().flatten() {
             remaining[number] += 1;
         }
         let mut instruments = Vec::with_capacity(named.len());
         for (one, number) in named.into_iter().zip(numbers) {
+            let Some(number) = number else {
+                if one.definition.counts() {
+                    // Those after it have the counters that they have in a plan with it.
+                    let _without_instrument = self.words.take(1)?;
+                }
+                continue;
+            };
             remaining[number] -= 1;
             // There may be a million: the last instrument at a hook moves its points instead of copying them.
             let reached = match &mut hooks[number] {

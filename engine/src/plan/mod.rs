@@ -27,6 +27,7 @@ mod possible;
 mod probes;
 mod refusals;
 pub mod report;
+mod resumed;
 mod schedule;
 mod stage;
 #[cfg(test)]
@@ -36,7 +37,7 @@ mod way;
 pub use crate::placement::PokeBytes;
 #[cfg(test)]
 pub(crate) use build::plan_placed;
-pub use build::{plan, plan_watched};
+pub use build::{plan, plan_resumed, plan_watched};
 pub use cost::HitCosts;
 pub use model::{
     Batch, Dependence, MAX_POKES, Part, Patch, PatchFault, PatchIndex, Plan, PlannedFunction,
@@ -46,5 +47,6 @@ pub use notes::Note;
 #[cfg(test)]
 pub(crate) use patches::faults;
 pub use possible::{LeftOut, Possible, plan_possible};
+pub use resumed::Resumption;
 pub(crate) use stage::report as report_stage;
 pub use stage::{Stage, Watch};

@@ -27,6 +27,8 @@ pub(super) struct Named {
     /// Major number of the function where it was placed.
     pub(super) origin: Major,
     pub(super) probe: Option<Arc<Probed>>,
+    /// It is numbered, and left out of the plan.
+    pub(super) is_absent: bool,
 }
 
 /// Key of a hook: major number, block and event.
@@ -192,6 +194,7 @@ impl Planner<'_> {
             placement,
             origin,
             probe: probed.map(Arc::clone),
+            is_absent: false,
         })
     }
 }

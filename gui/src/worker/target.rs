@@ -538,6 +538,7 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
                 live.lost = losses.iter().map(CpuLosses::lost).sum();
             }),
             Event::Workload(line) => status.change(|live| live.last_line = Some(line)),
+            Event::Gap(gap) => status.change(|live| live.last_line = Some(gap.to_string())),
             _ => {}
         }
         if last_size_read.elapsed() > Duration::from_millis(300) {

@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 /// Version of the mirrored header.
-pub const ABI_VERSION: u32 = 14;
+pub const ABI_VERSION: u32 = 15;
 /// Limit on the pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
 /// Limit on the bytes of one poke.
@@ -273,7 +273,7 @@ pub struct IlkRings {
     pub reserved: u64,
 }
 
-/// Cause of an end, when the module removed every splice by itself: a live patch was loaded.
+/// Cause of an end, when the module removed every splice by itself: a live patch is loaded, or is in transition.
 pub const END_LIVE_PATCH: u32 = 1;
 /// The machine went to sleep, or hibernated.
 pub const END_SLEEP: u32 = 2;
@@ -292,6 +292,8 @@ pub struct IlkState {
     pub tsc_unstable: u32,
     /// Zero.
     pub reserved: u32,
+    /// Out: the time of that end, after the last splice was removed; or 0.
+    pub tsc: u64,
 }
 
 /// Stacks whose frames are kept.
@@ -530,7 +532,15 @@ mod tests {
         );
         layout!(IlkCpuState, "ilk_cpu_state", head, lost_full, lost_off);
         layout!(IlkRings, "ilk_rings", flags, watermark, reserved);
-        layout!(IlkState, "ilk_state", begin, ended, tsc_unstable, reserved);
+        layout!(
+            IlkState,
+            "ilk_state",
+            begin,
+            ended,
+            tsc_unstable,
+            reserved,
+            tsc
+        );
         layout!(IlkTracepoint, "ilk_tracepoint", name);
         layout!(
             IlkStack,

@@ -23,42 +23,72 @@ struct BoardState {
 }
 
 /// The splices of a session.
-pub(super) struct View {
+pub(super) struct View(Mutex<ViewState>);
+
+struct ViewState {
     image: Arc<Image>,
     /// Addresses of the splices and bounces in place.
-    places: Mutex<Vec<u64>>,
+    places: Vec<u64>,
+    /// No splice is in place until the transition of a live patch is complete.
+    is_out: bool,
 }
 
 impl View {
     pub(super) fn new(image: Arc<Image>) -> Self {
-        Self {
+        Self(Mutex::new(ViewState {
             image,
-            places: Mutex::default(),
-        }
+            places: Vec::new(),
+            is_out: false,
+        }))
     }
 
     /// Replaces the addresses of the splices and bounces in place.
     pub(super) fn set(&self, places: Vec<u64>) {
-        *self.places.lock().unwrap_or_else(PoisonError::into_inner) = places;
+        self.lock().places = places;
+    }
+
+    /// Shows that a live patch has removed every splice.
+    pub(super) fn set_out(&self) {
+        let mut state = self.lock();
+        state.places.clear();
+        state.is_out = true;
+    }
+
+    /// Shows that the session is in place again, on the kernel as it is after the live patch.
+    pub(super) fn set_back(&self, image: Arc<Image>) {
+        let mut state = self.lock();
+        state.image = image;
+        state.is_out = false;
+    }
+
+    fn image(&self) -> Arc<Image> {
+        Arc::clone(&self.lock().image)
+    }
+
+    fn is_out(&self) -> bool {
+        self.lock().is_out
     }
 
     /// Returns the number of splices in place of each function, by name.
     fn functions(&self) -> BTreeMap<String, u32> {
         let mut functions = BTreeMap::new();
-        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        for &at in &*places {
+        let state = self.lock();
+        for &at in &state.places {
             // A bounce may be in the padding after a function.
-            let function = self.image.function_at(Addr(at));
+            let function = state.image.function_at(Addr(at));
             let symbol = || {
-                self.image
-                    .symbol_at(Addr(at))
-                    .map(|(name, _)| name.to_owned())
+                let symbol = state.image.symbol_at(Addr(at));
+                symbol.map(|(name, _)| name.to_owned())
             };
             let name = function.map(|function| function.name.to_string());
             let name = name.or_else(symbol).unwrap_or_else(|| String::from("?"));
             *functions.entry(name).or_insert(0) += 1;
         }
         functions
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ViewState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,7 +116,7 @@ impl Board {
     /// Returns the kernel as it was before the splices of the session, if there is one.
     pub(super) fn image(&self) -> Option<Arc<Image>> {
         let view = self.lock().view.clone();
-        view.map(|view| Arc::clone(&view.image))
+        view.map(|view| view.image())
     }
 
     /// Shows the splices of a session, or that there is none.
@@ -104,6 +134,7 @@ impl Board {
         });
         let view = state.view.clone();
         drop(state);
+        let is_out = view.as_ref().is_some_and(|view| view.is_out());
         let functions = view.map(|view| view.functions()).unwrap_or_default();
         let splices = functions.values().sum();
         let functions = functions.into_iter().take(MAX_ITEMS);
@@ -112,6 +143,7 @@ impl Board {
             release: kernel::release(),
             holder,
             parked,
+            is_out,
             splices,
             functions: functions
                 .map(|(name, splices)| SplicedFunction { name, splices })
@@ -158,9 +190,13 @@ mod tests {
             .map(|function| (function.name.as_str(), function.splices))
             .collect();
         assert_eq!(functions, [("copy_process", 1), ("kernel_clone", 2)]);
-        view.set(Vec::new());
+        view.set_out();
+        let out = board.status(None);
+        assert!(out.is_out && out.splices == 0);
+        view.set_back(board.image().unwrap());
         board.release();
         let status = board.status(None);
         assert_eq!((status.holder, status.splices), (None, 0));
+        assert!(!status.is_out);
     }
 }

@@ -297,6 +297,7 @@ impl ClientConnection {
             duration,
             tracepoints,
             stacks,
+            replanner,
         } = planned;
         let device = self.device()?;
         for write in std::mem::take(&mut writes.arena) {
@@ -309,6 +310,8 @@ impl ClientConnection {
             tracepoints,
             stacks,
             view,
+            replanner,
+            kernel: Arc::clone(&self.kernel),
         });
         Ok(outline)
     }

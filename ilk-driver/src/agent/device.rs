@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use gilk_engine::layout::{
@@ -30,6 +31,8 @@ pub(super) struct Device {
     banks: Vec<(u64, u32)>,
     /// Address of CPU 0's first counter of each bank.
     shared: Vec<u64>,
+    /// Number of unloaded modules when the kernel was read.
+    modules: AtomicU32,
 }
 
 /// A per-CPU word, combined over all CPUs.
@@ -136,10 +139,21 @@ impl Device {
         Ok(Self {
             rings,
             file,
+            modules: AtomicU32::new(info.modules),
             info,
             banks: banks.iter().map(|bank| (bank.gs, bank.slots)).collect(),
             shared: banks.iter().map(|bank| bank.shared).collect(),
         })
+    }
+
+    /// Notes how many modules are unloaded, before the kernel is read again.
+    pub(super) fn note_modules(&self) -> io::Result<()> {
+        let mut info = self.info;
+        // SAFETY: the request reads and writes `info`, and its number states the size.
+        #[allow(unsafe_code, reason = "ioctl(2)")]
+        unsafe { ioctl(&self.file, abi::IOC_INFO, &raw mut info) }?;
+        self.modules.store(info.modules, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(super) fn cpus(&self) -> u32 {
@@ -260,7 +274,7 @@ impl Device {
         let mut request = abi::IlkBatch {
             pokes: raw.as_ptr() as u64,
             count,
-            modules: self.info.modules,
+            modules: self.modules.load(Ordering::Relaxed),
             ..abi::IlkBatch::default()
         };
         // SAFETY: `pokes` is valid for reads of `count` pokes until the call returns.

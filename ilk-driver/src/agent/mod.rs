@@ -24,6 +24,7 @@ mod outbox;
 mod parking;
 mod planning;
 mod privileges;
+mod replaced;
 mod retire;
 mod rings;
 mod scheduler;

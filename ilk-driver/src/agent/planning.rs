@@ -1,27 +1,31 @@
-//! A client's session, planned and verified on the kernel as the agent reads it.
+//! A client's session, planned and verified on the kernel as the agent reads it, and planned again when a live patch
+//! has changed that.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use gilk_engine::layout::{Events, RuntimeLayout};
+use gilk_engine::layout::{CounterSlot, Events, RuntimeLayout};
 use gilk_engine::patch::Probed;
-use gilk_engine::plan::{Stage, plan_watched};
+use gilk_engine::plan::{Resumption, Stage, Watch, plan_resumed, plan_watched};
 use gilk_engine::session::Placement;
 use gilk_engine::verify::verify_watched;
-use gilk_engine::{Error, Image, Plan, Session};
+use gilk_engine::{Error, Image, Plan, Session, VerifiedPlan};
 use gilk_instruments::program::{Expr, Probe};
 use gilk_instruments::{Definition, Library};
 
+use super::image::KernelCache;
+use super::replaced::Replaced;
 use super::trust::Trust;
 use super::{abi, kernel};
 use crate::memory;
 use crate::protocol::{
-    MAX_PLACEMENTS, MAX_POKES, MAX_TEXT, ObjectFile, PlanOptions, PlanOutline, Refusal,
+    MAX_ITEMS, MAX_PLACEMENTS, MAX_POKES, MAX_TEXT, ObjectFile, PlanOptions, PlanOutline, Refusal,
     RefusalKind, SessionPart,
 };
 use crate::tracepoint::{self, Tracepoint};
-use crate::writes::Writes;
+use crate::writes::{Batch, Poke, Writes};
 
 /// Limit on the bytes of a refusal, which quotes names and sources of the client.
 const MAX_REFUSAL: usize = 64 << 10;
@@ -157,6 +161,51 @@ pub(super) struct Planned {
     pub(super) tracepoints: Vec<String>,
     /// The stacks that programs read, if they read any or read processes.
     pub(super) stacks: Option<StacksRead>,
+    pub(super) replanner: Replanner,
+}
+
+/// The input of a plan besides the kernel.
+struct PlanSource {
+    session: Session,
+    library: Library,
+    layout: RuntimeLayout,
+    /// The client insists on a kernel that the lists of functions were not compared with.
+    insists: bool,
+}
+
+/// An instrument of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NumberedInstrument {
+    /// Packed identifier.
+    id: u64,
+    placement: usize,
+    counter: Option<CounterSlot>,
+}
+
+/// A session that can be planned again while it runs.
+pub(super) struct Replanner {
+    source: PlanSource,
+    instruments: Vec<NumberedInstrument>,
+    /// Times of the session's batches, seconds.
+    times: Vec<f64>,
+}
+
+/// The rest of a session, planned again.
+pub(super) struct Replanned {
+    /// Everything but the batches.
+    pub(super) writes: Writes,
+    /// The kernel that it was planned on.
+    pub(super) image: Arc<Image>,
+    /// Number of the session's batches whose time is past.
+    pub(super) past: u32,
+    /// Installs what is in place at this time of the session.
+    pub(super) first: Vec<Poke>,
+    /// The later batches, each with its number among the session's.
+    pub(super) later: VecDeque<(u32, Batch)>,
+    /// Identifiers of instruments in or with replaced functions.
+    pub(super) left_out: Vec<u64>,
+    /// The replaced functions among those of the session.
+    pub(super) replaced: Vec<String>,
 }
 
 /// The stacks that programs read.
@@ -223,33 +272,174 @@ pub(super) fn plan(
             kernel::host()
         )));
     }
-    let own = match (layout.faults, insists) {
-        (0, _) => Some(image.clone().on(layout)),
-        (_, true) => Some(image.clone().taken_as_known()),
-        (_, false) => None,
+    let source = PlanSource {
+        session: draft.session,
+        library,
+        layout: layout.clone(),
+        insists,
     };
-    planned(
-        own.as_ref().unwrap_or(image),
-        &draft.session,
-        &library,
-        layout,
-        is_gone,
-    )
+    let (verified, writes) = source.planned(image, None, is_gone)?;
+    let outline = writes.outline(verified.plan());
+    Ok(Planned {
+        tracepoints: if source.session.tracepoints {
+            tracepoints(verified.plan())?
+        } else {
+            Vec::new()
+        },
+        stacks: reads_stacks(verified.plan()),
+        outline: outline.map_err(|error| plan_refusal(&error))?,
+        duration: verified.plan().duration,
+        replanner: Replanner {
+            source,
+            instruments: numbered(verified.plan()).collect(),
+            times: writes.batches.iter().map(|batch| batch.at).collect(),
+        },
+        writes,
+    })
 }
 
-fn planned(
+fn numbered(plan: &Plan) -> impl Iterator<Item = NumberedInstrument> {
+    plan.instruments
+        .iter()
+        .map(|instrument| NumberedInstrument {
+            id: instrument.id.pack(),
+            placement: instrument.placement,
+            counter: instrument.counter,
+        })
+}
+
+impl PlanSource {
+    /// Plans the session, or the rest of it, and verifies the plan.
+    fn planned(
+        &self,
+        image: &Image,
+        resumption: Option<&Resumption<'_>>,
+        is_gone: &dyn Fn() -> bool,
+    ) -> Result<(VerifiedPlan, Writes), Refusal> {
+        let own = match (self.layout.faults, self.insists) {
+            (0, _) => Some(image.clone().on(&self.layout)),
+            (_, true) => Some(image.clone().taken_as_known()),
+            (_, false) => None,
+        };
+        let image = own.as_ref().unwrap_or(image);
+        let mut give_back = memory::between_stages();
+        let watch = &mut |stage: Stage| match is_gone() {
+            true => ControlFlow::Break(()),
+            false => give_back(stage),
+        };
+        let (session, library, layout) = (&self.session, &self.library, &self.layout);
+        let plan = match resumption {
+            None => plan_watched(image, session, library, layout, watch),
+            Some(resumption) => plan_resumed(image, session, library, layout, watch, resumption),
+        };
+        let plan = plan.map_err(|e| unplanned(&e))?;
+        verified(image, plan, watch)
+    }
+}
+
+impl Replanner {
+    /// Plans the rest of the session from second `at` on, on the kernel as it is now, without the functions that live
+    /// patches replace. `is_over` returns whether the session ends: both stop then.
+    ///
+    /// # Errors
+    /// A refusal that says what the engine found, or what cannot be read.
+    pub(super) fn replan(
+        &self,
+        kernel: &KernelCache,
+        at: f64,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Replanned, Refusal> {
+        let replaced = Replaced::read()?;
+        let image = kernel.image()?;
+        self.rest(&image, at, &replaced, is_over)
+    }
+
+    fn rest(
+        &self,
+        image: &Arc<Image>,
+        at: f64,
+        replaced: &Replaced,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Replanned, Refusal> {
+        let functions = RefCell::new(BTreeSet::new());
+        let resumption = Resumption {
+            at,
+            is_replaced: &|name| {
+                let is_replaced = replaced.contains(name);
+                if is_replaced {
+                    functions.borrow_mut().insert(name.to_owned());
+                }
+                is_replaced
+            },
+        };
+        let (verified, mut writes) = self.source.planned(image, Some(&resumption), is_over)?;
+        let left_out = self.left_out(verified.plan(), at)?;
+        let past = self.times.partition_point(|time| *time <= at);
+        let mut numbers = (0..).zip(&self.times).skip(past);
+        let (mut first, mut later) = (Vec::new(), VecDeque::new());
+        for batch in std::mem::take(&mut writes.batches) {
+            if batch.at <= at {
+                first.extend(batch.pokes);
+                continue;
+            }
+            let (number, _) = numbers
+                .find(|(_, time)| **time == batch.at)
+                .ok_or_else(|| {
+                    plan_refusal(&format!(
+                        "There was no batch at {} s before, which is a bug in gilk.",
+                        batch.at
+                    ))
+                })?;
+            later.push_back((number, batch));
+        }
+        Ok(Replanned {
+            writes,
+            image: Arc::clone(image),
+            past: u32::try_from(past).unwrap_or(u32::MAX),
+            first,
+            later,
+            left_out,
+            replaced: functions.into_inner().into_iter().collect(),
+        })
+    }
+
+    /// Returns the instruments that a plan of the rest of the session lacks, except those whose splash is past.
+    ///
+    /// # Errors
+    /// A refusal if an instrument has another identifier or counter than before, or too many are left out.
+    fn left_out(&self, plan: &Plan, at: f64) -> Result<Vec<u64>, Refusal> {
+        let mut present = numbered(plan).peekable();
+        let mut left_out = Vec::new();
+        for before in &self.instruments {
+            if present.next_if_eq(before).is_some() {
+                continue;
+            }
+            let placement = self.source.session.placements.get(before.placement);
+            if placement.is_some_and(|placement| placement.splash > at) {
+                left_out.push(before.id);
+            }
+        }
+        if let Some(other) = present.next() {
+            return Err(plan_refusal(&format!(
+                "The instrument of placement {} has another number than before, which is a bug in gilk.",
+                other.placement
+            )));
+        }
+        if left_out.len() > MAX_ITEMS {
+            return Err(plan_refusal(&format!(
+                "A live patch replaces functions with {} instruments, and the limit is {MAX_ITEMS}.",
+                left_out.len()
+            )));
+        }
+        Ok(left_out)
+    }
+}
+
+fn verified(
     image: &Image,
-    session: &Session,
-    library: &Library,
-    layout: &RuntimeLayout,
-    is_gone: &dyn Fn() -> bool,
-) -> Result<Planned, Refusal> {
-    let mut give_back = memory::between_stages();
-    let watch = &mut |stage: Stage| match is_gone() {
-        true => ControlFlow::Break(()),
-        false => give_back(stage),
-    };
-    let plan = plan_watched(image, session, library, layout, watch).map_err(|e| unplanned(&e))?;
+    plan: Plan,
+    watch: &mut Watch<'_>,
+) -> Result<(VerifiedPlan, Writes), Refusal> {
     let verified = verify_watched(image, plan, watch).map_err(|e| unplanned(&e))?;
     let verified = verified.map_err(|violations| {
         let list = violations
@@ -268,18 +458,7 @@ fn planned(
             writes.pokes()
         )));
     }
-    let outline = writes.outline(verified.plan());
-    Ok(Planned {
-        tracepoints: if session.tracepoints {
-            tracepoints(verified.plan())?
-        } else {
-            Vec::new()
-        },
-        stacks: reads_stacks(verified.plan()),
-        outline: outline.map_err(|error| plan_refusal(&error))?,
-        duration: verified.plan().duration,
-        writes,
-    })
+    Ok((verified, writes))
 }
 
 /// Returns the stacks that programs of a plan read, if any reads stacks or processes.

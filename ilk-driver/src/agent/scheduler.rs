@@ -1,8 +1,9 @@
 //! A session's schedule: applies batches and starts the workload at their times, in order, and
-//! removes all splices at the end.
+//! removes all splices at the end. While a live patch changes the kernel no splice is in place; after that the rest of
+//! the session is planned again.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,18 +13,26 @@ use super::board::View;
 use super::clock::Clock;
 use super::device::{BatchTimes, Device};
 use super::drain::Drain;
+use super::image::KernelCache;
 use super::outbox::Outbox;
+use super::planning::{Replanned, Replanner};
 use super::retire::Retiring;
 use super::rings::Rings;
 use super::signal::{End, Signal};
 use super::sys;
-use super::watch::{self, SessionWatch};
+use super::watch::{self, SessionStop, SessionWatch};
 use super::workload::RunningWorkload;
-use crate::protocol::{Finished, Message, Refusal, RefusalKind, Switched, Workload};
+use crate::protocol::{
+    Finished, Message, Outage, Refusal, RefusalKind, Return, Switched, Workload,
+};
 use crate::writes::{Batch, Poke, Wait};
 
 /// Usual upper bound on the time that a batch of removals takes.
 const BATCH_TIME: Duration = Duration::from_millis(500);
+/// Interval at which the end of a live patch's transition is looked for, in seconds.
+const TRANSITION_POLL: f64 = 0.1;
+/// Limit on plans of one return that the kernel's text no longer fits when they are written.
+const MOST_PLANS: u32 = 5;
 
 /// The state of the clock's thread.
 pub(super) struct Scheduler {
@@ -36,6 +45,37 @@ pub(super) struct Scheduler {
     retiring: Retiring,
     view: Arc<View>,
     watch: SessionWatch,
+    replanner: Replanner,
+    kernel: Arc<KernelCache>,
+    /// No splice is in place because of a live patch.
+    is_out: bool,
+    /// Plans that could not be written since then.
+    vain_plans: u32,
+}
+
+/// A batch of the session after its number.
+type Numbered = (u32, Batch);
+
+/// An interruption of the schedule.
+enum Interruption {
+    /// The session ends.
+    End(Refusal),
+    /// Every splice was removed at this time because of a live patch.
+    Out { tsc: u64 },
+}
+
+impl From<Refusal> for Interruption {
+    fn from(refusal: Refusal) -> Self {
+        Self::End(refusal)
+    }
+}
+
+/// The next event of a schedule.
+enum Next {
+    Workload,
+    Batch,
+    Return,
+    End,
 }
 
 impl Scheduler {
@@ -46,7 +86,7 @@ impl Scheduler {
         signal: Arc<Signal>,
         clock: Clock,
         (retiring, view): (Retiring, Arc<View>),
-        watch: SessionWatch,
+        (watch, replanner, kernel): (SessionWatch, Replanner, Arc<KernelCache>),
     ) -> Self {
         Self {
             device,
@@ -58,16 +98,21 @@ impl Scheduler {
             retiring,
             view,
             watch,
+            replanner,
+            kernel,
+            is_out: false,
+            vain_plans: 0,
         }
     }
 
     pub(super) fn run(
         mut self,
         rings: Rings,
-        batches: &[Batch],
+        batches: Vec<Batch>,
         program: Option<Workload>,
         duration: f64,
     ) {
+        let count = batches.len() as u32;
         self.outbox.post(&Message::Started(self.clock.started));
         let prepared = self.drain.prepare();
         let (drain, signal) = (Arc::clone(&self.drain), Arc::clone(&self.signal));
@@ -93,7 +138,7 @@ impl Scheduler {
             // The device is closed next, which removes everything faster than a batch would.
             self.outbox.close();
         } else {
-            if let Err(refusal) = self.remove_all(batches.len() as u32) {
+            if let Err(refusal) = self.remove_all(count) {
                 failed.get_or_insert(refusal);
             }
             if let Err(e) = self.drain.report_last_totals() {
@@ -139,50 +184,181 @@ impl Scheduler {
     /// Returns the program if it was started, and the failure.
     fn play(
         &mut self,
-        batches: &[Batch],
+        batches: Vec<Batch>,
         mut program: Option<Workload>,
         duration: f64,
     ) -> (Option<RunningWorkload>, Option<Refusal>) {
         let mut running = None;
-        let mut batches = (0..).zip(batches).peekable();
+        let mut batches: VecDeque<Numbered> = (0..).zip(batches).collect();
         loop {
-            let batch_at = batches.peek().map(|(_, batch)| batch.at);
-            // At the same second the batch goes first: a launch at 0 sees a workload at 0.
-            let due = program.take_if(|workload| match batch_at {
-                Some(at) => workload.at < at,
-                None => workload.at <= duration,
-            });
-            let at = due
-                .as_ref()
-                .map(|workload| workload.at)
-                .or(batch_at)
-                .unwrap_or(duration);
-            let waited = self.wait(at).and_then(|end| match end {
-                End::Never => self.check().map(|()| end),
-                end => Ok(end),
-            });
-            match waited {
-                Ok(End::Never) => {}
+            let (next, at) = self.next(&batches, program.as_ref(), duration);
+            let step = match self.wait(at) {
+                Ok(End::Never) => self.check(),
                 Ok(_) => return (running, None),
-                Err(refusal) => return (running, Some(refusal)),
+                Err(interruption) => Err(interruption),
+            };
+            let step = step.and_then(|()| match next {
+                Next::End => Ok(true),
+                Next::Workload => {
+                    let workload = program.take();
+                    running = workload.and_then(|one| RunningWorkload::start(&one, &self.outbox));
+                    if let Some(workload) = &running {
+                        self.drain.watch(workload.pid());
+                    }
+                    Ok(false)
+                }
+                Next::Batch => {
+                    if let Some((number, batch)) = batches.front() {
+                        self.switch(*number, batch.at, &batch.pokes)?;
+                        batches.pop_front();
+                    }
+                    Ok(false)
+                }
+                Next::Return => {
+                    if let Some(rest) = self.come_back()? {
+                        batches = rest;
+                    }
+                    Ok(false)
+                }
+            });
+            match step {
+                Ok(false) => {}
+                Ok(true) => return (running, None),
+                Err(Interruption::End(refusal)) => return (running, Some(refusal)),
+                Err(Interruption::Out { tsc }) => {
+                    // They were planned for other text.
+                    batches.clear();
+                    if let Err(refusal) = self.go_out(tsc) {
+                        return (running, Some(refusal));
+                    }
+                }
             }
-            if let Some(workload) = due {
-                running = RunningWorkload::start(&workload, &self.outbox);
-                if let Some(workload) = &running {
-                    self.drain.watch(workload.pid());
+        }
+    }
+
+    /// Returns the next event, and its second.
+    fn next(
+        &self,
+        batches: &VecDeque<Numbered>,
+        program: Option<&Workload>,
+        duration: f64,
+    ) -> (Next, f64) {
+        let (next, at) = match batches.front() {
+            Some((_, batch)) => (Next::Batch, batch.at),
+            None => (Next::End, duration),
+        };
+        // At the same second the batch goes first: a launch at 0 sees a workload at 0.
+        let (next, at) = match program {
+            Some(workload) if workload.at < at => (Next::Workload, workload.at),
+            Some(workload) if batches.is_empty() => (Next::Workload, workload.at),
+            _ => (next, at),
+        };
+        let look = self.clock.now() + TRANSITION_POLL;
+        match self.is_out && look < at {
+            true => (Next::Return, look),
+            false => (next, at),
+        }
+    }
+
+    /// Records that a live patch has removed every splice.
+    fn go_out(&mut self, tsc: u64) -> Result<(), Refusal> {
+        self.installed = InstalledSplices::default();
+        self.retiring = Retiring::new(Vec::new());
+        self.view.set_out();
+        if std::mem::replace(&mut self.is_out, true) {
+            return Ok(());
+        }
+        self.vain_plans = 0;
+        let drain = Arc::clone(&self.drain);
+        let reported = drain.report_totals(&mut drain.counters(), Some(tsc));
+        self.outbox.post(&Message::Out(Outage {
+            tsc,
+            why: String::from("a live patch changed the kernel"),
+        }));
+        reported.map_err(|e| unreadable("counters", &e))
+    }
+
+    /// Plans the rest of the session on the kernel as it is now, and installs what is in place at this time of the
+    /// session, if the transition of the live patch is complete. Returns the batches after that.
+    fn come_back(&mut self) -> Result<Option<VecDeque<Numbered>>, Refusal> {
+        if self.watch.begin_again(&self.device)?.is_none() {
+            return Ok(None);
+        }
+        self.device
+            .note_modules()
+            .map_err(|e| unreadable("description", &e))?;
+        let signal = Arc::clone(&self.signal);
+        let is_over = move || signal.get() != End::Never;
+        let at = self.clock.now().max(0.0);
+        let replanned = match self.replanner.replan(&self.kernel, at, &is_over) {
+            Ok(replanned) => replanned,
+            Err(_) if is_over() => return Ok(None),
+            Err(why) => return Err(not_again(&why)),
+        };
+        let Replanned {
+            mut writes,
+            image,
+            past,
+            first,
+            later,
+            left_out,
+            replaced,
+        } = replanned;
+        for write in std::mem::take(&mut writes.arena) {
+            self.device.write_arena(&write)?;
+        }
+        let drain = Arc::clone(&self.drain);
+        let mut counters = drain.counters();
+        let now = sys::tsc();
+        let done = match &*first {
+            [] => BatchTimes {
+                begin: now,
+                end: now,
+                gone: 0,
+            },
+            pokes => match self.device.batch(pokes) {
+                Ok(done) => done,
+                Err(refusal) => {
+                    drop(counters);
+                    return self.refused_again(&refusal);
                 }
-            } else if let Some((index, batch)) = batches.next() {
-                if let Err(refusal) = self.switch(index, batch.at, &batch.pokes) {
-                    return (running, Some(refusal));
+            },
+        };
+        self.installed.record(&first);
+        self.retiring = Retiring::new(writes.retire);
+        self.view.set_back(image);
+        self.show();
+        self.is_out = false;
+        let reported = drain.report_totals(&mut counters, Some(done.end));
+        self.outbox.post(&Message::Back(Return {
+            tsc_begin: done.begin,
+            tsc_end: done.end,
+            batches: past,
+            left_out,
+            replaced,
+        }));
+        reported.map_err(|e| unreadable("counters", &e))?;
+        Ok(Some(later))
+    }
+
+    /// Decides after the refusal of a return: another live patch, or another change of the text while it was planned,
+    /// means another plan.
+    fn refused_again(&mut self, refusal: &Refusal) -> Result<Option<VecDeque<Numbered>>, Refusal> {
+        match self.watch.check(&self.device) {
+            Err(SessionStop::Ended { why, .. }) => Err(why),
+            Err(SessionStop::Out { .. }) => Ok(None),
+            Ok(()) => {
+                self.vain_plans += 1;
+                match self.vain_plans < MOST_PLANS {
+                    true => Ok(None),
+                    false => Err(not_again(refusal)),
                 }
-            } else {
-                return (running, None);
             }
         }
     }
 
     /// Waits for second `at`, or for an end; retires splices and watches the session while waiting.
-    fn wait(&mut self, at: f64) -> Result<End, Refusal> {
+    fn wait(&mut self, at: f64) -> Result<End, Interruption> {
         let mut due = Instant::now() + watch::INTERVAL;
         loop {
             let remaining = self.clock.until(at);
@@ -210,17 +386,27 @@ impl Scheduler {
     }
 
     /// Checks that the session may continue.
-    fn check(&mut self) -> Result<(), Refusal> {
-        self.watch.check(&self.device).map_err(|ended| {
-            if ended.removed {
-                self.installed = InstalledSplices::default();
+    fn check(&mut self) -> Result<(), Interruption> {
+        match self.watch.check(&self.device) {
+            Ok(()) => Ok(()),
+            Err(SessionStop::Out { .. }) if self.is_out => Ok(()),
+            Err(SessionStop::Out { tsc }) => Err(Interruption::Out { tsc }),
+            Err(SessionStop::Ended { why, removed }) => {
+                if removed {
+                    self.installed = InstalledSplices::default();
+                }
+                Err(Interruption::End(why))
             }
-            ended.why
-        })
+        }
+    }
+
+    /// Returns the cause of a refused batch: the end of the session that the module decided, or the refusal.
+    fn cause(&mut self, refusal: Refusal) -> Interruption {
+        self.check().err().unwrap_or(Interruption::End(refusal))
     }
 
     /// Removes the splices whose instruments have all been hit.
-    fn retire(&mut self) -> Result<(), Refusal> {
+    fn retire(&mut self) -> Result<(), Interruption> {
         let Self {
             retiring,
             installed,
@@ -236,7 +422,10 @@ impl Scheduler {
         if pokes.is_empty() {
             return Ok(());
         }
-        let done = device.batch(&pokes)?;
+        let done = match device.batch(&pokes) {
+            Ok(done) => done,
+            Err(refusal) => return Err(self.cause(refusal)),
+        };
         installed.record(&pokes);
         self.show();
         self.outbox.post(&Message::Retired {
@@ -247,7 +436,7 @@ impl Scheduler {
     }
 
     /// Applies a batch and reports its outcome.
-    fn switch(&mut self, batch: u32, scheduled: f64, pokes: &[Poke]) -> Result<(), Refusal> {
+    fn switch(&mut self, batch: u32, scheduled: f64, pokes: &[Poke]) -> Result<(), Interruption> {
         let pokes = &*self.installed.remaining(pokes);
         let drain = Arc::clone(&self.drain);
         let mut counters = drain.counters();
@@ -270,7 +459,11 @@ impl Scheduler {
         };
         // Splashed instruments count no further, so these are their last and exact totals.
         let reported = drain.report_totals(&mut counters, Some(tsc_end));
-        let refused = done.err();
+        let refused = match done.err().map(|refusal| self.cause(refusal)) {
+            None => None,
+            Some(Interruption::End(refusal)) => Some(refusal),
+            Some(out) => return Err(out),
+        };
         let switched = Switched {
             batch,
             scheduled,
@@ -281,8 +474,8 @@ impl Scheduler {
         };
         self.outbox.post(&Message::Switched(switched));
         match refused {
-            Some(refusal) => Err(refusal),
-            None => reported.map_err(|e| unreadable("counters", &e)),
+            Some(refusal) => Err(refusal.into()),
+            None => reported.map_err(|e| unreadable("counters", &e).into()),
         }
     }
 
@@ -297,7 +490,11 @@ impl Scheduler {
         if pokes.is_empty() {
             return Ok(());
         }
-        let result = self.switch(batch, self.clock.now(), &pokes);
+        let result = match self.switch(batch, self.clock.now(), &pokes) {
+            Err(Interruption::Out { tsc }) => self.go_out(tsc),
+            Err(Interruption::End(refusal)) => Err(refusal),
+            Ok(()) => Ok(()),
+        };
         if self.installed.pokes().is_empty() {
             return result;
         }
@@ -327,6 +524,15 @@ pub(super) fn ended_by_a_bug(thread: &str) -> String {
         "The agent's {thread} thread ended by a bug in gilk, so the session was ended; the agent's \
          output says where."
     )
+}
+
+/// Returns the end of a session that cannot continue after a live patch.
+fn not_again(why: &Refusal) -> Refusal {
+    let text = format!(
+        "The session was ended: a live patch has changed the kernel, and what is left of it cannot be planned for that: \
+         {why}"
+    );
+    Refusal::new(why.kind, text)
 }
 
 fn unreadable(what: &str, error: &std::io::Error) -> Refusal {

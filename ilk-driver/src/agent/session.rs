@@ -12,9 +12,10 @@ use super::board::View;
 use super::clock::Clock;
 use super::device::Device;
 use super::drain::Drain;
+use super::image::KernelCache;
 use super::kernel;
 use super::outbox::Outbox;
-use super::planning::StacksRead;
+use super::planning::{Replanner, StacksRead};
 use super::retire::Retiring;
 use super::rings::Rings;
 use super::scheduler::{Scheduler, ended_by_a_bug};
@@ -36,6 +37,9 @@ pub(super) struct Loaded {
     pub(super) stacks: Option<StacksRead>,
     /// Shows the splices in place.
     pub(super) view: Arc<View>,
+    /// Plans the rest of the session after a live patch.
+    pub(super) replanner: Replanner,
+    pub(super) kernel: Arc<KernelCache>,
 }
 
 /// Tracepoints that are on until this is dropped.
@@ -106,6 +110,8 @@ impl RunningSession {
             view,
             tracepoints: _,
             stacks,
+            replanner,
+            kernel,
         } = loaded;
         let Writes {
             batches,
@@ -141,9 +147,9 @@ impl RunningSession {
                         session_signal,
                         clock,
                         (retiring, view),
-                        watch,
+                        (watch, replanner, kernel),
                     );
-                    scheduler.run(rings, &batches, schedule.workload, duration);
+                    scheduler.run(rings, batches, schedule.workload, duration);
                 }));
                 if ran.is_err() {
                     let (device, outbox, drain, signal) = after_panic;

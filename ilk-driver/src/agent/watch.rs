@@ -33,9 +33,33 @@ impl SessionWatch {
     /// Begins a session.
     ///
     /// # Errors
-    /// The kernel does not trust the TSC, or the module cannot be read.
+    /// The kernel does not trust the TSC, a live patch is in transition, or the module cannot be read.
     pub(super) fn begin(device: &Device, tsc_hz: u64) -> Result<Self, Refusal> {
-        let state = device.state(true).map_err(|error| unreadable(&error))?;
+        let mut watch = Self { tsc_hz, last: None };
+        match watch.begin_again(device)? {
+            Some(END_LIVE_PATCH) => Err(module(format!(
+                "A live patch was loaded on {} after the session was planned; start it again.",
+                kernel::host()
+            ))),
+            Some(_) => Ok(watch),
+            None => Err(module(format!(
+                "A live patch is being loaded on {}, or is in transition; start the session again when \
+                 /sys/kernel/livepatch/*/transition is 0 there.",
+                kernel::host()
+            ))),
+        }
+    }
+
+    /// Begins a session again, after a live patch ended it; returns how the one before has ended, or `None` while a
+    /// live patch is in transition.
+    ///
+    /// # Errors
+    /// The kernel does not trust the TSC, or the module cannot be read.
+    pub(super) fn begin_again(&mut self, device: &Device) -> Result<Option<u32>, Refusal> {
+        let state = match device.state(true) {
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => return Ok(None),
+            state => state.map_err(|error| unreadable(&error))?,
+        };
         if state.tsc_unstable != 0 {
             let host = kernel::host();
             return Err(module(format!(
@@ -43,47 +67,56 @@ impl SessionWatch {
                  `dmesg | grep -i tsc` there for the reason."
             )));
         }
-        let last = now();
-        Ok(Self { tsc_hz, last })
+        self.last = now().or(self.last);
+        Ok(Some(state.ended))
     }
 
     /// Checks that the session may continue.
     ///
     /// # Errors
     /// The reason why not.
-    pub(super) fn check(&mut self, device: &Device) -> Result<(), Ended> {
-        let state = device.state(false).map_err(|error| Ended {
+    pub(super) fn check(&mut self, device: &Device) -> Result<(), SessionStop> {
+        let state = device.state(false).map_err(|error| SessionStop::Ended {
             why: unreadable(&error),
             removed: false,
         })?;
         if let Some(why) = ended(&state) {
-            return Err(Ended {
+            return Err(SessionStop::Ended {
                 why: module(why),
                 removed: state.ended != 0,
             });
         }
-        let Some(now) = now() else { return Ok(()) };
-        let jump = self.last.and_then(|last| last.jump(now, self.tsc_hz));
-        self.last = Some(now);
-        match jump {
-            None => Ok(()),
-            Some((ticks, time)) => Err(Ended {
-                why: module(format!(
-                    "The session was ended: the TSC of {} moved by {ticks:.1} s while its clock moved by \
-                     {time:.1} s, so later times would be wrong.",
-                    kernel::host()
-                )),
-                removed: false,
-            }),
+        if let Some(now) = now() {
+            let jump = self.last.and_then(|last| last.jump(now, self.tsc_hz));
+            self.last = Some(now);
+            if let Some((ticks, time)) = jump {
+                return Err(SessionStop::Ended {
+                    why: module(format!(
+                        "The session was ended: the TSC of {} moved by {ticks:.1} s while its clock moved by \
+                         {time:.1} s, so later times would be wrong.",
+                        kernel::host()
+                    )),
+                    removed: false,
+                });
+            }
+        }
+        match state.ended {
+            END_LIVE_PATCH => Err(SessionStop::Out { tsc: state.tsc }),
+            _ => Ok(()),
         }
     }
 }
 
-/// The end of a session that was not planned.
-pub(super) struct Ended {
-    pub(super) why: Refusal,
-    /// Every splice is removed already.
-    pub(super) removed: bool,
+/// An event that was not planned.
+pub(super) enum SessionStop {
+    /// The session ends.
+    Ended {
+        why: Refusal,
+        /// Every splice is removed already.
+        removed: bool,
+    },
+    /// A live patch changes the kernel: every splice was removed at this time, and the session continues after that.
+    Out { tsc: u64 },
 }
 
 impl Moment {
@@ -102,15 +135,14 @@ impl Moment {
 fn ended(state: &IlkState) -> Option<String> {
     let host = kernel::host;
     let why = match state.ended {
-        0 if state.tsc_unstable != 0 => {
+        0 | END_LIVE_PATCH if state.tsc_unstable != 0 => {
             return Some(format!(
                 "The session was ended: the kernel of {} does not trust its TSC any more; see \
                  `dmesg | grep -i tsc` there for the reason.",
                 host()
             ));
         }
-        0 => return None,
-        END_LIVE_PATCH => "a live patch was loaded",
+        0 | END_LIVE_PATCH => return None,
         END_SLEEP => "the machine went to sleep",
         END_RESTART => "the machine restarts",
         _ => "the module does not say why",
@@ -179,12 +211,8 @@ mod tests {
             ..IlkState::default()
         };
         assert_eq!(ended(&state(0, 0)), None);
-        let sentences = [
-            (END_LIVE_PATCH, 0),
-            (END_SLEEP, 1),
-            (END_RESTART, 0),
-            (0, 1),
-        ];
+        assert_eq!(ended(&state(END_LIVE_PATCH, 0)), None);
+        let sentences = [(END_SLEEP, 1), (END_RESTART, 0), (0, 1)];
         let mut texts = sentences.map(|(end, tsc)| ended(&state(end, tsc)).unwrap());
         texts.sort_unstable();
         assert!(texts.windows(2).all(|pair| pair[0] != pair[1]), "{texts:?}");

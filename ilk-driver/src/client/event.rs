@@ -9,7 +9,7 @@ use gilk_samples::clocks::Reading;
 use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Clock;
 use gilk_samples::totals::SessionCost;
-pub use gilk_samples::totals::{Counted, Total as AggregateSummary};
+pub use gilk_samples::totals::{Counted, Gap, Total as AggregateSummary};
 
 use crate::protocol::CpuLosses;
 
@@ -29,6 +29,8 @@ pub enum Event {
     Missed(u64),
     /// A batch of pokes is in effect.
     Switched(Switch),
+    /// No instrument is in place, or they are in place again: reported at the begin and at the end of such a time.
+    Gap(Gap),
     /// Losses of all CPUs, as running totals.
     Losses(Vec<CpuLosses>),
     /// The session's program started, printed a line, or ended.
@@ -98,6 +100,8 @@ pub struct Summary {
     pub no_room: Vec<Counted>,
     /// The predicted cost of the session next to that of its hits, if it was [predicted](super::Connection::compare_with).
     pub cost: Option<SessionCost>,
+    /// Times without instruments, in order.
+    pub gaps: Vec<Gap>,
     /// Batches in order of time.
     pub switches: Vec<Switch>,
     /// Exit of the session's program, or the fact that it was killed; `None` if there was none.

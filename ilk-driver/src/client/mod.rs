@@ -31,7 +31,9 @@ pub use address::{Route, TargetAddress};
 pub use aggregates::{is_aggregate_word, totals, totals_of_banks};
 pub use connection::{Connection, TargetInfo};
 pub use describe::{append_metadata, frame, label, metadata, samples, texts};
-pub use event::{AggregateSummary, Counted, Event, InstrumentSummary, StopFlag, Summary, Switch};
+pub use event::{
+    AggregateSummary, Counted, Event, Gap, InstrumentSummary, StopFlag, Summary, Switch,
+};
 pub use prediction::{Prediction, RunHits, counting};
 pub use resume::resume;
 pub use status::{end, status};

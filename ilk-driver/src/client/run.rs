@@ -346,6 +346,19 @@ impl SessionRun<'_> {
             // `Finished` contains the reason.
             Message::Switched(_) => {}
             Message::Retired { splices, .. } => self.tally.retired += u64::from(splices),
+            Message::Out(outage) => {
+                let (gap, marks) = self.tally.out(&outage);
+                self.record(|collector| collector.marks(marks));
+                self.feed.send(Event::Gap(gap));
+            }
+            Message::Back(back) => {
+                let known = self.tally.back(&self.outline, &back);
+                let (gap, marks) = known.ok_or_else(|| Error::Protocol {
+                    what: String::from("the end of a gap that has not begun"),
+                })?;
+                self.record(|collector| collector.marks(marks));
+                self.feed.send(Event::Gap(gap));
+            }
             Message::Losses { tsc, cpus } => self.losses(tsc, &cpus),
             Message::Workload(event) => self.workload(event),
             Message::Refused(refusal) => return Err(Error::Refused(refusal)),
@@ -441,6 +454,7 @@ impl SessionRun<'_> {
                 .failed
                 .as_ref()
                 .map_or_else(String::new, ToString::to_string),
+            gaps: self.tally.gaps.clone(),
             cost: self.cost(&hits),
         };
         self.record(|collector| collector.totals(totals.clone()));
@@ -473,6 +487,7 @@ impl SessionRun<'_> {
             failed_reads: totals.failed_reads,
             no_room: totals.no_room,
             cost: totals.cost,
+            gaps: totals.gaps,
             switches: self.tally.switches.clone(),
             workload: self.tally.workload.clone(),
             retired: self.tally.retired,

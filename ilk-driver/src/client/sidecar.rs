@@ -19,7 +19,7 @@ use super::tally::{Outline, Tally};
 use crate::{Error, Result};
 
 /// First bytes of a sidecar, with the version of its format.
-const MAGIC: &[u8; 8] = b"GILKRES1";
+const MAGIC: &[u8; 8] = b"GILKRES2";
 
 /// The constant part of a session's sidecars.
 #[derive(Serialize, Deserialize)]

@@ -11,8 +11,8 @@ use gilk_samples::{Batch, Sample};
 use serde::{Deserialize, Serialize};
 
 use super::aggregates;
-use super::event::{AggregateSummary, Counted, InstrumentSummary, Switch};
-use crate::protocol::{CpuLosses, Switched, Total};
+use super::event::{AggregateSummary, Counted, Gap, InstrumentSummary, Switch};
+use crate::protocol::{CpuLosses, Outage, Return, Switched, Total};
 
 /// The part of a plan needed to interpret the agent's messages, small enough for a sidecar.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -58,6 +58,10 @@ pub(super) struct Tally {
     launched: BTreeSet<u64>,
     pub(super) switches: Vec<Switch>,
     pub(super) workload: Option<String>,
+    /// Times without instruments.
+    pub(super) gaps: Vec<Gap>,
+    /// Instruments that are left out since the last of them.
+    left_out: BTreeSet<u64>,
     /// Number of retired splices.
     pub(super) retired: u64,
     /// Stacks of the kernel and of processes.
@@ -76,6 +80,8 @@ impl Tally {
             launched: BTreeSet::new(),
             switches: Vec::new(),
             workload: None,
+            gaps: Vec::new(),
+            left_out: BTreeSet::new(),
             retired: 0,
             stacks: KeptStacks::default(),
         }
@@ -190,10 +196,12 @@ impl Tally {
         let mut marks = Vec::new();
         if let Some((launched, splashed)) = outline.batches.get(switch.batch) {
             for &id in splashed {
-                self.launched.remove(&id);
-                marks.push(mark(MarkKind::Splash, id));
+                // One that is left out was splashed before.
+                if self.launched.remove(&id) {
+                    marks.push(mark(MarkKind::Splash, id));
+                }
             }
-            for &id in launched {
+            for &id in launched.iter().filter(|id| !self.left_out.contains(id)) {
                 self.launched.insert(id);
                 marks.push(mark(MarkKind::Launch, id));
             }
@@ -205,6 +213,50 @@ impl Tally {
             );
         }
         (switch, marks)
+    }
+
+    /// Records that every splice was removed; returns the begun gap, and a mark for each instrument that was in place.
+    pub(super) fn out(&mut self, outage: &Outage) -> (Gap, Vec<Mark>) {
+        let gap = Gap {
+            out: self.clock.seconds(outage.tsc),
+            why: outage.why.clone(),
+            ..Gap::default()
+        };
+        self.gaps.push(gap.clone());
+        let splashed = std::mem::take(&mut self.launched).into_iter();
+        let marks = splashed.map(|id| Mark {
+            kind: MarkKind::Splash,
+            tsc: outage.tsc,
+            id,
+            value: 0,
+        });
+        (gap, marks.collect())
+    }
+
+    /// Records that the splices are in place again; returns the gap, and a mark for each instrument that is. `None`
+    /// if no gap was open.
+    pub(super) fn back(&mut self, outline: &Outline, back: &Return) -> Option<(Gap, Vec<Mark>)> {
+        let gap = self.gaps.last_mut().filter(|gap| gap.back.is_none())?;
+        gap.back = Some(self.clock.seconds(back.tsc_end));
+        gap.left_out = back.left_out.len();
+        gap.replaced.clone_from(&back.replaced);
+        let gap = gap.clone();
+        self.left_out = back.left_out.iter().copied().collect();
+        self.launched.clear();
+        for (launched, splashed) in outline.batches.iter().take(back.batches as usize) {
+            self.launched.extend(launched);
+            for id in splashed {
+                self.launched.remove(id);
+            }
+        }
+        self.launched.retain(|id| !self.left_out.contains(id));
+        let marks = self.launched.iter().map(|&id| Mark {
+            kind: MarkKind::Launch,
+            tsc: back.tsc_end,
+            id,
+            value: back.tsc_end.saturating_sub(back.tsc_begin),
+        });
+        Some((gap, marks.collect()))
     }
 
     /// Returns the counts of failed reads of memory.
@@ -353,5 +405,49 @@ mod tests {
         );
         let (_, marks) = tally.switched(&outline, &switched(2, 1300));
         assert!(marks.is_empty());
+    }
+
+    #[test]
+    fn a_gap_splashes_what_is_in_place_and_launches_what_the_schedule_has_after_it() {
+        let mut tally = Tally::new(CLOCK);
+        let outline = Outline {
+            batches: vec![
+                (vec![1, 2, 3], vec![]),
+                (vec![4], vec![1]),
+                (vec![5], vec![3]),
+            ],
+            ..Outline::default()
+        };
+        tally.switched(&outline, &switched(0, 1100));
+        let outage = Outage {
+            tsc: 1200,
+            why: "a test".to_owned(),
+        };
+        let (gap, marks) = tally.out(&outage);
+        assert_eq!((gap.out, gap.back), (2.0, None));
+        let of = |marks: &[Mark]| -> Vec<(MarkKind, u64, u64)> {
+            marks
+                .iter()
+                .map(|one| (one.kind, one.tsc, one.id))
+                .collect()
+        };
+        let splashed = [1, 2, 3].map(|id| (MarkKind::Splash, 1200, id));
+        assert_eq!(of(&marks), splashed);
+
+        let back = Return {
+            tsc_begin: 1290,
+            tsc_end: 1300,
+            batches: 2,
+            left_out: vec![2, 5],
+            replaced: vec!["f".to_owned()],
+        };
+        let (gap, marks) = tally.back(&outline, &back).unwrap();
+        assert_eq!((gap.back, gap.left_out), (Some(3.0), 2));
+        assert_eq!(of(&marks), [3, 4].map(|id| (MarkKind::Launch, 1300, id)));
+        assert_eq!(tally.gaps, [gap]);
+        assert_eq!(tally.back(&outline, &back), None, "no gap is open");
+        // What is left out is not launched later.
+        let (_, marks) = tally.switched(&outline, &switched(2, 1400));
+        assert_eq!(of(&marks), [(MarkKind::Splash, 1410, 3)]);
     }
 }

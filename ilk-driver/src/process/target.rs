@@ -174,6 +174,7 @@ impl ProcessTarget {
             no_room: totals.no_room,
             stacks: totals.stacks,
             cost: None,
+            gaps: Vec::new(),
             switches: Vec::new(),
             workload: removed.ended.then(|| self.end()).transpose()?,
             retired: 0,

@@ -201,6 +201,10 @@ pub enum Message {
         /// The number of splices.
         splices: u32,
     },
+    /// The module removed every splice. The session continues, and is planned again.
+    Out(Outage),
+    /// The splices are in place again.
+    Back(Return),
     /// Losses of all CPUs as running totals, sent when they change.
     Losses {
         /// The time of the reading.
@@ -226,6 +230,8 @@ impl Message {
                 | Self::Stacks { .. }
                 | Self::Switched(_)
                 | Self::Retired { .. }
+                | Self::Out(_)
+                | Self::Back(_)
                 | Self::Losses { .. }
                 | Self::Workload(_)
                 | Self::Finished(_)
@@ -261,6 +267,8 @@ pub struct Status {
     pub holder: Option<Holder>,
     /// Seconds for which a session continues whose client was lost.
     pub parked: Option<u64>,
+    /// No splice is in place until the transition of a live patch is complete.
+    pub is_out: bool,
     /// Number of splices and bounces in place.
     pub splices: u32,
     /// Their functions, by name.
@@ -341,6 +349,30 @@ pub struct Switched {
     pub gone: u32,
     /// Reason for a refusal; the session ends then.
     pub refused: Option<Refusal>,
+}
+
+/// The begin of a time without splices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outage {
+    /// TSC after the last splice was removed.
+    pub tsc: u64,
+    /// The event, as a clause: `a live patch changed the kernel`.
+    pub why: String,
+}
+
+/// The end of a time without splices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Return {
+    /// TSC when the first byte was written.
+    pub tsc_begin: u64,
+    /// TSC after every CPU has seen the last write.
+    pub tsc_end: u64,
+    /// Number of the session's batches whose launches and splashes are in effect.
+    pub batches: u32,
+    /// Packed identifiers of instruments that are left out from now on.
+    pub left_out: Vec<u64>,
+    /// The reason: functions of the session that live patches replace, by name.
+    pub replaced: Vec<String>,
 }
 
 /// Losses of a CPU by cause.

@@ -40,15 +40,15 @@ mod schedule;
 pub use bytes::Bytes;
 pub use frame::{Decoder, FrameDecoder, Incoming, encode};
 pub use message::{
-    CpuLosses, Finished, Holder, Message, NumberedStack, ObjectFile, Placed, PlanOptions,
-    PlanOutline, Refusal, RefusalKind, Request, SessionPart, SplicedFunction, StackFrames, Started,
-    Status, Switched, Target, Total, WorkloadEvent,
+    CpuLosses, Finished, Holder, Message, NumberedStack, ObjectFile, Outage, Placed, PlanOptions,
+    PlanOutline, Refusal, RefusalKind, Request, Return, SessionPart, SplicedFunction, StackFrames,
+    Started, Status, Switched, Target, Total, WorkloadEvent,
 };
 pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
 pub use schedule::{Collection, Interval, Schedule, Strategy, Workload};
 
 /// Protocol version; changes with every change of a message.
-pub const VERSION: u32 = 20;
+pub const VERSION: u32 = 21;
 /// Limit on the bytes of a frame, excluding its length field.
 pub const MAX_FRAME: usize = 4 << 20;
 /// Limit on the bytes of kernel memory in one [`Request::Read`].

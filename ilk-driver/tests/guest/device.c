@@ -56,8 +56,14 @@ int do_batch(const struct ilk_poke *pokes, u32 count)
 u32 begin_session(void)
 {
 	struct ilk_state state = { .begin = 1 };
+	int err = ioctl(device, ILK_IOC_STATE, &state);
 
-	CHECK(!ioctl(device, ILK_IOC_STATE, &state), "the state: errno %d", errno);
+	/* While a live patch is in transition. */
+	for (int tries = 0; err && errno == EBUSY && tries < 1200; tries++) {
+		usleep(50000);
+		err = ioctl(device, ILK_IOC_STATE, &state);
+	}
+	CHECK(!err, "the state: errno %d", errno);
 	return state.ended;
 }
 

@@ -288,6 +288,7 @@ static void live_patch(void)
 	if (access("/lab/hush.ko", F_OK))
 		return;
 	CHECK(!shell("insmod /lab/hush.ko"), "the live patch cannot be loaded");
+	CHECK(begin_session() == ILK_END_LIVE_PATCH, "a session without splices has not ended by a live patch");
 	EXPECT(do_batch(&poke, 1), ILK_TRACER_REFUSED);
 	CHECK(!shell("/lab/unhush"), "the live patch cannot be unloaded");
 	poke.detour = poke.target = good.target;
@@ -312,6 +313,61 @@ static void live_patch(void)
 	CHECK(!shell("/lab/unhush"), "the live patch cannot be unloaded again");
 	EXPECT(do_batch(&poke, 1), ILK_OK);
 	EXPECT(do_batch(&out, 1), ILK_OK);
+}
+
+/* A thread that sleeps in pause(2), in the old function or in the new one of a live patch. */
+static pid_t drowsing(void)
+{
+	pid_t child = fork();
+
+	if (!child) {
+		for (;;)
+			syscall(SYS_pause);
+	}
+	usleep(200000);
+	return child;
+}
+
+/* Kills it, and returns how the session before has ended: the transition is complete then. */
+static u32 woken(pid_t child)
+{
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	return begin_session();
+}
+
+/* While a live patch is in transition there is no session, whether it is loaded or switched off. */
+static void transition(void)
+{
+	const char *enabled = "/sys/kernel/livepatch/drowse/enabled";
+	struct ilk_poke out = removal_of(&good);
+	struct ilk_state state = { .begin = 1 };
+	pid_t child;
+
+	if (access("/lab/drowse.ko", F_OK))
+		return;
+	child = drowsing();
+	EXPECT(do_batch(&good, 1), ILK_OK);
+	CHECK(!shell("insmod /lab/drowse.ko"), "a splice is in the way of a live patch");
+	EXPECT(do_batch(&good, 1), ILK_OVER);
+	CHECK(ioctl(device, ILK_IOC_STATE, &state) && errno == EBUSY, "a session begins in a transition");
+	state.begin = 0;
+	CHECK(!ioctl(device, ILK_IOC_STATE, &state) && state.ended == ILK_END_LIVE_PATCH && state.tsc,
+	      "the state does not name the live patch and its time");
+	CHECK(woken(child) == ILK_END_LIVE_PATCH, "the session has not ended by a live patch");
+	EXPECT(do_batch(&good, 1), ILK_OK);
+
+	child = drowsing();
+	CHECK(!shell("echo 0 > %s", enabled), "the live patch cannot be switched off");
+	memset(&state, 0, sizeof(state));
+	CHECK(!ioctl(device, ILK_IOC_STATE, &state) && state.ended == ILK_END_LIVE_PATCH,
+	      "a live patch that is switched off is not noticed");
+	EXPECT(do_batch(&good, 1), ILK_OVER);
+	CHECK(woken(child) == ILK_END_LIVE_PATCH, "the session has not ended again");
+	EXPECT(do_batch(&out, 1), ILK_UNKNOWN_SPLICE);
+	CHECK(!shell("i=0; until rmmod drowse 2>/dev/null; do i=$((i + 1)); [ $i -lt 300 ] || exit 1; usleep 100000; done"),
+	      "the live patch cannot be unloaded");
+	CHECK(text_is_whole(), "the text is not restored");
 }
 
 static void owners(void)
@@ -371,6 +427,7 @@ void refusals(void)
 	kprobes();
 	filled();
 	live_patch();
+	transition();
 	owners();
 	locked_down();
 }

@@ -126,6 +126,7 @@ static void symbols_missing(void)
 		"die_chain", "kprobe_mutex", "kprobe_blacklist", "__start___jump_table", "__stop___jump_table",
 		"__start_static_call_sites", "__stop_static_call_sites", "ftrace_caller",
 		"ftrace_regs_caller_end", "search_exception_tables", "__module_text_address",
+		"modules", "klp_transition_patch",
 	};
 
 	CHECK(!shell("rmmod ilk"), "the module cannot be unloaded");

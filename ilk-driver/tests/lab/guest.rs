@@ -41,8 +41,10 @@ impl Guest {
 
     /// Returns all modules and the script `unhush`, each with its path in the lab.
     pub(crate) fn files(&self) -> Vec<(String, PathBuf)> {
-        let modules = ["hush", "passer", "meddler", "sleeper", "doubter", "warner"]
-            .map(|name| (format!("lab/{name}.ko"), self.module(name)));
+        let modules = [
+            "hush", "drowse", "passer", "meddler", "sleeper", "doubter", "warner",
+        ]
+        .map(|name| (format!("lab/{name}.ko"), self.module(name)));
         let unhush = ("lab/unhush".to_owned(), self.built.join("unhush"));
         modules.into_iter().chain([unhush]).collect()
     }

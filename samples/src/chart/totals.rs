@@ -29,6 +29,9 @@ pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
         // Writing to a String cannot fail.
         let _infallible = writeln!(out, "{}", totals.ended);
     }
+    for gap in &totals.gaps {
+        let _infallible = writeln!(out, "{gap}");
+    }
     for total in sorted.iter().copied().filter(shown) {
         let place = place(metadata, total.placement, &total.instrument);
         // Writing to a String cannot fail.
@@ -200,7 +203,7 @@ mod tests {
     use super::*;
     use crate::Meaning;
     use crate::metadata::{Delivers, InstrumentInfo, Placed};
-    use crate::totals::{KeyPart, TotalBucket};
+    use crate::totals::{Gap, KeyPart, TotalBucket};
 
     #[test]
     fn keys_are_printed_with_their_totals() {
@@ -301,6 +304,31 @@ mod tests {
         let text_of = |all| text(&totals, &metadata(), all);
         assert!(text_of(false).lines().eq(lines), "{}", text_of(false));
         assert_eq!(text_of(true).lines().count(), 5);
+    }
+
+    #[test]
+    fn a_time_without_instruments_is_a_sentence() {
+        let mut gap = Gap {
+            out: 1.25,
+            why: "a live patch changed the kernel".to_owned(),
+            ..Gap::default()
+        };
+        assert_eq!(
+            gap.to_string(),
+            "No instrument is in place from 1.250 s on: a live patch changed the kernel."
+        );
+        (gap.back, gap.left_out) = (Some(2.5), 3);
+        gap.replaced = vec!["vfs_read".to_owned(), "vfs_write".to_owned()];
+        let totals = Totals {
+            gaps: vec![gap],
+            ..Totals::default()
+        };
+        assert!(!totals.is_empty());
+        assert_eq!(
+            text(&totals, &metadata(), false),
+            "No instrument was in place from 1.250 s to 2.500 s: a live patch changed the kernel. After that 3 of \
+             them were left out, since it replaces vfs_read, vfs_write.\n"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::clocks::Reading;
 use crate::kept_stacks::KeptStacks;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Placed};
 use crate::recording::LossCause;
-use crate::totals::{Counted, Total, TotalBucket, TotalValue as Value, Totals};
+use crate::totals::{Counted, Gap, Total, TotalBucket, TotalValue as Value, Totals};
 use crate::{HookType, InstrumentId, Meaning, Sample};
 
 const SECOND: u64 = 1_000_000_000;
@@ -306,6 +306,12 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
                 lost: 3,
             },
             ended: String::new(),
+            gaps: vec![Gap {
+                out: 1.0,
+                back: Some(2.5),
+                why: "a test wanted it".into(),
+                ..Gap::default()
+            }],
             cost: None,
         });
         writer.finish().unwrap();
@@ -321,6 +327,15 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
         let frames = &totals.stacks.frames;
         assert_eq!(frames, &[(7, vec!["vfs_read".to_owned()])].into());
         assert_eq!(totals.stacks.lost, 6);
+        let why: Vec<&str> = totals.gaps.iter().map(|gap| &*gap.why).collect();
+        assert_eq!(
+            why,
+            ["on one, a test wanted it", "on two, a test wanted it"]
+        );
+        for gap in &totals.gaps {
+            let length = gap.back.unwrap() - gap.out;
+            assert!((length - 1.5).abs() < 1e-6, "{gap:?}");
+        }
         for (place, by) in [(0, 2), (5, 4)] {
             let values: Vec<&Value> = totals.added_up[place..]
                 .iter()

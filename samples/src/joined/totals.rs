@@ -26,6 +26,17 @@ impl Joined {
             if !totals.ended.is_empty() {
                 all.ended += &format!("{}: {} ", machine.name, totals.ended);
             }
+            for mut gap in std::mem::take(&mut totals.gaps) {
+                for time in [Some(&mut gap.out), gap.back.as_mut()]
+                    .into_iter()
+                    .flatten()
+                {
+                    let tsc = member.recording.metadata().clock.tsc(*time);
+                    *time = self.metadata.clock.seconds(member.turn.unix_ns(tsc));
+                }
+                gap.why = format!("on {}, {}", machine.name, gap.why);
+                all.gaps.push(gap);
+            }
             let counted = totals.failed_reads.iter_mut().chain(&mut totals.no_room);
             counted.for_each(|one| name(&mut one.instrument));
             for one in totals.added_up.iter_mut().filter(|one| one.unit == TICKS) {

@@ -8,7 +8,7 @@ use super::*;
 use crate::kept_stacks::KeptStacks;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
-use crate::totals::{Counted, SessionCost, Total, TotalBucket, TotalValue, Totals};
+use crate::totals::{Counted, Gap, SessionCost, Total, TotalBucket, TotalValue, Totals};
 use crate::{Batch, Error, HookType, InstrumentId, Meaning, Sample};
 
 fn metadata() -> Metadata {
@@ -333,6 +333,13 @@ fn totals() -> impl Strategy<Value = Totals> {
             lost: 3,
         },
         ended: "The session was ended: a test ended it.".to_owned(),
+        gaps: vec![Gap {
+            out: 0.5,
+            back: Some(1.5),
+            why: "a test wanted it".to_owned(),
+            left_out: 2,
+            replaced: vec!["vfs_read".to_owned()],
+        }],
         cost: Some(SessionCost {
             counted_for: 0.5,
             silent: 1,

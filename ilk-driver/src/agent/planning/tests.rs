@@ -236,3 +236,79 @@ fn a_client_that_is_gone_ends_its_plan() {
         assert_eq!(polls, most + 1);
     }
 }
+
+/// The functions `kernel_clone` and `copy_process` have two and three instruments.
+fn replanned(at: f64, replaced: &str) -> (Planned, Result<Replanned, Refusal>) {
+    let image = Arc::new(image());
+    let (session, library) = session();
+    let expected = gilk_engine::plan::plan(&image, &session, &library, &layout()).unwrap();
+    let requests = upload::requests(&expected, &session).unwrap();
+    let planned = planned_by_the_agent(&image, draft(requests), &options(&image)).unwrap();
+    let replaced = Replaced::of([replaced]);
+    let rest = planned.replanner.rest(&image, at, &replaced, &|| false);
+    (planned, rest)
+}
+
+#[test]
+fn the_rest_of_a_session_has_the_numbers_and_counters_of_the_whole() {
+    // Launched at 0 to 4 s; the plan has batches at 0, 1, 2, 3, 4 and 8 s.
+    let (planned, rest) = replanned(2.5, "none");
+    let rest = rest.unwrap();
+    assert_eq!(
+        (rest.past, &*rest.left_out, &*rest.replaced),
+        (3, &[][..], &[][..])
+    );
+    let numbers: Vec<u32> = rest.later.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, [3, 4, 5]);
+    assert_eq!(rest.writes.counters, planned.writes.counters);
+    // What is in place at that time is installed at once, and all of it is removed at the end.
+    assert!(!rest.first.is_empty() && rest.first.iter().all(|poke| !poke.removes()));
+    let (_, last) = rest.later.back().unwrap();
+    let installed = rest.first.iter().map(|poke| poke.address);
+    let later = rest.later.iter().flat_map(|(_, batch)| &batch.pokes);
+    let installed: BTreeSet<u64> = installed
+        .chain(
+            later
+                .filter(|poke| !poke.removes())
+                .map(|poke| poke.address),
+        )
+        .collect();
+    let removed: BTreeSet<u64> = last.pokes.iter().map(|poke| poke.address).collect();
+    assert_eq!(installed, removed);
+}
+
+#[test]
+fn instruments_of_replaced_functions_are_left_out_and_the_others_keep_their_numbers() {
+    let (planned, rest) = replanned(0.5, "kernel_clone");
+    let rest = rest.unwrap();
+    assert_eq!(rest.replaced, ["kernel_clone"]);
+    let of_clone = |one: &&NumberedInstrument| {
+        let placement = &planned.replanner.source.session.placements[one.placement];
+        &*placement.function == "kernel_clone"
+    };
+    let clone: Vec<u64> = planned
+        .replanner
+        .instruments
+        .iter()
+        .filter(of_clone)
+        .map(|one| one.id)
+        .collect();
+    assert_eq!(rest.left_out, clone);
+    assert!(clone.len() >= 3, "{clone:?}");
+    // Its counter is the first, and no other has it.
+    let kept = |counter: &&crate::writes::Counter| !clone.contains(&(counter.id & ((1 << 48) - 1)));
+    let expected: Vec<_> = planned
+        .writes
+        .counters
+        .iter()
+        .filter(kept)
+        .copied()
+        .collect();
+    assert!(!expected.is_empty() && expected.len() < planned.writes.counters.len());
+    assert_eq!(rest.writes.counters, expected);
+    // After the end of all there is nothing to install, and nothing is left out.
+    let (_, over) = replanned(9.0, "kernel_clone");
+    let over = over.unwrap();
+    assert!(over.first.is_empty() && over.later.is_empty() && over.left_out.is_empty());
+    assert_eq!(over.past, 6);
+}

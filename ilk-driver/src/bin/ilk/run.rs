@@ -310,6 +310,7 @@ fn watch(mut events: Vec<Receiver<Event>>, session: &Session, stop: &StopFlag) -
                 }
             }
             Some((_, Ok(Event::Workload(line)))) => progress.print(&format!("workload: {line}")),
+            Some((_, Ok(Event::Gap(gap)))) => progress.print(&gap.to_string()),
             Some((_, Ok(Event::WorkloadEnded { success, status }))) if !success => {
                 failed.get_or_insert_with(|| program::exit(&status));
             }
@@ -346,6 +347,7 @@ pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) -> std::i
         symbols: summary.symbols.clone(),
         stacks: summary.stacks.clone(),
         ended: String::new(),
+        gaps: summary.gaps.clone(),
         cost: summary.cost,
     };
     write!(out, "{}", totals::text(&totals, metadata, all))?;

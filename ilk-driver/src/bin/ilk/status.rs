@@ -83,6 +83,9 @@ fn text(status: &Status) -> String {
             "; a session whose client was lost continues for {seconds} s (`ilk resume`, `ilk stop`)"
         );
     }
+    if status.is_out {
+        out.push_str("; a live patch changes the kernel, and the session continues after that");
+    }
     let _infallible = match status.splices {
         0 => writeln!(out, "; nothing is spliced."),
         1 => writeln!(out, "; 1 splice is in place:"),
@@ -130,5 +133,7 @@ mod tests {
         status.holder = None;
         status.parked = Some(9);
         assert!(text(&status).contains("continues for 9 s"));
+        status.is_out = true;
+        assert!(text(&status).contains("the session continues after that; 2 splices"));
     }
 }

@@ -198,6 +198,7 @@ impl<'a> Screen<'a> {
                 self.stacks.extend(stacks);
             }
             Event::Workload(line) => self.progress.print(&format!("program: {line}")),
+            Event::Gap(gap) => self.progress.print(&gap.to_string()),
             Event::WorkloadEnded { success, status } => {
                 self.program = Some((success, status));
                 self.stop.stop();

@@ -1,11 +1,13 @@
-//! Events that end a session: a live patch, a sleep, a restart, a TSC that is not trusted.
+//! Events that interrupt a session, a live patch, or end it: a sleep, a restart, a TSC that is not trusted.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gilk_engine::Session;
-use gilk_samples::recording::Recording;
-use ilk_driver::client::Connection;
+use gilk_samples::recording::{MarkKind, Recording};
+use ilk_driver::client::{Connection, Gap};
 
 use super::{lab_with_modules, quiet};
-use crate::support::{Turn, placement, prepared, run, shared_of};
+use crate::support::{Turn, answer, placement, prepared, printed, run, shared_of};
 
 /// A session on functions that execute all the time.
 fn busy(script: &str) -> Session {
@@ -39,21 +41,75 @@ fn serves(turn: &Turn<'_>) {
     turn.run(&session);
 }
 
+/// Waits in the guest until the session has splices.
+const UNTIL_BACK: &str = "i=0; while [ $(wc -l < /sys/kernel/debug/ilk/splices) = 0 ] && [ $i -lt 1200 ]; do \
+                          i=$((i + 1)); usleep 100000; done";
+
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_live_patch_finds_no_splice_and_ends_the_session() {
+fn a_live_patch_finds_no_splice_and_the_session_counts_again_after_it() {
     let shared = lab_with_modules();
     let turn = shared.turn();
-    let mut connection = turn.connect();
-    let script = "sleep 1; insmod /lab/hush.ko; cat /proc/version";
-    let sentence = ended(&turn, &mut connection, script);
-    assert!(sentence.contains("a live patch was loaded"), "{sentence}");
-    drop(connection);
-    // A patch that is there already disturbs no session.
-    let mut after = busy("/lab/unhush && echo unhushed");
-    after.duration = 120.0;
-    let said = turn.run(&after).said;
-    assert!(said.iter().any(|line| line == "unhushed"), "{said:?}");
+    // Counted: three directories before, and four after; what the live patch replaces, before it alone.
+    let script = format!(
+        "make() {{ mkdir /tmp/made; rmdir /tmp/made; }}; \
+         make; make; make; cat /proc/version; cat /proc/version; \
+         insmod /lab/hush.ko; {UNTIL_BACK}; sed 's/^/transition /' /sys/kernel/livepatch/hush/transition; \
+         cat /proc/version; make; make; make; make; \
+         /lab/unhush && echo unhushed; {UNTIL_BACK}; echo in place"
+    );
+    let mut session = quiet(&script, 120.0);
+    session.placements = [
+        ("vfs_mkdir", "counter"),
+        ("version_proc_show", "counter"),
+        ("vfs_rmdir", "timestamp"),
+    ]
+    .map(|(function, instrument)| placement(function, 0, instrument, (0.0, 120.0)))
+    .into();
+    let over = AtomicBool::new(false);
+    let (outcome, was_shown) = std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            let shows = || {
+                let (shown, _) = printed(&answer(&turn, &["status"]));
+                shown.contains("a live patch changes the kernel")
+            };
+            std::iter::repeat_with(shows)
+                .take_while(|_| !over.load(Ordering::Relaxed))
+                .any(|shown| shown)
+        });
+        let outcome = turn.run(&session);
+        over.store(true, Ordering::Relaxed);
+        (outcome, looking.join().unwrap())
+    });
+    assert!(was_shown, "`ilk status` has not named the live patch");
+    let said = &outcome.said;
+    for line in ["transition 0", "hush", "unhushed", "in place"] {
+        assert!(said.iter().any(|one| one == line), "no {line:?}: {said:?}");
+    }
+    assert_eq!((outcome.total(0), outcome.total(1)), (7, 2), "{said:?}");
+    assert_eq!(outcome.times(2).len(), 7);
+
+    let gaps = &outcome.summary.gaps;
+    let first = &gaps[0];
+    assert_eq!(first.left_out, 1);
+    assert_eq!(first.replaced, ["version_proc_show"]);
+    assert!(first.back.is_some_and(|back| first.out < back), "{gaps:?}");
+    let recording = Recording::open(&outcome.recording).unwrap();
+    let sentences = |gaps: &[Gap]| -> Vec<String> { gaps.iter().map(Gap::to_string).collect() };
+    assert_eq!(sentences(&recording.totals().gaps), sentences(gaps));
+    // No sample is in the gap.
+    let within = |at: &f64| first.out < *at && Some(*at) < first.back;
+    assert!(!outcome.times(2).iter().any(within), "{gaps:?}");
+    // Launched before and after each gap; what is replaced, not after the first.
+    let marks = recording.marks().unwrap();
+    let launches = |placement: usize| {
+        let id = outcome.id(placement).pack();
+        let marks = marks.iter().filter(|mark| mark.id == id);
+        marks.filter(|mark| mark.kind == MarkKind::Launch).count()
+    };
+    let returns = gaps.iter().filter(|gap| gap.back.is_some()).count();
+    assert_eq!(launches(0), 1 + returns);
+    assert!(launches(1) < launches(0), "{gaps:?}");
     turn.assert_same_text();
 }
 
