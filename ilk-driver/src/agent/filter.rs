@@ -167,7 +167,7 @@ mod tests {
                     .unwrap_err(),
             );
             refused(std::fs::remove_file("/nothing").unwrap_err());
-            refused(sys::mount(c"proc", c"/nowhere").unwrap_err());
+            refused(sys::detached(c"proc").unwrap_err());
             refused(sys::set_capabilities(0).unwrap_err());
             refused(sys::control(libc::PR_SET_DUMPABLE, 1).unwrap_err());
             let mut terminal = 0_u64;

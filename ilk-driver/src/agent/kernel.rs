@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::OnceLock;
 
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -32,16 +34,31 @@ pub(super) fn kallsyms() -> Result<Vec<u8>, Refusal> {
     std::fs::read(KALLSYMS).map_err(|e| unreadable(KALLSYMS, &e))
 }
 
-/// Mounts debugfs if the blacklist is missing. A failure shows when the blacklist is read.
-pub(super) fn mount_debugfs() {
-    if !std::path::Path::new(BLACKLIST).exists() {
-        let _tried = sys::mount(c"debugfs", c"/sys/kernel/debug");
+/// debugfs at no place of the tree of files, where this machine has not mounted it.
+static DETACHED: OnceLock<File> = OnceLock::new();
+
+/// Opens debugfs for [`blacklist`] if it is not mounted; nothing is mounted for others. A failure shows when the
+/// blacklist is read.
+pub(super) fn open_debugfs() {
+    if !Path::new(BLACKLIST).exists()
+        && let Ok(root) = sys::detached(c"debugfs")
+    {
+        DETACHED.get_or_init(|| root);
     }
+}
+
+fn read_blacklist() -> std::io::Result<Vec<u8>> {
+    let Some(root) = DETACHED.get() else {
+        return std::fs::read(BLACKLIST);
+    };
+    let mut list = Vec::new();
+    sys::open_in(root, c"kprobes/blacklist")?.read_to_end(&mut list)?;
+    Ok(list)
 }
 
 /// Returns the blacklist, or a note for the user if it cannot be read.
 pub(super) fn blacklist() -> (Vec<u8>, String) {
-    match std::fs::read(BLACKLIST) {
+    match read_blacklist() {
         Ok(list) => (list, String::new()),
         Err(e) => {
             let note = format!(

@@ -18,7 +18,7 @@ const NEEDED: u64 = 1 << 16 | 1 << 17 | 1 << 19 | 1 << 34 | 1 << 38 | 1 << 40;
 /// Must be called before any other thread is started: capabilities are per thread.
 pub(super) fn drop_all_but_needed(allow_run: bool) -> io::Result<()> {
     // The only step that needs another capability.
-    kernel::mount_debugfs();
+    kernel::open_debugfs();
     let have = permitted()?;
     if !allow_run {
         for capability in (0..64).filter(|bit| have & !NEEDED & (1 << bit) != 0) {

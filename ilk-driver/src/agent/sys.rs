@@ -321,23 +321,50 @@ pub(super) fn kill_group(leader: u32) {
     }
 }
 
-/// Mounts a file system without a device.
-pub(super) fn mount(kind: &CStr, at: &CStr) -> io::Result<()> {
-    // SAFETY: three zero-terminated strings, and no data.
-    #[allow(unsafe_code, reason = "mount(2)")]
-    let result = unsafe {
-        libc::mount(
-            kind.as_ptr(),
-            at.as_ptr(),
-            kind.as_ptr(),
-            0,
-            std::ptr::null(),
-        )
+/// Returns the root of a file system without a device, mounted read-only at no place: no other process sees it.
+pub(super) fn detached(kind: &CStr) -> io::Result<File> {
+    const CREATE: libc::c_uint = 6; // FSCONFIG_CMD_CREATE of include/uapi/linux/mount.h, as the next
+    const CLOEXEC: libc::c_uint = 1; // FSOPEN_CLOEXEC, FSMOUNT_CLOEXEC
+    const ATTRIBUTES: libc::c_uint = 1 | 2 | 4 | 8; // MOUNT_ATTR_RDONLY, _NOSUID, _NODEV, _NOEXEC
+    // SAFETY: the name is zero-terminated.
+    #[allow(unsafe_code, reason = "fsopen(2)")]
+    let context = unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), CLOEXEC) };
+    let context = opened(context)?;
+    let nothing = std::ptr::null::<libc::c_char>();
+    // SAFETY: the command takes neither a key nor a value.
+    #[allow(unsafe_code, reason = "fsconfig(2)")]
+    let created = unsafe {
+        let context = context.as_raw_fd();
+        libc::syscall(libc::SYS_fsconfig, context, CREATE, nothing, nothing, 0)
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+    if created < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the arguments are numbers.
+    #[allow(unsafe_code, reason = "fsmount(2)")]
+    let root = unsafe {
+        let context = context.as_raw_fd();
+        libc::syscall(libc::SYS_fsmount, context, CLOEXEC, ATTRIBUTES)
+    };
+    opened(root)
+}
+
+/// Opens a file below a folder for reading.
+pub(super) fn open_in(folder: &File, path: &CStr) -> io::Result<File> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: the path is zero-terminated.
+    #[allow(unsafe_code, reason = "openat(2)")]
+    let file = unsafe { libc::openat(folder.as_raw_fd(), path.as_ptr(), flags) };
+    opened(file.into())
+}
+
+/// Returns the file of a descriptor that a system call has returned.
+fn opened(descriptor: libc::c_long) -> io::Result<File> {
+    match i32::try_from(descriptor) {
+        // SAFETY: the descriptor is new, and no other value owns it.
+        #[allow(unsafe_code, reason = "the descriptor of a system call")]
+        Ok(descriptor @ 0..) => Ok(unsafe { File::from_raw_fd(descriptor) }),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

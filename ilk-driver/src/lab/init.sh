@@ -4,6 +4,7 @@
 #   gilk.module=off   boots without the module
 #   ilk.NAME=VALUE    a parameter of the module
 #   gilk.run=off      the agent runs no workload and no native function, as outside the lab
+#   gilk.debugfs=off  debugfs is mounted nowhere
 #   gilk.read         the agent reads the kernel before it serves, and says so
 #   gilk.trial        powers off after the module is loaded: a trial boot
 # The host reads the lines that begin with "gilk-lab:".
@@ -14,7 +15,6 @@
 /bin/busybox mount -t devtmpfs devtmpfs /dev
 # At Debian's higher level the agent's capability does not permit counting events.
 echo 2 > /proc/sys/kernel/perf_event_paranoid
-/bin/busybox mount -t debugfs debugfs /sys/kernel/debug
 /bin/busybox mount -t tmpfs tmpfs /tmp
 /bin/busybox mount -t securityfs securityfs /sys/kernel/security
 /bin/busybox --install -s /bin
@@ -30,18 +30,23 @@ failed() {
 module=on
 parameters=
 trial=no
+debugfs=on
 run="--allow-run --allow-native --unknown-kernel"
 first=
 for word in $(cat /proc/cmdline); do
 	case $word in
 	gilk.module=off) module=off ;;
 	gilk.run=off) run= ;;
+	gilk.debugfs=off) debugfs=off ;;
 	gilk.read) first=--read-first ;;
 	gilk.trial) trial=yes ;;
 	ilk.*=*) parameters="$parameters ${word#ilk.}" ;;
 	esac
 done
 
+if [ $debugfs = on ]; then
+	mount -t debugfs debugfs /sys/kernel/debug
+fi
 for driver in $(cat /lab/drivers); do
 	insmod "/lab/$driver" || failed "insmod $driver"
 done

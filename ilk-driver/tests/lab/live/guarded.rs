@@ -50,9 +50,16 @@ fn connected(turn: &Turn<'_>) -> Connection {
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn invalid_messages_at_the_port_harm_neither_agent_nor_kernel() {
-    let shared = shared_of(&prepared().with(|options| options.append.push("gilk.run=off".into())));
+    let shared = shared_of(&prepared().with(|options| {
+        options
+            .append
+            .extend(["gilk.run=off", "gilk.debugfs=off"].map(String::from));
+    }));
     let turn = shared.turn();
     assert!(!turn.connect().info().runs_programs);
+    // The kernel's list of functions that must not be probed is read, though debugfs is mounted nowhere.
+    let parts = turn.connect().live_parts(&mut |_, _| ()).unwrap();
+    assert!(parts.blacklist.lines().count() > 100, "{}", parts.blacklist);
     serves(&turn);
     let mut random = Random(0x6761_7264);
     let mut pieces = 0;
