@@ -38,8 +38,8 @@ fn reach(search: Search<'_, '_>, moment: Moment) -> Option<Result<Approach, Refu
 /// Returns whether control executes the instruction if and only if it reaches the tracer's site.
 fn is_at_entry(search: Search<'_, '_>, at: InsnId) -> bool {
     let body = search.body;
+    // The function's part elsewhere (`.cold`) may have lower addresses.
     body.tracer.is_some_and(|tracer| {
-        let is_next = at == tracer.next() && body.block_of(tracer) == body.block_of(at);
-        at <= tracer || is_next
+        at <= tracer.next() && body.block_of(tracer) == body.block_of(at)
     })
 }
