@@ -20,7 +20,8 @@ use std::path::Path;
 use std::process::Command;
 
 use gilk_engine::cache::{
-    CacheLayout, CodeBytes, Counting, Targets, Translation, TranslationReach, Translator,
+    CacheLayout, CachedBlock, CodeBytes, Counting, Targets, Translation, TranslationReach,
+    Translator,
 };
 use gilk_engine::verify::fragments::FragmentProver;
 use gilk_engine::{Addr, Span};
@@ -175,6 +176,11 @@ impl Cache {
     /// Translates from some addresses, proves and writes.
     fn add(&mut self, code: &OwnCode, seeds: &[Addr], reach: TranslationReach) {
         let translation = self.translator.translate(code, seeds, reach).unwrap();
+        self.write(code, translation);
+    }
+
+    /// Proves a translation and writes it.
+    fn write(&mut self, code: &OwnCode, translation: Translation) {
         let proved = self.prover.prove(code, translation, self.counting);
         let proved =
             proved.unwrap_or_else(|all| panic!("{}: {:#?}", all.len(), &all[..all.len().min(5)]));
@@ -194,20 +200,33 @@ impl Cache {
         self.blocks.push(translation.clone());
     }
 
-    /// Blocks that were executed, and instructions.
-    fn executed(&mut self) -> (usize, u64) {
+    /// The executions of each block.
+    fn counts(&mut self) -> Vec<(CachedBlock, u64)> {
         let blocks = self.blocks.clone();
         let blocks = blocks.iter().flat_map(|translation| &translation.blocks);
-        let (mut executed, mut instructions) = (0, 0);
-        for block in blocks {
+        let mut count = |block: &CachedBlock| {
             let counter = u64::from(block.counter.unwrap());
-            let count = self
-                .words
-                .word(8 * CacheLayout::RECENT + (16 << 17) + 4096 + 8 * counter);
-            executed += usize::from(count > 0);
-            instructions += count * u64::from(block.instructions);
-        }
-        (executed, instructions)
+            self.words
+                .word(8 * CacheLayout::RECENT + (16 << 17) + 4096 + 8 * counter)
+        };
+        blocks.map(|block| (*block, count(block))).collect()
+    }
+
+    /// Blocks that were executed, and instructions.
+    fn executed(&mut self) -> (usize, u64) {
+        let counts = self.counts();
+        let executed = counts.iter().filter(|(_, count)| *count > 0);
+        let instructions = counts
+            .iter()
+            .map(|(block, count)| count * u64::from(block.instructions));
+        (executed.count(), instructions.sum())
+    }
+
+    /// The addresses of blocks that were executed.
+    fn executed_blocks(&mut self) -> Vec<Addr> {
+        let counts = self.counts().into_iter();
+        let executed = counts.filter(|(_, count)| *count > 0);
+        executed.map(|(block, _)| block.original.start).collect()
     }
 }
 
@@ -280,6 +299,21 @@ fn functions_return_the_same_from_the_cache() {
                     expected,
                     "{name}({one:#x}, {other:#x}) compiled with {options:?}"
                 );
+            }
+        }
+        // The blocks that were executed, and no others: control leaves the cache where it reaches another one.
+        if counting != Counting::Off {
+            let executed = cache.executed_blocks();
+            let mut listed = Cache::near(functions[0], counting);
+            let done = listed
+                .translator
+                .translate_blocks(&code, &executed, &functions);
+            listed.write(&code, done.unwrap());
+            for (name, &function) in NAMES.iter().zip(&functions) {
+                let (one, other) = arguments(7);
+                let translated = listed.translator.block(function).unwrap();
+                let expected = call(function, one, other);
+                assert_eq!(call(translated, one, other), expected, "{name} of a list");
             }
         }
         if counting != Counting::Off {

@@ -1,10 +1,11 @@
 //! Status flags that are dead before an instruction, by reading the code after it (JIFL, 3.5.1).
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, RflagsBits};
+use iced_x86::{Instruction, RflagsBits};
 
 use super::CodeBytes;
 use super::flow::FlowKind;
-use crate::isa::effect::{STATUS, plain};
+use super::original::OriginalReader;
+use crate::isa::effect::{STATUS, flags};
 use crate::{Addr, Span};
 
 /// The flags that `inc` changes.
@@ -17,24 +18,22 @@ const MOST_BRANCHES: usize = 4;
 
 /// Reads code for its use of flags.
 pub(super) struct FlagReader<'c> {
-    code: &'c dyn CodeBytes,
+    reader: OriginalReader<'c>,
     arena: Span,
-    factory: InstructionInfoFactory,
 }
 
 impl<'c> FlagReader<'c> {
     pub(super) fn new(code: &'c dyn CodeBytes, arena: Span) -> Self {
         Self {
-            code,
+            reader: OriginalReader::new(code),
             arena,
-            factory: InstructionInfoFactory::new(),
         }
     }
 
     /// The flags that are live before an instruction, from those after it.
-    pub(super) fn before(&mut self, instruction: &Instruction, after: u32) -> u32 {
-        let effect = plain(&mut self.factory, instruction);
-        effect.reads.flags | after & !effect.kills.flags
+    pub(super) fn before(instruction: &Instruction, after: u32) -> u32 {
+        let (reads, kills) = flags(instruction);
+        reads | after & !kills
     }
 
     /// The flags of `wanted` that may be live after an instruction that does not fall through, or only perhaps.
@@ -69,10 +68,9 @@ impl<'c> FlagReader<'c> {
 
     /// The flags of `wanted` that may be live at an address.
     fn live_at(&mut self, at: Addr, wanted: u32, branches: usize) -> u32 {
-        let Some(bytes) = self.code.code_from(at) else {
+        let Some(decoder) = self.reader.at(at) else {
             return wanted;
         };
-        let mut decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
         let mut unknown = wanted;
         for _ in 0..MOST_READ {
             if unknown == 0 {
@@ -83,14 +81,14 @@ impl<'c> FlagReader<'c> {
             if instruction.is_invalid() || flow == FlowKind::Stepped {
                 return unknown;
             }
-            let effect = plain(&mut self.factory, &instruction);
-            if effect.reads.flags & unknown != 0 {
+            let (reads, kills) = flags(&instruction);
+            if reads & unknown != 0 {
                 return unknown;
             }
             if !flow.is_sequential() {
                 return self.after_branch(&instruction, flow, unknown, branches);
             }
-            unknown &= !effect.kills.flags;
+            unknown &= !kills;
         }
         unknown
     }

@@ -24,16 +24,18 @@ pub(super) struct CodeBuffer {
     pub(super) start: Addr,
     pub(super) bytes: Vec<u8>,
     pub(super) rows: Vec<CacheRow>,
-    encoder: Encoder,
+    /// Made when it is first needed.
+    encoder: Option<Encoder>,
 }
 
 impl CodeBuffer {
-    pub(super) fn new(start: Addr) -> Self {
+    /// An empty buffer with space for the translation of some instructions.
+    pub(super) fn new(start: Addr, instructions: usize) -> Self {
         Self {
             start,
-            bytes: Vec::with_capacity(1 << 12),
-            rows: Vec::new(),
-            encoder: Encoder::new(64),
+            bytes: Vec::with_capacity(16 * instructions),
+            rows: Vec::with_capacity(2 * instructions),
+            encoder: None,
         }
     }
 
@@ -90,7 +92,23 @@ impl CodeBuffer {
     }
 
     pub(super) fn resolve(&mut self, field: Field, target: Addr) -> Result<(), Refusal> {
-        let end = self.start.add(field.at as u64 + 4);
+        self.resolve_from(field, self.start.add(field.at as u64 + 4), target)
+    }
+
+    /// Bytes of an instruction whose operand is at an address, by a displacement at an offset in it.
+    pub(super) fn copy_near(
+        &mut self,
+        original: &[u8],
+        displacement: usize,
+        operand: Addr,
+    ) -> Result<(), Refusal> {
+        let at = self.bytes.len() + displacement;
+        self.push(original);
+        self.resolve_from(Field { at }, self.here(), operand)
+    }
+
+    /// Resolves a displacement that is added to an address.
+    fn resolve_from(&mut self, field: Field, end: Addr, target: Addr) -> Result<(), Refusal> {
         let place = self.bytes.get_mut(field.at..field.at + 4);
         match (rel32(end, target), place) {
             (Some(displacement), Some(place)) => {
@@ -111,9 +129,10 @@ impl CodeBuffer {
         original: Addr,
     ) -> Result<(), Refusal> {
         let here = self.here();
-        self.encoder.set_buffer(std::mem::take(&mut self.bytes));
-        let written = instruction.and_then(|one| self.encoder.encode(&one, here.0));
-        self.bytes = self.encoder.take_buffer();
+        let encoder = self.encoder.get_or_insert_with(|| Encoder::new(64));
+        encoder.set_buffer(std::mem::take(&mut self.bytes));
+        let written = instruction.and_then(|one| encoder.encode(&one, here.0));
+        self.bytes = encoder.take_buffer();
         let refused = |error| {
             let why = format!("its operand cannot be encoded: {error}");
             Refusal::new(Rule::Unrelocatable, original, why)

@@ -22,10 +22,13 @@
 mod dead;
 mod emit;
 mod flow;
+mod original;
 pub mod resident;
 mod rows;
+mod starts;
 mod targets;
 mod translate;
+mod unlinked;
 
 use crate::layout::{Abi, ReturnPush, WordSegment};
 use crate::{Addr, Image, Span};

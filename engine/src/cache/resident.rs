@@ -58,7 +58,7 @@ impl Resident {
     /// Makes the resident code for an address.
     #[must_use]
     pub fn new(start: Addr, layout: &CacheLayout) -> Self {
-        let mut code = CodeBuffer::new(start);
+        let mut code = CodeBuffer::new(start, 64);
         let differs = code.here();
         // rcx = landing - target, rdx = landing + 1: rdx - rcx - 1 is the target.
         code.push(&[0x48, 0xf7, 0xd1]); // not rcx

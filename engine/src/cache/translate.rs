@@ -1,18 +1,21 @@
 //! The translator: blocks that direct branches reach, laid out as the original code is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::VecDeque;
+use std::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, MemoryOperand, OpKind, Register};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::dead::{FlagReader, INCREMENTED};
 use super::emit::{CodeBuffer, Field, KEPT, RCX, RDX};
 use super::flow::{FlowKind, reaches};
+use super::original::OriginalReader;
 use super::resident::Resident;
 use super::rows::{CacheRow, RowState};
-use super::{CACHE_ABI, CacheLayout, CodeBytes};
+use super::starts::BlockStarts;
+use super::unlinked::UnlinkedBranches;
+use super::{CacheLayout, CodeBytes};
 use crate::ids::{part, to_u32};
-use crate::isa::relocate::relocate;
 use crate::{Addr, Refusal, Rule, Span};
 
 /// The system calls that may change code, or return to another address (`arch/x86/entry/syscalls/syscall_64.tbl` of
@@ -49,6 +52,14 @@ pub struct TranslationReach {
     pub calls: u32,
     /// Blocks after which no more are begun.
     pub blocks: usize,
+}
+
+impl TranslationReach {
+    /// No branch is followed.
+    const NOTHING: Self = Self {
+        calls: 0,
+        blocks: 0,
+    };
 }
 
 /// A translated block.
@@ -134,8 +145,9 @@ pub struct Translator {
     used: Addr,
     counters: u32,
     known: FxHashMap<Addr, Known>,
-    /// Displacements of branches to code that is not translated.
-    unlinked: FxHashMap<Addr, Vec<Addr>>,
+    /// The addresses of `known`.
+    starts: BlockStarts,
+    unlinked: UnlinkedBranches,
 }
 
 impl Translator {
@@ -157,7 +169,8 @@ impl Translator {
             counting,
             counters: 0,
             known: FxHashMap::default(),
-            unlinked: FxHashMap::default(),
+            starts: BlockStarts::default(),
+            unlinked: UnlinkedBranches::default(),
         })
     }
 
@@ -218,27 +231,51 @@ impl Translator {
         seeds: &[Addr],
         reach: TranslationReach,
     ) -> Result<Translation, Refusal> {
-        let (mut done, known, unlinked) = self.emit(code, seeds, reach)?;
+        let emitted = self.emit(code, seeds, seeds, reach)?;
+        Ok(self.linked(emitted))
+    }
+
+    /// Translates the blocks that begin at some addresses, and no others. Some of the addresses get a landing, as do
+    /// those that a call of another block returns to. Addresses without code, and blocks that are translated, are left
+    /// out.
+    ///
+    /// # Errors
+    /// [`Rule::CacheFull`] if the arena or the counters do not suffice. Nothing is changed then.
+    pub fn translate_blocks(
+        &mut self,
+        code: &dyn CodeBytes,
+        blocks: &[Addr],
+        landed: &[Addr],
+    ) -> Result<Translation, Refusal> {
+        let all: FxHashSet<Addr> = blocks.iter().copied().collect();
+        let is_code = |at: &Addr| code.code_from(*at).is_some_and(|bytes| !bytes.is_empty());
+        let is_block = |at: &Addr| all.contains(at) || self.known.contains_key(at);
+        let landed = landed.iter().copied();
+        let landed: Vec<Addr> = landed.filter(|at| is_code(at) && is_block(at)).collect();
+        let emitted = self.emit(code, blocks, &landed, TranslationReach::NOTHING)?;
+        Ok(self.linked(emitted))
+    }
+
+    /// Keeps the blocks of a translation, and links earlier ones to it.
+    fn linked(&mut self, (mut done, known, unlinked): Emitted) -> Translation {
         self.known.extend(known);
         for block in &done.blocks {
-            for at in self
-                .unlinked
-                .remove(&block.original.start)
-                .unwrap_or_default()
-            {
+            let target = block.original.start;
+            self.starts.insert(target);
+            for at in self.unlinked.take(target) {
                 let displacement = i32::try_from(at.add(4).to(block.at));
                 done.links
                     .extend(displacement.ok().map(|displacement| Link {
                         at,
-                        target: block.original.start,
+                        target,
                         bytes: displacement.to_le_bytes(),
                     }));
             }
         }
         for (target, at) in unlinked {
-            self.unlinked.entry(target).or_default().push(at);
+            self.unlinked.add(target, at);
         }
-        Ok(done)
+        done
     }
 
     /// Translates code that may be dropped alone, since its bytes may change: other translations reach its blocks only
@@ -252,18 +289,20 @@ impl Translator {
         seed: Addr,
         reach: TranslationReach,
     ) -> Result<Translation, Refusal> {
-        let (done, _, _) = self.emit(code, &[seed], reach)?;
+        let (done, _, _) = self.emit(code, &[seed], &[seed], reach)?;
         Ok(done)
     }
 
-    /// Emits a translation, with its blocks, and the targets and displacements of its branches to other code.
+    /// Emits what is reached from some addresses, with its blocks, and the targets and displacements of its branches to
+    /// other code. Some addresses get a landing.
     fn emit(
         &mut self,
         code: &dyn CodeBytes,
         seeds: &[Addr],
+        landed: &[Addr],
         reach: TranslationReach,
     ) -> Result<Emitted, Refusal> {
-        for &seed in seeds {
+        for &seed in landed {
             if code.code_from(seed).is_none_or(<[u8]>::is_empty) {
                 return Err(Refusal::new(Rule::NotText, seed, "no code is there"));
             }
@@ -274,7 +313,7 @@ impl Translator {
             translator: self,
             code,
             flags: FlagReader::new(code, self.arena),
-            out: CodeBuffer::new(start),
+            out: CodeBuffer::new(start, discovered.instructions.len()),
             known: FxHashMap::default(),
             branches: Vec::new(),
             constants: Vec::new(),
@@ -285,7 +324,7 @@ impl Translator {
             },
         };
         work.blocks(&discovered)?;
-        for &seed in seeds {
+        for &seed in landed {
             work.landing_apart(seed)?;
         }
         let (done, known, unlinked, counters) = work.finish()?;
@@ -303,15 +342,36 @@ impl Translator {
 /// A translation, its blocks, and its branches to others.
 type Emitted = (Translation, FxHashMap<Addr, Known>, Vec<(Addr, Addr)>);
 
+/// An original instruction, with its translation's form.
+#[derive(Clone, Copy, Debug)]
+struct DecodedInstruction {
+    instruction: Instruction,
+    flow: FlowKind,
+    /// Offset of the displacement to its operand in memory, if that is relative to the instruction.
+    displacement: Option<usize>,
+}
+
+impl DecodedInstruction {
+    fn at(&self) -> Addr {
+        Addr(self.instruction.ip())
+    }
+
+    fn next(&self) -> Addr {
+        Addr(self.instruction.next_ip())
+    }
+}
+
 /// The blocks that a request reaches.
 #[derive(Debug, Default)]
 struct Found {
-    /// The addresses at which blocks begin.
-    leaders: BTreeSet<Addr>,
+    /// The addresses at which blocks begin, in order.
+    leaders: Vec<Addr>,
     /// Those that returns target.
-    returned: BTreeSet<Addr>,
+    returned: FxHashSet<Addr>,
+    /// Instructions, by block.
+    instructions: Vec<DecodedInstruction>,
     /// The instructions from an address on, to the end of its block or further.
-    instructions: FxHashMap<Addr, Vec<(Instruction, FlowKind)>>,
+    blocks: FxHashMap<Addr, Range<usize>>,
 }
 
 impl Found {
@@ -323,74 +383,110 @@ impl Found {
         reach: TranslationReach,
     ) -> Self {
         let mut discovered = Self::default();
-        let mut worklist: std::collections::VecDeque<(Addr, u32)> =
+        let mut reader = OriginalReader::new(code);
+        let mut worklist: VecDeque<(Addr, u32)> =
             seeds.iter().map(|&seed| (seed, reach.calls)).collect();
         while let Some((at, calls)) = worklist.pop_front() {
-            let new = !translator.known.contains_key(&at) && code.code_from(at).is_some();
             // One that is needed for a block to end is begun in any case.
-            if !new || !discovered.leaders.insert(at) {
+            let is_known =
+                discovered.blocks.contains_key(&at) || translator.known.contains_key(&at);
+            if is_known || code.code_from(at).is_none() {
                 continue;
             }
-            let instructions = instructions_from(code, at, translator.arena);
-            let last = instructions.last().copied();
-            let is_whole = instructions.len() == MOST_IN_BLOCK;
-            discovered.instructions.insert(at, instructions);
-            let Some((last, flow)) = last else {
+            let start = discovered.instructions.len();
+            decode_block(
+                &mut reader,
+                at,
+                translator.arena,
+                &mut discovered.instructions,
+            );
+            let decoded = start..discovered.instructions.len();
+            let is_whole = decoded.len() == MOST_IN_BLOCK;
+            let last = decoded
+                .end
+                .checked_sub(1)
+                .filter(|last| *last >= start)
+                .and_then(|last| discovered.instructions.get(last).copied());
+            discovered.leaders.push(at);
+            discovered.blocks.insert(at, decoded);
+            let Some(last) = last else {
                 continue;
             };
             // It ends where no instruction is.
-            if flow.is_sequential() && !is_whole {
+            if last.flow.is_sequential() && !is_whole {
                 continue;
+            }
+            let next = last.next();
+            if matches!(last.flow, FlowKind::Call(_) | FlowKind::IndirectCall) {
+                discovered.returned.insert(next);
             }
             if discovered.leaders.len() >= reach.blocks {
                 continue;
             }
-            let next = Addr(last.next_ip());
-            match flow {
+            match last.flow {
                 FlowKind::Jump(to) => worklist.push_back((to, calls)),
                 FlowKind::Conditional(to) | FlowKind::ShortConditional(to) => {
                     worklist.push_back((next, calls));
                     worklist.push_back((to, calls));
                 }
                 FlowKind::Call(to) => {
-                    discovered.returned.insert(next);
                     worklist.push_back((next, calls));
                     if let Some(calls) = calls.checked_sub(1) {
                         worklist.push_back((to, calls));
                     }
                 }
-                FlowKind::IndirectCall => {
-                    discovered.returned.insert(next);
-                    worklist.push_back((next, calls));
-                }
                 // A block of the most instructions continues in another.
-                FlowKind::SystemCall | FlowKind::Copied | FlowKind::LeftOut => {
+                FlowKind::IndirectCall
+                | FlowKind::SystemCall
+                | FlowKind::Copied
+                | FlowKind::LeftOut => {
                     worklist.push_back((next, calls));
                 }
                 FlowKind::IndirectJump | FlowKind::Return | FlowKind::Stepped => {}
             }
         }
+        discovered.leaders.sort_unstable();
         discovered
+    }
+
+    /// The instructions from the start of a block on.
+    fn decoded(&self, leader: Addr) -> &[DecodedInstruction] {
+        let range = self.blocks.get(&leader);
+        range
+            .and_then(|range| self.instructions.get(range.clone()))
+            .unwrap_or_default()
     }
 }
 
 /// Decodes the instructions of a block: up to one that does not fall through, or before one that cannot be decoded.
-fn instructions_from(code: &dyn CodeBytes, at: Addr, arena: Span) -> Vec<(Instruction, FlowKind)> {
-    let bytes = code.code_from(at).unwrap_or_default();
-    let mut decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
-    let mut instructions = Vec::with_capacity(8);
-    while instructions.len() < MOST_IN_BLOCK {
+fn decode_block(
+    reader: &mut OriginalReader<'_>,
+    at: Addr,
+    arena: Span,
+    instructions: &mut Vec<DecodedInstruction>,
+) {
+    let Some(decoder) = reader.at(at) else {
+        return;
+    };
+    for _ in 0..MOST_IN_BLOCK {
         let instruction = decoder.decode();
         if instruction.is_invalid() {
-            break;
+            return;
         }
         let flow = FlowKind::of(&instruction, arena);
-        instructions.push((instruction, flow));
+        let displacement = instruction.is_ip_rel_memory_operand().then(|| {
+            let offsets = decoder.get_constant_offsets(&instruction);
+            offsets.displacement_offset()
+        });
+        instructions.push(DecodedInstruction {
+            instruction,
+            flow,
+            displacement,
+        });
         if !flow.is_sequential() {
-            break;
+            return;
         }
     }
-    instructions
 }
 
 /// One request in the making.
@@ -414,14 +510,15 @@ type Done = (Translation, FxHashMap<Addr, Known>, Vec<(Addr, Addr)>, u32);
 impl TranslationWork<'_> {
     fn blocks(&mut self, discovered: &Found) -> Result<(), Refusal> {
         // Where a block ends without a branch, the next one follows, or a jump to it.
-        let mut leaders = discovered.leaders.iter().copied().peekable();
-        while let Some(leader) = leaders.next() {
+        let mut later = discovered.leaders.as_slice();
+        while let Some((&leader, after)) = later.split_first() {
+            later = after;
             if discovered.returned.contains(&leader) {
                 self.landing(leader)?;
             }
-            let next = self.block(leader, discovered)?;
+            let next = self.block(leader, discovered.decoded(leader), later)?;
             if let Some(next) = next {
-                let follows = leaders.peek() == Some(&next) && !discovered.returned.contains(&next);
+                let follows = later.first() == Some(&next) && !discovered.returned.contains(&next);
                 if !follows {
                     self.out.row(next, RowState::Exact);
                     self.branch(&[0xe9], next);
@@ -431,72 +528,59 @@ impl TranslationWork<'_> {
         Ok(())
     }
 
-    /// Emits a block; returns the original address that it falls through to.
-    fn block(&mut self, leader: Addr, discovered: &Found) -> Result<Option<Addr>, Refusal> {
+    /// Emits a block; `later` are the addresses at which others begin, in order. Returns the original address that it
+    /// falls through to.
+    fn block(
+        &mut self,
+        leader: Addr,
+        decoded: &[DecodedInstruction],
+        later: &[Addr],
+    ) -> Result<Option<Addr>, Refusal> {
         let at = self.out.here();
         let landing = self.done.landings.last();
         let landing = landing.is_some_and(|landing| landing.original == leader);
         self.known.insert(leader, Known { at, landing });
         let bytes = self.code.code_from(leader).unwrap_or_default();
-        let decoded = discovered.instructions.get(&leader);
-        let decoded = decoded.map(Vec::as_slice).unwrap_or_default();
         // The next block may begin before the last of them.
-        let begins = |(instruction, _): &(Instruction, FlowKind)| {
-            let at = Addr(instruction.ip());
-            at != leader && self.begins_block(at, &discovered.leaders)
+        let mut starts = self.translator.starts.near(leader);
+        let mut later = later.iter().copied().peekable();
+        let mut begins = |at: Addr| {
+            while later.next_if(|one| *one < at).is_some() {}
+            later.peek() == Some(&at) || starts.contains(at)
         };
-        let count = decoded.iter().position(begins).unwrap_or(decoded.len());
+        let following = decoded.iter().skip(1);
+        let count = following
+            .clone()
+            .position(|one| begins(one.at()))
+            .map_or(decoded.len(), |position| position + 1);
         let instructions = decoded.get(..count).unwrap_or(decoded);
-        let end = instructions
-            .last()
-            .map_or(leader, |(last, _)| Addr(last.next_ip()));
+        let last = instructions.last().copied();
+        let end = last.map_or(leader, |last| last.next());
         // What follows is another block, or no instruction.
-        let ends = instructions
-            .last()
-            .is_some_and(|(_, flow)| !flow.is_sequential());
-        let is_next = ends
-            || count < decoded.len()
-            || count > 0 && self.begins_block(end, &discovered.leaders);
+        let ends = last.is_some_and(|last| !last.flow.is_sequential());
+        let is_next = ends || count < decoded.len() || count > 0 && begins(end);
         let undecodable = (count < MOST_IN_BLOCK && !is_next).then_some(end);
         let counter = match instructions {
             [] => None,
             _ => self.counter()?,
         };
         let point = counter.map(|_| self.point(instructions));
-        let mut run = leader;
-        for (number, (instruction, flow)) in instructions.iter().enumerate() {
-            let ip = Addr(instruction.ip());
+        for (number, decoded) in instructions.iter().enumerate() {
             let counts = counter
                 .zip(point)
                 .filter(|&(_, (position, _))| position == number);
-            if counts.is_none() && *flow == FlowKind::Copied {
-                continue;
-            }
-            self.copied(
-                bytes,
-                leader,
-                Span {
-                    start: run,
-                    end: ip,
-                },
-            )?;
-            run = ip;
             if let Some((counter, (_, saves))) = counts {
-                self.count(ip, counter, saves);
+                self.count(decoded.at(), counter, saves);
             }
-            match flow {
-                FlowKind::Copied => continue,
-                FlowKind::LeftOut => {
-                    run = Addr(instruction.next_ip());
-                    continue;
+            match decoded.flow {
+                FlowKind::Copied => self.copied(decoded, bytes, leader)?,
+                FlowKind::LeftOut => {}
+                flow => {
+                    self.out.row(decoded.at(), RowState::Exact);
+                    self.transfer(&decoded.instruction, flow)?;
                 }
-                _ => {}
             }
-            run = end;
-            self.out.row(ip, RowState::Exact);
-            self.transfer(instruction, *flow)?;
         }
-        self.copied(bytes, leader, Span { start: run, end })?;
         self.done.blocks.push(CachedBlock {
             original: Span { start: leader, end },
             at,
@@ -508,18 +592,14 @@ impl TranslationWork<'_> {
             self.step(at)?;
             return Ok(None);
         }
-        let falls_through = instructions.last().is_none_or(|(_, flow)| {
-            flow.is_sequential()
+        let falls_through = last.is_none_or(|last| {
+            last.flow.is_sequential()
                 || matches!(
-                    flow,
+                    last.flow,
                     FlowKind::Conditional(_) | FlowKind::ShortConditional(_) | FlowKind::SystemCall
                 )
         });
         Ok(falls_through.then_some(end))
-    }
-
-    fn begins_block(&self, at: Addr, leaders: &BTreeSet<Addr>) -> bool {
-        leaders.contains(&at) || self.translator.known.contains_key(&at)
     }
 
     fn counter(&mut self) -> Result<Option<u32>, Refusal> {
@@ -536,17 +616,17 @@ impl TranslationWork<'_> {
     }
 
     /// Returns the first instruction of a block before which the counter may change flags; else the first, with true.
-    fn point(&mut self, instructions: &[(Instruction, FlowKind)]) -> (usize, bool) {
-        let mut live = match instructions.last() {
-            Some((last, flow)) => self.flags.after(last, *flow, INCREMENTED),
-            None => return (0, true),
+    fn point(&mut self, instructions: &[DecodedInstruction]) -> (usize, bool) {
+        let Some(last) = instructions.last() else {
+            return (0, true);
         };
+        let mut live = self.flags.after(&last.instruction, last.flow, INCREMENTED);
         let mut point = None;
-        for (number, (instruction, flow)) in instructions.iter().enumerate().rev() {
+        for (number, decoded) in instructions.iter().enumerate().rev() {
             // Both may read all flags, whatever their description says.
-            live = match flow {
+            live = match decoded.flow {
                 FlowKind::SystemCall | FlowKind::Stepped => INCREMENTED,
-                _ => self.flags.before(instruction, live),
+                _ => FlagReader::before(&decoded.instruction, live),
             };
             if live & INCREMENTED == 0 {
                 point = Some(number);
@@ -581,28 +661,27 @@ impl TranslationWork<'_> {
         }
     }
 
-    /// Copies instructions of a block.
-    fn copied(&mut self, bytes: &[u8], leader: Addr, span: Span) -> Result<(), Refusal> {
-        if span.is_empty() {
-            return Ok(());
-        }
-        let offset = |at: Addr| usize::try_from(at.0 - leader.0).unwrap_or(usize::MAX);
-        let original = part(bytes, offset(span.start)..offset(span.end));
-        let moved = relocate(original, span.start, self.out.here(), &CACHE_ABI)?;
-        let start = self.out.here();
-        for row in &moved.rows {
-            let at = start.add(u64::from(row.at));
-            if self.out.rows.last().is_some_and(|last| last.at == at) {
-                self.out.rows.pop();
+    /// Copies an instruction of a block, whose bytes begin at `leader`.
+    fn copied(
+        &mut self,
+        decoded: &DecodedInstruction,
+        bytes: &[u8],
+        leader: Addr,
+    ) -> Result<(), Refusal> {
+        let at = decoded.at();
+        let offset = usize::try_from(at.0 - leader.0).unwrap_or(usize::MAX);
+        let original = part(bytes, offset..offset + decoded.instruction.len());
+        self.out.row(at, RowState::Exact);
+        match decoded.displacement {
+            None => {
+                self.out.push(original);
+                Ok(())
             }
-            self.out.rows.push(CacheRow {
-                at,
-                original: row.original,
-                state: RowState::Exact,
-            });
+            Some(field) => {
+                let operand = Addr(decoded.instruction.ip_rel_memory_address());
+                self.out.copy_near(original, field, operand)
+            }
         }
-        self.out.push(&moved.bytes);
-        Ok(())
     }
 
     /// A branch to a translated address, resolved at the end.
@@ -795,7 +874,7 @@ impl TranslationWork<'_> {
     /// Resolves all branches: to blocks, or to stubs that look their target up.
     fn finish(mut self) -> Result<Done, Refusal> {
         let mut unlinked = Vec::new();
-        let mut stubs: BTreeMap<Addr, Addr> = BTreeMap::new();
+        let mut stubs: FxHashMap<Addr, Addr> = FxHashMap::default();
         for (field, target) in std::mem::take(&mut self.branches) {
             let translation = self.translated(target);
             let at = match translation.or_else(|| stubs.get(&target).copied()) {
@@ -813,7 +892,7 @@ impl TranslationWork<'_> {
             self.out.resolve(field, at)?;
         }
         self.out.align(8);
-        let mut constants: BTreeMap<Addr, Addr> = BTreeMap::new();
+        let mut constants: FxHashMap<Addr, Addr> = FxHashMap::default();
         for (field, value) in std::mem::take(&mut self.constants) {
             let at = *constants.entry(value).or_insert_with(|| {
                 let at = self.out.here();

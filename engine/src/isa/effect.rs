@@ -193,9 +193,15 @@ pub(crate) fn plain(factory: &mut InstructionInfoFactory, instruction: &Instruct
             effect.kills.registers.insert(register);
         }
     }
-    effect.reads.flags = instruction.rflags_read() & STATUS;
-    if !perhaps && !shifts_by_cl(instruction) {
-        effect.kills.flags = instruction.rflags_modified() & STATUS;
-    }
+    (effect.reads.flags, effect.kills.flags) = flags(instruction);
     effect
+}
+
+/// The status flags that an instruction reads, and those that it overwrites whenever it executes.
+pub(crate) fn flags(instruction: &Instruction) -> (u32, u32) {
+    let reads = instruction.rflags_read() & STATUS;
+    match writes_perhaps(instruction) || shifts_by_cl(instruction) {
+        true => (reads, 0),
+        false => (reads, instruction.rflags_modified() & STATUS),
+    }
 }

@@ -342,6 +342,43 @@ fn nothing_branches_to_a_translation_that_may_be_dropped() {
     prover.prove(&code, right, Counting::Off).unwrap();
 }
 
+/// Blocks of a list are translated in one piece, and no others; they are linked to what is translated later.
+#[test]
+fn blocks_of_a_list_are_translated_and_no_others() {
+    let code = original();
+    let whole = translation(Counting::Off);
+    let starts: Vec<Addr> = whole
+        .blocks
+        .iter()
+        .map(|block| block.original.start)
+        .collect();
+    let every_second = |first: usize| starts.iter().copied().skip(first).step_by(2);
+    let listed: Vec<Addr> = every_second(0).collect();
+    let others: Vec<Addr> = every_second(1).collect();
+    // Neither code that is elsewhere nor a block that is not in the list gets a landing.
+    let landed = [listed[1], others[0], Addr(START - 64)];
+    let unknown = [listed.as_slice(), &[Addr(START - 64)]].concat();
+    let (mut translator, mut prover) = (translator(Counting::Off), prover());
+    let done = translator
+        .translate_blocks(&code, &unknown, &landed)
+        .unwrap();
+    let translated: Vec<Addr> = done
+        .blocks
+        .iter()
+        .map(|block| block.original.start)
+        .collect();
+    assert_eq!(translated, listed);
+    assert!(translator.has_landing(listed[1]));
+    assert!(!translator.has_landing(others[0]));
+    prover.prove(&code, done, Counting::Off).unwrap();
+    let rest = translator.translate(&code, &others, WHOLE).unwrap();
+    assert!(!rest.links.is_empty());
+    prover.prove(&code, rest, Counting::Off).unwrap();
+    let again = translator.translate_blocks(&code, &listed, &[]).unwrap();
+    assert_eq!(again.blocks, []);
+    prover.prove(&code, again, Counting::Off).unwrap();
+}
+
 /// Code whose bytes end in a block is reported, so that more of it is read.
 #[test]
 fn bytes_that_end_in_a_block_are_reported() {

@@ -1,14 +1,9 @@
 //! Flags that are dead before an original instruction: a reading of the code after it, apart from the translator's.
 
-use std::collections::BTreeSet;
-
-use iced_x86::{
-    Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register,
-    RflagsBits,
-};
+use iced_x86::{Code, ConditionCode, FlowControl, Instruction, OpKind, Register, RflagsBits};
 
 use crate::Addr;
-use crate::cache::CodeBytes;
+use crate::verify::hash::Set;
 
 /// OF, SF, ZF, AF and PF, which `inc` changes.
 const CHANGED: u32 =
@@ -18,9 +13,10 @@ const CHANGED: u32 =
 const MOST_READ: usize = 512;
 
 /// Returns whether every path from an instruction overwrites the flags that `inc` changes before it reads one.
-pub(super) fn are_dead(code: &dyn CodeBytes, at: Addr) -> bool {
+/// `original` decodes an original instruction.
+pub(super) fn are_dead(original: &dyn Fn(Addr) -> Option<Instruction>, at: Addr) -> bool {
     let mut worklist = vec![(at, CHANGED)];
-    let mut visited: BTreeSet<(Addr, u32)> = BTreeSet::new();
+    let mut visited: Set<(Addr, u32)> = Set::default();
     while let Some((at, mut unknown)) = worklist.pop() {
         if visited.len() >= MOST_READ {
             return false;
@@ -28,10 +24,9 @@ pub(super) fn are_dead(code: &dyn CodeBytes, at: Addr) -> bool {
         if !visited.insert((at, unknown)) {
             continue;
         }
-        let Some(bytes) = code.code_from(at) else {
+        let Some(instruction) = original(at) else {
             return false;
         };
-        let instruction = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
         if instruction.is_invalid()
             || reads_all(&instruction)
             || instruction.rflags_read() & unknown != 0

@@ -20,7 +20,7 @@ mod reader;
 mod resident;
 mod violation;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
@@ -147,6 +147,7 @@ impl FragmentProver {
             counting,
             bytes: CachedBytes::new(translation.start, &translation.bytes, &decoder),
             rows: &translation.rows,
+            last_row: Cell::new(0),
             blocks: Map::default(),
             stubs: Set::default(),
             branches: Vec::new(),
@@ -183,6 +184,19 @@ fn overlap(layout: &CacheLayout) -> bool {
         .any(|(one, next)| one.overlaps(*next))
 }
 
+/// Proves that an instruction means the same at another address, but for an operand that is relative to it.
+fn may_move(instruction: &Instruction) -> Result<(), FragmentRule> {
+    let loads = |register| {
+        instruction.op_count() > 0
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register() == register
+    };
+    match instruction.memory_base() == Register::EIP || loads(Register::GS) || loads(Register::SS) {
+        true => Err(FragmentRule::NotMovable),
+        false => Ok(()),
+    }
+}
+
 /// A proof under way.
 struct Proof<'p> {
     before: &'p FragmentProver,
@@ -192,6 +206,8 @@ struct Proof<'p> {
     counting: Counting,
     bytes: CachedBytes<'p>,
     rows: &'p [CacheRow],
+    /// The index of the row that was found last: most are found in order.
+    last_row: Cell<usize>,
     /// The claims of this translation.
     blocks: Map<Addr, Addr>,
     /// Stubs that were proved, by their place and their target.
@@ -204,11 +220,24 @@ struct Proof<'p> {
 /// Original code from an address on, with its decoder.
 struct OriginalBytes<'p> {
     start: Addr,
+    bytes: &'p [u8],
     decoder: Decoder<'p>,
 }
 
-/// The outcome of one step: the next original instruction and its place, or the end of the block.
-type Next = Option<(Addr, Addr)>;
+impl<'p> OriginalBytes<'p> {
+    /// Decodes the instruction at an address; `None` if that is before or after these bytes.
+    fn decode(&mut self, at: Addr) -> Option<(Instruction, &'p [u8])> {
+        let offset = usize::try_from(at.0.checked_sub(self.start.0)?).ok()?;
+        let rest = self.bytes.get(offset..).filter(|rest| !rest.is_empty())?;
+        self.decoder.set_position(offset).ok()?;
+        self.decoder.set_ip(at.0);
+        let instruction = self.decoder.decode();
+        Some((instruction, rest.get(..instruction.len()).unwrap_or(rest)))
+    }
+}
+
+/// The outcome of one step: the next original address, and its place unless the block ends there.
+type Next = (Addr, Option<Addr>);
 
 impl<'p> Proof<'p> {
     fn all(&mut self, translation: &Translation) {
@@ -258,48 +287,59 @@ impl<'p> Proof<'p> {
             && self.place(link.target) == Some(link.at.add(4).add(displacement))
     }
 
-    fn original(&self, at: Addr) -> Result<Instruction, FragmentRule> {
+    /// Decodes an original instruction; returns its bytes, too.
+    fn original(&self, at: Addr) -> Result<(Instruction, &'p [u8]), FragmentRule> {
         let mut originals = self.originals.borrow_mut();
-        if let Some(OriginalBytes { start, decoder }) = originals.as_mut()
-            && let Some(offset) = at.0.checked_sub(start.0)
-            && offset < decoder.max_position() as u64
-            && decoder
-                .set_position(usize::try_from(offset).unwrap_or(usize::MAX))
-                .is_ok()
-        {
-            decoder.set_ip(at.0);
-            return Ok(decoder.decode());
+        let current = originals.as_mut().and_then(|current| current.decode(at));
+        if let Some(found) = current {
+            return Ok(found);
         }
         let bytes = self.code.code_from(at).ok_or(FragmentRule::NoOriginal)?;
-        let mut decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
-        let instruction = decoder.decode();
-        *originals = Some(OriginalBytes { start: at, decoder });
-        Ok(instruction)
+        let decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
+        let read = originals.insert(OriginalBytes {
+            start: at,
+            bytes,
+            decoder,
+        });
+        read.decode(at).ok_or(FragmentRule::NoOriginal)
     }
 
+    /// The index of the row of an address.
+    fn row_index(&self, at: Addr) -> Option<usize> {
+        let is_at = |index: usize| {
+            let next = self.rows.get(index + 1);
+            self.rows.get(index).is_some_and(|row| row.at <= at)
+                && next.is_none_or(|next| at < next.at)
+        };
+        let last = self.last_row.get();
+        let near = [last, last + 1].into_iter().find(|index| is_at(*index));
+        let found = near.or_else(|| {
+            let after = self.rows.partition_point(|row| row.at <= at);
+            after.checked_sub(1)
+        })?;
+        self.last_row.set(found);
+        Some(found)
+    }
+
+    /// Proves the row of an address.
     fn row(&self, at: Addr, original: Addr, state: RowState) -> Result<(), FragmentRule> {
-        let found = CacheRow::find(self.rows, at);
-        let right = found.is_some_and(|row| row.original == original && row.state == state);
-        if right {
-            Ok(())
-        } else {
-            Err(FragmentRule::WrongRow)
-        }
+        self.rows((at, at.add(1)), original, state)
     }
 
-    /// Compares the rows of all instructions of a span.
+    /// Proves that all rows of a span are of one instruction, in one state.
     fn rows(
         &self,
         (start, end): (Addr, Addr),
         original: Addr,
         state: RowState,
     ) -> Result<(), FragmentRule> {
-        let mut at = start;
-        while at < end {
-            self.row(at, original, state)?;
-            at = Addr(self.bytes.at(at)?.next_ip());
+        let first = self.row_index(start).ok_or(FragmentRule::WrongRow)?;
+        let rows = self.rows.iter().skip(first);
+        let mut rows = rows.take_while(|row| row.at < end);
+        match rows.all(|row| row.original == original && row.state == state) {
+            true => Ok(()),
+            false => Err(FragmentRule::WrongRow),
         }
-        Ok(())
     }
 
     fn sequence(&self, at: Addr, rule: FragmentRule) -> SequenceReader<'p> {
@@ -327,15 +367,12 @@ impl<'p> Proof<'p> {
                 break;
             }
             match self.step(original, at, block, &mut counted) {
-                Ok(Some((next, after))) => {
+                Ok((next, Some(after))) => {
                     instructions += u32::from(next != original);
                     place = (next, after);
                 }
-                Ok(None) => {
+                Ok((end, None)) => {
                     instructions += 1;
-                    let end = self
-                        .original(original)
-                        .map_or(original, |one| Addr(one.next_ip()));
                     if end != block.original.end {
                         self.violation(original, at, FragmentRule::WrongExtent);
                     }
@@ -381,7 +418,10 @@ impl<'p> Proof<'p> {
             return self.branch(&one, original);
         }
         // Code that ends there has no instruction either.
-        if self.original(original).map_or(true, |one| one.is_invalid()) {
+        if self
+            .original(original)
+            .map_or(true, |(one, _)| one.is_invalid())
+        {
             return self.stepped(original, at).map(drop);
         }
         Err(FragmentRule::WrongTarget)
@@ -397,9 +437,9 @@ impl<'p> Proof<'p> {
     ) -> Result<Next, FragmentRule> {
         if let Some(after) = self.counter(original, at, block)? {
             *counted += 1;
-            return Ok(Some((original, after)));
+            return Ok((original, Some(after)));
         }
-        let instruction = self.original(original)?;
+        let (instruction, bytes) = self.original(original)?;
         if instruction.is_invalid() {
             return Err(FragmentRule::NoOriginal);
         }
@@ -407,17 +447,27 @@ impl<'p> Proof<'p> {
         let direct = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
         let target = Addr(instruction.near_branch_target());
         if instruction.code() == Code::Endbr64 {
-            return Ok(Some((next, at)));
+            return Ok((next, Some(at)));
+        }
+        // The same bytes are the same instruction, unless it refers to its address.
+        let is_copied = instruction.flow_control() == FlowControl::Next
+            && !instruction.is_ip_rel_memory_operand()
+            && self.bytes.begin_with(at, bytes);
+        if is_copied {
+            self.row(at, original, RowState::Exact)?;
+            may_move(&instruction)?;
+            return Ok((next, Some(at.add(bytes.len() as u64))));
         }
         let cached = self.bytes.at(at)?;
         if spills(&cached, Register::RCX) && self.stepped(original, at).is_ok() {
-            return Ok(None);
+            return Ok((next, None));
         }
         match instruction.flow_control() {
             FlowControl::Next => {
                 self.row(at, original, RowState::Exact)?;
-                self.is_copy(&instruction, &cached)?;
-                Ok(Some((next, Addr(cached.next_ip()))))
+                may_move(&instruction)?;
+                self.is_near_copy((&instruction, bytes), &cached)?;
+                Ok((next, Some(Addr(cached.next_ip()))))
             }
             FlowControl::UnconditionalBranch if direct => {
                 self.row(at, original, RowState::Exact)?;
@@ -425,11 +475,11 @@ impl<'p> Proof<'p> {
                     return Err(FragmentRule::WrongTarget);
                 }
                 self.branch(&cached, target)?;
-                Ok(None)
+                Ok((next, None))
             }
             FlowControl::ConditionalBranch if direct => {
                 let after = self.conditional(&instruction, &cached, target)?;
-                Ok(Some((next, after)))
+                Ok((next, Some(after)))
             }
             FlowControl::Call if instruction.code() == Code::Call_rel32_64 => {
                 self.row(at, original, RowState::Exact)?;
@@ -440,23 +490,23 @@ impl<'p> Proof<'p> {
                     return Err(FragmentRule::WrongTarget);
                 }
                 self.branch(&jump, target)?;
-                Ok(None)
+                Ok((next, None))
             }
             FlowControl::Call if instruction.code() == Code::Syscall => {
                 let after = self.system_call(original, at, next)?;
-                Ok(Some((next, after)))
+                Ok((next, Some(after)))
             }
             FlowControl::Return if instruction.code() == Code::Retnq => {
                 self.returns(original, at)?;
-                Ok(None)
+                Ok((next, None))
             }
             FlowControl::IndirectBranch if instruction.code() == Code::Jmp_rm64 => {
                 self.indirect(&instruction, at, None)?;
-                Ok(None)
+                Ok((next, None))
             }
             FlowControl::IndirectCall if instruction.code() == Code::Call_rm64 => {
                 self.indirect(&instruction, at, Some(next))?;
-                Ok(None)
+                Ok((next, None))
             }
             _ => Err(FragmentRule::NotMovable),
         }
@@ -479,7 +529,7 @@ impl<'p> Proof<'p> {
                     .counters
                     .contains(Addr(instruction.memory_displacement64()))
         };
-        if self.counting == Counting::Off {
+        if self.counting == Counting::Off || !self.bytes.may_count(at) {
             return Ok(None);
         }
         let first = self.bytes.at(at)?;
@@ -500,7 +550,8 @@ impl<'p> Proof<'p> {
         };
         let (increment, after) = if is_increment(&first) {
             self.row(at, original, RowState::Exact)?;
-            if !flags::are_dead(self.code, original) {
+            let read = |at| self.original(at).ok().map(|(instruction, _)| instruction);
+            if !flags::are_dead(&read, original) {
                 return Err(FragmentRule::FlagsLive);
             }
             (first, Addr(first.next_ip()))
@@ -529,46 +580,24 @@ impl<'p> Proof<'p> {
         Ok(Some(after))
     }
 
-    /// Proves that an instruction is the same at another place.
-    fn is_copy(&self, instruction: &Instruction, cached: &Instruction) -> Result<(), FragmentRule> {
-        let writes_gs = instruction.op_count() > 0
-            && instruction.op0_kind() == OpKind::Register
-            && instruction.op0_register() == Register::GS;
-        let into_ss = instruction.op_count() > 0
-            && instruction.op0_kind() == OpKind::Register
-            && instruction.op0_register() == Register::SS;
-        if instruction.memory_base() == Register::EIP || writes_gs || into_ss {
-            return Err(FragmentRule::NotMovable);
-        }
-        let bytes = self
-            .code
-            .code_from(Addr(instruction.ip()))
-            .and_then(|bytes| bytes.get(..instruction.len()));
-        let copied = self.bytes.of(cached);
-        if !instruction.is_ip_rel_memory_operand() {
-            return if bytes.is_some() && bytes == copied {
-                Ok(())
-            } else {
-                Err(FragmentRule::NotACopy)
-            };
-        }
+    /// Proves that an instruction whose operand is relative to it has the same operand at another place.
+    fn is_near_copy(
+        &self,
+        (instruction, bytes): (&Instruction, &[u8]),
+        cached: &Instruction,
+    ) -> Result<(), FragmentRule> {
+        let copied = self.bytes.of(cached).unwrap_or_default();
         // The operand's address is compared as a whole; its displacement is the only difference of the bytes.
-        let alike = instruction == cached && instruction.len() == cached.len();
-        let differing = bytes.zip(copied).map(|(original, copy)| {
-            let pairs = original.iter().zip(copy);
-            let different = pairs
-                .enumerate()
-                .filter(|(_, (a, b))| a != b)
-                .map(|(at, _)| at);
-            let all: Vec<usize> = different.collect();
-            all.last()
-                .zip(all.first())
-                .map_or(0, |(last, first)| last - first + 1)
-        });
-        if alike && differing.is_some_and(|bytes| bytes <= 4) {
-            Ok(())
-        } else {
-            Err(FragmentRule::NotACopy)
+        let alike = instruction.is_ip_rel_memory_operand()
+            && instruction == cached
+            && bytes.len() == copied.len();
+        let mut pairs = bytes.iter().zip(copied);
+        let first = pairs.clone().position(|(a, b)| a != b);
+        let last = pairs.rposition(|(a, b)| a != b);
+        let differing = first.zip(last).map_or(0, |(first, last)| last - first + 1);
+        match alike && differing <= 4 {
+            true => Ok(()),
+            false => Err(FragmentRule::NotACopy),
         }
     }
 

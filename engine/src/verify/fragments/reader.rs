@@ -51,6 +51,21 @@ impl<'b> CachedBytes<'b> {
         self.rest(Addr(instruction.ip()))?.get(..instruction.len())
     }
 
+    /// Returns whether the bytes at an address begin with some.
+    pub(super) fn begin_with(&self, at: Addr, bytes: &[u8]) -> bool {
+        self.rest(at).is_some_and(|rest| rest.starts_with(bytes))
+    }
+
+    /// Returns whether the bytes at an address may be those of a counter: `inc qword ptr [word]` after a prefix, or a
+    /// store below the stack pointer.
+    pub(super) fn may_count(&self, at: Addr) -> bool {
+        let bytes = self.rest(at).unwrap_or_default();
+        matches!(
+            bytes,
+            [_, 0x48, 0xff, 0x04, 0x25, ..] | [0x48, 0x89, 0x84, 0x24, ..]
+        )
+    }
+
     /// The word of 64 bits at an address.
     pub(super) fn word(&self, at: Addr) -> Option<u64> {
         Some(u64::from_le_bytes(*self.rest(at)?.first_chunk()?))
