@@ -3,6 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// The signals that request the end of a program.
+pub(crate) const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note(_signal: libc::c_int) {
@@ -11,18 +14,32 @@ extern "C" fn note(_signal: libc::c_int) {
 
 /// Makes SIGINT, SIGTERM and SIGHUP set the flag on first arrival.
 pub fn watch() {
+    set(libc::SA_RESETHAND | libc::SA_RESTART);
+}
+
+/// Makes SIGINT, SIGTERM and SIGHUP set the flag, and never end the program: it has changes to undo.
+pub(crate) fn watch_always() {
+    set(libc::SA_RESTART);
+}
+
+fn set(flags: libc::c_int) {
     let handler: extern "C" fn(libc::c_int) = note;
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+    for signal in ENDING {
         // SAFETY: an all-zero sigaction is a valid one: an empty mask and no flags.
         #[allow(unsafe_code, reason = "sigaction(2)")]
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handler as libc::sighandler_t;
-        action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+        action.sa_flags = flags;
         // SAFETY: the handler only stores to an atomic, which is allowed at any time.
         #[allow(unsafe_code, reason = "sigaction(2)")]
         let _known_signal =
             unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     }
+}
+
+/// Sets the flag.
+pub(crate) fn request() {
+    note(0);
 }
 
 /// Ignores SIGXFSZ, so that exceeding the file size limit (`ulimit -f`) is a write error, like a

@@ -1,5 +1,6 @@
 /* A program for the code cache: each case prints what it saw. An argument chooses one that changes code. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -145,9 +146,40 @@ static int changed(void *memory)
 	return sum;
 }
 
+/* Writes a loop to one of some pages and executes it, again and again, interrupted by a timer, until its input ends. */
+static void written_all_the_time(void)
+{
+	/* mov ecx, 100; dec ecx; jnz; mov eax, number; ret */
+	static const unsigned char loop[] = { 0xb9, 100, 0, 0, 0, 0xff, 0xc9, 0x75, 0xfc, 0xb8, 0, 0, 0, 0, 0xc3 };
+	struct sigaction action = { .sa_sigaction = tick, .sa_flags = SA_SIGINFO | SA_RESTART };
+	struct itimerval timer = { { 0, 1000 }, { 0, 1000 } };
+	unsigned char *pages = mmap(NULL, 64 * 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t wrong = 0;
+	char byte;
+	puts("ready");
+	fflush(stdout);
+	fcntl(0, F_SETFL, O_NONBLOCK);
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &timer, NULL);
+	for (uint32_t number = 0; read(0, &byte, 1) != 0; number++) {
+		unsigned char *page = pages + number % 64 * 4096;
+		memcpy(page, loop, sizeof loop);
+		memcpy(page + 10, &number, sizeof number);
+		wrong += ((uint32_t (*)(void))page)() != number;
+	}
+	memset(&timer, 0, sizeof timer);
+	setitimer(ITIMER_REAL, &timer, NULL);
+	printf("%lu wrong\n", wrong);
+	fflush(stdout);
+}
+
 int main(int count, char **arguments)
 {
 	int mode = count > 1 ? arguments[1][0] : 0;
+	if (mode == 'j') {
+		written_all_the_time();
+		return 0;
+	}
 	if (mode == 'w') {
 		/* A function that is written before each call. */
 		unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -183,6 +183,74 @@ fn is_in_cache(pid: u32) -> bool {
     })
 }
 
+/// The thread that traces a process, or 0.
+fn tracer(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mut lines = status.lines();
+    let tracer = lines.find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.unwrap().trim().parse().unwrap()
+}
+
+/// The agent outlives a command that is killed at any moment: the process executes its code as it is, and has the
+/// memory that it had.
+#[test]
+fn a_killed_command_lets_the_process_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), &[]);
+    for (argument, options) in [("j", &[][..]), ("r", &["--count"]), ("w", &["--count"])] {
+        let (mut child, mut input, mut output, _) = started(&program, argument);
+        let pid = child.id();
+        let mut answers = Vec::new();
+        let mut call = || {
+            if argument != "j" {
+                let mut line = String::new();
+                input.write_all(b"a").unwrap();
+                output.read_line(&mut line).unwrap();
+                answers.push(line);
+            }
+        };
+        call();
+        let before = super::maps(pid);
+        for round in 0..6 {
+            let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"))
+                .arg("clone")
+                .args(options)
+                .args(["-p", &pid.to_string()])
+                .spawn()
+                .unwrap();
+            while super::maps(pid) == before {
+                assert!(ilk.try_wait().unwrap().is_none());
+            }
+            for _ in 0..round {
+                call();
+                std::thread::sleep(std::time::Duration::from_millis(7));
+            }
+            ilk.kill().unwrap();
+            ilk.wait().unwrap();
+            while tracer(pid) != 0 || super::maps(pid) != before {
+                assert!(child.try_wait().unwrap().is_none(), "{argument} {round}");
+                call();
+            }
+        }
+        call();
+        drop(input);
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).unwrap();
+        assert!(child.wait().unwrap().success());
+        match argument {
+            "j" => assert_eq!(rest, "0 wrong\n"),
+            "w" => {
+                let expected = (0..answers.len()).map(|call| format!("{}\n", call % 256));
+                assert_eq!(answers, expected.collect::<Vec<_>>());
+            }
+            _ => {
+                answers.dedup();
+                assert_eq!(answers.len(), 1, "{answers:?}");
+            }
+        }
+    }
+}
+
 /// Without an agent a process would execute its code as it was before it wrote it: the kernel ends it.
 #[test]
 fn a_process_that_writes_its_code_ends_with_a_killed_agent() {
@@ -191,6 +259,7 @@ fn a_process_that_writes_its_code_ends_with_a_killed_agent() {
     let (mut child, mut input, mut output, mut line) = started(&program, "w");
     let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"))
         .args(["clone", "-p", &child.id().to_string()])
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     while !is_in_cache(child.id()) {
@@ -200,8 +269,12 @@ fn a_process_that_writes_its_code_ends_with_a_killed_agent() {
     input.write_all(b"a").unwrap();
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n0\n");
-    ilk.kill().unwrap();
-    ilk.wait().unwrap();
+    let killed = Command::new("kill")
+        .args(["-9", &tracer(child.id()).to_string()])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    assert!(!ilk.wait().unwrap().success());
     assert_eq!(child.wait().unwrap().signal(), Some(9));
 }
 

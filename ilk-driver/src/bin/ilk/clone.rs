@@ -5,12 +5,14 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::Args;
 use gilk_engine::Addr;
 use gilk_samples::chart::scale;
-use ilk_driver::interrupt;
 use ilk_driver::note;
-use ilk_driver::process::{CloneEnd, CloneOptions, CloneReport, StartedProgram, execute_in_cache};
+use ilk_driver::process::{
+    AgentProcess, CloneEnd, CloneOptions, CloneReport, StartedProgram, execute_in_cache,
+};
 
 use crate::program::exit;
 
@@ -21,7 +23,8 @@ const SHOWN: usize = 20;
 ///
 /// With --count, every block of the program and of its libraries counts its executions. Ctrl-C or the time of --for
 /// lets a process go: it continues in its original code. What cannot be in the cache, such as code on a
-/// stack, lets it go too, and the rule is named.
+/// stack, lets it go too, and the rule is named. So does the end of this program, even by `kill -9`: its agent, a
+/// process of its own, outlives it.
 #[derive(Args)]
 pub(crate) struct Clone {
     /// The process.
@@ -51,18 +54,25 @@ pub(crate) struct Clone {
 
 impl Clone {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        interrupt::watch();
+        let forked = AgentProcess::start().context("The agent cannot be started")?;
+        if let AgentProcess::Command(status) = forked {
+            if let Some(signal) = status.signal() {
+                anyhow::bail!("the agent has been ended by signal {signal}");
+            }
+            return Ok(ended(status));
+        }
         let options = CloneOptions {
             count: self.count,
             length: self.length.map(Duration::from_secs_f64),
         };
         let mut launched = match self.program.split_first() {
-            // A killed `ilk clone` has no supervisor.
+            // The agent outlives a killed command.
             Some((program, arguments)) => {
                 Some(StartedProgram::start(program, arguments, |_| Ok(()))?)
             }
             None => None,
         };
+        AgentProcess::leave_group().context("The agent cannot leave its group")?;
         let started = launched.as_ref().map(StartedProgram::pid);
         let pid = started.or(self.pid).unwrap_or_default();
         let mut report = execute_in_cache(pid, launched.as_mut(), options)?;

@@ -2,6 +2,7 @@
 //! code is only read.
 
 mod agent;
+mod apart;
 mod cache;
 mod changing;
 mod code;
@@ -28,6 +29,7 @@ use crate::mapping::{Mapping, MappingAccess};
 use crate::{Error, Result, interrupt};
 
 pub use agent::CloneEnd;
+pub use apart::AgentProcess;
 
 /// `FUTEX_OWNER_DIED` of include/uapi/linux/futex.h.
 const OWNER_DIED: u32 = 0x4000_0000;
@@ -127,6 +129,10 @@ pub fn execute_in_cache(
         }
         let report = worker.join();
         released?;
+        // The end may have come before this thread has noticed that the program is ready.
+        if let (Ok(Ok(_)), Some(program)) = (&report, launched.take()) {
+            program.release()?;
+        }
         report.unwrap_or_else(|_| Err(refused(pid, "the agent has failed, which is a bug in gilk")))
     })
 }
