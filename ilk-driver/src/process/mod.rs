@@ -42,7 +42,9 @@ use std::path::PathBuf;
 use gilk_engine::Addr;
 
 pub use attached::{Attached, Removed};
-pub use clone::{AgentProcess, CloneEnd, CloneOptions, CloneReport, execute_in_cache};
+pub use clone::{
+    AgentProcess, CloneEnd, CloneOptions, CloneReport, CloneThreads, execute_in_cache,
+};
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};
 pub use instrumented::Instrumented;
 pub use launched::StartedProgram;

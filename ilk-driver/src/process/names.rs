@@ -4,8 +4,8 @@
 //! the last ones. Symbols are those of the mapped files themselves, through `/proc/pid/map_files`, which also has files
 //! that were replaced or removed, and those that another mount namespace hides.
 
-use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use object::read::ReadCache;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
 use super::maps::{self, MappedSpan};
+use super::{proc, refused};
 
 /// Limit on the bytes of a name of a function or a file.
 const MAX_BYTES: usize = 255;
@@ -124,6 +125,18 @@ fn read(
     mapping: &MappedSpan,
     all: &mut HashMap<FileId, Arc<FileSymbols>>,
 ) -> io::Result<Arc<FileSymbols>> {
+    let (file, about) = open(pid, mapping)?;
+    let id = (about.dev(), about.ino());
+    if let Some(symbols) = all.get(&id) {
+        return Ok(Arc::clone(symbols));
+    }
+    let symbols = Arc::new(FileSymbols::read(file).unwrap_or_default());
+    all.insert(id, Arc::clone(&symbols));
+    Ok(symbols)
+}
+
+/// Opens a mapped file.
+fn open(pid: u32, mapping: &MappedSpan) -> io::Result<(File, Metadata)> {
     let span = mapping.span;
     let (start, end) = (span.start.0, span.end.0);
     let mapped = File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
@@ -133,13 +146,49 @@ fn read(
     if !about.is_file() || about.ino() != mapping.inode {
         return Err(io::ErrorKind::NotFound.into());
     }
-    let id = (about.dev(), about.ino());
-    if let Some(symbols) = all.get(&id) {
-        return Ok(Arc::clone(symbols));
+    Ok((file, about))
+}
+
+/// Returns the addresses at which functions of a name begin in a process: those of its program, or of the mapped files of
+/// a name.
+///
+/// # Errors
+/// The mappings of the process, or its program, cannot be read.
+pub(super) fn entries(
+    pid: u32,
+    object: Option<&str>,
+    function: &str,
+) -> crate::Result<BTreeSet<Addr>> {
+    let program = fs::metadata(proc(pid, "exe"));
+    let program = program
+        .map_err(|error| refused(pid, format!("its program cannot be read ({error})")))?
+        .ino();
+    let mappings = maps::read(pid)?;
+    let is_wanted = |mapping: &&MappedSpan| {
+        let file = mapping.name.rsplit('/').next();
+        mapping.executable
+            && mapping.inode != 0
+            && match object {
+                Some(object) => file == Some(object),
+                None => mapping.inode == program,
+            }
+    };
+    let mut found = BTreeSet::new();
+    for mapping in mappings.iter().filter(is_wanted) {
+        let symbols = open(pid, mapping)
+            .map_err(|error| {
+                let name = &mapping.name;
+                refused(pid, format!("its file {name} cannot be read ({error})"))
+            })
+            .map(|(file, _)| FileSymbols::offsets(file, function))?;
+        // A file without symbols of its own format has none of that name.
+        for offset in symbols.unwrap_or_default() {
+            let at = offset.checked_sub(mapping.offset);
+            let at = at.map(|distance| mapping.span.start.add(distance));
+            found.extend(at.filter(|at| mapping.span.contains(*at)));
+        }
     }
-    let symbols = Arc::new(FileSymbols::read(file).unwrap_or_default());
-    all.insert(id, Arc::clone(&symbols));
-    Ok(symbols)
+    Ok(found)
 }
 
 /// Returns a name without what would end it in lists and files, and of limited length.
@@ -190,6 +239,28 @@ impl FileSymbols {
                 .map(|(address, _, bytes, name)| (address, bytes, name))
                 .collect(),
         })
+    }
+
+    /// Returns the offsets in a file at which functions of a name begin.
+    fn offsets(file: File, function: &str) -> object::Result<Vec<u64>> {
+        let cache = ReadCache::new(file);
+        let elf = object::File::parse(&cache)?;
+        let named = elf.symbols().chain(elf.dynamic_symbols()).filter(|symbol| {
+            let name = symbol.name().unwrap_or_default();
+            // A name's version is not part of it.
+            symbol.is_definition() && name.split('@').next() == Some(function)
+        });
+        let offset = |address: u64| {
+            elf.segments().find_map(|segment| {
+                let (offset, bytes) = segment.file_range();
+                let inside = address.checked_sub(segment.address())?;
+                (inside < bytes).then_some(offset + inside)
+            })
+        };
+        Ok(named
+            .filter(|symbol| symbol.kind() == SymbolKind::Text)
+            .filter_map(|symbol| offset(symbol.address()))
+            .collect())
     }
 
     /// Returns the function with the byte `back` bytes before an offset in the file, and the distance of the offset

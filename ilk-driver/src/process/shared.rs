@@ -1,4 +1,4 @@
-//! Words that a process and this one share, and the waiting for a change of one.
+//! Words and code that a process and this one share, and the waiting for a change of a word.
 
 use std::fs::File;
 use std::io;
@@ -43,6 +43,36 @@ impl SharedWords {
         let word = (index / 2 < self.words())
             .then(|| unsafe { AtomicU32::from_ptr(self.0.base().cast::<u32>().add(index)) });
         word
+    }
+}
+
+/// Code that a process executes from a file, and this one writes.
+#[derive(Debug)]
+pub(super) struct SharedCode(Mapping);
+
+impl SharedCode {
+    /// Maps bytes of a file from an offset on, which is a multiple of a page.
+    ///
+    /// # Errors
+    /// `mmap` failed.
+    pub(super) fn new(file: &File, offset: i64, bytes: usize) -> io::Result<Self> {
+        Mapping::new(file, offset, bytes, MappingAccess::ReadWrite).map(Self)
+    }
+
+    /// Writes bytes at an offset; returns false if they are not inside.
+    pub(super) fn write(&self, offset: usize, bytes: &[u8]) -> bool {
+        let end = offset.checked_add(bytes.len());
+        let is_inside = end.is_some_and(|end| end <= self.0.length());
+        if is_inside {
+            // SAFETY: the bytes are inside of the mapping, which lives as long as `self`. The process reads them only
+            // once a table or a branch that is written later has their address.
+            #[allow(unsafe_code, reason = "shared memory is reached through a raw pointer")]
+            unsafe {
+                let to = self.0.base().add(offset);
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+            }
+        }
+        is_inside
     }
 }
 

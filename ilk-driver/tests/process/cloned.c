@@ -173,9 +173,36 @@ static void written_all_the_time(void)
 	fflush(stdout);
 }
 
+static jmp_buf out;
+
+/* Recursive; leaves by longjmp if its argument is greater than 14. */
+__attribute__((noipa)) static uint64_t recursive(uint64_t n)
+{
+	if (n == 15)
+		longjmp(out, 1);
+	return n < 2 ? n : recursive(n - 1) + recursive(n - 2);
+}
+
+/* Calls a function six times, and may leave the fifth call in its middle. */
+static void function_alone(int leaves)
+{
+	uint64_t sum = 0;
+	for (int i = 10; i < 14; i++)
+		sum += recursive(i);
+	if (!setjmp(out))
+		sum += recursive(leaves ? 20 : 14);
+	sum += work(1000);
+	sum += recursive(3);
+	printf("recursive: %lx\n", sum);
+}
+
 int main(int count, char **arguments)
 {
 	int mode = count > 1 ? arguments[1][0] : 0;
+	if (mode == 'f' || mode == 'l') {
+		function_alone(mode == 'l');
+		return 0;
+	}
 	if (mode == 'j') {
 		written_all_the_time();
 		return 0;

@@ -1,5 +1,6 @@
 //! Programs in the code cache do what they do without it.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ fn compiled_from(folder: &Path, text: &str, options: &[&str]) -> PathBuf {
 
 fn ilk(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ilk"))
+        // The second start of a program finds the blocks of the first.
+        .env("XDG_CACHE_HOME", program.parent().unwrap())
         .arg("clone")
         .args(options)
         .arg("--")
@@ -110,6 +113,83 @@ fn programs_that_observe_themselves_see_what_they_see_without() {
     }
 }
 
+/// Threads execute one function in the cache, with all that it calls, and nothing else.
+#[test]
+fn a_function_alone_executes_in_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), &[]);
+    let alone = Command::new(&program).arg("f").output().unwrap();
+    let options = ["--count", "--all", "--while", "recursive"];
+    let cached = ilk(&options, &program, &["f"]);
+    let errors = String::from_utf8_lossy(&cached.stderr);
+    assert_eq!(cached.stdout, alone.stdout, "{errors}");
+    assert!(cached.status.success(), "{errors}");
+    assert!(
+        errors.contains("6 calls of recursive were executed in the cache."),
+        "{errors}"
+    );
+    let names = errors.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("  ")?;
+        let (name, _) = rest.trim().rsplit_once("+0x")?;
+        name.rsplit(' ').next()
+    });
+    let names: BTreeSet<&str> = names.collect();
+    assert!(names.contains("recursive"), "{errors}");
+    for other in ["main", "work", "function_alone", "printf"] {
+        assert!(!names.contains(other), "{other}: {errors}");
+    }
+    // A call that is left in its middle is over at the next stop above its frame.
+    let alone = Command::new(&program).arg("l").output().unwrap();
+    let left = ilk(&options, &program, &["l"]);
+    let errors = String::from_utf8_lossy(&left.stderr);
+    assert_eq!(left.stdout, alone.stdout, "{errors}");
+    assert!(left.status.success(), "{errors}");
+    for (function, why) in [
+        ("no_such", "its program has no function \"no_such\""),
+        ("libc.so.6:no_such", "libc.so.6 has no function"),
+    ] {
+        let refused = ilk(&["--while", function], &program, &["f"]);
+        let errors = String::from_utf8_lossy(&refused.stderr);
+        assert!(errors.contains(why), "{errors}");
+        assert!(!refused.status.success());
+    }
+}
+
+/// Eight threads are in the cache while they are in a function; one alone is, if it is chosen.
+#[test]
+fn chosen_threads_execute_in_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), &[]);
+    let alone = Command::new(&program).output().unwrap();
+    let options = ["--count", "--while", "thread"];
+    let cached = ilk(&options, &program, &[]);
+    let errors = String::from_utf8_lossy(&cached.stderr);
+    assert_eq!(cached.stdout, alone.stdout, "{errors}");
+    assert_eq!(cached.status.code(), Some(3), "{errors}");
+    assert!(errors.contains("8 calls of thread"), "{errors}");
+
+    let (mut child, mut input, mut output, _) = started(&program, "r");
+    let pid = child.id().to_string();
+    let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .env("XDG_CACHE_HOME", folder.path())
+        .args(["clone", "--count", "--thread", &pid, "-p", &pid])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !is_in_cache(child.id()) {
+        assert!(ilk.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let mut line = String::new();
+    input.write_all(b"a").unwrap();
+    output.read_line(&mut line).unwrap();
+    drop(input);
+    assert!(child.wait().unwrap().success());
+    let errors = ilk.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&errors.stderr).into_owned();
+    assert!(errors.contains("  work+0x"), "{errors}");
+}
+
 /// Starts the program with an argument, and waits for its first line.
 fn started(program: &Path, argument: &str) -> (Child, ChildStdin, BufReader<ChildStdout>, String) {
     let mut child = Command::new(program)
@@ -136,6 +216,7 @@ fn a_process_enters_the_cache_and_leaves_it() {
     let mut results = Vec::new();
     for _ in 0..3 {
         let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"))
+            .env("XDG_CACHE_HOME", folder.path())
             .args([
                 "clone",
                 "--count",
@@ -213,6 +294,7 @@ fn a_killed_command_lets_the_process_go() {
         let before = super::maps(pid);
         for round in 0..6 {
             let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"))
+                .env("XDG_CACHE_HOME", folder.path())
                 .arg("clone")
                 .args(options)
                 .args(["-p", &pid.to_string()])
@@ -258,6 +340,7 @@ fn a_process_that_writes_its_code_ends_with_a_killed_agent() {
     let program = compiled(folder.path(), &[]);
     let (mut child, mut input, mut output, mut line) = started(&program, "w");
     let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .env("XDG_CACHE_HOME", folder.path())
         .args(["clone", "-p", &child.id().to_string()])
         .stderr(Stdio::null())
         .spawn()
@@ -296,6 +379,7 @@ fn a_process_that_writes_its_code_enters_the_cache_and_leaves_it() {
     call();
     let before = super::maps(child.id());
     let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .env("XDG_CACHE_HOME", folder.path())
         .args(["clone", "--numbers", "-p", &child.id().to_string()])
         .stderr(Stdio::piped())
         .spawn()

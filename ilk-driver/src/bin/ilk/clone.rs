@@ -11,7 +11,8 @@ use gilk_engine::Addr;
 use gilk_samples::chart::scale;
 use ilk_driver::note;
 use ilk_driver::process::{
-    AgentProcess, CloneEnd, CloneOptions, CloneReport, StartedProgram, execute_in_cache,
+    AgentProcess, CloneEnd, CloneOptions, CloneReport, CloneThreads, StartedProgram,
+    execute_in_cache,
 };
 
 use crate::program::exit;
@@ -41,6 +42,18 @@ pub(crate) struct Clone {
     /// Show all blocks that were executed, not only the twenty with the most instructions.
     #[arg(long, requires = "count")]
     all: bool,
+    /// Only while a thread executes this function: 'parse', or 'libc.so.6:malloc' of a library. It enters the cache where
+    /// it calls the function, and leaves it as the call returns.
+    #[arg(long = "while", value_name = "FUNCTION")]
+    function: Option<String>,
+    /// Only this thread; the others execute the original code.
+    #[arg(
+        long,
+        value_name = "TID",
+        requires = "pid",
+        conflicts_with = "function"
+    )]
+    thread: Option<u32>,
     /// Let it go after this time: 10s, 2m.
     #[arg(long = "for", value_name = "TIME", value_parser = crate::process::time)]
     length: Option<f64>,
@@ -64,6 +77,11 @@ impl Clone {
         let options = CloneOptions {
             count: self.count,
             length: self.length.map(Duration::from_secs_f64),
+            threads: match (&self.function, self.thread) {
+                (Some(function), _) => CloneThreads::While(function.clone()),
+                (None, Some(thread)) => CloneThreads::One(thread),
+                (None, None) => CloneThreads::All,
+            },
         };
         let mut launched = match self.program.split_first() {
             // The agent outlives a killed command.
@@ -75,7 +93,7 @@ impl Clone {
         AgentProcess::leave_group().context("The agent cannot leave its group")?;
         let started = launched.as_ref().map(StartedProgram::pid);
         let pid = started.or(self.pid).unwrap_or_default();
-        let mut report = execute_in_cache(pid, launched.as_mut(), options)?;
+        let mut report = execute_in_cache(pid, launched.as_mut(), &options)?;
         self.show(pid, &mut report);
         match report.end {
             CloneEnd::Ended(status) if launched.is_some() => {
@@ -99,6 +117,9 @@ impl Clone {
                 note!("ilk: The process has executed another program, which is not in the cache.");
             }
             CloneEnd::Ended(_) | CloneEnd::Detached => {}
+        }
+        if let Some(why) = &report.unkept {
+            note!("ilk: The next start of this program is as slow as this one: {why}.");
         }
         let mut executed: BTreeMap<(Addr, Addr), (u64, u64)> = BTreeMap::new();
         for (block, count) in report.blocks.iter().filter(|(_, count)| *count > 0) {
@@ -136,6 +157,10 @@ impl Clone {
                 scale::grouped(instructions),
                 scale::grouped(blocks)
             );
+        }
+        if let Some(function) = &self.function {
+            let calls = scale::grouped(report.calls);
+            note!("{calls} calls of {function} were executed in the cache.");
         }
         if self.numbers {
             note!(

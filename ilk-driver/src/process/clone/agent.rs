@@ -1,6 +1,7 @@
 //! The agent of a code cache: it traces all threads of a process, translates what they miss, and delivers their
 //! signals with original contexts.
 
+mod calls;
 mod guests;
 mod written;
 
@@ -22,6 +23,7 @@ use super::super::{refused, text};
 use super::cache::{ProcessCache, ResidentStop};
 use super::code::ProcessCode;
 use super::trace::{self, Change, EVENT_STOP, SignalInfo};
+use super::trigger::{Trigger, TriggeredCall};
 use super::writes::page_of;
 use crate::Result;
 
@@ -43,6 +45,8 @@ struct ThreadState {
     stopped: bool,
     /// It stopped to execute a system call that may change code in these spans.
     watched: Option<[Span; 2]>,
+    /// The call that it is in the cache for, if only those of a function are.
+    call: Option<TriggeredCall>,
 }
 
 /// The end of an execution in the cache.
@@ -73,7 +77,10 @@ pub(super) struct CacheAgent<'a> {
     /// Signals that threads had stopped for before they were stepped.
     before_steps: BTreeMap<Tid, SignalInfo>,
     leave: &'a AtomicBool,
+    trigger: Trigger,
     status: i32,
+    /// Calls of the function that threads are in the cache for.
+    pub(super) calls: u64,
     pub(super) signals: u64,
     pub(super) missed: u64,
     pub(super) stepped: u64,
@@ -92,7 +99,7 @@ impl<'a> CacheAgent<'a> {
         memory: File,
         code: ProcessCode,
         cache: ProcessCache,
-        leave: &'a AtomicBool,
+        (trigger, leave): (Trigger, &'a AtomicBool),
     ) -> Self {
         Self {
             pid,
@@ -105,7 +112,9 @@ impl<'a> CacheAgent<'a> {
             guests: BTreeMap::new(),
             before_steps: BTreeMap::new(),
             leave,
+            trigger,
             status: 0,
+            calls: 0,
             signals: 0,
             missed: 0,
             stepped: 0,
@@ -120,6 +129,11 @@ impl<'a> CacheAgent<'a> {
 
     pub(super) fn code(&self) -> &ProcessCode {
         &self.code
+    }
+
+    /// Keeps the blocks of the process for the next start of its program.
+    pub(super) fn keep_blocks(&mut self) -> Result<()> {
+        self.cache.keep_blocks(&self.code)
     }
 
     fn failed(&self, tid: Tid) -> impl FnOnce(io::Error) -> crate::Error + use<> {
@@ -145,8 +159,8 @@ impl<'a> CacheAgent<'a> {
                 break;
             }
             for tid in new {
-                self.threads.insert(tid, ThreadState::default());
                 let change = trace::wait_for(tid).map_err(self.failed(tid))?;
+                self.begin(tid)?;
                 self.stopped(tid, change);
             }
         }
@@ -164,6 +178,12 @@ impl<'a> CacheAgent<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Adds a stopped thread.
+    fn begin(&mut self, tid: Tid) -> Result<()> {
+        self.threads.insert(tid, ThreadState::default());
+        self.set_breakpoints(tid, true)
     }
 
     /// Notes a stop for later.
@@ -225,7 +245,7 @@ impl<'a> CacheAgent<'a> {
             if !self.is_thread(tid) {
                 return self.let_child_go(tid).map(|()| None);
             }
-            self.threads.insert(tid, ThreadState::default());
+            self.begin(tid)?;
         }
         if let Some(state) = self.threads.get_mut(&tid) {
             state.stopped = true;
@@ -313,6 +333,7 @@ impl<'a> CacheAgent<'a> {
             }
             self.leave_cache(tid)?;
         }
+        self.cache.keep_blocks(&self.code)?;
         self.cache.flush(counting)?;
         for tid in all {
             if let Some(end) = self.enter(tid)? {
@@ -345,7 +366,7 @@ impl<'a> CacheAgent<'a> {
                 continue;
             }
             let change = trace::wait_for(tid).map_err(self.failed(tid))?;
-            self.threads.insert(tid, ThreadState::default());
+            self.begin(tid)?;
             self.stopped(tid, change);
         }
         Ok(())
@@ -445,10 +466,11 @@ impl<'a> CacheAgent<'a> {
         })
     }
 
-    /// Takes a stopped thread with an original context into the cache. Where no code is, it stays as it is.
+    /// Takes a stopped thread with an original context into the cache. Where no code is, or if other threads are taken,
+    /// it stays as it is.
     fn enter(&mut self, tid: Tid) -> Result<Outcome> {
         let mut registers = ptrace::registers(tid).map_err(self.failed(tid))?;
-        if self.cache.contains(Addr(registers.rip)) {
+        if self.cache.contains(Addr(registers.rip)) || !self.is_taken(tid) {
             return Ok(None);
         }
         match self.fragment(tid, &registers)? {
@@ -562,6 +584,12 @@ impl<'a> CacheAgent<'a> {
             if stop == ResidentStop::Missed {
                 self.missed += 1;
                 self.cache.search_again(Addr(original.rip))?;
+                if self.returned(tid, &original) {
+                    ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
+                    trace::proceed(tid, 0).map_err(self.failed(tid))?;
+                    self.runs(tid);
+                    return Ok(None);
+                }
                 let place = match self.fragment(tid, &original)? {
                     Ok(place) => place,
                     // Most of what fills it was dropped.
@@ -587,6 +615,9 @@ impl<'a> CacheAgent<'a> {
             return self.step(tid, &original);
         }
         let info = trace::signal_info(tid).map_err(self.failed(tid))?;
+        if self.is_entry(at, &info) {
+            return self.called(tid, &registers);
+        }
         let is_step = is_step(&info);
         if !is_step {
             return self.deliver(tid, libc::SIGTRAP);
@@ -718,6 +749,13 @@ impl<'a> CacheAgent<'a> {
         Ok(None)
     }
 
+    /// Reads a word of the process.
+    fn word(&self, at: u64) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.memory.read_exact_at(&mut bytes, at)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
     /// Has the original instruction fault, with the addresses that it has.
     fn fault(&mut self, tid: Tid, registers: Registers) -> Result<Outcome> {
         let row = self.cache.row(Addr(registers.rip));
@@ -733,12 +771,8 @@ impl<'a> CacheAgent<'a> {
             ..registers
         };
         if row.state == RowState::Evaluated {
-            let mut bytes = [0; 8];
-            let at = registers.rsp.wrapping_sub(160);
-            self.memory
-                .read_exact_at(&mut bytes, at)
-                .map_err(self.failed(tid))?;
-            original.rcx = u64::from_le_bytes(bytes);
+            let kept = self.word(registers.rsp.wrapping_sub(160));
+            original.rcx = kept.map_err(self.failed(tid))?;
         }
         ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
         self.stepped += 1;
@@ -768,6 +802,7 @@ impl<'a> CacheAgent<'a> {
                     }
                 }
             }
+            self.set_breakpoints(tid, false)?;
             let ended = match self.leave_cache(tid) {
                 Ok(()) => trace::detach(tid, signal).is_err_and(|error| !ptrace::is_gone(&error)),
                 Err(_) if self.is_gone(tid) => false,

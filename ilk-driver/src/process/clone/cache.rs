@@ -1,12 +1,14 @@
 //! The code cache of a process: its words and arenas, and what was translated.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::cache::resident::Resident;
 use gilk_engine::cache::{
-    CacheLayout, CacheRow, CachedBlock, Counting, Targets, TranslationReach, Translator,
+    CacheLayout, CacheRow, CachedBlock, Counting, Targets, Translation, TranslationReach,
+    Translator,
 };
 use gilk_engine::verify::fragments::{FragmentProver, FragmentViolation, ProvedTranslation};
 use gilk_engine::{Addr, Refusal, Rule, Span};
@@ -14,13 +16,14 @@ use gilk_engine::{Addr, Refusal, Rule, Span};
 use super::super::attached::{counters, place};
 use super::super::maps;
 use super::super::record::Client;
+use super::super::refused;
 use super::super::remote::Remote;
 use super::super::removal::unmap;
-use super::super::shared::SharedWords;
+use super::super::shared::{SharedCode, SharedWords};
 use super::super::stopped::{Stopped, Thread};
-use super::super::{refused, write_memory};
 use super::changing::{ChangingFragment, ChangingFragments, PageBytes};
 use super::code::{self, ProcessCode};
+use super::earlier::{BlockList, EarlierBlocks};
 use super::writes::{WriteWatch, page_of};
 use crate::{Error, Result};
 
@@ -53,6 +56,7 @@ struct CacheArena {
     /// From the first to the last code that it is for.
     cluster: Span,
     span: Span,
+    code: SharedCode,
     translator: Translator,
     prover: FragmentProver,
     rows: Vec<CacheRow>,
@@ -87,6 +91,14 @@ pub(super) struct ProcessCache {
     pub(super) writes: std::result::Result<WriteWatch, String>,
     pub(super) blocks: Vec<CachedBlock>,
     pub(super) numbers: CacheNumbers,
+    /// Blocks of earlier starts, and since the last flush those of before it.
+    pub(super) earlier: EarlierBlocks,
+    /// Starts of code whose earlier blocks are translated.
+    begun: BTreeSet<Addr>,
+    /// Addresses that were translated on demand.
+    demanded: Vec<Addr>,
+    /// Addresses whose lookups stop the thread.
+    stopping: BTreeSet<Addr>,
 }
 
 /// The stop of a thread in the resident code.
@@ -142,12 +154,15 @@ impl ProcessCache {
         let number = create_file(&remote)?;
         let mut placed = Vec::new();
         let all = (|| {
-            let shared = counters(pid, number, words.len() + ARENA)?;
+            let clusters = clusters(code);
+            let bytes = words.len() + ARENA * clusters.len() as u64;
+            let shared = counters(pid, number, bytes)?;
             let writable = libc::PROT_READ | libc::PROT_WRITE;
             place(&remote, words, (writable, libc::MAP_SHARED), (number, 0))?;
             placed.push(words);
             let mut arenas = Vec::new();
-            for cluster in clusters(code) {
+            let mut offset = words.len();
+            for cluster in clusters {
                 let mapped = maps::read(pid)?;
                 let span = maps::free_near(&mapped, ARENA, cluster).ok_or_else(|| {
                     refused(
@@ -158,11 +173,10 @@ impl ProcessCache {
                         ),
                     )
                 })?;
-                let executable = libc::PROT_READ | libc::PROT_EXEC;
-                let private = (executable, libc::MAP_PRIVATE | libc::MAP_NORESERVE);
-                place(&remote, span, private, (number, words.len()))?;
+                place(&remote, span, EXECUTABLE, (number, offset))?;
                 placed.push(span);
-                arenas.push((cluster, span));
+                arenas.push((cluster, span, arena_code(&shared, offset)?));
+                offset += ARENA;
             }
             let bytes = usize::try_from(words.len()).unwrap_or(usize::MAX);
             let tables = SharedWords::new(&shared, bytes).map_err(|error| {
@@ -198,9 +212,13 @@ impl ProcessCache {
             writes,
             blocks: Vec::new(),
             numbers: CacheNumbers::default(),
+            earlier: EarlierBlocks::default(),
+            begun: BTreeSet::new(),
+            demanded: Vec::new(),
+            stopping: BTreeSet::new(),
         };
-        for (cluster, span) in arenas {
-            let arena = cache.arena(cluster, span)?;
+        for (cluster, span, code) in arenas {
+            let arena = cache.arena(cluster, span, code)?;
             cache.arenas.push(arena);
         }
         cache.clear_recent()?;
@@ -226,40 +244,49 @@ impl ProcessCache {
         };
         let remote = Remote::by(self.pid, thread, &self.memory, &mapped)?;
         let number = create_file(&remote)?;
-        let private = (
-            libc::PROT_READ | libc::PROT_EXEC,
-            libc::MAP_PRIVATE | libc::MAP_NORESERVE,
-        );
-        let placed = counters(self.pid, number, ARENA)
-            .and_then(|_| place(&remote, span, private, (number, 0)));
+        let placed = counters(self.pid, number, ARENA).and_then(|file| {
+            let code = arena_code(&file, 0)?;
+            place(&remote, span, EXECUTABLE, (number, 0)).map(|()| code)
+        });
         close_file(&remote, number)?;
         drop(remote);
-        placed?;
-        let arena = self.arena(cluster, span)?;
+        let arena = self.arena(cluster, span, placed?)?;
         self.arenas.push(arena);
         Ok(())
     }
 
     /// Begins an arena with its resident code.
-    fn arena(&self, cluster: Span, span: Span) -> Result<CacheArena> {
+    fn arena(&self, cluster: Span, span: Span, code: SharedCode) -> Result<CacheArena> {
         let wrong = |why: String| refused(self.pid, format!("its code cache is wrong: {why}"));
         let translator = Translator::new(self.layout, span, self.counting)
             .map_err(|refusal| wrong(refusal.to_string()))?;
         let resident = translator.resident();
         let prover = FragmentProver::new(self.layout, span, resident)
             .map_err(|violation| wrong(violation.to_string()))?;
-        self.write(&resident.bytes, resident.start)?;
-        Ok(CacheArena {
+        let resident = resident.clone();
+        let arena = CacheArena {
             cluster,
             span,
+            code,
             prover,
             rows: Vec::new(),
             translator,
-        })
+        };
+        self.write(&arena, &resident.bytes, resident.start)?;
+        Ok(arena)
     }
 
-    fn write(&self, bytes: &[u8], at: Addr) -> Result<()> {
-        write_memory(self.pid, &self.memory, bytes, at)
+    /// Writes code that was proved to an arena.
+    fn write(&self, arena: &CacheArena, bytes: &[u8], at: Addr) -> Result<()> {
+        let offset = at.0.checked_sub(arena.span.start.0);
+        let offset = offset.and_then(|offset| usize::try_from(offset).ok());
+        match offset.is_some_and(|offset| arena.code.write(offset, bytes)) {
+            true => Ok(()),
+            false => Err(refused(
+                self.pid,
+                "translated code is outside of its arena, which is a bug in gilk",
+            )),
+        }
     }
 
     /// A word of the tables or of the counters, which threads may access meanwhile.
@@ -369,10 +396,70 @@ impl ProcessCache {
         if arena.is_some_and(|arena| arena.translator.has_landing(original)) {
             return Ok(Ok(landed(self, index)));
         }
-        match self.translate(code, index, original, alone)? {
+        if let Err(refusal) = self.translate_earlier(code, index, original, alone)? {
+            return Ok(Err(refusal));
+        }
+        let arena = self.arenas.get(index);
+        if arena.is_some_and(|arena| arena.translator.has_landing(original)) {
+            return Ok(Ok(landed(self, index)));
+        }
+        self.demanded.push(original);
+        let translated = self.translate(code, index, original, alone, |translator| {
+            translator.translate(code, &[original], DEMANDED)
+        })?;
+        match translated {
             Ok(()) => Ok(Ok(landed(self, index))),
             Err(refusal) => Ok(Err(refusal)),
         }
+    }
+
+    /// Translates the earlier blocks of an object whose code is first needed.
+    fn translate_earlier(
+        &mut self,
+        code: &ProcessCode,
+        index: usize,
+        original: Addr,
+        alone: bool,
+    ) -> Result<std::result::Result<(), Refusal>> {
+        let Some((span, Some(object))) = code.object(original) else {
+            return Ok(Ok(()));
+        };
+        if !self.begun.insert(span.start) {
+            return Ok(Ok(()));
+        }
+        let BlockList { blocks, landed } = self.earlier.of(&object, span);
+        if blocks.is_empty() {
+            return Ok(Ok(()));
+        }
+        self.translate(code, index, original, alone, |translator| {
+            translator.translate_blocks(code, &blocks, &landed)
+        })
+    }
+
+    /// Adds the blocks of now to the earlier ones: those that were executed, if this is counted.
+    pub(super) fn keep_blocks(&mut self, code: &ProcessCode) -> Result<()> {
+        let mut lists: BTreeMap<Addr, BlockList> = BTreeMap::new();
+        let counts = self.counts()?;
+        let executed = self.blocks.iter().zip(counts);
+        let executed = executed.filter(|(block, count)| block.counter.is_none() || *count > 0);
+        let starts = executed.map(|(block, _)| (block.original.start, false));
+        let demanded = self.demanded.iter().map(|at| (*at, true));
+        for (at, is_landed) in starts.chain(demanded) {
+            let Some((span, Some(_))) = code.object(at) else {
+                continue;
+            };
+            let list = lists.entry(span.start).or_default();
+            match is_landed {
+                true => list.landed.push(at),
+                false => list.blocks.push(at),
+            }
+        }
+        for (start, list) in lists {
+            if let Some((span, Some(object))) = code.object(start) {
+                self.earlier.add(object, span, &list);
+            }
+        }
+        Ok(())
     }
 
     /// The arena nearest to an address, if it is within reach.
@@ -571,19 +658,21 @@ impl ProcessCache {
         self.changing.dropped
     }
 
+    /// Translates code that does not change, proves and writes it.
     fn translate(
         &mut self,
         code: &ProcessCode,
         index: usize,
         original: Addr,
         alone: bool,
+        translate: impl FnOnce(&mut Translator) -> std::result::Result<Translation, Refusal>,
     ) -> Result<std::result::Result<(), Refusal>> {
         let counted = self.counted;
         let Some(arena) = self.arenas.get_mut(index) else {
             return Ok(Ok(()));
         };
         arena.translator.count_from(counted);
-        let translation = match arena.translator.translate(code, &[original], DEMANDED) {
+        let translation = match translate(&mut arena.translator) {
             Ok(translation) => translation,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -592,9 +681,12 @@ impl ProcessCache {
         let proved = proved.map_err(|violations| unproved(self.pid, &violations))?;
         let added = self.add(index, &proved, original)?;
         // A branch that a thread executes meanwhile is left as it is: it looks its target up.
-        if added.is_ok() && alone {
+        if added.is_ok()
+            && alone
+            && let Some(arena) = self.arenas.get(index)
+        {
             for link in &proved.translation().links {
-                self.write(&link.bytes, link.at)?;
+                self.write(arena, &link.bytes, link.at)?;
             }
         }
         Ok(added)
@@ -618,37 +710,67 @@ impl ProcessCache {
             .iter()
             .map(|arena| arena.translator.used())
             .sum();
-        self.write(&translation.bytes, translation.start)?;
+        let Some(arena) = self.arenas.get(index) else {
+            return Ok(Ok(()));
+        };
+        let dropped = arena.translator.resident().dropped;
+        self.write(arena, &translation.bytes, translation.start)?;
         for landing in &translation.landings {
-            let Some(write) = self.targets.insert(landing.original, landing.at) else {
+            let is_stop = self.stopping.contains(&landing.original);
+            let at = if is_stop { dropped } else { landing.at };
+            if !self.add_target(landing.original, at)? {
                 let why = "the table of targets is full";
                 return Ok(Err(Refusal::new(Rule::CacheFull, original, why)));
-            };
-            self.set(write.at.add(8), write.landing)?;
-            self.set(write.at, write.key)?;
+            }
         }
         Ok(Ok(()))
+    }
+
+    /// Adds a target, or replaces its landing. Returns false if the table is full.
+    fn add_target(&mut self, original: Addr, landing: Addr) -> Result<bool> {
+        let Some(write) = self.targets.insert(original, landing) else {
+            return Ok(false);
+        };
+        self.set(write.at.add(8), write.landing)?;
+        self.set(write.at, write.key)?;
+        Ok(true)
+    }
+
+    /// Has every lookup of an address stop the thread, until the process is let go.
+    pub(super) fn stop_lookups(&mut self, original: Addr) -> Result<()> {
+        if !self.stopping.insert(original) {
+            return Ok(());
+        }
+        self.stop_at(original)
+    }
+
+    /// Has lookups of an address stop the thread, as they do if it is in no table.
+    fn stop_at(&mut self, original: Addr) -> Result<()> {
+        let first = self.arenas.first();
+        let Some(resident) = first.map(|arena| arena.translator.resident().clone()) else {
+            return Ok(());
+        };
+        // A full table has it already, or has no landing of it.
+        let _is_full = self.add_target(original, resident.dropped)?;
+        self.set(self.recent(original), resident.search.0)
     }
 
     /// Drops everything translated. No thread may be in the cache.
     pub(super) fn flush(&mut self, counting: Counting) -> Result<()> {
         self.counting = counting;
+        self.begun.clear();
         self.changing.clear();
-        let arenas: Vec<(Span, Span)> = self
-            .arenas
-            .iter()
-            .map(|arena| (arena.cluster, arena.span))
-            .collect();
-        self.arenas.clear();
-        for (cluster, span) in arenas {
-            let arena = self.arena(cluster, span)?;
+        for arena in std::mem::take(&mut self.arenas) {
+            let arena = self.arena(arena.cluster, arena.span, arena.code)?;
             self.arenas.push(arena);
         }
         let mut words = 0..2 << TARGETS_LOG2;
         words.try_for_each(|index| self.set(self.layout.targets.add(8 * index), 0))?;
         self.targets = Targets::new(self.layout);
         self.numbers.flushes += 1;
-        self.clear_recent()
+        self.clear_recent()?;
+        let stops: Vec<Addr> = self.stopping.iter().copied().collect();
+        stops.into_iter().try_for_each(|at| self.stop_at(at))
     }
 
     pub(super) fn counting(&self) -> Counting {
@@ -666,6 +788,22 @@ impl ProcessCache {
         };
         self.blocks.iter().map(count).collect()
     }
+}
+
+/// The protection and kind of mappings of arenas: the process executes them, and the agent writes them.
+const EXECUTABLE: (i32, i32) = (
+    libc::PROT_READ | libc::PROT_EXEC,
+    libc::MAP_SHARED | libc::MAP_NORESERVE,
+);
+
+/// Maps an arena of a file to write its code.
+fn arena_code(file: &File, offset: u64) -> Result<SharedCode> {
+    let bytes = usize::try_from(ARENA).unwrap_or(usize::MAX);
+    SharedCode::new(file, offset.cast_signed(), bytes).map_err(|error| {
+        Error::Target(format!(
+            "The agent cannot map an arena of the code cache ({error})."
+        ))
+    })
 }
 
 /// Creates a file in a process, with a name by which its mappings are known as ours; returns its number there.

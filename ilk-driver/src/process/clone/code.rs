@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt as _};
 
 use gilk_engine::cache::CodeBytes;
 use gilk_engine::{Addr, Refusal, Rule, Span};
@@ -12,6 +12,7 @@ use object::{Endianness, Object as _, ReadCache};
 use super::super::maps::{self, MappedSpan};
 use super::super::proc;
 use super::super::record::is_ours;
+use super::earlier::ObjectVersion;
 use super::writes::PageMapping;
 use crate::Result;
 
@@ -22,6 +23,8 @@ const SEQUENCES: &str = "__rseq_cs";
 struct CodeRegion {
     mapping: MappedSpan,
     bytes: Vec<u8>,
+    /// Its file; `None` if it has none, or another one has its name.
+    object: Option<ObjectVersion>,
     /// Its file has restartable sequences.
     restarts: bool,
 }
@@ -71,6 +74,12 @@ impl ProcessCode {
             .partition_point(|one| one.mapping.span.start <= at);
         let region = self.regions.get(after.checked_sub(1)?)?;
         region.mapping.span.contains(at).then_some(region)
+    }
+
+    /// The span of the code that has an address and does not change, and its file.
+    pub(super) fn object(&self, at: Addr) -> Option<(Span, Option<ObjectVersion>)> {
+        let region = self.region(at)?;
+        Some((region.mapping.span, region.object))
     }
 
     /// The spans of code that does not change.
@@ -177,10 +186,12 @@ impl ProcessCode {
                 continue;
             }
             self.seen.push_front(mapping.clone());
+            let (object, restarts) = object(self.pid, mapping).unwrap_or_default();
             self.regions.push(CodeRegion {
                 mapping: mapping.clone(),
                 bytes,
-                restarts: has_sequences(self.pid, mapping),
+                object,
+                restarts,
             });
         }
         self.regions.sort_by_key(|region| region.mapping.span.start);
@@ -213,19 +224,17 @@ pub(super) fn named(mapping: &MappedSpan) -> &str {
     }
 }
 
-/// Returns whether the file of a mapping has restartable sequences.
-fn has_sequences(pid: u32, mapping: &MappedSpan) -> bool {
-    if mapping.inode == 0 {
-        return false;
-    }
+/// Returns the file of a mapping, and whether it has restartable sequences. A file that is gone was replaced by another
+/// version of it: its sections are not known, and its code is that which is mapped.
+fn object(pid: u32, mapping: &MappedSpan) -> Option<(Option<ObjectVersion>, bool)> {
     let path = proc(pid, "root").join(mapping.name.trim_start_matches('/'));
-    // A file that is gone was replaced by another version of it: its sections are not known, and its code is that
-    // which is mapped.
-    let Ok(file) = File::open(path) else {
-        return false;
-    };
+    let file = (mapping.inode != 0).then(|| File::open(path))?.ok()?;
+    let about = file.metadata().ok()?;
+    let is_same = about.ino() == mapping.inode;
+    let version = is_same.then(|| ObjectVersion::new(&about, mapping.offset));
     // Reads the headers alone.
     let bytes = ReadCache::new(file);
     let file = ElfFile64::<Endianness, _>::parse(&bytes);
-    file.is_ok_and(|file| file.section_by_name(SEQUENCES).is_some())
+    let restarts = file.is_ok_and(|file| file.section_by_name(SEQUENCES).is_some());
+    Some((version, restarts))
 }

@@ -6,24 +6,29 @@ mod apart;
 mod cache;
 mod changing;
 mod code;
+mod earlier;
 mod trace;
+mod trigger;
 mod writes;
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use gilk_engine::Span;
 use gilk_engine::cache::{CachedBlock, Counting};
+use gilk_engine::{Addr, Span};
 
 use self::agent::CacheAgent;
 use self::cache::ProcessCache;
 use self::code::ProcessCode;
+use self::earlier::EarlierBlocks;
+use self::trigger::{BREAKPOINTS, Trigger};
 use super::launched::StartedProgram;
-use super::names::ProcessNames;
+use super::names::{self, ProcessNames};
+use super::ptrace::Tid;
 use super::remote::Remote;
 use super::removal::{memory, unmap};
-use super::stopped::{ATTEMPTS, BETWEEN, Stopped, traced};
+use super::stopped::{self, ATTEMPTS, BETWEEN, Stopped, traced};
 use super::{maps, refused, text};
 use crate::mapping::{Mapping, MappingAccess};
 use crate::{Error, Result, interrupt};
@@ -37,13 +42,28 @@ const OWNER_DIED: u32 = 0x4000_0000;
 /// Interval at which Ctrl-C is polled.
 const POLLED: Duration = Duration::from_millis(20);
 
+/// The threads that execute in the cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CloneThreads {
+    /// All of them.
+    #[default]
+    All,
+    /// One, by its number; all others execute the original code.
+    One(u32),
+    /// Each while it executes a function: `name` of the program, or `libc.so.6:name` of a library. It enters the cache
+    /// where it calls the function, and leaves it as the call returns.
+    While(String),
+}
+
 /// Choices of an execution in the cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloneOptions {
     /// Count the executions of every block.
     pub count: bool,
     /// Let the process go after this time.
     pub length: Option<Duration>,
+    /// The threads that execute in the cache.
+    pub threads: CloneThreads,
 }
 
 /// Results of an execution in the cache.
@@ -70,8 +90,12 @@ pub struct CloneReport {
     pub missed: u64,
     /// Instructions that were executed in the original code.
     pub stepped: u64,
+    /// Calls of the function that threads are in the cache for.
+    pub calls: u64,
     /// Names of the code that the process had in that time.
     pub names: ProcessNames,
+    /// The reason why the blocks of this program are not known at its next start, or were not at this one.
+    pub unkept: Option<String>,
 }
 
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
@@ -82,13 +106,14 @@ pub struct CloneReport {
 pub fn execute_in_cache(
     pid: u32,
     launched: Option<&mut StartedProgram>,
-    options: CloneOptions,
+    options: &CloneOptions,
 ) -> Result<CloneReport> {
     crate::processor::check()?;
     let leave = AtomicBool::new(false);
     let done = AtomicBool::new(false);
     let ready = AtomicBool::new(false);
     let thread = AtomicU64::new(0);
+    let waiter = std::thread::current();
     wake_by_signal();
     std::thread::scope(|scope| {
         let work = || {
@@ -97,6 +122,7 @@ pub fn execute_in_cache(
             thread.store(unsafe { libc::pthread_self() }, Ordering::Release);
             let report = execute(pid, options, &leave, &ready);
             done.store(true, Ordering::Release);
+            waiter.unpark();
             report
         };
         let worker = scope.spawn(work);
@@ -121,7 +147,7 @@ pub fn execute_in_cache(
                     let _ended = unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
                 }
             }
-            std::thread::sleep(if launched.is_some() {
+            std::thread::park_timeout(if launched.is_some() {
                 Duration::from_micros(200)
             } else {
                 POLLED
@@ -173,20 +199,58 @@ fn check(pid: u32) -> Result<()> {
     Ok(())
 }
 
+/// Finds the threads or the function that are chosen.
+fn trigger(pid: u32, threads: &CloneThreads) -> Result<Trigger> {
+    let text = match threads {
+        CloneThreads::All => return Ok(Trigger::Always),
+        CloneThreads::One(thread) => {
+            let tid = Tid::try_from(*thread).unwrap_or(Tid::MAX);
+            return match stopped::threads(pid)?.contains(&tid) {
+                true => Ok(Trigger::Thread(tid)),
+                false => Err(refused(pid, format!("it has no thread {thread}"))),
+            };
+        }
+        CloneThreads::While(text) => text,
+    };
+    let (object, name) = match text.split_once(':') {
+        Some((object, name)) => (Some(object), name),
+        None => (None, text.as_str()),
+    };
+    let entries: Vec<Addr> = names::entries(pid, object, name)?.into_iter().collect();
+    let of = object.unwrap_or("its program");
+    match entries.len() {
+        0 => Err(refused(
+            pid,
+            format!(
+                "{of} has no function {name:?} now; write those of libraries as libc.so.6:malloc, and attach with -p \
+                 once a library is loaded"
+            ),
+        )),
+        1..=BREAKPOINTS => Ok(Trigger::Function(entries)),
+        many => Err(refused(
+            pid,
+            format!(
+                "{of} has {many} functions {name:?}, and a processor has {BREAKPOINTS} breakpoints"
+            ),
+        )),
+    }
+}
+
 fn execute(
     pid: u32,
-    options: CloneOptions,
+    options: &CloneOptions,
     leave: &AtomicBool,
     ready: &AtomicBool,
 ) -> Result<CloneReport> {
     check(pid)?;
+    let trigger = trigger(pid, &options.threads)?;
     let counting = match options.count {
         true => Counting::OneThread,
         false => Counting::Off,
     };
     let memory = memory(pid)?;
     let mut code = ProcessCode::new(pid);
-    let cache = {
+    let mut cache = {
         let stopped = Stopped::stop(pid)?;
         code.refresh(&memory)?;
         if let Some(refusal) = code.refusal() {
@@ -198,9 +262,18 @@ fn execute(
         let again = self::memory(pid)?;
         ProcessCache::map(pid, &stopped, again, &code, counting)?
     };
+    let mut unkept = None;
+    let file = earlier::file_of(pid);
+    if let Some(path) = &file {
+        match EarlierBlocks::read(path) {
+            Ok(blocks) => cache.earlier = blocks,
+            Err(error) => unkept = Some(format!("{} cannot be read: {error}", path.display())),
+        }
+    }
+    let before = cache.earlier.clone();
     let spans = cache.spans();
     let owned = own(&cache)?;
-    let mut agent = CacheAgent::new(pid, memory, code, cache, leave);
+    let mut agent = CacheAgent::new(pid, memory, code, cache, (trigger, leave));
     let end = (|| {
         if let Some(end) = agent.take_over()? {
             return Ok(end);
@@ -231,7 +304,14 @@ fn execute(
     }
     let end = end?;
     released?;
+    agent.keep_blocks()?;
     let cache = agent.cache();
+    if let Some(path) = &file
+        && cache.earlier != before
+        && let Err(error) = cache.earlier.write(path)
+    {
+        unkept = Some(format!("{} cannot be written: {error}", path.display()));
+    }
     let counts = cache.counts()?;
     let mut names = ProcessNames::default();
     names.keep(pid, agent.code().seen());
@@ -247,7 +327,9 @@ fn execute(
         signals: agent.signals,
         missed: agent.missed,
         stepped: agent.stepped,
+        calls: agent.calls,
         names,
+        unkept,
     })
 }
 

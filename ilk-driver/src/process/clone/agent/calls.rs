@@ -1,0 +1,64 @@
+//! Threads that are in the cache only while they execute a function, or only one thread.
+
+use gilk_engine::Addr;
+
+use super::super::super::ptrace::{self, Registers, Tid};
+use super::super::trace::SignalInfo;
+use super::super::trigger::{self, Trigger, TriggeredCall};
+use super::{CacheAgent, Outcome};
+use crate::Result;
+
+impl CacheAgent<'_> {
+    /// Returns whether a thread executes in the cache.
+    pub(super) fn is_taken(&self, tid: Tid) -> bool {
+        match &self.trigger {
+            Trigger::Always => true,
+            Trigger::Thread(thread) => *thread == tid,
+            Trigger::Function(_) => {
+                let state = self.threads.get(&tid);
+                state.is_some_and(|state| state.call.is_some())
+            }
+        }
+    }
+
+    /// Sets the breakpoints of a stopped thread, or removes them.
+    pub(super) fn set_breakpoints(&self, tid: Tid, enabled: bool) -> Result<()> {
+        let entries = self.trigger.entries();
+        if entries.is_empty() {
+            return Ok(());
+        }
+        match trigger::set_breakpoints(tid, entries, enabled) {
+            Err(error) if !ptrace::is_gone(&error) => Err(self.failed(tid)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether a SIGTRAP is that of a breakpoint at an entry.
+    pub(super) fn is_entry(&self, at: Addr, info: &SignalInfo) -> bool {
+        info.si_code == libc::TRAP_HWBKPT && self.trigger.entries().contains(&at)
+    }
+
+    /// Takes a thread that has called the function into the cache. Its return is seen by the lookup of the return
+    /// address, which stops the thread.
+    pub(super) fn called(&mut self, tid: Tid, registers: &Registers) -> Result<Outcome> {
+        let returns_to = self.word(registers.rsp).map_err(self.failed(tid))?;
+        self.cache.stop_lookups(Addr(returns_to))?;
+        self.calls += 1;
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.call = Some(TriggeredCall::at_entry(registers.rsp));
+        }
+        self.resume(tid)
+    }
+
+    /// Ends the call of a thread that continues with these original registers, if it is over. Returns whether it is.
+    pub(super) fn returned(&mut self, tid: Tid, registers: &Registers) -> bool {
+        let Some(state) = self.threads.get_mut(&tid) else {
+            return false;
+        };
+        let is_over = state.call.is_some_and(|call| call.is_over(registers.rsp));
+        if is_over {
+            state.call = None;
+        }
+        is_over
+    }
+}
