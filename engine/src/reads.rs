@@ -4,6 +4,9 @@
 //! it instead, by `process_vm_readv(2)` of the process itself, which reports what is not mapped and takes no lock of the
 //! process. Patches call the code with three words pushed, as that of a kernel is called (`users` of `struct ilk_info`):
 //! the address, the counter of failed reads, and the number of bytes times 256.
+//!
+//! A filter of system calls (seccomp(2)) may end the process for such a read. So reads end before a thread installs one
+//! ([`crate::filters`]): it closes the [`ReadGate`], after which each read fails, and waits for those that are under way.
 
 use crate::Addr;
 use crate::layout::{RuntimeLayout, Sequences};
@@ -12,6 +15,24 @@ use crate::layout::{RuntimeLayout, Sequences};
 const GETPID: u8 = 39;
 /// Number of `process_vm_readv(2)`.
 const READ: u16 = 310;
+
+/// Two words of four bytes in the lower 2 GiB: one that is not 0 once reads have ended, and the number of those under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadGate {
+    /// Address of the first.
+    pub closed: Addr,
+}
+
+impl ReadGate {
+    /// Bytes of both words.
+    pub const LEN_BYTES: u64 = 8;
+
+    /// Address of the number of reads under way.
+    #[must_use]
+    pub fn under_way(self) -> Addr {
+        self.closed.add(4)
+    }
+}
 
 /// The code before an arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +43,8 @@ pub struct MemoryReader {
     pub code: Vec<u8>,
     /// Bytes from a word of CPU 0 to the one of threads without an area, in which failed reads are counted.
     pub row: u64,
+    /// Words that end all reads.
+    pub gate: ReadGate,
 }
 
 impl MemoryReader {
@@ -30,21 +53,85 @@ impl MemoryReader {
 
     /// Assembles the code for each arena of a layout; none for a layout without [`Sequences`].
     #[must_use]
-    pub fn all(layout: &RuntimeLayout) -> Vec<Self> {
+    pub fn all(layout: &RuntimeLayout, gate: ReadGate) -> Vec<Self> {
         let Some(row) = layout.sequences().map(Sequences::unregistered) else {
             return Vec::new();
         };
         let reader = |start| Self {
             start,
-            code: code(row),
+            code: code(row, gate),
             row,
+            gate,
         };
         layout.readers().map(reader).collect()
     }
 }
 
+/// The code that ends all reads, in the place of a reader: the guards of system calls that may install a filter call it as
+/// one. The value that it returns is 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadsEnd {
+    /// Its first instruction.
+    pub start: Addr,
+    /// Its bytes.
+    pub code: Vec<u8>,
+    /// Words that it closes.
+    pub gate: ReadGate,
+    /// The longest wait for reads that are under way, in ticks of the time-stamp counter.
+    pub patience: u64,
+}
+
+impl ReadsEnd {
+    /// Assembles the code for each arena of a layout.
+    #[must_use]
+    pub fn all(layout: &RuntimeLayout, gate: ReadGate, patience: u64) -> Vec<Self> {
+        let end = |start| Self {
+            start,
+            code: closing(gate, patience),
+            gate,
+            patience,
+        };
+        layout.readers().map(end).collect()
+    }
+}
+
+/// The displacement of an address in the lower 2 GiB.
+fn low(at: Addr) -> [u8; 4] {
+    let [a, b, c, d, ..] = at.0.to_le_bytes();
+    [a, b, c, d]
+}
+
+/// Assembles the code that ends reads, which is at any address.
+fn closing(gate: ReadGate, patience: u64) -> Vec<u8> {
+    let mut code = Vec::new();
+    let mut push = |bytes: &[u8]| code.extend_from_slice(bytes);
+    push(&[0x9c, 0x50, 0x51, 0x52]); // pushfq; push rax, rcx, rdx
+    push(&[0xb8, 1, 0, 0, 0]); // mov eax, 1
+    push(&[0x87, 0x04, 0x25]); // xchg [closed], eax
+    push(&low(gate.closed));
+    push(&[0x0f, 0x31]); // rdtsc
+    push(&[0x48, 0xc1, 0xe2, 32]); // shl rdx, 32
+    push(&[0x48, 0x8d, 0x0c, 0x10]); // lea rcx, [rax+rdx]
+    push(&[0x48, 0xb8]); // mov rax, patience
+    push(&patience.to_le_bytes());
+    push(&[0x48, 0x01, 0xc1]); // add rcx, rax
+    push(&[0x83, 0x3c, 0x25]); // again: cmp dword [under_way], 0
+    push(&low(gate.under_way()));
+    push(&[0]);
+    push(&[0x74, 16]); // je done
+    push(&[0xf3, 0x90]); // pause
+    push(&[0x0f, 0x31]); // rdtsc
+    push(&[0x48, 0xc1, 0xe2, 32]); // shl rdx, 32
+    push(&[0x48, 0x09, 0xd0]); // or rax, rdx
+    push(&[0x48, 0x39, 0xc8]); // cmp rax, rcx
+    push(&[0x72, 0xe6]); // jb again
+    push(&[0x48, 0xc7, 0x44, 0x24, 56, 0, 0, 0, 0]); // done: mov qword [rsp+56], 0: in place of the address
+    push(&[0x5a, 0x59, 0x58, 0x9d, 0xc3]); // pop rdx, rcx, rax; popfq; ret
+    code
+}
+
 /// Assembles the code, which is at any address.
-fn code(row: u64) -> Vec<u8> {
+fn code(row: u64, gate: ReadGate) -> Vec<u8> {
     let mut code = Vec::new();
     let mut push = |bytes: &[u8]| code.extend_from_slice(bytes);
     push(&[0x9c, 0x50, 0x51, 0x52, 0x56, 0x57]); // pushfq; push rax, rcx, rdx, rsi, rdi
@@ -55,6 +142,12 @@ fn code(row: u64) -> Vec<u8> {
     push(&[0x51, 0x50]); // push rcx, rax: an iovec
     push(&[0x48, 0x8d, 0x44, 0x24, 16]); // lea rax, [rsp+16]
     push(&[0x51, 0x50]); // push rcx, rax: the iovec of the value
+    push(&[0xf0, 0xff, 0x04, 0x25]); // lock inc dword [under_way]
+    push(&low(gate.under_way()));
+    push(&[0x83, 0x3c, 0x25]); // cmp dword [closed], 0
+    push(&low(gate.closed));
+    push(&[0]);
+    push(&[0x75, 48]); // jne failed
     push(&[0xb8, GETPID, 0, 0, 0]); // mov eax, getpid
     push(&[0x0f, 0x05]); // syscall
     push(&[0x89, 0xc7]); // mov edi, eax
@@ -63,17 +156,19 @@ fn code(row: u64) -> Vec<u8> {
     push(&[0x4c, 0x8d, 0x54, 0x24, 16]); // lea r10, [rsp+16]
     push(&[0x41, 0xb8, 1, 0, 0, 0]); // mov r8d, 1
     push(&[0x41, 0xb9, 0, 0, 0, 0]); // mov r9d, 0
-    let [low, high] = READ.to_le_bytes();
-    push(&[0xb8, low, high, 0, 0]); // mov eax, process_vm_readv
+    let [first, second] = READ.to_le_bytes();
+    push(&[0xb8, first, second, 0, 0]); // mov eax, process_vm_readv
     push(&[0x0f, 0x05]); // syscall
     push(&[0x48, 0x3b, 0x44, 0x24, 8]); // cmp rax, [rsp+8]
     push(&[0x74, 9 + 8 + 8]); // je done
-    push(&[0x48, 0xc7, 0x44, 0x24, 32, 0, 0, 0, 0]); // mov qword [rsp+32], 0
+    push(&[0x48, 0xc7, 0x44, 0x24, 32, 0, 0, 0, 0]); // failed: mov qword [rsp+32], 0
     push(&[0x48, 0x8b, 0x84, 0x24, 136, 0, 0, 0]); // mov rax, [rsp+136]: the counter
     push(&[0xf0, 0x48, 0xff, 0x80]); // lock inc qword [rax+row]
     let [a, b, c, d, ..] = row.to_le_bytes();
     push(&[a, b, c, d]);
-    push(&[0x48, 0x8b, 0x44, 0x24, 32]); // done: mov rax, [rsp+32]
+    push(&[0xf0, 0xff, 0x0c, 0x25]); // done: lock dec dword [under_way]
+    push(&low(gate.under_way()));
+    push(&[0x48, 0x8b, 0x44, 0x24, 32]); // mov rax, [rsp+32]
     push(&[0x48, 0x89, 0x84, 0x24, 144, 0, 0, 0]); // mov [rsp+144], rax: in place of the address
     push(&[0x48, 0x8d, 0x64, 0x24, 40]); // lea rsp, [rsp+40]
     push(&[0x41, 0x5b, 0x41, 0x5a, 0x41, 0x59, 0x41, 0x58]); // pop r11, r10, r9, r8

@@ -87,7 +87,8 @@ pub enum Rule {
     /// The target's rings belong to threads, for which no code is generated; or its counters are reached by
     /// restartable sequences, and no single store completes what the instrument does.
     RingOwner,
-    /// The instrument reads memory, and the target does not state which addresses may be read.
+    /// The instrument reads memory, and the target does not state which addresses may be read; or a process has a system
+    /// call that may begin to filter others, before which reads would have to end, where no guard can stand.
     Unguarded,
     /// The code is in memory that the process may write, or shares with others that may.
     MayChange,

@@ -69,7 +69,7 @@ pub(crate) enum Extent {
 }
 
 /// Variables of a long run: tests read them and do more.
-const LONG: [(&str, &str); 19] = [
+const LONG: [(&str, &str); 20] = [
     ("GILK_EXECUTED", "3000000"),
     ("GILK_KPROBED", "copy_process"),
     ("GILK_DIRECTORIES", "2"),
@@ -86,6 +86,7 @@ const LONG: [(&str, &str); 19] = [
     ("GILK_ROUNDS", "4"),
     ("GILK_FUNCTIONS", "1000"),
     ("GILK_ATTACHED", "10000"),
+    ("GILK_CONFINED", "20"),
     ("GILK_DAMAGED", "3000"),
     ("GILK_WHOLE", "1"),
     ("PROPTEST_CASES", "2048"),

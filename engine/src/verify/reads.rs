@@ -1,28 +1,26 @@
 //! The independent verifier of the code by which instruments in a process read its memory.
 //!
 //! The code must be, instruction by instruction, the listing below: it saves the flags and all registers that a system
-//! call changes, writes no memory but its own stack, the pushed word of the result and the counter of failed reads, and
-//! returns. Calls of it are proven with the patches.
+//! call changes, writes no memory but its own stack, the pushed word of the result, the counter of failed reads and the
+//! number of reads under way, and returns. Calls of it are proven with the patches. So is the code that ends reads, which
+//! closes them and waits.
 //!
 //! # Not verified
 //! - That the code is where it is stated.
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
+use iced_x86::{Decoder, DecoderOptions, Instruction};
 use thiserror::Error;
 
 use crate::Addr;
 use crate::layout::RuntimeLayout;
-use crate::reads::MemoryReader;
+use crate::reads::{MemoryReader, ReadGate, ReadsEnd};
 
-/// The number of the instruction that is reached when the read has not failed.
-const DONE: usize = 33;
+/// The end of the addresses that instructions reach without a register.
+const LOW_END: u64 = 1 << 31;
 
-/// A branch to [`DONE`].
-const BRANCH: &str = "je short";
-
-/// The instructions: `*` stands for the bytes from a word of CPU 0 to the one in
-/// which failed reads are counted.
-const LISTING: [&str; 47] = [
+/// The instructions of a reader: `ROW` stands for the bytes from a word of CPU 0 to the one in which failed reads are
+/// counted, `CLOSED` and `UNDER_WAY` for the words of the gate, and `@n` for the address of instruction `n`.
+const LISTING: [&str; 51] = [
     "pushf",
     "push rax",
     "push rcx",
@@ -43,6 +41,10 @@ const LISTING: [&str; 47] = [
     "lea rax,[rsp+10h]",
     "push rcx",
     "push rax",
+    // Counted before the look, so that a thread that closes the gate either sees it or is seen.
+    "lock inc dword [UNDER_WAY]",
+    "cmp dword [CLOSED],0",
+    "jne short @33",
     // getpid()
     "mov eax,27h",
     "syscall",
@@ -57,11 +59,12 @@ const LISTING: [&str; 47] = [
     "syscall",
     // All bytes, or it failed.
     "cmp rax,[rsp+8]",
-    BRANCH,
+    "je short @36",
     "mov qword [rsp+20h],0",
     "mov rax,[rsp+88h]",
-    "lock inc qword [rax+*]",
+    "lock inc qword [rax+ROW]",
     // Here it has not.
+    "lock dec dword [UNDER_WAY]",
     "mov rax,[rsp+20h]",
     "mov [rsp+90h],rax",
     "lea rsp,[rsp+28h]",
@@ -71,6 +74,39 @@ const LISTING: [&str; 47] = [
     "pop r8",
     "pop rdi",
     "pop rsi",
+    "pop rdx",
+    "pop rcx",
+    "pop rax",
+    "popf",
+    "ret",
+];
+
+/// The instructions of the code that ends reads; `PATIENCE` stands for its longest wait.
+const CLOSING: [&str; 25] = [
+    "pushf",
+    "push rax",
+    "push rcx",
+    "push rdx",
+    // An exchange is a full barrier.
+    "mov eax,1",
+    "xchg eax,[CLOSED]",
+    // The end of the patience is in rcx.
+    "rdtsc",
+    "shl rdx,20h",
+    "lea rcx,[rax+rdx]",
+    "mov rax,PATIENCE",
+    "add rcx,rax",
+    // Again:
+    "cmp dword [UNDER_WAY],0",
+    "je short @19",
+    "pause",
+    "rdtsc",
+    "shl rdx,20h",
+    "or rax,rdx",
+    "cmp rax,rcx",
+    "jb short @11",
+    // The value.
+    "mov qword [rsp+38h],0",
     "pop rdx",
     "pop rcx",
     "pop rax",
@@ -100,6 +136,9 @@ pub enum ReaderViolation {
     /// The word that counts failed reads is not the layout's.
     #[error("failed reads are counted {0} bytes after the counter of CPU 0")]
     Row(u64),
+    /// The words that end reads are not those of the layout, not aligned, or not in the lower 2 GiB.
+    #[error("the words at {0} do not end the reads")]
+    Gate(Addr),
     /// An instruction is not the one of the listing.
     #[error("the instruction at {at} is `{found}`, and not `{expected}`")]
     Instruction {
@@ -115,12 +154,25 @@ pub enum ReaderViolation {
     Longer(Addr),
 }
 
-/// Proves the code of all arenas of a layout.
+/// Ends of reads that were proven: the only ones that are written to a process.
+#[derive(Clone, Debug)]
+pub struct VerifiedEnds(Vec<ReadsEnd>);
+
+impl VerifiedEnds {
+    /// Returns the code that was proven.
+    #[must_use]
+    pub fn ends(&self) -> &[ReadsEnd] {
+        &self.0
+    }
+}
+
+/// Proves the code of all arenas of a layout, which a gate ends.
 ///
 /// # Errors
 /// The first rule that it breaks.
 pub fn verify(
     layout: &RuntimeLayout,
+    gate: ReadGate,
     readers: Vec<MemoryReader>,
 ) -> Result<VerifiedReaders, ReaderViolation> {
     let starts = readers.iter().map(|reader| reader.start);
@@ -132,32 +184,70 @@ pub fn verify(
         if row != Some(reader.row) {
             return Err(ReaderViolation::Row(reader.row));
         }
-        code(reader)?;
+        is_gate(gate, reader.gate)?;
+        let numbers = [("ROW", reader.row)];
+        compare(reader.start, &reader.code, &LISTING, (gate, &numbers))?;
     }
     Ok(VerifiedReaders(readers))
 }
 
-/// Compares the code with its listing.
-fn code(reader: &MemoryReader) -> Result<(), ReaderViolation> {
-    let decoder = Decoder::with_ip(64, &reader.code, reader.start.0, DecoderOptions::NONE);
+/// Proves the code that ends the reads of a gate, in the place of the readers of a layout.
+///
+/// # Errors
+/// The first rule that it breaks.
+pub fn verify_ends(
+    layout: &RuntimeLayout,
+    gate: ReadGate,
+    ends: Vec<ReadsEnd>,
+) -> Result<VerifiedEnds, ReaderViolation> {
+    let starts = ends.iter().map(|end| end.start);
+    if !starts.eq(layout.readers()) {
+        return Err(ReaderViolation::Place);
+    }
+    for end in &ends {
+        is_gate(gate, end.gate)?;
+        let numbers = [("PATIENCE", end.patience)];
+        compare(end.start, &end.code, &CLOSING, (gate, &numbers))?;
+    }
+    Ok(VerifiedEnds(ends))
+}
+
+fn is_gate(gate: ReadGate, found: ReadGate) -> Result<(), ReaderViolation> {
+    let at = found.closed;
+    let end = at.0.checked_add(ReadGate::LEN_BYTES);
+    match found == gate && at.0.is_multiple_of(8) && end.is_some_and(|end| end <= LOW_END) {
+        true => Ok(()),
+        false => Err(ReaderViolation::Gate(at)),
+    }
+}
+
+/// Compares code with its listing.
+fn compare(
+    start: Addr,
+    code: &[u8],
+    listing: &[&str],
+    (gate, numbers): (ReadGate, &[(&str, u64)]),
+) -> Result<(), ReaderViolation> {
+    let decoder = Decoder::with_ip(64, code, start.0, DecoderOptions::NONE);
     let all: Vec<Instruction> = decoder.into_iter().collect();
-    let done = all.get(DONE).map_or(0, Instruction::ip);
-    let row = match format!("{:X}h", reader.row) {
-        digits if digits.starts_with(|digit: char| digit.is_ascii_digit()) => digits,
-        digits => format!("0{digits}"),
-    };
-    let mut at = reader.start;
-    for (index, expected) in LISTING.iter().enumerate() {
-        let expected = expected.replace('*', &row);
+    let words = [("CLOSED", gate.closed.0), ("UNDER_WAY", gate.under_way().0)];
+    let mut at = start;
+    for (index, expected) in listing.iter().enumerate() {
+        let mut expected = (*expected).to_owned();
+        for (name, value) in words.iter().chain(numbers) {
+            expected = expected.replace(name, &number(*value));
+        }
+        if let Some((branch, target)) = expected.split_once('@') {
+            let target = target.parse().ok().and_then(|index: usize| all.get(index));
+            let target = target.map_or(0, Instruction::ip);
+            let target = format!("{target:016X}");
+            let letter = target.starts_with(|digit: char| !digit.is_ascii_digit());
+            let zero = if letter { "0" } else { "" };
+            expected = format!("{branch}{zero}{target}h");
+        }
         let instruction = all.get(index).copied().unwrap_or_default();
         let found = instruction.to_string();
-        let is_right = match expected.as_str() {
-            BRANCH => {
-                instruction.code() == Code::Je_rel8_64 && instruction.near_branch_target() == done
-            }
-            expected => found == expected,
-        };
-        if !is_right {
+        if found != expected {
             return Err(ReaderViolation::Instruction {
                 at,
                 found,
@@ -166,9 +256,18 @@ fn code(reader: &MemoryReader) -> Result<(), ReaderViolation> {
         }
         at = Addr(instruction.next_ip());
     }
-    let bytes = reader.code.len() as u64;
-    match all.len() == LISTING.len() && bytes <= MemoryReader::BYTES {
+    let bytes = code.len() as u64;
+    match all.len() == listing.len() && bytes <= MemoryReader::BYTES {
         true => Ok(()),
-        false => Err(ReaderViolation::Longer(reader.start)),
+        false => Err(ReaderViolation::Longer(start)),
+    }
+}
+
+/// A number as instructions are written with it.
+fn number(number: u64) -> String {
+    match format!("{number:X}") {
+        digits if number < 10 => digits,
+        digits if digits.starts_with(|digit: char| digit.is_ascii_digit()) => format!("{digits}h"),
+        digits => format!("0{digits}h"),
     }
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use gilk_engine::cfg::{BlockEnd, Cfg};
 use gilk_engine::code::Contract;
+use gilk_engine::filters::filter_calls;
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::plan::{Possible, plan_possible};
 use gilk_engine::session::Placement;
@@ -439,4 +440,55 @@ fn a_probe_in_a_process_refuses_its_function() {
         assert_eq!(rule, probed.then_some(Rule::Probed));
         assert_eq!(graph(&image, "letter").refusal, None);
     }
+}
+
+const SYSTEM_CALLS: &str = "
+static long call(long number, long option)
+{
+    long done;
+    __asm__ volatile(\"syscall\" : \"=a\"(done) : \"0\"(number), \"D\"(option) : \"rcx\", \"r11\", \"memory\");
+    return done;
+}
+long named(void) { return call(157, 15); }
+long limited(void) { return call(157, 22); }
+long filtered(void) { return call(317, 1); }
+long control(long option) { return call(157, option); }
+long any(long number, long option) { return call(number, option); }
+long other(long option) { return call(39, option); }
+long loaded(const long *number) { return call(*number, 0); }
+";
+
+/// The registers at the start of a block decide whether its system call may install a filter.
+#[test]
+fn system_calls_that_may_install_a_filter_are_found_with_their_conditions() {
+    let image = compiled(SYSTEM_CALLS, &["-O2"]);
+    let found = filter_calls(&image).unwrap();
+    let condition = |name: &str| {
+        let id = image.function_named(name).unwrap().id;
+        let mut calls = found.iter().filter(|call| call.function == id);
+        let call = calls.next();
+        assert!(calls.next().is_none(), "{name}");
+        call.map(|call| call.condition.as_str())
+    };
+    for name in ["named", "other"] {
+        assert_eq!(condition(name), None, "{name}");
+    }
+    assert_eq!(condition("limited"), Some("(1 == 1 && 1 == 1)"));
+    assert_eq!(condition("filtered"), Some("1 == 1"));
+    assert_eq!(condition("control"), Some("(1 == 1 && reg(\"edi\") == 22)"));
+    let any = "reg(\"edi\") == 317 || (reg(\"edi\") == 157 && reg(\"esi\") == 22)";
+    assert_eq!(condition("any"), Some(any));
+    assert_eq!(condition("loaded"), Some("1 == 1"));
+}
+
+#[test]
+fn system_calls_of_32_bits_are_refused() {
+    let source = "long old(void) { long done; __asm__ volatile(\"int $0x80\" : \"=a\"(done) : \"0\"(20L)); return done; }";
+    let error = filter_calls(&compiled(source, &["-O2"]))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("unguarded") && error.contains("32 bits"),
+        "{error}"
+    );
 }

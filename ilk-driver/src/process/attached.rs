@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::layout::{CounterSlot, RuntimeLayout, Sequences};
-use gilk_engine::plan::{Patch, PokeKind};
-use gilk_engine::reads::MemoryReader;
+use gilk_engine::plan::Patch;
+use gilk_engine::reads::{MemoryReader, ReadGate};
 use gilk_engine::verify::reads;
 use gilk_engine::{Addr, HookType, Image, Plan, Span, VerifiedPlan};
 
+use super::guards::{ReadGuards, reads_memory};
 use super::pages::TextPages;
-use super::record::{Client, Kept, Record, Semaphore, Written};
+use super::record::{Client, Kept, Record, Semaphore, Written, text_of};
 use super::remote::Remote;
 use super::removal::{self, Cleaned, Patched, unmap};
 use super::rings::SampleRings;
-use super::stopped::{Stopped, quiet, traced};
+use super::stopped::{Stopped, is_filtered, quiet, traced};
 use super::subject::{Reserved, Subject, rows};
 use super::{maps, proc, refused, write_memory};
 use crate::writes;
@@ -39,6 +40,8 @@ pub struct Attached {
     /// Keys and words of the counters.
     slots: Vec<(u64, CounterSlot)>,
     rings: Option<SampleRings>,
+    /// The words that end its reads of memory, if it has any.
+    gate: Option<ReadGate>,
     stopped: Duration,
     removed: bool,
 }
@@ -50,6 +53,8 @@ pub struct Removed {
     pub counts: Vec<(u64, u64)>,
     /// The process had ended, or executed another program.
     pub ended: bool,
+    /// The process, or a child, began to filter its system calls, and its memory was not read any more.
+    pub reads_ended: bool,
     /// Findings in the process and its forked children.
     pub cleaned: Cleaned,
 }
@@ -69,22 +74,47 @@ impl Attached {
                 reason: "it is of another process".to_owned(),
             });
         }
-        let text = text_of(plan)?;
-        let bounces = plan.bounces.iter();
+        let guards = reads_memory(plan).then(|| ReadGuards::of(subject, &reserved));
+        let guards = guards.transpose()?;
+        let mut text = text_of(plan)?;
+        if let Some(guards) = &guards {
+            guards.refuse_overlap(plan, &subject.image)?;
+            text.extend(guards.text.iter().cloned());
+        }
+        let guarding = guards.iter().map(|guards| guards.plan.plan());
+        let plans: Vec<&Plan> = std::iter::once(plan).chain(guarding).collect();
+        let bounces = plans.iter().flat_map(|plan| &plan.bounces);
         let bounces = bounces.map(|bounce| Span::new(bounce.at, 5)).collect();
         let semaphores = match reserved.switches_on {
             true => semaphores(subject, plan, &text),
             false => Vec::new(),
         };
-        let record = record_of(plan, &reserved, (text, bounces, semaphores))?;
+        let further = guards
+            .iter()
+            .flat_map(|guards| guards.arenas.iter().copied());
+        let arenas = reserved.arenas.iter().copied().chain(further).collect();
+        let record = record_of(
+            &plans,
+            (reserved.words, arenas),
+            (text, bounces, semaphores),
+        )?;
         let pid = subject.pid;
+        let gate = guards.as_ref().map(|_| reserved.gate());
         let mut attached = traced(pid, || Self::prepare(subject, reserved, plan, record))?;
         // What fails from now on is undone by the drop.
-        let image = &subject.image;
-        attached.write_readers()?;
-        attached.write_patches(plan)?;
+        attached.gate = gate;
+        if let Some((gate, guards)) = gate.zip(guards.as_ref()) {
+            attached.write_readers(gate, guards)?;
+        }
+        for plan in &plans {
+            attached.write_patches(plan)?;
+        }
+        let images =
+            std::iter::once(&subject.image).chain(guards.iter().map(|guards| &guards.image));
+        let planned: Vec<(&Plan, &Image)> = plans.iter().copied().zip(images).collect();
+        let passed = guards.as_ref().map(|guards| guards.passed.as_slice());
         let patched = attached.patched();
-        let spliced = traced(pid, || splice(&patched, plan, image))?;
+        let spliced = traced(pid, || splice(&patched, &planned, passed))?;
         attached.stopped = attached.stopped.max(spliced);
         Ok(attached)
     }
@@ -108,6 +138,7 @@ impl Attached {
             sequences: reserved.sequences,
             slots: slots(plan),
             rings: None,
+            gate: None,
             stopped: Duration::ZERO,
             removed: false,
         };
@@ -135,14 +166,36 @@ impl Attached {
         write_memory(self.pid, &self.memory, bytes, at)
     }
 
-    /// Writes the code by which instruments read memory.
-    fn write_readers(&self) -> Result<()> {
-        let readers = MemoryReader::all(&self.layout);
-        let verified = reads::verify(&self.layout, readers).map_err(|violation| Error::Plan {
+    /// Writes the code by which instruments read memory, and that by which the reads end.
+    fn write_readers(&self, gate: ReadGate, guards: &ReadGuards) -> Result<()> {
+        let readers = MemoryReader::all(&self.layout, gate);
+        let verified = reads::verify(&self.layout, gate, readers);
+        let verified = verified.map_err(|violation| Error::Plan {
             reason: format!("the code that reads memory is wrong: {violation}"),
         })?;
-        let mut readers = verified.readers().iter();
-        readers.try_for_each(|reader| self.write(&reader.code, reader.start))
+        for reader in verified.readers() {
+            self.write(&reader.code, reader.start)?;
+        }
+        let mut ends = guards.ends.ends().iter();
+        ends.try_for_each(|end| self.write(&end.code, end.start))
+    }
+
+    /// Returns whether its instruments read memory.
+    pub(super) fn reads_memory(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    /// Returns whether a thread has ended the reads of memory.
+    fn have_reads_ended(&self) -> bool {
+        let Some(gate) = self.gate else {
+            return false;
+        };
+        let offset = self.record.words.start.to(gate.closed);
+        let mut word = [0; 4];
+        let read = self
+            .counters
+            .read_exact_at(&mut word, offset.cast_unsigned());
+        read.is_ok() && word != [0; 4]
     }
 
     /// Writes the patches, of which none is executed yet, in runs.
@@ -283,6 +336,7 @@ impl Attached {
         Ok(Removed {
             counts: self.counts()?,
             ended,
+            reads_ended: self.have_reads_ended(),
             cleaned,
         })
     }
@@ -299,24 +353,41 @@ impl Drop for Attached {
 
 /// Writes the splices in a moment when no thread is among the displaced instructions; returns for how long all threads
 /// were stopped.
-fn splice(patched: &Patched<'_>, plan: &Plan, image: &Image) -> Result<Duration> {
+///
+/// No thread is where it has `passed` a guard of reads, and none filters its system calls, if there are guards.
+fn splice(
+    patched: &Patched<'_>,
+    planned: &[(&Plan, &Image)],
+    passed: Option<&[Span]>,
+) -> Result<Duration> {
     let Patched {
         pid,
         memory,
         record,
     } = *patched;
     // Nothing returns to the first byte of a splice from within the displaced instructions.
-    let displaced = plan.sites.iter().map(|site| Span {
+    let sites = planned.iter().flat_map(|(plan, _)| &plan.sites);
+    let displaced = sites.map(|site| Span {
         start: site.displaced.start.add(1),
         end: site.displaced.end,
     });
     let avoided = displaced.chain(record.bounces.iter().copied());
+    let avoided = avoided.chain(passed.into_iter().flatten().copied());
     let avoided = Span::merged(avoided.collect());
     let stopped = quiet(pid, memory, &avoided)?;
+    let filtered = |thread: &super::stopped::Thread| is_filtered(pid, thread.tid);
+    if passed.is_some() && stopped.threads.iter().any(filtered) {
+        return Err(refused(
+            pid,
+            "it has begun to filter its system calls (seccomp), and may be ended for reads of its memory",
+        ));
+    }
     let mut original: Vec<(Addr, &[u8])> = Vec::new();
-    for site in &plan.sites {
-        let bytes = image.bytes(site.displaced).unwrap_or_default();
-        original.push((site.displaced.start, bytes));
+    for (plan, image) in planned {
+        for site in &plan.sites {
+            let bytes = image.bytes(site.displaced).unwrap_or_default();
+            original.push((site.displaced.start, bytes));
+        }
     }
     for write in &record.text {
         original.push((write.at, &write.original));
@@ -332,32 +403,6 @@ fn splice(patched: &Patched<'_>, plan: &Plan, image: &Image) -> Result<Duration>
     text.write(memory)?;
     patched.switch_on()?;
     Ok(stopped.duration())
-}
-
-/// Returns the writes of a plan whose instruments are all in place from the start of the session to its end.
-pub(super) fn text_of(plan: &Plan) -> Result<Vec<Written>> {
-    let apart = || {
-        let why = "In a process every instrument is in place from the start of the session to its end; give all of them \
-                   launch 0 and the session's duration as splash.";
-        Error::Target(why.to_owned())
-    };
-    let (installs, removals) = match plan.batches.as_slice() {
-        [] => return Ok(Vec::new()),
-        [installs, removals] if installs.at <= 0.0 && removals.at >= plan.duration => {
-            (installs, removals)
-        }
-        _ => return Err(apart()),
-    };
-    let only = |pokes: &[gilk_engine::plan::Poke], kind| pokes.iter().all(|poke| poke.kind == kind);
-    if !only(&installs.pokes, PokeKind::Install) || !only(&removals.pokes, PokeKind::Remove) {
-        return Err(apart());
-    }
-    let writes = installs.pokes.iter().map(|poke| Written {
-        at: poke.at,
-        original: poke.expect.to_vec(),
-        splice: poke.write.to_vec(),
-    });
-    Ok(writes.collect())
 }
 
 /// Returns the semaphores of the static probes at whose blocks instruments stand.
@@ -399,13 +444,13 @@ fn slots(plan: &Plan) -> Vec<(u64, CounterSlot)> {
     hits.chain(aggregates).chain(failed).collect()
 }
 
-/// Returns the record of a plan: its arenas have the patches, and the last of them the record itself.
+/// Returns the record of plans: the arenas have their patches, and the last of them the record itself.
 fn record_of(
-    plan: &Plan,
-    reserved: &Reserved,
+    plans: &[&Plan],
+    (words, mut arenas): (Span, Vec<Span>),
     (text, bounces, semaphores): (Vec<Written>, Vec<Span>, Vec<Semaphore>),
 ) -> Result<Record> {
-    let used = |arena: Span| {
+    let end_in = |plan: &Plan, arena: Span| {
         let after = plan
             .patches
             .partition_point(|patch| patch.address < arena.end);
@@ -415,9 +460,15 @@ fn record_of(
         });
         end.max(arena.start)
     };
+    let used = |arena: Span| {
+        let ends = plans.iter().map(|plan| end_in(plan, arena));
+        ends.max().unwrap_or(arena.start)
+    };
+    // As a process lists its mappings.
+    arenas.sort_unstable_by_key(|arena| arena.start);
     let mut record = Record {
-        words: reserved.words,
-        arenas: reserved.arenas.clone(),
+        words,
+        arenas,
         text,
         bounces,
         semaphores,

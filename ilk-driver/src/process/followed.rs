@@ -12,6 +12,7 @@ use gilk_engine::{Plan, VerifiedPlan};
 use gilk_samples::InstrumentId;
 
 use super::attached::Removed;
+use super::guards::reads_memory;
 use super::removal::Cleaned;
 use super::rings::SampleRings;
 use super::subject::{Object, ObjectChoice, Registered, Reserved, Subject, objects, program_of};
@@ -276,6 +277,13 @@ impl<'p, P> FollowedProcess<'p, P> {
         else {
             return Ok(());
         };
+        let live = self.live.iter().map(|live| &live.attached);
+        let mut others = std::iter::once(&self.attached).chain(live);
+        if reads_memory(plan.plan()) && others.any(Attached::reads_memory) {
+            let why = "instruments that read memory are in place already, and those of an object that is loaded later \
+                       would need guards of their own; begin when it is loaded";
+            return Err(refused(self.pid, why));
+        }
         let mut attached = Attached::attach(&subject, reserved, &plan)?;
         let rings = attached.take_rings();
         let part = self.part(object, plan, kept)?;

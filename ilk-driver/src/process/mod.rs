@@ -13,6 +13,7 @@ mod attached;
 mod clone;
 mod followed;
 mod frame;
+mod guards;
 mod instrumented;
 mod launched;
 mod lines;

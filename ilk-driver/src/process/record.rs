@@ -6,7 +6,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use gilk_engine::{Addr, Span};
+use gilk_engine::plan::{Poke, PokeKind};
+use gilk_engine::{Addr, Plan, Span};
 use serde::{Deserialize, Serialize};
 
 use super::maps::{self, MappedSpan};
@@ -233,6 +234,32 @@ pub(super) fn kept(pid: u32) -> Result<Vec<Kept>> {
         all.push(object);
     }
     Ok(all)
+}
+
+/// Returns the writes of a plan whose instruments are all in place from the start of the session to its end.
+pub(super) fn text_of(plan: &Plan) -> Result<Vec<Written>> {
+    let apart = || {
+        let why = "In a process every instrument is in place from the start of the session to its end; give all of them \
+                   launch 0 and the session's duration as splash.";
+        Error::Target(why.to_owned())
+    };
+    let (installs, removals) = match plan.batches.as_slice() {
+        [] => return Ok(Vec::new()),
+        [installs, removals] if installs.at <= 0.0 && removals.at >= plan.duration => {
+            (installs, removals)
+        }
+        _ => return Err(apart()),
+    };
+    let only = |pokes: &[Poke], kind| pokes.iter().all(|poke| poke.kind == kind);
+    if !only(&installs.pokes, PokeKind::Install) || !only(&removals.pokes, PokeKind::Remove) {
+        return Err(apart());
+    }
+    let writes = installs.pokes.iter().map(|poke| Written {
+        at: poke.at,
+        original: poke.expect.to_vec(),
+        splice: poke.write.to_vec(),
+    });
+    Ok(writes.collect())
 }
 
 #[cfg(test)]

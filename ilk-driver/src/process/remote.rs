@@ -39,15 +39,19 @@ pub(super) struct Remote<'s> {
 }
 
 impl<'s> Remote<'s> {
-    /// Takes the first thread.
+    /// Takes the first thread whose system calls are not filtered: a filter may end the process for any of them.
     pub(super) fn of(
         pid: u32,
         stopped: &'s Stopped,
         memory: &'s File,
         maps: &[MappedSpan],
     ) -> Result<Self> {
-        let thread = stopped.threads.first();
-        let thread = thread.ok_or_else(|| refused(pid, "it has ended"))?;
+        let thread = stopped.unfiltered().ok_or_else(|| {
+            refused(
+                pid,
+                "it has ended, or the system calls of all its threads are filtered (seccomp)",
+            )
+        })?;
         Self::by(pid, thread, memory, maps)
     }
 

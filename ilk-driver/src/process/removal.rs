@@ -169,6 +169,14 @@ impl Patched<'_> {
             let inside = stopped.inside(self.memory, &self.record.arenas)?;
             if inside.is_empty() {
                 self.disarm(&stopped)?;
+                // A filter may end the process for a system call of the removal.
+                if stopped.unfiltered().is_none() {
+                    cleaned.remains.push(format!(
+                        "process {} filters its system calls (seccomp) since it was instrumented",
+                        self.pid
+                    ));
+                    return Ok(());
+                }
                 let maps = maps::read(self.pid)?;
                 let remote = Remote::of(self.pid, &stopped, self.memory, &maps)?;
                 let spans = std::iter::once(&self.record.words).chain(&self.record.arenas);

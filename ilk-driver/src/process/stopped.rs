@@ -86,6 +86,15 @@ pub(super) fn threads(pid: u32) -> Result<Vec<Tid>> {
     Ok(threads)
 }
 
+/// Returns whether the system calls of a thread are filtered (seccomp). One that is gone has no filter.
+pub(super) fn is_filtered(pid: u32, tid: Tid) -> bool {
+    let status = text(pid, &format!("task/{tid}/status")).unwrap_or_default();
+    let mode = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp:"));
+    mode.is_some_and(|mode| mode.trim() != "0")
+}
+
 /// Returns whether a thread has ended and was not waited for.
 fn has_ended(pid: u32, tid: Tid) -> bool {
     // `1234 (name) Z …`: a name may have parentheses.
@@ -221,6 +230,12 @@ impl Stopped {
                 ),
             )),
         }
+    }
+
+    /// The first thread whose system calls are not filtered.
+    pub(super) fn unfiltered(&self) -> Option<&Thread> {
+        let mut threads = self.threads.iter();
+        threads.find(|thread| !is_filtered(self.pid, thread.tid))
     }
 
     /// The time since the first thread was stopped.

@@ -10,7 +10,7 @@ use gilk_engine::layout::{
     Abi, CounterBank, Events, Guard, InputLocation, Inputs, Owner, Rings, RuntimeLayout, SLOT_LOG2,
     SegmentOffset, Sequences,
 };
-use gilk_engine::reads::MemoryReader;
+use gilk_engine::reads::{MemoryReader, ReadGate};
 use gilk_engine::{Addr, Image, Session, Span};
 use gilk_instruments::program::Input;
 use object::Endianness;
@@ -20,7 +20,7 @@ use super::launched::{BASE, CLASS, CLASS_64, auxiliary};
 use super::maps::{self, MappedSpan};
 use super::record::{MOST_PER_WRITE, is_ours};
 use super::removal::memory;
-use super::stopped::{Stopped, traced};
+use super::stopped::{Stopped, is_filtered, threads, traced};
 use super::{proc, refused, text};
 use crate::client::TargetInfo;
 use crate::script::{is_pattern, matches};
@@ -35,9 +35,13 @@ const ARENA_PER_BYTE: u64 = 64;
 /// Bytes from the first to the last of objects that share an arena, at most.
 const GROUP: u64 = 1 << 30;
 /// Bytes of a record without writes, at most.
-const SMALLEST_RECORD: u64 = 1 << 12;
+pub(super) const SMALLEST_RECORD: u64 = 1 << 12;
 /// Bytes of the words of a ring, in each row.
 const RING_WORDS: u64 = 24;
+/// Bytes of the words in each row after those of the ring: of the gate of reads, and of its guards.
+const GATE_WORDS: u64 = ReadGate::LEN_BYTES + 8 * GUARD_WORDS as u64;
+/// Words of the guards of reads.
+pub(super) const GUARD_WORDS: u32 = 256;
 /// Slots of a ring, as powers of two: at most, and at least.
 const SLOTS_LOG2: [u32; 2] = [18, 8];
 /// Bytes of all rings, at most, if they have more than the fewest slots.
@@ -45,7 +49,7 @@ const MOST_RINGS: u64 = 1 << 28;
 /// Bit of `DT_FLAGS` (the ABI's chapter 5): relocations are in segments that are not writable.
 const DF_TEXTREL: u64 = 4;
 /// Bytes of the smallest arena.
-const SMALLEST_ARENA: u64 = 1 << 16;
+pub(super) const SMALLEST_ARENA: u64 = 1 << 16;
 
 /// A program or a library that a process has mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +61,7 @@ pub struct Object {
     /// The number of its file.
     inode: u64,
     /// Its mappings with code.
-    code: Vec<MappedSpan>,
+    pub(super) code: Vec<MappedSpan>,
     /// Its first mapping.
     first: MappedSpan,
 }
@@ -190,10 +194,10 @@ pub struct Subject {
     /// The objects of the image, by address.
     pub(super) objects: Vec<Object>,
     /// The objects of the image that share an arena: from the first to the last address, and the bytes of code.
-    groups: Vec<(Span, u64)>,
+    pub(super) groups: Vec<(Span, u64)>,
     pub(super) registered: Registered,
     cpus: u32,
-    shadow_stack: bool,
+    pub(super) shadow_stack: bool,
 }
 
 /// Addresses of what will be mapped into a process.
@@ -211,6 +215,18 @@ pub struct Reserved {
 }
 
 impl Reserved {
+    /// The words that end reads of memory: in the first row, after those of the ring.
+    pub(super) fn gate(&self) -> ReadGate {
+        ReadGate {
+            closed: Addr(self.layout.rings.lost_full.0).add(8),
+        }
+    }
+
+    /// The first of the words of the guards that end reads.
+    pub(super) fn guard_words(&self) -> Addr {
+        self.gate().closed.add(ReadGate::LEN_BYTES)
+    }
+
     /// Returns them for a session, which may switch static probes on ([`Session::tracepoints`]).
     #[must_use]
     pub fn for_session(self, session: &Session) -> Self {
@@ -282,7 +298,7 @@ impl Subject {
         Self::of_objects(pid, &objects, shadow_stack, Some(registered))
     }
 
-    fn of_objects(
+    pub(super) fn of_objects(
         pid: u32,
         objects: &[(Object, bool)],
         shadow_stack: bool,
@@ -396,7 +412,7 @@ impl Subject {
     }
 
     fn sequences(&self, counters: u32) -> Sequences {
-        let bytes = (u64::from(counters) * 8 + RING_WORDS)
+        let bytes = (u64::from(counters) * 8 + RING_WORDS + GATE_WORDS)
             .max(maps::PAGE)
             .next_power_of_two();
         Sequences {
@@ -445,7 +461,7 @@ fn instrumentable(pid: u32) -> Result<bool> {
             "it is a thread of the kernel, which `ilk -e` and `ilk run` instrument",
         ));
     }
-    if field("Seccomp:") != "0" {
+    if threads(pid)?.into_iter().any(|tid| is_filtered(pid, tid)) {
         return Err(refused(
             pid,
             "its system calls are filtered (seccomp), and those that map the counters and the arena may \

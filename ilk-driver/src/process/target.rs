@@ -11,7 +11,7 @@ use gilk_samples::collector::Collector;
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Writer;
 
-use super::attached::text_of;
+use super::record::text_of;
 use super::recorder::Recorder;
 use super::supervisor::Supervisor;
 use super::{Attached, FollowedProcess, ObjectChoice, Reserved, StartedProgram, Subject, clock};
@@ -157,6 +157,9 @@ impl ProcessTarget {
         let mut totals = totals(plan.plan(), &hits);
         if removed.ended {
             "The process has ended.".clone_into(&mut totals.ended);
+        } else if removed.reads_ended {
+            "The process was about to filter its system calls, or may have been: its memory was not read after that."
+                .clone_into(&mut totals.ended);
         }
         let recording = recorder.finish(totals.clone())?.unwrap_or_default();
         let losses = recorder.losses();

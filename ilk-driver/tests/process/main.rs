@@ -12,6 +12,7 @@
 mod circulation;
 mod cloned;
 mod closed;
+mod confined;
 mod covered;
 mod killed;
 mod launched;

@@ -580,6 +580,12 @@ impl Measurement {
         if removed.ended {
             writeln!(std::io::stdout(), "The process has ended.")?;
         }
+        if removed.reads_ended {
+            writeln!(
+                std::io::stdout(),
+                "It was about to filter its system calls (seccomp), or may have been: its memory was not read after that."
+            )?;
+        }
         write!(std::io::stdout(), "{}", supervisor::text(&removed.cleaned))?;
         writeln!(
             std::io::stdout(),

@@ -340,6 +340,10 @@ fn remove(pid: u32, spans: &[Span]) -> Result<()> {
         let memory = memory(pid)?;
         let stopped = Stopped::stop(pid)?;
         let mapped = maps::read(pid)?;
+        // A filter may end the process for a system call of the removal.
+        if stopped.unfiltered().is_none() {
+            return Ok(());
+        }
         let remote = Remote::of(pid, &stopped, &memory, &mapped)?;
         for &span in spans {
             unmap(&remote, span)?;

@@ -1,0 +1,211 @@
+//! Guards of reads of memory: before a thread begins to filter the system calls of its process, the reads end
+//! (`engine::filters`), since a filter may end the process for the system call of a read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use gilk_engine::filters::{filter_calls, may_filter};
+use gilk_engine::layout::{CounterBank, Rings, RuntimeLayout, SegmentOffset};
+use gilk_engine::reads::{MemoryReader, ReadsEnd};
+use gilk_engine::session::Placement;
+use gilk_engine::verify::reads::{VerifiedEnds, verify_ends};
+use gilk_engine::verify::verify;
+use gilk_engine::{Addr, HookType, Image, Plan, Session, Span, VerifiedPlan};
+use gilk_instruments::Library;
+
+use super::record::{MOST_PER_WRITE, Written, text_of};
+use super::subject::{
+    GUARD_WORDS, Object, Reserved, SMALLEST_ARENA, SMALLEST_RECORD, Subject, objects,
+};
+use super::{clock, maps, refused};
+use crate::script::Designations;
+use crate::{Error, Result};
+
+/// The longest wait of a thread that ends the reads for those of other threads, which are system calls, is a second
+/// divided by this.
+const PATIENCES_PER_S: u64 = 10;
+
+/// Returns whether an instrument of a plan reads memory of the process.
+pub(super) fn reads_memory(plan: &Plan) -> bool {
+    let mut probes = plan.instruments.iter();
+    probes.any(|one| {
+        let probe = one.probe.as_deref();
+        probe.is_some_and(|probe| probe.homes.failed.is_some())
+    })
+}
+
+/// The guards of a plan: splices at all system calls of the process that may install a filter.
+pub(super) struct ReadGuards {
+    pub(super) plan: VerifiedPlan,
+    pub(super) image: Image,
+    /// The code that ends the reads.
+    pub(super) ends: VerifiedEnds,
+    /// Addresses for its arenas.
+    pub(super) arenas: Vec<Span>,
+    /// Writes of text.
+    pub(super) text: Vec<Written>,
+    /// Places of threads that have passed a guard, and not yet the system call.
+    pub(super) passed: Vec<Span>,
+}
+
+impl ReadGuards {
+    /// Plans the guards of a process, in what was reserved for a plan that reads its memory.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] with the rule if a system call cannot be guarded; [`Error::Process`] if the process cannot be read.
+    pub(super) fn of(subject: &Subject, reserved: &Reserved) -> Result<Self> {
+        let pid = subject.pid;
+        let mut wanted = Vec::new();
+        for object in objects(pid)? {
+            if code_may_filter(pid, &subject.memory, &object)? {
+                wanted.push((object, false));
+            }
+        }
+        let registered = Some(subject.registered);
+        let guarded = Subject::of_objects(pid, &wanted, subject.shadow_stack, registered)?;
+        let mut taken = maps::read(pid)?;
+        maps::insert(&mut taken, reserved.words);
+        for arena in &reserved.arenas {
+            maps::insert(&mut taken, *arena);
+        }
+        // One of them may be the last, which has the record.
+        let counters = reserved
+            .layout
+            .counters
+            .iter()
+            .map(|bank| u64::from(bank.slots));
+        let record =
+            SMALLEST_RECORD + (counters.sum::<u64>() + u64::from(GUARD_WORDS)) * MOST_PER_WRITE;
+        let bytes = (SMALLEST_ARENA + record).next_multiple_of(maps::PAGE);
+        let mut arenas = Vec::new();
+        for &(group, _) in &guarded.groups {
+            let span = maps::free_near(&taken, bytes, group);
+            let span = span.ok_or_else(|| {
+                refused(
+                    pid,
+                    format!("no {bytes} bytes are free near {}", group.start),
+                )
+            })?;
+            maps::insert(&mut taken, span);
+            arenas.push(span);
+        }
+        let layout = layout(reserved, &arenas);
+        let (session, passed) = session(&guarded.image)?;
+        let library = Library::builtin().map_err(gilk_engine::Error::from)?;
+        let plan = gilk_engine::plan::plan(&guarded.image, &session, &library, &layout)?;
+        let plan = verify(&guarded.image, plan).map_err(|violations| Error::Plan {
+            reason: format!("the guards of its reads are wrong: {violations:?}"),
+        })?;
+        let (gate, patience) = (reserved.gate(), clock().tsc_hz / PATIENCES_PER_S);
+        let ends = verify_ends(&layout, gate, ReadsEnd::all(&layout, gate, patience));
+        let ends = ends.map_err(|violation| Error::Plan {
+            reason: format!("the code that ends reads is wrong: {violation}"),
+        })?;
+        Ok(Self {
+            text: text_of(plan.plan())?,
+            plan,
+            image: guarded.image,
+            ends,
+            arenas,
+            passed,
+        })
+    }
+
+    /// Refuses a plan that splices where the guards do.
+    pub(super) fn refuse_overlap(&self, plan: &Plan, image: &Image) -> Result<()> {
+        let guarded: BTreeSet<&str> = (self.plan.plan().sites.iter())
+            .filter_map(|site| Some(self.image.function_at(site.displaced.start)?.name.as_str()))
+            .collect();
+        let near =
+            |one: Span, other: Span| one.start < other.end.add(1) && other.start < one.end.add(1);
+        let guards = &self.plan.plan().sites;
+        let hit = plan.sites.iter().find(|site| {
+            let mut guards = guards.iter();
+            guards.any(|guard| near(site.displaced, guard.displaced))
+        });
+        match hit {
+            None => Ok(()),
+            Some(site) => {
+                let name = image.named(site.displaced.start).unwrap_or_default();
+                let guarded: Vec<&str> = guarded.into_iter().collect();
+                Err(Error::Plan {
+                    reason: format!(
+                        "it reads memory, and so the functions that may begin to filter system calls (seccomp) have guards, \
+                         next to which {name} cannot be instrumented; leave out what it reads, or {}",
+                        guarded.join(", ")
+                    ),
+                })
+            }
+        }
+    }
+}
+
+/// Returns whether code of an object may have a system call that installs a filter.
+fn code_may_filter(pid: u32, memory: &File, object: &Object) -> Result<bool> {
+    for code in &object.code {
+        let mut bytes = vec![0; usize::try_from(code.span.len()).unwrap_or(0)];
+        let read = memory.read_exact_at(&mut bytes, code.span.start.0);
+        read.map_err(|error| refused(pid, format!("its text cannot be read ({error})")))?;
+        if may_filter(&bytes) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The layout of the guards, whose words are in the rows of the plan that they guard.
+fn layout(reserved: &Reserved, arenas: &[Span]) -> RuntimeLayout {
+    let words = reserved.guard_words();
+    let mut patches = arenas.iter().map(|arena| Span {
+        start: arena.start.add(MemoryReader::BYTES),
+        end: arena.start.add(SMALLEST_ARENA),
+    });
+    let first = patches.next();
+    RuntimeLayout {
+        arena: first.unwrap_or_default(),
+        further_arenas: patches.collect(),
+        rings: Rings::none(reserved.sequences),
+        counters: vec![CounterBank {
+            base: SegmentOffset(words.0),
+            slots: GUARD_WORDS,
+        }],
+        shared: vec![words.add(reserved.sequences.unregistered())],
+        users: first.map(|arena| Addr(arena.start.0 - MemoryReader::BYTES)),
+        ..reserved.layout.clone()
+    }
+}
+
+/// The session of the guards, and the places of threads that have passed one.
+fn session(image: &Image) -> Result<(Session, Vec<Span>)> {
+    let designations = Designations::new(image);
+    let mut session = Session::empty();
+    session.duration = 1.0;
+    let mut names: BTreeMap<String, Arc<str>> = BTreeMap::new();
+    let mut passed = Vec::new();
+    for call in filter_calls(image)? {
+        let number = names.len() + 1;
+        let condition = call.condition;
+        let name = names.entry(condition).or_insert_with_key(|condition| {
+            let name = format!("guard-{number}");
+            // The code that is called for a read ends all reads instead.
+            let source = format!(
+                "instrument {name} \"Ends reads of memory before system calls are filtered.\";\n\nhit / {condition} / {{ \
+                 @ended = sum(*(u64 *)8) }}\n"
+            );
+            session.sources.insert(name.clone(), source);
+            Arc::from(name)
+        });
+        session.placements.push(Placement {
+            function: designations.of(&image[call.function]),
+            block: call.block.0,
+            hook: HookType::Pre,
+            instrument: Arc::clone(name),
+            launch: 0.0,
+            splash: session.duration,
+        });
+        passed.push(call.passed);
+    }
+    Ok((session, passed))
+}
