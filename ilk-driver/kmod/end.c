@@ -47,7 +47,7 @@ void ilk_end(enum ilk_end why)
 }
 
 /*
- * Returns whether a live patch is loaded at this moment, or is in transition. A module's state is COMING
+ * Returns whether a live patch is being loaded, or is in transition. A module's state is COMING
  * from before its notifiers are called until its init function, which begins the transition, has returned.
  */
 bool ilk_live_patching(void)

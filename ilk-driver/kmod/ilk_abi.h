@@ -351,14 +351,14 @@ struct ilk_rings {
 /* Events at which the module removes every splice by itself. */
 enum ilk_end {
 	ILK_END_NONE = 0,
-	ILK_END_LIVE_PATCH,	/* a live patch is loaded, or is in transition */
+	ILK_END_LIVE_PATCH,	/* a live patch is being loaded, or is in transition */
 	ILK_END_SLEEP,		/* the machine went to sleep, or hibernated */
 	ILK_END_RESTART,	/* the machine restarts */
 };
 
 /*
  * The state of a session. After an end every batch is refused until the owner begins the next one. While a
- * live patch is loaded or in transition, `begin` fails with EBUSY.
+ * live patch is being loaded or in transition, `begin` fails with EBUSY.
  */
 struct ilk_state {
 	__u32 begin;		/* in: 1 begins a session, 0 does not */

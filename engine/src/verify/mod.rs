@@ -15,6 +15,8 @@
 //! | `target` | The layout is consistent; patches and writes do not overlap. |
 //! | [`fragments`] | Of a code cache: translated code is a bisimulation of the original, with lookups as its only new exits. |
 //! | [`rendezvous`] | Of a process that is followed: threads wait for the agent in code of a fixed form. |
+//! | [`reads`] | Of a process whose memory is read: code of a fixed form reads it, and cannot fault. |
+//! | [`listing`] | Code of a fixed form is that of its listing. |
 //!
 //! Every violation names the rule that is broken ([`Reason`]). An entry that must exist and is absent is an
 //! internal error, and refuses the plan (`internal`).
@@ -35,6 +37,7 @@
 pub mod fragments;
 mod hash;
 mod internal;
+pub mod listing;
 mod meaning;
 mod patch;
 mod progress;

@@ -8,9 +8,9 @@
 //! # Not verified
 //! - That the code is where it is stated.
 
-use iced_x86::{Decoder, DecoderOptions, Instruction};
 use thiserror::Error;
 
+use super::listing::{ListingViolation, compare};
 use crate::Addr;
 use crate::layout::RuntimeLayout;
 use crate::reads::{MemoryReader, ReadGate, ReadsEnd};
@@ -19,7 +19,7 @@ use crate::reads::{MemoryReader, ReadGate, ReadsEnd};
 const LOW_END: u64 = 1 << 31;
 
 /// The instructions of a reader: `ROW` stands for the bytes from a word of CPU 0 to the one in which failed reads are
-/// counted, `CLOSED` and `UNDER_WAY` for the words of the gate, and `@n` for the address of instruction `n`.
+/// counted, `CLOSED` and `UNDER_WAY` for the words of the gate.
 const LISTING: [&str; 51] = [
     "pushf",
     "push rax",
@@ -139,18 +139,11 @@ pub enum ReaderViolation {
     /// The words that end reads are not those of the layout, not aligned, or not in the lower 2 GiB.
     #[error("the words at {0} do not end the reads")]
     Gate(Addr),
-    /// An instruction is not the one of the listing.
-    #[error("the instruction at {at} is `{found}`, and not `{expected}`")]
-    Instruction {
-        /// Its address.
-        at: Addr,
-        /// The instruction there.
-        found: String,
-        /// That of the listing.
-        expected: String,
-    },
-    /// Bytes follow the code, or it is not before the arena.
-    #[error("the code at {0} is longer than its listing")]
+    /// The code is not that of the listing.
+    #[error(transparent)]
+    Listing(#[from] ListingViolation),
+    /// The code is longer than its place before the arena.
+    #[error("the code at {0} is longer than its place")]
     Longer(Addr),
 }
 
@@ -185,8 +178,8 @@ pub fn verify(
             return Err(ReaderViolation::Row(reader.row));
         }
         is_gate(gate, reader.gate)?;
-        let numbers = [("ROW", reader.row)];
-        compare(reader.start, &reader.code, &LISTING, (gate, &numbers))?;
+        let row = ("ROW", reader.row);
+        is_listed(reader.start, &reader.code, &LISTING, (gate, row))?;
     }
     Ok(VerifiedReaders(readers))
 }
@@ -206,8 +199,8 @@ pub fn verify_ends(
     }
     for end in &ends {
         is_gate(gate, end.gate)?;
-        let numbers = [("PATIENCE", end.patience)];
-        compare(end.start, &end.code, &CLOSING, (gate, &numbers))?;
+        let patience = ("PATIENCE", end.patience);
+        is_listed(end.start, &end.code, &CLOSING, (gate, patience))?;
     }
     Ok(VerifiedEnds(ends))
 }
@@ -221,53 +214,20 @@ fn is_gate(gate: ReadGate, found: ReadGate) -> Result<(), ReaderViolation> {
     }
 }
 
-/// Compares code with its listing.
-fn compare(
+/// Compares code with its listing, and its length with its place.
+fn is_listed(
     start: Addr,
     code: &[u8],
     listing: &[&str],
-    (gate, numbers): (ReadGate, &[(&str, u64)]),
+    (gate, other): (ReadGate, (&str, u64)),
 ) -> Result<(), ReaderViolation> {
-    let decoder = Decoder::with_ip(64, code, start.0, DecoderOptions::NONE);
-    let all: Vec<Instruction> = decoder.into_iter().collect();
-    let words = [("CLOSED", gate.closed.0), ("UNDER_WAY", gate.under_way().0)];
-    let mut at = start;
-    for (index, expected) in listing.iter().enumerate() {
-        let mut expected = (*expected).to_owned();
-        for (name, value) in words.iter().chain(numbers) {
-            expected = expected.replace(name, &number(*value));
-        }
-        if let Some((branch, target)) = expected.split_once('@') {
-            let target = target.parse().ok().and_then(|index: usize| all.get(index));
-            let target = target.map_or(0, Instruction::ip);
-            let target = format!("{target:016X}");
-            let letter = target.starts_with(|digit: char| !digit.is_ascii_digit());
-            let zero = if letter { "0" } else { "" };
-            expected = format!("{branch}{zero}{target}h");
-        }
-        let instruction = all.get(index).copied().unwrap_or_default();
-        let found = instruction.to_string();
-        if found != expected {
-            return Err(ReaderViolation::Instruction {
-                at,
-                found,
-                expected,
-            });
-        }
-        at = Addr(instruction.next_ip());
+    if code.len() as u64 > MemoryReader::BYTES {
+        return Err(ReaderViolation::Longer(start));
     }
-    let bytes = code.len() as u64;
-    match all.len() == listing.len() && bytes <= MemoryReader::BYTES {
-        true => Ok(()),
-        false => Err(ReaderViolation::Longer(start)),
-    }
-}
-
-/// A number as instructions are written with it.
-fn number(number: u64) -> String {
-    match format!("{number:X}") {
-        digits if number < 10 => digits,
-        digits if digits.starts_with(|digit: char| digit.is_ascii_digit()) => format!("{digits}h"),
-        digits => format!("0{digits}h"),
-    }
+    let numbers = [
+        ("CLOSED", gate.closed.0),
+        ("UNDER_WAY", gate.under_way().0),
+        other,
+    ];
+    Ok(compare(start, code, listing, &numbers)?)
 }

@@ -9,9 +9,10 @@
 //! # Not verified
 //! - That the words and the code are where they are stated, and that the agent answers.
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
+use iced_x86::{Code, Decoder, DecoderOptions};
 use thiserror::Error;
 
+use super::listing::{ListingViolation, compare};
 use super::text::callee::Callees;
 use super::text::liveness::{LiveSets, SampledAt};
 use super::text::originals::OriginalCode;
@@ -20,20 +21,72 @@ use super::text::routine::Routine;
 use crate::rendezvous::{Rendezvous, RendezvousWords};
 use crate::{Addr, Image, Span};
 
-/// The instructions before those with addresses.
-const LISTING_START: [&str; 10] = [
-    "push rax", "push rcx", "push rdx", "push rsi", "push rdi", "push r8", "push r9", "push r10",
-    "push r11", "pushf",
+/// The instructions; words in capitals stand for the addresses of the shared words, for the interval of a wait and for the
+/// patience.
+const LISTING: [&str; 54] = [
+    "push rax",
+    "push rcx",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "push r8",
+    "push r9",
+    "push r10",
+    "push r11",
+    "pushf",
+    // Nothing waits without an agent.
+    "cmp dword [OPEN],0",
+    "je near @43",
+    // The number of this request is in r8.
+    "mov r8d,1",
+    "lock xadd [REQUESTED],r8d",
+    "inc r8d",
+    // futex(requested, FUTEX_WAKE, 1)
+    "mov edi,REQUESTED",
+    "mov esi,1",
+    "mov edx,1",
+    "mov eax,0CAh",
+    "syscall",
+    // The end of the patience is in r9.
+    "rdtsc",
+    "shl rdx,20h",
+    "lea r9,[rax+rdx]",
+    "mov rax,PATIENCE",
+    "add r9,rax",
+    // Again:
+    "rdtsc",
+    "shl rdx,20h",
+    "or rax,rdx",
+    "cmp rax,r9",
+    "jae near @42",
+    "mov edx,[ANSWERED]",
+    "mov eax,edx",
+    "sub eax,r8d",
+    "jns near @43",
+    "cmp dword [OPEN],0",
+    "je near @43",
+    // futex(answered, FUTEX_WAIT, edx, interval)
+    "mov edi,ANSWERED",
+    "mov esi,0",
+    "mov r10d,INTERVAL",
+    "mov eax,0CAh",
+    "syscall",
+    "jmp @25",
+    // Late: no thread will wait any more.
+    "mov dword [OPEN],0",
+    // The thread leaves.
+    "popf",
+    "pop r11",
+    "pop r10",
+    "pop r9",
+    "pop r8",
+    "pop rdi",
+    "pop rsi",
+    "pop rdx",
+    "pop rcx",
+    "pop rax",
+    "ret",
 ];
-/// The instructions after them.
-const LISTING_END: [&str; 11] = [
-    "popf", "pop r11", "pop r10", "pop r9", "pop r8", "pop rdi", "pop rsi", "pop rdx", "pop rcx",
-    "pop rax", "ret",
-];
-/// Numbers of the instructions at which a wait begins again, no thread will wait any more, and the thread leaves.
-const AGAIN: usize = 25;
-const LATE: usize = 42;
-const LEAVE: usize = 43;
 
 /// Bytes of a splice.
 const SPLICE: usize = 5;
@@ -76,19 +129,9 @@ pub enum RendezvousViolation {
     /// The splice does not branch to the code.
     #[error("the splice at {0} does not branch to the code")]
     Splice(Addr),
-    /// An instruction is not the one of the listing.
-    #[error("the instruction at {at} is `{found}`, and not `{expected}`")]
-    Instruction {
-        /// Its address.
-        at: Addr,
-        /// The instruction there.
-        found: String,
-        /// That of the listing.
-        expected: String,
-    },
-    /// Bytes follow the code.
-    #[error("the code at {0} is longer than its listing")]
-    Longer(Addr),
+    /// The code is not that of the listing.
+    #[error(transparent)]
+    Listing(#[from] ListingViolation),
 }
 
 /// Proves a rendezvous.
@@ -157,94 +200,18 @@ fn splice(image: &Image, rendezvous: &Rendezvous) -> Result<(), RendezvousViolat
 
 /// Compares the code with its listing.
 fn code(rendezvous: &Rendezvous) -> Result<(), RendezvousViolation> {
-    let bytes = rendezvous.code.as_slice();
-    let decoder = Decoder::with_ip(64, bytes, rendezvous.start.0, DecoderOptions::NONE);
-    let all: Vec<Instruction> = decoder.into_iter().collect();
-    let address = |index: usize| {
-        let instruction = all.get(index);
-        let after = all.last().map_or(rendezvous.start.0, Instruction::next_ip);
-        Addr(instruction.map_or(after, Instruction::ip))
-    };
-    let listing = listing(rendezvous, address);
-    for (index, expected) in listing.iter().enumerate() {
-        let found = all.get(index).map(Instruction::to_string);
-        let found = found.unwrap_or_default();
-        if found != *expected {
-            return Err(RendezvousViolation::Instruction {
-                at: address(index),
-                found,
-                expected: expected.clone(),
-            });
-        }
-    }
-    match all.len() == listing.len() {
-        true => Ok(()),
-        false => Err(RendezvousViolation::Longer(rendezvous.start)),
-    }
-}
-
-/// The instructions that the code must have; `address` is that of the instruction of a number.
-fn listing(rendezvous: &Rendezvous, address: impl Fn(usize) -> Addr) -> Vec<String> {
-    let word = |offset| number(rendezvous.words.at(offset).0);
-    let requested = word(RendezvousWords::REQUESTED);
-    let answered = word(RendezvousWords::ANSWERED);
-    let open = word(RendezvousWords::OPEN);
-    let interval = word(RendezvousWords::INTERVAL);
-    let patience = number(rendezvous.patience);
-    let target = |index| format!("{:016X}h", address(index).0);
-    let [again, late, leave] = [AGAIN, LATE, LEAVE].map(target);
-    let begin = LISTING_START.map(str::to_owned);
-    let lines = [
-        // Nothing waits without an agent.
-        format!("cmp dword [{open}],0"),
-        format!("je near {leave}"),
-        // The number of this request is in r8.
-        "mov r8d,1".to_owned(),
-        format!("lock xadd [{requested}],r8d"),
-        "inc r8d".to_owned(),
-        // futex(requested, FUTEX_WAKE, 1)
-        format!("mov edi,{requested}"),
-        "mov esi,1".to_owned(),
-        "mov edx,1".to_owned(),
-        "mov eax,0CAh".to_owned(),
-        "syscall".to_owned(),
-        // The end of the patience is in r9.
-        "rdtsc".to_owned(),
-        "shl rdx,20h".to_owned(),
-        "lea r9,[rax+rdx]".to_owned(),
-        format!("mov rax,{patience}"),
-        "add r9,rax".to_owned(),
-        // Again:
-        "rdtsc".to_owned(),
-        "shl rdx,20h".to_owned(),
-        "or rax,rdx".to_owned(),
-        "cmp rax,r9".to_owned(),
-        format!("jae near {late}"),
-        format!("mov edx,[{answered}]"),
-        "mov eax,edx".to_owned(),
-        "sub eax,r8d".to_owned(),
-        format!("jns near {leave}"),
-        format!("cmp dword [{open}],0"),
-        format!("je near {leave}"),
-        // futex(answered, FUTEX_WAIT, edx, interval)
-        format!("mov edi,{answered}"),
-        "mov esi,0".to_owned(),
-        format!("mov r10d,{interval}"),
-        "mov eax,0CAh".to_owned(),
-        "syscall".to_owned(),
-        format!("jmp {again}"),
-        // Late:
-        format!("mov dword [{open}],0"),
+    let word = |name, offset| (name, rendezvous.words.at(offset).0);
+    let numbers = [
+        word("REQUESTED", RendezvousWords::REQUESTED),
+        word("ANSWERED", RendezvousWords::ANSWERED),
+        word("OPEN", RendezvousWords::OPEN),
+        word("INTERVAL", RendezvousWords::INTERVAL),
+        ("PATIENCE", rendezvous.patience),
     ];
-    let end = LISTING_END.map(str::to_owned);
-    begin.into_iter().chain(lines).chain(end).collect()
-}
-
-/// A number as instructions are written with it.
-fn number(number: u64) -> String {
-    match format!("{number:X}") {
-        digits if number < 10 => digits,
-        digits if digits.starts_with(|digit: char| digit.is_ascii_digit()) => format!("{digits}h"),
-        digits => format!("0{digits}h"),
-    }
+    Ok(compare(
+        rendezvous.start,
+        &rendezvous.code,
+        &LISTING,
+        &numbers,
+    )?)
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use gilk_engine::rendezvous::{RENDEZVOUS, Rendezvous, RendezvousWords};
+use gilk_engine::verify::listing::ListingViolation;
 use gilk_engine::verify::rendezvous::{RendezvousViolation, verify};
 use gilk_engine::{Addr, Error, Image, Rule};
 use iced_x86::{Decoder, DecoderOptions, Instruction};
@@ -73,7 +74,10 @@ fn the_rendezvous_of_the_installed_linker_is_proven_and_no_bit_of_it_may_change(
     longer.code.push(0x90);
     let refused = verify(&image, longer).unwrap_err();
     assert!(
-        matches!(refused, RendezvousViolation::Longer(_)),
+        matches!(
+            refused,
+            RendezvousViolation::Listing(ListingViolation::Longer(_))
+        ),
         "{refused}"
     );
     for start in [0x10_f004, (1 << 31) - 24] {

@@ -39,7 +39,6 @@ fn reach(search: Search<'_, '_>, moment: Moment) -> Option<Result<Approach, Refu
 fn is_at_entry(search: Search<'_, '_>, at: InsnId) -> bool {
     let body = search.body;
     // The function's part elsewhere (`.cold`) may have lower addresses.
-    body.tracer.is_some_and(|tracer| {
-        at <= tracer.next() && body.block_of(tracer) == body.block_of(at)
-    })
+    body.tracer
+        .is_some_and(|tracer| at <= tracer.next() && body.block_of(tracer) == body.block_of(at))
 }

@@ -4,6 +4,7 @@
 use super::sequences::process;
 use super::*;
 use crate::reads::{MemoryReader, ReadGate, ReadsEnd};
+use crate::verify::listing::ListingViolation;
 use crate::verify::reads::{ReaderViolation, verify, verify_ends};
 
 const GATE: ReadGate = ReadGate {
@@ -65,7 +66,12 @@ fn no_bit_of_the_code_that_reads_memory_may_change() {
     let mut longer = sound.clone();
     longer.code.push(0x90);
     let refused = verify(&layout, GATE, vec![longer]).unwrap_err();
-    assert!(matches!(refused, ReaderViolation::Longer(_)), "{refused}");
+    let longer = ListingViolation::Longer(sound.start);
+    assert_eq!(refused, ReaderViolation::Listing(longer));
+    let mut outside = sound.clone();
+    outside.code.resize(MemoryReader::BYTES as usize + 1, 0x90);
+    let refused = verify(&layout, GATE, vec![outside]).unwrap_err();
+    assert_eq!(refused, ReaderViolation::Longer(sound.start));
     let elsewhere = MemoryReader {
         start: sound.start.add(16),
         ..sound.clone()
@@ -92,8 +98,9 @@ fn no_bit_of_the_code_that_reads_memory_may_change() {
     assert!(matches!(refused, ReaderViolation::Gate(_)), "{refused}");
     // Its code has the words of the other gate.
     let refused = verify(&layout, gate, vec![other_gate]).unwrap_err();
-    let is_instruction = matches!(refused, ReaderViolation::Instruction { .. });
-    assert!(is_instruction, "{refused}");
+    let ReaderViolation::Listing(ListingViolation::Instruction { .. }) = refused else {
+        panic!("{refused}");
+    };
 }
 
 #[test]
