@@ -55,17 +55,8 @@ pub fn plan_watched(
     layout: &RuntimeLayout,
     watch: &mut Watch<'_>,
 ) -> Result<Plan> {
-    let place = |graphs: &[&Cfg], styles: &[Style], wanted: &[Wanted]| {
-        place_in_styles(image, graphs, styles, wanted)
-    };
-    plan_styled(
-        image,
-        session,
-        library,
-        layout,
-        (watch, &Refusals::default(), None),
-        Box::new(place),
-    )
+    let refusals = &Refusals::default();
+    plan_collecting(image, session, library, layout, watch, refusals)
 }
 
 /// Plans the rest of a session as [`plan_watched`] does. Instruments have the identifiers and counters that they have in
@@ -82,17 +73,9 @@ pub fn plan_resumed(
     watch: &mut Watch<'_>,
     resumption: &Resumption<'_>,
 ) -> Result<Plan> {
-    let place = |graphs: &[&Cfg], styles: &[Style], wanted: &[Wanted]| {
-        place_in_styles(image, graphs, styles, wanted)
-    };
-    plan_styled(
-        image,
-        &resumption.rest(session),
-        library,
-        layout,
-        (watch, &Refusals::default(), Some(resumption)),
-        Box::new(place),
-    )
+    let rest = resumption.rest(session);
+    let how = (watch, &Refusals::default(), Some(resumption));
+    plan_in_styles(image, &rest, library, layout, how)
 }
 
 /// Plans a session as [`plan_watched`] does, and collects the refusals of the stage that fails.
@@ -104,18 +87,21 @@ pub(super) fn plan_collecting(
     watch: &mut Watch<'_>,
     refusals: &Refusals,
 ) -> Result<Plan> {
+    plan_in_styles(image, session, library, layout, (watch, refusals, None))
+}
+
+/// Plans each function in the style that its session names, or in the cheaper one.
+fn plan_in_styles(
+    image: &Image,
+    session: &Session,
+    library: &Library,
+    layout: &RuntimeLayout,
+    how: PlanningMode<'_, '_>,
+) -> Result<Plan> {
     let place = |graphs: &[&Cfg], styles: &[Style], wanted: &[Wanted]| {
         place_in_styles(image, graphs, styles, wanted)
     };
-    let place = Box::new(place);
-    plan_styled(
-        image,
-        session,
-        library,
-        layout,
-        (watch, refusals, None),
-        place,
-    )
+    plan_styled(image, session, library, layout, how, Box::new(place))
 }
 
 /// Plans a session with the sites that `place` finds for its hooks.
@@ -161,6 +147,9 @@ fn runtime(image: &Image, layout: &RuntimeLayout) -> Result<()> {
     }
 }
 
+/// Who watches the planning, where refusals are collected, and what of a running session is planned again.
+type PlanningMode<'a, 'w> = (&'a mut Watch<'w>, &'a Refusals, Option<&'a Resumption<'a>>);
+
 /// A way to find sites for hooks.
 type FindSites<'a> = Box<dyn FnOnce(&[&Cfg], &[Style], &[Wanted]) -> Styled + 'a>;
 
@@ -169,7 +158,7 @@ fn plan_styled(
     session: &Session,
     library: &Library,
     layout: &RuntimeLayout,
-    (watch, refusals, resumption): (&mut Watch<'_>, &Refusals, Option<&Resumption<'_>>),
+    (watch, refusals, resumption): PlanningMode<'_, '_>,
     place: FindSites<'_>,
 ) -> Result<Plan> {
     session.check()?;

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::Addr;
 
-/// How code differs from its listing.
+/// A difference between code and its listing.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ListingViolation {
