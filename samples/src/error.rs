@@ -98,6 +98,14 @@ pub enum Error {
         /// The recording.
         path: PathBuf,
     },
+    /// A recording that is to be put beside another one has another clock.
+    #[error(
+        "{path} is not of the same machine and time: its clock is another one; `ilk join` joins such recordings."
+    )]
+    OtherClock {
+        /// The recording.
+        path: PathBuf,
+    },
     /// The recordings have too many machines, or too large ones.
     #[error(
         "The recordings have more {what} together than one recording can identify; join fewer of them."

@@ -8,7 +8,7 @@
 //! | vocabulary | [`ids`] | typed indices and dense maps, for all crates of the project |
 //! | formats in memory | [`mod@id`], [`record`], [`meaning`], [`ring`] | a sample's 24 bytes, its identifier, and the per-CPU ring that patches write; all that the agent links |
 //! | the file | `metadata`, `totals`, `recording`, `collector` | an Arrow IPC file that is self-describing and survives a crash, and the thread that writes it |
-//! | time | `clocks`, `joined` | the clocks of several machines aligned, and their recordings read as one |
+//! | time | `clocks`, `joined`, `beside` | the clocks of several machines aligned, and their recordings read as one; recordings of one machine and clock as one |
 //! | queries | `statistics`, `index`, `level`, `stats`, `histogram`, `profile`, `compare`, `graph`, `calls` | columns of a lane at any zoom, averages over time, the definition of every number, tests for differences, counts per block, call trees |
 //! | files | `input`, `output` | what people name: bounded reading, whole writing |
 //! | output | `chart`, `export`, `import` | pictures, other programs' formats, and other programs' recordings |
@@ -60,6 +60,8 @@ pub mod meaning;
 pub mod record;
 pub mod ring;
 
+#[cfg(feature = "recording")]
+pub mod beside;
 #[cfg(feature = "recording")]
 pub mod calls;
 #[cfg(feature = "recording")]

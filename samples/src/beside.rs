@@ -1,0 +1,427 @@
+//! Recordings of one machine as one: those of its kernel and of its processes, made at the same time.
+//!
+//! All of them have the time-stamp counter of the machine, and its CPUs, so times and CPUs stay as they are, and samples
+//! of a CPU are merged in order of time. Functions and placements are numbered from recording to recording. Machines with
+//! clocks of their own are [joined](crate::joined) instead.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::metadata::Metadata;
+use crate::output;
+use crate::recording::{Mark, MarkKind, Recording, Summary, Writer};
+use crate::totals::Totals;
+use crate::{Batch, Error, InstrumentId, Result, Sample};
+
+/// Samples of a CPU that are written at a time.
+const BATCH: usize = 1 << 12;
+
+/// Several recordings of a machine, read as one.
+#[derive(Debug)]
+pub struct Beside {
+    members: Vec<RecordedPart>,
+    metadata: Metadata,
+}
+
+#[derive(Debug)]
+struct RecordedPart {
+    recording: Recording,
+    name: String,
+    /// Number of its first function.
+    first_major: u32,
+    /// Number of its first placement.
+    first_placement: u32,
+}
+
+impl Beside {
+    /// Puts recordings together, each under a name, which the labels of its instruments begin with.
+    ///
+    /// # Errors
+    /// [`Error::Joint`] if there are too many functions to number; [`Error::OtherClock`] if a recording has another clock
+    /// than the first.
+    pub fn new(recordings: impl IntoIterator<Item = (String, Recording)>) -> Result<Self> {
+        let mut members: Vec<RecordedPart> = Vec::new();
+        let mut metadata: Option<Metadata> = None;
+        let (mut major, mut placement) = (0_u32, 0_u32);
+        for (name, recording) in recordings {
+            let own = recording.metadata();
+            let joint = metadata.get_or_insert_with(|| Metadata {
+                functions: Vec::new(),
+                instruments: Vec::new(),
+                texts: crate::texts::SampleTexts::default(),
+                ..own.clone()
+            });
+            if own.clock.hz != joint.clock.hz || !own.machines.is_empty() {
+                return Err(Error::OtherClock {
+                    path: recording.path().to_path_buf(),
+                });
+            }
+            let before = joint.instruments.len();
+            joint.append(own, major, placement);
+            for instrument in joint.instruments.iter_mut().skip(before) {
+                instrument.label = format!("{name}: {}", instrument.label);
+            }
+            joint.cpus = joint.cpus.max(own.cpus);
+            if own.clock.start < joint.clock.start {
+                joint.clock = own.clock;
+            }
+            let member = RecordedPart {
+                first_major: major,
+                first_placement: placement,
+                name,
+                recording,
+            };
+            major = major.saturating_add(member.majors());
+            if major > InstrumentId::MAJORS {
+                return Err(Error::Joint { what: "functions" });
+            }
+            placement = placement.saturating_add(member.placements());
+            members.push(member);
+        }
+        let mut metadata = metadata.unwrap_or_default();
+        let mut instruments = metadata.instruments.iter_mut();
+        for member in &members {
+            // Launch and splash are seconds from the start of their own recording.
+            let own = member.recording.metadata();
+            let later = metadata.clock.seconds(own.clock.start);
+            for instrument in instruments.by_ref().take(own.instruments.len()) {
+                instrument.launch += later;
+                instrument.splash += later;
+            }
+        }
+        Ok(Self { members, metadata })
+    }
+
+    /// Returns the metadata of all of them.
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Writes everything as one recording, which replaces `path` when it is whole.
+    ///
+    /// # Errors
+    /// As for [`Writer`]; [`Error::DamagedBatch`] if a batch cannot be read.
+    pub fn write(&self, path: &Path) -> Result<Summary> {
+        let written = output::recording(path, |new| self.write_to(new))?;
+        Ok(Summary {
+            path: path.to_path_buf(),
+            ..written
+        })
+    }
+
+    fn write_to(&self, path: &Path) -> Result<Summary> {
+        let mut writer = Writer::create(path, &self.metadata)?;
+        self.write_samples(&mut writer)?;
+        for member in &self.members {
+            for words in member.recording.word_batches() {
+                let Batch { cpu, samples } = words?;
+                let samples = samples.iter().map(|word| member.sample(word)).collect();
+                writer.write(&Batch { cpu, samples })?;
+            }
+            writer.losses(&member.recording.losses()?)?;
+        }
+        for (number, member) in self.members.iter().enumerate() {
+            for mark in member.recording.marks()? {
+                // The readings of a clock by another machine's are those of the first recording.
+                if number == 0 || mark.kind != MarkKind::Clock {
+                    writer.mark(member.mark(mark))?;
+                }
+            }
+        }
+        writer.totals(self.totals());
+        writer.finish()
+    }
+
+    /// Writes the samples of all recordings in order of time.
+    fn write_samples(&self, writer: &mut Writer) -> Result<()> {
+        let mut merged: Vec<_> = (self.members.iter())
+            .map(|member| member.recording.merged().peekable())
+            .collect();
+        let mut waiting: BTreeMap<u16, Vec<Sample>> = BTreeMap::new();
+        loop {
+            let mut earliest: Option<(u64, usize)> = None;
+            for (number, samples) in merged.iter_mut().enumerate() {
+                let at = match samples.peek() {
+                    None => continue,
+                    Some(Ok((_, sample))) => sample.tsc,
+                    // An error is the next to be returned.
+                    Some(Err(_)) => 0,
+                };
+                if earliest.is_none_or(|(first, _)| at < first) {
+                    earliest = Some((at, number));
+                }
+            }
+            let Some((_, number)) = earliest else {
+                break;
+            };
+            let next = merged.get_mut(number).and_then(Iterator::next);
+            let Some((next, member)) = next.zip(self.members.get(number)) else {
+                break;
+            };
+            let (cpu, sample) = next?;
+            let samples = waiting.entry(cpu).or_default();
+            samples.push(member.sample(&sample));
+            if samples.len() >= BATCH {
+                let samples = std::mem::take(samples);
+                writer.write(&Batch { cpu, samples })?;
+            }
+        }
+        for (cpu, samples) in waiting {
+            writer.write(&Batch { cpu, samples })?;
+        }
+        Ok(())
+    }
+
+    /// Returns the totals of all of them; names of instruments begin with that of their recording.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut all = Totals::default();
+        for member in &self.members {
+            let mut totals = member.recording.totals().clone();
+            let name = |instrument: &mut String, placement: &mut usize| {
+                *instrument = format!("{}: {instrument}", member.name);
+                *placement += member.first_placement as usize;
+            };
+            for one in &mut totals.added_up {
+                name(&mut one.instrument, &mut one.placement);
+            }
+            for one in totals.failed_reads.iter_mut().chain(&mut totals.no_room) {
+                name(&mut one.instrument, &mut one.placement);
+            }
+            if !totals.ended.is_empty() {
+                all.ended += &format!("{}: {} ", member.name, totals.ended);
+            }
+            // Gaps are in seconds from the start of their own recording.
+            let later = self
+                .metadata
+                .clock
+                .seconds(member.recording.metadata().clock.start);
+            for mut gap in totals.gaps {
+                gap.out += later;
+                gap.back = gap.back.map(|back| back + later);
+                gap.why = format!("{}: {}", member.name, gap.why);
+                all.gaps.push(gap);
+            }
+            all.added_up.append(&mut totals.added_up);
+            all.failed_reads.append(&mut totals.failed_reads);
+            all.no_room.append(&mut totals.no_room);
+            all.symbols.append(&mut totals.symbols);
+            all.stacks.frames.append(&mut totals.stacks.frames);
+            all.stacks.of_processes.extend(totals.stacks.of_processes);
+            all.stacks.lost += totals.stacks.lost;
+        }
+        all
+    }
+}
+
+impl RecordedPart {
+    fn sample(&self, sample: &Sample) -> Sample {
+        Sample {
+            id: InstrumentId::renumbered(sample.id, self.first_major),
+            ..*sample
+        }
+    }
+
+    /// A mark of an instrument has its identifier; one of a user has 0.
+    fn mark(&self, mark: Mark) -> Mark {
+        match mark.kind {
+            MarkKind::Launch | MarkKind::Splash => Mark {
+                id: InstrumentId::renumbered(mark.id, self.first_major),
+                ..mark
+            },
+            _ => mark,
+        }
+    }
+
+    /// The number of functions.
+    fn majors(&self) -> u32 {
+        let own = self.recording.metadata();
+        let functions = own.functions.iter().map(|function| function.major);
+        let instruments = own.instruments.iter();
+        let instruments = instruments.filter_map(|one| Some(InstrumentId::unpack(one.id)?.major));
+        let most = functions.chain(instruments).max();
+        most.map_or(0, |most| most.saturating_add(1))
+    }
+
+    /// The number of placements.
+    fn placements(&self) -> u32 {
+        let instruments = self.recording.metadata().instruments.iter();
+        let placements = instruments.filter_map(|one| Some(one.placed.as_ref()?.placement));
+        let most = placements.max();
+        most.map_or(0, |most| most.saturating_add(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::index::Index;
+    use crate::metadata::{Clock, Delivers, InstrumentInfo, Placed};
+    use crate::recording::{Loss, LossCause};
+    use crate::totals::{Total, TotalValue};
+    use crate::{HookType, Meaning};
+
+    const HZ: u64 = 1_000_000_000;
+
+    fn id(major: u32) -> u64 {
+        let id = InstrumentId::new(major, HookType::Pre, 0, 0);
+        id.unwrap().pack()
+    }
+
+    /// A recording with samples of one instrument: CPUs, times and values.
+    fn record(dir: &TempDir, name: &str, start: u64, samples: &[(u16, u64, u64)]) -> Recording {
+        let metadata = Metadata {
+            cpus: 2,
+            clock: Clock {
+                hz: HZ,
+                start,
+                start_unix_ns: 5 * HZ + start,
+            },
+            instruments: vec![InstrumentInfo {
+                id: id(3),
+                label: "sizes".into(),
+                instrument: "sizes".into(),
+                meaning: Meaning::Event,
+                unit: String::new(),
+                launch: 0.0,
+                splash: 1.0,
+                placed: Some(Placed {
+                    placement: 4,
+                    function: "f".into(),
+                    major: 3,
+                }),
+                delivers: Delivers::Samples,
+            }],
+            ..Metadata::default()
+        };
+        let path = dir.path().join(name);
+        let mut writer = Writer::create(&path, &metadata).unwrap();
+        for &(cpu, tsc, value) in samples {
+            let id = id(3);
+            let samples = vec![Sample { id, value, tsc }];
+            writer.write(&Batch { cpu, samples }).unwrap();
+        }
+        let loss = Loss {
+            cpu: 1,
+            tsc: start,
+            cause: LossCause::RingFull,
+            count: 7,
+        };
+        writer.losses(&[loss]).unwrap();
+        writer.totals(Totals {
+            added_up: vec![Total {
+                placement: 4,
+                instrument: "sizes".into(),
+                name: "all".into(),
+                unit: String::new(),
+                value: TotalValue::Number(9),
+            }],
+            ..Totals::default()
+        });
+        writer.finish().unwrap();
+        Recording::open(path).unwrap()
+    }
+
+    #[test]
+    fn a_kernel_and_a_process_are_one_recording_in_order_of_time() {
+        let dir = TempDir::new().unwrap();
+        let kernel = record(
+            &dir,
+            "kernel",
+            1000,
+            &[(0, 1020, 2), (0, 1030, 3), (1, 1025, 9)],
+        );
+        let process = record(
+            &dir,
+            "process",
+            500,
+            &[(0, 1010, 1), (0, 1040, 4), (1, 1025, 8), (1, 2000, 5)],
+        );
+        let all = [("kernel", kernel), ("process 7", process)];
+        let all = all.map(|(name, recording)| (name.to_owned(), recording));
+        let beside = Beside::new(all).unwrap();
+        let path = dir.path().join("all");
+        let summary = beside.write(&path).unwrap();
+        assert_eq!(summary.samples, 7);
+        let read = Recording::open(&path).unwrap();
+        let own = read.metadata();
+        assert_eq!((own.clock.start, own.cpus), (500, 2));
+        let labels: Vec<&str> = own
+            .instruments
+            .iter()
+            .map(|one| one.label.as_str())
+            .collect();
+        assert_eq!(labels, ["kernel: sizes", "process 7: sizes"]);
+        let ids = [id(3), id(7)];
+        assert_eq!(own.instruments[1].id, ids[1]);
+        let launches: Vec<f64> = own.instruments.iter().map(|one| one.launch).collect();
+        assert_eq!(launches, [500.0 / HZ as f64, 0.0]);
+        let placements = own.instruments.iter();
+        let placements = placements.map(|one| one.placed.as_ref().unwrap().placement);
+        assert_eq!(placements.collect::<Vec<_>>(), [4, 9]);
+        let samples: Vec<_> = read.merged().map(Result::unwrap).collect();
+        let found: Vec<_> = samples
+            .iter()
+            .map(|(cpu, one)| (*cpu, one.tsc, one.value, one.id))
+            .collect();
+        let [of_kernel, of_process] = ids;
+        let expected = [
+            (0, 1010, 1, of_process),
+            (0, 1020, 2, of_kernel),
+            (1, 1025, 9, of_kernel),
+            (1, 1025, 8, of_process),
+            (0, 1030, 3, of_kernel),
+            (0, 1040, 4, of_process),
+            (1, 2000, 5, of_process),
+        ];
+        assert_eq!(found, expected);
+        let (index, errors) = Index::of(&read, |_| ControlFlow::Continue(()));
+        assert!(errors.is_empty());
+        let mut values = Vec::new();
+        index.visit(of_process, 0, u64::MAX, |point| values.push(point.value));
+        values.sort_unstable();
+        assert_eq!(values, [1, 4, 5, 8]);
+        assert_eq!(
+            read.losses()
+                .unwrap()
+                .iter()
+                .map(|loss| loss.count)
+                .sum::<u64>(),
+            14
+        );
+        let totals = read.totals();
+        let names: Vec<_> = totals
+            .added_up
+            .iter()
+            .map(|one| (one.instrument.as_str(), one.placement))
+            .collect();
+        assert_eq!(names, [("kernel: sizes", 4), ("process 7: sizes", 9)]);
+    }
+
+    #[test]
+    fn a_recording_of_another_clock_is_refused_by_its_path() {
+        let dir = TempDir::new().unwrap();
+        let one = record(&dir, "one", 1, &[]);
+        let metadata = Metadata {
+            clock: Clock {
+                hz: HZ + 1,
+                ..Clock::default()
+            },
+            ..Metadata::default()
+        };
+        let path = dir.path().join("other");
+        Writer::create(&path, &metadata).unwrap().finish().unwrap();
+        let other = Recording::open(&path).unwrap();
+        let all = [one, other].map(|recording| (String::new(), recording));
+        let error = Beside::new(all).unwrap_err().to_string();
+        assert!(
+            error.contains("other") && error.contains("clock"),
+            "{error}"
+        );
+    }
+}
