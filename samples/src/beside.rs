@@ -37,8 +37,8 @@ impl Beside {
     /// Puts recordings together, each under a name, which the labels of its instruments begin with.
     ///
     /// # Errors
-    /// [`Error::Joint`] if there are too many functions to number; [`Error::OtherClock`] if a recording has another clock
-    /// than the first.
+    /// [`Error::Joint`] if there are too many functions to number; [`Error::OtherClock`] if the clock of a recording has another
+    /// rate than that of the first.
     pub fn new(recordings: impl IntoIterator<Item = (String, Recording)>) -> Result<Self> {
         let mut members: Vec<RecordedPart> = Vec::new();
         let mut metadata: Option<Metadata> = None;
@@ -51,7 +51,7 @@ impl Beside {
                 texts: crate::texts::SampleTexts::default(),
                 ..own.clone()
             });
-            if own.clock.hz != joint.clock.hz || !own.machines.is_empty() {
+            if !own.clock.has_rate_of(&joint.clock) || !own.machines.is_empty() {
                 return Err(Error::OtherClock {
                     path: recording.path().to_path_buf(),
                 });
@@ -409,7 +409,7 @@ mod tests {
         let one = record(&dir, "one", 1, &[]);
         let metadata = Metadata {
             clock: Clock {
-                hz: HZ + 1,
+                hz: HZ + HZ / 500,
                 ..Clock::default()
             },
             ..Metadata::default()

@@ -141,6 +141,13 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// Returns whether two clocks may be one counter. Each program measures its rate itself, in an emulator to some parts
+    /// in ten thousand.
+    #[must_use]
+    pub fn has_rate_of(&self, other: &Self) -> bool {
+        self.hz.abs_diff(other.hz) <= self.hz / 1000
+    }
+
     /// Returns seconds from the start of the instrumentation to `tsc`; negative before it.
     #[must_use]
     pub fn seconds(&self, tsc: u64) -> f64 {

@@ -2,6 +2,7 @@
 
 mod beside;
 mod bochs;
+mod both;
 mod clients;
 mod conservation;
 mod contended;

@@ -24,6 +24,7 @@ mod help;
 mod import;
 mod instrument;
 mod join;
+mod kernel_side;
 mod lab;
 mod manual;
 mod output;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,7 @@ use ilk_driver::process::{
 use ilk_driver::script::{Designations, Filter, Script, TypesWanted, matches, resolve};
 
 use crate::blocks::SparingCounts;
+use crate::kernel_side::KernelSide;
 use crate::output::Force;
 use crate::plan::{Strict, grouped};
 use crate::process_results::{CounterNames, ProcessPlan};
@@ -64,6 +65,13 @@ pub(crate) struct Process {
     /// The process.
     #[arg(short = 'p', long, value_name = "PID", required_unless_present_any = ["clean", "supervise", "program"])]
     pid: Option<u32>,
+    /// A script in the kernel at the same time, for hits of the process: 'entry:vfs_write { sample(arg2) }'. It needs the
+    /// agent of this machine. With -o, both are on one timeline.
+    #[arg(long, value_name = "SCRIPT", conflicts_with = "clean")]
+    kernel: Option<String>,
+    /// The socket of that agent.
+    #[arg(long, value_name = "PATH", requires = "kernel")]
+    socket: Option<PathBuf>,
     /// Count every block of the functions, not only their calls.
     #[arg(long)]
     blocks: bool,
@@ -135,6 +143,11 @@ impl Process {
                 }
             }
         };
+        let kernel = self.kernel.map(|text| {
+            let script = Script::parse(&text).map_err(|faults| anyhow!("{faults}"))?;
+            let socket = self.socket;
+            Ok::<_, anyhow::Error>(KernelSide { script, socket })
+        });
         let measurement = Measurement {
             work,
             length: self.length,
@@ -142,6 +155,7 @@ impl Process {
             output: self.output,
             all: self.all,
             strict: self.strict,
+            kernel: kernel.transpose()?,
         };
         measurement.of(self.pid, &self.program)
     }
@@ -188,6 +202,8 @@ pub(crate) struct Measurement {
     /// Show places without hits, too.
     pub(crate) all: bool,
     pub(crate) strict: Strict,
+    /// A script in the kernel at the same time.
+    pub(crate) kernel: Option<KernelSide>,
 }
 
 impl Measurement {
@@ -212,11 +228,41 @@ impl Measurement {
         Ok(status)
     }
 
-    /// Instruments a process until the end, which for a started program is its own.
+    /// Instruments a process, and the kernel beside it, until the end, which for a started program is its own.
     fn instrument(
         &self,
         pid: u32,
+        started: Option<(&mut StartedProgram, &mut Supervisor)>,
+    ) -> anyhow::Result<ExitCode> {
+        let Some(kernel) = &self.kernel else {
+            return self.instrument_process(
+                pid,
+                started,
+                self.output.as_deref(),
+                &interrupt::arrived,
+            );
+        };
+        let kernel = kernel.planned(pid, self.length.unwrap_or(UNLIMITED), self.strict)?;
+        let recording = kernel.recording_of_process();
+        let part = self.output.as_ref().map(|_| recording.as_path());
+        let (status, results) = kernel.while_instrumented(|has_ended| {
+            let is_over = || interrupt::arrived() || has_ended();
+            self.instrument_process(pid, started, part, &is_over)
+        })?;
+        if let Some(output) = &self.output {
+            results.write(&recording, output)?;
+        }
+        results.print(self.all)?;
+        Ok(status)
+    }
+
+    /// Instruments a process until it is over.
+    fn instrument_process(
+        &self,
+        pid: u32,
         mut started: Option<(&mut StartedProgram, &mut Supervisor)>,
+        output: Option<&Path>,
+        is_over: &dyn Fn() -> bool,
     ) -> anyhow::Result<ExitCode> {
         let choice = self.choice();
         let watch = EarlyWatch::attach(pid, &choice);
@@ -269,7 +315,7 @@ impl Measurement {
             started.release()?;
             supervisor.released()?;
         }
-        self.count(process, &plan, &info)?;
+        self.count(process, &plan, &info, (output, is_over))?;
         let Some((started, _)) = started else {
             return Ok(ExitCode::SUCCESS);
         };
@@ -496,6 +542,7 @@ impl Measurement {
         process: FollowedProcess<'_, ProcessPlan>,
         plan: &ProcessPlan,
         info: &TargetInfo,
+        (output, is_over): (Option<&Path>, &dyn Fn() -> bool),
     ) -> anyhow::Result<()> {
         let started = clock();
         let clock = Clock {
@@ -504,15 +551,12 @@ impl Measurement {
             start_unix_ns: started.unix_ns,
         };
         let mut described = plan.described(info, clock)?;
-        let writer = self
-            .output
-            .as_ref()
-            .map(|output| Writer::create(output, &described));
+        let writer = output.map(|output| Writer::create(output, &described));
         let collector = writer.transpose()?.map(Collector::start).transpose()?;
         let mut recorder = Recorder::new(collector, None);
         let length = Duration::from_secs_f64(plan.planned.session.duration);
         let start = plan.planned.plan.plan();
-        let end = recorder.follow(process, start, length, interrupt::arrived)?;
+        let end = recorder.follow(process, start, length, is_over)?;
         let FollowedEnd {
             removed,
             parts,

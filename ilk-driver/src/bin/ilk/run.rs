@@ -156,6 +156,7 @@ impl Run {
             output: Some(self.output.clone()),
             all: self.all,
             strict: self.strict,
+            kernel: None,
         };
         let status = measurement.of(self.pid, &self.program)?;
         show::draw(&[self.output], self.png.as_deref(), self.all)?;
