@@ -38,8 +38,9 @@ const NEWEST_LONG: [&str; 4] = [
 /// Tests that compare moments with the kernel's own probes: beside other work the emulated machine stalls between them.
 const MOMENTS: &str = "live::truth::";
 /// Tests of long runs only: they take many minutes, or the test that operates a window by mouse and keys has their steps.
-const LONG_ONLY: [&str; 4] = [
+const LONG_ONLY: [&str; 5] = [
     "live::bochs::",
+    "live::both::",
     "live::everywhere::letters::",
     "live::suites::",
     "live::forks_of_a_workload",

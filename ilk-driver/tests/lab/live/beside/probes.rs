@@ -9,9 +9,9 @@ use gilk_engine::{Addr, Session};
 use super::{counted, quiet};
 use crate::support::{Turn, placement, shared};
 
-/// The function: `GILK_KPROBED`, or one of 200 instructions; `copy_process` has 1,300.
+/// The function: `GILK_KPROBED`, or one of some 80 instructions; `copy_process` has 1,300.
 fn function() -> String {
-    std::env::var("GILK_KPROBED").unwrap_or_else(|_| "kernel_clone".into())
+    std::env::var("GILK_KPROBED").unwrap_or_else(|_| "kernel_wait4".into())
 }
 
 /// Registers a kprobe at each offset; then those that are accepted at the `armed` offsets are enabled while
