@@ -147,7 +147,7 @@ fn runtime(image: &Image, layout: &RuntimeLayout) -> Result<()> {
     }
 }
 
-/// Who watches the planning, where refusals are collected, and what of a running session is planned again.
+/// The watcher of the planning, the place of its refusals, and what of a running session is planned again.
 type PlanningMode<'a, 'w> = (&'a mut Watch<'w>, &'a Refusals, Option<&'a Resumption<'a>>);
 
 /// A way to find sites for hooks.
