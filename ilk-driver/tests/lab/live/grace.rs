@@ -167,6 +167,9 @@ fn a_killed_clients_session_can_be_resumed_and_completed() {
     let mut session = session(Strategy::Stream, counted_and_sampled());
     session.collection.grace = 60.0;
     session.duration = 12.0;
+    for placement in &mut session.placements {
+        placement.splash = session.duration;
+    }
     let workload = session.workload.as_mut().unwrap();
     workload.arguments = vec![BURSTS.to_string(), CALLS.to_string()];
     let directory = tempfile::tempdir().unwrap();

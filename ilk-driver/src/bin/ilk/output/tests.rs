@@ -106,6 +106,7 @@ const PATHS: &[(&str, &str, Role)] = &[
         Output(&["process", "x", "-p", "4294967295", "-o", "OUT"]),
     ),
     ("doctor", "root", Input),
+    ("process", "socket", Other),
     ("status", "socket", Other),
     ("stop", "socket", Other),
     ("lab", "kernel", Input),
