@@ -333,6 +333,27 @@ fn a_killed_command_lets_the_process_go() {
     }
 }
 
+/// The end of the agent and of its program leaves other processes of the command's group as they are, in a session whose
+/// group nobody controls, as that of a service or of CI.
+#[test]
+fn a_stopped_process_next_to_the_command_stays_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "trap '' HUP; sleep 60 & kill -STOP $!; \"$0\" clone -- true; sleep 0.1; \
+                  cut -d ' ' -f 3 /proc/$!/stat; kill -9 $!";
+    let output = Command::new("sh")
+        .env("XDG_CACHE_HOME", folder.path())
+        .args(["-c", "setsid --wait sh -c \"$1\" \"$0\""])
+        .args([env!("CARGO_BIN_EXE_ilk"), script])
+        .output()
+        .unwrap();
+    let (states, errors) = (output.stdout, String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        String::from_utf8_lossy(&states).lines().last(),
+        Some("T"),
+        "{errors}"
+    );
+}
+
 /// Without an agent a process would execute its code as it was before it wrote it: the kernel ends it.
 #[test]
 fn a_process_that_writes_its_code_ends_with_a_killed_agent() {
