@@ -333,8 +333,8 @@ fn a_killed_command_lets_the_process_go() {
     }
 }
 
-/// The end of the agent and of its program leaves other processes of the command's group as they are, in a session whose
-/// group nobody controls, as that of a service or of CI.
+/// The end of the agent and of its program leaves other processes of the command's group as they are, in an orphaned group,
+/// as that of a service or of CI, too.
 #[test]
 fn a_stopped_process_next_to_the_command_stays_stopped() {
     let folder = tempfile::tempdir().unwrap();

@@ -51,12 +51,12 @@ impl AgentProcess {
     /// Has signals to the command's group, such as a killed job of a shell, not reach the agent. A program that it has
     /// started before stays in that group, and so has the terminal.
     ///
-    /// The session is another one, too: at the end of an agent whose group alone is another, the kernel may take the group
-    /// of its program for one that nobody controls any more, and sends SIGHUP and SIGCONT to all of it if one of it is
-    /// stopped (`kill_orphaned_pgrp` of kernel/exit.c).
+    /// The session is another one, too: at the end of an agent that has only another group, the kernel may find the group
+    /// of its program orphaned, and sends SIGHUP and SIGCONT to all of it if one of it is stopped (`kill_orphaned_pgrp` of
+    /// kernel/exit.c).
     ///
     /// # Errors
-    /// The process leads a group.
+    /// The process is the leader of a group.
     pub fn leave_group() -> io::Result<()> {
         // SAFETY: setsid has no arguments.
         #[allow(unsafe_code, reason = "setsid(2)")]
