@@ -56,27 +56,23 @@ impl Beside {
                     path: recording.path().to_path_buf(),
                 });
             }
-            let before = joint.instruments.len();
-            joint.append(own, major, placement);
-            for instrument in joint.instruments.iter_mut().skip(before) {
-                instrument.label = format!("{name}: {}", instrument.label);
-            }
+            joint.append_named(&name, own, major, placement);
             joint.cpus = joint.cpus.max(own.cpus);
             if own.clock.start < joint.clock.start {
                 joint.clock = own.clock;
             }
-            let member = RecordedPart {
-                first_major: major,
-                first_placement: placement,
-                name,
-                recording,
-            };
-            major = major.saturating_add(member.majors());
+            let (first_major, first_placement) = (major, placement);
+            major = major.saturating_add(own.next_major());
             if major > InstrumentId::MAJORS {
                 return Err(Error::Joint { what: "functions" });
             }
-            placement = placement.saturating_add(member.placements());
-            members.push(member);
+            placement = placement.saturating_add(own.next_placement());
+            members.push(RecordedPart {
+                first_major,
+                first_placement,
+                name,
+                recording,
+            });
         }
         let mut metadata = metadata.unwrap_or_default();
         let mut instruments = metadata.instruments.iter_mut();
@@ -179,37 +175,18 @@ impl Beside {
         let mut all = Totals::default();
         for member in &self.members {
             let mut totals = member.recording.totals().clone();
-            let name = |instrument: &mut String, placement: &mut usize| {
-                *instrument = format!("{}: {instrument}", member.name);
-                *placement += member.first_placement as usize;
-            };
-            for one in &mut totals.added_up {
-                name(&mut one.instrument, &mut one.placement);
-            }
-            for one in totals.failed_reads.iter_mut().chain(&mut totals.no_room) {
-                name(&mut one.instrument, &mut one.placement);
-            }
-            if !totals.ended.is_empty() {
-                all.ended += &format!("{}: {} ", member.name, totals.ended);
-            }
             // Gaps are in seconds from the start of their own recording.
-            let later = self
-                .metadata
-                .clock
-                .seconds(member.recording.metadata().clock.start);
-            for mut gap in totals.gaps {
+            let own = member.recording.metadata().clock;
+            let later = self.metadata.clock.seconds(own.start);
+            for mut gap in std::mem::take(&mut totals.gaps) {
                 gap.out += later;
                 gap.back = gap.back.map(|back| back + later);
                 gap.why = format!("{}: {}", member.name, gap.why);
                 all.gaps.push(gap);
             }
-            all.added_up.append(&mut totals.added_up);
-            all.failed_reads.append(&mut totals.failed_reads);
-            all.no_room.append(&mut totals.no_room);
             all.symbols.append(&mut totals.symbols);
             all.stacks.frames.append(&mut totals.stacks.frames);
-            all.stacks.of_processes.extend(totals.stacks.of_processes);
-            all.stacks.lost += totals.stacks.lost;
+            all.append_named(&member.name, totals, member.first_placement);
         }
         all
     }
@@ -232,24 +209,6 @@ impl RecordedPart {
             },
             _ => mark,
         }
-    }
-
-    /// The number of functions.
-    fn majors(&self) -> u32 {
-        let own = self.recording.metadata();
-        let functions = own.functions.iter().map(|function| function.major);
-        let instruments = own.instruments.iter();
-        let instruments = instruments.filter_map(|one| Some(InstrumentId::unpack(one.id)?.major));
-        let most = functions.chain(instruments).max();
-        most.map_or(0, |most| most.saturating_add(1))
-    }
-
-    /// The number of placements.
-    fn placements(&self) -> u32 {
-        let instruments = self.recording.metadata().instruments.iter();
-        let placements = instruments.filter_map(|one| Some(one.placed.as_ref()?.placement));
-        let most = placements.max();
-        most.map_or(0, |most| most.saturating_add(1))
     }
 }
 

@@ -58,6 +58,37 @@ impl Metadata {
         }
     }
 
+    /// As [`append`](Self::append), of a description under a name, which the labels of its instruments begin with.
+    pub(crate) fn append_named(
+        &mut self,
+        name: &str,
+        other: &Self,
+        first_major: u32,
+        first_placement: u32,
+    ) {
+        let before = self.instruments.len();
+        self.append(other, first_major, first_placement);
+        for instrument in self.instruments.iter_mut().skip(before) {
+            instrument.label = format!("{name}: {}", instrument.label);
+        }
+    }
+
+    /// Returns the number that follows those of all functions.
+    pub(crate) fn next_major(&self) -> u32 {
+        let functions = self.functions.iter().map(|function| function.major);
+        let instruments = self.instruments.iter();
+        let instruments = instruments.filter_map(|one| InstrumentId::unpack(one.id));
+        let majors = functions.chain(instruments.map(|id| id.major));
+        majors.max().map_or(0, |most| most.saturating_add(1))
+    }
+
+    /// Returns the number that follows those of all placements.
+    pub(crate) fn next_placement(&self) -> u32 {
+        let placed = self.instruments.iter();
+        let placements = placed.filter_map(|one| Some(one.placed.as_ref()?.placement));
+        placements.max().map_or(0, |most| most.saturating_add(1))
+    }
+
     /// Returns the indices of the instruments that have lanes: all that deliver samples, and of
     /// each placement that delivers none, the first.
     #[must_use]

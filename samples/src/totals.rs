@@ -120,6 +120,40 @@ impl Totals {
             && self.cost.is_none()
     }
 
+    /// Adds the results of a recording under a name, which those of its instruments begin with; its placements are numbered
+    /// from `first_placement` on. Gaps, symbols and frames of stacks are left out: they are of its own clock and code.
+    pub(crate) fn append_named(&mut self, name: &str, other: Self, first_placement: u32) {
+        let moved = |instrument: &str, placement: usize| {
+            let placement = placement.saturating_add(first_placement as usize);
+            (format!("{name}: {instrument}"), placement)
+        };
+        let added_up = other.added_up.into_iter().map(|one| {
+            let (instrument, placement) = moved(&one.instrument, one.placement);
+            Total {
+                instrument,
+                placement,
+                ..one
+            }
+        });
+        self.added_up.extend(added_up);
+        let counted = |one: Counted| {
+            let (instrument, placement) = moved(&one.instrument, one.placement);
+            Counted {
+                instrument,
+                placement,
+                ..one
+            }
+        };
+        let failed = other.failed_reads.into_iter().map(counted);
+        self.failed_reads.extend(failed);
+        self.no_room.extend(other.no_room.into_iter().map(counted));
+        if !other.ended.is_empty() {
+            self.ended += &format!("{name}: {} ", other.ended);
+        }
+        self.stacks.of_processes.extend(other.stacks.of_processes);
+        self.stacks.lost += other.stacks.lost;
+    }
+
     /// Keeps the entries of instruments whose name is `wanted`. The cost is of all instruments, so it goes.
     pub fn retain(&mut self, wanted: impl Fn(&str) -> bool) {
         self.cost = None;

@@ -356,6 +356,51 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
 }
 
 #[test]
+fn totals_are_of_the_placements_of_their_machine() {
+    let dir = TempDir::new().unwrap();
+    let recordings = ["one", "two"].map(|machine| {
+        let instrument = InstrumentInfo {
+            id: id(0),
+            label: format!("sizes of {machine}"),
+            instrument: "sizes".into(),
+            meaning: Meaning::Event,
+            unit: String::new(),
+            launch: 0.0,
+            splash: 1.0,
+            placed: Some(Placed {
+                placement: 0,
+                function: "f".into(),
+                major: 0,
+            }),
+            delivers: Delivers::Samples,
+        };
+        let metadata = Metadata {
+            instruments: vec![instrument],
+            ..Metadata::default()
+        };
+        let path = dir.path().join(machine);
+        let mut writer = Writer::create(&path, &metadata).unwrap();
+        writer.totals(Totals {
+            added_up: vec![Total {
+                placement: 0,
+                instrument: "sizes".into(),
+                name: "sum".into(),
+                unit: String::new(),
+                value: Value::Number(4),
+            }],
+            ..Totals::default()
+        });
+        writer.finish().unwrap();
+        (machine.to_owned(), Recording::open(&path).unwrap())
+    });
+    let joined = Joined::new(recordings).unwrap();
+    let totals = joined.totals().added_up;
+    let place = |total: &Total| joined.metadata().placement(total.placement).unwrap();
+    let places: Vec<String> = totals.iter().map(place).collect();
+    assert_eq!(places, ["one: sizes of one", "two: sizes of two"]);
+}
+
+#[test]
 fn placements_of_one_name_stay_separate() {
     let taken = ["web", "web-2"];
     let free = |name| unused(name, |name| taken.contains(&name));

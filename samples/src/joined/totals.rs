@@ -17,15 +17,6 @@ impl Joined {
         let mut stacks = BTreeMap::new();
         for (member, machine) in self.members.iter().zip(&self.metadata.machines) {
             let mut totals = member.recording.totals().clone();
-            let name =
-                |instrument: &mut String| *instrument = format!("{}: {instrument}", machine.name);
-            totals
-                .added_up
-                .iter_mut()
-                .for_each(|one| name(&mut one.instrument));
-            if !totals.ended.is_empty() {
-                all.ended += &format!("{}: {} ", machine.name, totals.ended);
-            }
             for mut gap in std::mem::take(&mut totals.gaps) {
                 for time in [Some(&mut gap.out), gap.back.as_mut()]
                     .into_iter()
@@ -37,21 +28,15 @@ impl Joined {
                 gap.why = format!("on {}, {}", machine.name, gap.why);
                 all.gaps.push(gap);
             }
-            let counted = totals.failed_reads.iter_mut().chain(&mut totals.no_room);
-            counted.for_each(|one| name(&mut one.instrument));
             for one in totals.added_up.iter_mut().filter(|one| one.unit == TICKS) {
                 let ticks =
                     |ticks: i128| ticks.saturating_mul(HZ.into()) / i128::from(member.turn.hz);
                 in_ticks(&mut one.value, &ticks, HZ as f64 / member.turn.hz as f64);
             }
-            all.added_up.append(&mut totals.added_up);
-            all.failed_reads.append(&mut totals.failed_reads);
-            all.no_room.append(&mut totals.no_room);
-            all.stacks.lost += totals.stacks.lost;
-            all.stacks.of_processes.extend(totals.stacks.of_processes);
             // Kernels with other code at an address share no name of it, and no stack of its number.
-            agree(&mut stacks, totals.stacks.frames);
-            agree(&mut symbols, totals.symbols);
+            agree(&mut stacks, std::mem::take(&mut totals.stacks.frames));
+            agree(&mut symbols, std::mem::take(&mut totals.symbols));
+            all.append_named(&machine.name, totals, member.turn.first_placement);
         }
         all.stacks.frames = agreed(stacks);
         all.symbols = agreed(symbols);

@@ -21,6 +21,7 @@ pub struct Turn {
     alignment: Alignment,
     first_cpu: u16,
     first_major: u32,
+    pub(super) first_placement: u32,
     pub(super) hz: u64,
     /// Original identifiers of instruments that measure ticks.
     ticks: HashMap<u64, Meaning>,
@@ -102,6 +103,7 @@ impl Joint {
             alignment,
             first_cpu: self.cpu,
             first_major: self.major,
+            first_placement: self.placement,
             hz: metadata.clock.hz.max(1),
             ticks: ticks(metadata),
         };
@@ -109,9 +111,10 @@ impl Joint {
             .ok()
             .filter(|cpu| *cpu < ALL_CPUS)
             .ok_or(Error::Joint { what: "CPUs" })?;
-        self.major = Some(self.major.saturating_add(majors(metadata)))
+        self.major = Some(self.major.saturating_add(metadata.next_major()))
             .filter(|major| *major <= InstrumentId::MAJORS)
             .ok_or(Error::Joint { what: "functions" })?;
+        self.placement = self.placement.saturating_add(metadata.next_placement());
         Ok(turn)
     }
 
@@ -129,18 +132,8 @@ impl Joint {
         if joint.machines.is_empty() {
             metadata.session.clone_into(&mut joint.session);
         }
-        let (first, before) = (self.placement, joint.instruments.len());
-        self.firsts.push(before);
-        joint.append(metadata, turn.first_major, first);
-        for instrument in joint.instruments.iter_mut().skip(before) {
-            instrument.label = format!("{name}: {}", instrument.label);
-        }
-        let placements = metadata
-            .instruments
-            .iter()
-            .filter_map(|one| one.placed.as_ref());
-        let last = placements.map(|placed| placed.placement).max();
-        self.placement = last.map_or(first, |last| first.saturating_add(last).saturating_add(1));
+        self.firsts.push(joint.instruments.len());
+        joint.append_named(&name, metadata, turn.first_major, turn.first_placement);
         if !self.kernels.contains(&metadata.kernel) {
             self.kernels.push(metadata.kernel.clone());
         }
@@ -202,17 +195,6 @@ pub fn unused(name: &str, taken: impl Fn(&str) -> bool) -> String {
         .chain(numbered)
         .find(|name| !taken(name))
         .unwrap_or_else(|| name.to_owned())
-}
-
-/// Returns the number of major numbers.
-fn majors(metadata: &Metadata) -> u32 {
-    let functions = metadata.functions.iter().map(|function| function.major);
-    let instruments = metadata
-        .instruments
-        .iter()
-        .filter_map(|instrument| InstrumentId::unpack(instrument.id));
-    let majors = functions.chain(instruments.map(|id| id.major));
-    majors.max().map_or(0, |most| most.saturating_add(1))
 }
 
 /// Returns the instruments whose values are ticks, or running totals of them.
