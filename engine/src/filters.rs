@@ -18,6 +18,9 @@ use iced_x86::{
 
 use crate::cfg::{BlockIndex, Cfg};
 use crate::code::FunctionId;
+use crate::ids::part;
+use crate::isa::BY_NUMBER;
+use crate::isa::abi::CALLER_SAVED;
 use crate::isa::decode::branch_target;
 use crate::isa::effect::{is_call, plain};
 use crate::{Addr, Error, Image, Refusal, Result, Rule, Span};
@@ -29,19 +32,6 @@ const PRCTL: u32 = 157;
 const SET_SECCOMP: u32 = 22;
 /// The interrupt of system calls of 32 bits.
 const INTERRUPT: u8 = 0x80;
-/// Registers that calls and system calls may change, besides their result (System V ABI, A.2.1 and 3.2.1).
-const CLOBBERED: [Register; 9] = [
-    Register::RAX,
-    Register::RCX,
-    Register::RDX,
-    Register::RSI,
-    Register::RDI,
-    Register::R8,
-    Register::R9,
-    Register::R10,
-    Register::R11,
-];
-
 /// A block with a system call that may begin to filter those of its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterCall {
@@ -59,12 +49,11 @@ pub struct FilterCall {
 ///
 /// # Errors
 /// [`Error::Unplanned`] by [`Rule::Unguarded`] if a system call is in a function that is not divided into blocks, and its
-/// number is not set before it in a row; or if it is one of 32 bits.
+/// number is not set before it in a row; if it is one of 32 bits; or if code was not read.
 pub fn filter_calls(image: &Image) -> Result<Vec<FilterCall>> {
     let mut calls = Vec::new();
     for function in image.functions() {
-        let bytes = image.bytes(function.span).unwrap_or_default();
-        if !may_filter(bytes) {
+        if !may_filter(bytes(image, function.span)?) {
             continue;
         }
         let graph = Cfg::of(image, function.id);
@@ -106,7 +95,7 @@ pub fn may_filter(code: &[u8]) -> bool {
     let pairs = code.array_windows::<2>().enumerate();
     let mut calls =
         pairs.filter(|(_, pair)| matches!(pair, [0x0f, 0x05 | 0x34] | [0xcd, INTERRUPT]));
-    calls.any(|(at, pair)| *pair != [0x0f, 0x05] || !is_other(code.get(..at).unwrap_or_default()))
+    calls.any(|(at, pair)| *pair != [0x0f, 0x05] || !is_other(part(code, 0..at)))
 }
 
 /// Returns whether code ends with an instruction that sets the number of a system call that installs no filter.
@@ -123,7 +112,7 @@ fn is_other(code: &[u8]) -> bool {
 /// Refuses system calls in code without blocks, unless instructions before each set its number: in a row, without a branch
 /// among them, or from elsewhere in the code to one of them. Those before `from` were looked at.
 fn constants_only(image: &Image, span: Span, from: Addr) -> Result<()> {
-    let bytes = image.bytes(span).unwrap_or_default();
+    let bytes = bytes(image, span)?;
     let decoded = || Decoder::with_ip(64, bytes, span.start.0, DecoderOptions::NONE).into_iter();
     let targets: BTreeSet<Addr> = decoded()
         .filter_map(|instruction| branch_target(&instruction))
@@ -162,7 +151,7 @@ fn between_functions(image: &Image) -> Result<()> {
                 start: before.end,
                 end: next.start,
             };
-            if gap.start < gap.end && may_filter(image.bytes(gap).unwrap_or_default()) {
+            if gap.start < gap.end && may_filter(bytes(image, gap)?) {
                 let span = Span {
                     start: before.start,
                     end: gap.end,
@@ -175,6 +164,12 @@ fn between_functions(image: &Image) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the bytes of a span of code; what was not read may have a system call.
+fn bytes(image: &Image, span: Span) -> Result<&[u8]> {
+    let bytes = image.bytes(span);
+    bytes.ok_or_else(|| refused(image, span.start, "the code there was not read"))
 }
 
 fn refused(image: &Image, at: Addr, why: &str) -> Error {
@@ -192,8 +187,8 @@ fn refused(image: &Image, at: Addr, why: &str) -> Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SymbolicHalf {
     Constant(u32),
-    /// The register with this number had it.
-    Initial(usize),
+    /// This register had it.
+    Initial(Register),
     Unknown,
 }
 
@@ -203,7 +198,7 @@ impl SymbolicHalf {
         match self {
             Self::Constant(constant) => (constant == number).then(|| "1 == 1".to_owned()),
             Self::Initial(register) => {
-                let register = NAMES.get(register)?;
+                let register = format!("{:?}", register.full_register32()).to_lowercase();
                 Some(format!("reg(\"{register}\") == {number}"))
             }
             // Reads end too early then, rather than too late.
@@ -211,12 +206,6 @@ impl SymbolicHalf {
         }
     }
 }
-
-/// Names of the lower 32 bits, by the number of the register.
-const NAMES: [&str; 16] = [
-    "eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", "r8d", "r9d", "r10d", "r11d", "r12d",
-    "r13d", "r14d", "r15d",
-];
 
 /// The registers while a block executes.
 struct BlockValues {
@@ -227,7 +216,7 @@ struct BlockValues {
 impl BlockValues {
     fn new() -> Self {
         Self {
-            registers: std::array::from_fn(SymbolicHalf::Initial),
+            registers: BY_NUMBER.map(SymbolicHalf::Initial),
             factory: InstructionInfoFactory::new(),
         }
     }
@@ -294,7 +283,8 @@ impl BlockValues {
         if let Some(value) = value {
             self.set(to, value);
         } else if is_call(instruction) || instruction.code() == Code::Syscall {
-            for register in CLOBBERED {
+            // A system call changes three of them (A.2.1).
+            for register in CALLER_SAVED {
                 self.set(register, SymbolicHalf::Unknown);
             }
         } else {

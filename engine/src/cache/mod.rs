@@ -19,6 +19,7 @@
 //! Translation is pure. [`verify::fragments`](mod@crate::verify::fragments) proves its bytes, and only what it has
 //! proved is written.
 
+mod blocks;
 mod dead;
 mod emit;
 mod flow;
@@ -33,11 +34,10 @@ mod unlinked;
 use crate::layout::{Abi, ReturnPush, WordSegment};
 use crate::{Addr, Image, Span};
 
+pub use blocks::TranslationReach;
 pub use rows::{CacheRow, RowState};
 pub use targets::{TargetWrite, Targets};
-pub use translate::{
-    CachedBlock, Counting, Landing, Link, Translation, TranslationReach, Translator,
-};
+pub use translate::{CachedBlock, Counting, Landing, Link, Translation, Translator};
 
 /// Conventions of translated code. It reaches no words by a segment, and pushes return addresses from memory.
 pub(crate) const CACHE_ABI: Abi = Abi {

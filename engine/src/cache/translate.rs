@@ -1,15 +1,14 @@
 //! The translator: blocks that direct branches reach, laid out as the original code is.
 
-use std::collections::VecDeque;
-use std::ops::Range;
-
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, MemoryOperand, OpKind, Register};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::blocks::{
+    DecodedBlock, DecodedBlocks, DecodedInstruction, MOST_IN_BLOCK, TranslationReach,
+};
 use super::dead::{FlagReader, INCREMENTED};
 use super::emit::{CodeBuffer, Field, KEPT, RCX, RDX};
 use super::flow::{FlowKind, reaches};
-use super::original::OriginalReader;
 use super::resident::Resident;
 use super::rows::{CacheRow, RowState};
 use super::starts::BlockStarts;
@@ -31,9 +30,6 @@ pub(crate) const WATCHED: [i32; 8] = [
     329, // pkey_mprotect
 ];
 
-/// The most instructions of a block.
-const MOST_IN_BLOCK: usize = 64;
-
 /// Form of the counters of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
@@ -43,23 +39,6 @@ pub enum Counting {
     OneThread,
     /// By a locked increment.
     Threads,
-}
-
-/// Bounds of what one translation follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TranslationReach {
-    /// Direct calls in a row that are followed.
-    pub calls: u32,
-    /// Blocks after which no more are begun.
-    pub blocks: usize,
-}
-
-impl TranslationReach {
-    /// No branch is followed.
-    const NOTHING: Self = Self {
-        calls: 0,
-        blocks: 0,
-    };
 }
 
 /// A translated block.
@@ -307,7 +286,8 @@ impl Translator {
                 return Err(Refusal::new(Rule::NotText, seed, "no code is there"));
             }
         }
-        let discovered = Found::search(self, code, seeds, reach);
+        let is_translated = |at: Addr| self.known.contains_key(&at);
+        let discovered = DecodedBlocks::search((code, self.arena), is_translated, seeds, reach);
         let start = Addr(self.used.0.next_multiple_of(16));
         let mut work = TranslationWork {
             translator: self,
@@ -342,153 +322,6 @@ impl Translator {
 /// A translation, its blocks, and its branches to others.
 type Emitted = (Translation, FxHashMap<Addr, Known>, Vec<(Addr, Addr)>);
 
-/// An original instruction, with its translation's form.
-#[derive(Clone, Copy, Debug)]
-struct DecodedInstruction {
-    instruction: Instruction,
-    flow: FlowKind,
-    /// Offset of the displacement to its operand in memory, if that is relative to the instruction.
-    displacement: Option<usize>,
-}
-
-impl DecodedInstruction {
-    fn at(&self) -> Addr {
-        Addr(self.instruction.ip())
-    }
-
-    fn next(&self) -> Addr {
-        Addr(self.instruction.next_ip())
-    }
-}
-
-/// The blocks that a request reaches.
-#[derive(Debug, Default)]
-struct Found {
-    /// The addresses at which blocks begin, in order.
-    leaders: Vec<Addr>,
-    /// Those that returns target.
-    returned: FxHashSet<Addr>,
-    /// Instructions, by block.
-    instructions: Vec<DecodedInstruction>,
-    /// The instructions from an address on, to the end of its block or further.
-    blocks: FxHashMap<Addr, Range<usize>>,
-}
-
-impl Found {
-    /// Follows direct branches from some addresses, breadth first, up to what is translated.
-    fn search(
-        translator: &Translator,
-        code: &dyn CodeBytes,
-        seeds: &[Addr],
-        reach: TranslationReach,
-    ) -> Self {
-        let mut discovered = Self::default();
-        let mut reader = OriginalReader::new(code);
-        let mut worklist: VecDeque<(Addr, u32)> =
-            seeds.iter().map(|&seed| (seed, reach.calls)).collect();
-        while let Some((at, calls)) = worklist.pop_front() {
-            // One that is needed for a block to end is begun in any case.
-            let is_known =
-                discovered.blocks.contains_key(&at) || translator.known.contains_key(&at);
-            if is_known || code.code_from(at).is_none() {
-                continue;
-            }
-            let start = discovered.instructions.len();
-            decode_block(
-                &mut reader,
-                at,
-                translator.arena,
-                &mut discovered.instructions,
-            );
-            let decoded = start..discovered.instructions.len();
-            let is_whole = decoded.len() == MOST_IN_BLOCK;
-            let last = decoded
-                .end
-                .checked_sub(1)
-                .filter(|last| *last >= start)
-                .and_then(|last| discovered.instructions.get(last).copied());
-            discovered.leaders.push(at);
-            discovered.blocks.insert(at, decoded);
-            let Some(last) = last else {
-                continue;
-            };
-            // It ends where no instruction is.
-            if last.flow.is_sequential() && !is_whole {
-                continue;
-            }
-            let next = last.next();
-            if matches!(last.flow, FlowKind::Call(_) | FlowKind::IndirectCall) {
-                discovered.returned.insert(next);
-            }
-            if discovered.leaders.len() >= reach.blocks {
-                continue;
-            }
-            match last.flow {
-                FlowKind::Jump(to) => worklist.push_back((to, calls)),
-                FlowKind::Conditional(to) | FlowKind::ShortConditional(to) => {
-                    worklist.push_back((next, calls));
-                    worklist.push_back((to, calls));
-                }
-                FlowKind::Call(to) => {
-                    worklist.push_back((next, calls));
-                    if let Some(calls) = calls.checked_sub(1) {
-                        worklist.push_back((to, calls));
-                    }
-                }
-                // A block of the most instructions continues in another.
-                FlowKind::IndirectCall
-                | FlowKind::SystemCall
-                | FlowKind::Copied
-                | FlowKind::LeftOut => {
-                    worklist.push_back((next, calls));
-                }
-                FlowKind::IndirectJump | FlowKind::Return | FlowKind::Stepped => {}
-            }
-        }
-        discovered.leaders.sort_unstable();
-        discovered
-    }
-
-    /// The instructions from the start of a block on.
-    fn decoded(&self, leader: Addr) -> &[DecodedInstruction] {
-        let range = self.blocks.get(&leader);
-        range
-            .and_then(|range| self.instructions.get(range.clone()))
-            .unwrap_or_default()
-    }
-}
-
-/// Decodes the instructions of a block: up to one that does not fall through, or before one that cannot be decoded.
-fn decode_block(
-    reader: &mut OriginalReader<'_>,
-    at: Addr,
-    arena: Span,
-    instructions: &mut Vec<DecodedInstruction>,
-) {
-    let Some(decoder) = reader.at(at) else {
-        return;
-    };
-    for _ in 0..MOST_IN_BLOCK {
-        let instruction = decoder.decode();
-        if instruction.is_invalid() {
-            return;
-        }
-        let flow = FlowKind::of(&instruction, arena);
-        let displacement = instruction.is_ip_rel_memory_operand().then(|| {
-            let offsets = decoder.get_constant_offsets(&instruction);
-            offsets.displacement_offset()
-        });
-        instructions.push(DecodedInstruction {
-            instruction,
-            flow,
-            displacement,
-        });
-        if !flow.is_sequential() {
-            return;
-        }
-    }
-}
-
 /// One request in the making.
 struct TranslationWork<'w> {
     translator: &'w Translator,
@@ -508,17 +341,18 @@ struct TranslationWork<'w> {
 type Done = (Translation, FxHashMap<Addr, Known>, Vec<(Addr, Addr)>, u32);
 
 impl TranslationWork<'_> {
-    fn blocks(&mut self, discovered: &Found) -> Result<(), Refusal> {
+    fn blocks(&mut self, discovered: &DecodedBlocks) -> Result<(), Refusal> {
         // Where a block ends without a branch, the next one follows, or a jump to it.
-        let mut later = discovered.leaders.as_slice();
-        while let Some((&leader, after)) = later.split_first() {
+        let mut later = discovered.blocks.as_slice();
+        while let Some((block, after)) = later.split_first() {
             later = after;
-            if discovered.returned.contains(&leader) {
-                self.landing(leader)?;
+            if discovered.returned.contains(&block.start) {
+                self.landing(block.start)?;
             }
-            let next = self.block(leader, discovered.decoded(leader), later)?;
+            let next = self.block(block.start, discovered.decoded(block), later)?;
             if let Some(next) = next {
-                let follows = later.first() == Some(&next) && !discovered.returned.contains(&next);
+                let follows = later.first().is_some_and(|block| block.start == next)
+                    && !discovered.returned.contains(&next);
                 if !follows {
                     self.out.row(next, RowState::Exact);
                     self.branch(&[0xe9], next);
@@ -528,13 +362,12 @@ impl TranslationWork<'_> {
         Ok(())
     }
 
-    /// Emits a block; `later` are the addresses at which others begin, in order. Returns the original address that it
-    /// falls through to.
+    /// Emits a block; `later` are those that follow it, in order. Returns the original address that it falls through to.
     fn block(
         &mut self,
         leader: Addr,
         decoded: &[DecodedInstruction],
-        later: &[Addr],
+        later: &[DecodedBlock],
     ) -> Result<Option<Addr>, Refusal> {
         let at = self.out.here();
         let landing = self.done.landings.last();
@@ -543,7 +376,7 @@ impl TranslationWork<'_> {
         let bytes = self.code.code_from(leader).unwrap_or_default();
         // The next block may begin before the last of them.
         let mut starts = self.translator.starts.near(leader);
-        let mut later = later.iter().copied().peekable();
+        let mut later = later.iter().map(|block| block.start).peekable();
         let mut begins = |at: Addr| {
             while later.next_if(|one| *one < at).is_some() {}
             later.peek() == Some(&at) || starts.contains(at)
@@ -553,7 +386,7 @@ impl TranslationWork<'_> {
             .clone()
             .position(|one| begins(one.at()))
             .map_or(decoded.len(), |position| position + 1);
-        let instructions = decoded.get(..count).unwrap_or(decoded);
+        let instructions = part(decoded, 0..count);
         let last = instructions.last().copied();
         let end = last.map_or(leader, |last| last.next());
         // What follows is another block, or no instruction.

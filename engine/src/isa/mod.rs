@@ -9,4 +9,5 @@ pub mod relocate;
 pub(crate) mod stack;
 
 pub use abi::ARGUMENTS;
+pub(crate) use registers::BY_NUMBER;
 pub use registers::RegisterSet;

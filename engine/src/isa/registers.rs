@@ -10,7 +10,7 @@ use iced_x86::Register;
 pub struct RegisterSet(pub u16);
 
 /// The 64-bit registers by number.
-const BY_NUMBER: [Register; 16] = [
+pub(crate) const BY_NUMBER: [Register; 16] = [
     Register::RAX,
     Register::RCX,
     Register::RDX,
