@@ -186,7 +186,7 @@ impl Beside {
             }
             all.symbols.append(&mut totals.symbols);
             all.stacks.frames.append(&mut totals.stacks.frames);
-            all.append_named(&member.name, totals, member.first_placement);
+            all.append(totals.named(&member.name), member.first_placement as usize);
         }
         all
     }

@@ -120,38 +120,39 @@ impl Totals {
             && self.cost.is_none()
     }
 
-    /// Adds the results of a recording under a name, which those of its instruments begin with; its placements are numbered
-    /// from `first_placement` on. Gaps, symbols and frames of stacks are left out: they are of its own clock and code.
-    pub(crate) fn append_named(&mut self, name: &str, other: Self, first_placement: u32) {
-        let moved = |instrument: &str, placement: usize| {
-            let placement = placement.saturating_add(first_placement as usize);
-            (format!("{name}: {instrument}"), placement)
+    /// Adds results whose placements are numbered from `first_placement` on. Gaps, symbols, frames of stacks and the cost are
+    /// left out: they are of another clock, other code and another session.
+    pub fn append(&mut self, other: Self, first_placement: usize) {
+        let moved = |placement: usize| placement.saturating_add(first_placement);
+        let added_up = other.added_up.into_iter();
+        self.added_up.extend(added_up.map(|total| Total {
+            placement: moved(total.placement),
+            ..total
+        }));
+        let counted = |counted: Counted| Counted {
+            placement: moved(counted.placement),
+            ..counted
         };
-        let added_up = other.added_up.into_iter().map(|one| {
-            let (instrument, placement) = moved(&one.instrument, one.placement);
-            Total {
-                instrument,
-                placement,
-                ..one
-            }
-        });
-        self.added_up.extend(added_up);
-        let counted = |one: Counted| {
-            let (instrument, placement) = moved(&one.instrument, one.placement);
-            Counted {
-                instrument,
-                placement,
-                ..one
-            }
-        };
-        let failed = other.failed_reads.into_iter().map(counted);
-        self.failed_reads.extend(failed);
+        let failed = other.failed_reads.into_iter();
+        self.failed_reads.extend(failed.map(counted));
         self.no_room.extend(other.no_room.into_iter().map(counted));
-        if !other.ended.is_empty() {
-            self.ended += &format!("{name}: {} ", other.ended);
-        }
+        self.ended += &other.ended;
         self.stacks.of_processes.extend(other.stacks.of_processes);
         self.stacks.lost += other.stacks.lost;
+    }
+
+    /// Returns them with a name before those of instruments, and before the reason of an end.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        let prefix = |instrument: &mut String| *instrument = format!("{name}: {instrument}");
+        let added_up = self.added_up.iter_mut();
+        added_up.for_each(|one| prefix(&mut one.instrument));
+        let counted = self.failed_reads.iter_mut().chain(&mut self.no_room);
+        counted.for_each(|one| prefix(&mut one.instrument));
+        if !self.ended.is_empty() {
+            self.ended = format!("{name}: {} ", self.ended);
+        }
+        self
     }
 
     /// Keeps the entries of instruments whose name is `wanted`. The cost is of all instruments, so it goes.

@@ -36,7 +36,8 @@ impl Joined {
             // Kernels with other code at an address share no name of it, and no stack of its number.
             agree(&mut stacks, std::mem::take(&mut totals.stacks.frames));
             agree(&mut symbols, std::mem::take(&mut totals.symbols));
-            all.append_named(&machine.name, totals, member.turn.first_placement);
+            let first_placement = member.turn.first_placement as usize;
+            all.append(totals.named(&machine.name), first_placement);
         }
         all.stacks.frames = agreed(stacks);
         all.symbols = agreed(symbols);

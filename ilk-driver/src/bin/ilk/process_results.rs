@@ -6,7 +6,7 @@ use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::{Addr, HookType, Plan};
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::totals::{Total, TotalValue, Totals};
-use ilk_driver::client::{Counted, TargetInfo, label, metadata, totals_of_banks};
+use ilk_driver::client::{TargetInfo, label, metadata, totals_of_banks};
 
 use crate::blocks::SparingCounts;
 use crate::plan::Planned;
@@ -48,24 +48,8 @@ impl Results {
         }
         self.lines
             .extend(lines.into_iter().map(|(label, hits)| (hits, label)));
-        for (all, further) in [
-            (&mut self.recorded, other.recorded),
-            (&mut self.shown, other.shown),
-        ] {
-            let moved = |placement: usize| placement + placements;
-            let added_up = further.added_up.into_iter();
-            all.added_up.extend(added_up.map(|total| Total {
-                placement: moved(total.placement),
-                ..total
-            }));
-            let counted = |counted: Counted| Counted {
-                placement: moved(counted.placement),
-                ..counted
-            };
-            let failed = further.failed_reads.into_iter();
-            all.failed_reads.extend(failed.map(counted));
-            all.no_room.extend(further.no_room.into_iter().map(counted));
-        }
+        self.recorded.append(other.recorded, placements);
+        self.shown.append(other.shown, placements);
     }
 }
 
