@@ -186,16 +186,20 @@ impl Attached {
     }
 
     /// Returns whether a thread has ended the reads of memory.
-    fn have_reads_ended(&self) -> bool {
+    fn have_reads_ended(&self) -> Result<bool> {
         let Some(gate) = self.gate else {
-            return false;
+            return Ok(false);
         };
-        let offset = self.record.words.start.to(gate.closed);
+        let offset = self.record.words.start.to(gate.closed).cast_unsigned();
         let mut word = [0; 4];
-        let read = self
-            .counters
-            .read_exact_at(&mut word, offset.cast_unsigned());
-        read.is_ok() && word != [0; 4]
+        let read = self.counters.read_exact_at(&mut word, offset);
+        read.map_err(|error| {
+            refused(
+                self.pid,
+                format!("the word that ends its reads cannot be read ({error})"),
+            )
+        })?;
+        Ok(word != [0; 4])
     }
 
     /// Writes the patches, of which none is executed yet, in runs.
@@ -336,7 +340,7 @@ impl Attached {
         Ok(Removed {
             counts: self.counts()?,
             ended,
-            reads_ended: self.have_reads_ended(),
+            reads_ended: self.have_reads_ended()?,
             cleaned,
         })
     }

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use gilk_engine::Addr;
-use object::read::ReadCache;
+use object::read::{ReadCache, ReadRef};
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
 use super::maps::{self, MappedSpan};
@@ -210,6 +210,19 @@ struct FileSymbols {
     functions: Vec<(u64, u64, String)>,
 }
 
+/// The functions that a file defines, with their names, of which a version is not part.
+fn functions<'d, 'f, R: ReadRef<'d>>(
+    elf: &'f object::File<'d, R>,
+) -> impl Iterator<Item = (object::Symbol<'d, 'f, R>, &'d str)> {
+    let symbols = elf.symbols().chain(elf.dynamic_symbols());
+    let defined =
+        symbols.filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition());
+    defined.filter_map(|symbol| {
+        let name = symbol.name().ok()?.split('@').next()?;
+        (!name.is_empty()).then_some((symbol, name))
+    })
+}
+
 impl FileSymbols {
     fn read(file: File) -> object::Result<Self> {
         let cache = ReadCache::new(file);
@@ -218,17 +231,11 @@ impl FileSymbols {
             let (offset, bytes) = segment.file_range();
             [offset, bytes, segment.address()]
         });
-        let symbols = elf.symbols().chain(elf.dynamic_symbols());
-        let mut functions: Vec<(u64, bool, u64, String)> = symbols
-            .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
-            .filter_map(|symbol| {
-                let name = symbol.name().ok().filter(|name| !name.is_empty())?;
-                // A name's version is not part of it.
-                let name = name.split('@').next().unwrap_or(name);
-                let place = (symbol.address(), symbol.is_local());
-                Some((place.0, place.1, symbol.size(), name.to_owned()))
-            })
-            .collect();
+        let functions = functions(&elf).map(|(symbol, name)| {
+            let place = (symbol.address(), symbol.is_local());
+            (place.0, place.1, symbol.size(), name.to_owned())
+        });
+        let mut functions: Vec<(u64, bool, u64, String)> = functions.collect();
         // Of several names the first that other files can see.
         functions.sort();
         functions.dedup_by_key(|function| function.0);
@@ -245,11 +252,6 @@ impl FileSymbols {
     fn offsets(file: File, function: &str) -> object::Result<Vec<u64>> {
         let cache = ReadCache::new(file);
         let elf = object::File::parse(&cache)?;
-        let named = elf.symbols().chain(elf.dynamic_symbols()).filter(|symbol| {
-            let name = symbol.name().unwrap_or_default();
-            // A name's version is not part of it.
-            symbol.is_definition() && name.split('@').next() == Some(function)
-        });
         let offset = |address: u64| {
             elf.segments().find_map(|segment| {
                 let (offset, bytes) = segment.file_range();
@@ -257,9 +259,9 @@ impl FileSymbols {
                 (inside < bytes).then_some(offset + inside)
             })
         };
-        Ok(named
-            .filter(|symbol| symbol.kind() == SymbolKind::Text)
-            .filter_map(|symbol| offset(symbol.address()))
+        Ok(functions(&elf)
+            .filter(|(_, name)| *name == function)
+            .filter_map(|(symbol, _)| offset(symbol.address()))
             .collect())
     }
 

@@ -1,8 +1,9 @@
 //! The code cache of a process: its words and arenas, and what was translated.
 
+mod changed;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::cache::resident::Resident;
@@ -21,7 +22,7 @@ use super::super::remote::Remote;
 use super::super::removal::unmap;
 use super::super::shared::{SharedCode, SharedWords};
 use super::super::stopped::{Stopped, Thread};
-use super::changing::{ChangingFragment, ChangingFragments, PageBytes};
+use super::changing::ChangingFragments;
 use super::code::{self, ProcessCode};
 use super::earlier::{BlockList, EarlierBlocks};
 use super::writes::{WriteWatch, page_of};
@@ -41,9 +42,6 @@ const CLUSTER: u64 = 1 << 30;
 const REACH: u64 = (1 << 31) - (256 << 20);
 /// The lower 2 GiB.
 const LOW: u64 = 1 << 31;
-
-/// Bytes of changing code that one translation reads, at most.
-const MOST_PAGES: u64 = 16 * maps::PAGE;
 
 /// Bounds of one translation on demand.
 const DEMANDED: TranslationReach = TranslationReach {
@@ -472,163 +470,6 @@ impl ProcessCache {
         let near = all.filter(|(_, arena)| distance(arena) < REACH);
         near.min_by_key(|(_, arena)| distance(arena))
             .map(|(index, _)| index)
-    }
-
-    /// Returns the translation of an address of changing code, which is translated first if it was not; `None` if no
-    /// such code is there.
-    ///
-    /// # Errors
-    /// [`Rule::CacheFull`], [`Rule::OutOfReach`], or [`Rule::MayChange`] where its writes cannot be watched: the process
-    /// is to be let go.
-    pub(super) fn changing_block(
-        &mut self,
-        code: &ProcessCode,
-        original: Addr,
-        stack: Addr,
-    ) -> Result<std::result::Result<Option<Addr>, Refusal>> {
-        if let Some(at) = self.changing.place(original) {
-            return Ok(Ok(Some(at)));
-        }
-        let Some(mapping) = code.changing(original) else {
-            return Ok(Ok(None));
-        };
-        if mapping.span.contains(stack) || mapping.name == "[stack]" {
-            let why = format!("{} has code, and is a stack", code::named(mapping));
-            return Ok(Err(Refusal::new(Rule::MayChange, original, why)));
-        }
-        let Some(index) = self.near(original) else {
-            return Ok(Err(too_far(original)));
-        };
-        let mut pages = Span::new(page_of(original), maps::PAGE);
-        loop {
-            let bytes = match self.watched(code, mapping, pages)? {
-                Ok(bytes) => bytes,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
-            let counted = self.counted;
-            let Some(arena) = self.arenas.get_mut(index) else {
-                return Ok(Ok(None));
-            };
-            arena.translator.count_from(counted);
-            let translation = match arena.translator.translate_apart(&bytes, original, DEMANDED) {
-                Ok(translation) => translation,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
-            // An instruction that is in two pages.
-            let is_cut = pages.len() < MOST_PAGES && translation.is_cut(&bytes);
-            if is_cut && mapping.span.contains(pages.end) {
-                pages.end = pages.end.add(maps::PAGE);
-                continue;
-            }
-            self.counted = arena.translator.counted();
-            let proved = arena
-                .prover
-                .prove_apart(&bytes, translation, self.counting)
-                .map_err(|violations| unproved(self.pid, &violations))?;
-            let translation = proved.translation();
-            if let Err(refusal) = self.add(index, &proved, original)? {
-                return Ok(Err(refusal));
-            }
-            let place = |at: Addr| {
-                let mut blocks = translation.blocks.iter();
-                blocks.find(|block| block.original.start == at)
-            };
-            let landings = &translation.landings;
-            let places = landings
-                .iter()
-                .filter_map(|landing| Some((landing.original, place(landing.original)?.at)));
-            let fragment = ChangingFragment {
-                arena: index,
-                span: Span::new(translation.start, translation.bytes.len() as u64),
-                pages,
-                landings: landings.clone(),
-            };
-            self.changing.add(fragment, places);
-            return Ok(Ok(self.changing.place(original)));
-        }
-    }
-
-    /// Watches pages that may be written, and reads them then.
-    fn watched(
-        &mut self,
-        code: &ProcessCode,
-        mapping: &maps::MappedSpan,
-        pages: Span,
-    ) -> Result<std::result::Result<PageBytes, Refusal>> {
-        let bytes = usize::try_from(pages.len()).unwrap_or(0);
-        let mut bytes = PageBytes {
-            start: pages.start,
-            bytes: vec![0; bytes],
-        };
-        // Also brings the pages into memory.
-        self.read_code(&mut bytes)?;
-        if !mapping.writable && !mapping.shared {
-            return Ok(Ok(bytes));
-        }
-        let mut all = pages.start.0..pages.end.0;
-        let watched = match &mut self.writes {
-            Ok(writes) => all
-                .by_ref()
-                .step_by(maps::PAGE as usize)
-                .try_for_each(|page| writes.watch(Addr(page), &code.mapped(mapping, Addr(page))))
-                .map_err(|error| error.to_string()),
-            Err(why) => Err(why.clone()),
-        };
-        if let Err(why) = watched {
-            return Ok(Err(unwatched(pages.start, code::named(mapping), &why)));
-        }
-        self.read_code(&mut bytes)?;
-        Ok(Ok(bytes))
-    }
-
-    /// Reads the bytes of pages that have their start and number.
-    fn read_code(&self, pages: &mut PageBytes) -> Result<()> {
-        let start = pages.start;
-        let read = self.memory.read_exact_at(&mut pages.bytes, start.0);
-        read.map_err(|error| {
-            refused(
-                self.pid,
-                format!("its code at {start} cannot be read ({error})"),
-            )
-        })
-    }
-
-    /// Returns whether an address is in a translation that was made from bytes of a span.
-    pub(super) fn is_made_from(&self, at: Addr, span: Span) -> bool {
-        self.changing.of(span).any(|one| one.span.contains(at))
-    }
-
-    /// Returns whether translations were made from bytes of a span.
-    pub(super) fn has_translated(&self, span: Span) -> bool {
-        self.changing.of(span).next().is_some()
-    }
-
-    /// Drops the translations that were made from bytes of a span. No thread may be in them, or in resident code.
-    pub(super) fn drop_changing(&mut self, span: Span) -> Result<()> {
-        for fragment in self.changing.take(span) {
-            let Some(arena) = self.arenas.get_mut(fragment.arena) else {
-                continue;
-            };
-            let Resident {
-                search, dropped, ..
-            } = *arena.translator.resident();
-            let first = arena
-                .rows
-                .partition_point(|row| row.at < fragment.span.start);
-            let end = arena.rows.partition_point(|row| row.at < fragment.span.end);
-            arena.rows.drain(first..end);
-            for landing in &fragment.landings {
-                // Its key stays, since searches of others pass it.
-                if let Some(write) = self.targets.insert(landing.original, dropped) {
-                    self.set(write.at.add(8), write.landing)?;
-                }
-                let recent = self.recent(landing.original);
-                if self.word(recent)?.load(Ordering::Acquire) == landing.at.0 {
-                    self.set(recent, search.0)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// The entry of an address in the table of recent targets.
