@@ -10,7 +10,7 @@ use gilk_engine::session::Workload;
 use gilk_samples::recording::Recording;
 use ilk_driver::client::Connection;
 
-use crate::support::{Shared, ilk, placement, pulsar, run, saved, shared};
+use crate::support::{Shared, ilk, placement, pulsar, run, run_to_its_end, saved, shared};
 
 /// Functions that execute all the time: the idle loop's timers and the agent's system calls pass
 /// through some of them.
@@ -153,7 +153,6 @@ fn consecutive_sessions_work() {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..3 {
         let session = pulsar(
-            // Twice the workload's time, for a machine with other work.
             3.0,
             50,
             vec![
@@ -161,7 +160,7 @@ fn consecutive_sessions_work() {
                 placement("__x64_sys_clone", 0, "counter", (0.0, 3.0)),
             ],
         );
-        let (_, outcome) = run(
+        let (_, outcome) = run_to_its_end(
             &mut connection,
             &shared.image,
             &session,
