@@ -310,7 +310,8 @@ fn a_killed_command_lets_the_process_go() {
             ilk.kill().unwrap();
             ilk.wait().unwrap();
             while tracer(pid) != 0 || super::maps(pid) != before {
-                assert!(child.try_wait().unwrap().is_none(), "{argument} {round}");
+                let ended = child.try_wait().unwrap();
+                assert_eq!(ended, None, "{argument} {round}");
                 call();
             }
         }

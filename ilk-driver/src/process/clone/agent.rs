@@ -22,7 +22,7 @@ use super::super::stopped::{Thread, threads};
 use super::super::{refused, text};
 use super::cache::{ProcessCache, ResidentStop};
 use super::code::ProcessCode;
-use super::trace::{self, Change, EVENT_STOP, SignalInfo};
+use super::trace::{self, Change, EVENT_STOP, SignalInfo, is_fault};
 use super::trigger::{Trigger, TriggeredCall};
 use super::writes::page_of;
 use crate::Result;
@@ -837,13 +837,4 @@ fn is_step(info: &SignalInfo) -> bool {
         info.si_code,
         libc::TRAP_TRACE | libc::TRAP_BRKPT | libc::SIGTRAP
     )
-}
-
-/// Returns whether the kernel has sent a signal because of the instruction that the thread is at.
-fn is_fault(signal: i32, info: &SignalInfo) -> bool {
-    let by_instruction = matches!(
-        signal,
-        libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP
-    );
-    by_instruction && info.si_code > 0
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::super::ptrace::{PendingChange, Tid, pending, request, taken};
+use super::super::ptrace::{PendingChange, Tid, blocked, pending, request, taken};
 
 /// `struct siginfo_t`, as ptrace copies it.
 pub(super) type SignalInfo = libc::siginfo_t;
@@ -122,11 +122,21 @@ pub(super) fn wait_for(tid: Tid) -> io::Result<Change> {
     }
 }
 
-/// Waits for a change of a thread that was interrupted. A trap that it has reached is reported in place of the
-/// interruption, which would leave it pending: for a process that is let go, it would be its end.
+/// Returns whether the kernel has sent a signal because of the instruction that the thread is at.
+pub(super) fn is_fault(signal: i32, info: &SignalInfo) -> bool {
+    let by_instruction = matches!(
+        signal,
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP
+    );
+    by_instruction && info.si_code > 0
+}
+
+/// Waits for a change of a thread that was interrupted. A fault or a trap that it has reached is reported in place of the
+/// interruption, which would leave it pending: for a process that is let go, that of a watched page, or of an `int3` of
+/// the cache, would be its end.
 pub(super) fn wait_interrupted(tid: Tid) -> io::Result<Change> {
     match wait_for(tid)? {
-        Change::Event(EVENT_STOP, libc::SIGTRAP) if has_pending_trap(tid)? => {
+        Change::Event(EVENT_STOP, libc::SIGTRAP) if has_pending_fault(tid)? => {
             proceed(tid, 0)?;
             wait_for(tid)
         }
@@ -134,8 +144,9 @@ pub(super) fn wait_interrupted(tid: Tid) -> io::Result<Change> {
     }
 }
 
-/// Returns whether a stopped thread has a SIGTRAP of the kernel that was not reported yet.
-fn has_pending_trap(tid: Tid) -> io::Result<bool> {
+/// Returns whether a stopped thread has a signal of its last instruction that was not reported yet: the next that it stops
+/// for.
+fn has_pending_fault(tid: Tid) -> io::Result<bool> {
     /// `PTRACE_PEEKSIGINFO` of include/uapi/linux/ptrace.h.
     const PEEKSIGINFO: libc::c_uint = 0x4209;
     /// `struct ptrace_peeksiginfo_args`.
@@ -145,6 +156,8 @@ fn has_pending_trap(tid: Tid) -> io::Result<bool> {
         flags: u32,
         count: i32,
     }
+    let blocked = blocked(tid)?;
+    let is_blocked = |signal: i32| blocked >> (signal - 1) & 1 != 0;
     let mut first = 0;
     loop {
         let peeked = Peeked {
@@ -161,7 +174,8 @@ fn has_pending_trap(tid: Tid) -> io::Result<bool> {
         match found {
             -1 => return Err(io::Error::last_os_error()),
             0 => return Ok(false),
-            _ if info.si_signo == libc::SIGTRAP && info.si_code > 0 => return Ok(true),
+            // The kernel unblocks what an instruction causes. The thread may have sent itself a blocked one.
+            _ if is_fault(info.si_signo, &info) && !is_blocked(info.si_signo) => return Ok(true),
             _ => first += 1,
         }
     }
