@@ -19,9 +19,7 @@ use crate::{apt, bare, documentation, evaluate, package, python, root, tool};
 
 /// Tests on a live kernel are in a module of this name.
 const LIVE: &str = "live";
-/// Tests that hook whole directories of the kernel, and functions of all of them: the first run on the
-/// host's series, the others on the later one, and long runs have all on both.
-const DIRECTORIES: &str = "live::everywhere::flow_is_conserved_in_a_whole_directory_at_once";
+/// The test that hooks functions of all directories: on the later kernel, and in long runs on both.
 const SPREAD: &str = "live::everywhere::flow_is_conserved_in_functions_of_all_directories_at_once";
 /// Tests that run on both kernels.
 const EVERYWHERE: &str = "live::everywhere::";
@@ -38,9 +36,10 @@ const NEWEST_LONG: [&str; 4] = [
 /// Tests that compare moments with the kernel's own probes: beside other work the emulated machine stalls between them.
 const MOMENTS: &str = "live::truth::";
 /// Tests of long runs only: they take many minutes, or the test that operates a window by mouse and keys has their steps.
-const LONG_ONLY: [&str; 5] = [
+const LONG_ONLY: [&str; 6] = [
     "live::bochs::",
     "live::both::",
+    "live::everywhere::flow_is_conserved_in_a_whole_directory_at_once",
     "live::everywhere::letters::",
     "live::suites::",
     "live::forks_of_a_workload",
@@ -356,9 +355,7 @@ fn placed(binary: &Binary, extent: Extent) -> Result<Vec<(Place, Vec<String>)>> 
             image.iter().filter(of_later).cloned().collect(),
         ));
         placed.push((Place::Image, image));
-        let is_later = |name: &&String| {
-            name.starts_with(EVERYWHERE) && (is_long || name.as_str() != DIRECTORIES)
-        };
+        let is_later = |name: &&String| name.starts_with(EVERYWHERE);
         placed.push((
             Place::LaterLive,
             live.iter().filter(is_later).cloned().collect(),

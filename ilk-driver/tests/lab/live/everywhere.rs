@@ -54,7 +54,6 @@ fn flow_is_conserved_in_functions_of_all_directories_at_once() {
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn flow_is_conserved_in_a_whole_directory_at_once() {
     let shared = lab();
-    // All of `mm` takes two minutes: the long run has it.
     let most = number_in("GILK_DIRECTORIES").unwrap_or(1) as usize;
     for directory in DIRECTORIES.iter().take(most) {
         let chosen = functions(&shared.image, directory);
