@@ -118,8 +118,8 @@ mod live {
         let session = folder.path().join("forks.ron");
         std::fs::write(
             &session,
-            r#"(version: 1, name: "forks", duration: 8.0, workload: Some((program: "/bin/pulsar", arguments: ["500"], start: 0.5)), placements: [
-                (function: "__x64_sys_clone", block: 0, hook: Pre, instrument: "timestamp", launch: 0.0, splash: 8.0)])"#,
+            r#"(version: 1, name: "forks", duration: 12.0, workload: Some((program: "/bin/pulsar", arguments: ["500"], start: 0.5)), placements: [
+                (function: "__x64_sys_clone", block: 0, hook: Pre, instrument: "timestamp", launch: 0.0, splash: 12.0)])"#,
         )
         .unwrap();
         let target = vec![
