@@ -1,5 +1,7 @@
 //! A session: placements of instruments with launch and splash. Saved as RON.
 
+mod kernel_part;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -9,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::collection::Collection;
 use crate::placement::Style;
 use crate::{Error, Result};
+
+pub use kernel_part::KernelPart;
 
 /// An instrumentation (GILK report, 3.2): a set of instruments with launch and splash times, and
 /// what to run while it lasts.
@@ -44,6 +48,10 @@ pub struct Session {
     /// The collection of samples and totals.
     #[serde(default, skip_serializing_if = "Collection::is_default")]
     pub collection: Collection,
+    /// For a session of a process: what is placed in the kernel of the machine at the same time. Programs that do not
+    /// know it refuse the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<KernelPart>,
 }
 
 /// A program to run while a session lasts. Only the lab runs one.
@@ -160,6 +168,7 @@ impl Session {
             save_all: false,
             tracepoints: false,
             collection: Collection::default(),
+            kernel: None,
         }
     }
 
@@ -185,7 +194,8 @@ impl Session {
     /// Interns equal names.
     fn share_names(&mut self) {
         let mut known: BTreeSet<Arc<str>> = BTreeSet::new();
-        for placement in &mut self.placements {
+        let kernel = self.kernel.iter_mut().flat_map(|part| &mut part.placements);
+        for placement in self.placements.iter_mut().chain(kernel) {
             for name in [&mut placement.function, &mut placement.instrument] {
                 match known.get(&**name) {
                     Some(known) => *name = Arc::clone(known),
@@ -235,9 +245,17 @@ impl Session {
             ));
         }
         self.collection.check().or_else(wrong)?;
-        for (number, placement) in self.placements.iter().enumerate() {
+        let placements = self.placements.iter().enumerate();
+        let kernel = self.kernel.iter().flat_map(|part| &part.placements);
+        let all = placements
+            .map(|(number, placement)| ("placement", number, placement))
+            .chain(
+                (kernel.enumerate())
+                    .map(|(number, placement)| ("kernel's placement", number, placement)),
+            );
+        for (what, number, placement) in all {
             let named = format!(
-                "placement {number} ({} at {} block {})",
+                "{what} {number} ({} at {} block {})",
                 placement.instrument, placement.function, placement.block
             );
             let Placement { launch, splash, .. } = *placement;

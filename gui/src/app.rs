@@ -42,6 +42,8 @@ pub struct App {
     pub(crate) first: Option<(String, Option<BlockIndex>)>,
     /// The document, revision and target of the last plan request.
     pub(crate) planned: Option<(u64, u64, u64)>,
+    /// The process that the last planned session is hit by alone.
+    pub(crate) within: Option<u32>,
     /// True while a change waits for the pause of a drag before it is planned.
     pub(crate) plan_waits: bool,
     /// The document and revision seen last, and the time of the change to it.
@@ -94,6 +96,7 @@ impl App {
                 .clone()
                 .map(|name| (name, start.block.map(BlockIndex))),
             planned: None,
+            within: None,
             plan_waits: false,
             edited: ((0, 0), Instant::now()),
             own_sources: BTreeMap::new(),

@@ -30,8 +30,8 @@ pub struct Start {
     /// cannot run on it.
     #[arg(long, value_name = "FILE")]
     pub image: Option<PathBuf>,
-    /// Open this process of this machine.
-    #[arg(short, long, conflicts_with_all = ["lab", "socket", "ssh", "image", "target"])]
+    /// Open this process of this machine; with `--target here`, this machine's kernel beside it.
+    #[arg(short, long, conflicts_with_all = ["lab", "socket", "ssh", "image"])]
     pub pid: Option<u32>,
     /// Open this session.
     #[arg(long, value_name = "FILE")]
@@ -103,6 +103,14 @@ pub enum Source {
     Process(u32),
     /// A program with its arguments, separated by spaces, which is started.
     Program(String),
+}
+
+impl Source {
+    /// Returns whether it is a process of this machine.
+    #[must_use]
+    pub const fn is_process(&self) -> bool {
+        matches!(self, Self::Process(_) | Self::Program(_))
+    }
 }
 
 impl Start {

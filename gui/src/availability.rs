@@ -3,6 +3,7 @@
 use gilk_engine::cfg::BlockIndex;
 use gilk_instruments::Stand;
 
+use crate::args::Source;
 use crate::command::Command;
 use crate::state::{State, TargetState};
 
@@ -104,6 +105,11 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
             state.run.active.is_none() && !matches!(state.target, TargetState::Busy(_))
         }
         Command::AddMachines => state.run.active.is_none(),
+        Command::AddKernel => {
+            let is_process = state.source.as_ref().is_some_and(Source::is_process);
+            state.run.active.is_none() && is_process && state.machines.others.is_empty()
+        }
+        Command::ShowBeside => state.can_show_beside(),
         Command::OpenDebugInfo => state.catalogue.is_some(),
         Command::Disconnect => !matches!(state.target, TargetState::None | TargetState::Lost(_)),
         _ => true,

@@ -35,6 +35,10 @@ const QUIET: Duration = Duration::from_millis(200);
 impl App {
     /// Requests from workers everything that a change made stale: the list, the plan, the marks.
     pub(crate) fn request_updates(&mut self) {
+        let kernel = self.state.shows_kernel_beside();
+        if self.state.document.shows_kernel() != kernel {
+            self.state.document.show_kernel(kernel);
+        }
         let session = self.state.document.session();
         self.state.draft.follow(session.duration);
         // A block without a branch has no way out to hook.
@@ -97,6 +101,10 @@ impl App {
             self.state.document.revision(),
             self.targets * 2 + u64::from(connected),
         );
+        if self.within != self.state.within() {
+            self.within = self.state.within();
+            self.planned = None;
+        }
         self.mark_hooks(&catalogue);
         if waits && self.planned != Some(state) {
             // The plan is requested when the drag pauses. Until then none is current.
@@ -298,6 +306,7 @@ impl App {
             catalogue: Arc::clone(catalogue),
             library: Arc::clone(&self.state.library),
             layout,
+            within: self.state.within(),
         }
     }
 

@@ -217,6 +217,10 @@ pub enum Command {
     ConnectSsh,
     /// Requests machines and connects to them: a session runs on all of them.
     AddMachines,
+    /// Connects to this machine's agent: sessions run in the process and its kernel.
+    AddKernel,
+    /// Shows the kernel beside the process, or the process again.
+    ShowBeside,
     /// Reconnects to an additional machine, by number.
     ConnectMachine(u64),
     /// Removes an additional machine, by number.
@@ -414,6 +418,8 @@ impl Command {
             Self::ConnectSocket => "Connect to a socket…",
             Self::ConnectSsh => "Connect over ssh…",
             Self::AddMachines => "Add machines…",
+            Self::AddKernel => "Add this machine's kernel to the process",
+            Self::ShowBeside => "Show the kernel or the process",
             Self::ConnectMachine(_) => "Reconnect machine",
             Self::LeaveMachine(_) => "Remove machine",
             Self::OpenKernel => "Open kernel file…",

@@ -210,6 +210,24 @@ impl Document {
         UndoState { edited, stored }
     }
 
+    /// Returns whether the part of the kernel beside a process is shown and edited.
+    #[must_use]
+    pub const fn shows_kernel(&self) -> bool {
+        self.now.session.shows_kernel
+    }
+
+    /// Shows the kernel's part or the process's, in all states of the history: this is no step of it.
+    pub(crate) fn show_kernel(&mut self, kernel: bool) {
+        self.close_step();
+        let states = self.undo.iter_mut().chain(&mut self.redo);
+        let states = states.map(|state| &mut state.edited);
+        for edited in states.chain([&mut self.now, &mut self.saved]) {
+            edited.session.show_kernel(kernel);
+        }
+        self.revision += 1;
+        self.hooks = next_number();
+    }
+
     /// Changes launch and splash of placements, in the way of [`Document::edit`].
     pub fn edit_times(&mut self, what: &str, times: &[(usize, f64, f64)]) {
         self.edit(what, |session| {
@@ -305,7 +323,9 @@ impl Document {
     }
 
     /// Records that the file at `path` now contains `written`.
-    pub fn saved_as(&mut self, written: Edited, path: PathBuf) {
+    pub fn saved_as(&mut self, mut written: Edited, path: PathBuf) {
+        // The other part may be shown since.
+        written.session.show_kernel(self.shows_kernel());
         self.saved = written;
         self.path = Some(path);
         self.compare();
@@ -419,6 +439,34 @@ mod tests {
         assert!(document.undo());
         assert_eq!(document.session().duration, 10.0);
         assert!(!document.can_undo());
+    }
+
+    #[test]
+    fn edits_of_both_parts_are_undone_whichever_is_shown() {
+        let mut document = Document::new();
+        document.edit("place", |s| s.placements.push(placement(1)));
+        document.close_step();
+        document.show_kernel(true);
+        assert!(document.session().placements.is_empty());
+        document.edit("place", |s| s.placements.push(placement(2)));
+        let both = document.edited();
+        document.show_kernel(false);
+        assert_eq!(document.session().placements.len(), 1);
+        assert!(document.undo());
+        assert!(
+            document
+                .session()
+                .beside
+                .as_ref()
+                .is_none_or(|part| part.len() == 0)
+        );
+        assert!(document.undo() && !document.can_undo() && !document.unsaved());
+        assert!(document.redo() && document.redo());
+        document.show_kernel(true);
+        assert_eq!(document.edited(), both);
+        document.saved_as(both, "both.ron".into());
+        document.show_kernel(false);
+        assert!(!document.unsaved());
     }
 
     #[test]

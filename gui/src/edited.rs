@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gilk_engine::Session;
 use gilk_engine::collection::Collection;
 use gilk_engine::placement::Style;
-use gilk_engine::session::Workload;
+use gilk_engine::session::{KernelPart, Placement, Workload};
 use serde::{Deserialize, Serialize};
 
 use crate::placements::{Difference, Placements};
@@ -49,7 +49,48 @@ impl<V: PartialEq> PartialEq for SharedMap<V> {
     }
 }
 
-/// A [`Session`] that is edited: the same fields, of which a copy costs little.
+impl<V> Default for SharedMap<V> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+/// The part of a session that is of one target: of the process, or of its kernel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EditedPart {
+    placements: Placements,
+    styles: SharedMap<Style>,
+    sources: SharedMap<String>,
+    tracepoints: bool,
+}
+
+impl EditedPart {
+    /// Returns the number of its placements.
+    pub(crate) fn len(&self) -> usize {
+        self.placements.len()
+    }
+}
+
+impl From<KernelPart> for EditedPart {
+    fn from(part: KernelPart) -> Self {
+        // Every field is named, so that a new one is not lost.
+        let KernelPart {
+            placements,
+            styles,
+            sources,
+            tracepoints,
+        } = part;
+        Self {
+            placements: placements.into(),
+            styles: SharedMap(Arc::new(styles)),
+            sources: SharedMap(Arc::new(sources)),
+            tracepoints,
+        }
+    }
+}
+
+/// A [`Session`] that is edited: the same fields, of which a copy costs little. Of a session of a process and its
+/// kernel, the fields are those of the part that is shown.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the fields are those of a session")]
 pub struct EditedSession {
@@ -63,6 +104,10 @@ pub struct EditedSession {
     pub save_all: bool,
     pub tracepoints: bool,
     pub collection: Collection,
+    /// The part of the other target.
+    pub beside: Option<EditedPart>,
+    /// True if the kernel's part is shown, and the process's is `beside`.
+    pub shows_kernel: bool,
 }
 
 impl From<Session> for EditedSession {
@@ -79,6 +124,7 @@ impl From<Session> for EditedSession {
             save_all,
             tracepoints,
             collection,
+            kernel,
         } = session;
         Self {
             version,
@@ -91,21 +137,74 @@ impl From<Session> for EditedSession {
             save_all,
             tracepoints,
             collection,
+            beside: kernel.map(EditedPart::from),
+            shows_kernel: false,
         }
     }
 }
 
 impl EditedSession {
-    /// Returns the session. This copies all of its placements, which is work for a worker.
+    /// Returns the session with both parts, as files have it. This copies all of its placements, which is work for a
+    /// worker.
     #[must_use]
     pub fn to_session(&self) -> Session {
+        let mut process = self.clone();
+        process.show_kernel(false);
+        let mut kernel = self.clone();
+        kernel.show_kernel(true);
+        let kernel = KernelPart::of(kernel.shown());
+        Session {
+            kernel: (!kernel.is_empty()).then_some(kernel),
+            ..process.shown()
+        }
+    }
+
+    /// Returns the session of the part that is shown. This copies all of its placements.
+    #[must_use]
+    pub fn shown(&self) -> Session {
         Session {
             placements: self.placements.iter().cloned().collect(),
             ..self.without_placements()
         }
     }
 
-    /// Returns the session without its placements.
+    /// Returns the placements of both parts.
+    pub(crate) fn all_placements(&self) -> impl Iterator<Item = &Placement> {
+        let beside = self.beside.iter().flat_map(|part| &part.placements);
+        self.placements.iter().chain(beside)
+    }
+
+    /// Changes launch and splash of the placements of both parts.
+    pub(crate) fn change_all_times(&mut self, change: impl Fn(f64, f64) -> (f64, f64)) {
+        let beside = self.beside.as_mut().map(|part| &mut part.placements);
+        for placements in beside.into_iter().chain([&mut self.placements]) {
+            placements.change_times(&change);
+        }
+    }
+
+    /// Shows the kernel's part, or the process's.
+    pub(crate) fn show_kernel(&mut self, kernel: bool) {
+        if self.shows_kernel == kernel {
+            return;
+        }
+        self.shows_kernel = kernel;
+        let EditedPart {
+            placements,
+            styles,
+            sources,
+            tracepoints,
+        } = self.beside.take().unwrap_or_default();
+        let left = EditedPart {
+            placements: std::mem::replace(&mut self.placements, placements),
+            styles: std::mem::replace(&mut self.styles, styles),
+            sources: std::mem::replace(&mut self.sources, sources),
+            tracepoints: std::mem::replace(&mut self.tracepoints, tracepoints),
+        };
+        // A session without a part of the kernel is one of a process or a kernel alone.
+        self.beside = (kernel || left != EditedPart::default()).then_some(left);
+    }
+
+    /// Returns the session of the part that is shown, without its placements.
     pub(crate) fn without_placements(&self) -> Session {
         Session {
             version: self.version,
@@ -118,6 +217,7 @@ impl EditedSession {
             save_all: self.save_all,
             tracepoints: self.tracepoints,
             collection: self.collection,
+            kernel: None,
         }
     }
 
@@ -130,12 +230,7 @@ impl EditedSession {
 
 impl PartialEq<Session> for EditedSession {
     fn eq(&self, other: &Session) -> bool {
-        self.placements.iter().eq(&other.placements)
-            && self.without_placements()
-                == Session {
-                    placements: Vec::new(),
-                    ..other.clone()
-                }
+        self.to_session() == *other
     }
 }
 
@@ -178,5 +273,65 @@ impl Extent {
             None if !same_rest() => Some(Self::Session),
             None => (one.notes != other.notes).then_some(Self::Notes),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gilk_engine::HookType;
+
+    use super::*;
+
+    fn placement(function: &str) -> Placement {
+        Placement {
+            function: function.into(),
+            block: 0,
+            hook: HookType::Pre,
+            instrument: "timestamp".into(),
+            launch: 0.0,
+            splash: 10.0,
+        }
+    }
+
+    #[test]
+    fn both_parts_are_kept_whichever_is_shown() {
+        let kernel = KernelPart {
+            placements: vec![placement("vfs_write")],
+            styles: BTreeMap::from([("vfs_write".to_owned(), Style::Whole)]),
+            sources: BTreeMap::from([("own".to_owned(), "instrument own \"Own.\";".to_owned())]),
+            tracepoints: true,
+        };
+        let session = Session {
+            placements: vec![placement("libc.so.6:write"), placement("main")],
+            kernel: Some(kernel.clone()),
+            ..Session::empty()
+        };
+        let opened = EditedSession::from(session.clone());
+        let mut edited = opened.clone();
+        for shows_kernel in [false, true, true, false] {
+            edited.show_kernel(shows_kernel);
+            assert_eq!(edited.to_session(), session);
+            assert_eq!(
+                edited.shown().placements.len(),
+                if shows_kernel { 1 } else { 2 }
+            );
+            assert_eq!(edited.shown().kernel, None);
+        }
+        assert_eq!(edited, opened);
+
+        edited.show_kernel(true);
+        assert_eq!(KernelPart::of(edited.shown()), kernel);
+        edited.placements.push(placement("ksys_write"));
+        assert_eq!(edited.to_session().kernel.unwrap().placements.len(), 2);
+    }
+
+    #[test]
+    fn a_part_of_the_kernel_without_instruments_is_not_in_the_file() {
+        let empty = EditedSession::from(Session::empty());
+        let mut edited = empty.clone();
+        edited.show_kernel(true);
+        assert_eq!(edited.to_session(), Session::empty());
+        edited.show_kernel(false);
+        assert_eq!(edited, empty);
     }
 }

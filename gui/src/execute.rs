@@ -235,6 +235,8 @@ impl App {
             Command::ConnectSocket => self.request_path(Purpose::Socket, None),
             Command::ConnectSsh => self.request_path(Purpose::Machine, None),
             Command::AddMachines => self.request_path(Purpose::Machines, None),
+            Command::AddKernel => self.add_typed("here"),
+            Command::ShowBeside => self.show_beside(),
             Command::ConnectMachine(number) => self.connect_machine(number),
             Command::LeaveMachine(number) => self.leave_machine(number),
             Command::OpenKernel => self.request_path(Purpose::Kernel, None),
@@ -364,6 +366,9 @@ impl App {
     fn disconnect(&mut self) {
         // Dropping the target stops its run and removes every splice; its thread ends by itself.
         match self.target.take().map(|target| target.number) {
+            Some(number) if self.is_in_pair(number) => {
+                self.pair_failed(number, "It was disconnected.");
+            }
             Some(number) if self.is_member(number) => self.member_left(number),
             _ => self.not_running(),
         }
@@ -380,6 +385,9 @@ impl App {
             return;
         };
         let plan = Arc::clone(plan);
+        if self.state.is_pair() {
+            return self.run_pair(&plan);
+        }
         if !self.state.machines.others.is_empty() {
             return self.run_together(&plan);
         }
@@ -423,6 +431,7 @@ impl App {
             sink: SampleSink::Alone(index, Box::new(info)),
             status,
             together: None,
+            pair: None,
         });
     }
 

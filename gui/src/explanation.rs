@@ -145,6 +145,12 @@ impl Command {
             Self::ConnectSocket => "Connects to the socket of an agent.",
             Self::ConnectSsh => "Connects to the agent of another machine.",
             Self::AddMachines => "Runs sessions on several machines at the same time.",
+            Self::AddKernel => {
+                "Runs sessions in the process and its kernel at the same time; needs the agent."
+            }
+            Self::ShowBeside => {
+                "Shows the kernel beside the process with its part of the session, or the process again."
+            }
             Self::ConnectMachine(_) => "Connects to the machine again.",
             Self::LeaveMachine(_) => "Removes the machine.",
             Self::OpenKernel => "Opens a kernel file to browse and plan on.",

@@ -45,6 +45,7 @@ impl App {
             record.now = Some(active.elapsed());
         }
         self.listen_together();
+        self.listen_pair();
         if let (Some(active), Some(record)) =
             (&self.state.run.active, &mut self.state.timeline.record)
             && record.now.is_some()
@@ -211,6 +212,7 @@ impl App {
             Message::Measured(_, Err(error)) => {
                 self.state.notify(NoticeKind::Warning, error.to_string());
             }
+            Message::PairMerged(path, merged) => self.pair_merged(path, merged),
             Message::Recording(path, opened) => self.recording_read(&path, opened),
             Message::Processes(listed) => {
                 if let Some(dialog) = &mut self.state.processes {
@@ -258,6 +260,7 @@ impl App {
                 self.state.target = TargetState::None;
                 self.state.question = None;
                 self.target = None;
+                self.pair_failed(number, "It was disconnected.");
                 match self.is_member(number) {
                     true => self.member_left(number),
                     false => self.not_running_alone(),
@@ -265,6 +268,10 @@ impl App {
             }
             TargetNews::Started(described) => self.started(described),
             TargetNews::Begun(clock, reading) => self.member_started(number, clock, reading),
+            TargetNews::Process(pid) => self.state.machines.pid = Some(pid),
+            TargetNews::Ended(summary) if self.is_in_pair(number) => {
+                self.pair_ended(number, summary);
+            }
             TargetNews::Ended(summary) if self.is_member(number) => {
                 self.member_ended(number, summary);
             }
@@ -276,13 +283,14 @@ impl App {
         self.state.target = TargetState::Lost(error.to_string());
         self.state.question = None;
         self.target = None;
+        self.pair_failed(number, &error.to_string());
         match self.is_member(number) {
             true => self.member_ended(number, Err(error)),
             false => self.not_running_alone(),
         }
     }
 
-    fn loaded(&mut self, catalogue: Arc<Catalogue>) {
+    pub(crate) fn loaded(&mut self, catalogue: Arc<Catalogue>) {
         if let TargetState::Busy(_) = self.state.target {
             self.state.target = TargetState::Offline;
         }
@@ -327,7 +335,7 @@ impl App {
         }
     }
 
-    fn started(&mut self, described: Result<Box<Metadata>, Error>) {
+    pub(crate) fn started(&mut self, described: Result<Box<Metadata>, Error>) {
         let Some(active) = &mut self.state.run.active else {
             return;
         };
@@ -411,8 +419,10 @@ impl App {
 
     /// Marks the run as ended, unless it continues on other machines.
     fn not_running_alone(&mut self) {
-        let together = self.state.machines.together.as_ref();
-        if !together.is_some_and(crate::machines::Together::is_running) {
+        let machines = &self.state.machines;
+        let together = machines.together.as_ref();
+        let together = together.is_some_and(crate::machines::Together::is_running);
+        if !together && machines.pair.is_none() {
             self.not_running();
         }
     }

@@ -251,6 +251,8 @@ pub(crate) const MENUS: &[(&str, &[MenuItem])] = &[
                     Command::ConnectSsh,
                     Command::ConnectSocket,
                     Command::AddMachines,
+                    Command::AddKernel,
+                    Command::ShowBeside,
                 ],
             ),
             Entry(Command::OpenKernel),

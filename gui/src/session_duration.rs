@@ -6,8 +6,7 @@ use crate::edited::EditedSession;
 /// program would be after its end. Splashes at the end move with it.
 pub(crate) fn too_short(session: &EditedSession, duration: f64) -> Option<String> {
     let splashes = session
-        .placements
-        .iter()
+        .all_placements()
         .filter(|one| one.splash != session.duration);
     let last = splashes.map(|one| one.splash).fold(0.0, f64::max);
     if last > duration {
@@ -16,8 +15,7 @@ pub(crate) fn too_short(session: &EditedSession, duration: f64) -> Option<String
         ));
     }
     let launch = session
-        .placements
-        .iter()
+        .all_placements()
         .map(|one| one.launch)
         .fold(0.0, f64::max);
     if launch > 0.0 && launch >= duration {
@@ -37,7 +35,7 @@ pub(crate) fn too_short(session: &EditedSession, duration: f64) -> Option<String
 pub fn set_duration(session: &mut EditedSession, duration: f64) {
     let before = session.duration;
     session.duration = duration;
-    session.placements.change_times(|launch, splash| {
+    session.change_all_times(|launch, splash| {
         let moves = splash == before || splash > duration;
         let splash = if moves { duration } else { splash };
         (if launch < splash { launch } else { 0.0 }, splash)
@@ -50,7 +48,7 @@ pub fn set_duration(session: &mut EditedSession, duration: f64) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use gilk_engine::session::Placement;
+    use gilk_engine::session::{KernelPart, Placement};
     use gilk_engine::{HookType, Session};
 
     /// A session whose placements have these launches and splashes.
@@ -76,6 +74,18 @@ pub(crate) mod tests {
         assert_eq!(session.placements[0].splash, 20.0);
         assert_eq!(session.placements[1].splash, 4.0);
         set_duration(&mut session, 5.0);
+        session.to_session().check().unwrap();
+    }
+
+    #[test]
+    fn both_parts_keep_within_the_duration() {
+        let mut session: EditedSession = Session {
+            kernel: Some(KernelPart::of(scheduled(&[(0.0, 10.0), (1.0, 4.0)]))),
+            ..scheduled(&[(0.0, 10.0)])
+        }
+        .into();
+        assert!(too_short(&session, 3.0).is_some_and(|why| why.contains("until 4 s")));
+        set_duration(&mut session, 3.0);
         session.to_session().check().unwrap();
     }
 }

@@ -217,6 +217,9 @@ impl State {
         if let Some(hindrance) = self.target_hindrance() {
             return Some(hindrance);
         }
+        if let Some(hindrance) = self.pair_hindrance() {
+            return Some(hindrance);
+        }
         if self.document.session().placements.is_empty() {
             return Some("The session has no instruments; select a block and add one.".to_owned());
         }

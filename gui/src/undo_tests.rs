@@ -137,6 +137,8 @@ fn edits(command: &Command) -> bool {
         | Command::ConnectSocket
         | Command::ConnectSsh
         | Command::AddMachines
+        | Command::AddKernel
+        | Command::ShowBeside
         | Command::ConnectMachine(_)
         | Command::LeaveMachine(_)
         | Command::OpenKernel

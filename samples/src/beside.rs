@@ -88,6 +88,13 @@ impl Beside {
         Ok(Self { members, metadata })
     }
 
+    /// Describes the session that all of them are of, in place of that of the first.
+    #[must_use]
+    pub fn of_session(mut self, session: String) -> Self {
+        self.metadata.session = session;
+        self
+    }
+
     /// Returns the metadata of all of them.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {

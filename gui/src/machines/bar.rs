@@ -13,6 +13,9 @@ use crate::widgets;
 /// Draws the bar.
 pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     ui.horizontal_wrapped(|ui| {
+        if let Some(names) = state.pair_names() {
+            return pair(ui, state, &names, commands);
+        }
         widgets::caption(ui, "machines");
         let together = state.machines.together.as_ref();
         let first = together.and_then(|together| together.members.first());
@@ -31,6 +34,50 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
             buttons(ui, state, machine, commands);
         }
     });
+}
+
+/// Draws a process and its kernel, each with a button that shows it.
+fn pair(ui: &mut Ui, state: &State, names: &[String; 2], commands: &mut Vec<Command>) {
+    widgets::caption(ui, "targets");
+    let Some(other) = state.beside() else {
+        return;
+    };
+    let session = state.document.session();
+    let counts = [
+        session.placements.len(),
+        session.beside.as_ref().map_or(0, |part| part.len()),
+    ];
+    let wrong = match &other.outcome {
+        Some(Err(wrong)) => wrong.first().map(String::as_str),
+        _ => None,
+    };
+    let sides = [(&state.target, None), (&other.target, wrong)];
+    let [shown, beside] = names;
+    for (((name, count), (target, wrong)), is_shown) in [shown, beside]
+        .into_iter()
+        .zip(counts)
+        .zip(sides)
+        .zip([true, false])
+    {
+        let tokens = Tokens::of(ui);
+        let (words, color, more) = words(tokens, target, wrong, None);
+        let words = match (target, wrong) {
+            (TargetState::Ready(_), None) => widgets::counted(count, "instrument"),
+            _ => words,
+        };
+        widgets::dot(ui, color);
+        let show = ui.selectable_label(is_shown, RichText::new(name).small());
+        let show = widgets::chosen(show, Role::Button, is_shown, &format!("show {name}"));
+        if show.clicked() && !is_shown && state.can_show_beside() {
+            commands.push(Command::ShowBeside);
+        }
+        let label = ui.label(RichText::new(&words).small().color(tokens.weak));
+        let label = widgets::named(label, Role::Label, &format!("target {name}: {words}"));
+        if let Some(more) = more {
+            label.on_hover_text(more);
+        }
+    }
+    buttons(ui, state, other, commands);
 }
 
 fn buttons(ui: &mut Ui, state: &State, machine: &Machine, commands: &mut Vec<Command>) {

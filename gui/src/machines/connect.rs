@@ -30,22 +30,26 @@ impl App {
             self.state.machines.first = first.name;
         }
         for place in places {
-            let known = |one: &Machine| one.place.route == place.route;
+            let wanted = source(&place.route);
+            let known = |one: &Machine| one.source == wanted;
             if self.state.machines.others.iter().any(known) {
                 let words = format!("{} is already connected.", place.display_name());
                 self.state.notify(NoticeKind::Warning, words);
                 continue;
             }
-            let number = self.add_thread(&place);
+            let number = self.add_thread(wanted.clone());
             self.state.machines.others.push(Machine {
                 number,
-                place,
+                source: wanted,
+                label: place.display_name(),
+                given: place.name,
                 target: TargetState::Busy(crate::worker::Progress::default()),
                 catalogue: None,
                 outcome: None,
                 requested: None,
                 request: 0,
                 planner: None,
+                open: None,
             });
         }
     }
@@ -58,11 +62,11 @@ impl App {
         }
     }
 
-    fn add_thread(&mut self, place: &TargetAddress) -> u64 {
+    fn add_thread(&mut self, source: Source) -> u64 {
         self.machines += 1;
         // Counts down from the top, because numbers of targets count up.
         let number = u64::MAX - self.machines;
-        let thread = Target::start(source(&place.route), number, self.workers.mail());
+        let thread = Target::start(source, number, self.workers.mail());
         self.machine_threads.insert(number, thread);
         number
     }
@@ -71,10 +75,10 @@ impl App {
     pub(crate) fn connect_machine(&mut self, number: u64) {
         self.machine_threads.remove(&number);
         let machines = &self.state.machines.others;
-        let Some(place) = machines.iter().find(|one| one.number == number) else {
+        let Some(machine) = machines.iter().find(|one| one.number == number) else {
             return;
         };
-        let new_number = self.add_thread(&place.place.clone());
+        let new_number = self.add_thread(machine.source.clone());
         if let Some(machine) = self.state.machines.of(number) {
             machine.number = new_number;
             machine.target = TargetState::Busy(crate::worker::Progress::default());
@@ -86,6 +90,7 @@ impl App {
     /// Removes a machine.
     pub(crate) fn leave_machine(&mut self, number: u64) {
         self.member_left(number);
+        self.pair_failed(number, "It was removed.");
         // Dropping the target removes every splice.
         self.machine_threads.remove(&number);
         self.state
@@ -96,6 +101,8 @@ impl App {
 
     /// Requests a plan for each machine whose plan is stale.
     pub(crate) fn request_machine_plans(&mut self) {
+        let within = self.state.machines.pid.filter(|_| self.state.is_pair());
+        let is_pair = self.state.is_pair();
         let state = (self.documents, self.state.document.revision());
         for machine in &mut self.state.machines.others {
             let (TargetState::Ready(info), Some(catalogue), Some(planner)) =
@@ -103,26 +110,34 @@ impl App {
             else {
                 continue;
             };
-            if machine.requested == Some(state) {
+            if machine.requested == Some((state, within)) {
                 continue;
             }
-            machine.requested = Some(state);
+            machine.requested = Some((state, within));
+            let mut session = self.state.document.session().clone();
+            let is_kernel = is_pair && !machine.source.is_process();
+            session.show_kernel(is_kernel);
             machine.outcome = None;
             self.machine_plans += 1;
             machine.request = self.machine_plans;
             planner.plan(Planning {
                 revision: self.machine_plans,
-                session: self.state.document.session().clone(),
+                session,
                 added: None,
                 catalogue: Arc::clone(catalogue),
                 library: Arc::clone(&self.state.library),
                 layout: Some(info.layout.clone()),
+                within: within.filter(|_| is_kernel),
             });
         }
     }
 
     /// Returns a unique name for a machine.
     pub(crate) fn name_for(&self, number: u64, wanted: &str) -> String {
+        if self.state.is_pair() {
+            // The kernel and the process are of one machine.
+            return wanted.to_owned();
+        }
         let target = match &self.state.target {
             TargetState::Ready(info) => Some(info.host.clone()),
             _ => None,

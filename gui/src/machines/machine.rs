@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use gilk_engine::VerifiedPlan;
-use ilk_driver::client::TargetAddress;
-
+use super::pair_run::PairRun;
 use super::together::{Member, Together};
+use crate::args::Source;
 use crate::catalogue::Catalogue;
 use crate::target_state::TargetState;
 use crate::worker::machine_planner;
+use gilk_engine::VerifiedPlan;
+use gilk_engine::cfg::BlockIndex;
 
 /// The additional machines, and the session that runs on all machines.
 #[derive(Debug, Default)]
@@ -19,6 +20,10 @@ pub struct Machines {
     pub together: Option<Together>,
     /// The name given to the target, if any.
     pub(crate) first: Option<String>,
+    /// The number of the process that a target is, if one is.
+    pub(crate) pid: Option<u32>,
+    /// The running session in a process and its kernel.
+    pub(crate) pair: Option<PairRun>,
 }
 
 /// An additional machine.
@@ -26,19 +31,25 @@ pub struct Machines {
 pub struct Machine {
     /// Number of its thread, unique among all targets.
     pub number: u64,
-    /// Address of its agent.
-    pub place: TargetAddress,
+    /// Its agent, or the process that it is.
+    pub source: Source,
+    /// The name to display before it has reported its own.
+    pub(super) label: String,
+    /// The name given to it, if any.
+    pub(super) given: Option<String>,
     /// Status of its target.
     pub target: TargetState,
     /// Its image, once it is loaded.
     pub catalogue: Option<Arc<Catalogue>>,
     /// The plan of the session for it, or the errors.
     pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
-    /// The document and revision of the last plan request.
-    pub(super) requested: Option<(u64, u64)>,
+    /// The document and revision of the last plan request, and the process that alone is to hit it.
+    pub(super) requested: Option<((u64, u64), Option<u32>)>,
     /// Number of the last plan request.
     pub(super) request: u64,
     pub(super) planner: Option<machine_planner::Planner>,
+    /// The function and block that were open when it was shown last.
+    pub(super) open: Option<(String, Option<BlockIndex>)>,
 }
 
 impl Machine {
@@ -47,7 +58,7 @@ impl Machine {
     pub fn name(&self) -> String {
         match &self.target {
             TargetState::Ready(info) => info.host.clone(),
-            _ => self.place.display_name(),
+            _ => self.label.clone(),
         }
     }
 

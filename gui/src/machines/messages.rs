@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use gilk_engine::VerifiedPlan;
+use ilk_driver::process::ProcessTarget;
 
 use super::Machine;
 use crate::app::App;
@@ -28,12 +29,13 @@ impl App {
             }
             TargetNews::Connected(mut info) => {
                 let machine = self.state.machines.of(number);
-                let given = machine.and_then(|machine| machine.place.name.clone());
+                let given = machine.and_then(|machine| machine.given.clone());
                 info.host = self.name_for(number, &given.unwrap_or_else(|| info.host.clone()));
                 self.set_machine_target(number, TargetState::Ready(info));
             }
             TargetNews::Failed(error) => {
                 let words = error.to_string();
+                self.pair_failed(number, &words);
                 self.member_ended(number, Err(error));
                 let machine = self.state.machines.of(number);
                 let name = machine.map(|machine| machine.name()).unwrap_or_default();
@@ -43,15 +45,23 @@ impl App {
             }
             TargetNews::Lost(error) => {
                 let words = error.to_string();
+                self.pair_failed(number, &words);
                 self.member_ended(number, Err(error));
                 self.lost(number, words);
             }
             TargetNews::Cancelled => {
                 self.member_left(number);
+                self.pair_failed(number, "It was disconnected.");
                 self.lost(number, "It was disconnected.".to_owned());
             }
             TargetNews::Begun(clock, reading) => self.member_started(number, clock, reading),
+            TargetNews::Ended(summary) if self.is_in_pair(number) => {
+                self.pair_ended(number, summary);
+            }
             TargetNews::Ended(summary) => self.member_ended(number, summary),
+            TargetNews::Process(pid) => self.state.machines.pid = Some(pid),
+            // Beside a process, the kernel describes the run of both.
+            TargetNews::Started(described) if self.is_in_pair(number) => self.started(described),
             // Additional machines have no runs of their own, and are not labs.
             TargetNews::Started(_) | TargetNews::Console(_) => {}
         }
@@ -82,6 +92,12 @@ impl App {
         let machine = self.state.machines.of(number);
         let is_current = |machine: &&mut Machine| machine.request == revision;
         if let Some(machine) = machine.filter(is_current) {
+            // A process has no handler of traps, among others.
+            let refusal = |plan: &Arc<VerifiedPlan>| ProcessTarget::refusal(plan.plan());
+            let outcome = outcome.and_then(|plan| match refusal(&plan) {
+                Some(refusal) if machine.source.is_process() => Err(vec![refusal]),
+                _ => Ok(plan),
+            });
             machine.outcome = Some(outcome);
         }
     }

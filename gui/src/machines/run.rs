@@ -54,7 +54,7 @@ impl App {
 
     fn begin_together(&mut self, plan: &Arc<VerifiedPlan>, edited: EditedSession) -> Result<()> {
         let parts = self.parts(plan);
-        let session = edited.to_session();
+        let session = edited.shown();
         let folder = folder(&self.state.run.wanted_path(&session.name));
         let common = Common::default();
         let mut joint = Joint::default();
@@ -83,6 +83,7 @@ impl App {
                     }),
                     status: status.clone(),
                     together: Some((seat, name.clone())),
+                    pair: None,
                 },
             ));
             members.push(Member {

@@ -99,6 +99,8 @@ pub enum Message {
     Measured(PathBuf, Result<(Losses, Box<(Metadata, Totals)>), Error>),
     /// A recording that was read.
     Recording(PathBuf, Result<Box<Opened>, Error>),
+    /// The recordings of a process and its kernel are one.
+    PairMerged(PathBuf, Result<gilk_samples::recording::Summary, Error>),
     /// The processes of this machine.
     Processes(Result<Vec<ListedProcess>, Error>),
     /// The path chosen in the desktop's file dialog, if any.
@@ -116,6 +118,8 @@ pub enum TargetNews {
     Step(Progress),
     /// The image: symbols and text are loaded.
     Image(Arc<Catalogue>),
+    /// The number of the process that the target is.
+    Process(u32),
     /// New lines of the lab's console.
     Console(Vec<String>),
     /// The agent replied.

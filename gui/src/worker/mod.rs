@@ -19,6 +19,7 @@ pub(crate) mod hookable;
 pub(crate) mod machine_lane;
 pub(crate) mod machine_planner;
 mod mail;
+pub(crate) mod pair_sink;
 pub(crate) mod path_completion;
 mod planner;
 pub(crate) mod searcher;

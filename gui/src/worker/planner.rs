@@ -38,6 +38,8 @@ pub struct Planning {
     pub library: Arc<Library>,
     /// The layout of the target's module; without a target, `nominal`.
     pub layout: Option<RuntimeLayout>,
+    /// The process that the session is hit by alone: the part of the kernel beside it.
+    pub within: Option<u32>,
 }
 
 /// The errors of a session, and the placement that they are about.
@@ -61,7 +63,7 @@ fn planned(
 ) -> Option<Result<Arc<VerifiedPlan>, Faults>> {
     let image = planning.catalogue.image();
     let layout = planning.layout.clone().unwrap_or_else(nominal);
-    let mut session = planning.session.to_session();
+    let mut session = planning.session.shown();
     session.placements.extend(planning.added.clone());
     // Here rather than in a frame after the next edit.
     planning.session.placements.learn();
@@ -72,7 +74,8 @@ fn planned(
     };
     let planned = session
         .check()
-        .and_then(|()| plan_watched(image, &session, &planning.library, &layout, watch));
+        .and_then(|()| within(planning, session.clone()))
+        .and_then(|session| plan_watched(image, &session, &planning.library, &layout, watch));
     let planned = match planned {
         Err(Error::GivenUp) => return None,
         Err(error) => {
@@ -88,6 +91,14 @@ fn planned(
         words: violations.iter().map(ToString::to_string).collect(),
         placement: None,
     }))
+}
+
+/// Returns the session for the process that alone is to hit it, if there is one.
+fn within(planning: &Planning, session: Session) -> gilk_engine::Result<Session> {
+    match planning.within {
+        Some(pid) => session.within_process(pid, &planning.library),
+        None => Ok(session),
+    }
 }
 
 /// Returns the index of the placement that an error is about.
@@ -190,7 +201,12 @@ pub(super) fn compile(planning: &Planning, newer: &Receiver<Planning>, mail: &Ma
 
 pub(super) fn count(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
     if let Some(outcome) = outcome(planning, newer) {
-        mail.send(Message::Counting(planning.session.to_session(), outcome));
+        let session = within(planning, planning.session.shown());
+        let (session, outcome) = match session {
+            Ok(session) => (session, outcome),
+            Err(error) => (planning.session.shown(), Err(vec![error.to_string()])),
+        };
+        mail.send(Message::Counting(session, outcome));
     }
 }
 

@@ -20,6 +20,7 @@ use ilk_driver::ssh::Tunnel;
 
 use super::machine_lane::MachineLane;
 use super::mail::{Mail, Message, Progress, TargetNews};
+use super::pair_sink::{KernelSink, PairSeat, ProcessSink};
 use crate::args::Source;
 use crate::catalogue::Catalogue;
 use crate::document::EditedSession;
@@ -46,6 +47,8 @@ pub(crate) struct Order {
     pub(crate) status: SharedStatus,
     /// For a run on several machines: its seat, and the machine's name.
     pub(crate) together: Option<(Seat, String)>,
+    /// For a run in a process and its kernel.
+    pub(crate) pair: Option<PairSeat>,
 }
 
 /// Destination of the samples of a run.
@@ -54,6 +57,10 @@ pub(crate) enum SampleSink {
     Alone(Shared, Box<TargetInfo>),
     /// An index shared by several machines.
     Shared(MachineLane),
+    /// That of a kernel, for the process beside it, too.
+    Kernel(Box<KernelSink>),
+    /// That of the kernel beside the process.
+    Process(ProcessSink),
 }
 
 /// A target's thread. Dropping it ends its run, removes every splice, and ends the lab.
@@ -326,6 +333,7 @@ fn run_process(
     orders: &Receiver<Order>,
 ) -> Result<(), End> {
     reporter.check_cancelled()?;
+    reporter.send(TargetNews::Process(process.pid()));
     reporter.step("process", "analyzing every function", 0.6);
     reporter.send(TargetNews::Image(catalogue(process.image().clone())));
     reporter.send(TargetNews::Connected(Box::new(process.info().clone())));
@@ -412,7 +420,14 @@ fn run_orders(
                 continue;
             }
         };
-        let session = order.session.to_session();
+        let session = match order.pair.as_ref().map(|pair| pair.session(&order.session)) {
+            None => order.session.shown(),
+            Some(Ok(session)) => session,
+            Some(Err(error)) => {
+                reporter.send(TargetNews::Ended(Err(error)));
+                continue;
+            }
+        };
         let (events, received_events) = unbounded();
         if let Some(folder) = order
             .recording
@@ -441,15 +456,25 @@ fn run_orders(
             let _dropped_at_the_end = drained;
             pass_on(&received_events, output, mail, number);
         });
-        let summary = runner.run(RunOrder {
-            plan: &order.plan,
-            session: &session,
-            recording: &order.recording,
-            events: &events,
-            stop: &order.stop,
-            together: order.together,
+        let begins = order
+            .pair
+            .as_ref()
+            .map_or(Ok(()), |pair| pair.wait(&order.stop));
+        let summary = begins.and_then(|()| {
+            runner.run(RunOrder {
+                plan: &order.plan,
+                session: &session,
+                recording: &order.recording,
+                events: &events,
+                stop: &order.stop,
+                together: order.together,
+            })
         });
         drop(events);
+        // The end of one side ends the other.
+        if let Some(pair) = &order.pair {
+            pair.other.stop();
+        }
         // Sends the end after all earlier messages of the run.
         let _closed = all_sent.recv();
         let is_lost = matches!(
@@ -501,6 +526,8 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
                 match &sink {
                     SampleSink::Alone(index, _) => index.append(&batch),
                     SampleSink::Shared(lane) => lane.append(&batch),
+                    SampleSink::Kernel(kernel) => kernel.append(&batch),
+                    SampleSink::Process(process) => process.append(&batch),
                 }
                 status.change(|live| live.samples += batch.len() as u64);
                 mail.wake();
@@ -509,7 +536,7 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
                 live.samples += samples;
                 live.missed += samples;
             }),
-            Event::Started(clock) => match &sink {
+            Event::Started(clock) => match &mut sink {
                 SampleSink::Alone(index, info) => {
                     let empty = Index::limited(KEPT, (clock.start, clock.tsc(duration)));
                     let described = metadata(plan.plan(), &session, info, clock);
@@ -521,6 +548,12 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
                     send(TargetNews::Started(described));
                 }
                 SampleSink::Shared(_) => started = Some(clock),
+                SampleSink::Kernel(kernel) => {
+                    let described = kernel.begin(&plan, &session, clock);
+                    let described = described.map(Box::new).map_err(Error::from);
+                    send(TargetNews::Started(described));
+                }
+                SampleSink::Process(_) => {}
             },
             // The first reading, which arrives after the start and before all samples.
             Event::Clock(reading) => {

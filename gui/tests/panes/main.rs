@@ -19,6 +19,7 @@ mod large;
 mod live;
 mod machines;
 mod natives;
+mod pair;
 mod places;
 mod placing;
 mod processes;

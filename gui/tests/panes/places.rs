@@ -138,7 +138,10 @@ fn every_field_of_a_session_can_be_changed_in_the_window() {
         save_all,
         tracepoints,
         collection,
+        kernel,
     } = harness.state().state().document.session().to_session();
+    // That of a session of a process and its kernel: `pair` has it.
+    assert_eq!(kernel, None);
     assert_eq!((name.as_str(), duration), ("forks", 20.0));
     assert!(workload.is_some() && before.workload.is_none());
     assert_eq!((placements.len(), styles.len(), sources.len()), (1, 1, 1));

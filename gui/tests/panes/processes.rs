@@ -13,19 +13,19 @@ use gilk_samples::recording::Recording;
 use crate::support::{Window, click, fill, run_command, settle, until, until_within, window};
 
 /// All objects of a program are read and analysed, perhaps on a machine with much else to do.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 /// Lines that `cat` copies, with a call of `write` for each.
 const LINES: u64 = 10;
 
 /// `cat`, which ends with this.
-struct Cat {
+pub(crate) struct Cat {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl Cat {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let mut command = Command::new("cat");
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -40,7 +40,11 @@ impl Cat {
         cat
     }
 
-    fn copy(&mut self, words: &str) {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn copy(&mut self, words: &str) {
         // In one write: cat copies what it reads at once.
         self.input
             .write_all(format!("{words}\n").as_bytes())

@@ -84,6 +84,12 @@ impl ProcessTarget {
         })
     }
 
+    /// Returns the number of the process.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.subject.pid
+    }
+
     /// The objects, with their bytes in the process.
     #[must_use]
     pub fn image(&self) -> &Image {

@@ -72,6 +72,35 @@ impl Source {
         format::format(&self.text)
     }
 
+    /// Returns the text of the same instrument for hits of one process: each predicate begins with a comparison of
+    /// `pid`.
+    #[must_use]
+    pub fn within_process(&self, pid: u32) -> String {
+        let tokens = token::tokens(&self.text);
+        let mut inserted: Vec<(u32, String)> = Vec::new();
+        for probe in &self.parts.probes {
+            if let Some(predicate) = &probe.predicate {
+                inserted.push((predicate.span.start, format!("pid == {pid} && (")));
+                inserted.push((predicate.span.end, ")".to_owned()));
+                continue;
+            }
+            let mut tokens = tokens.iter();
+            let body = tokens.find(|token| token.span.start >= probe.span.start && token.is("{"));
+            debug_assert!(body.is_some(), "a probe without a body was parsed");
+            inserted.extend(body.map(|body| (body.span.start, format!("/ pid == {pid} / "))));
+        }
+        let mut text = String::new();
+        let mut copied = 0;
+        for (at, words) in inserted {
+            let at = at as usize;
+            text.push_str(self.text.get(copied..at).unwrap_or_default());
+            text.push_str(&words);
+            copied = at;
+        }
+        text.push_str(self.text.get(copied..).unwrap_or_default());
+        text
+    }
+
     fn header(&self) -> Option<&Header> {
         self.parts.header.as_ref()
     }

@@ -1,4 +1,4 @@
-//! The kernel's side of `ilk process --kernel`: a script in the kernel of this machine while a process is instrumented.
+//! The kernel's side of a measurement in a process: a script, or a session's part, in the kernel of this machine.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, ensure};
 use crossbeam_channel::unbounded;
-use gilk_engine::Image;
+use gilk_engine::session::KernelPart;
+use gilk_engine::{Image, Session};
 use gilk_instruments::Library;
 use gilk_samples::beside::Beside;
 use gilk_samples::chart::scale;
 use gilk_samples::chart::totals;
-use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Recording;
 use gilk_samples::totals::Totals;
 use ilk_driver::agent::SOCKET;
 use ilk_driver::client::{Connection, Event, StopFlag, Summary};
 use ilk_driver::note;
-use ilk_driver::process;
+use ilk_driver::process::{check_same_clock, tsc};
 use ilk_driver::script::{Filter, Script, resolve};
 
 use crate::plan::{Planned, Strict, grouped};
@@ -27,17 +27,27 @@ use crate::target;
 /// Names in a line of functions that are left out.
 const NAMED: usize = 8;
 
-/// A script in the kernel of this machine.
+/// Placements in the kernel of this machine.
 pub(crate) struct KernelSide {
-    pub(crate) script: Script,
+    pub(crate) work: KernelWork,
     /// The socket of the agent.
     pub(crate) socket: Option<PathBuf>,
+    pub(crate) library: Library,
+}
+
+/// The origin of the kernel's placements.
+pub(crate) enum KernelWork {
+    Script(Script),
+    /// A session of a kernel.
+    Session(Session),
 }
 
 /// The kernel's side of a measurement, ready to begin.
 pub(crate) struct PlannedKernel {
     connection: Connection,
     planned: Planned,
+    /// The placements, as a session's file has them: those of any process.
+    part: KernelPart,
     left_out: String,
     /// The recordings of both sides, until they are one.
     parts: RecordingFile,
@@ -45,49 +55,63 @@ pub(crate) struct PlannedKernel {
 }
 
 impl KernelSide {
-    /// Reads the kernel, and plans the script for hits of a process.
+    /// Reads the kernel, and plans for hits of a process.
     ///
     /// # Errors
-    /// No agent answers, or the script cannot be placed.
+    /// No agent answers, or nothing can be placed.
     pub(crate) fn planned(
         &self,
         pid: u32,
         duration: f64,
         strict: Strict,
     ) -> anyhow::Result<PlannedKernel> {
-        ensure!(
-            self.script.terminal().actions().next().is_none(),
-            "Beside a process the terminal shows totals at the end; leave out what the kernel's script prints or clears."
-        );
         let socket = self.socket.as_deref().unwrap_or(Path::new(SOCKET));
         let connection = Connection::connect(socket);
-        let mut connection =
-            connection.context("--kernel needs the agent of this machine: `ilk agent`, as root")?;
+        let mut connection = connection
+            .context("The kernel's part needs the agent of this machine: `ilk agent`, as root")?;
         let (parts, modules) = target::read(&mut connection)?;
         let layout = connection.info().layout.clone();
         let image = Arc::new(Image::with_modules(&parts, &modules)?.on(&layout));
         drop((parts, modules));
         connection.name_addresses(Arc::clone(&image));
-        let filter = Filter {
-            duration,
-            pid: Some(pid),
-        };
-        let query =
-            resolve(&self.script, &image, filter, None).map_err(|faults| anyhow!("{faults}"))?;
-        let absent = query.absent.iter();
-        let absent = absent.map(|one| (one.reason.clone(), one.function.clone()));
-        let left_out = grouped(absent, "Left out", NAMED);
-        let planned = strict.planned(&image, &query.session, &Library::builtin()?, &layout)?;
+        let (session, absent) = self.session(&image, duration)?;
+        let mut part = KernelPart::of(session.clone());
+        let session = session.within_process(pid, &self.library)?;
+        let planned = strict.planned(&image, &session, &self.library, &layout)?;
+        part.placements.clone_from(&planned.session.placements);
         for note in &planned.plan.plan().notes {
             note!("Note: {note}.");
         }
         Ok(PlannedKernel {
             connection,
+            left_out: format!("{absent}{}", planned.left_out),
             planned,
-            left_out,
+            part,
             parts: RecordingFile::new(None)?,
             pid,
         })
+    }
+}
+
+impl KernelSide {
+    /// The placements of all processes, and a line for each reason why functions of a script are left out.
+    fn session(&self, image: &Arc<Image>, duration: f64) -> anyhow::Result<(Session, String)> {
+        let script = match &self.work {
+            KernelWork::Session(session) => return Ok((session.clone(), String::new())),
+            KernelWork::Script(script) => script,
+        };
+        ensure!(
+            script.terminal().actions().next().is_none(),
+            "Beside a process the terminal shows totals at the end; leave out what the kernel's script prints or clears."
+        );
+        let filter = Filter {
+            duration,
+            pid: None,
+        };
+        let query = resolve(script, image, filter, None).map_err(|faults| anyhow!("{faults}"))?;
+        let absent = query.absent.iter();
+        let absent = absent.map(|one| (one.reason.clone(), one.function.clone()));
+        Ok((query.session, grouped(absent, "Left out", NAMED)))
     }
 }
 
@@ -100,6 +124,11 @@ pub(crate) struct KernelResults {
 }
 
 impl PlannedKernel {
+    /// The placements, as a session's file has them.
+    pub(crate) fn part(&self) -> &KernelPart {
+        &self.part
+    }
+
     /// The file that the process is to be recorded in.
     pub(crate) fn recording_of_process(&self) -> PathBuf {
         self.parts.path().with_file_name("process.arrow")
@@ -116,13 +145,14 @@ impl PlannedKernel {
         let Self {
             mut connection,
             planned,
+            part: _,
             left_out,
             parts,
             pid,
         } = self;
         let stop = StopFlag::new();
         let (sender, events) = unbounded();
-        let before = process::tsc();
+        let before = tsc();
         let (done, summary) = std::thread::scope(|scope| {
             let (plan, session) = (&planned.plan, &planned.session);
             let (connection, path, stop) = (&mut connection, parts.path(), &stop);
@@ -137,7 +167,7 @@ impl PlannedKernel {
             // Nothing else that the kernel's side reports is shown while it is under way.
             drop(events);
             let done = clock.map(|clock| {
-                is_of_this_machine(clock, before)?;
+                check_same_clock(clock, before)?;
                 work(&|| runner.is_finished())
             });
             stop.stop();
@@ -165,22 +195,6 @@ impl PlannedKernel {
     }
 }
 
-/// Checks that the agent's clock is the one of this machine: its start is between two moments here.
-fn is_of_this_machine(clock: Clock, before: u64) -> anyhow::Result<()> {
-    let own = process::clock().tsc_hz;
-    let range = before..=process::tsc();
-    ensure!(
-        range.contains(&clock.start) && clock.hz.abs_diff(own) <= own / 1000,
-        "The agent is of another machine, whose clock is another one: execute `ilk process` there. Its session began at \
-         tick {} of {} a second, here it was {} to {} of {own}.",
-        clock.start,
-        clock.hz,
-        range.start(),
-        range.end()
-    );
-    Ok(())
-}
-
 impl KernelResults {
     /// Writes both recordings as one.
     ///
@@ -191,7 +205,9 @@ impl KernelResults {
             ("kernel".to_owned(), Recording::open(self.parts.path())?),
             (format!("process {}", self.pid), Recording::open(process)?),
         ];
-        Beside::new(both)?.write(output)?;
+        let [_, (_, of_process)] = &both;
+        let session = of_process.metadata().session.clone();
+        Beside::new(both)?.of_session(session).write(output)?;
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use gilk_engine::code::Origin;
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::plan::{LeftOut, Watch};
 use gilk_engine::verify::verify_watched;
@@ -68,6 +69,19 @@ impl PlanCommand {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let session = open(&self.session)?;
         let (image, layout) = self.image.image()?;
+        let session = match (image.origin(), session.of_kernel()) {
+            (_, None) => session,
+            (Origin::Kernel, Some(kernel)) => {
+                note!(
+                    "The session is of a process and its kernel: this is the kernel's part, for all processes."
+                );
+                kernel
+            }
+            (Origin::Object, Some(_)) => {
+                note!("The session is of a process and its kernel: this is the process's part.");
+                session
+            }
+        };
         let library = self.natives.library()?;
         let Planned { plan, left_out, .. } =
             self.strict.planned(&image, &session, &library, &layout)?;

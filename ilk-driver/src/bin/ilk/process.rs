@@ -13,14 +13,14 @@ use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::code::FunctionId;
 use gilk_engine::ids::Id;
 use gilk_engine::placement::Style;
-use gilk_engine::session::Placement;
+use gilk_engine::session::{KernelPart, Placement};
 use gilk_engine::{Addr, Error, HookType, Image, Session};
 use gilk_instruments::Library;
 use gilk_samples::chart::scale;
 use gilk_samples::chart::totals::text;
 use gilk_samples::collector::Collector;
 use gilk_samples::metadata::Clock;
-use gilk_samples::output::Contents;
+use gilk_samples::output::{self, Contents};
 use gilk_samples::recording::Writer;
 use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
 use ilk_driver::interrupt;
@@ -32,7 +32,7 @@ use ilk_driver::process::{
 use ilk_driver::script::{Designations, Filter, Script, TypesWanted, matches, resolve};
 
 use crate::blocks::SparingCounts;
-use crate::kernel_side::KernelSide;
+use crate::kernel_side::{KernelSide, KernelWork};
 use crate::output::Force;
 use crate::plan::{Strict, grouped};
 use crate::process_results::{CounterNames, ProcessPlan};
@@ -86,12 +86,15 @@ pub(crate) struct Process {
     /// Keep the recording in this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Write the session, with the kernel's part, to this file, for `ilk run` and the window.
+    #[arg(long, value_name = "FILE.ron")]
+    save: Option<PathBuf>,
     /// Show places without hits, too.
     #[arg(long)]
     all: bool,
     /// Remove what an `ilk process` that was killed, with its supervisor, has left in a process and its
     /// forked children; without -p, in all processes.
-    #[arg(long, conflicts_with_all = ["functions", "script", "blocks", "length", "output", "all"])]
+    #[arg(long, conflicts_with_all = ["functions", "script", "blocks", "length", "output", "save", "all"])]
     clean: bool,
     /// Remove what this process, PID:START, leaves when its end of the standard input closes.
     #[arg(long, hide = true, exclusive = true, value_name = "CLIENT")]
@@ -123,6 +126,9 @@ impl Process {
         if let Some(output) = &self.output {
             goals.goal(output, Contents::Recording)?;
         }
+        if let Some(save) = &self.save {
+            goals.goal(save, Contents::Other)?;
+        }
         let work = match (&self.script, &self.functions) {
             (Some(text), _) => {
                 let script = Script::parse(text).map_err(|faults| anyhow!("{faults}"))?;
@@ -145,14 +151,18 @@ impl Process {
         };
         let kernel = self.kernel.map(|text| {
             let script = Script::parse(&text).map_err(|faults| anyhow!("{faults}"))?;
-            let socket = self.socket;
-            Ok::<_, anyhow::Error>(KernelSide { script, socket })
+            Ok::<_, anyhow::Error>(KernelSide {
+                work: KernelWork::Script(script),
+                socket: self.socket,
+                library: Library::builtin()?,
+            })
         });
         let measurement = Measurement {
             work,
             length: self.length,
             library: Library::builtin()?,
             output: self.output,
+            save: self.save,
             all: self.all,
             strict: self.strict,
             kernel: kernel.transpose()?,
@@ -199,10 +209,12 @@ pub(crate) struct Measurement {
     pub(crate) library: Library,
     /// The recording.
     pub(crate) output: Option<PathBuf>,
+    /// The file that the session is saved in.
+    pub(crate) save: Option<PathBuf>,
     /// Show places without hits, too.
     pub(crate) all: bool,
     pub(crate) strict: Strict,
-    /// A script in the kernel at the same time.
+    /// Placements in the kernel at the same time.
     pub(crate) kernel: Option<KernelSide>,
 }
 
@@ -235,19 +247,16 @@ impl Measurement {
         started: Option<(&mut StartedProgram, &mut Supervisor)>,
     ) -> anyhow::Result<ExitCode> {
         let Some(kernel) = &self.kernel else {
-            return self.instrument_process(
-                pid,
-                started,
-                self.output.as_deref(),
-                &interrupt::arrived,
-            );
+            let output = self.output.as_deref();
+            return self.instrument_process(pid, started, None, (output, &interrupt::arrived));
         };
         let kernel = kernel.planned(pid, self.length.unwrap_or(UNLIMITED), self.strict)?;
         let recording = kernel.recording_of_process();
-        let part = self.output.as_ref().map(|_| recording.as_path());
+        let output = self.output.as_ref().map(|_| recording.as_path());
+        let part = kernel.part().clone();
         let (status, results) = kernel.while_instrumented(|has_ended| {
             let is_over = || interrupt::arrived() || has_ended();
-            self.instrument_process(pid, started, part, &is_over)
+            self.instrument_process(pid, started, Some(part), (output, &is_over))
         })?;
         if let Some(output) = &self.output {
             results.write(&recording, output)?;
@@ -256,13 +265,13 @@ impl Measurement {
         Ok(status)
     }
 
-    /// Instruments a process until it is over.
+    /// Instruments a process until it is over, `kernel` beside it.
     fn instrument_process(
         &self,
         pid: u32,
         mut started: Option<(&mut StartedProgram, &mut Supervisor)>,
-        output: Option<&Path>,
-        is_over: &dyn Fn() -> bool,
+        kernel: Option<KernelPart>,
+        (output, is_over): (Option<&Path>, &dyn Fn() -> bool),
     ) -> anyhow::Result<ExitCode> {
         let choice = self.choice();
         let watch = EarlyWatch::attach(pid, &choice);
@@ -271,7 +280,11 @@ impl Measurement {
             is_start: true,
             libraries: subject.libraries(&choice).map(str::to_owned).collect(),
         };
-        let (reserved, plan) = self.planned(pid, &subject, &scope)?;
+        let (reserved, mut plan) = self.planned(pid, &subject, &scope)?;
+        plan.planned.session.kernel = kernel;
+        if let Some(file) = &self.save {
+            output::write(file, plan.planned.session.to_ron()?.as_bytes())?;
+        }
         let info = subject.info(&reserved)?;
         let attach = || Attached::attach(&subject, reserved.clone(), &plan.planned.plan);
         let attached = attach().or_else(|error| match watch.release() {

@@ -21,6 +21,7 @@ use ilk_driver::client::{
 };
 use ilk_driver::interrupt;
 
+use crate::kernel_side::{KernelSide, KernelWork};
 use crate::output::Force;
 use crate::plan::{Planned, Strict};
 use crate::process::{Measurement, Work};
@@ -35,7 +36,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 ///
 /// With -p it is run in a process of this machine, and with a program after `--` in that: its functions are those of
 /// the program, `main`, and of its libraries, `libc.so.6:malloc`. Neither needs the kernel's module; `ilk process`
-/// does the same for functions and scripts from the command line.
+/// does the same for functions and scripts from the command line. A session of a process and its kernel (`ilk process
+/// --kernel … --save FILE`) is run in both at once, and recorded on one timeline; the kernel's part is hit by that
+/// process only, and needs the agent of this machine (at --socket, if it is not the usual one).
 ///
 /// With several machines after --target, it begins on all of them at the same moment, writes a
 /// recording per machine to the folder --output, and shows all of them on one timeline.
@@ -65,11 +68,11 @@ pub(crate) struct Run {
     #[command(flatten)]
     target: target::TargetArgs,
     /// The process, in place of a kernel.
-    #[arg(short = 'p', long, value_name = "PID", conflicts_with_all = ["socket", "lab", "target"])]
+    #[arg(short = 'p', long, value_name = "PID", conflicts_with_all = ["lab", "target"])]
     pid: Option<u32>,
     /// The program to start with its arguments, in place of a kernel: instrumented from its entry on. Its exit status is
     /// the command's.
-    #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["pid", "socket", "lab", "target"])]
+    #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["pid", "lab", "target"])]
     program: Vec<String>,
 }
 
@@ -98,6 +101,11 @@ impl Run {
             );
             return self.in_process(session, library);
         }
+        ensure!(
+            session.kernel.is_none(),
+            "{} is of a process and its kernel: name the process with -p, or a program after --.",
+            self.session.display()
+        );
         if several {
             ensure!(
                 self.predict.is_none(),
@@ -149,14 +157,26 @@ impl Run {
 
     /// Runs the session in a process.
     fn in_process(self, session: Session, library: Library) -> anyhow::Result<ExitCode> {
+        let socket = self.target.socket().map(Path::to_path_buf);
+        let kernel = session.of_kernel().map(|session| KernelSide {
+            work: KernelWork::Session(session),
+            socket: socket.clone(),
+            library: library.clone(),
+        });
+        ensure!(
+            kernel.is_some() || socket.is_none(),
+            "{} has no kernel's part, so that no agent takes part; leave out --socket.",
+            self.session.display()
+        );
         let measurement = Measurement {
             work: Work::Session(session),
             length: None,
             library,
             output: Some(self.output.clone()),
+            save: None,
             all: self.all,
             strict: self.strict,
-            kernel: None,
+            kernel,
         };
         let status = measurement.of(self.pid, &self.program)?;
         show::draw(&[self.output], self.png.as_deref(), self.all)?;

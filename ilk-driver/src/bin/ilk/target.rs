@@ -1,6 +1,6 @@
 //! The kernel of a command: an agent's, a lab's, or a saved one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -76,6 +76,11 @@ pub(crate) struct Connected {
 }
 
 impl TargetArgs {
+    /// Returns the socket that is named.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
+    }
+
     /// Returns whether several machines are named.
     pub(crate) fn is_several(&self) -> bool {
         self.target.len() > 1

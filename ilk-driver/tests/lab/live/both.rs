@@ -1,11 +1,12 @@
 //! A process and its kernel in one session: each write of a program is followed from the C library into the kernel and
-//! back, on one timeline.
+//! back, on one timeline, by two scripts and by the session's file that they are saved in.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use gilk_engine::Session;
 use gilk_samples::Sample;
 use gilk_samples::recording::Recording;
 use ilk_driver::lab::Lab;
@@ -43,11 +44,20 @@ while [ ! -S /run/ilk.sock ] && [ $tries -lt 600 ]; do
 done
 ilk process -e 'entry:libc.so.6:write { sample(arg2) } return:libc.so.6:write { sample(retval) }' \
 	--kernel 'entry:vfs_write { sample(arg2) } return:vfs_write { sample(retval) }' --socket /run/ilk.sock \
-	-o /tmp/x.arrow -- /lab/writer WRITES < /dev/null > /tmp/said 2>&1
+	--save /tmp/x.ron -o /tmp/x.arrow -- /lab/writer WRITES < /dev/null > /tmp/said 2>&1
 status=$?
-sed 's/^/gilk-lab: said: /' /tmp/agent /tmp/said
-[ -f /tmp/x.arrow ] && od -A n -v -t x1 /tmp/x.arrow | tr -d ' ' | sed 's/^/gilk-lab: data: /'
-exit $status
+ilk run /tmp/x.ron --socket /run/ilk.sock -o /tmp/y.arrow < /dev/null > /tmp/refused 2>&1
+echo "refused with status $?" >> /tmp/refused
+ilk run /tmp/x.ron --socket /run/ilk.sock -o /tmp/y.arrow -- /lab/writer WRITES < /dev/null > /tmp/again 2>&1
+again=$?
+sed 's/^/gilk-lab: said: /' /tmp/agent /tmp/said /tmp/again
+sed 's/^/gilk-lab: refused: /' /tmp/refused
+sed 's/^/gilk-lab: session: /' /tmp/x.ron
+echo
+for name in x y; do
+	[ -f /tmp/$name.arrow ] && od -A n -v -t x1 /tmp/$name.arrow | tr -d ' ' | sed "s/^/gilk-lab: $name data: /"
+done
+exit $((status + again))
 "#;
 
 /// The lines of a console with a beginning.
@@ -98,9 +108,33 @@ fn each_write_is_followed_from_the_c_library_into_the_kernel_and_back() {
     let said = lines(&console, "gilk-lab: said: ");
     let status = lines(&console, "gilk-lab: /lab/run ended with status ");
     assert_eq!(status, ["0"], "{said:#?}");
-    let path = folder.path().join("both.arrow");
-    fs::write(&path, decoded(&lines(&console, "gilk-lab: data: "))).unwrap();
-    let recording = Recording::open(&path).unwrap();
+    let refused = lines(&console, "gilk-lab: refused: ").join("\n");
+    assert!(
+        refused.contains("is of a process and its kernel: name the process with -p"),
+        "{refused}"
+    );
+    assert!(refused.ends_with("refused with status 1"), "{refused}");
+    let session = Session::from_ron(&lines(&console, "gilk-lab: session: ").join("\n")).unwrap();
+    let kernel = session.of_kernel().unwrap();
+    assert!(!session.placements.is_empty() && !kernel.placements.is_empty());
+    let sources: Vec<&String> = kernel.sources.values().collect();
+    assert!(
+        sources.iter().all(|source| !source.contains("pid")),
+        "the file is for any process: {sources:?}"
+    );
+    for name in ["x", "y"] {
+        let path = folder.path().join(format!("{name}.arrow"));
+        let data = lines(&console, &format!("gilk-lab: {name} data: "));
+        fs::write(&path, decoded(&data)).unwrap();
+        let recording = Recording::open(&path).unwrap();
+        let recorded = Session::from_ron(&recording.metadata().session).unwrap();
+        assert_eq!(recorded.kernel, session.kernel);
+        followed(&recording, &said);
+    }
+}
+
+/// Checks that each write has its four samples, with its size, in order of time.
+fn followed(recording: &Recording, said: &[&str]) {
     assert_eq!(recording.recovered(), None);
     let instruments = &recording.metadata().instruments;
     let place = |id: u64| {

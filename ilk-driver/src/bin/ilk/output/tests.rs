@@ -105,6 +105,11 @@ const PATHS: &[(&str, &str, Role)] = &[
         "output",
         Output(&["process", "x", "-p", "4294967295", "-o", "OUT"]),
     ),
+    (
+        "process",
+        "save",
+        Output(&["process", "x", "-p", "4294967295", "--save", "OUT"]),
+    ),
     ("doctor", "root", Input),
     ("process", "socket", Other),
     ("status", "socket", Other),
