@@ -15,6 +15,7 @@
     )
 )]
 
+pub mod accesses;
 pub mod agent;
 pub mod client;
 pub mod doctor;

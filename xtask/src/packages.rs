@@ -100,11 +100,18 @@ const TESTS: &[Package] = &[
 ];
 
 /// Needed by the tests that need neither kernel nor display.
-const QUICK: &[Package] = &[package(
-    "g++",
-    &["g++", "c++"],
-    "compiles programs with landing pads for tests",
-)];
+const QUICK: &[Package] = &[
+    package(
+        "g++",
+        &["g++", "c++"],
+        "compiles programs with landing pads for tests",
+    ),
+    package(
+        "valgrind",
+        &["valgrind"],
+        "sees the accesses of a program, which are compared with those that are recorded",
+    ),
+];
 
 /// Needed by long runs.
 const LONG: &[Package] = &[

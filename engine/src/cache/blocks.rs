@@ -3,17 +3,19 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use iced_x86::Instruction;
+use iced_x86::{Instruction, InstructionInfoFactory};
 use rustc_hash::FxHashSet;
 
 use super::CodeBytes;
 use super::flow::FlowKind;
+use super::holders::are_enough;
 use super::original::OriginalReader;
 use crate::ids::part;
+use crate::isa::{RegisterSet, memory};
 use crate::{Addr, Span};
 
 /// The most instructions of a block.
-pub(super) const MOST_IN_BLOCK: usize = 64;
+const MOST_IN_BLOCK: usize = 64;
 
 /// Bounds of what one translation follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +59,8 @@ pub(super) struct DecodedBlock {
     pub(super) start: Addr,
     /// Its instructions among those of all blocks, to its end or further: another block may begin before it.
     instructions: Range<usize>,
+    /// Another instruction follows the last one, which is not of this block.
+    pub(super) continues: bool,
 }
 
 /// The blocks that a request reaches.
@@ -73,6 +77,7 @@ impl DecodedBlocks {
     /// Follows direct branches from some addresses, breadth first, up to what is translated.
     pub(super) fn search(
         (code, arena): (&dyn CodeBytes, Span),
+        records: bool,
         is_translated: impl Fn(Addr) -> bool,
         seeds: &[Addr],
         reach: TranslationReach,
@@ -80,6 +85,7 @@ impl DecodedBlocks {
         let mut discovered = Self::default();
         let mut seen = FxHashSet::default();
         let mut reader = OriginalReader::new(code);
+        let mut factory = InstructionInfoFactory::new();
         let mut worklist: VecDeque<(Addr, u32)> =
             seeds.iter().map(|&seed| (seed, reach.calls)).collect();
         while let Some((at, calls)) = worklist.pop_front() {
@@ -88,20 +94,24 @@ impl DecodedBlocks {
                 continue;
             }
             let start = discovered.instructions.len();
-            decode_block(&mut reader, at, arena, &mut discovered.instructions);
+            let instructions = &mut discovered.instructions;
+            let continues = match records {
+                true => decode_recorded(&mut reader, (at, arena), &mut factory, instructions),
+                false => decode_block(&mut reader, (at, arena), instructions, |_| true),
+            };
             let block = DecodedBlock {
                 start: at,
                 instructions: start..discovered.instructions.len(),
+                continues,
             };
             let decoded = discovered.decoded(&block);
-            let is_whole = decoded.len() == MOST_IN_BLOCK;
             let last = decoded.last().copied();
             discovered.blocks.push(block);
             let Some(last) = last else {
                 continue;
             };
             // It ends where no instruction is.
-            if last.flow.is_sequential() && !is_whole {
+            if last.flow.is_sequential() && !continues {
                 continue;
             }
             let next = last.next();
@@ -143,33 +153,57 @@ impl DecodedBlocks {
     }
 }
 
-/// Decodes the instructions of a block: up to one that does not fall through, or before one that cannot be decoded.
+/// Decodes the instructions of a block: up to one that does not fall through, or before one that cannot be decoded or is
+/// not taken. Returns whether another instruction follows in another block.
 fn decode_block(
     reader: &mut OriginalReader<'_>,
-    at: Addr,
-    arena: Span,
+    (at, arena): (Addr, Span),
     instructions: &mut Vec<DecodedInstruction>,
-) {
+    mut takes: impl FnMut(&mut DecodedInstruction) -> bool,
+) -> bool {
     let Some(decoder) = reader.at(at) else {
-        return;
+        return false;
     };
     for _ in 0..MOST_IN_BLOCK {
         let instruction = decoder.decode();
         if instruction.is_invalid() {
-            return;
+            return false;
         }
         let flow = FlowKind::of(&instruction, arena);
         let displacement = instruction.is_ip_rel_memory_operand().then(|| {
             let offsets = decoder.get_constant_offsets(&instruction);
             offsets.displacement_offset()
         });
-        instructions.push(DecodedInstruction {
+        let mut decoded = DecodedInstruction {
             instruction,
             flow,
             displacement,
-        });
-        if !flow.is_sequential() {
-            return;
+        };
+        if !takes(&mut decoded) {
+            return true;
+        }
+        instructions.push(decoded);
+        if !decoded.flow.is_sequential() {
+            return false;
         }
     }
+    true
+}
+
+/// As [`decode_block`], of a block that leaves two registers to the recorder, and the base of `gs`.
+fn decode_recorded(
+    reader: &mut OriginalReader<'_>,
+    place: (Addr, Span),
+    factory: &mut InstructionInfoFactory,
+    instructions: &mut Vec<DecodedInstruction>,
+) -> bool {
+    let mut named = RegisterSet::EMPTY;
+    decode_block(reader, place, instructions, |decoded| {
+        let is_first = decoded.at() == place.0;
+        if memory::uses_thread_bases(&decoded.instruction) {
+            decoded.flow = FlowKind::Stepped;
+        }
+        named = named.union(memory::named(factory, &decoded.instruction));
+        is_first || are_enough(named)
+    })
 }

@@ -19,11 +19,14 @@
 //! Translation is pure. [`verify::fragments`](mod@crate::verify::fragments) proves its bytes, and only what it has
 //! proved is written.
 
+mod accesses;
 mod blocks;
 mod dead;
 mod emit;
 mod flow;
+mod holders;
 mod original;
+mod record;
 pub mod resident;
 mod rows;
 mod starts;
@@ -34,6 +37,7 @@ mod unlinked;
 use crate::layout::{Abi, ReturnPush, WordSegment};
 use crate::{Addr, Image, Span};
 
+pub use accesses::{AccessArea, AccessPlace, RecordedAccess, RecordedBlock};
 pub use blocks::TranslationReach;
 pub use rows::{CacheRow, RowState};
 pub use targets::{TargetWrite, Targets};

@@ -1,11 +1,13 @@
 //! The translator: blocks that direct branches reach, laid out as the original code is.
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, MemoryOperand, OpKind, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, MemoryOperand, OpKind,
+    Register,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::blocks::{
-    DecodedBlock, DecodedBlocks, DecodedInstruction, MOST_IN_BLOCK, TranslationReach,
-};
+use super::accesses::{RecordPlan, RecordedBlock};
+use super::blocks::{DecodedBlock, DecodedBlocks, DecodedInstruction, TranslationReach};
 use super::dead::{FlagReader, INCREMENTED};
 use super::emit::{CodeBuffer, Field, KEPT, RCX, RDX};
 use super::flow::{FlowKind, reaches};
@@ -17,28 +19,31 @@ use super::{CacheLayout, CodeBytes};
 use crate::ids::{part, to_u32};
 use crate::{Addr, Refusal, Rule, Span};
 
-/// The system calls that may change code, or return to another address (`arch/x86/entry/syscalls/syscall_64.tbl` of
+/// The system calls that may change code or the bases of segments, or return to another address (`arch/x86/entry/syscalls/syscall_64.tbl` of
 /// Linux): the agent looks on.
-pub(crate) const WATCHED: [i32; 8] = [
+pub(crate) const WATCHED: [i32; 9] = [
     9,   // mmap
     10,  // mprotect
     11,  // munmap
     15,  // rt_sigreturn
     25,  // mremap
     30,  // shmat
+    158, // arch_prctl
     216, // remap_file_pages
     329, // pkey_mprotect
 ];
 
-/// Form of the counters of blocks.
+/// What blocks keep of their executions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
-    /// They do not.
+    /// Nothing.
     Off,
-    /// By an increment that is exact while one thread executes in the cache.
+    /// Their number, by an increment that is exact while one thread executes in the cache.
     OneThread,
-    /// By a locked increment.
+    /// Their number, by a locked increment.
     Threads,
+    /// Their accesses of memory, in the [area](super::AccessArea) of the thread.
+    Accesses,
 }
 
 /// A translated block.
@@ -83,6 +88,8 @@ pub struct Translation {
     pub bytes: Vec<u8>,
     /// The blocks in it, in order of their original address.
     pub blocks: Vec<CachedBlock>,
+    /// Its blocks that record their accesses, in the order of `blocks`.
+    pub recorded: Vec<RecordedBlock>,
     /// Its landings, to be written to the tables after the code.
     pub landings: Vec<Landing>,
     /// Its rows, in order of address.
@@ -287,7 +294,13 @@ impl Translator {
             }
         }
         let is_translated = |at: Addr| self.known.contains_key(&at);
-        let discovered = DecodedBlocks::search((code, self.arena), is_translated, seeds, reach);
+        let discovered = DecodedBlocks::search(
+            (code, self.arena),
+            self.counting == Counting::Accesses,
+            is_translated,
+            seeds,
+            reach,
+        );
         let start = Addr(self.used.0.next_multiple_of(16));
         let mut work = TranslationWork {
             translator: self,
@@ -297,6 +310,9 @@ impl Translator {
             known: FxHashMap::default(),
             branches: Vec::new(),
             constants: Vec::new(),
+            full: Vec::new(),
+            state: RowState::Exact,
+            factory: InstructionInfoFactory::new(),
             counters: self.counters,
             done: Translation {
                 start,
@@ -323,18 +339,24 @@ impl Translator {
 type Emitted = (Translation, FxHashMap<Addr, Known>, Vec<(Addr, Addr)>);
 
 /// One request in the making.
-struct TranslationWork<'w> {
-    translator: &'w Translator,
+pub(super) struct TranslationWork<'w> {
+    pub(super) translator: &'w Translator,
     code: &'w dyn CodeBytes,
     flags: FlagReader<'w>,
-    out: CodeBuffer,
+    pub(super) out: CodeBuffer,
     known: FxHashMap<Addr, Known>,
     /// Displacements of branches, with their original targets.
     branches: Vec<(Field, Addr)>,
     /// Displacements of operands that read an address.
     constants: Vec<(Field, Addr)>,
-    counters: u32,
-    done: Translation,
+    /// Displacements of branches that are taken where the thread's area is full, with the block and the register that
+    /// holds the recorder's offset.
+    pub(super) full: Vec<(Field, Addr, Register)>,
+    /// The registers before the instruction that is copied next.
+    pub(super) state: RowState,
+    pub(super) factory: InstructionInfoFactory,
+    pub(super) counters: u32,
+    pub(super) done: Translation,
 }
 
 /// A request that is done: its known addresses, its branches to others, and the next counter.
@@ -349,7 +371,7 @@ impl TranslationWork<'_> {
             if discovered.returned.contains(&block.start) {
                 self.landing(block.start)?;
             }
-            let next = self.block(block.start, discovered.decoded(block), later)?;
+            let next = self.block(block, discovered.decoded(block), later)?;
             if let Some(next) = next {
                 let follows = later.first().is_some_and(|block| block.start == next)
                     && !discovered.returned.contains(&next);
@@ -365,10 +387,11 @@ impl TranslationWork<'_> {
     /// Emits a block; `later` are those that follow it, in order. Returns the original address that it falls through to.
     fn block(
         &mut self,
-        leader: Addr,
+        block: &DecodedBlock,
         decoded: &[DecodedInstruction],
         later: &[DecodedBlock],
     ) -> Result<Option<Addr>, Refusal> {
+        let leader = block.start;
         let at = self.out.here();
         let landing = self.done.landings.last();
         let landing = landing.is_some_and(|landing| landing.original == leader);
@@ -392,13 +415,24 @@ impl TranslationWork<'_> {
         // What follows is another block, or no instruction.
         let ends = last.is_some_and(|last| !last.flow.is_sequential());
         let is_next = ends || count < decoded.len() || count > 0 && begins(end);
-        let undecodable = (count < MOST_IN_BLOCK && !is_next).then_some(end);
+        let undecodable = (!block.continues && !is_next).then_some(end);
         let counter = match instructions {
             [] => None,
             _ => self.counter()?,
         };
         let point = counter.map(|_| self.point(instructions));
+        let plan = match self.translator.counting {
+            Counting::Accesses => RecordPlan::new(&mut self.factory, instructions),
+            _ => None,
+        };
+        let mut recording = match plan {
+            Some(plan) => Some(self.begin_recording(plan, instructions)?),
+            None => None,
+        };
         for (number, decoded) in instructions.iter().enumerate() {
+            if let Some(recording) = &mut recording {
+                self.record_before(recording, number, decoded)?;
+            }
             let counts = counter
                 .zip(point)
                 .filter(|&(_, (position, _))| position == number);
@@ -413,6 +447,12 @@ impl TranslationWork<'_> {
                     self.transfer(&decoded.instruction, flow)?;
                 }
             }
+            if let Some(recording) = &recording {
+                self.record_after(recording, number, decoded)?;
+            }
+        }
+        if let Some(recording) = recording {
+            self.end_recording(recording, end)?;
         }
         self.done.blocks.push(CachedBlock {
             original: Span { start: leader, end },
@@ -436,7 +476,7 @@ impl TranslationWork<'_> {
     }
 
     fn counter(&mut self) -> Result<Option<u32>, Refusal> {
-        if self.translator.counting == Counting::Off {
+        if matches!(self.translator.counting, Counting::Off | Counting::Accesses) {
             return Ok(None);
         }
         let number = self.counters;
@@ -479,7 +519,7 @@ impl TranslationWork<'_> {
         // A lock, or a prefix without an effect in its place.
         let lock = match self.translator.counting {
             Counting::Threads => 0xf0,
-            Counting::Off | Counting::OneThread => 0x3e,
+            Counting::Off | Counting::OneThread | Counting::Accesses => 0x3e,
         };
         self.out.row(original, RowState::Exact);
         if saves {
@@ -504,7 +544,7 @@ impl TranslationWork<'_> {
         let at = decoded.at();
         let offset = usize::try_from(at.0 - leader.0).unwrap_or(usize::MAX);
         let original = part(bytes, offset..offset + decoded.instruction.len());
-        self.out.row(at, RowState::Exact);
+        self.out.row(at, self.state);
         match decoded.displacement {
             None => {
                 self.out.push(original);
@@ -646,7 +686,7 @@ impl TranslationWork<'_> {
     }
 
     /// Spills, and loads an original address into `rcx`.
-    fn load(&mut self, original: Addr) -> Result<(), Refusal> {
+    pub(super) fn load(&mut self, original: Addr) -> Result<(), Refusal> {
         self.out.row(original, RowState::Exact);
         self.out.spill(Register::RCX, RCX);
         self.out.spill(Register::RDX, RDX);
@@ -724,6 +764,7 @@ impl TranslationWork<'_> {
             }
             self.out.resolve(field, at)?;
         }
+        self.full_stubs()?;
         self.out.align(8);
         let mut constants: FxHashMap<Addr, Addr> = FxHashMap::default();
         for (field, value) in std::mem::take(&mut self.constants) {

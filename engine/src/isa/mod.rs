@@ -4,6 +4,7 @@ pub(crate) mod abi;
 pub(crate) mod decode;
 pub(crate) mod effect;
 pub(crate) mod encode;
+pub(crate) mod memory;
 mod registers;
 pub mod relocate;
 pub(crate) mod stack;

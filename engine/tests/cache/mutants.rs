@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use gilk_engine::cache::resident::Resident;
 use gilk_engine::cache::{
-    CacheLayout, CodeBytes, Counting, Link, RowState, Translation, TranslationReach, Translator,
+    AccessPlace, CacheLayout, CodeBytes, Counting, Link, RowState, Translation, TranslationReach,
+    Translator,
 };
 use gilk_engine::verify::fragments::{FragmentProver, FragmentRule, FragmentViolation};
 use gilk_engine::{Addr, Span};
-use iced_x86::code_asm::{CodeAssembler, qword_ptr, registers::*};
+use iced_x86::code_asm::{CodeAssembler, dword_ptr, qword_ptr, registers::*};
 use iced_x86::{Decoder, DecoderOptions};
 
 const START: u64 = 0x7f00_0000_1000;
@@ -71,6 +72,41 @@ fn original() -> Bytes {
     a.set_label(&mut data).unwrap();
     a.dq(&[7]).unwrap();
     Bytes(a.assemble(START).unwrap())
+}
+
+/// Accesses of all kinds, in blocks that name `rcx` and that do not.
+fn accessing() -> Bytes {
+    let mut a = CodeAssembler::new(64).unwrap();
+    let [mut around, mut data] = [(); 2].map(|()| a.create_label());
+    a.push(rbx).unwrap();
+    a.sub(rsp, 32).unwrap();
+    a.mov(rax, qword_ptr(rdi + 8)).unwrap();
+    a.add(qword_ptr(rdi + 16), rax).unwrap();
+    a.mov(qword_ptr(rsp + 8), rax).unwrap();
+    a.mov(rbx, qword_ptr(data)).unwrap();
+    a.mov(rax, qword_ptr(rdi + rbx * 4 - 8)).unwrap();
+    a.mov(rax, qword_ptr(0x28).fs()).unwrap();
+    a.mov(rax, qword_ptr(rdi + 8).fs()).unwrap();
+    a.set_label(&mut around).unwrap();
+    a.mov(rdi, qword_ptr(rdi)).unwrap();
+    a.mov(rax, qword_ptr(rdi)).unwrap();
+    a.loop_(around).unwrap();
+    a.rep().movsb().unwrap();
+    a.mov(ecx, dword_ptr(rsi)).unwrap();
+    a.bt(qword_ptr(rdi), rax).unwrap();
+    a.mov(rax, qword_ptr(0x28).gs()).unwrap();
+    a.add(rsp, 32).unwrap();
+    a.pop(rbx).unwrap();
+    a.ret().unwrap();
+    a.set_label(&mut data).unwrap();
+    a.dq(&[7]).unwrap();
+    Bytes(a.assemble(START).unwrap())
+}
+
+fn recorded() -> Translation {
+    translator(Counting::Accesses)
+        .translate(&accessing(), &[Addr(START)], WHOLE)
+        .unwrap()
 }
 
 fn translator(counting: Counting) -> Translator {
@@ -255,6 +291,138 @@ fn every_wrong_translation_is_refused_by_its_rule() {
         );
         *refused.entry(R::FlagsLive).or_default() += 1;
     }
+    let mut check = |rule: R, change: &dyn Fn(&mut Translation)| {
+        let mut mutant = recorded();
+        change(&mut mutant);
+        let all = prover().prove(&accessing(), mutant, Counting::Accesses);
+        let rules: Vec<R> = all.unwrap_err().iter().map(|one| one.rule).collect();
+        assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
+        *refused.entry(rule).or_default() += 1;
+    };
+    check(R::AccessMissing, &|changed| {
+        *changed = translator(Counting::Off)
+            .translate(&accessing(), &[Addr(START)], WHOLE)
+            .unwrap();
+    });
+    check(R::AccessMissing, &|changed| {
+        changed.recorded.remove(0);
+    });
+    check(R::WrongRecording, &|changed| {
+        let first = changed.recorded[0].clone();
+        changed.recorded.push(first);
+    });
+    check(R::ForeignCounter, &|changed| {
+        changed.recorded[1].number = changed.recorded[0].number;
+    });
+    let changes: [fn(&mut AccessPlace); 5] = [
+        |place| *place = AccessPlace::Unknown,
+        |place| match place {
+            AccessPlace::Constant { at, .. } => *at += 1,
+            AccessPlace::Slot { displacement, .. } => *displacement += 1,
+            AccessPlace::Repeated { copied, .. } => *copied = copied.add(1),
+            AccessPlace::Unknown => {
+                *place = AccessPlace::Constant {
+                    at: 0,
+                    thread: false,
+                }
+            }
+        },
+        |place| match place {
+            AccessPlace::Constant { thread, .. } | AccessPlace::Slot { thread, .. } => {
+                *thread = !*thread;
+            }
+            AccessPlace::Repeated { register, .. } => *register ^= 1,
+            AccessPlace::Unknown => {
+                *place = AccessPlace::Constant {
+                    at: 0,
+                    thread: false,
+                }
+            }
+        },
+        |place| match place {
+            AccessPlace::Slot { slot, .. } => *slot += 1,
+            AccessPlace::Repeated { first, .. } => *first += 1,
+            place => {
+                *place = AccessPlace::Slot {
+                    slot: 0,
+                    displacement: 0,
+                    thread: false,
+                }
+            }
+        },
+        |place| match place {
+            AccessPlace::Slot { slot, .. } => *slot += 99,
+            AccessPlace::Repeated { after, .. } => *after += 1,
+            place => {
+                *place = AccessPlace::Slot {
+                    slot: 0,
+                    displacement: 0,
+                    thread: true,
+                }
+            }
+        },
+    ];
+    let whole = recorded();
+    for (block, stated) in whole.recorded.iter().enumerate() {
+        for access in 0..stated.accesses.len() {
+            for change in changes {
+                let place = stated.accesses[access].place;
+                let mut changed = place;
+                change(&mut changed);
+                if changed != place {
+                    check(R::WrongRecording, &|translation| {
+                        translation.recorded[block].accesses[access].place = changed;
+                    });
+                }
+            }
+            check(R::WrongRecording, &|translation| {
+                let access = &mut translation.recorded[block].accesses[access];
+                access.reads = !access.reads;
+            });
+            check(R::WrongRecording, &|translation| {
+                translation.recorded[block].accesses[access].size += 1;
+            });
+            check(R::WrongRecording, &|translation| {
+                translation.recorded[block].accesses[access].instruction += 1;
+            });
+        }
+        check(R::WrongRecording, &|translation| {
+            translation.recorded[block].slots += 1;
+        });
+        check(R::WrongRecording, &|translation| {
+            let from = &mut translation.recorded[block].from;
+            *from = from.add(1);
+        });
+        check(R::WrongRecording, &|translation| {
+            translation.recorded[block].holders.swap(0, 1);
+        });
+    }
+    // `mov rax, rcx`, of the same length, in place of a load by `rdi`: the code names the recorder's register.
+    {
+        let Bytes(mut bytes) = accessing();
+        let at = bytes
+            .windows(3)
+            .position(|three| three == [0x48, 0x8b, 0x07])
+            .unwrap();
+        let mut translator = translator(Counting::Accesses);
+        bytes[at + 2] = 0xc0;
+        // The block that has it ends before `loop`, which names `rcx`.
+        bytes[at + 3] = 0xc3;
+        let code = Bytes(bytes.clone());
+        let seed = Addr(START + at as u64 - 3);
+        let mut wrong = translator.translate(&code, &[seed], WHOLE).unwrap();
+        let copied = offset_of(&wrong, &[0x48, 0x8b, 0xc0]);
+        wrong.bytes[copied + 2] = 0xc1;
+        bytes[at + 2] = 0xc1;
+        let all = prover()
+            .prove(&Bytes(bytes), wrong, Counting::Accesses)
+            .unwrap_err();
+        assert!(
+            all.iter().any(|one| one.rule == R::RecorderNamed),
+            "{all:?}"
+        );
+        *refused.entry(R::RecorderNamed).or_default() += 1;
+    }
     for change in 0..Resident::new(ARENA.start, &LAYOUT).bytes.len() {
         let mut resident = Resident::new(ARENA.start, &LAYOUT);
         let before = text_at(&resident.bytes, change);
@@ -411,15 +579,23 @@ fn text_at(bytes: &[u8], at: usize) -> Option<String> {
 /// No byte of a translation may change but those that are never executed or read.
 #[test]
 fn every_byte_that_is_executed_is_proved() {
-    for counting in [Counting::Off, Counting::OneThread, Counting::Threads] {
-        let good = translation(counting);
+    for (code, counting) in [
+        (original(), Counting::Off),
+        (original(), Counting::OneThread),
+        (original(), Counting::Threads),
+        (original(), Counting::Accesses),
+        (accessing(), Counting::Accesses),
+    ] {
+        let good = translator(counting)
+            .translate(&code, &[Addr(START)], WHOLE)
+            .unwrap();
         let mut survivors = Vec::new();
         for at in 0..good.bytes.len() {
             for bit in 0..8 {
                 let mut mutant = good.clone();
                 mutant.bytes[at] ^= 1 << bit;
                 let same = text_at(&good.bytes, at) == text_at(&mutant.bytes, at);
-                if !same && prover().prove(&original(), mutant, counting).is_ok() {
+                if !same && prover().prove(&code, mutant, counting).is_ok() {
                     survivors.push((at, bit, good.bytes[at]));
                 }
             }
@@ -442,7 +618,8 @@ fn every_byte_that_is_executed_is_proved() {
 #[test]
 fn arbitrary_bytes_are_translated_and_proved() {
     let mut state = 0x1234_5678_9abc_def1_u64;
-    for _ in 0..300 {
+    for round in 0..300 {
+        let counting = [Counting::Threads, Counting::Accesses][round % 2];
         let bytes = (0..256).map(|_| {
             state ^= state << 13;
             state ^= state >> 7;
@@ -450,11 +627,11 @@ fn arbitrary_bytes_are_translated_and_proved() {
             state.to_le_bytes()[3]
         });
         let code = Bytes(bytes.collect());
-        let mut translator = translator(Counting::Threads);
+        let mut translator = translator(counting);
         let mut prover = prover();
         for seed in [START, START + 1, START + 77] {
             let done = translator.translate(&code, &[Addr(seed)], WHOLE).unwrap();
-            prover.prove(&code, done, Counting::Threads).unwrap();
+            prover.prove(&code, done, counting).unwrap();
         }
     }
 }

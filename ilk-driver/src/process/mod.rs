@@ -45,7 +45,8 @@ use gilk_engine::Addr;
 
 pub use attached::{Attached, Removed};
 pub use clone::{
-    AgentProcess, CloneEnd, CloneOptions, CloneReport, CloneThreads, execute_in_cache,
+    AccessOptions, AgentProcess, CloneEnd, CloneOptions, CloneReport, CloneThreads,
+    execute_in_cache,
 };
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};
 pub use instrumented::Instrumented;

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 /// The program, compiled.
-fn compiled(folder: &Path, options: &[&str]) -> PathBuf {
+pub(super) fn compiled(folder: &Path, options: &[&str]) -> PathBuf {
     compiled_from(folder, include_str!("cloned.c"), options)
 }
 
-fn compiled_from(folder: &Path, text: &str, options: &[&str]) -> PathBuf {
+pub(super) fn compiled_from(folder: &Path, text: &str, options: &[&str]) -> PathBuf {
     let (source, program) = (folder.join("cloned.c"), folder.join("cloned"));
     std::fs::write(&source, text).unwrap();
     let done = Command::new("cc")

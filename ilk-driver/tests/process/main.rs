@@ -8,6 +8,7 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod accessing;
 #[path = "../lab/circulation.rs"]
 mod circulation;
 mod cloned;

@@ -17,26 +17,33 @@
 
 mod flags;
 mod reader;
+mod recording;
 mod resident;
 mod violation;
 
 use std::cell::{Cell, RefCell};
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpKind,
+    Register,
+};
 
 use self::reader::{CachedBytes, SequenceReader, is_jump, is_word, spills};
+use self::recording::RecordProof;
 use super::hash::{Map, Set};
 use crate::cache::resident::Resident;
 use crate::cache::{
-    CacheLayout, CacheRow, CachedBlock, CodeBytes, Counting, Landing, Link, RowState, Translation,
+    CacheLayout, CacheRow, CachedBlock, CodeBytes, Counting, Landing, Link, RecordedBlock,
+    RowState, Translation,
 };
+use crate::isa::memory::uses_thread_bases;
 use crate::{Addr, Span};
 
 pub use violation::{FragmentRule, FragmentViolation};
 
 /// System calls that change mappings or return elsewhere (include/uapi/asm/unistd_64.h of Linux): mmap, mprotect,
-/// munmap, rt_sigreturn, mremap, shmat, remap_file_pages, pkey_mprotect.
-const WATCHED: [u64; 8] = [9, 10, 11, 15, 25, 30, 216, 329];
+/// munmap, rt_sigreturn, mremap, shmat, arch_prctl, remap_file_pages, pkey_mprotect.
+const WATCHED: [u64; 9] = [9, 10, 11, 15, 25, 30, 158, 216, 329];
 
 /// A translation that was proved: the only form that is written to a process.
 #[derive(Clone, Debug)]
@@ -58,6 +65,7 @@ pub struct FragmentProver {
     /// The end of what was proved.
     end: Addr,
     differs: Addr,
+    dropped: Addr,
     step: Addr,
     /// Places in the cache, by original address.
     blocks: Map<Addr, Addr>,
@@ -93,6 +101,7 @@ impl FragmentProver {
             arena,
             end: resident.end(),
             differs: resident.differs,
+            dropped: resident.dropped,
             step: resident.step,
             blocks: Map::default(),
             branches: Map::default(),
@@ -145,6 +154,9 @@ impl FragmentProver {
             code,
             originals: RefCell::new(None),
             counting,
+            recorded: recorded(&translation.recorded),
+            state: RowState::Exact,
+            factory: InstructionInfoFactory::new(),
             bytes: CachedBytes::new(translation.start, &translation.bytes, &decoder),
             rows: &translation.rows,
             last_row: Cell::new(0),
@@ -184,6 +196,15 @@ fn overlap(layout: &CacheLayout) -> bool {
         .any(|(one, next)| one.overlaps(*next))
 }
 
+/// What blocks state of their accesses, by their first instruction.
+fn recorded(blocks: &[RecordedBlock]) -> Map<Addr, &RecordedBlock> {
+    let first = |block: &RecordedBlock| block.instructions.first().copied();
+    let named = blocks
+        .iter()
+        .map(|block| (first(block).unwrap_or_default(), block));
+    named.collect()
+}
+
 /// Proves that an instruction means the same at another address, but for an operand that is relative to it.
 fn may_move(instruction: &Instruction) -> Result<(), FragmentRule> {
     let loads = |register| {
@@ -204,6 +225,11 @@ struct Proof<'p> {
     /// The bytes that were decoded last.
     originals: RefCell<Option<OriginalBytes<'p>>>,
     counting: Counting,
+    /// What blocks state of their accesses, by their first instruction.
+    recorded: Map<Addr, &'p RecordedBlock>,
+    /// The registers before the instruction that is copied next.
+    state: RowState,
+    factory: InstructionInfoFactory,
     bytes: CachedBytes<'p>,
     rows: &'p [CacheRow],
     /// The index of the row that was found last: most are found in order.
@@ -255,6 +281,12 @@ impl<'p> Proof<'p> {
             if self.blocks.insert(original, block.at).is_some() || known {
                 self.violation(original, block.at, FragmentRule::BlockTwice);
             }
+        }
+        let states = |block: &&CachedBlock| self.recorded.contains_key(&block.original.start);
+        let stated = translation.blocks.iter().filter(states).count();
+        if stated != translation.recorded.len() {
+            self.violation(Addr(0), translation.start, FragmentRule::WrongRecording);
+            return;
         }
         for block in &translation.blocks {
             self.block(block);
@@ -354,10 +386,28 @@ impl<'p> Proof<'p> {
         let mut counted = 0_u32;
         let mut instructions = 0_u32;
         let mut place = (block.original.start, block.at);
+        self.state = RowState::Exact;
+        let mut record = match self.begin_record(block) {
+            Ok(None) => None,
+            Ok(Some((record, from))) => {
+                place.1 = from;
+                Some(record)
+            }
+            Err(rule) => {
+                self.violation(place.0, place.1, rule);
+                return;
+            }
+        };
         loop {
             let (original, at) = place;
             if original == block.original.end {
-                if let Err(rule) = self.falls_through(original, at, block) {
+                let ended = match record.take() {
+                    Some(record) => self.end_record(record, Some((original, at))),
+                    None => Ok(None),
+                };
+                let done =
+                    ended.and_then(|end| self.falls_through(original, end.unwrap_or(at), block));
+                if let Err(rule) = done {
                     self.violation(original, at, rule);
                 }
                 break;
@@ -366,7 +416,7 @@ impl<'p> Proof<'p> {
                 self.violation(original, at, FragmentRule::WrongExtent);
                 break;
             }
-            match self.step(original, at, block, &mut counted) {
+            match self.recorded_step(original, at, block, (&mut counted, &mut record)) {
                 Ok((next, Some(after))) => {
                     instructions += u32::from(next != original);
                     place = (next, after);
@@ -376,6 +426,10 @@ impl<'p> Proof<'p> {
                     if end != block.original.end {
                         self.violation(original, at, FragmentRule::WrongExtent);
                     }
+                    let ended = record.take().map(|record| self.end_record(record, None));
+                    if let Some(Err(rule)) = ended {
+                        self.violation(original, at, rule);
+                    }
                     break;
                 }
                 Err(rule) => {
@@ -384,7 +438,8 @@ impl<'p> Proof<'p> {
                 }
             }
         }
-        let expected = u32::from(self.counting != Counting::Off && !block.original.is_empty());
+        let counts = matches!(self.counting, Counting::OneThread | Counting::Threads);
+        let expected = u32::from(counts && !block.original.is_empty());
         if counted != expected || expected != u32::from(block.counter.is_some()) {
             self.violation(block.original.start, block.at, FragmentRule::CounterMissing);
         }
@@ -427,6 +482,27 @@ impl<'p> Proof<'p> {
         Err(FragmentRule::WrongTarget)
     }
 
+    fn records(&self) -> bool {
+        self.counting == Counting::Accesses
+    }
+
+    /// Proves that the translation of one original instruction is at a place, with the recording of its accesses.
+    fn recorded_step(
+        &mut self,
+        original: Addr,
+        at: Addr,
+        block: &CachedBlock,
+        (counted, record): (&mut u32, &mut Option<RecordProof<'p>>),
+    ) -> Result<Next, FragmentRule> {
+        let Some(record) = record else {
+            self.records_nothing(original)?;
+            return self.step(original, at, block, counted);
+        };
+        let place = self.record_before(record, original, at)?;
+        let next = self.step(original, place, block, counted)?;
+        self.record_after(record, original, next)
+    }
+
     /// Proves that the translation of one original instruction is at a place.
     fn step(
         &mut self,
@@ -449,12 +525,15 @@ impl<'p> Proof<'p> {
         if instruction.code() == Code::Endbr64 {
             return Ok((next, Some(at)));
         }
+        if self.records() && uses_thread_bases(&instruction) {
+            return self.stepped(original, at).map(|_| (next, None));
+        }
         // The same bytes are the same instruction, unless it refers to its address.
         let is_copied = instruction.flow_control() == FlowControl::Next
             && !instruction.is_ip_rel_memory_operand()
             && self.bytes.begin_with(at, bytes);
         if is_copied {
-            self.row(at, original, RowState::Exact)?;
+            self.row(at, original, self.state)?;
             may_move(&instruction)?;
             return Ok((next, Some(at.add(bytes.len() as u64))));
         }
@@ -464,7 +543,7 @@ impl<'p> Proof<'p> {
         }
         match instruction.flow_control() {
             FlowControl::Next => {
-                self.row(at, original, RowState::Exact)?;
+                self.row(at, original, self.state)?;
                 may_move(&instruction)?;
                 self.is_near_copy((&instruction, bytes), &cached)?;
                 Ok((next, Some(Addr(cached.next_ip()))))
@@ -529,7 +608,8 @@ impl<'p> Proof<'p> {
                     .counters
                     .contains(Addr(instruction.memory_displacement64()))
         };
-        if self.counting == Counting::Off || !self.bytes.may_count(at) {
+        let counts = matches!(self.counting, Counting::OneThread | Counting::Threads);
+        if !counts || !self.bytes.may_count(at) {
             return Ok(None);
         }
         let first = self.bytes.at(at)?;
@@ -572,7 +652,7 @@ impl<'p> Proof<'p> {
         let prefix = self.bytes.of(&increment).and_then(<[u8]>::first);
         let expected = match self.counting {
             Counting::Threads => 0xf0,
-            Counting::OneThread | Counting::Off => 0x3e,
+            Counting::OneThread | Counting::Off | Counting::Accesses => 0x3e,
         };
         if prefix != Some(&expected) {
             return Err(FragmentRule::Unlocked);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use gilk_engine::Addr;
 use gilk_samples::chart::scale;
 use ilk_driver::note;
 use ilk_driver::process::{
-    AgentProcess, CloneEnd, CloneOptions, CloneReport, CloneThreads, StartedProgram,
+    AccessOptions, AgentProcess, CloneEnd, CloneOptions, CloneReport, CloneThreads, StartedProgram,
     execute_in_cache,
 };
 
@@ -42,6 +43,12 @@ pub(crate) struct Clone {
     /// Show all blocks that were executed, not only the twenty with the most instructions.
     #[arg(long, requires = "count")]
     all: bool,
+    /// Record every access of memory in this file, which 'ilk accesses' reads.
+    #[arg(long, value_name = "FILE", conflicts_with = "count")]
+    accesses: Option<PathBuf>,
+    /// Bytes of records after which accesses are only counted as lost.
+    #[arg(long, value_name = "BYTES", requires = "accesses", default_value_t = 1 << 30)]
+    most: u64,
     /// Only while a thread executes this function: 'parse', or 'libc.so.6:malloc' of a library. It enters the cache where
     /// it calls the function, and leaves it as the call returns.
     #[arg(long = "while", value_name = "FUNCTION")]
@@ -82,6 +89,10 @@ impl Clone {
                 (None, Some(thread)) => CloneThreads::One(thread),
                 (None, None) => CloneThreads::All,
             },
+            accesses: self.accesses.clone().map(|file| AccessOptions {
+                file,
+                most: self.most,
+            }),
         };
         let mut launched = match self.program.split_first() {
             // The agent outlives a killed command.
@@ -161,6 +172,20 @@ impl Clone {
         if let Some(function) = &self.function {
             let calls = scale::grouped(report.calls);
             note!("{calls} calls of {function} were executed in the cache.");
+        }
+        if let (Some(file), Some(totals)) = (&self.accesses, report.accesses) {
+            note!(
+                "{} bytes of records of accesses are in {}; {} bytes were lost.",
+                scale::grouped(totals.bytes),
+                file.display(),
+                scale::grouped(totals.bytes_lost)
+            );
+            if totals.threads_left_out > 0 {
+                note!(
+                    "Threads were left out {} times, since too many record.",
+                    scale::grouped(totals.threads_left_out)
+                );
+            }
         }
         if self.numbers {
             note!(

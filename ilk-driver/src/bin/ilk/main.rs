@@ -9,6 +9,7 @@
     )
 )]
 
+mod accesses;
 mod agent;
 mod answer;
 mod blocks;
@@ -92,6 +93,7 @@ enum Command {
     Script(script::ScriptFile),
     Process(process::Process),
     Clone(clone::Clone),
+    Accesses(accesses::Accesses),
     Lab(lab::LabCommand),
     Functions(functions::Functions),
     Cfg(cfg::CfgCommand),
@@ -128,6 +130,7 @@ impl Command {
             Self::Process(process) => return process.run(),
             Self::Clone(clone) => return clone.run(),
             Self::Doctor(doctor) => return doctor.run(),
+            Self::Accesses(accesses) => accesses.run(),
             Self::Agent(agent) => agent.run(),
             Self::Lab(lab) => lab.run(),
             Self::Functions(functions) => functions.run(),

@@ -3,6 +3,7 @@
 
 mod calls;
 mod guests;
+mod recorded;
 mod written;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -183,7 +184,8 @@ impl<'a> CacheAgent<'a> {
     /// Adds a stopped thread.
     fn begin(&mut self, tid: Tid) -> Result<()> {
         self.threads.insert(tid, ThreadState::default());
-        self.set_breakpoints(tid, true)
+        self.set_breakpoints(tid, true)?;
+        self.begin_accesses(tid)
     }
 
     /// Notes a stop for later.
@@ -233,6 +235,9 @@ impl<'a> CacheAgent<'a> {
             return self.guest(tid, change);
         }
         if let Change::Ended(status) = change {
+            if let Some(accesses) = &mut self.cache.accesses {
+                accesses.end(tid)?;
+            }
             if self.threads.remove(&tid).is_some() && tid == self.leader {
                 self.status = status;
                 if self.threads.is_empty() {
@@ -273,6 +278,7 @@ impl<'a> CacheAgent<'a> {
                 }
                 self.resume(tid)
             }
+            Change::Event(libc::PTRACE_EVENT_EXIT, _) => self.ending(tid).map(|()| None),
             Change::Event(..) => self.resume(tid),
             Change::Signal(libc::SIGTRAP) => self.trapped(tid),
             Change::Signal(signal) => self.deliver(tid, signal),
@@ -382,7 +388,11 @@ impl<'a> CacheAgent<'a> {
             for _ in 0..MOST_STEPS {
                 let registers = ptrace::registers(tid)?;
                 if let Some(original) = self.original(registers)? {
-                    if original.rip != registers.rip || original.rcx != registers.rcx {
+                    self.cut(&registers, &original, false)?;
+                    if original.rip != registers.rip
+                        || original.rcx != registers.rcx
+                        || original.gs_base != registers.gs_base
+                    {
                         ptrace::set_registers(tid, &original)?;
                     }
                     done = true;
@@ -418,6 +428,15 @@ impl<'a> CacheAgent<'a> {
 
     /// The original context of registers; `None` in the middle of a sequence.
     fn original(&self, registers: Registers) -> io::Result<Option<Registers>> {
+        let mut original = self.in_cache(registers)?;
+        if let (Some(original), Some(accesses)) = (&mut original, &self.cache.accesses) {
+            accesses.outside(original);
+        }
+        Ok(original)
+    }
+
+    /// The original context of registers, but for the base of `gs`; `None` in the middle of a sequence.
+    fn in_cache(&self, registers: Registers) -> io::Result<Option<Registers>> {
         let at = Addr(registers.rip);
         if !self.cache.contains(at) {
             return Ok(Some(registers));
@@ -428,7 +447,13 @@ impl<'a> CacheAgent<'a> {
         if self.cache.is_resident(at) {
             return Ok(None);
         }
-        Ok(self.cache.row(at).and_then(|row| match row.state {
+        let Some(row) = self.cache.row(at) else {
+            return Ok(None);
+        };
+        Ok(match row.state {
+            RowState::Recording(holders) => {
+                Some(self.recorded(registers, row.original, holders)?)
+            }
             RowState::Exact => Some(Registers {
                 rip: row.original.0,
                 ..registers
@@ -439,7 +464,7 @@ impl<'a> CacheAgent<'a> {
                 ..registers
             }),
             RowState::Busy | RowState::Evaluated => None,
-        }))
+        })
     }
 
     /// The original context of a thread that the resident code has stopped.
@@ -475,6 +500,11 @@ impl<'a> CacheAgent<'a> {
         }
         match self.fragment(tid, &registers)? {
             Ok(Some(place)) => {
+                if let Some(accesses) = &mut self.cache.accesses
+                    && !accesses.inside(tid, &mut registers)?
+                {
+                    return Ok(None);
+                }
                 registers.rip = place.0;
                 ptrace::set_registers(tid, &registers).map_err(self.failed(tid))?;
                 Ok(None)
@@ -541,7 +571,7 @@ impl<'a> CacheAgent<'a> {
         self.stop_all()?;
         let all: Vec<Tid> = self.threads.keys().copied().collect();
         for tid in all {
-            match trace::end_with_tracer(tid) {
+            match trace::end_with_tracer(tid, self.cache.accesses.is_some()) {
                 Ok(()) => {}
                 Err(error) if ptrace::is_gone(&error) => {}
                 Err(error) => return Err(self.failed(tid)(error)),
@@ -583,8 +613,12 @@ impl<'a> CacheAgent<'a> {
             let mut original = self.at_stop(registers).map_err(self.failed(tid))?;
             if stop == ResidentStop::Missed {
                 self.missed += 1;
+                if let Some(accesses) = &mut self.cache.accesses {
+                    accesses.drain_full(registers.gs_base)?;
+                }
                 self.cache.search_again(Addr(original.rip))?;
                 if self.returned(tid, &original) {
+                    self.outside(&mut original);
                     ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
                     trace::proceed(tid, 0).map_err(self.failed(tid))?;
                     self.runs(tid);
@@ -604,12 +638,16 @@ impl<'a> CacheAgent<'a> {
                     // The thread is let go from its stop.
                     Err(refusal) => return Ok(Some(CloneEnd::LetGo(refusal))),
                 };
-                original.rip = place.map_or(original.rip, |place| place.0);
+                match place {
+                    Some(place) => original.rip = place.0,
+                    None => self.outside(&mut original),
+                }
                 ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
                 trace::proceed(tid, 0).map_err(self.failed(tid))?;
                 self.runs(tid);
                 return Ok(None);
             }
+            self.outside(&mut original);
             ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
             self.stepped += 1;
             return self.step(tid, &original);
@@ -694,7 +732,7 @@ impl<'a> CacheAgent<'a> {
                 };
                 (overlaps(&first) || overlaps(&second)).then_some([first, second])
             }
-            libc::SYS_rt_sigreturn => None,
+            libc::SYS_rt_sigreturn | libc::SYS_arch_prctl => None,
             _ => all,
         }
     }
@@ -774,6 +812,13 @@ impl<'a> CacheAgent<'a> {
             let kept = self.word(registers.rsp.wrapping_sub(160));
             original.rcx = kept.map_err(self.failed(tid))?;
         }
+        if let RowState::Recording(holders) = row.state {
+            let recorded = self.recorded(registers, row.original, holders);
+            original = recorded.map_err(self.failed(tid))?;
+        }
+        self.cut(&registers, &original, true)
+            .map_err(self.failed(tid))?;
+        self.outside(&mut original);
         ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
         self.stepped += 1;
         trace::step(tid, 0).map_err(self.failed(tid))?;

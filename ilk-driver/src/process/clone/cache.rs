@@ -16,15 +16,16 @@ use gilk_engine::{Addr, Refusal, Rule, Span};
 
 use super::super::attached::{counters, place};
 use super::super::maps;
-use super::super::record::Client;
 use super::super::refused;
 use super::super::remote::Remote;
 use super::super::removal::unmap;
 use super::super::shared::{SharedCode, SharedWords};
 use super::super::stopped::{Stopped, Thread};
+use super::accesses::{AccessAreas, AccessOptions};
 use super::changing::ChangingFragments;
 use super::code::{self, ProcessCode};
 use super::earlier::{BlockList, EarlierBlocks};
+use super::files::{close_file, create_file};
 use super::writes::{WriteWatch, page_of};
 use crate::{Error, Result};
 
@@ -97,6 +98,8 @@ pub(super) struct ProcessCache {
     demanded: Vec<Addr>,
     /// Addresses whose lookups stop the thread.
     stopping: BTreeSet<Addr>,
+    /// Areas in which threads record their accesses.
+    pub(super) accesses: Option<AccessAreas>,
 }
 
 /// The stop of a thread in the resident code.
@@ -118,7 +121,7 @@ impl ProcessCache {
         stopped: &Stopped,
         memory: File,
         code: &ProcessCode,
-        counting: Counting,
+        (counting, accesses): (Counting, Option<&AccessOptions>),
     ) -> Result<Self> {
         let mapped = maps::read(pid)?;
         let bytes = 8 * CacheLayout::RECENT + (16 << TARGETS_LOG2) + maps::PAGE + 8 * COUNTERS;
@@ -151,6 +154,7 @@ impl ProcessCache {
         }
         let number = create_file(&remote)?;
         let mut placed = Vec::new();
+        let mut areas = None;
         let all = (|| {
             let clusters = clusters(code);
             let bytes = words.len() + ARENA * clusters.len() as u64;
@@ -182,6 +186,11 @@ impl ProcessCache {
                     "The agent cannot map the tables of the code cache ({error})."
                 ))
             })?;
+            if let Some(options) = accesses {
+                let mapped = AccessAreas::map(pid, &remote, options)?;
+                placed.push(mapped.span());
+                areas = Some(mapped);
+            }
             Ok((shared, tables, arenas))
         })();
         close_file(&remote, number)?;
@@ -214,6 +223,7 @@ impl ProcessCache {
             begun: BTreeSet::new(),
             demanded: Vec::new(),
             stopping: BTreeSet::new(),
+            accesses: areas,
         };
         for (cluster, span, code) in arenas {
             let arena = cache.arena(cluster, span, code)?;
@@ -321,7 +331,8 @@ impl ProcessCache {
     /// Mappings to remove in the end.
     pub(super) fn spans(&self) -> Vec<Span> {
         let arenas = self.arenas.iter().map(|arena| arena.span);
-        arenas.chain([self.words]).collect()
+        let areas = self.accesses.iter().map(AccessAreas::span);
+        arenas.chain([self.words]).chain(areas).collect()
     }
 
     /// Returns whether an address is in an arena.
@@ -545,6 +556,9 @@ impl ProcessCache {
             arena.rows.extend_from_slice(&translation.rows);
         }
         self.blocks.extend_from_slice(&translation.blocks);
+        if let Some(accesses) = &mut self.accesses {
+            accesses.add(&translation.recorded)?;
+        }
         self.numbers.translations += 1;
         self.numbers.bytes = self
             .arenas
@@ -601,6 +615,9 @@ impl ProcessCache {
         self.counting = counting;
         self.begun.clear();
         self.changing.clear();
+        if let Some(accesses) = &mut self.accesses {
+            accesses.flush();
+        }
         for arena in std::mem::take(&mut self.arenas) {
             let arena = self.arena(arena.cluster, arena.span, arena.code)?;
             self.arenas.push(arena);
@@ -645,19 +662,6 @@ fn arena_code(file: &File, offset: u64) -> Result<SharedCode> {
             "The agent cannot map an arena of the code cache ({error})."
         ))
     })
-}
-
-/// Creates a file in a process, with a name by which its mappings are known as ours; returns its number there.
-fn create_file(remote: &Remote<'_>) -> Result<u64> {
-    let name = remote.put(&Client::current()?.file_name())?;
-    let arguments = [name, u64::from(libc::MFD_CLOEXEC), 0, 0, 0, 0];
-    remote.call("create a file of tables", libc::SYS_memfd_create, arguments)
-}
-
-fn close_file(remote: &Remote<'_>, number: u64) -> Result<()> {
-    let arguments = [number, 0, 0, 0, 0, 0];
-    let closed = remote.call("close the file of tables", libc::SYS_close, arguments);
-    closed.map(drop)
 }
 
 fn too_far(original: Addr) -> Refusal {

@@ -1,12 +1,14 @@
 //! A process that executes in a code cache (`engine::cache`): its threads execute translated code, and its original
 //! code is only read.
 
+mod accesses;
 mod agent;
 mod apart;
 mod cache;
 mod changing;
 mod code;
 mod earlier;
+mod files;
 mod trace;
 mod trigger;
 mod writes;
@@ -30,9 +32,11 @@ use super::remote::Remote;
 use super::removal::{memory, unmap};
 use super::stopped::{self, ATTEMPTS, BETWEEN, Stopped, traced};
 use super::{maps, refused, text};
+use crate::accesses::AccessTotals;
 use crate::mapping::{Mapping, MappingAccess};
 use crate::{Error, Result, interrupt};
 
+pub use accesses::AccessOptions;
 pub use agent::CloneEnd;
 pub use apart::AgentProcess;
 
@@ -64,6 +68,8 @@ pub struct CloneOptions {
     pub length: Option<Duration>,
     /// The threads that execute in the cache.
     pub threads: CloneThreads,
+    /// Record the accesses of memory of every block, in the place of its executions.
+    pub accesses: Option<AccessOptions>,
 }
 
 /// Results of an execution in the cache.
@@ -92,6 +98,8 @@ pub struct CloneReport {
     pub stepped: u64,
     /// Calls of the function that threads are in the cache for.
     pub calls: u64,
+    /// Sizes and losses of the records of accesses.
+    pub accesses: Option<AccessTotals>,
     /// Names of the code that the process had in that time.
     pub names: ProcessNames,
     /// The reason why the blocks of this program are not known at its next start, or were not at this one.
@@ -244,9 +252,10 @@ fn execute(
 ) -> Result<CloneReport> {
     check(pid)?;
     let trigger = trigger(pid, &options.threads)?;
-    let counting = match options.count {
-        true => Counting::OneThread,
-        false => Counting::Off,
+    let counting = match (options.count, &options.accesses) {
+        (_, Some(_)) => Counting::Accesses,
+        (true, None) => Counting::OneThread,
+        (false, None) => Counting::Off,
     };
     let memory = memory(pid)?;
     let mut code = ProcessCode::new(pid);
@@ -260,7 +269,8 @@ fn execute(
             ));
         }
         let again = self::memory(pid)?;
-        ProcessCache::map(pid, &stopped, again, &code, counting)?
+        let what = (counting, options.accesses.as_ref());
+        ProcessCache::map(pid, &stopped, again, &code, what)?
     };
     let mut unkept = None;
     let file = earlier::file_of(pid);
@@ -305,6 +315,9 @@ fn execute(
     let end = end?;
     released?;
     agent.keep_blocks()?;
+    let mut names = ProcessNames::default();
+    names.keep(pid, agent.code().seen());
+    let accesses = agent.end_accesses(|at| names.known(pid, at))?;
     let cache = agent.cache();
     if let Some(path) = &file
         && cache.earlier != before
@@ -313,8 +326,6 @@ fn execute(
         unkept = Some(format!("{} cannot be written: {error}", path.display()));
     }
     let counts = cache.counts()?;
-    let mut names = ProcessNames::default();
-    names.keep(pid, agent.code().seen());
     Ok(CloneReport {
         end,
         blocks: cache.blocks.iter().copied().zip(counts).collect(),
@@ -328,6 +339,7 @@ fn execute(
         missed: agent.missed,
         stepped: agent.stepped,
         calls: agent.calls,
+        accesses,
         names,
         unkept,
     })

@@ -40,14 +40,22 @@ const TRACED: i32 = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEEXEC
     | libc::PTRACE_O_TRACESYSGOOD;
 
+/// Has a stopped thread, and those that it begins, stop before they end.
+pub(super) fn stop_at_end(tid: Tid) -> io::Result<()> {
+    let options = number(TRACED | libc::PTRACE_O_TRACEEXIT);
+    request(libc::PTRACE_SETOPTIONS, tid, 0, options)
+}
+
 /// Attaches to a thread, and to the threads and processes that it begins.
 pub(super) fn seize(tid: Tid) -> io::Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, number(TRACED))
 }
 
 /// Has the kernel end a stopped thread's process, and those that it begins, if this process ends before it detaches.
-pub(super) fn end_with_tracer(tid: Tid) -> io::Result<()> {
-    let options = number(TRACED | libc::PTRACE_O_EXITKILL);
+/// `exits` is true if they stop before they end, too.
+pub(super) fn end_with_tracer(tid: Tid, exits: bool) -> io::Result<()> {
+    let options =
+        number(TRACED | if exits { libc::PTRACE_O_TRACEEXIT } else { 0 } | libc::PTRACE_O_EXITKILL);
     request(libc::PTRACE_SETOPTIONS, tid, 0, options)
 }
 

@@ -1,0 +1,397 @@
+//! Files of accesses of memory, as `ilk clone --accesses` writes them.
+//!
+//! All numbers are little-endian. The file begins with [`MAGIC`]; the rest is chunks: a kind of 4 bytes, the length of
+//! what follows in bytes as 8 bytes, and that:
+//!
+//! | kind | what follows |
+//! |---|---|
+//! | 1, block | its number, slots, instructions and accesses (4 bytes each); the address of each instruction (8); each access: instruction, flags (1 reads, 2 writes, 4 relative to `fs`), kind (0 constant, 1 slot, 2 repeated, 3 not recorded), bytes, slot, slot after (4 each), displacement or address (8) |
+//! | 2, groups | the thread, 0 (4 each), its base of `fs` (8); groups: a word with the number of the block and, in its upper half, 0 or 1 more than the instructions that were executed of it, and a word for each slot |
+//! | 3, name | the number of a block (4), the name of its first instruction |
+//! | 4, end | bytes of groups, bytes lost, instructions executed in the original code, threads left out (8 each) |
+//!
+//! A file without an end was not finished: its agent was killed.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::Path;
+
+use gilk_engine::cache::{AccessPlace, RecordedAccess, RecordedBlock};
+
+use crate::{Error, Result};
+
+/// The first bytes of a file.
+pub const MAGIC: [u8; 8] = *b"GILKACC1";
+
+const BLOCK: u32 = 1;
+const GROUPS: u32 = 2;
+const NAME: u32 = 3;
+const END: u32 = 4;
+
+/// Bytes of a chunk, at most: those of an area of a thread are far fewer.
+const MOST_IN_CHUNK: u64 = 1 << 28;
+
+/// Sizes and losses of records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccessTotals {
+    /// Bytes of groups in the file.
+    pub bytes: u64,
+    /// Bytes of groups that were dropped, since the file may have no more.
+    pub bytes_lost: u64,
+    /// Instructions that were executed in the original code, after faults or since they have no translation: what these
+    /// accessed is recorded unless they repeat.
+    pub stepped: u64,
+    /// Times that a thread stayed in the original code, since too many record.
+    pub threads_left_out: u64,
+}
+
+/// Writes a file.
+pub(crate) struct AccessWriter<W: Write>(W);
+
+impl<W: Write> AccessWriter<W> {
+    pub(crate) fn new(mut file: W) -> io::Result<Self> {
+        file.write_all(&MAGIC)?;
+        Ok(Self(file))
+    }
+
+    fn chunk(&mut self, kind: u32, parts: &[&[u8]]) -> io::Result<()> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        self.0.write_all(&kind.to_le_bytes())?;
+        self.0.write_all(&(length as u64).to_le_bytes())?;
+        parts.iter().try_for_each(|part| self.0.write_all(part))
+    }
+
+    pub(crate) fn block(&mut self, block: &RecordedBlock) -> io::Result<()> {
+        let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let mut bytes = Vec::new();
+        for number in [
+            block.number,
+            block.slots,
+            length(block.instructions.len()),
+            length(block.accesses.len()),
+        ] {
+            bytes.extend(number.to_le_bytes());
+        }
+        for at in &block.instructions {
+            bytes.extend(at.0.to_le_bytes());
+        }
+        for access in &block.accesses {
+            let (kind, slot, after, thread, value) = match access.place {
+                AccessPlace::Constant { at, thread } => (0, 0, 0, thread, at),
+                AccessPlace::Slot {
+                    slot,
+                    displacement,
+                    thread,
+                } => (1, slot, 0, thread, displacement.cast_unsigned()),
+                AccessPlace::Repeated { first, after, .. } => (2, first, after, false, 0),
+                AccessPlace::Unknown => (3, 0, 0, false, 0),
+            };
+            let flags =
+                u32::from(access.reads) | u32::from(access.writes) << 1 | u32::from(thread) << 2;
+            for number in [access.instruction, flags, kind, access.size, slot, after] {
+                bytes.extend(number.to_le_bytes());
+            }
+            bytes.extend(value.to_le_bytes());
+        }
+        self.chunk(BLOCK, &[&bytes])
+    }
+
+    pub(crate) fn groups(&mut self, thread: u32, fs: u64, words: &[u64]) -> io::Result<()> {
+        let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let head = [thread.to_le_bytes(), [0; 4]].concat();
+        self.chunk(GROUPS, &[&head, &fs.to_le_bytes(), &words])
+    }
+
+    pub(crate) fn name(&mut self, number: u32, name: &str) -> io::Result<()> {
+        self.chunk(NAME, &[&number.to_le_bytes(), name.as_bytes()])
+    }
+
+    pub(crate) fn end(&mut self, totals: &AccessTotals) -> io::Result<()> {
+        let numbers = [
+            totals.bytes,
+            totals.bytes_lost,
+            totals.stepped,
+            totals.threads_left_out,
+        ];
+        let bytes = numbers.map(u64::to_le_bytes).concat();
+        self.chunk(END, &[&bytes])?;
+        self.0.flush()
+    }
+}
+
+/// An access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The thread.
+    pub thread: u32,
+    /// The number of the block.
+    pub block: u32,
+    /// The address of the instruction.
+    pub instruction: u64,
+    /// The first byte.
+    pub at: u64,
+    /// Bytes.
+    pub size: u32,
+    /// It reads.
+    pub reads: bool,
+    /// It writes.
+    pub writes: bool,
+}
+
+/// What a file has beside its accesses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessFile {
+    /// Names of the first instructions of blocks.
+    pub names: HashMap<u32, String>,
+    /// Sizes and losses; `None` if the file has no end.
+    pub totals: Option<AccessTotals>,
+    /// Accesses that were executed and not recorded: masks, gathers, states of extensions, bits by a register.
+    pub unrecorded: u64,
+    /// The accesses of reads and of writes.
+    pub accesses: u64,
+}
+
+/// Little-endian numbers of a chunk.
+struct Numbers<'b>(&'b [u8]);
+
+impl Numbers<'_> {
+    fn short(&mut self) -> Option<u32> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*first))
+    }
+
+    fn word(&mut self) -> Option<u64> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*first))
+    }
+}
+
+/// A block of a file.
+struct FileBlock {
+    slots: u32,
+    instructions: Vec<u64>,
+    accesses: Vec<(RecordedAccess, u64)>,
+}
+
+impl FileBlock {
+    fn read(numbers: &mut Numbers<'_>) -> Option<(u32, Self)> {
+        let [number, slots, instructions, accesses] = [
+            numbers.short()?,
+            numbers.short()?,
+            numbers.short()?,
+            numbers.short()?,
+        ];
+        let instructions: Option<Vec<u64>> = (0..instructions).map(|_| numbers.word()).collect();
+        let instructions = instructions?;
+        let mut all = Vec::new();
+        for _ in 0..accesses {
+            let [instruction, flags, kind, size, slot, after] = [
+                numbers.short()?,
+                numbers.short()?,
+                numbers.short()?,
+                numbers.short()?,
+                numbers.short()?,
+                numbers.short()?,
+            ];
+            let value = numbers.word()?;
+            let thread = flags & 4 != 0;
+            let place = match kind {
+                0 => AccessPlace::Constant { at: value, thread },
+                1 => AccessPlace::Slot {
+                    slot,
+                    displacement: value.cast_signed(),
+                    thread,
+                },
+                2 => AccessPlace::Repeated {
+                    first: slot,
+                    after,
+                    register: 0,
+                    copied: gilk_engine::Addr(0),
+                },
+                3 => AccessPlace::Unknown,
+                _ => return None,
+            };
+            let access = RecordedAccess {
+                instruction,
+                reads: flags & 1 != 0,
+                writes: flags & 2 != 0,
+                size,
+                place,
+            };
+            let at = *instructions.get(usize::try_from(instruction).ok()?)?;
+            all.push((access, at));
+        }
+        let block = Self {
+            slots,
+            instructions,
+            accesses: all,
+        };
+        Some((number, block))
+    }
+
+    /// Gives the accesses of a group; `None` if it is wrong. Returns how many were not recorded.
+    fn accesses(
+        &self,
+        (block, thread, fs): (u32, u32, u64),
+        executed: u32,
+        slots: &[u64],
+        each: &mut dyn FnMut(Access),
+    ) -> Option<u64> {
+        let mut unrecorded = 0;
+        let slot = |number: u32| slots.get(usize::try_from(number).ok()?).copied();
+        let base = |is_relative| if is_relative { fs } else { 0 };
+        let mut all = self.accesses.iter().peekable();
+        while let Some((access, instruction)) = all.next() {
+            if access.instruction >= executed {
+                break;
+            }
+            let mut give = |access: &RecordedAccess, at: u64| {
+                each(Access {
+                    thread,
+                    block,
+                    instruction: *instruction,
+                    at,
+                    size: access.size,
+                    reads: access.reads,
+                    writes: access.writes,
+                });
+            };
+            match access.place {
+                AccessPlace::Unknown => unrecorded += 1,
+                AccessPlace::Constant { at, thread } => give(access, at.wrapping_add(base(thread))),
+                AccessPlace::Slot {
+                    slot: number,
+                    displacement,
+                    thread,
+                } => {
+                    let at = slot(number)?.wrapping_add_signed(displacement);
+                    give(access, at.wrapping_add(base(thread)));
+                }
+                AccessPlace::Repeated { first, after, .. } => {
+                    // Both addresses of an instruction move in turns.
+                    let second = all.next_if(|(one, _)| one.instruction == access.instruction);
+                    let second = match second {
+                        Some((one, _)) => match one.place {
+                            AccessPlace::Repeated { first, .. } => Some((one, slot(first)?)),
+                            _ => return None,
+                        },
+                        None => None,
+                    };
+                    let (start, end) = (slot(first)?, slot(after)?);
+                    let step = i64::from(access.size);
+                    let moved = end.wrapping_sub(start).cast_signed();
+                    if step == 0 || moved % step != 0 {
+                        return None;
+                    }
+                    let one = step * moved.signum();
+                    for repetition in 0..moved.abs() / step {
+                        let by = one.wrapping_mul(repetition);
+                        give(access, start.wrapping_add_signed(by));
+                        if let Some((other, start)) = second {
+                            give(other, start.wrapping_add_signed(by));
+                        }
+                    }
+                }
+            }
+        }
+        Some(unrecorded)
+    }
+}
+
+/// Reads a file, and gives its accesses: those of one thread in the order of execution.
+///
+/// # Errors
+/// It cannot be read, or is no file of accesses.
+pub fn read(path: &Path, each: &mut dyn FnMut(Access)) -> Result<AccessFile> {
+    let wrong = |why: &str| Error::Target(format!("{} {why}.", path.display()));
+    let failed = |error: io::Error| wrong(&format!("cannot be read ({error})"));
+    let mut file = BufReader::new(File::open(path).map_err(failed)?);
+    let mut magic = [0; 8];
+    let begun = file.read_exact(&mut magic);
+    if begun.is_err() || magic != MAGIC {
+        return Err(wrong("is no file of accesses"));
+    }
+    let mut found = AccessFile::default();
+    let mut blocks: HashMap<u32, FileBlock> = HashMap::new();
+    let damaged = || wrong("is damaged");
+    loop {
+        let mut head = [0; 12];
+        match file.read_exact(&mut head) {
+            Ok(()) => {}
+            // What an agent that was killed has written last may be a part.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(found),
+            Err(error) => return Err(failed(error)),
+        }
+        let mut numbers = Numbers(&head);
+        let (Some(kind), Some(length)) = (numbers.short(), numbers.word()) else {
+            return Err(damaged());
+        };
+        if length > MOST_IN_CHUNK {
+            return Err(damaged());
+        }
+        let mut bytes = vec![0; usize::try_from(length).map_err(|_| damaged())?];
+        match file.read_exact(&mut bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(found),
+            Err(error) => return Err(failed(error)),
+        }
+        let mut numbers = Numbers(&bytes);
+        match kind {
+            BLOCK => {
+                let (number, block) = FileBlock::read(&mut numbers).ok_or_else(damaged)?;
+                blocks.insert(number, block);
+            }
+            GROUPS => groups(&mut numbers, &blocks, &mut found, each).ok_or_else(damaged)?,
+            NAME => {
+                let number = numbers.short().ok_or_else(damaged)?;
+                let name = String::from_utf8_lossy(numbers.0).into_owned();
+                found.names.insert(number, name);
+            }
+            END => {
+                let mut next = || numbers.word().ok_or_else(damaged);
+                found.totals = Some(AccessTotals {
+                    bytes: next()?,
+                    bytes_lost: next()?,
+                    stepped: next()?,
+                    threads_left_out: next()?,
+                });
+                return Ok(found);
+            }
+            _ => return Err(damaged()),
+        }
+    }
+}
+
+/// Gives the accesses of the groups of a chunk; `None` if one is wrong.
+fn groups(
+    numbers: &mut Numbers<'_>,
+    blocks: &HashMap<u32, FileBlock>,
+    found: &mut AccessFile,
+    each: &mut dyn FnMut(Access),
+) -> Option<()> {
+    let thread = numbers.short()?;
+    numbers.short()?;
+    let fs = numbers.word()?;
+    let (words, _) = numbers.0.as_chunks::<8>();
+    let words: Vec<u64> = words.iter().copied().map(u64::from_le_bytes).collect();
+    let mut rest = words.as_slice();
+    while let Some((header, after)) = rest.split_first() {
+        let number = u32::try_from(header & 0xffff_ffff).ok()?;
+        let block = blocks.get(&number)?;
+        let all = u32::try_from(block.instructions.len()).ok()?;
+        let executed = u32::try_from(header >> 32).ok()?.checked_sub(1);
+        let (slots, next) = after.split_at_checked(usize::try_from(block.slots).ok()?)?;
+        rest = next;
+        let mut counted = |access: Access| {
+            found.accesses += 1;
+            each(access);
+        };
+        let place = (number, thread, fs);
+        let executed = executed.unwrap_or(all);
+        found.unrecorded += block.accesses(place, executed, slots, &mut counted)?;
+    }
+    Some(())
+}

@@ -1,0 +1,178 @@
+//! `ilk accesses`: the accesses of memory that a program in the code cache has recorded.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use gilk_samples::chart::scale;
+use ilk_driver::accesses::{self, Access};
+use ilk_driver::note;
+
+/// Rows that are shown, unless --all is given.
+const SHOWN: usize = 20;
+
+/// What accesses are added up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// The function that accesses.
+    Function,
+    /// The page of 4096 bytes that is accessed.
+    Page,
+    /// The cache line of 64 bytes that is accessed.
+    Line,
+}
+
+/// Show accesses of memory that 'ilk clone --accesses' has recorded: reads, writes and bytes.
+///
+/// An access counts for the page or the line of its first byte; one that reads and writes counts as both.
+#[derive(Args)]
+pub(crate) struct Accesses {
+    /// The file.
+    file: PathBuf,
+    /// What the accesses are added up by.
+    #[arg(long, value_enum, default_value = "function")]
+    by: By,
+    /// Show all rows, not only the twenty with the most accesses.
+    #[arg(long)]
+    all: bool,
+    /// Write every access instead, as CSV: thread, address of the instruction, R, W or RW, address, bytes. Those of a
+    /// thread are in the order of execution.
+    #[arg(long, conflicts_with_all = ["by", "all"])]
+    csv: bool,
+}
+
+/// Reads, writes and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sums {
+    reads: u64,
+    writes: u64,
+    bytes: u64,
+}
+
+impl Sums {
+    fn add(&mut self, access: &Access) {
+        self.reads += u64::from(access.reads);
+        self.writes += u64::from(access.writes);
+        let times = u64::from(access.reads) + u64::from(access.writes);
+        self.bytes += times * u64::from(access.size);
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.bytes += other.bytes;
+    }
+}
+
+impl Accesses {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+        let mut written = Ok(());
+        let mut sums: HashMap<u64, Sums> = HashMap::new();
+        if self.csv {
+            writeln!(out, "thread,instruction,kind,address,bytes")?;
+        }
+        let mut each = |access: Access| {
+            if self.csv {
+                let kind = match (access.reads, access.writes) {
+                    (true, true) => "RW",
+                    (false, true) => "W",
+                    _ => "R",
+                };
+                if written.is_ok() {
+                    written = writeln!(
+                        out,
+                        "{},{:#x},{kind},{:#x},{}",
+                        access.thread, access.instruction, access.at, access.size
+                    );
+                }
+                return;
+            }
+            let key = match self.by {
+                By::Function => u64::from(access.block),
+                By::Page => access.at & !0xfff,
+                By::Line => access.at & !0x3f,
+            };
+            sums.entry(key).or_default().add(&access);
+        };
+        let found = accesses::read(&self.file, &mut each)?;
+        written?;
+        if !self.csv {
+            let mut rows: HashMap<String, Sums> = HashMap::new();
+            for (key, sum) in sums {
+                let name = match self.by {
+                    By::Function => function(&found.names, key),
+                    By::Page | By::Line => format!("{key:#x}"),
+                };
+                rows.entry(name).or_default().merge(sum);
+            }
+            let mut total = Sums::default();
+            rows.values().for_each(|sum| total.merge(*sum));
+            let mut sorted: Vec<(String, Sums)> = rows.into_iter().collect();
+            sorted.sort_by(|(name, one), (other_name, other)| {
+                let order = (other.reads + other.writes).cmp(&(one.reads + one.writes));
+                order.then_with(|| name.cmp(other_name))
+            });
+            let shown = if self.all { sorted.len() } else { SHOWN };
+            let place = match self.by {
+                By::Function => "function",
+                By::Page => "page",
+                By::Line => "line",
+            };
+            writeln!(
+                out,
+                "           reads           writes            bytes  {place}"
+            )?;
+            let row = |sum: &Sums| {
+                let [reads, writes, bytes] = [sum.reads, sum.writes, sum.bytes].map(scale::grouped);
+                format!("{reads:>16} {writes:>16} {bytes:>16}")
+            };
+            for (name, sum) in sorted.iter().take(shown) {
+                writeln!(out, "{}  {name}", row(sum))?;
+            }
+            writeln!(
+                out,
+                "{}  all {}",
+                row(&total),
+                scale::grouped(sorted.len() as u64)
+            )?;
+        }
+        out.flush()?;
+        if found.unrecorded > 0 {
+            let count = scale::grouped(found.unrecorded);
+            note!(
+                "ilk: {count} accesses are not recorded: masks, gathers, states of extensions, bits by a register."
+            );
+        }
+        match found.totals {
+            None => note!(
+                "ilk: The file has no end: the agent was killed, and the last records are missing."
+            ),
+            Some(totals) if totals.bytes_lost > 0 => {
+                let (lost, kept) = (totals.bytes_lost, totals.bytes);
+                let [lost, kept] = [lost, kept].map(scale::grouped);
+                note!("ilk: {lost} bytes of records were lost, after {kept} bytes.");
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// The function of a block: its name without an offset, `work (program)`.
+fn function(names: &HashMap<u32, String>, block: u64) -> String {
+    let name = u32::try_from(block)
+        .ok()
+        .and_then(|block| names.get(&block));
+    let Some(name) = name else {
+        return "?".to_owned();
+    };
+    match name.split_once("+0x") {
+        Some((function, rest)) => match rest.split_once(" (") {
+            Some((_, file)) => format!("{function} ({file}"),
+            None => function.to_owned(),
+        },
+        None => name.clone(),
+    }
+}

@@ -1,0 +1,337 @@
+//! The areas in which the threads of a process record their accesses of memory, and the file of the records.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gilk_engine::cache::{AccessArea, AccessPlace, RecordedBlock};
+use gilk_engine::{Addr, Span};
+
+use super::super::attached::{counters, place};
+use super::super::maps;
+use super::super::ptrace::{Registers, Tid};
+use super::super::refused;
+use super::super::remote::Remote;
+use super::super::shared::SharedWords;
+use super::files::{close_file, create_file};
+use crate::accesses::{AccessTotals, AccessWriter};
+use crate::{Error, Result};
+
+/// Threads that record at the same time.
+const AREAS: usize = 64;
+/// The lowest address of the areas: the base of `gs` is below theirs.
+const LOWEST: u64 = 1 << 32;
+/// The end of addresses of processes, less a page.
+const HIGHEST: u64 = (1 << 47) - maps::PAGE;
+
+/// The records to make of accesses of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessOptions {
+    /// The file, which must not exist.
+    pub file: PathBuf,
+    /// Bytes of records after which no more are kept, but counted.
+    pub most: u64,
+}
+
+/// An area of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct ThreadArea {
+    owner: Option<Tid>,
+    /// The thread's base of `gs` in the original code.
+    program_gs: u64,
+    /// Its base of `fs`, which the records in the area are relative to.
+    fs: u64,
+}
+
+/// The areas of a process.
+pub(super) struct AccessAreas {
+    pid: u32,
+    span: Span,
+    words: SharedWords,
+    areas: Vec<ThreadArea>,
+    writer: AccessWriter<BufWriter<File>>,
+    path: PathBuf,
+    blocks: BTreeMap<u32, RecordedBlock>,
+    /// The numbers of blocks in the cache, by where their groups are reserved.
+    places: BTreeMap<Addr, u32>,
+    most: u64,
+    totals: AccessTotals,
+}
+
+impl AccessAreas {
+    /// Maps the areas into a stopped process.
+    pub(super) fn map(pid: u32, remote: &Remote<'_>, options: &AccessOptions) -> Result<Self> {
+        let failed = |error: std::io::Error| unwritten(&options.file, &error);
+        let file = File::create_new(&options.file).map_err(failed)?;
+        let writer = AccessWriter::new(BufWriter::new(file)).map_err(failed)?;
+        let bytes = AccessArea::BYTES * AREAS as u64;
+        let mapped = maps::read(pid)?;
+        let span = maps::free_below(&mapped, bytes, HIGHEST);
+        let span = span.filter(|span| span.start.0 >= LOWEST).ok_or_else(|| {
+            let why = format!("it has no {bytes} free bytes for records of accesses");
+            refused(pid, why)
+        })?;
+        let number = create_file(remote)?;
+        let sharing = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        let protection = (libc::PROT_READ | libc::PROT_WRITE, sharing);
+        let shared = counters(pid, number, bytes)
+            .and_then(|shared| place(remote, span, protection, (number, 0)).map(|()| shared));
+        close_file(remote, number)?;
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let words = SharedWords::new(&shared?, bytes).map_err(|error| {
+            Error::Target(format!(
+                "The agent cannot map the areas of records ({error})."
+            ))
+        })?;
+        Ok(Self {
+            pid,
+            span,
+            words,
+            areas: vec![ThreadArea::default(); AREAS],
+            writer,
+            path: options.file.clone(),
+            blocks: BTreeMap::new(),
+            places: BTreeMap::new(),
+            most: options.most,
+            totals: AccessTotals::default(),
+        })
+    }
+
+    pub(super) fn span(&self) -> Span {
+        self.span
+    }
+
+    /// The base of `gs` of an area.
+    fn base(&self, area: usize) -> u64 {
+        let start = self.span.start.0 + AccessArea::BYTES * area as u64;
+        start - AccessArea::START
+    }
+
+    /// The area that a base of `gs` is of.
+    fn area(&self, gs: u64) -> Option<usize> {
+        let start = gs.checked_add(AccessArea::START)?;
+        let offset = start.checked_sub(self.span.start.0)?;
+        let area = usize::try_from(offset / AccessArea::BYTES).ok()?;
+        (offset % AccessArea::BYTES == 0 && area < self.areas.len()).then_some(area)
+    }
+
+    /// A word of an area.
+    fn word(&self, area: usize, offset: u64) -> Result<&AtomicU64> {
+        let inside = offset.checked_sub(AccessArea::START);
+        let index = inside
+            .filter(|inside| *inside < AccessArea::BYTES)
+            .map(|inside| (AccessArea::BYTES * area as u64 + inside) / 8);
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        index
+            .and_then(|index| self.words.word(index))
+            .ok_or_else(|| {
+                let why = format!(
+                    "its records of accesses are wrong: no area has the offset {offset:#x}"
+                );
+                refused(self.pid, why)
+            })
+    }
+
+    /// Adds blocks of a translation that was written.
+    pub(super) fn add(&mut self, blocks: &[RecordedBlock]) -> Result<()> {
+        for block in blocks {
+            let path = &self.path;
+            self.writer
+                .block(block)
+                .map_err(|error| unwritten(path, &error))?;
+            self.places.insert(block.from, block.number);
+            self.blocks.insert(block.number, block.clone());
+        }
+        Ok(())
+    }
+
+    /// Forgets the places of all blocks: no thread is in the cache.
+    pub(super) fn flush(&mut self) {
+        self.places.clear();
+    }
+
+    /// Gives registers the base of `gs` that they have in the original code.
+    pub(super) fn outside(&self, registers: &mut Registers) {
+        let area = self
+            .area(registers.gs_base)
+            .and_then(|area| self.areas.get(area));
+        if let Some(area) = area {
+            registers.gs_base = area.program_gs;
+        }
+    }
+
+    /// Gives the original registers of a thread its area. Returns false if there is none for it.
+    pub(super) fn inside(&mut self, tid: Tid, registers: &mut Registers) -> Result<bool> {
+        let owned = self.areas.iter().position(|one| one.owner == Some(tid));
+        let free = || self.areas.iter().position(|one| one.owner.is_none());
+        let Some(area) = owned.or_else(free) else {
+            self.totals.threads_left_out += 1;
+            return Ok(false);
+        };
+        if owned.is_none() {
+            self.set_position(area)?;
+        }
+        self.outside(registers);
+        let known = self.areas.get(area).copied().unwrap_or_default();
+        if owned.is_some() && known.fs != registers.fs_base {
+            self.drain_area(area)?;
+        }
+        let base = self.base(area);
+        if let Some(one) = self.areas.get_mut(area) {
+            *one = ThreadArea {
+                owner: Some(tid),
+                program_gs: registers.gs_base,
+                fs: registers.fs_base,
+            };
+        }
+        registers.gs_base = base;
+        Ok(true)
+    }
+
+    fn set_position(&self, area: usize) -> Result<()> {
+        let position = self.word(area, AccessArea::POSITION)?;
+        position.store(AccessArea::START, Ordering::Release);
+        Ok(())
+    }
+
+    /// The values that the two registers of a recorded block have in the original code.
+    pub(super) fn kept(&self, gs: u64) -> Result<[u64; 2]> {
+        let area = self.area(gs).unwrap_or(usize::MAX);
+        let [pointer, holder] = AccessArea::KEPT;
+        Ok([
+            self.word(area, pointer)?.load(Ordering::Acquire),
+            self.word(area, holder)?.load(Ordering::Acquire),
+        ])
+    }
+
+    /// The block whose group is reserved at a place in the cache, and that has not ended.
+    pub(super) fn block_at(&self, at: Addr) -> Option<&RecordedBlock> {
+        let (_, number) = self.places.range(..=at).next_back()?;
+        self.blocks.get(number).filter(|block| at < block.end)
+    }
+
+    /// Notes that a thread, with registers of the original code but `gs`, leaves a block at a place before an
+    /// instruction. `executes` is true if that is executed elsewhere.
+    pub(super) fn cut(
+        &self,
+        (at, original): (Addr, Addr),
+        registers: &Registers,
+        executes: bool,
+    ) -> Result<()> {
+        let (Some(block), Some(area)) = (self.block_at(at), self.area(registers.gs_base)) else {
+            return Ok(());
+        };
+        let mut instructions = block.instructions.iter();
+        let Some(executed) = instructions.position(|one| *one == original) else {
+            return Ok(());
+        };
+        let position = self
+            .word(area, AccessArea::POSITION)?
+            .load(Ordering::Acquire);
+        let group = position.saturating_sub(block.group());
+        let mut executed = executed as u64 + u64::from(executes);
+        for access in &block.accesses {
+            let is_next = block.instructions.get(access.instruction as usize) == Some(&original);
+            if let AccessPlace::Repeated {
+                after,
+                register,
+                copied,
+                ..
+            } = access.place
+                && is_next
+                && at >= copied
+            {
+                // Some of its repetitions may have been executed.
+                let now = match register {
+                    6 => registers.rsi,
+                    _ => registers.rdi,
+                };
+                let slot = group + 8 * (1 + u64::from(after));
+                self.word(area, slot)?.store(now, Ordering::Release);
+                executed = u64::from(access.instruction) + 1;
+            }
+        }
+        let header = u64::from(block.number) | (executed + 1) << 32;
+        self.word(area, group)?.store(header, Ordering::Release);
+        Ok(())
+    }
+
+    /// Drains the area of a thread that is not in a recorded block, if it is full.
+    pub(super) fn drain_full(&mut self, gs: u64) -> Result<()> {
+        let Some(area) = self.area(gs) else {
+            return Ok(());
+        };
+        let position = self
+            .word(area, AccessArea::POSITION)?
+            .load(Ordering::Acquire);
+        match position >= AccessArea::END {
+            true => self.drain_area(area),
+            false => Ok(()),
+        }
+    }
+
+    /// Drains the area of a thread that has ended or left the cache, and gives it to others.
+    pub(super) fn end(&mut self, tid: Tid) -> Result<()> {
+        let Some(area) = self.areas.iter().position(|one| one.owner == Some(tid)) else {
+            return Ok(());
+        };
+        self.drain_area(area)?;
+        if let Some(one) = self.areas.get_mut(area) {
+            one.owner = None;
+        }
+        Ok(())
+    }
+
+    fn drain_area(&mut self, area: usize) -> Result<()> {
+        let known = self.areas.get(area).copied().unwrap_or_default();
+        let position = self
+            .word(area, AccessArea::POSITION)?
+            .load(Ordering::Acquire);
+        let bytes = position.saturating_sub(AccessArea::START);
+        if bytes == 0 {
+            return Ok(());
+        }
+        if self.totals.bytes.saturating_add(bytes) > self.most {
+            self.totals.bytes_lost += bytes;
+            return self.set_position(area);
+        }
+        let mut words = Vec::with_capacity(usize::try_from(bytes / 8).unwrap_or(0));
+        for offset in (AccessArea::START..position).step_by(8) {
+            words.push(self.word(area, offset)?.load(Ordering::Relaxed));
+        }
+        let thread = known.owner.unwrap_or_default();
+        let written = self.writer.groups(thread.cast_unsigned(), known.fs, &words);
+        written.map_err(|error| unwritten(&self.path, &error))?;
+        self.totals.bytes += bytes;
+        self.set_position(area)
+    }
+
+    /// Drains all areas, and ends the file with names of the blocks.
+    pub(super) fn finish(
+        &mut self,
+        stepped: u64,
+        mut name: impl FnMut(Addr) -> String,
+    ) -> Result<AccessTotals> {
+        let owners: Vec<Tid> = self.areas.iter().filter_map(|one| one.owner).collect();
+        for tid in owners {
+            self.end(tid)?;
+        }
+        self.totals.stepped = stepped;
+        let mut ended = Ok(());
+        for block in self.blocks.values() {
+            let first = block.instructions.first().copied().unwrap_or_default();
+            ended = ended.and_then(|()| self.writer.name(block.number, &name(first)));
+        }
+        ended
+            .and_then(|()| self.writer.end(&self.totals))
+            .map_err(|error| unwritten(&self.path, &error))?;
+        Ok(self.totals)
+    }
+}
+
+/// The error of a file of records.
+fn unwritten(path: &std::path::Path, error: &std::io::Error) -> Error {
+    Error::Target(format!("{} cannot be written ({error}).", path.display()))
+}
