@@ -136,7 +136,7 @@ impl ClientConnection {
     /// Accepts, and sends everything after that through the memory in which the client wrote
     /// `number`.
     pub(super) fn share(&self, stream: &Stream, number: u64) -> Result<(), Gone> {
-        let shared = Stream::find_shared(number);
+        let shared = stream.find_shared(number);
         let answer = match shared {
             Some(_) => Message::Accepted,
             None => Message::Refused(wrong("This machine has no memory with that number.")),

@@ -1,9 +1,9 @@
 //! The module's device `/dev/ilk`, a method per request.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use crate::mapping::{Mapping, MappingAccess};
 use crate::protocol::{Refusal, RefusalKind};
 use crate::writes::{ArenaWrite, Poke, Recovery, Row, SpliceKind, Wait};
 
-const PATH: &str = "/dev/ilk";
+/// The device's path, at one address: the [filter](super::filter) of system calls compares it.
+pub(super) static PATH: &CStr = c"/dev/ilk";
 
 /// The open device: closing it removes every splice.
 pub(super) struct Device {
@@ -55,12 +56,7 @@ pub(super) struct BatchTimes {
 impl Device {
     /// Opens the device and checks the module's version.
     pub(super) fn open() -> Result<Self, Refusal> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_CLOEXEC)
-            .open(PATH)
-            .map_err(|e| no_device(&e))?;
+        let file = sys::open_to_change(PATH).map_err(|e| no_device(&e))?;
         let mut info = abi::IlkInfo {
             abi: abi::ABI_VERSION,
             size: 0,
@@ -569,7 +565,7 @@ fn module(what: &str) -> Refusal {
 }
 
 fn no_device(error: &io::Error) -> Refusal {
-    let host = kernel::host();
+    let (host, path) = (kernel::host(), PATH.to_string_lossy());
     module(&match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
             format!(
@@ -578,11 +574,11 @@ fn no_device(error: &io::Error) -> Refusal {
             )
         }
         Some(libc::EBUSY) => {
-            format!("Another program on {host} holds {PATH}; end it, or the other agent")
+            format!("Another program on {host} holds {path}; end it, or the other agent")
         }
         Some(libc::EPERM | libc::EACCES) => {
-            format!("The agent on {host} may not open {PATH}; run it as root")
+            format!("The agent on {host} may not open {path}; run it as root")
         }
-        _ => format!("{PATH} on {host} cannot be opened ({error}); look at the target's dmesg"),
+        _ => format!("{path} on {host} cannot be opened ({error}); look at the target's dmesg"),
     })
 }

@@ -1,7 +1,11 @@
 //! The seccomp filter of the agent. It permits reading and writing open files, opening existing
-//! ones, requests to the module, memory and threads; not running programs, creating files, writing
-//! code, or reaching another machine. Every other system call fails with EPERM, permanently and for
-//! every thread (`Documentation/userspace-api/seccomp_filter.rst`).
+//! ones for reading, requests to the module, memory and threads; not running programs, creating files,
+//! writing code, or reaching another machine. Every other system call fails with EPERM, permanently and
+//! for every thread (`Documentation/userspace-api/seccomp_filter.rst`).
+//!
+//! Only the module's device may be opened for writing: the filter compares the address of the path, which is in memory
+//! that the agent does not change. What else the agent writes to, its port and memory shared with its host, is open
+//! before. No request names a file, so what is opened for reading is files of `/proc` and `/sys` that the agent names.
 //!
 //! It limits accidents. It is no boundary against code that has taken the agent over: that may open the module's
 //! device, which writes kernel text, so rules for files (Landlock) would add nothing. The boundary is in front of it:
@@ -16,6 +20,7 @@ use seccompiler::{
 };
 
 use super::abi;
+use super::device;
 
 /// System calls allowed with any arguments.
 const ALLOWED: &[i64] = &[
@@ -107,7 +112,10 @@ pub(super) fn apply() -> io::Result<()> {
         ),
         (
             libc::SYS_openat,
-            vec![only(2, (libc::O_CREAT | libc::O_TRUNC) as u64, 0)?],
+            vec![
+                only(2, (libc::O_ACCMODE | CHANGES) as u64, libc::O_RDONLY as u64)?,
+                device_only()?,
+            ],
         ),
         (
             libc::SYS_ioctl,
@@ -123,6 +131,24 @@ pub(super) fn apply() -> io::Result<()> {
         SeccompAction::Errno(libc::EPERM as u32),
         SeccompAction::Allow,
     )
+}
+
+/// Flags by which open(2) changes files.
+const CHANGES: i32 = libc::O_CREAT | libc::O_TRUNC;
+
+/// Returns a rule that a file is opened by the path of the module's device, whether for writing or not.
+fn device_only() -> io::Result<SeccompRule> {
+    let path = device::PATH.as_ptr().addr() as u64;
+    let (equal, qword) = (SeccompCmpOp::Eq, SeccompCmpArgLen::Qword);
+    let masked = SeccompCmpOp::MaskedEq(CHANGES as u64);
+    let conditions = [
+        SeccompCondition::new(1, qword, equal, path),
+        SeccompCondition::new(2, SeccompCmpArgLen::Dword, masked, 0),
+    ];
+    let conditions: Result<Vec<_>, _> = conditions.into_iter().collect();
+    conditions
+        .and_then(SeccompRule::new)
+        .map_err(io::Error::other)
 }
 
 /// Returns a rule that the masked bits of an argument equal `bits`.
@@ -147,6 +173,7 @@ fn load(
 mod tests {
     use std::fs::File;
     use std::io::ErrorKind;
+    use std::path::PathBuf;
     use std::process::Command;
 
     use super::*;
@@ -154,13 +181,34 @@ mod tests {
 
     #[test]
     fn unneeded_calls_are_refused_and_needed_ones_still_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let existing = folder.path().join("existing");
+        std::fs::write(&existing, "text").unwrap();
         // A filter is permanent, so it is applied to a thread that ends.
-        let filtered = std::thread::spawn(|| {
+        let filtered = std::thread::spawn(move || {
             sys::control(libc::PR_SET_NO_NEW_PRIVS, 1).unwrap();
             apply().unwrap();
             let refused = |error: io::Error| assert_eq!(error.kind(), ErrorKind::PermissionDenied);
             refused(Command::new("/bin/true").status().unwrap_err());
             refused(File::create("/tmp/made-by-an-agent").unwrap_err());
+            // Files that exist, and that this process may otherwise write to.
+            for path in [PathBuf::from("/dev/null"), existing] {
+                refused(File::options().write(true).open(&path).unwrap_err());
+                refused(
+                    File::options()
+                        .read(true)
+                        .append(true)
+                        .open(&path)
+                        .unwrap_err(),
+                );
+                File::open(&path).unwrap();
+            }
+            // The device's path is compared by its address, so the same words elsewhere are not it.
+            let device = device::PATH.to_str().unwrap();
+            refused(File::options().write(true).open(device).unwrap_err());
+            if let Err(error) = sys::open_to_change(device::PATH) {
+                assert_ne!(error.raw_os_error(), Some(libc::EPERM), "{error}");
+            }
             refused(
                 std::net::TcpListener::bind("127.0.0.1:0")
                     .map(drop)

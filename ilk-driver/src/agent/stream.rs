@@ -23,6 +23,9 @@ pub(super) struct Stream {
     /// Events of poll(2) by which a client that waits for an answer is gone: its own socket is closed, or the port
     /// has bytes of another client, which may have connected at once.
     gone: i16,
+    /// Files of memory that this machine may share with the port's client. Open from the start, because the
+    /// [filter](super::filter) permits opening no file for writing but the module's device.
+    regions: Vec<File>,
     /// Replaces the stream for bytes to the client.
     shared: Mutex<Option<Shared>>,
 }
@@ -56,6 +59,7 @@ impl Stream {
         Ok(Self {
             file,
             gone: sys::READABLE,
+            regions: open_regions(),
             shared: Mutex::default(),
         })
     }
@@ -66,14 +70,18 @@ impl Stream {
         Ok(Self {
             file: File::from(OwnedFd::from(stream)),
             gone: libc::POLLRDHUP,
+            // The client of a socket is on this machine.
+            regions: Vec::new(),
             shared: Mutex::default(),
         })
     }
 
     /// Returns the memory in which the client wrote this number, if this machine has it.
-    pub(super) fn find_shared(number: u64) -> Option<Shared> {
-        let devices = std::fs::read_dir(DEVICES).ok()?.flatten();
-        let mut found = devices.filter_map(|device| shared_of(&device.path()));
+    pub(super) fn find_shared(&self, number: u64) -> Option<Shared> {
+        let mut found = self
+            .regions
+            .iter()
+            .filter_map(|file| Shared::map(file).ok());
         found.find(|shared| shared.has(number))
     }
 
@@ -133,8 +141,17 @@ impl Stream {
     }
 }
 
-/// Maps the memory of a PCI device if it is a shared memory device.
-fn shared_of(device: &Path) -> Option<Shared> {
+/// Opens the memory of every shared memory device; a machine without PCI has none.
+fn open_regions() -> Vec<File> {
+    let devices = std::fs::read_dir(DEVICES);
+    let devices = devices.into_iter().flatten().flatten();
+    devices
+        .filter_map(|device| open_region(&device.path()))
+        .collect()
+}
+
+/// Opens the memory of a PCI device if it is a shared memory device.
+fn open_region(device: &Path) -> Option<File> {
     let is = |name: &str, expected: &str| {
         std::fs::read_to_string(device.join(name)).is_ok_and(|read| read.trim() == expected)
     };
@@ -144,8 +161,7 @@ fn shared_of(device: &Path) -> Option<Shared> {
     // The write-combining mapping is preferred where the machine offers it.
     let regions: [PathBuf; 2] = ["resource2_wc", "resource2"].map(|name| device.join(name));
     let region = regions.iter().find(|region| region.exists())?;
-    let file = File::options().read(true).write(true).open(region).ok()?;
-    Shared::map(&file).ok()
+    File::options().read(true).write(true).open(region).ok()
 }
 
 #[cfg(test)]

@@ -349,6 +349,15 @@ pub(super) fn detached(kind: &CStr) -> io::Result<File> {
     opened(root)
 }
 
+/// Opens an existing file for reading and writing, by the address of its path.
+pub(super) fn open_to_change(path: &'static CStr) -> io::Result<File> {
+    let flags = libc::O_RDWR | libc::O_CLOEXEC;
+    // SAFETY: the path is zero-terminated.
+    #[allow(unsafe_code, reason = "openat(2)")]
+    let file = unsafe { libc::openat(libc::AT_FDCWD, path.as_ptr(), flags) };
+    opened(file.into())
+}
+
 /// Opens a file below a folder for reading.
 pub(super) fn open_in(folder: &File, path: &CStr) -> io::Result<File> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
