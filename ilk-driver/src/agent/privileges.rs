@@ -41,3 +41,33 @@ fn permitted() -> io::Result<u64> {
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
         .ok_or_else(|| io::Error::other("the kernel does not report this process's capabilities"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The service of the package.
+    const SERVICE: &str = include_str!("../../../xtask/package/ilk.service");
+
+    #[test]
+    fn the_service_grants_what_the_agent_keeps_and_nothing_else() {
+        let number = |name: &str| match name {
+            "CAP_SYS_MODULE" => 16,
+            "CAP_SYS_RAWIO" => 17,
+            "CAP_SYS_PTRACE" => 19,
+            "CAP_SYSLOG" => 34,
+            "CAP_PERFMON" => 38,
+            "CAP_CHECKPOINT_RESTORE" => 40,
+            _ => panic!("{name} is not a capability that the agent keeps"),
+        };
+        let mut bounds = SERVICE
+            .lines()
+            .filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+        let names = bounds.next().expect("the service bounds capabilities");
+        assert_eq!(bounds.next(), None);
+        let granted = names
+            .split(' ')
+            .fold(0, |set: u64, name| set | 1 << number(name));
+        assert_eq!(granted, NEEDED);
+    }
+}

@@ -65,8 +65,9 @@ const STEPS: [(&str, &str); 9] = [
          grep -q agent /root/doctor",
     ),
     (
-        "the units are valid, and the socket is to start with the machine",
+        "the units are valid, the service has what it needs and little else, and the socket is to start with the machine",
         "systemd-analyze verify --man=no ilk.socket ilk.service 2>&1 | grep -i ilk && exit 1
+         systemd-analyze security --no-pager --offline=yes --threshold=45 ilk.service
          test -L /etc/systemd/system/sockets.target.wants/ilk.socket
          getent group ilk",
     ),
