@@ -41,6 +41,7 @@ const LONG_ONLY: [&str; 6] = [
     "live::both::",
     "live::everywhere::flow_is_conserved_in_a_whole_directory_at_once",
     "live::everywhere::letters::",
+    "live::mitigations::",
     "live::suites::",
     "live::forks_of_a_workload",
 ];

@@ -21,6 +21,7 @@ mod lines;
 mod looking;
 mod losses;
 mod memory;
+mod mitigations;
 mod modules;
 mod natives;
 mod once;

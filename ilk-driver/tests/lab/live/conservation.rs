@@ -5,7 +5,7 @@ use gilk_engine::cfg::Cfg;
 use gilk_engine::placement::options;
 
 use crate::circulation::{Counts, unexplained};
-use crate::support::{Shared, counts, placement, pulsar, shared};
+use crate::support::{Shared, Turn, counts, placement, pulsar, shared};
 
 /// All callers of `kernel_clone`.
 const CALLERS: [&str; 6] = [
@@ -58,14 +58,18 @@ fn of_every_block_of_kernel_clone() {
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn of_every_block_of_copy_process() {
-    let shared = shared();
-    let turn = shared.turn();
-    let mut placements = counters(&shared, "copy_process");
+    every_block_of_copy_process(&shared().turn());
+}
+
+/// Counts every block of `copy_process` while Pulsar forks, and fails unless flow is conserved.
+pub(super) fn every_block_of_copy_process(turn: &Turn<'_>) {
+    let shared = turn.shared;
+    let mut placements = counters(shared, "copy_process");
     placements.push(placement("kernel_clone", 0, "counter", WHOLE));
     let session = pulsar(WHOLE.1, 100, placements);
     let outcome = turn.run(&session);
     let entries = check(
-        &shared,
+        shared,
         &counts(&outcome, &session, "copy_process"),
         "copy_process",
     );
