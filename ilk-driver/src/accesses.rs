@@ -120,10 +120,10 @@ impl<W: Write> AccessWriter<W> {
     }
 }
 
-/// An access.
+/// An access, as a program made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// The thread.
+pub struct MemoryUse {
+    /// Number of the thread that made it.
     pub thread: u32,
     /// The number of the block.
     pub block: u32,
@@ -139,7 +139,7 @@ pub struct Access {
     pub writes: bool,
 }
 
-/// What a file has beside its accesses.
+/// Contents of a file beside its accesses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessFile {
     /// Names of the first instructions of blocks.
@@ -169,7 +169,7 @@ impl Numbers<'_> {
     }
 }
 
-/// A block of a file.
+/// A block, as its chunk states it.
 struct FileBlock {
     slots: u32,
     instructions: Vec<u64>,
@@ -238,7 +238,7 @@ impl FileBlock {
         (block, thread, fs): (u32, u32, u64),
         executed: u32,
         slots: &[u64],
-        each: &mut dyn FnMut(Access),
+        each: &mut dyn FnMut(MemoryUse),
     ) -> Option<u64> {
         let mut unrecorded = 0;
         let slot = |number: u32| slots.get(usize::try_from(number).ok()?).copied();
@@ -249,7 +249,7 @@ impl FileBlock {
                 break;
             }
             let mut give = |access: &RecordedAccess, at: u64| {
-                each(Access {
+                each(MemoryUse {
                     thread,
                     block,
                     instruction: *instruction,
@@ -305,7 +305,7 @@ impl FileBlock {
 ///
 /// # Errors
 /// It cannot be read, or is no file of accesses.
-pub fn read(path: &Path, each: &mut dyn FnMut(Access)) -> Result<AccessFile> {
+pub fn read(path: &Path, each: &mut dyn FnMut(MemoryUse)) -> Result<AccessFile> {
     let wrong = |why: &str| Error::Target(format!("{} {why}.", path.display()));
     let failed = |error: io::Error| wrong(&format!("cannot be read ({error})"));
     let mut file = BufReader::new(File::open(path).map_err(failed)?);
@@ -370,7 +370,7 @@ fn groups(
     numbers: &mut Numbers<'_>,
     blocks: &HashMap<u32, FileBlock>,
     found: &mut AccessFile,
-    each: &mut dyn FnMut(Access),
+    each: &mut dyn FnMut(MemoryUse),
 ) -> Option<()> {
     let thread = numbers.short()?;
     numbers.short()?;
@@ -385,7 +385,7 @@ fn groups(
         let executed = u32::try_from(header >> 32).ok()?.checked_sub(1);
         let (slots, next) = after.split_at_checked(usize::try_from(block.slots).ok()?)?;
         rest = next;
-        let mut counted = |access: Access| {
+        let mut counted = |access: MemoryUse| {
             found.accesses += 1;
             each(access);
         };

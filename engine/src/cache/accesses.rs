@@ -52,7 +52,7 @@ pub enum AccessPlace {
     },
     /// The value of a slot, and a displacement.
     Slot {
-        /// The slot.
+        /// Its number in the group.
         slot: u32,
         /// Added to its value.
         displacement: i64,
@@ -116,7 +116,7 @@ impl RecordedBlock {
     }
 }
 
-/// A store of a slot.
+/// An address that a block stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotStore {
     /// The number of its instruction in the block.
@@ -127,7 +127,7 @@ pub(super) struct SlotStore {
     pub(super) after: bool,
 }
 
-/// What a slot has.
+/// The value of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotValue {
     Register(Register),

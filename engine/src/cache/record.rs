@@ -145,7 +145,7 @@ impl TranslationWork<'_> {
         Ok(())
     }
 
-    /// Where a thread's area is full, its registers are restored, and the agent is stopped for as if the block was in no
+    /// Emits the ways from a full area: registers are restored, and the agent is stopped for as if the block was in no
     /// table.
     pub(super) fn full_stubs(&mut self) -> Result<(), Refusal> {
         for (field, original, pointer) in std::mem::take(&mut self.full) {

@@ -33,7 +33,7 @@ pub(crate) const WATCHED: [i32; 9] = [
     329, // pkey_mprotect
 ];
 
-/// What blocks keep of their executions.
+/// Records that blocks keep of their executions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
     /// Nothing.

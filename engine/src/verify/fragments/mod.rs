@@ -196,7 +196,7 @@ fn overlap(layout: &CacheLayout) -> bool {
         .any(|(one, next)| one.overlaps(*next))
 }
 
-/// What blocks state of their accesses, by their first instruction.
+/// Statements of blocks on their accesses, by their first instruction.
 fn recorded(blocks: &[RecordedBlock]) -> Map<Addr, &RecordedBlock> {
     let first = |block: &RecordedBlock| block.instructions.first().copied();
     let named = blocks
@@ -225,7 +225,7 @@ struct Proof<'p> {
     /// The bytes that were decoded last.
     originals: RefCell<Option<OriginalBytes<'p>>>,
     counting: Counting,
-    /// What blocks state of their accesses, by their first instruction.
+    /// Statements of blocks on their accesses, by their first instruction.
     recorded: Map<Addr, &'p RecordedBlock>,
     /// The registers before the instruction that is copied next.
     state: RowState,

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use gilk_samples::chart::scale;
-use ilk_driver::accesses::{self, Access};
+use ilk_driver::accesses::{self, MemoryUse};
 use ilk_driver::note;
 
 /// Rows that are shown, unless --all is given.
 const SHOWN: usize = 20;
 
-/// What accesses are added up by.
+/// Keys that accesses are added up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum By {
     /// The function that accesses.
@@ -28,9 +28,9 @@ enum By {
 /// An access counts for the page or the line of its first byte; one that reads and writes counts as both.
 #[derive(Args)]
 pub(crate) struct Accesses {
-    /// The file.
+    /// A file of 'ilk clone --accesses'.
     file: PathBuf,
-    /// What the accesses are added up by.
+    /// Key that the accesses are added up by.
     #[arg(long, value_enum, default_value = "function")]
     by: By,
     /// Show all rows, not only the twenty with the most accesses.
@@ -51,7 +51,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, access: &Access) {
+    fn add(&mut self, access: &MemoryUse) {
         self.reads += u64::from(access.reads);
         self.writes += u64::from(access.writes);
         let times = u64::from(access.reads) + u64::from(access.writes);
@@ -73,7 +73,7 @@ impl Accesses {
         if self.csv {
             writeln!(out, "thread,instruction,kind,address,bytes")?;
         }
-        let mut each = |access: Access| {
+        let mut each = |access: MemoryUse| {
             if self.csv {
                 let kind = match (access.reads, access.writes) {
                     (true, true) => "RW",

@@ -35,7 +35,7 @@ pub struct AccessOptions {
     pub most: u64,
 }
 
-/// An area of a thread.
+/// The thread that has an area, and its bases.
 #[derive(Clone, Copy, Debug, Default)]
 struct ThreadArea {
     owner: Option<Tid>,
