@@ -17,6 +17,7 @@
 
 mod flags;
 mod reader;
+mod recorded;
 mod recording;
 mod resident;
 mod violation;
@@ -29,7 +30,7 @@ use iced_x86::{
 };
 
 use self::reader::{CachedBytes, SequenceReader, is_jump, is_word, spills};
-use self::recording::RecordProof;
+use self::recorded::RecordProof;
 use super::hash::{Map, Set};
 use crate::cache::resident::Resident;
 use crate::cache::{

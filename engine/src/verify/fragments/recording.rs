@@ -7,46 +7,13 @@
 use iced_x86::{Code, Instruction, OpKind, Register};
 
 use super::reader::SequenceReader;
+use super::recorded::{ProvedSlot, RecordProof};
 use super::violation::FragmentRule;
 use super::{Next, Proof};
 use crate::Addr;
-use crate::cache::{AccessArea, AccessPlace, CachedBlock, RecordedBlock, RowState};
+use crate::cache::{AccessArea, AccessPlace, CachedBlock, RowState};
 use crate::isa::RegisterSet;
-use crate::isa::memory::{self, MemoryAccess, MemoryPlace, OperandBase};
-
-/// A slot that has a base.
-struct ProvedSlot {
-    slot: u32,
-    base: OperandBase,
-    /// Bytes that were added to the stack pointer since.
-    moved: i64,
-}
-
-/// The proof of a block under way.
-pub(super) struct RecordProof<'p> {
-    block: &'p RecordedBlock,
-    pointer: Register,
-    holder: Register,
-    /// Accesses and instructions so far.
-    accesses: usize,
-    instructions: usize,
-    slots: u32,
-    known: Vec<ProvedSlot>,
-    /// Slots that are stored after the instruction.
-    later: Vec<(u32, Register)>,
-    /// The two registers are restored.
-    is_over: bool,
-}
-
-impl RecordProof<'_> {
-    fn state(&self) -> RowState {
-        RowState::Recording(self.block.holders)
-    }
-
-    fn holds(&self, register: Register) -> bool {
-        register != Register::None && (register == self.pointer || register == self.holder)
-    }
-}
+use crate::isa::memory::{self, MemoryAccess, MemoryPlace};
 
 /// Returns whether an operand is a word of the thread's area.
 fn is_word(instruction: &Instruction, pointer: Register, offset: u64) -> bool {
