@@ -127,7 +127,7 @@ pub(super) struct SlotStore {
     pub(super) after: bool,
 }
 
-/// The value of a slot.
+/// A register, or the sum of an operand's registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotValue {
     Register(Register),
