@@ -31,6 +31,8 @@ const END: u32 = 4;
 
 /// Bytes of a chunk, at most: those of an area of a thread are far fewer.
 const MOST_IN_CHUNK: u64 = 1 << 28;
+/// Repetitions of one execution of an instruction, at most: more are taken for damage of the file.
+const MOST_REPEATED: u64 = 1 << 32;
 
 /// Sizes and losses of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -286,9 +288,13 @@ impl FileBlock {
                     if step == 0 || moved % step != 0 {
                         return None;
                     }
+                    let repetitions = moved.unsigned_abs() / u64::from(access.size);
+                    if repetitions > MOST_REPEATED {
+                        return None;
+                    }
                     let one = step * moved.signum();
-                    for repetition in 0..moved.abs() / step {
-                        let by = one.wrapping_mul(repetition);
+                    for repetition in 0..repetitions.cast_signed() {
+                        let by = one * repetition;
                         give(access, start.wrapping_add_signed(by));
                         if let Some((other, start)) = second {
                             give(other, start.wrapping_add_signed(by));
@@ -394,4 +400,112 @@ fn groups(
         found.unrecorded += block.accesses(place, executed, slots, &mut counted)?;
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use gilk_engine::Addr;
+
+    use super::*;
+
+    /// A block of one repeated store of 8 bytes, one store relative to a register, and one that is not recorded.
+    fn block() -> RecordedBlock {
+        let access = |instruction, place| RecordedAccess {
+            instruction,
+            reads: false,
+            writes: true,
+            size: 8,
+            place,
+        };
+        RecordedBlock {
+            number: 7,
+            from: Addr(0x10_0000),
+            end: Addr(0x10_0080),
+            holders: [1, 2],
+            slots: 3,
+            instructions: vec![Addr(0x1000), Addr(0x1003), Addr(0x1007)],
+            accesses: vec![
+                access(
+                    0,
+                    AccessPlace::Repeated {
+                        first: 0,
+                        after: 1,
+                        register: 7,
+                        copied: Addr(0x10_0010),
+                    },
+                ),
+                access(
+                    1,
+                    AccessPlace::Slot {
+                        slot: 2,
+                        displacement: -8,
+                        thread: false,
+                    },
+                ),
+                access(2, AccessPlace::Unknown),
+            ],
+        }
+    }
+
+    /// The bytes of a file with one group of the block, which has these slots.
+    fn file(slots: [u64; 3]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = AccessWriter::new(&mut bytes).unwrap();
+        writer.block(&block()).unwrap();
+        let [first, after, base] = slots;
+        writer.groups(42, 0, &[7, first, after, base]).unwrap();
+        writer.name(7, "stores").unwrap();
+        writer.end(&AccessTotals::default()).unwrap();
+        bytes
+    }
+
+    fn read_bytes(bytes: &[u8]) -> Result<(AccessFile, Vec<u64>)> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("accesses");
+        std::fs::write(&path, bytes).unwrap();
+        let mut all = Vec::new();
+        let found = read(&path, &mut |access| all.push(access.at))?;
+        Ok((found, all))
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_was_written() {
+        let (found, all) = read_bytes(&file([0x5000, 0x5018, 0x9000])).unwrap();
+        assert_eq!(all, [0x5000, 0x5008, 0x5010, 0x8ff8]);
+        assert_eq!((found.accesses, found.unrecorded), (4, 1));
+        assert_eq!(found.names[&7], "stores");
+        // Backward, as with the direction flag.
+        let (_, all) = read_bytes(&file([0x5018, 0x5008, 0x9000])).unwrap();
+        assert_eq!(all, [0x5018, 0x5010, 0x8ff8]);
+    }
+
+    #[test]
+    fn damaged_files_are_refused_or_read() {
+        let whole = file([0x5000, 0x5018, 0x9000]);
+        for length in 0..whole.len() {
+            let outcome = read_bytes(&whole[..length]);
+            assert_eq!(outcome.is_err(), length < MAGIC.len(), "{length} bytes");
+            assert!(outcome.is_err() || outcome.unwrap().0.totals.is_none());
+        }
+        let mut refused = 0;
+        // But for the addresses of the repeated store, between which there would be many.
+        let slots = 0x5000_u64.to_le_bytes();
+        let slots = whole.windows(8).position(|bytes| bytes == slots).unwrap();
+        for at in (0..whole.len()).filter(|at| !(slots..slots + 16).contains(at)) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x80;
+            match read_bytes(&damaged) {
+                Ok(_) => {}
+                Err(error) => {
+                    assert!(error.to_string().contains("accesses"), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 20, "only {refused} were refused");
+        for end in [0x5001, 1 << 62, 0x5000 ^ 1 << 63] {
+            let error = read_bytes(&file([0x5000, end, 0])).unwrap_err().to_string();
+            assert!(error.contains("is damaged"), "{error}");
+        }
+    }
 }

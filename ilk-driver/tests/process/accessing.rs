@@ -13,16 +13,11 @@ const TEXT: std::ops::Range<u64> = 0x40_1000..0x40_2000;
 fn assembled(folder: &Path) -> PathBuf {
     let (source, program) = (folder.join("accessing.S"), folder.join("accessing"));
     std::fs::write(&source, include_str!("accessing.S")).unwrap();
-    let done = Command::new("gcc")
-        .args(["-nostartfiles", "-no-pie", "-Wl,--no-as-needed", "-o"])
-        .arg(&program)
-        .arg(&source)
-        .output()
-        .unwrap();
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
+    super::compile(
+        Command::new("gcc")
+            .args(["-nostartfiles", "-no-pie", "-Wl,--no-as-needed", "-o"])
+            .arg(&program)
+            .arg(&source),
     );
     program
 }

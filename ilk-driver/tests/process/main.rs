@@ -50,19 +50,24 @@ fn compiled(folder: &Path, options: &[&str]) -> PathBuf {
 fn compiled_from(folder: &Path, text: &str, options: &[&str]) -> PathBuf {
     let (source, program) = (folder.join("counted.c"), folder.join("counted"));
     std::fs::write(&source, text).unwrap();
-    let done = Command::new("cc")
-        .args(["-O2", "-pthread", "-o"])
-        .arg(&program)
-        .args(options)
-        .arg(&source)
-        .output()
-        .unwrap();
+    compile(
+        Command::new("cc")
+            .args(["-O2", "-pthread", "-o"])
+            .arg(&program)
+            .args(options)
+            .arg(&source),
+    );
+    program
+}
+
+/// Runs a compiler, and fails with its messages.
+fn compile(compiler: &mut Command) {
+    let done = compiler.output().unwrap();
     assert!(
         done.status.success(),
         "{}",
         String::from_utf8_lossy(&done.stderr)
     );
-    program
 }
 
 /// The program, executing.
