@@ -246,6 +246,9 @@ const PATHS: &[(&str, &str, Role)] = &[
         Output(&["dump", "--socket", "DIR/none", "-o", "OUT"]),
     ),
     ("dump", "socket", Other),
+    ("accesses", "file", Input),
+    // Its agent, a process of its own, creates the file and replaces none: `tests/process/accessing.rs` has it refuse one.
+    ("clone", "accesses", Other),
 ];
 const SCRIPT: &str = "entry:x { @n = count() }";
 
