@@ -22,7 +22,7 @@ use crate::palette::CommandPalette;
 use crate::process_dialog::ProcessDialog;
 use crate::processes;
 use crate::purpose::Purpose;
-use crate::run::{Active, RunStatus, SharedStatus};
+use crate::run::{Active, SharedStatus};
 use crate::session_panel::pulsar;
 use crate::state::{NoticeKind, TargetState, Tour};
 use crate::theme::{self, Colours};
@@ -414,14 +414,9 @@ impl App {
         self.state.run.last = None;
         self.state.run.active = Some(Active {
             stop: stop.clone(),
-            started: None,
-            duration: session.duration,
-            plan: Arc::clone(plan),
-            session: session.clone(),
-            recording: recording.clone(),
             index: index.clone(),
             status: status.clone(),
-            live: RunStatus::default(),
+            ..Active::new(plan, session.clone(), recording.clone())
         });
         target.run(Order {
             plan: Arc::clone(plan),

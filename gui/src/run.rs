@@ -46,6 +46,27 @@ pub struct Active {
     pub live: RunStatus,
 }
 
+impl Active {
+    /// A run that has not started, with samples and a status of its own.
+    pub(crate) fn new(
+        plan: &Arc<VerifiedPlan>,
+        session: EditedSession,
+        recording: PathBuf,
+    ) -> Self {
+        Self {
+            stop: StopFlag::new(),
+            started: None,
+            duration: session.duration,
+            plan: Arc::clone(plan),
+            session,
+            recording,
+            index: Shared::default(),
+            status: SharedStatus::default(),
+            live: RunStatus::default(),
+        }
+    }
+}
+
 /// Counters of a run in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunStatus {

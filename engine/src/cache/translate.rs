@@ -46,6 +46,14 @@ pub enum Counting {
     Accesses,
 }
 
+impl Counting {
+    /// Returns whether each block has a counter.
+    #[must_use]
+    pub fn has_counters(self) -> bool {
+        matches!(self, Self::OneThread | Self::Threads)
+    }
+}
+
 /// A translated block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachedBlock {
@@ -476,7 +484,7 @@ impl TranslationWork<'_> {
     }
 
     fn counter(&mut self) -> Result<Option<u32>, Refusal> {
-        if matches!(self.translator.counting, Counting::Off | Counting::Accesses) {
+        if !self.translator.counting.has_counters() {
             return Ok(None);
         }
         let number = self.counters;

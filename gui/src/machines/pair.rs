@@ -203,15 +203,8 @@ impl App {
         self.state.machines.together = None;
         self.state.run.last = None;
         self.state.run.active = Some(Active {
-            stop: StopFlag::new(),
-            started: None,
-            duration: session.duration,
-            plan: Arc::clone(plan),
-            session: session.clone(),
-            recording: recording.clone(),
             index,
-            status: SharedStatus::default(),
-            live: RunStatus::default(),
+            ..Active::new(plan, session.clone(), recording.clone())
         });
         let plans = [kernel.2, process.2];
         let orders = plans

@@ -104,15 +104,9 @@ impl App {
         debug_assert!(set.is_ok(), "the metadata of a run is set once");
         self.state.run.last = None;
         self.state.run.active = Some(Active {
-            stop: StopFlag::new(),
-            started: None,
-            duration: session.duration,
-            plan: Arc::clone(plan),
-            session: edited,
-            recording: folder.clone(),
             index: common.index,
             status,
-            live: crate::run::RunStatus::default(),
+            ..Active::new(plan, edited, folder.clone())
         });
         self.state.machines.together = Some(Together {
             members,

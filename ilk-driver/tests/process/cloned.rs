@@ -14,15 +14,13 @@ pub(super) fn compiled(folder: &Path, options: &[&str]) -> PathBuf {
 pub(super) fn compiled_from(folder: &Path, text: &str, options: &[&str]) -> PathBuf {
     let (source, program) = (folder.join("cloned.c"), folder.join("cloned"));
     std::fs::write(&source, text).unwrap();
-    let done = Command::new("cc")
-        .args(["-O2", "-pthread", "-w", "-o"])
-        .arg(&program)
-        .args(options)
-        .arg(&source)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{errors}");
+    super::compile(
+        Command::new("cc")
+            .args(["-O2", "-pthread", "-w", "-o"])
+            .arg(&program)
+            .args(options)
+            .arg(&source),
+    );
     program
 }
 

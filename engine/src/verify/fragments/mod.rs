@@ -439,8 +439,7 @@ impl<'p> Proof<'p> {
                 }
             }
         }
-        let counts = matches!(self.counting, Counting::OneThread | Counting::Threads);
-        let expected = u32::from(counts && !block.original.is_empty());
+        let expected = u32::from(self.counting.has_counters() && !block.original.is_empty());
         if counted != expected || expected != u32::from(block.counter.is_some()) {
             self.violation(block.original.start, block.at, FragmentRule::CounterMissing);
         }
@@ -609,8 +608,7 @@ impl<'p> Proof<'p> {
                     .counters
                     .contains(Addr(instruction.memory_displacement64()))
         };
-        let counts = matches!(self.counting, Counting::OneThread | Counting::Threads);
-        if !counts || !self.bytes.may_count(at) {
+        if !self.counting.has_counters() || !self.bytes.may_count(at) {
             return Ok(None);
         }
         let first = self.bytes.at(at)?;
