@@ -256,6 +256,9 @@ impl Turn<'_> {
             .unwrap_or_else(|error| panic!("{error}"));
         let text = self.shared.image.text();
         let (before, after) = (bytes(&self.shared.parts, text), bytes(&now, text));
+        if before == after {
+            return;
+        }
         let changed: Vec<String> = before
             .iter()
             .zip(&after)

@@ -62,7 +62,7 @@ fn splices_are_retired_after_their_instruments_are_hit() {
     });
     let blocks: Vec<(String, u32)> = blocks.collect();
     // After the last call there is time for the agent to poll the words and retire the splices.
-    let script = format!("witness; strobe {} 1000; sleep 3", CALLS / 1000);
+    let script = format!("witness calls; strobe {} 1000; sleep 3", CALLS / 1000);
     let session = |instruments: &[&'static str]| {
         let placements = instruments.iter().flat_map(|instrument| {
             let at = move |(name, block): &(String, u32)| {
