@@ -51,18 +51,22 @@ impl Traced {
         let image = self.shared.image.clone();
         let recording = self.directory.path().join("recording.arrow");
         let (events, heard) = crossbeam_channel::unbounded();
-        std::thread::spawn(move || {
+        let runner = std::thread::spawn(move || {
             let library = gilk_instruments::Library::builtin().unwrap();
             let layout = &connection.info().layout;
             let plan = gilk_engine::plan::plan(&image, &session, &library, layout).unwrap();
             let verified = gilk_engine::verify::verify(&image, plan).unwrap();
-            let _ended_with_the_lab =
-                connection.run(&verified, &session, &recording, &events, &StopFlag::new());
+            // A session that began ends with the lab.
+            connection.run(&verified, &session, &recording, &events, &StopFlag::new())
         });
-        let started = heard
+        let has_started = heard
             .iter()
             .any(|event| matches!(event, Event::Workload(_) | Event::Started(_)));
-        assert!(started, "the session did not begin");
+        if !has_started {
+            let end = runner.join().expect("the session is planned and verified");
+            let console = self.shared.lab.console().unwrap();
+            panic!("the session did not begin: {end:?}\n{console}");
+        }
     }
 
     /// Switches the processor to single instructions.
