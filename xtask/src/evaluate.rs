@@ -22,6 +22,9 @@ pub(crate) const COSTS: [&str; 4] = ["hits", "grain", "inlining", "many"];
 /// Runs the papers' experiments, or the named ones, and writes their results into the text; sections of the others
 /// stay. A short run leaves the text as it is.
 pub(crate) fn evaluate(yes: bool, words: &[String]) -> Result<()> {
+    if let Some((_, words)) = words.split_first().filter(|(first, _)| *first == "user") {
+        return user(yes, words);
+    }
     if words.iter().any(|word| word == "--quick") {
         return experiments(QUICK_PLACE, words);
     }
@@ -34,6 +37,26 @@ pub(crate) fn evaluate(yes: bool, words: &[String]) -> Result<()> {
     stages.stage("the text and its pictures", shown)?;
     stages.finish();
     println!("\nThe results are in {DOCS}/evaluation.md, the recordings in {PLACE}.");
+    Ok(())
+}
+
+/// Measures programs of this machine with every block counted, and prints their ratios to the native time.
+fn user(yes: bool, words: &[String]) -> Result<()> {
+    let mut stages = Stages::new(3);
+    stages.stage("system packages", || {
+        apt::provide(Purpose::Headless, yes, false)
+    })?;
+    let release = ["--quiet", "--release", "--package", "ilk-driver"];
+    stages.stage("building ilk", || {
+        let mut cargo = tool::cargo(&["build"]);
+        tool::run(cargo.args(release).args(["--bin", "ilk"]))
+    })?;
+    stages.stage("programs with every block counted", || {
+        let mut cargo = tool::cargo(&["run"]);
+        cargo.args(release).args(["--example", "user", "--"]);
+        tool::run(cargo.args(words))
+    })?;
+    stages.finish();
     Ok(())
 }
 
