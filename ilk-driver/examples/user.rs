@@ -128,7 +128,7 @@ struct Way {
     name: &'static str,
     /// Arguments of `ilk` before the number of the process.
     arguments: Option<&'static [&'static str]>,
-    /// Words of its messages once it has begun; none if it says nothing.
+    /// Words of its messages once it has begun.
     begun: &'static str,
     /// True if it counts blocks, which its messages at the end then have.
     counts: bool,
@@ -156,13 +156,13 @@ const WAYS: [Way; 5] = [
     Way {
         name: "cache",
         arguments: Some(&["clone"]),
-        begun: "",
+        begun: "is ready. Ctrl-C",
         counts: false,
     },
     Way {
         name: "cache, counted",
         arguments: Some(&["clone", "--count"]),
-        begun: "",
+        begun: "is ready. Ctrl-C",
         counts: true,
     },
 ];
@@ -346,22 +346,11 @@ fn begun(ilk: &mut Child, way: &Way, pid: u32, messages: &Path) -> anyhow::Resul
         if let Some(status) = ilk.try_wait()? {
             anyhow::bail!("ilk has ended, {status}: {}", fs::read_to_string(messages)?);
         }
-        // The cache says nothing: its thread then waits in the kernel again, from translated code.
-        let has_begun = match way.begun {
-            "" => is_in_cache(pid)?,
-            words => fs::read_to_string(messages)?.contains(words),
-        };
-        if has_begun {
+        if fs::read_to_string(messages)?.contains(way.begun) {
             return waits(pid);
         }
         std::thread::sleep(LOOK);
     }
-}
-
-/// Returns whether a process has the arena of a cache mapped.
-fn is_in_cache(pid: u32) -> anyhow::Result<bool> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    Ok(maps.lines().any(|line| line.contains(" r-xs ")))
 }
 
 /// Waits until a process waits for its input.

@@ -167,7 +167,11 @@ fn dispatch(mut arguments: Vec<String>) -> Result<()> {
             given.nothing_else()?;
             matrix::debugging(yes)
         }
-        "kernels" => matrix::kernels(yes, &given.rest),
+        "kernels" => {
+            // Lines of the matrix begin with it, so that each would be chosen.
+            given.flag("--");
+            matrix::kernels(yes, &given.rest)
+        }
         "language" => language::check(&given.rest),
         "circles" => {
             given.nothing_else()?;

@@ -104,7 +104,13 @@ impl Clone {
         AgentProcess::leave_group().context("The agent cannot leave its group")?;
         let started = launched.as_ref().map(StartedProgram::pid);
         let pid = started.or(self.pid).unwrap_or_default();
-        let mut report = execute_in_cache(pid, launched.as_mut(), &options)?;
+        let is_running = launched.is_none();
+        let begun = || {
+            if is_running {
+                note!("ilk: The cache of process {pid} is ready. Ctrl-C lets the process go.");
+            }
+        };
+        let mut report = execute_in_cache(pid, launched.as_mut(), &options, &begun)?;
         self.show(pid, &mut report);
         match report.end {
             CloneEnd::Ended(status) if launched.is_some() => {

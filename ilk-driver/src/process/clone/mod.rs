@@ -107,7 +107,7 @@ pub struct CloneReport {
 }
 
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
-/// process go. A started program is released once its thread is in the cache.
+/// process go. A started program is released once its thread is in the cache; `begun` is called then.
 ///
 /// # Errors
 /// [`Error::Process`] if it may not be traced, or has code that a rule refuses; nothing was written then.
@@ -115,6 +115,7 @@ pub fn execute_in_cache(
     pid: u32,
     launched: Option<&mut StartedProgram>,
     options: &CloneOptions,
+    begun: &(dyn Fn() + Sync),
 ) -> Result<CloneReport> {
     crate::processor::check()?;
     let leave = AtomicBool::new(false);
@@ -128,7 +129,7 @@ pub fn execute_in_cache(
             // SAFETY: pthread_self has no arguments.
             #[allow(unsafe_code, reason = "pthread_self(3)")]
             thread.store(unsafe { libc::pthread_self() }, Ordering::Release);
-            let report = execute(pid, options, &leave, &ready);
+            let report = execute(pid, options, &leave, &ready, begun);
             done.store(true, Ordering::Release);
             waiter.unpark();
             report
@@ -249,6 +250,7 @@ fn execute(
     options: &CloneOptions,
     leave: &AtomicBool,
     ready: &AtomicBool,
+    begun: &(dyn Fn() + Sync),
 ) -> Result<CloneReport> {
     check(pid)?;
     let trigger = trigger(pid, &options.threads)?;
@@ -288,6 +290,7 @@ fn execute(
         if let Some(end) = agent.take_over()? {
             return Ok(end);
         }
+        begun();
         ready.store(true, Ordering::Release);
         agent.work()
     })();
