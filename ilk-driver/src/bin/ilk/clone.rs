@@ -104,9 +104,8 @@ impl Clone {
         AgentProcess::leave_group().context("The agent cannot leave its group")?;
         let started = launched.as_ref().map(StartedProgram::pid);
         let pid = started.or(self.pid).unwrap_or_default();
-        let is_running = launched.is_none();
         let begun = || {
-            if is_running {
+            if self.pid.is_some() {
                 note!("ilk: The cache of process {pid} is ready. Ctrl-C lets the process go.");
             }
         };
