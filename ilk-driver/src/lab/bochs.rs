@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::boot::{FAILED, LOOK, read, read_since, with_files, with_tail};
 use super::host::{StepResult, failed, on, run};
@@ -116,7 +116,6 @@ fn booted(prepared: &Prepared, limit: Duration, line: &mut dyn FnMut(&str)) -> S
     bochs.arg("-q").arg("-f").arg(&path);
     bochs.stdin(commands).stdout(output).stderr(errors);
     let running = EmulatorProcess::start(bochs, messages, "bochs")?;
-    let begin = Instant::now();
     let mut seen = 0;
     loop {
         // Queried before the console is read, so that its last output is seen.
@@ -143,7 +142,7 @@ fn booted(prepared: &Prepared, limit: Duration, line: &mut dyn FnMut(&str)) -> S
         if let Some(end) = end {
             return Err(with_tail(&format!("Bochs ended ({end})"), &text));
         }
-        if begin.elapsed() > limit {
+        if running.time() > limit {
             let limit = limit.as_secs();
             return Err(with_tail(
                 &format!("it had not ended after {limit} s"),

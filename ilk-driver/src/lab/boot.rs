@@ -267,7 +267,7 @@ fn boot(
         if let Some(end) = launched.running.end() {
             return Err(with_tail(&format!("QEMU ended ({end})"), &text));
         }
-        if begin.elapsed() > options.boot_limit {
+        if launched.running.time() > options.boot_limit {
             return Err(with_tail(
                 &format!("it was not up after {} s", options.boot_limit.as_secs()),
                 &text,

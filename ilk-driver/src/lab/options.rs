@@ -50,7 +50,7 @@ pub struct Options {
     /// Further executable files of the lab's file system, each with its path there. `lab/run` is
     /// executed instead of the agent, and the lab ends with it.
     pub files: Vec<(String, PathBuf)>,
-    /// Time limit of a boot.
+    /// Time limit of a boot, without the time for which the emulator waits for a processor of this machine.
     pub boot_limit: Duration,
     /// Restores a snapshot from the cache instead of booting, if tests cannot observe the difference; a boot
     /// saves one. `GILK_LAB_SNAPSHOT`, if set.

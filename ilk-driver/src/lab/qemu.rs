@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::accelerator::Accelerator;
 use super::host::{StepResult as Result, failed, on};
@@ -192,6 +192,7 @@ pub(super) struct EmulatorProcess {
     ended: Arc<Mutex<Option<String>>>,
     complaints: PathBuf,
     process: u32,
+    began: Instant,
 }
 
 impl EmulatorProcess {
@@ -241,6 +242,7 @@ impl EmulatorProcess {
                 ended,
                 complaints,
                 process,
+                began: Instant::now(),
             }),
             Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Err(failed(format!(
                 "there is no {program} on this machine; install the package {package}"
@@ -253,6 +255,14 @@ impl EmulatorProcess {
     /// The process number.
     pub(super) fn process(&self) -> u32 {
         self.process
+    }
+
+    /// Returns the time since its start, without the time for which it waited for a processor of this machine: a
+    /// busy machine does not bring a limit nearer.
+    pub(super) fn time(&self) -> Duration {
+        self.began
+            .elapsed()
+            .saturating_sub(waited_for_processors(self.process))
     }
 
     /// Returns the exit status and messages, once it has ended.
@@ -281,6 +291,18 @@ impl Drop for EmulatorProcess {
     }
 }
 
+/// Returns the time for which a process waited for a processor: that of its thread that waited most. It is zero where
+/// the kernel does not keep it (`CONFIG_SCHED_INFO`), and when the process has ended.
+fn waited_for_processors(process: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{process}/task"));
+    let delays = threads.into_iter().flatten().flatten().filter_map(|entry| {
+        // Documentation/scheduler/sched-stats.rst: time on a processor, time of waiting for one, and slices.
+        let text = fs::read_to_string(entry.path().join("schedstat")).ok()?;
+        text.split_whitespace().nth(1)?.parse().ok()
+    });
+    Duration::from_nanos(delays.max().unwrap_or(0))
+}
+
 /// Has the kernel kill the child when the thread that starts it ends.
 #[allow(unsafe_code, reason = "prctl between fork and exec has no safe face")]
 fn die_with_parent(command: &mut Command) {
@@ -306,4 +328,32 @@ fn die_with_parent(command: &mut Command) {
     };
     // SAFETY: `request` allocates nothing and calls nothing but two system calls; see above.
     unsafe { command.pre_exec(request) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_of_waiting_for_a_processor_is_not_the_emulators() {
+        let start = || {
+            let pinned = "taskset -p 1 $$ >/dev/null || exit; while :; do :; done";
+            let mut command = Command::new("sh");
+            command.args(["-c", pinned]);
+            EmulatorProcess::start(command, PathBuf::new(), "dash").expect("it starts")
+        };
+        let (first, second) = (start(), start());
+        let began = Instant::now();
+        while waited_for_processors(first.process()) < Duration::from_millis(100) {
+            assert_eq!([first.end(), second.end()], [None, None]);
+            assert!(began.elapsed() < Duration::from_secs(60), "it never waited");
+            thread::sleep(Duration::from_millis(10));
+        }
+        let time = first.time();
+        let elapsed = first.began.elapsed();
+        assert!(
+            time + Duration::from_millis(100) <= elapsed,
+            "{time:?} of {elapsed:?}"
+        );
+    }
 }
