@@ -12,7 +12,7 @@ use super::VERSION;
 const PACKAGES: &str = "ca-certificates,systemd,linux-headers-cloud-amd64";
 
 /// Every step, with what it shows. `$VERSION` is the packages' version.
-const STEPS: [(&str, &str); 9] = [
+const STEPS: [(&str, &str); 10] = [
     (
         "the packages install with what they depend on, and the module is built",
         "cp -r /etc/passwd /etc/group /root/
@@ -103,6 +103,11 @@ const STEPS: [(&str, &str); 9] = [
          grep -qw 160 counted
          ilk stats /root/pulsar.arrow >/root/stats
          grep -q __x64_sys_clone /root/stats",
+    ),
+    (
+        "in a machine that systemd starts, users of the group instrument its kernel by the confined agent, and others \
+         may not connect",
+        include_str!("../../package/machine.sh"),
     ),
     (
         "nothing stays after the packages are purged",

@@ -189,7 +189,8 @@ fn unpacked<'b>(
         };
         let name = memory.get(at + header..at + header + len)?;
         let kind = name.first().and_then(|&byte| tokens.text(byte).first());
-        if !kind.is_some_and(u8::is_ascii_alphabetic) {
+        // nm(1): a letter, or a question mark, as that of `__nosave_begin` in some configurations.
+        if !kind.is_some_and(|kind| kind.is_ascii_alphabetic() || *kind == b'?') {
             return None;
         }
         packed.push(name);

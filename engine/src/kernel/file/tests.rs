@@ -162,6 +162,7 @@ fn vmlinux(form: Form) -> Vec<u8> {
     );
     let mut filler = INIT + 0x10_0000;
     symbols.push((filler, "D_end".to_owned()));
+    symbols.push((filler, "?__nosave_begin".to_owned()));
     while symbols.len() < 700 {
         filler += 8;
         symbols.push((filler, format!("dfiller{filler:x}")));

@@ -184,8 +184,17 @@ fn assert_lateness_is_recorded(outcome: &Outcome) {
 fn the_demonstration_session_samples_every_fork() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/sessions/pulsar.ron");
     let text = std::fs::read_to_string(file).unwrap();
-    let session = gilk_engine::Session::from_ron(&text).unwrap_or_else(|error| panic!("{error}"));
+    let mut session =
+        gilk_engine::Session::from_ron(&text).unwrap_or_else(|error| panic!("{error}"));
     let shared = shared();
+    if shared.image.function_named("__lock_acquire").is_ok() {
+        // Lockdep takes part in an int3, and may allocate memory there: a splice in what that calls is refused.
+        let placements = session.placements.len();
+        session
+            .placements
+            .retain(|placement| *placement.function != *"schedule");
+        assert_eq!(session.placements.len(), placements - 1);
+    }
     let turn = shared.turn();
     let outcome = turn.run(&session);
     let whole = session.placements.iter().position(|placement| {

@@ -57,7 +57,7 @@ pub(crate) const DIRECTORIES: [Directory; 3] = [
         strangers: &[
             "groups_search",
             "kthread_stop",
-            "mutex_lock",
+            "mutex_lock|mutex_lock_nested",
             "down_read_trylock",
             "pm_qos_update_target",
         ],
