@@ -10,8 +10,12 @@ cp /bin/dash /usr/local/bin/forker
 cat >/usr/local/bin/trial <<'END'
 set -eu
 ilk status
-echo 'entry:__x64_sys_clone / comm == "forker" / { @forks = count() }' >/tmp/forks
-ilk script /tmp/forks -c 'forker -c "for i in 0 1 2 3 4 5 6 7 8 9; do /bin/true; done"' >/tmp/counted
+echo 'entry:kernel_clone / comm == "forker" / { @forks = count() }' >/tmp/forks
+ilk script /tmp/forks --for 20s >/tmp/counted &
+while ilk status | grep 'nothing is spliced'; do sleep 1; done
+ilk status
+forker -c 'for i in 0 1 2 3 4 5 6 7 8 9; do /bin/true; done'
+wait $!
 cat /tmp/counted
 grep -qw 10 /tmp/counted
 END
