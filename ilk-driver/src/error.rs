@@ -68,6 +68,14 @@ pub enum Error {
         /// The system's error.
         source: std::io::Error,
     },
+    /// This user may not connect to the socket.
+    #[error("You may not connect to the agent at {target}; {remedy}.")]
+    Forbidden {
+        /// The socket.
+        target: String,
+        /// Actions that permit it, as the end of the sentence.
+        remedy: String,
+    },
     /// The agent accepted the connection but sent no answer.
     #[error(
         "The target at {target} did not answer within {seconds} s; it may still be booting or \

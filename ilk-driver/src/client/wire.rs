@@ -1,8 +1,9 @@
 //! The connection to an agent: the opening, then frames.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -324,13 +325,42 @@ fn connect(socket: &Path, target: &str, patience: Duration) -> Result<UnixStream
         doing: String::from("at the handshake"),
         reason: e.to_string(),
     };
-    let stream = UnixStream::connect(socket).map_err(|source| Error::NoAgent {
-        target: target.to_owned(),
-        source,
-    })?;
+    let refused = |source: std::io::Error| {
+        let target = target.to_owned();
+        if source.kind() == ErrorKind::PermissionDenied {
+            let remedy = remedy(std::fs::metadata(socket).ok().as_ref());
+            Error::Forbidden { target, remedy }
+        } else {
+            Error::NoAgent { target, source }
+        }
+    };
+    let stream = UnixStream::connect(socket).map_err(refused)?;
     stream.set_read_timeout(Some(READ_TIMEOUT)).map_err(lost)?;
     stream.set_write_timeout(Some(patience)).map_err(lost)?;
     Ok(stream)
+}
+
+/// Returns what a user does that may not write to a socket: connect(2) requires that.
+fn remedy(socket: Option<&Metadata>) -> String {
+    const GROUP_MAY_WRITE: u32 = 0o020;
+    match socket.filter(|socket| socket.mode() & GROUP_MAY_WRITE != 0) {
+        Some(socket) => {
+            let group = socket.gid();
+            let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+            let name = name_of_group(&groups, group).unwrap_or_else(|| group.to_string());
+            format!("the group {name} may: `sudo usermod -aG {name} $USER`, then log in again")
+        }
+        None => "root may, and the user that started it with sudo".into(),
+    }
+}
+
+/// Returns the name of a group by a text of group(5).
+fn name_of_group(text: &str, group: u32) -> Option<String> {
+    text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(group)).then(|| name.to_owned())
+    })
 }
 
 /// Returns an unpredictable and practically unique number.
@@ -356,5 +386,32 @@ pub(super) fn unexpected(message: &Message) -> Error {
     what.truncate(what.char_indices().nth(60).map_or(what.len(), |(at, _)| at));
     Error::Protocol {
         what: format!("an answer that fits no request ({what})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_user_that_may_not_connect_reads_how_it_may() {
+        let place = tempfile::NamedTempFile::new().unwrap();
+        let remedy = |mode| {
+            fs::set_permissions(place.path(), Permissions::from_mode(mode)).unwrap();
+            remedy(Some(&place.as_file().metadata().unwrap()))
+        };
+        let groups = fs::read_to_string("/etc/group").unwrap();
+        let group = place.as_file().metadata().unwrap().gid();
+        let name = name_of_group(&groups, group).unwrap_or_else(|| group.to_string());
+        assert!(remedy(0o660).contains(&format!("usermod -aG {name} ")));
+        assert!(remedy(0o600).starts_with("root may"));
+        assert_eq!(
+            name_of_group("root:x:0:\nilk:x:998:ann\n", 998).as_deref(),
+            Some("ilk")
+        );
+        assert_eq!(name_of_group("root:x:0:\ndamaged\n", 998), None);
     }
 }
