@@ -172,11 +172,13 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
     fixed.decide(&decided);
     let build_id = bounds.notes.and_then(|notes| memory.bytes(notes));
     let build_id = build_id.and_then(notes::build_id).map(<[u8]>::to_vec);
+    let every_name = symbols.entries().iter().map(|symbol| symbols.name(symbol));
+    let is_known = lists_were_compared(&parts.release, every_name);
     let mut image = Image {
         release: parts.release.clone(),
         origin: Origin::Kernel,
         refused: HashMap::new(),
-        is_known: lists_were_compared(&parts.release),
+        is_known,
         live,
         texts,
         extent: bounds.kernel,

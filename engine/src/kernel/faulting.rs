@@ -68,13 +68,52 @@ const AROUND: [&str; 8] = [
     "rcu_read_unlock_special",
 ];
 
+/// Everywhere in a kernel that is built for debugging: checks of preemption and of `smp_processor_id` (`DEBUG_PREEMPT`),
+/// lockdep and RCU's use of it, KASAN, and what its compiler makes no part of its callers there.
+const DEBUGGING: [&str; 14] = [
+    "__this_cpu_preempt_check",
+    "check_preemption_disabled",
+    "cond_local_irq_disable",
+    "cond_local_irq_enable",
+    "debug_smp_processor_id",
+    "in_lock_functions",
+    "irqentry_enter",
+    "irqentry_exit",
+    "is_kmmio_active",
+    "lock_is_held_type",
+    "mark_held_locks",
+    "rcu_is_watching",
+    "rcu_read_lock_sched_held",
+    "spurious_kernel_fault",
+];
+/// Begins the names of other functions of these.
+const DEBUGGING_PREFIXES: [&str; 7] = [
+    "__asan_",
+    "__kasan_",
+    "debug_lockdep_",
+    "kasan_",
+    "lockdep_",
+    "rcu_lockdep_",
+    "trace_hardirqs_",
+];
+
 /// Returns whether the kernel may execute a function while it handles a fault. Code there that faults
 /// each time would never end.
 pub(crate) fn handles_faults(function: &str) -> bool {
     let name = function.split('.').next().unwrap_or(function);
-    let starts = ["ex_handler_", "preempt_schedule"];
-    let mut all = [&PAGE_FAULT[..], &PROTECTION, &INVALID, &TABLES, &AROUND].into_iter();
-    all.any(|names| names.contains(&name)) || starts.iter().any(|start| name.starts_with(start))
+    let mut all = [
+        &PAGE_FAULT[..],
+        &PROTECTION,
+        &INVALID,
+        &TABLES,
+        &AROUND,
+        &DEBUGGING,
+    ]
+    .into_iter();
+    let mut starts = ["ex_handler_", "preempt_schedule"]
+        .into_iter()
+        .chain(DEBUGGING_PREFIXES);
+    all.any(|names| names.contains(&name)) || starts.any(|start| name.starts_with(start))
 }
 
 #[cfg(test)]
@@ -90,6 +129,8 @@ mod tests {
             "ex_handler_msr.cold",
             "preempt_schedule_notrace",
             "raw_irqentry_exit_cond_resched",
+            "cond_local_irq_disable.isra.0",
+            "kasan_check_range",
         ] {
             assert!(handles_faults(name), "{name}");
         }

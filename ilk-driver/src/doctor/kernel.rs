@@ -30,7 +30,7 @@ pub(super) fn processor(machine: &Machine) -> Option<Judgement> {
     })
 }
 
-/// The kernel's series is one that the lists of functions were compared with.
+/// The kernel is one that the lists of functions were compared with.
 pub(super) fn release(machine: &Machine) -> Option<Judgement> {
     let Some(release) = machine.release() else {
         return Some(Judgement::fault(
@@ -38,7 +38,9 @@ pub(super) fn release(machine: &Machine) -> Option<Judgement> {
             &["mount -t proc proc /proc"],
         ));
     };
-    Some(if lists_were_compared(&release) {
+    let symbols = machine.text("/proc/kallsyms").unwrap_or_default();
+    let names = symbols.lines().filter_map(|line| line.split(' ').nth(2));
+    Some(if lists_were_compared(&release, names) {
         Judgement::fine(format!("Linux {release}"))
     } else {
         Judgement::warning(
