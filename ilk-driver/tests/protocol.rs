@@ -21,7 +21,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 fn bytes(most: usize) -> impl Strategy<Value = Bytes> {
-    vec(any::<u8>(), 0..most).prop_map(Bytes)
+    vec(any::<u8>(), 0..most).prop_map(Bytes::from)
 }
 
 fn placed() -> impl Strategy<Value = Placed> {
@@ -465,13 +465,13 @@ fn a_frame_over_the_limit_is_refused_before_its_bytes_arrive() {
         refused.contains("over the limit") && refused.contains("same version"),
         "{refused}"
     );
-    assert!(encode(&Message::Chunk(Bytes(vec![0; MAX_FRAME + 1]))).is_err());
+    assert!(encode(&Message::Chunk(Bytes::from(vec![0; MAX_FRAME + 1]))).is_err());
 }
 
 #[test]
 fn a_length_inside_a_frame_is_checked() {
     // A chunk with a stated length of 2^60 bytes.
-    let mut body = postcard::to_stdvec(&Message::Chunk(Bytes(Vec::new()))).unwrap();
+    let mut body = postcard::to_stdvec(&Message::Chunk(Bytes::from(Vec::new()))).unwrap();
     body.pop();
     body.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f]);
     let mut frame = (body.len() as u32).to_le_bytes().to_vec();

@@ -141,7 +141,7 @@ impl Client {
         let mut bytes = Vec::new();
         loop {
             match self.next() {
-                Message::Chunk(chunk) => bytes.extend(chunk.0),
+                Message::Chunk(chunk) => bytes.extend(chunk.into_vec()),
                 Message::End(note) => return (bytes, note),
                 other => panic!("{other:?}"),
             }

@@ -21,6 +21,7 @@ mod names;
 mod notes;
 mod notified;
 mod notifiers;
+mod serialised_memory;
 mod sweep;
 mod tables;
 mod trapping;
@@ -42,6 +43,7 @@ pub struct LiveParts {
     /// `/sys/kernel/debug/kprobes/blacklist`, and the lines of [`wanted_and_notifiers`] after it.
     pub blacklist: String,
     /// Memory as (address, bytes), at least the spans that [`wanted`] returns.
+    #[serde(with = "serialised_memory")]
     pub memory: Vec<(Addr, Vec<u8>)>,
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds::Bounds;
 use super::functions::{self, Extent};
+use super::serialised_memory;
 use super::tables::BugLayout;
 use crate::code::{Memory, Symbols, Text};
 use crate::{Addr, Error, Result, Span};
@@ -16,6 +17,7 @@ pub struct ModuleParts {
     /// (`/sys/module/NAME/sections`).
     pub sections: String,
     /// Memory as (address, bytes), at least the spans that [`ModuleParts::wanted`] returns.
+    #[serde(with = "serialised_memory")]
     pub memory: Vec<(Addr, Vec<u8>)>,
 }
 

@@ -349,7 +349,7 @@ impl ClientConnection {
 
     /// Sends full messages of meaningless samples.
     fn flood(&self, messages: u32) -> Result<(), Gone> {
-        let records = Bytes(vec![0x5a; CHUNK / SAMPLE_BYTES * SAMPLE_BYTES]);
+        let records = Bytes::from(vec![0x5a; CHUNK / SAMPLE_BYTES * SAMPLE_BYTES]);
         let message = Message::Samples { cpu: 0, records };
         for _ in 0..messages {
             self.outbox.send(&message)?;
@@ -361,7 +361,8 @@ impl ClientConnection {
         match file {
             Ok((bytes, note)) => {
                 for chunk in bytes.chunks(CHUNK) {
-                    self.outbox.send(&Message::Chunk(Bytes(chunk.to_vec())))?;
+                    self.outbox
+                        .send(&Message::Chunk(Bytes::from(chunk.to_vec())))?;
                 }
                 self.outbox.send(&Message::End(note))
             }
@@ -389,7 +390,7 @@ impl ClientConnection {
                 return self.outbox.send(&Message::Refused(refusal));
             }
             sent += chunk.len() as u64;
-            self.outbox.send(&Message::Chunk(Bytes(chunk)))?;
+            self.outbox.send(&Message::Chunk(Bytes::from(chunk)))?;
         }
         self.outbox.send(&Message::End(String::new()))
     }

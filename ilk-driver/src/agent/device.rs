@@ -220,7 +220,7 @@ impl Device {
 
     /// Copies code into the arena, with its unwind rows and its instructions that may fault.
     pub(super) fn write_arena(&self, write: &ArenaWrite) -> Result<(), Refusal> {
-        let (offset, code) = (write.offset, &write.code.0);
+        let (offset, code) = (write.offset, &write.code);
         let rows: Vec<_> = write.rows.iter().map(raw_row).collect();
         let faults: Vec<_> = write.faults.iter().map(raw_fault).collect();
         let fits = offset

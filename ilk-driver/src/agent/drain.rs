@@ -242,7 +242,7 @@ impl Drain {
         for samples in samples.chunks(TAKE) {
             self.sent.fetch_add(samples.len() as u64, Ordering::Relaxed);
             let words = samples.iter().flat_map(|s| [s.id, s.value, s.tsc]);
-            let records = Bytes(words.flat_map(u64::to_le_bytes).collect());
+            let records = Bytes::from(words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>());
             if self
                 .outbox
                 .send(&Message::Samples { cpu, records })

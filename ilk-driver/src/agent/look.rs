@@ -58,7 +58,7 @@ pub(super) fn answer(
         Request::Read { address, length } => match memory(common, address, length) {
             Ok(bytes) => {
                 for chunk in bytes.chunks(CHUNK) {
-                    send(&Message::Chunk(Bytes(chunk.to_vec())))?;
+                    send(&Message::Chunk(Bytes::from(chunk.to_vec())))?;
                 }
                 Ok(Message::End(String::new()))
             }
@@ -91,7 +91,7 @@ fn chunks(
     };
     let (text, note) = part(&lists);
     for chunk in text.as_bytes().chunks(CHUNK) {
-        send(&Message::Chunk(Bytes(chunk.to_vec())))?;
+        send(&Message::Chunk(Bytes::from(chunk.to_vec())))?;
     }
     send(&Message::End(note.to_owned()))
 }

@@ -335,7 +335,7 @@ mod tests {
     fn post_ignores_the_limit_that_send_waits_for() {
         let (stream, client) = pair();
         let (outbox, writer) = Outbox::start(stream).unwrap();
-        let chunk = Message::Chunk(Bytes(vec![7; 1 << 20]));
+        let chunk = Message::Chunk(Bytes::from(vec![7; 1 << 20]));
         for _ in 0..8 {
             assert_eq!(outbox.send(&chunk), Ok(()));
         }

@@ -69,7 +69,7 @@ impl Draft {
         let of_sources = sources.iter().map(|(name, text)| name.len() + text.len());
         let of_objects = objects
             .iter()
-            .map(|file| file.name.len() + file.bytes.0.len());
+            .map(|file| file.name.len() + file.bytes.len());
         let bytes = of_names
             .chain(of_styles)
             .chain(of_sources)
@@ -143,7 +143,7 @@ impl Draft {
             )));
         }
         for object in &self.objects {
-            let natives = Definition::natives(&object.name, &object.bytes.0);
+            let natives = Definition::natives(&object.name, &object.bytes);
             for definition in natives.map_err(unusable)? {
                 library.add(definition).map_err(unusable)?;
             }

@@ -309,7 +309,7 @@ impl SessionRun<'_> {
     fn take(&mut self, message: Message) -> Result<()> {
         match message {
             Message::Samples { cpu, records } => {
-                let whole = self.tally.samples(cpu, &records.0);
+                let whole = self.tally.samples(cpu, &records);
                 let batch = whole.ok_or_else(|| Error::Protocol {
                     what: String::from("a part of a sample"),
                 })?;

@@ -48,7 +48,7 @@ pub fn measure_throughput(socket: &Path, messages: u32, share: bool) -> Result<T
                 // The first message includes the time for the agent to begin.
                 match begun {
                     None => begun = Some(Instant::now()),
-                    Some(_) => samples += (records.0.len() / SAMPLE_BYTES) as u64,
+                    Some(_) => samples += (records.len() / SAMPLE_BYTES) as u64,
                 }
             }
             Message::End(_) => break,

@@ -113,7 +113,7 @@ fn objects(plan: &Plan) -> Vec<ObjectFile> {
     }
     let file = |native: &Arc<Native>| ObjectFile {
         name: native.file.to_string(),
-        bytes: Bytes(native.object.to_vec()),
+        bytes: Bytes::from(native.object.to_vec()),
     };
     different.into_iter().map(file).collect()
 }

@@ -242,7 +242,7 @@ impl Wire {
         loop {
             match self.answer(PATIENCE, "while reading the kernel")? {
                 Message::Chunk(chunk) => {
-                    into.extend_from_slice(&chunk.0);
+                    into.extend_from_slice(&chunk);
                     let length = into.len() - begun;
                     if length as u64 > limit {
                         return Err(Error::Protocol {

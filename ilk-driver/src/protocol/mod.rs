@@ -30,14 +30,12 @@
 //! Each request can be answered with [`Message::Refused`] instead. No request carries bytes to
 //! write: the agent plans the session itself, on the kernel that it reads itself.
 
-mod bytes;
 mod frame;
 mod limits;
 mod message;
 mod opening;
 mod schedule;
 
-pub use bytes::Bytes;
 pub use frame::{Decoder, FrameDecoder, Incoming, encode};
 pub use message::{
     CpuLosses, Finished, Holder, Message, NumberedStack, ObjectFile, Outage, Placed, PlanOptions,
@@ -46,6 +44,8 @@ pub use message::{
 };
 pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
 pub use schedule::{Collection, Interval, Schedule, Strategy, Workload};
+/// Bytes serialised as one unit. A plain `Vec<u8>` would be read one element at a time.
+pub use serde_bytes::ByteBuf as Bytes;
 
 /// Protocol version; changes with every change of a message.
 pub const VERSION: u32 = 21;

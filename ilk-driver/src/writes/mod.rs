@@ -203,7 +203,7 @@ fn native_write(plan: &Plan, code: &NativeCode) -> Result<ArenaWrite> {
         offset: offset(plan, code.address)?,
         rows: Vec::new(),
         faults: Vec::new(),
-        code: Bytes(code.bytes.to_vec()),
+        code: Bytes::from(code.bytes.to_vec()),
     })
 }
 
@@ -238,7 +238,7 @@ fn arena_write(plan: &Plan, patches: &[Patch]) -> Result<ArenaWrite> {
         offset,
         rows,
         faults: faults(plan, start, code.len() as u64),
-        code: Bytes(code),
+        code: Bytes::from(code),
     })
 }
 

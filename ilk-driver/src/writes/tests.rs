@@ -142,7 +142,7 @@ fn patches_and_batches_are_converted() {
         (
             &ArenaWrite {
                 offset: 0x40,
-                code: Bytes(code),
+                code: Bytes::from(code),
                 rows: vec![row(3), row(0x20 + 3)],
                 faults: vec![Fault {
                     offset: 0x24,
@@ -151,7 +151,7 @@ fn patches_and_batches_are_converted() {
             },
             &ArenaWrite {
                 offset: 0x1000,
-                code: Bytes(vec![0x90]),
+                code: Bytes::from(vec![0x90]),
                 rows: vec![row(3)],
                 faults: Vec::new(),
             }
@@ -296,7 +296,7 @@ fn every_part_of_the_writes_changes_the_checksum() {
     };
     let same = sum(|_| ());
     let changes: [fn(&mut Writes); 8] = [
-        |writes| writes.arena[0].code.0[3] ^= 1,
+        |writes| writes.arena[0].code[3] ^= 1,
         |writes| writes.arena[0].rows[0].pushed = 16,
         |writes| writes.arena[0].faults.clear(),
         |writes| writes.batches[1].at = 1.5,

@@ -76,7 +76,7 @@ impl Random {
             objects: (0..self.below(2))
                 .map(|_| ObjectFile {
                     name: name(self),
-                    bytes: Bytes(self.bytes(400)),
+                    bytes: Bytes::from(self.bytes(400)),
                 })
                 .collect(),
         }

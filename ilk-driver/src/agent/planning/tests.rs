@@ -138,7 +138,7 @@ fn a_draft_is_bounded() {
     let object = |bytes| SessionPart {
         objects: vec![ObjectFile {
             name: String::new(),
-            bytes: Bytes(vec![0; bytes]),
+            bytes: Bytes::from(vec![0; bytes]),
         }],
         ..SessionPart::default()
     };
@@ -167,7 +167,7 @@ fn trust_is_checked_by_the_agent() {
     let mut native = Draft::default();
     let file = ObjectFile {
         name: "own.o".into(),
-        bytes: Bytes(Vec::new()),
+        bytes: Bytes::from(Vec::new()),
     };
     native.objects.push(file);
     assert!(refused(native, &options(&image)).contains("--allow-native"));
