@@ -103,13 +103,23 @@ pub enum Source {
     Process(u32),
     /// A program with its arguments, separated by spaces, which is started.
     Program(String),
+    /// A process of this machine, whose runs execute in the code cache.
+    ProcessInCache(u32),
+    /// A program with its arguments, separated by spaces, which is started, and executes in the code cache.
+    ProgramInCache(String),
 }
 
 impl Source {
-    /// Returns whether it is a process of this machine.
+    /// Returns whether it is a process of this machine that sessions instrument.
     #[must_use]
     pub const fn is_process(&self) -> bool {
         matches!(self, Self::Process(_) | Self::Program(_))
+    }
+
+    /// Returns whether it is a process of this machine that runs execute in the code cache, with every block counted.
+    #[must_use]
+    pub const fn is_in_cache(&self) -> bool {
+        matches!(self, Self::ProcessInCache(_) | Self::ProgramInCache(_))
     }
 }
 

@@ -98,6 +98,9 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         | Command::ChooseProcess
         | Command::OpenProcess(_)
         | Command::StartProgram
+        | Command::ChooseProcessInCache
+        | Command::OpenProcessInCache(_)
+        | Command::StartProgramInCache
         | Command::ConnectHere
         | Command::ConnectSocket
         | Command::ConnectSsh

@@ -207,8 +207,14 @@ pub enum Command {
     ChooseProcess,
     /// Makes a process of this machine the target.
     OpenProcess(u32),
+    /// Shows the processes of this machine, for the code cache.
+    ChooseProcessInCache,
+    /// Makes a process of this machine the target of runs in the code cache.
+    OpenProcessInCache(u32),
     /// Requests a program and its arguments, and starts it.
     StartProgram,
+    /// Requests a program and its arguments, and starts it for the code cache.
+    StartProgramInCache,
     /// Connects to the agent on this machine.
     ConnectHere,
     /// Requests an agent's socket and connects to it.
@@ -413,7 +419,10 @@ impl Command {
             Self::StartLabWith => "Start the lab with another kernel…",
             Self::ChooseProcess => "Process…",
             Self::OpenProcess(_) => "Open process",
+            Self::ChooseProcessInCache => "Process in the code cache…",
+            Self::OpenProcessInCache(_) => "Open process in the code cache",
             Self::StartProgram => "Program…",
+            Self::StartProgramInCache => "Program in the code cache…",
             Self::ConnectHere => "Connect to this machine",
             Self::ConnectSocket => "Connect to a socket…",
             Self::ConnectSsh => "Connect over ssh…",

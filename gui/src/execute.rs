@@ -257,12 +257,17 @@ impl App {
                 };
             }
             Command::StartLabWith => self.request_path(Purpose::LabKernel, None),
-            Command::ChooseProcess => {
-                self.state.processes = Some(ProcessDialog::default());
+            Command::ChooseProcess | Command::ChooseProcessInCache => {
+                self.state.processes = Some(ProcessDialog {
+                    in_cache: command == Command::ChooseProcessInCache,
+                    ..ProcessDialog::default()
+                });
                 processes::list(self.workers.mail());
             }
             Command::OpenProcess(pid) => self.connect(Source::Process(pid)),
+            Command::OpenProcessInCache(pid) => self.connect(Source::ProcessInCache(pid)),
             Command::StartProgram => self.request_path(Purpose::Program, None),
+            Command::StartProgramInCache => self.request_path(Purpose::ProgramInCache, None),
             Command::StartLab => self.connect(Source::Lab),
             Command::Reconnect => {
                 if let Some(source) = self.state.source.clone() {
@@ -380,6 +385,9 @@ impl App {
         if let Some(hindrance) = self.state.run_hindrance() {
             self.state.notify(NoticeKind::Warning, hindrance);
             return;
+        }
+        if self.state.is_in_cache() {
+            return self.run_in_cache();
         }
         let Some(Ok(plan)) = &self.state.plan.outcome else {
             return;

@@ -141,6 +141,15 @@ impl Command {
             }
             Self::OpenProcess(_) => "Makes the process the target.",
             Self::StartProgram => "Starts a program, which waits at its entry for the session.",
+            Self::ChooseProcessInCache => {
+                "Counts every block of a running process, which executes in the code cache meanwhile."
+            }
+            Self::OpenProcessInCache(_) => {
+                "Makes the process the target of runs in the code cache."
+            }
+            Self::StartProgramInCache => {
+                "Starts a program, of which the run counts every block in the code cache."
+            }
             Self::ConnectHere => "Connects to the agent of this machine's kernel.",
             Self::ConnectSocket => "Connects to the socket of an agent.",
             Self::ConnectSsh => "Connects to the agent of another machine.",

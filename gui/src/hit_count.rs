@@ -50,7 +50,7 @@ fn session(state: &State) -> Option<Session> {
 
 /// Returns whether hits of the inspector's hook can be counted now.
 pub(crate) fn possible(state: &State) -> bool {
-    state.target_hindrance().is_none() && session(state).is_some()
+    state.target_hindrance().is_none() && !state.is_in_cache() && session(state).is_some()
 }
 
 impl App {
@@ -63,7 +63,19 @@ impl App {
         }
     }
 
-    /// Runs the counting session once it is planned.
+    /// Requests a plan of the session without its instruments, which then runs in the code cache.
+    pub(crate) fn run_in_cache(&self) {
+        let Some(catalogue) = &self.state.catalogue else {
+            return;
+        };
+        let mut session = self.state.document.session().without_placements();
+        session.workload = None;
+        session.styles.clear();
+        session.sources.clear();
+        self.workers.count(self.planning(0, session, catalogue));
+    }
+
+    /// Runs the counting session, or one in the code cache, once it is planned.
     pub(crate) fn counting(
         &mut self,
         session: Session,
@@ -72,7 +84,10 @@ impl App {
         match planned {
             // Another run may have started since the request.
             Ok(plan) if self.state.target_hindrance().is_none() => {
-                let recording = self.recording_of(&session);
+                let recording = match self.state.is_in_cache() {
+                    true => self.state.run.recording_path(&session.name),
+                    false => self.recording_of(&session),
+                };
                 self.begin(&plan, session.into(), recording);
             }
             Ok(_) => {}

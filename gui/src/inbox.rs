@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use egui::Context;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
+use gilk_samples::cache_numbers::CacheNumbers;
 use gilk_samples::metadata::Metadata;
 use ilk_driver::client::{AggregateSummary, Summary};
 
@@ -376,7 +377,7 @@ impl App {
                     files::read_measured(self.workers.mail(), path);
                     record.totals.clone_from(&summary.aggregates);
                     record.named.stacks.clone_from(&summary.stacks);
-                    record.cost = summary.cost;
+                    (record.cost, record.cache) = (summary.cost, summary.cache);
                 }
                 let how = if summary.stopped {
                     "stopped"
@@ -400,6 +401,9 @@ impl App {
                         crate::widgets::grouped(lost)
                     );
                     self.state.notify(NoticeKind::Warning, words);
+                } else if let Some(cache) = &summary.cache {
+                    let (kind, words) = counted(&summary, cache, &path.to_string());
+                    self.state.notify(kind, words);
                 } else if summary.gone() > 0 {
                     let words = format!(
                         "The session {how}. A module was unloaded during the run, together with its splices: {} later writes in modules were skipped. Reconnect to see the current modules.",
@@ -528,6 +532,21 @@ impl App {
             }
         }
     }
+}
+
+/// Returns what a run in the code cache has counted, and the reason of its end, if it was not requested.
+fn counted(summary: &Summary, cache: &CacheNumbers, path: &str) -> (NoticeKind, String) {
+    let blocks = crate::widgets::grouped(summary.recording.samples);
+    let translated = crate::widgets::grouped(cache.blocks);
+    let kind = match summary.workload.is_some() || summary.ended.is_empty() {
+        true => NoticeKind::Good,
+        false => NoticeKind::Warning,
+    };
+    let words = format!(
+        "{} {blocks} blocks of {translated} in the code cache were executed; their counts are in {path}.",
+        summary.ended
+    );
+    (kind, words.trim_start().to_owned())
 }
 
 /// Returns what a run has measured, as the end of a sentence; `is_idle` if the session had no program.

@@ -244,6 +244,8 @@ pub(crate) const MENUS: &[(&str, &[MenuItem])] = &[
             Entry(Command::StartLabWith),
             Entry(Command::ChooseProcess),
             Entry(Command::StartProgram),
+            Entry(Command::ChooseProcessInCache),
+            Entry(Command::StartProgramInCache),
             Menu(
                 "Connect",
                 &[

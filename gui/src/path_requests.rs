@@ -105,6 +105,9 @@ impl App {
             Purpose::Machines => self.add_typed(&path.display().to_string()),
             Purpose::LabKernel => self.connect(Source::LabOf(path.display().to_string())),
             Purpose::Program => self.connect(Source::Program(path.display().to_string())),
+            Purpose::ProgramInCache => {
+                self.connect(Source::ProgramInCache(path.display().to_string()));
+            }
             Purpose::Kernel => self.connect(Source::Image(path)),
             Purpose::Natives => natives::read(mail, path),
             Purpose::DebugInfo => self.read_sources(Some(path)),

@@ -7,6 +7,8 @@ use crate::error::Error;
 /// The open list of processes.
 #[derive(Debug, Default)]
 pub struct ProcessDialog {
+    /// The chosen process is the target of runs in the code cache.
+    pub in_cache: bool,
     /// The typed filter.
     pub filter: String,
     /// True once the filter has had the focus.

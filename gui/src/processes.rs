@@ -40,7 +40,13 @@ pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut
     };
     let shown = modal(ctx, "processes").show(ctx, |ui| {
         ui.set_width(WIDTH);
-        title(ui, "Choose a process");
+        title(
+            ui,
+            match dialog.in_cache {
+                true => "Choose a process for the code cache",
+                false => "Choose a process",
+            },
+        );
         filter(ui, dialog);
         ui.add_space(space::SMALL);
         let chosen = rows(ui, dialog);
@@ -60,7 +66,10 @@ pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut
         (chosen, closed)
     });
     let (chosen, closed) = shown.inner;
-    commands.extend(chosen.map(Command::OpenProcess));
+    commands.extend(chosen.map(match dialog.in_cache {
+        true => Command::OpenProcessInCache,
+        false => Command::OpenProcess,
+    }));
     if chosen.is_some() || closed || shown.should_close() {
         state.processes = None;
     }

@@ -36,6 +36,8 @@ pub enum Purpose {
     LabKernel,
     /// A program to start, with its arguments.
     Program,
+    /// A program to start, with its arguments, for the code cache.
+    ProgramInCache,
     /// A kernel file to open.
     Kernel,
     /// An object file with instruments.
@@ -64,6 +66,7 @@ impl Purpose {
             Self::Machines => "Add machines",
             Self::LabKernel => "Start the lab with another kernel",
             Self::Program => "Start a program",
+            Self::ProgramInCache => "Start a program in the code cache",
             Self::Kernel => "Open kernel file",
             Self::DebugInfo => "Open debug information",
             Self::Natives => "Open native instruments",
@@ -77,7 +80,7 @@ impl Purpose {
             Self::Machine => "user@machine",
             Self::Machines => "here, root@web1, web2=/run/web2.sock",
             Self::LabKernel => "6.12, 6.12 rt, or a vmlinuz and its headers",
-            Self::Program => "program and arguments, separated by spaces",
+            Self::Program | Self::ProgramInCache => "program and arguments, separated by spaces",
             Self::Socket => "path of the agent's socket",
             Self::Natives => "object file that cc -c made from C code with gilk.h",
             Self::DebugInfo => "vmlinux with debug information of exactly this kernel",
@@ -98,6 +101,10 @@ impl Purpose {
                 "It is stopped at its entry, and continues when the session has instrumented it."
                     .to_owned(),
             ),
+            Self::ProgramInCache => Some(
+                "It is stopped at its entry. The run executes it in the code cache and counts every block."
+                    .to_owned(),
+            ),
             Self::Machines => Some(
                 "A session runs on the target and all of these machines, and starts at the same time."
                     .to_owned(),
@@ -111,7 +118,7 @@ impl Purpose {
     pub const fn verb(self) -> &'static str {
         match self {
             Self::Machine | Self::Machines | Self::Socket => "Connect",
-            Self::LabKernel | Self::Program => "Start",
+            Self::LabKernel | Self::Program | Self::ProgramInCache => "Start",
             Self::CompareRecording => "Compare",
             _ if self.saves() => "Save",
             _ => "Open",
@@ -123,7 +130,7 @@ impl Purpose {
     pub const fn is_file(self) -> bool {
         !matches!(
             self,
-            Self::Machine | Self::Machines | Self::LabKernel | Self::Program
+            Self::Machine | Self::Machines | Self::LabKernel | Self::Program | Self::ProgramInCache
         )
     }
 
@@ -138,9 +145,12 @@ impl Purpose {
             Self::Natives => ("Object files", vec!["o"]),
             Self::DebugInfo => ("Debug information", vec!["debug"]),
             Self::Socket => ("Sockets", vec!["sock"]),
-            Self::Machine | Self::Machines | Self::LabKernel | Self::Program | Self::Kernel => {
-                ("All files", vec!["*"])
-            }
+            Self::Machine
+            | Self::Machines
+            | Self::LabKernel
+            | Self::Program
+            | Self::ProgramInCache
+            | Self::Kernel => ("All files", vec!["*"]),
             Self::OpenRecording | Self::CompareRecording | Self::SaveRecording => {
                 ("Recordings", vec!["arrow", "gilk"])
             }
@@ -153,6 +163,7 @@ impl Purpose {
         match self {
             Self::SaveSession => Self::OpenSession,
             Self::CompareRecording => Self::OpenRecording,
+            Self::ProgramInCache => Self::Program,
             Self::SaveInstrument => Self::OpenInstrument,
             other => other,
         }

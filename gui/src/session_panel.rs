@@ -48,6 +48,13 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
         fields(ui, state);
         troubles(ui, state);
     });
+    if state.is_in_cache() {
+        let words = "A run executes the process in the code cache and counts every block. The session's duration applies, \
+                     its instruments do not.";
+        let run = (Command::Run, availability::possible(state, &Command::Run));
+        widgets::empty_with(ui, ("No instruments needed", words), run, commands);
+        return;
+    }
     if state.document.session().placements.is_empty() {
         let words =
             "Select a block in the graph, choose an instrument in the inspector, and add it.";

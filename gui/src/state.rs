@@ -220,6 +220,12 @@ impl State {
         if let Some(hindrance) = self.pair_hindrance() {
             return Some(hindrance);
         }
+        if self.is_in_cache() {
+            let others = !self.machines.others.is_empty();
+            return others.then(|| {
+                "A run in the code cache is of one process; remove the other machines.".to_owned()
+            });
+        }
         if self.document.session().placements.is_empty() {
             return Some("The session has no instruments; select a block and add one.".to_owned());
         }
@@ -234,6 +240,12 @@ impl State {
             Some(Err(wrong)) if !self.plan.pending() => Some(first_error(wrong)),
             _ => Some("The session is being planned.".to_owned()),
         }
+    }
+
+    /// Returns whether runs execute the target in the code cache, with every block counted.
+    #[must_use]
+    pub fn is_in_cache(&self) -> bool {
+        self.source.as_ref().is_some_and(Source::is_in_cache)
     }
 
     /// Returns the reason why the target cannot run a session now, if any.

@@ -133,6 +133,9 @@ fn edits(command: &Command) -> bool {
         | Command::ChooseProcess
         | Command::OpenProcess(_)
         | Command::StartProgram
+        | Command::ChooseProcessInCache
+        | Command::OpenProcessInCache(_)
+        | Command::StartProgramInCache
         | Command::ConnectHere
         | Command::ConnectSocket
         | Command::ConnectSsh

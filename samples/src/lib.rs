@@ -52,6 +52,7 @@
 //! `examples/read.rs` prints the lanes of a recording; the README describes the file for other
 //! programs. To add an export format, see `docs/add-an-export.md`.
 
+pub mod cache_numbers;
 mod error;
 pub mod id;
 pub mod ids;

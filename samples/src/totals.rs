@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cache_numbers::CacheNumbers;
 use crate::kept_stacks::KeptStacks;
 
 /// Aggregates of a run. They are in the footer of its recording.
@@ -35,6 +36,9 @@ pub struct Totals {
     /// The predicted cost of the session next to that of its hits, if a run of counters preceded it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<SessionCost>,
+    /// Numbers of the code cache, if the process has executed in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheNumbers>,
 }
 
 /// A time in the middle of a session in which none of its instruments was in place.
@@ -118,10 +122,11 @@ impl Totals {
             && self.ended.is_empty()
             && self.gaps.is_empty()
             && self.cost.is_none()
+            && self.cache.is_none()
     }
 
-    /// Adds results whose placements are numbered from `first_placement` on. Gaps, symbols, frames of stacks and the cost are
-    /// left out: they are of another clock, other code and another session.
+    /// Adds results whose placements are numbered from `first_placement` on. Gaps, symbols, frames of stacks, the cost and the
+    /// numbers of a cache are left out: they are of another clock, other code and another session.
     pub fn append(&mut self, other: Self, first_placement: usize) {
         let moved = |placement: usize| placement.saturating_add(first_placement);
         let added_up = other.added_up.into_iter();
@@ -155,9 +160,11 @@ impl Totals {
         self
     }
 
-    /// Keeps the entries of instruments whose name is `wanted`. The cost is of all instruments, so it goes.
+    /// Keeps the entries of instruments whose name is `wanted`. The cost and the numbers of a cache are of all
+    /// instruments, so they go.
     pub fn retain(&mut self, wanted: impl Fn(&str) -> bool) {
         self.cost = None;
+        self.cache = None;
         self.added_up.retain(|total| wanted(&total.instrument));
         self.failed_reads.retain(|reads| wanted(&reads.instrument));
         self.no_room.retain(|values| wanted(&values.instrument));

@@ -85,6 +85,17 @@ impl Heat {
         for (&block, info) in &counting {
             heat.hits.insert(block, record.hits(info));
         }
+        if record.cache.is_some() {
+            // Every block is counted there, and those that were not executed are not recorded.
+            let functions = &mut record.metadata.functions.iter();
+            let blocks = functions
+                .find(|one| one.name == name)
+                .map(|one| one.blocks.len());
+            for block in 0..blocks.unwrap_or_default() {
+                let block = BlockIndex(u32::try_from(block).unwrap_or(u32::MAX));
+                heat.hits.entry(block).or_default();
+            }
+        }
         heat.most = heat.hits.values().copied().max().unwrap_or(0);
         (!heat.hits.is_empty()).then_some(heat)
     }

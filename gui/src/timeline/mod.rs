@@ -27,6 +27,7 @@ pub mod view;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use gilk_samples::cache_numbers::CacheNumbers;
 use gilk_samples::index::{Index, Owner, Shared};
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
 use gilk_samples::record::ALL_CPUS;
@@ -66,6 +67,8 @@ pub struct Opened {
     pub named: Totals,
     /// The predicted cost of the session next to that of its hits.
     pub cost: Option<SessionCost>,
+    /// Numbers of the code cache, if the process has executed in one.
+    pub cache: Option<CacheNumbers>,
     /// Missing or damaged parts, in whole sentences.
     pub notes: Vec<String>,
 }
@@ -95,6 +98,8 @@ pub struct Record {
     pub named: Totals,
     /// The predicted cost of the session next to that of its hits.
     pub cost: Option<SessionCost>,
+    /// Numbers of the code cache, if the process has executed in one.
+    pub cache: Option<CacheNumbers>,
 }
 
 impl Record {
@@ -123,6 +128,7 @@ impl Record {
             totals,
             named,
             cost,
+            cache,
             ..
         } = opened;
         Self {
@@ -137,6 +143,7 @@ impl Record {
             totals,
             named,
             cost,
+            cache,
         }
     }
 

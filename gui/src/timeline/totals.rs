@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use egui::accesskit::Role;
-use egui::{RichText, ScrollArea, Ui};
+use egui::{Align, Grid, Layout, RichText, ScrollArea, Ui};
 use gilk_engine::{Addr, Image};
 use gilk_instruments::program::{Bucket, Summary};
-use gilk_samples::chart::totals::cost;
+use gilk_samples::cache_numbers::CacheNumbers;
+use gilk_samples::chart::totals::{cache_lines, cost};
 use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Clock;
 use ilk_driver::client::AggregateSummary;
@@ -57,6 +58,10 @@ pub(super) fn show(
                     ui.label(RichText::new(line).small().color(tokens.weak));
                     ui.add_space(space::TIGHT);
                 }
+                if let Some(numbers) = &record.cache {
+                    cache(ui, numbers);
+                    ui.add_space(space::SMALL);
+                }
                 let paths = counted.map_or(&[][..], |counted| &counted.paths);
                 for of in paths {
                     ui.push_id(&of.function, |ui| paths::show(ui, of));
@@ -85,6 +90,24 @@ pub(super) fn show(
             });
     });
     hidden
+}
+
+/// Draws the numbers of a code cache, one in a row.
+fn cache(ui: &mut Ui, numbers: &CacheNumbers) {
+    let tokens = Tokens::of(ui);
+    ui.label(RichText::new("Code cache").small().color(tokens.weak));
+    let grid = Grid::new("code cache").num_columns(2);
+    grid.spacing([space::SMALL, space::HAIR]).show(ui, |ui| {
+        for (value, words) in cache_lines(numbers) {
+            let name = format!("Code cache: {value} {words}");
+            ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+                let shown = ui.label(RichText::new(value).font(code(text::BODY)));
+                widgets::named(shown, Role::Label, &name);
+            });
+            ui.label(RichText::new(words).color(tokens.text));
+            ui.end_row();
+        }
+    });
 }
 
 /// Formats a number with its unit; ticks as a duration.

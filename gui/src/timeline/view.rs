@@ -70,7 +70,7 @@ pub fn show(
         rect.max.x = numbers.left() - 1.0;
         let inside = egui::UiBuilder::new().max_rect(numbers).id_salt("between");
         ui.scope_builder(inside, |ui| range_stats::show(ui, timeline, &record, span));
-    } else if (!record.totals.is_empty() || record.cost.is_some())
+    } else if (!record.totals.is_empty() || record.cost.is_some() || record.cache.is_some())
         && !timeline.totals_hidden
         && (rect.width() > NAMES + 2.0 * TOTALS || timeline.has_only_totals())
     {

@@ -285,6 +285,7 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -
         totals: totals.added_up.clone(),
         named: names(&totals),
         cost: totals.cost,
+        cache: totals.cache,
         notes,
     })
 }

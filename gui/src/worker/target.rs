@@ -217,20 +217,27 @@ fn serve(source: &Source, reporter: &Reporter, orders: &Receiver<Order>) -> Resu
             reporter.step("process", &format!("reading process {pid}"), 0.1);
             run_process(ProcessTarget::open(*pid)?, reporter, orders)
         }
-        Source::Program(line) => {
-            reporter.step("process", &format!("starting {line}"), 0.1);
-            let mut words = line.split_whitespace().map(str::to_owned);
-            let program = words.next().unwrap_or_default();
-            let arguments: Vec<String> = words.collect();
-            run_process(
-                ProcessTarget::start(&program, &arguments)?,
-                reporter,
-                orders,
-            )
+        Source::Program(line) => run_process(start(line, reporter)?, reporter, orders),
+        Source::ProcessInCache(pid) => {
+            reporter.step("process", &format!("reading process {pid}"), 0.1);
+            let process = ProcessTarget::open(*pid)?;
+            run_process(CachedProcess(process), reporter, orders)
+        }
+        Source::ProgramInCache(line) => {
+            run_process(CachedProcess(start(line, reporter)?), reporter, orders)
         }
         Source::Lab => in_the_lab(&lab::Options::default(), reporter, orders),
         Source::LabOf(kernel) => in_the_lab(&with_kernel(kernel), reporter, orders),
     }
+}
+
+/// Starts a program with its arguments.
+fn start(line: &str, reporter: &Reporter) -> Result<ProcessTarget, End> {
+    reporter.step("process", &format!("starting {line}"), 0.1);
+    let mut words = line.split_whitespace().map(str::to_owned);
+    let program = words.next().unwrap_or_default();
+    let arguments: Vec<String> = words.collect();
+    Ok(ProcessTarget::start(&program, &arguments)?)
 }
 
 /// Returns the lab's options for a kernel: the paths of a vmlinuz and its headers, or a Debian
@@ -328,16 +335,38 @@ fn run_connection(
 
 /// Shows a process, and runs sessions in it.
 fn run_process(
-    mut process: ProcessTarget,
+    mut runner: impl Runner + AsRef<ProcessTarget>,
     reporter: &Reporter,
     orders: &Receiver<Order>,
 ) -> Result<(), End> {
     reporter.check_cancelled()?;
+    let process = runner.as_ref();
     reporter.send(TargetNews::Process(process.pid()));
     reporter.step("process", "analyzing every function", 0.6);
     reporter.send(TargetNews::Image(catalogue(process.image().clone())));
     reporter.send(TargetNews::Connected(Box::new(process.info().clone())));
-    run_orders(&mut process, reporter, orders)
+    run_orders(&mut runner, reporter, orders)
+}
+
+/// A process that executes in the code cache during a run.
+struct CachedProcess(ProcessTarget);
+
+impl AsRef<ProcessTarget> for CachedProcess {
+    fn as_ref(&self) -> &ProcessTarget {
+        &self.0
+    }
+}
+
+impl Runner for CachedProcess {
+    fn check(&mut self) -> ilk_driver::Result<()> {
+        self.0.check()
+    }
+
+    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
+        let length = Duration::from_secs_f64(order.session.duration);
+        self.0
+            .run_in_cache(length, order.recording, order.events, order.stop)
+    }
 }
 
 /// A target on which sessions run.

@@ -9,6 +9,7 @@
 )]
 
 mod access;
+mod cached;
 mod calls;
 mod desk;
 mod fourth_pass;

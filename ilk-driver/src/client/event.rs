@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gilk_samples::Batch;
+use gilk_samples::cache_numbers::CacheNumbers;
 use gilk_samples::clocks::Reading;
 use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Clock;
@@ -100,6 +101,10 @@ pub struct Summary {
     pub no_room: Vec<Counted>,
     /// The predicted cost of the session next to that of its hits, if it was [predicted](super::Connection::compare_with).
     pub cost: Option<SessionCost>,
+    /// Numbers of the code cache, if the process has executed in one.
+    pub cache: Option<CacheNumbers>,
+    /// Reason why the session ended before its time, as a sentence; empty if it did not.
+    pub ended: String,
     /// Times without instruments, in order.
     pub gaps: Vec<Gap>,
     /// Batches in order of time.

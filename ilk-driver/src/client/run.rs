@@ -456,6 +456,7 @@ impl SessionRun<'_> {
                 .map_or_else(String::new, ToString::to_string),
             gaps: self.tally.gaps.clone(),
             cost: self.cost(&hits),
+            cache: None,
         };
         self.record(|collector| collector.totals(totals.clone()));
         let recording = match (self.failure.take(), self.collector.take()) {
@@ -487,6 +488,8 @@ impl SessionRun<'_> {
             failed_reads: totals.failed_reads,
             no_room: totals.no_room,
             cost: totals.cost,
+            cache: totals.cache,
+            ended: totals.ended,
             gaps: totals.gaps,
             switches: self.tally.switches.clone(),
             workload: self.tally.workload.clone(),

@@ -51,10 +51,14 @@ impl StartedProgram {
         traced(0, || {
             let mut command = Command::new(program);
             command.args(arguments);
-            // SAFETY: between fork and exec, the closure executes one system call.
+            let prepare = || {
+                ptrace::allow_relatives();
+                ptrace::trace_me()
+            };
+            // SAFETY: between fork and exec, the closure executes system calls only.
             #[allow(unsafe_code, reason = "the child has itself traced")]
             unsafe {
-                command.pre_exec(ptrace::trace_me)
+                command.pre_exec(prepare)
             };
             let child = command.spawn().map_err(Error::io(
                 program,

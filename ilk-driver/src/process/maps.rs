@@ -21,6 +21,19 @@ pub(crate) struct MappedSpan {
     pub(crate) name: String,
 }
 
+impl MappedSpan {
+    /// The name of its file.
+    pub(super) fn file(&self) -> &str {
+        self.name.rsplit('/').next().unwrap_or(&self.name)
+    }
+
+    /// Returns whether another mapping of its file is at the same distance from the file's first byte.
+    pub(super) fn is_level_with(&self, other: &Self) -> bool {
+        let origin = |one: &Self| one.span.start.0.wrapping_sub(one.offset);
+        origin(self) == origin(other)
+    }
+}
+
 /// Reads the mappings of a process, by address.
 pub(crate) fn read(pid: u32) -> Result<Vec<MappedSpan>> {
     Ok(text(pid, "maps")?.lines().filter_map(parse).collect())

@@ -10,6 +10,7 @@
 //! kernel are; [`Attached::attach`] takes nothing but the verified plan.
 
 mod attached;
+mod cached;
 mod clone;
 mod followed;
 mod frame;
@@ -45,8 +46,8 @@ use gilk_engine::Addr;
 
 pub use attached::{Attached, Removed};
 pub use clone::{
-    AccessOptions, AgentProcess, CloneEnd, CloneOptions, CloneReport, CloneThreads,
-    execute_in_cache,
+    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneOptions, CloneReport, CloneThreads,
+    execute_in_cache, ready,
 };
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};
 pub use instrumented::Instrumented;

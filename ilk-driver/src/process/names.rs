@@ -71,6 +71,11 @@ impl ProcessNames {
         self.mappings.insert(pid, mappings);
     }
 
+    /// Returns the mappings of a process that are known.
+    pub(super) fn mapped(&self, pid: u32) -> &[MappedSpan] {
+        self.mappings.get(&pid).map_or(&[], Vec::as_slice)
+    }
+
     /// Returns the name of an address by the mappings that are known.
     pub fn known(&mut self, pid: u32, at: Addr) -> String {
         let name = self.name(pid, at.0, 0);
@@ -136,7 +141,7 @@ fn read(
 }
 
 /// Opens a mapped file.
-fn open(pid: u32, mapping: &MappedSpan) -> io::Result<(File, Metadata)> {
+pub(super) fn open(pid: u32, mapping: &MappedSpan) -> io::Result<(File, Metadata)> {
     let span = mapping.span;
     let (start, end) = (span.start.0, span.end.0);
     let mapped = File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));

@@ -66,6 +66,15 @@ pub(super) fn trace_me() -> io::Result<()> {
     request(libc::PTRACE_TRACEME, 0, 0, 0)
 }
 
+/// Has this process, and what it executes, traced by the descendants of its parent as by its parent where Yama restricts
+/// tracers to ancestors (Documentation/admin-guide/LSM/Yama.rst).
+pub(super) fn allow_relatives() {
+    // SAFETY: prctl takes numbers here; getppid has no arguments.
+    #[allow(unsafe_code, reason = "prctl(2), getppid(2)")]
+    // The kernel may be without Yama, and restricts none then.
+    let _without_yama = unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::getppid()) };
+}
+
 /// Has the kernel end a stopped thread's process if its tracer ends before it detaches.
 pub(super) fn end_with_tracer(tid: Tid) -> io::Result<()> {
     let options = usize::try_from(libc::PTRACE_O_EXITKILL).unwrap_or_default();

@@ -392,10 +392,8 @@ impl Subject {
     /// # Errors
     /// [`Error::Io`] if the machine has no name.
     pub fn info(&self, reserved: &Reserved) -> Result<TargetInfo> {
-        let host = "/proc/sys/kernel/hostname";
-        let host = fs::read_to_string(host).map_err(Error::io(host, "Is /proc mounted?"))?;
         Ok(TargetInfo {
-            host: host.trim().to_owned(),
+            host: host()?,
             release: format!("{} of process {}", self.image.title(), self.pid),
             cpus: self.cpus,
             tsc_hz: super::clock().tsc_hz,
@@ -680,8 +678,15 @@ fn registered(pid: u32) -> Result<Registered> {
     Ok(Registered { area, signature })
 }
 
+/// Returns the name of the machine.
+pub(super) fn host() -> Result<String> {
+    let path = "/proc/sys/kernel/hostname";
+    let host = fs::read_to_string(path).map_err(Error::io(path, "Is /proc mounted?"))?;
+    Ok(host.trim().to_owned())
+}
+
 /// Returns the number of CPUs that the machine may have.
-fn cpus() -> Result<u32> {
+pub(super) fn cpus() -> Result<u32> {
     let path = "/sys/devices/system/cpu/possible";
     let list = fs::read_to_string(path).map_err(Error::io(path, "Is /sys mounted?"))?;
     let last = list.trim().rsplit([',', '-']).next().unwrap_or_default();

@@ -28,22 +28,22 @@ const ALL: [&str; 2] = ["*", "*:*"];
 /// A process with all of its objects.
 #[derive(Debug)]
 pub struct ProcessTarget {
-    subject: Subject,
+    pub(super) subject: Subject,
     reserved: Reserved,
     info: TargetInfo,
     /// A program that was started for its sessions.
-    program: Option<LaunchedProgram>,
+    pub(super) program: Option<LaunchedProgram>,
     /// Removes what this leaves in the process, should this program be killed.
-    supervisor: Supervisor,
+    pub(super) supervisor: Supervisor,
     /// A session's splices could not be removed: the supervisor tries again.
     leaves: bool,
 }
 
 #[derive(Debug)]
-struct LaunchedProgram {
-    started: StartedProgram,
-    /// A session has instrumented it.
-    executes: bool,
+pub(super) struct LaunchedProgram {
+    pub(super) started: StartedProgram,
+    /// A session has begun, and released it.
+    pub(super) executes: bool,
 }
 
 impl ProcessTarget {
@@ -178,6 +178,8 @@ impl ProcessTarget {
             losses,
             instruments: instruments(plan.plan(), &recorder, &hits),
             aggregates: totals.added_up,
+            cache: None,
+            ended: totals.ended,
             symbols: totals.symbols,
             failed_reads: totals.failed_reads,
             no_room: totals.no_room,
@@ -193,7 +195,7 @@ impl ProcessTarget {
     }
 
     /// Describes the end of the process.
-    fn end(&mut self) -> Result<String> {
+    pub(super) fn end(&mut self) -> Result<String> {
         match self.program.take() {
             Some(mut program) => {
                 let status = program.started.wait()?;
@@ -201,6 +203,12 @@ impl ProcessTarget {
             }
             None => Ok("The process has ended".to_owned()),
         }
+    }
+}
+
+impl AsRef<Self> for ProcessTarget {
+    fn as_ref(&self) -> &Self {
+        self
     }
 }
 

@@ -189,7 +189,10 @@ fn chosen_threads_execute_in_the_cache() {
 }
 
 /// Starts the program with an argument, and waits for its first line.
-fn started(program: &Path, argument: &str) -> (Child, ChildStdin, BufReader<ChildStdout>, String) {
+pub(super) fn started(
+    program: &Path,
+    argument: &str,
+) -> (Child, ChildStdin, BufReader<ChildStdout>, String) {
     let mut child = Command::new(program)
         .arg(argument)
         .stdin(Stdio::piped())
@@ -247,7 +250,7 @@ fn a_process_enters_the_cache_and_leaves_it() {
 }
 
 /// Returns whether the instruction that a process waits at is in the code cache.
-fn is_in_cache(pid: u32) -> bool {
+pub(super) fn is_in_cache(pid: u32) -> bool {
     let address = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
     let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
     let at = call.split_whitespace().next_back().and_then(address);

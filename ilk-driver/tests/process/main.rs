@@ -9,6 +9,7 @@
 )]
 
 mod accessing;
+mod cache_recording;
 #[path = "../lab/circulation.rs"]
 mod circulation;
 mod cloned;

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use super::{bars, scale};
+use crate::cache_numbers::CacheNumbers;
 use crate::kept_stacks::KeptStacks;
 use crate::metadata::{Clock, Metadata};
 use crate::totals::{Counted, HitsCost, SessionCost, Total, TotalRow, TotalValue, Totals};
@@ -76,7 +77,48 @@ pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
     for line in totals.cost.iter().flat_map(cost) {
         let _infallible = writeln!(out, "{line}");
     }
+    if let Some(numbers) = &totals.cache {
+        let _infallible = writeln!(out, "{}", cache(numbers));
+    }
     out
+}
+
+/// Returns each number of a code cache as text, and the words for what it counts.
+#[must_use]
+pub fn cache_lines(numbers: &CacheNumbers) -> Vec<(String, &'static str)> {
+    let counted = [
+        (numbers.bytes, "bytes of translated code"),
+        (numbers.missed, "targets missed"),
+        (
+            numbers.stepped,
+            "instructions executed in the original code",
+        ),
+        (numbers.signals, "signals"),
+        (numbers.flushes, "flushes"),
+        (numbers.writes, "writes of translated code"),
+        (numbers.dropped, "translations dropped"),
+    ];
+    let time = format!("{:.1} ms", numbers.translating_ns as f64 / 1e6);
+    let mut lines = vec![
+        (scale::grouped(numbers.blocks), "blocks translated"),
+        (scale::grouped(numbers.translations), "translations"),
+        (time, "of translating"),
+    ];
+    lines.extend(counted.map(|(count, words)| (scale::grouped(count), words)));
+    if let Some(calls) = numbers.calls {
+        lines.push((scale::grouped(calls), "calls executed in the cache"));
+    }
+    lines
+}
+
+/// Returns the numbers of a code cache in a sentence: *Code cache: 77,769 blocks translated, …*
+#[must_use]
+pub fn cache(numbers: &CacheNumbers) -> String {
+    let lines = cache_lines(numbers).into_iter();
+    let lines: Vec<String> = lines
+        .map(|(value, words)| format!("{value} {words}"))
+        .collect();
+    format!("Code cache: {}.", lines.join(", "))
 }
 
 /// Returns the sentences about a session's cost: the prediction, then what its hits took.

@@ -312,6 +312,7 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
                 why: "a test wanted it".into(),
                 ..Gap::default()
             }],
+            cache: None,
             cost: None,
         });
         writer.finish().unwrap();

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::cache_numbers::CacheNumbers;
 use crate::kept_stacks::KeptStacks;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
@@ -340,6 +341,10 @@ fn totals() -> impl Strategy<Value = Totals> {
             left_out: 2,
             replaced: vec!["vfs_read".to_owned()],
         }],
+        cache: Some(CacheNumbers {
+            blocks: 3,
+            ..CacheNumbers::default()
+        }),
         cost: Some(SessionCost {
             counted_for: 0.5,
             silent: 1,

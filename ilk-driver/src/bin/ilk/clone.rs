@@ -9,13 +9,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use gilk_engine::Addr;
-use gilk_samples::chart::scale;
+use gilk_samples::chart::{scale, totals};
+use gilk_samples::output::Contents;
 use ilk_driver::note;
 use ilk_driver::process::{
-    AccessOptions, AgentProcess, CloneEnd, CloneOptions, CloneReport, CloneThreads, StartedProgram,
-    execute_in_cache,
+    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneOptions, CloneReport, CloneThreads,
+    StartedProgram, execute_in_cache, ready,
 };
 
+use crate::output::Force;
 use crate::program::exit;
 
 /// Blocks that are shown, unless --all is given.
@@ -43,6 +45,12 @@ pub(crate) struct Clone {
     /// Show all blocks that were executed, not only the twenty with the most instructions.
     #[arg(long, requires = "count")]
     all: bool,
+    /// Record the executions of the blocks of all functions, and the numbers of the cache, in this file: 'ilk stats' shows
+    /// them, and the window in its graphs. An existing file is kept, unless --force is given.
+    #[arg(short, long, value_name = "FILE", requires = "count")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
     /// Record every access of memory in this file, which 'ilk accesses' reads.
     #[arg(long, value_name = "FILE", conflicts_with = "count")]
     accesses: Option<PathBuf>,
@@ -74,6 +82,9 @@ pub(crate) struct Clone {
 
 impl Clone {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(output) = &self.output {
+            self.force.goals().goal(output, Contents::Other)?;
+        }
         let forked = AgentProcess::start().context("The agent cannot be started")?;
         if let AgentProcess::Command(status) = forked {
             if let Some(signal) = status.signal() {
@@ -106,11 +117,15 @@ impl Clone {
         let pid = started.or(self.pid).unwrap_or_default();
         let begun = || {
             if self.pid.is_some() {
-                note!("ilk: The cache of process {pid} is ready. Ctrl-C lets the process go.");
+                note!("ilk: {} Ctrl-C lets the process go.", ready(pid));
             }
         };
         let mut report = execute_in_cache(pid, launched.as_mut(), &options, &begun)?;
+        let recorded = self.output.as_ref().map(|output| report.record(output));
         self.show(pid, &mut report);
+        if let Some(recorded) = recorded.transpose()? {
+            self.show_recorded(&recorded);
+        }
         match report.end {
             CloneEnd::Ended(status) if launched.is_some() => {
                 Ok(ended(ExitStatus::from_raw(status)))
@@ -123,16 +138,8 @@ impl Clone {
     }
 
     fn show(&self, pid: u32, report: &mut CloneReport) {
-        match &report.end {
-            CloneEnd::LetGo(refusal) => {
-                note!(
-                    "ilk: The process was let go, and continues in its original code: {refusal}."
-                );
-            }
-            CloneEnd::Executed => {
-                note!("ilk: The process has executed another program, which is not in the cache.");
-            }
-            CloneEnd::Ended(_) | CloneEnd::Detached => {}
+        if matches!(report.end, CloneEnd::LetGo(_) | CloneEnd::Executed) {
+            note!("ilk: {}", report.end.sentence());
         }
         if let Some(why) = &report.unkept {
             note!("ilk: The next start of this program is as slow as this one: {why}.");
@@ -175,7 +182,7 @@ impl Clone {
             );
         }
         if let Some(function) = &self.function {
-            let calls = scale::grouped(report.calls);
+            let calls = scale::grouped(report.numbers.calls.unwrap_or_default());
             note!("{calls} calls of {function} were executed in the cache.");
         }
         if let (Some(file), Some(totals)) = (&self.accesses, report.accesses) {
@@ -193,21 +200,26 @@ impl Clone {
             }
         }
         if self.numbers {
+            note!("{}", totals::cache(&report.numbers));
+        }
+    }
+
+    fn show_recorded(&self, recorded: &CacheRecording) {
+        for why in &recorded.unread {
+            note!("ilk: Blocks of an object have no functions in the recording. {why}.");
+        }
+        if recorded.left_out > 0 {
             note!(
-                "{} blocks in {} translations, {:.1} ms; {} bytes; {} targets missed, {} instructions executed in the original \
-                 code, {} signals, {} flushes; {} writes of translated code, {} translations dropped.",
-                scale::grouped(report.blocks.len() as u64),
-                scale::grouped(report.translations),
-                report.translating.as_secs_f64() * 1e3,
-                scale::grouped(report.bytes),
-                scale::grouped(report.missed),
-                scale::grouped(report.stepped),
-                scale::grouped(report.signals),
-                scale::grouped(report.flushes),
-                scale::grouped(report.writes),
-                scale::grouped(report.dropped)
+                "ilk: {} blocks are not in the recording, which has no numbers for more.",
+                scale::grouped(recorded.left_out as u64)
             );
         }
+        note!(
+            "The executions of {} blocks of {} functions are in {}.",
+            scale::grouped(recorded.summary.samples),
+            scale::grouped(recorded.functions as u64),
+            recorded.summary.path.display()
+        );
     }
 }
 

@@ -234,6 +234,7 @@ impl KernelResults {
             ended: String::new(),
             gaps: summary.gaps.clone(),
             cost: None,
+            cache: None,
         };
         write!(out, "{}", totals::text(&totals, &metadata, all))?;
         let lost = summary.lost_by_cause();

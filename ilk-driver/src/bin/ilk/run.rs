@@ -370,6 +370,7 @@ pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) -> std::i
         ended: String::new(),
         gaps: summary.gaps.clone(),
         cost: summary.cost,
+        cache: summary.cache,
     };
     write!(out, "{}", totals::text(&totals, metadata, all))?;
     let lost = summary.lost_by_cause();

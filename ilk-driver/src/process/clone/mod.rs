@@ -9,16 +9,19 @@ mod changing;
 mod code;
 mod earlier;
 mod files;
+mod recording;
 mod trace;
 mod trigger;
 mod writes;
 
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use gilk_engine::cache::{CachedBlock, Counting};
 use gilk_engine::{Addr, Span};
+use gilk_samples::cache_numbers::CacheNumbers;
+use gilk_samples::metadata::Clock;
 
 use self::agent::CacheAgent;
 use self::cache::ProcessCache;
@@ -31,7 +34,7 @@ use super::ptrace::Tid;
 use super::remote::Remote;
 use super::removal::{memory, unmap};
 use super::stopped::{self, ATTEMPTS, BETWEEN, Stopped, traced};
-use super::{maps, refused, text};
+use super::{maps, proc, refused, text};
 use crate::accesses::AccessTotals;
 use crate::mapping::{Mapping, MappingAccess};
 use crate::{Error, Result, interrupt};
@@ -39,6 +42,7 @@ use crate::{Error, Result, interrupt};
 pub use accesses::AccessOptions;
 pub use agent::CloneEnd;
 pub use apart::AgentProcess;
+pub use recording::CacheRecording;
 
 /// `FUTEX_OWNER_DIED` of include/uapi/linux/futex.h.
 const OWNER_DIED: u32 = 0x4000_0000;
@@ -74,36 +78,32 @@ pub struct CloneOptions {
 
 /// Results of an execution in the cache.
 pub struct CloneReport {
+    /// The number of the process.
+    pub pid: u32,
+    /// The number of the file of its program.
+    program: u64,
     /// The end of it.
     pub end: CloneEnd,
     /// Blocks, by when they were translated, and their executions; a block that was translated again is there again.
     pub blocks: Vec<(CachedBlock, u64)>,
-    /// Translations on demand.
-    pub translations: u64,
-    /// The time that these took, with their proofs and writes.
-    pub translating: Duration,
-    /// Bytes of translated code at the end.
-    pub bytes: u64,
-    /// Times that everything translated was dropped.
-    pub flushes: u64,
-    /// Writes of code that was translated.
-    pub writes: u64,
-    /// Translations that were dropped alone, since their code was written or mapped in another way.
-    pub dropped: u64,
-    /// Signals that were delivered.
-    pub signals: u64,
-    /// Targets that were in no table.
-    pub missed: u64,
-    /// Instructions that were executed in the original code.
-    pub stepped: u64,
-    /// Calls of the function that threads are in the cache for.
-    pub calls: u64,
+    /// Numbers of the cache.
+    pub numbers: CacheNumbers,
+    /// The clock, which begins when the threads are in the cache.
+    pub clock: Clock,
+    /// The end, in ticks of the time-stamp counter.
+    pub ended: u64,
     /// Sizes and losses of the records of accesses.
     pub accesses: Option<AccessTotals>,
     /// Names of the code that the process had in that time.
     pub names: ProcessNames,
     /// The reason why the blocks of this program are not known at its next start, or were not at this one.
     pub unkept: Option<String>,
+}
+
+/// Returns the words that announce that the threads of a process are in the cache.
+#[must_use]
+pub fn ready(pid: u32) -> String {
+    format!("The cache of process {pid} is ready.")
 }
 
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
@@ -208,6 +208,14 @@ fn check(pid: u32) -> Result<()> {
     Ok(())
 }
 
+/// Returns the number of the file of a process's program.
+fn program(pid: u32) -> Result<u64> {
+    let program = std::fs::metadata(proc(pid, "exe"));
+    let program =
+        program.map_err(|error| refused(pid, format!("its program cannot be read ({error})")))?;
+    Ok(program.ino())
+}
+
 /// Finds the threads or the function that are chosen.
 fn trigger(pid: u32, threads: &CloneThreads) -> Result<Trigger> {
     let text = match threads {
@@ -285,15 +293,19 @@ fn execute(
     let before = cache.earlier.clone();
     let spans = cache.spans();
     let owned = own(&cache)?;
+    let program = program(pid)?;
     let mut agent = CacheAgent::new(pid, memory, code, cache, (trigger, leave));
+    let mut clock = recording::clock();
     let end = (|| {
         if let Some(end) = agent.take_over()? {
             return Ok(end);
         }
+        clock = recording::clock();
         begun();
         ready.store(true, Ordering::Release);
         agent.work()
     })();
+    let ended = super::tsc();
     ready.store(true, Ordering::Release);
     let is_inside = !matches!(end, Ok(CloneEnd::Ended(_) | CloneEnd::Executed));
     let released = match is_inside {
@@ -329,19 +341,27 @@ fn execute(
         unkept = Some(format!("{} cannot be written: {error}", path.display()));
     }
     let counts = cache.counts()?;
+    let blocks: Vec<(CachedBlock, u64)> = cache.blocks.iter().copied().zip(counts).collect();
     Ok(CloneReport {
+        pid,
+        program,
         end,
-        blocks: cache.blocks.iter().copied().zip(counts).collect(),
-        translations: cache.numbers.translations,
-        translating: agent.translating,
-        bytes: cache.numbers.bytes,
-        flushes: cache.numbers.flushes,
-        writes: cache.writes.as_ref().map_or(0, |writes| writes.total),
-        dropped: cache.dropped(),
-        signals: agent.signals,
-        missed: agent.missed,
-        stepped: agent.stepped,
-        calls: agent.calls,
+        numbers: CacheNumbers {
+            blocks: blocks.len() as u64,
+            translations: cache.numbers.translations,
+            translating_ns: u64::try_from(agent.translating.as_nanos()).unwrap_or(u64::MAX),
+            bytes: cache.numbers.bytes,
+            missed: agent.missed,
+            stepped: agent.stepped,
+            signals: agent.signals,
+            flushes: cache.numbers.flushes,
+            writes: cache.writes.as_ref().map_or(0, |writes| writes.total),
+            dropped: cache.dropped(),
+            calls: matches!(options.threads, CloneThreads::While(_)).then_some(agent.calls),
+        },
+        clock,
+        ended,
+        blocks,
         accesses,
         names,
         unkept,

@@ -1,0 +1,177 @@
+//! A program in the code cache: every block of it is counted without an instrument.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use egui::{Key, Modifiers};
+use egui_kittest::kittest::Queryable;
+use gilk_engine::cfg::BlockIndex;
+use gilk_gui::args::Start;
+use gilk_gui::graph::heat::Heat;
+use gilk_gui::state::{NoticeKind, State, TargetState};
+use gilk_samples::chart::totals::{cache, cache_lines};
+use gilk_samples::recording::Recording;
+
+use crate::processes::{Cat, PATIENCE};
+use crate::support::{
+    Window, click, fill, press, run_command, scene, settle, until, until_filtered, until_open,
+    until_within, window,
+};
+
+/// A program that calls `counted` so often, and executes its branch a third of that.
+const CALLS: u64 = 9000;
+const PROGRAM: &str = "static volatile unsigned sum;
+__attribute__((noipa)) void counted(unsigned x) { if (x % 3 == 1) sum += x; sum++; }
+int main(void) { for (unsigned x = 0; x < 9000; x++) counted(x); return 0; }
+";
+
+fn compiled(folder: &Path) -> PathBuf {
+    let (source, program) = (folder.join("counted.c"), folder.join("counted"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let compiled = Command::new("cc")
+        .args(["-O2", "-o"])
+        .args([&program, &source])
+        .status()
+        .unwrap();
+    assert!(compiled.success());
+    program
+}
+
+fn ready(harness: &mut Window) {
+    until_within(harness, PATIENCE, "the process is read", |state| {
+        if let TargetState::Lost(why) = &state.target {
+            panic!("{why}");
+        }
+        matches!(state.target, TargetState::Ready(_))
+    });
+    settle(harness);
+}
+
+/// Fails with the message of a run that has failed, which goes after a while.
+fn no_trouble(state: &State) {
+    let bad = state.notices.iter().find(|one| one.kind == NoticeKind::Bad);
+    assert!(bad.is_none(), "{bad:?}");
+}
+
+/// Runs until the counts of the recording are shown.
+fn run(harness: &mut Window, recording: &Path) {
+    fill(harness, "Recording path", &recording.display().to_string());
+    press(harness, Modifiers::NONE, Key::F5);
+    until_within(harness, PATIENCE, "the run has ended", |state| {
+        no_trouble(state);
+        let record = state.timeline.record.as_ref();
+        state.run.active.is_none() && record.is_some_and(|record| !record.lanes().is_empty())
+    });
+    harness.run_steps(3);
+}
+
+/// Opens a function by the filter.
+fn open(harness: &mut Window, function: &str) {
+    fill(harness, "Filter functions", function);
+    until_filtered(harness, function);
+    press(harness, Modifiers::NONE, Key::Enter);
+    until_open(harness, function);
+}
+
+/// Returns the hits of each block of the open function, as its graph shows them.
+fn hits(harness: &Window) -> Vec<u64> {
+    let scene = scene(harness);
+    let record = harness.state().state().timeline.record.as_ref().unwrap();
+    let heat = Heat::of(record, &scene.name).unwrap();
+    let blocks = 0..scene.cfg.blocks.len();
+    let hits = blocks.map(|block| heat.block(BlockIndex(u32::try_from(block).unwrap())));
+    hits.map(Option::unwrap).collect()
+}
+
+#[test]
+fn a_program_is_counted_in_the_code_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path());
+    let mut harness = window(Start::default(), [1500.0, 950.0]);
+    run_command(&mut harness, "program in the code cache");
+    fill(&mut harness, "Path", &program.display().to_string());
+    click(&mut harness, "Start");
+    ready(&mut harness);
+    open(&mut harness, "counted");
+    let recording = folder.path().join("counts.arrow");
+    run(&mut harness, &recording);
+
+    // The graph has the counts, of blocks that were not executed too.
+    let counted = hits(&harness);
+    assert_eq!(counted[0], CALLS);
+    assert!(counted.contains(&(CALLS / 3)), "{counted:?}");
+    harness.get_by_label("block 0 was hit 9,000 times");
+    let last = harness.state().state().run.last.as_ref().unwrap();
+    let end = last.workload.as_deref().unwrap_or_default();
+    assert!(end.ends_with("exit status: 0"), "{end:?}");
+
+    // The pane has the numbers of the recording, in the words of the terminal.
+    let read = Recording::open(&recording).unwrap();
+    let numbers = read.totals().cache.unwrap();
+    assert!(numbers.blocks > 0 && numbers.translating_ns > 0);
+    for (value, words) in cache_lines(&numbers) {
+        harness.get_by_label(&format!("Code cache: {value} {words}"));
+    }
+
+    // The terminal shows the same of the same recording, and the same counts of another run.
+    let folder = std::env::current_exe().unwrap();
+    let ilk = folder.parent().unwrap().with_file_name("ilk");
+    let stats = Command::new(&ilk)
+        .arg("stats")
+        .arg(&recording)
+        .output()
+        .unwrap();
+    let stats = String::from_utf8(stats.stdout).unwrap();
+    assert!(stats.contains(&cache(&numbers)), "{stats}");
+    let mut again = Command::new(&ilk);
+    let again = again
+        .args(["clone", "--count", "--all", "--"])
+        .arg(&program);
+    let printed = String::from_utf8(again.output().unwrap().stderr).unwrap();
+    let is_entry = |line: &&str| line.contains(" counted+0x0 (counted), ");
+    let entry = printed.lines().find(is_entry).unwrap();
+    assert!(entry.trim().starts_with("9,000 "), "{entry}");
+}
+
+#[test]
+fn a_process_is_counted_in_the_code_cache_until_it_is_let_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cat = Cat::start();
+    let pid = cat.pid();
+    let mut harness = window(Start::default(), [1500.0, 950.0]);
+    run_command(&mut harness, "process in the code cache");
+    until(&mut harness, "the processes are listed", |state| {
+        let dialog = state.processes.as_ref();
+        dialog.is_some_and(|dialog| matches!(dialog.listed, Some(Ok(_))))
+    });
+    fill(&mut harness, "Filter of processes", &pid.to_string());
+    harness.run_steps(3);
+    click(&mut harness, &format!("process {pid}: cat"));
+    ready(&mut harness);
+    let recording = folder.path().join("counts.arrow");
+    fill(
+        &mut harness,
+        "Recording path",
+        &recording.display().to_string(),
+    );
+    press(&mut harness, Modifiers::NONE, Key::F5);
+    until_within(&mut harness, PATIENCE, "it is in the cache", |state| {
+        no_trouble(state);
+        let record = state.timeline.record.as_ref();
+        record.is_some_and(|record| record.now.is_some())
+    });
+    for number in 0..10 {
+        cat.copy(&format!("line {number}"));
+    }
+    run_command(&mut harness, "stop run");
+    until_within(&mut harness, PATIENCE, "it is let go", |state| {
+        let record = state.timeline.record.as_ref();
+        state.run.active.is_none() && record.is_some_and(|record| !record.lanes().is_empty())
+    });
+    cat.copy("still the same program");
+    let last = harness.state().state().run.last.as_ref().unwrap();
+    assert!(last.stopped && last.ended.is_empty(), "{last:?}");
+    let written = last.instruments.iter();
+    let mut written = written.filter(|one| one.label == "counter pre libc.so.6:write block 0");
+    assert_eq!(written.next().and_then(|one| one.total), Some(10));
+}

@@ -1,0 +1,203 @@
+//! A session in which a process executes in the code cache with every block counted.
+//!
+//! It is what `ilk clone --count -p` does, and is done by that program: the agent of a cache must be a process of its own
+//! that outlives this one, and only a process with one thread can fork into it. Its report is its recording.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use gilk_samples::metadata::Clock;
+use gilk_samples::recording::{self, Recording};
+
+use super::{ProcessTarget, clock, ready, refused};
+use crate::client::{Event, InstrumentSummary, StopFlag, Summary};
+use crate::{Error, Result, programs};
+
+/// Interval at which a request to stop is polled.
+const POLLED: Duration = Duration::from_millis(20);
+/// Longest time that `ilk clone --for` takes.
+const LONGEST: Duration = Duration::from_hours(24);
+
+impl ProcessTarget {
+    /// Has the process execute in the code cache with every block counted, until its end, for `length`, or until `stop`,
+    /// when it continues in its original code. The executions and the numbers of the cache are in the recording, which
+    /// has all samples at its end; [`Event::Missed`] reports their number.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if `ilk` cannot be started; [`Error::Process`] with its reason if it fails; [`Error::Recording`] if
+    /// its recording cannot be read.
+    pub fn run_in_cache(
+        &mut self,
+        length: Duration,
+        recording: &Path,
+        events: &Sender<Event>,
+        stop: &StopFlag,
+    ) -> Result<Summary> {
+        let pid = self.pid();
+        let mut agent = start(pid, length, recording)?;
+        let lines = lines(&mut agent);
+        let (mut last, mut released, mut requested) = (None, Ok(()), false);
+        loop {
+            match lines.recv_timeout(POLLED) {
+                Ok(line) if line.contains(&ready(pid)) => {
+                    released = self.begin(events);
+                }
+                Ok(line) => last = Some(line),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if (stop.is_stopped() || released.is_err()) && !requested {
+                requested = true;
+                request_end(&agent);
+            }
+        }
+        let status = agent.wait();
+        let status =
+            status.map_err(|error| refused(pid, format!("ilk has no status ({error})")))?;
+        released?;
+        if !status.success() {
+            let why = last.unwrap_or_else(|| status.to_string());
+            let why = why.strip_prefix("ilk: ").unwrap_or(&why);
+            return Err(Error::Target(why.to_owned()));
+        }
+        let mut summary = summary(recording)?;
+        summary.stopped = stop.is_stopped();
+        if self.has_ended() {
+            summary.workload = Some(self.end()?);
+        }
+        // A listener that has ended needs no events.
+        let _no_listener = events.send(Event::Missed(summary.recording.samples));
+        let _no_listener = events.send(Event::Finished(Box::new(summary.clone())));
+        Ok(summary)
+    }
+
+    /// Lets a program execute that was started for its session, and whose thread is in the cache.
+    fn begin(&mut self, events: &Sender<Event>) -> Result<()> {
+        let started = clock();
+        // A listener that has ended needs no events.
+        let _no_listener = events.send(Event::Started(Clock {
+            hz: started.tsc_hz,
+            start: started.tsc,
+            start_unix_ns: started.unix_ns,
+        }));
+        if let Some(program) = self.program.as_mut().filter(|program| !program.executes) {
+            program.started.release()?;
+            program.executes = true;
+            self.supervisor.released()?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the process has no memory any more.
+    fn has_ended(&self) -> bool {
+        let status = super::text(self.pid(), "status");
+        status.map_or(true, |status| !status.contains("VmSize:"))
+    }
+}
+
+/// Starts `ilk clone` for a process.
+fn start(pid: u32, length: Duration, recording: &Path) -> Result<Child> {
+    let ilk = programs::ilk()?;
+    let mut command = Command::new(&ilk);
+    command
+        .args(["clone", "--count", "--for"])
+        .arg(format!("{}ms", length.min(LONGEST).as_millis().max(1)))
+        .arg("-p")
+        .arg(pid.to_string())
+        .arg("-o")
+        .arg(recording)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let parent = std::process::id();
+    // SAFETY: between fork and exec, the closure executes system calls only.
+    #[allow(unsafe_code, reason = "the end of this thread ends the child")]
+    unsafe {
+        command.pre_exec(move || {
+            // SAFETY: prctl takes numbers here; getppid has no arguments.
+            let (done, now) = (
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM),
+                libc::getppid(),
+            );
+            match done == 0 && now.cast_unsigned() == parent {
+                true => Ok(()),
+                false => Err(std::io::Error::last_os_error()),
+            }
+        })
+    };
+    command.spawn().map_err(Error::io(
+        ilk,
+        "The code cache is in the program ilk; install it in the folder of this program.",
+    ))
+}
+
+/// Reads the lines of its messages on a thread.
+fn lines(agent: &mut Child) -> Receiver<String> {
+    let (sender, lines) = unbounded();
+    let messages = agent.stderr.take();
+    std::thread::spawn(move || {
+        // What it prints is UTF-8, but for names of files.
+        let read = messages
+            .into_iter()
+            .flat_map(|pipe| BufReader::new(pipe).split(b'\n'));
+        for line in read.map_while(std::result::Result::ok) {
+            if sender
+                .send(String::from_utf8_lossy(&line).into_owned())
+                .is_err()
+            {
+                break;
+            }
+        }
+    });
+    lines
+}
+
+/// Has the process let go.
+fn request_end(agent: &Child) {
+    let pid = libc::pid_t::try_from(agent.id()).unwrap_or(libc::pid_t::MAX);
+    // SAFETY: kill takes numbers; the child is not waited for yet.
+    #[allow(unsafe_code, reason = "kill(2)")]
+    // It may have ended.
+    let _ended = unsafe { libc::kill(pid, libc::SIGTERM) };
+}
+
+/// Reads the summary of a recording.
+fn summary(path: &Path) -> Result<Summary> {
+    let failed = |source| Error::Recording { source };
+    let recording = Recording::open(path).map_err(failed)?;
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    for batch in recording.batches() {
+        for sample in batch.map_err(failed)?.samples {
+            counts.insert(sample.id, sample.value);
+        }
+    }
+    let instruments = recording.metadata().instruments.iter();
+    let instruments = instruments.map(|info| InstrumentSummary {
+        id: info.id,
+        label: info.label.clone(),
+        samples: u64::from(counts.contains_key(&info.id)),
+        total: counts.get(&info.id).copied(),
+    });
+    let totals = recording.totals();
+    let bytes =
+        std::fs::metadata(path).map_err(Error::io(path, "The recording must be readable."))?;
+    Ok(Summary {
+        instruments: instruments.collect(),
+        recording: recording::Summary {
+            path: path.to_path_buf(),
+            bytes: bytes.len(),
+            samples: recording.samples(),
+            span: recording.span(),
+            ..recording::Summary::default()
+        },
+        clock: recording.metadata().clock,
+        cache: totals.cache,
+        ended: totals.ended.clone(),
+        ..Summary::default()
+    })
+}

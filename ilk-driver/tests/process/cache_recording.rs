@@ -1,0 +1,239 @@
+//! The recording of an execution in the code cache has what the terminal prints of it.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use gilk_engine::InstrumentId;
+use gilk_samples::recording::Recording;
+
+use super::cloned::{self, compiled_from, is_in_cache, started};
+use super::probes::interrupt;
+
+/// Calls of `counted`, and those of its branch.
+const CALLS: u64 = 9000;
+const BRANCHES: u64 = 3000;
+/// A program with these counts.
+const PROGRAM: &str = r#"
+static volatile unsigned sum;
+__attribute__((noipa)) void counted(unsigned x)
+{
+	if (x % 3 == 1)
+		sum += x;
+	sum++;
+}
+int main(void)
+{
+	for (unsigned x = 0; x < 9000; x++)
+		counted(x);
+	return sum == 9000 + 3000 * 4499 + 1500 ? 0 : 3;
+}
+"#;
+
+fn ilk(arguments: &[&str], folder: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .env("XDG_CACHE_HOME", folder)
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Counts of blocks by function and offset, of a recording.
+fn recorded(recording: &Recording) -> BTreeMap<(String, u64), u64> {
+    let mut values = BTreeMap::new();
+    for batch in recording.batches() {
+        values.extend(batch.unwrap().samples.iter().map(|one| (one.id, one.value)));
+    }
+    let metadata = recording.metadata();
+    let count = |id: u64| {
+        let place = InstrumentId::unpack(id).unwrap();
+        let mut functions = metadata.functions.iter();
+        let function = functions.find(|one| one.major == place.major).unwrap();
+        let (start, _) = function.blocks[place.block as usize];
+        ((function.name.clone(), u64::from(start)), values[&id])
+    };
+    metadata
+        .instruments
+        .iter()
+        .map(|one| count(one.id))
+        .collect()
+}
+
+/// A dynamic block as the terminal prints it: offset in its function, bytes, executions.
+type Printed = (u64, u64, u64);
+
+/// The blocks of the program that the terminal prints, by function.
+fn printed(errors: &str) -> BTreeMap<String, Vec<Printed>> {
+    let mut all: BTreeMap<String, Vec<Printed>> = BTreeMap::new();
+    for line in errors.lines() {
+        let Some((place, bytes)) = line.rsplit_once(" (cloned), ") else {
+            continue;
+        };
+        let mut words = place.split_whitespace();
+        let (count, _, name) = (words.next(), words.next(), words.next());
+        let (function, offset) = name.unwrap().rsplit_once("+0x").unwrap();
+        let number = |text: &str| text.replace(',', "").parse::<u64>().unwrap();
+        all.entry(function.to_owned()).or_default().push((
+            u64::from_str_radix(offset, 16).unwrap(),
+            number(bytes.strip_suffix(" bytes").unwrap()),
+            number(count.unwrap()),
+        ));
+    }
+    all
+}
+
+#[test]
+fn a_recording_of_the_cache_has_the_counts_and_numbers_that_are_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), PROGRAM, &[]);
+    let (program, file) = (
+        program.to_str().unwrap(),
+        folder.path().join("counts.arrow"),
+    );
+    let file = file.to_str().unwrap();
+    let arguments = [
+        "clone",
+        "--count",
+        "--all",
+        "--numbers",
+        "-o",
+        file,
+        "--",
+        program,
+    ];
+    let cached = ilk(&arguments, folder.path());
+    let errors = text(&cached.stderr);
+    assert!(cached.status.success(), "{errors}");
+
+    let recording = Recording::open(file).unwrap();
+    assert!(recording.recovered().is_none());
+    assert_eq!(recording.totals().ended, "The process has ended.");
+    let counts = recorded(&recording);
+    assert_eq!(recording.samples(), counts.len() as u64);
+    let of = |function: &str| {
+        let blocks = counts.iter().filter(|((name, _), _)| name == function);
+        blocks.map(|(_, count)| *count).collect::<Vec<u64>>()
+    };
+    assert_eq!(of("counted")[0], CALLS);
+    assert!(of("counted").contains(&BRANCHES), "{:?}", of("counted"));
+    assert_eq!(of("main")[0], 1);
+    assert!(
+        counts
+            .keys()
+            .any(|(name, _)| name.starts_with("libc.so.6:"))
+    );
+
+    // A block was executed as often as the printed blocks that have its first byte.
+    let printed = printed(&errors);
+    let mut compared = 0;
+    for ((function, at), count) in &counts {
+        let Some(blocks) = printed.get(function) else {
+            continue;
+        };
+        let executed = blocks
+            .iter()
+            .filter(|(start, bytes, _)| (*start..start + bytes).contains(at));
+        let executed: u64 = executed.map(|(.., count)| *count).sum();
+        assert_eq!(*count, executed, "{function}+{at:#x}: {errors}");
+        compared += 1;
+    }
+    assert!(compared >= of("counted").len() + of("main").len());
+
+    let numbers = errors.lines().find(|line| line.starts_with("Code cache: "));
+    let stats = ilk(&["stats", file], folder.path());
+    let stats = text(&stats.stdout);
+    assert!(
+        stats.lines().any(|line| Some(line) == numbers),
+        "{numbers:?}: {stats}"
+    );
+    let counted = stats
+        .lines()
+        .find(|line| line.ends_with("counter pre counted block 0"));
+    assert!(counted.unwrap().trim().starts_with("9,000 "), "{stats}");
+
+    // The file is kept, and the program is not started for nothing.
+    let again = ilk(&arguments, folder.path());
+    assert!(!again.status.success());
+    assert!(
+        text(&again.stderr).contains("--force"),
+        "{}",
+        text(&again.stderr)
+    );
+    let forced = ["clone", "--count", "--force", "-o", file, "--", program];
+    assert!(ilk(&forced, folder.path()).status.success());
+    let replaced = recorded(&Recording::open(file).unwrap());
+    assert_eq!(replaced[&("counted".to_owned(), 0)], CALLS);
+}
+
+#[test]
+fn the_rule_that_let_a_process_go_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), include_str!("observing.c"), &[]);
+    let file = folder.path().join("counts.arrow");
+    let (program, path) = (program.to_str().unwrap(), file.to_str().unwrap());
+    let cached = ilk(
+        &[
+            "clone",
+            "--count",
+            "-o",
+            path,
+            "--",
+            program,
+            "on-the-stack",
+        ],
+        folder.path(),
+    );
+    let recording = Recording::open(&file).unwrap();
+    let ended = &recording.totals().ended;
+    assert!(ended.contains("may-change"), "{ended}");
+    let errors = text(&cached.stderr);
+    assert!(errors.contains(ended.as_str()), "{ended}: {errors}");
+}
+
+/// The message that a person waits for, and Ctrl-C: the counts up to then are recorded.
+#[test]
+fn a_process_is_in_the_cache_when_that_is_announced() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = cloned::compiled(folder.path(), &[]);
+    let (mut child, mut input, mut output, _) = started(&program, "r");
+    let pid = child.id();
+    let file = folder.path().join("counts.arrow");
+    let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .env("XDG_CACHE_HOME", folder.path())
+        .args(["clone", "--count", "-p", &pid.to_string(), "-o"])
+        .arg(&file)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut errors = BufReader::new(ilk.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    let expected =
+        format!("ilk: The cache of process {pid} is ready. Ctrl-C lets the process go.\n");
+    assert_eq!(line, expected);
+    // The thread that waits for its input is in the cache as soon as it is scheduled.
+    while !is_in_cache(pid) {
+        assert!(ilk.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    input.write_all(b"a").unwrap();
+    let mut answer = String::new();
+    output.read_line(&mut answer).unwrap();
+    interrupt(ilk.id());
+    let mut rest = String::new();
+    errors.read_to_string(&mut rest).unwrap();
+    assert!(ilk.wait().unwrap().success(), "{rest}");
+    assert!(!is_in_cache(pid));
+    drop(input);
+    assert!(child.wait().unwrap().success());
+    let recording = Recording::open(&file).unwrap();
+    assert_eq!(recording.totals().ended, "");
+    let work = recorded(&recording);
+    let work = work.iter().filter(|((name, _), _)| name == "work");
+    assert!(work.map(|(_, count)| count).sum::<u64>() > 0, "{rest}");
+}
