@@ -9,7 +9,8 @@ cp /bin/dash /usr/local/bin/forker
 
 cat >/usr/local/bin/trial <<'END'
 set -eu
-ilk status
+# The socket starts the agent, which loads the module first.
+until ilk status; do sleep 1; done
 echo 'entry:kernel_clone / comm == "forker" / { @forks = count() }' >/tmp/forks
 ilk script /tmp/forks --for 20s >/tmp/counted &
 while ilk status | grep 'nothing is spliced'; do sleep 1; done
