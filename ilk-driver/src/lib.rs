@@ -16,6 +16,7 @@
 )]
 
 pub mod accesses;
+mod accounts;
 pub mod agent;
 pub mod client;
 pub mod doctor;

@@ -6,6 +6,7 @@
 use std::os::unix::net::UnixStream;
 
 use super::sys::{self, Peer};
+use crate::accounts;
 
 /// The users that may connect besides root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,13 +88,10 @@ fn invoker(variable: impl Fn(&str) -> Option<String>, accounts: &str) -> Option<
         .or_else(named)
 }
 
-/// Returns the number of an account or group of that name: `name:password:number:…` (passwd(5),
-/// group(5)).
-fn number_of(accounts: &str, name: &str) -> Option<u32> {
-    let mut lines = accounts.lines().map(|line| line.split(':'));
-    let mut fields =
-        lines.find_map(|mut fields| (fields.next() == Some(name)).then_some(fields))?;
-    fields.nth(1)?.parse().ok()
+/// Returns the number of an account or group of that name.
+fn number_of(text: &str, name: &str) -> Option<u32> {
+    let mut entries = accounts::entries(text);
+    entries.find_map(|(number, known)| (known == name).then_some(number))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::lock::Lock;
+use crate::accounts;
 use crate::protocol::{
     self, Decoder, FrameDecoder, MAGIC, Message, OPENING_BYTES, Opening, RefusalKind, Request,
 };
@@ -356,11 +357,8 @@ fn remedy(socket: Option<&Metadata>) -> String {
 
 /// Returns the name of a group by a text of group(5).
 fn name_of_group(text: &str, group: u32) -> Option<String> {
-    text.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(group)).then(|| name.to_owned())
-    })
+    let mut entries = accounts::entries(text);
+    entries.find_map(|(number, name)| (number == group).then(|| name.to_owned()))
 }
 
 /// Returns an unpredictable and practically unique number.

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use super::{proc, text};
-use crate::{Error, Result};
+use crate::{Error, Result, accounts};
 
 /// Ticks of a second in `/proc` (`USER_HZ` of arch/x86/include/uapi/asm/param.h).
 const TICKS: f64 = 100.0;
@@ -116,13 +116,8 @@ impl<'t> StatFields<'t> {
 }
 
 /// Returns the names of users by number, from the lines of `/etc/passwd`.
-fn user_names<'t>(lines: &'t str) -> HashMap<u32, &'t str> {
-    let user = |line: &'t str| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        Some((fields.nth(1)?.parse().ok()?, name))
-    };
-    lines.lines().filter_map(user).collect()
+fn user_names(lines: &str) -> HashMap<u32, &str> {
+    accounts::entries(lines).collect()
 }
 
 #[cfg(test)]
