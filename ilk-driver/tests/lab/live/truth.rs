@@ -163,8 +163,16 @@ fn has(image: &Image, function: &str) -> bool {
 fn rows(image: &Image) -> impl Iterator<Item = &'static Row> {
     // With KASAN a call stands between the `cmpxchg` of a loop and its branch back.
     let has_retries = image.function_named("kasan_check_range").is_err();
+    // Lockdep allocates memory, which may wait: no hook is permitted in `__schedule`.
+    let has_switches = image.function_named("__lock_acquire").is_err();
+    let is_possible = move |row: &&Row| match (row.instrument, row.at) {
+        ("processor-time" | "threads-waiting", _) => has_switches,
+        (_, At::Retries) => has_retries,
+        _ => true,
+    };
     ROWS.iter()
-        .filter(move |row| has(image, row.function) && (has_retries || row.at != At::Retries))
+        .filter(move |row| has(image, row.function))
+        .filter(is_possible)
 }
 
 /// Returns the symbol of a function; the compiler appends a suffix to some names.

@@ -29,7 +29,9 @@ const SECONDS: f64 = 22.0;
 /// Command for backtraces of all CPUs.
 const DUMPS: u32 = 15;
 /// Outermost functions of stacks of threads that entered from user space.
-const ENDS: [&str; 2] = ["entry_SYSCALL_64", "asm_"];
+///
+/// `syscall_return_via_sysret` is a label in `entry_SYSCALL_64`, from which it returns.
+const ENDS: [&str; 3] = ["entry_SYSCALL_64", "syscall_return_via_sysret", "asm_"];
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
