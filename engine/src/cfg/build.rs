@@ -81,7 +81,7 @@ fn forbidden(image: &Image, span: Span) -> Option<Refusal> {
     Some(Refusal::new(
         Rule::Blacklisted,
         span.start.max(site.span.start),
-        "the kernel forbids probes in this function",
+        "the kernel forbids probes in this function, or executes it when it handles a trap or a fault",
     ))
 }
 

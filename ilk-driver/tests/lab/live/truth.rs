@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use gilk_engine::cfg::{Block, BlockEnd, Cfg};
 use gilk_engine::placement::at_hook;
+use gilk_engine::rule::Rule;
 use gilk_engine::session::{Placement, Session, Workload};
 use gilk_engine::{HookType, Image};
 use gilk_instruments::Library;
@@ -163,16 +164,24 @@ fn has(image: &Image, function: &str) -> bool {
 fn rows(image: &Image) -> impl Iterator<Item = &'static Row> {
     // With KASAN a call stands between the `cmpxchg` of a loop and its branch back.
     let has_retries = image.function_named("kasan_check_range").is_err();
-    // Lockdep allocates memory, which may wait: no hook is permitted in `__schedule`.
-    let has_switches = image.function_named("__lock_acquire").is_err();
+    // Lockdep allocates memory, which may wait for locks and other threads: the handling of a trap reaches
+    // `__schedule` and what waits for a lock, and no hook is permitted there.
+    let has_lockdep = image.function_named("__lock_acquire").is_ok();
     let is_possible = move |row: &&Row| match (row.instrument, row.at) {
-        ("processor-time" | "threads-waiting", _) => has_switches,
+        ("processor-time" | "threads-waiting", _) => !has_lockdep,
         (_, At::Retries) => has_retries,
-        _ => true,
+        _ => !has_lockdep || !is_forbidden(image, row.function),
     };
     ROWS.iter()
         .filter(move |row| has(image, row.function))
         .filter(is_possible)
+}
+
+/// Returns whether no hook is permitted in a function.
+fn is_forbidden(image: &Image, function: &str) -> bool {
+    let found = image.function_named(&symbol(image, function)).unwrap();
+    let refusal = Cfg::of(image, found.id).refusal;
+    refusal.is_some_and(|refusal| refusal.rule == Rule::Blacklisted)
 }
 
 /// Returns the symbol of a function; the compiler appends a suffix to some names.
