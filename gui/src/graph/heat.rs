@@ -87,13 +87,10 @@ impl Heat {
         }
         if record.cache.is_some() {
             // Every block is counted there, and those that were not executed are not recorded.
-            let functions = &mut record.metadata.functions.iter();
-            let blocks = functions
-                .find(|one| one.name == name)
-                .map(|one| one.blocks.len());
-            for block in 0..blocks.unwrap_or_default() {
-                let block = BlockIndex(u32::try_from(block).unwrap_or(u32::MAX));
-                heat.hits.entry(block).or_default();
+            let mut functions = record.metadata.functions.iter();
+            let function = functions.find(|one| one.name == name);
+            for (block, _) in (0..).zip(function.iter().flat_map(|one| &one.blocks)) {
+                heat.hits.entry(BlockIndex(block)).or_default();
             }
         }
         heat.most = heat.hits.values().copied().max().unwrap_or(0);

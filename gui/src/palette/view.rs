@@ -8,7 +8,7 @@ use egui::{
 use gilk_engine::Addr;
 use gilk_engine::code::FunctionId;
 
-use super::{CommandPalette, PaletteKind};
+use super::PaletteKind;
 use crate::availability::possible;
 use crate::catalogue::{Catalogue, Finder};
 use crate::command::Command;
@@ -36,12 +36,7 @@ pub(crate) fn show(ctx: &Context, state: &mut State, commands: &mut Vec<Command>
     let Some(mut palette) = state.palette.take() else {
         return;
     };
-    let typed = palette.text.trim();
-    let entries = match palette.kind {
-        PaletteKind::Commands => command_entries(ctx, state, typed),
-        PaletteKind::Places => places(state, typed),
-        PaletteKind::References => references(state, typed),
-    };
+    let mut entries = Vec::new();
     let mut chosen = None;
     let frame =
         Frame::window(&ctx.global_style()).inner_margin(space::margins(space::SMALL, space::SMALL));
@@ -53,7 +48,7 @@ pub(crate) fn show(ctx: &Context, state: &mut State, commands: &mut Vec<Command>
             .frame(frame)
             .show(ctx, |ui| {
                 ui.set_width(560.0);
-                chosen = keys(ui, &mut palette, entries.len());
+                let keys = Keys::pressed(ui);
                 let (hint, name) = match palette.kind {
                     PaletteKind::Commands => ("any letters of a command", "Find command"),
                     PaletteKind::Places => ("address, name, or name+0x1a", "Go to"),
@@ -70,6 +65,16 @@ pub(crate) fn show(ctx: &Context, state: &mut State, commands: &mut Vec<Command>
                 if response.changed() {
                     palette.row = 0;
                 }
+                // Text and Enter may arrive in one frame: the entries are those of the text with them.
+                let typed = palette.text.trim();
+                entries = match palette.kind {
+                    PaletteKind::Commands => command_entries(ctx, state, typed),
+                    PaletteKind::Places => places(state, typed),
+                    PaletteKind::References => references(state, typed),
+                };
+                let last = entries.len().saturating_sub(1);
+                palette.row = palette.row.saturating_add_signed(keys.rows).min(last);
+                chosen = keys.enter.then_some(palette.row);
                 ui.add_space(space::TIGHT);
                 // A modal has the height of the frame before, so the list requests its own.
                 let height = LIST.min(ctx.content_rect().height() - TOP - 110.0);
@@ -108,22 +113,28 @@ pub(crate) fn show(ctx: &Context, state: &mut State, commands: &mut Vec<Command>
     }
 }
 
-/// Handles the keys that must not reach the field. Returns the row selected with Enter.
-fn keys(ui: &Ui, palette: &mut CommandPalette, rows: usize) -> Option<usize> {
-    let last = rows.saturating_sub(1);
-    let pressed = |key| ui.input_mut(|input| input.consume_key(Modifiers::NONE, key));
-    for (key, by) in [
-        (Key::ArrowDown, 1),
-        (Key::ArrowUp, -1),
-        (Key::PageDown, 10),
-        (Key::PageUp, -10),
-    ] {
-        if pressed(key) {
-            palette.row = palette.row.saturating_add_signed(by).min(last);
+/// Keys that the field must not receive.
+struct Keys {
+    /// Rows by which the selection moves.
+    rows: isize,
+    enter: bool,
+}
+
+impl Keys {
+    fn pressed(ui: &Ui) -> Self {
+        let pressed = |key| ui.input_mut(|input| input.consume_key(Modifiers::NONE, key));
+        let moves = [
+            (Key::ArrowDown, 1),
+            (Key::ArrowUp, -1),
+            (Key::PageDown, 10),
+            (Key::PageUp, -10),
+        ];
+        let moved = moves.into_iter().filter(|(key, _)| pressed(*key));
+        Self {
+            rows: moved.map(|(_, by)| by).sum(),
+            enter: pressed(Key::Enter),
         }
     }
-    palette.row = palette.row.min(last);
-    (pressed(Key::Enter) && rows > 0).then_some(palette.row)
 }
 
 fn line(ui: &mut Ui, entry: &Entry, marked: bool) -> bool {

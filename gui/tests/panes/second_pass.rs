@@ -348,17 +348,22 @@ fn the_focus_is_visible_while_keys_move_it() {
 #[test]
 fn text_typed_right_after_a_shortcut_is_in_the_field_that_it_opens() {
     let mut harness = browsing("kernel_clone");
+    let pressed = |key: Key, modifiers: Modifiers| Event::Key {
+        key,
+        physical_key: None,
+        pressed: true,
+        repeat: false,
+        modifiers,
+    };
     let typed = |harness: &mut Window, key: Key, modifiers: Modifiers, text: &str| {
         // All of it arrives before the next frame is drawn, as on a slow machine.
         let events = &mut harness.input_mut().events;
-        events.push(Event::Key {
-            key,
-            physical_key: None,
-            pressed: true,
-            repeat: false,
-            modifiers,
+        events.push(pressed(key, modifiers));
+        let letters = text.chars().map(|letter| match letter {
+            '\n' => pressed(Key::Enter, Modifiers::NONE),
+            letter => Event::Text(letter.to_string()),
         });
-        events.extend(text.chars().map(|letter| Event::Text(letter.to_string())));
+        events.extend(letters);
         harness.run_steps(6);
     };
     typed(&mut harness, Key::O, Modifiers::COMMAND, "/tmp/x.ron");
@@ -369,6 +374,14 @@ fn text_typed_right_after_a_shortcut_is_in_the_field_that_it_opens() {
     typed(&mut harness, Key::P, palette, "fit graph");
     harness.get_by_label("palette: Fit graph");
     press(&mut harness, Modifiers::NONE, Key::Escape);
+    // Enter chooses among the entries of the whole text.
+    harness.get_by_label("Filter functions");
+    for _ in 0..2 {
+        let is_shown = harness.query_by_label("Filter functions").is_some();
+        typed(&mut harness, Key::P, palette, "functions pane\n");
+        let after = harness.query_by_label("Filter functions").is_some();
+        assert_ne!(is_shown, after);
+    }
     // The letter of a shortcut is not part of the text.
     typed(&mut harness, Key::Slash, Modifiers::NONE, "/mmput");
     assert_eq!(harness.state().state().functions.filter, "mmput");
