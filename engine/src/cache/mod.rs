@@ -32,6 +32,7 @@ mod rows;
 mod starts;
 mod targets;
 mod translate;
+mod translation;
 mod unlinked;
 
 use crate::layout::{Abi, ReturnPush, WordSegment};
@@ -41,7 +42,8 @@ pub use accesses::{AccessArea, AccessPlace, RecordedAccess, RecordedBlock};
 pub use blocks::TranslationReach;
 pub use rows::{CacheRow, RowState};
 pub use targets::{TargetWrite, Targets};
-pub use translate::{CachedBlock, Counting, Landing, Link, Translation, Translator};
+pub use translate::Translator;
+pub use translation::{CachedBlock, Counting, Landing, Link, Translation};
 
 /// Conventions of translated code. It reaches no words by a segment, and pushes return addresses from memory.
 pub(crate) const CACHE_ABI: Abi = Abi {

@@ -13,9 +13,10 @@ use gilk_samples::InstrumentId;
 
 use super::attached::Removed;
 use super::guards::reads_memory;
+use super::objects::{Object, ObjectChoice, objects, program_of};
 use super::removal::Cleaned;
 use super::rings::SampleRings;
-use super::subject::{Object, ObjectChoice, Registered, Reserved, Subject, objects, program_of};
+use super::subject::{Registered, Reserved, Subject};
 use super::watch::{EarlyWatch, LinkerWatch};
 use super::{Attached, refused};
 use crate::client::{is_aggregate_word, label};

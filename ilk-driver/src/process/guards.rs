@@ -15,10 +15,9 @@ use gilk_engine::verify::verify;
 use gilk_engine::{Addr, HookType, Image, Plan, Session, Span, VerifiedPlan};
 use gilk_instruments::Library;
 
+use super::objects::{Object, objects};
 use super::record::{MOST_PER_WRITE, Written, text_of};
-use super::subject::{
-    GUARD_WORDS, Object, Reserved, SMALLEST_ARENA, SMALLEST_RECORD, Subject, objects,
-};
+use super::subject::{GUARD_WORDS, Reserved, SMALLEST_ARENA, SMALLEST_RECORD, Subject};
 use super::{clock, maps, refused};
 use crate::script::Designations;
 use crate::{Error, Result};

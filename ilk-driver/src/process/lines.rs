@@ -4,8 +4,9 @@ use std::path::Path;
 
 use gilk_engine::{Addr, Span};
 
+use super::objects::{file_of, slide};
 use super::proc;
-use super::subject::{Subject, file_of, slide};
+use super::subject::Subject;
 use crate::Result;
 use crate::sources::{SourceLine, Sources, Watch};
 

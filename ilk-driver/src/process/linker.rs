@@ -5,8 +5,9 @@ use std::fs::File;
 use gilk_engine::{Addr, Image};
 use object::{Object as _, ObjectSymbol};
 
+use super::objects::{Object, linker, slide};
 use super::refused;
-use super::subject::{Object, files_of, image_of, linker, slide};
+use super::subject::{files_of, image_of};
 use crate::Result;
 
 /// Offset of `r_state` in `struct r_debug` (glibc's elf/link.h).

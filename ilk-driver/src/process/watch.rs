@@ -12,12 +12,12 @@ use gilk_engine::{Addr, Span};
 
 use super::attached::{map, number_of};
 use super::linker::Linker;
+use super::objects::{ObjectChoice, linker};
 use super::pages::TextPages;
 use super::record::{Kept, Record, Written};
 use super::removal::{self, Cleaned, Patched, memory};
 use super::shared::{SharedWords, wait_while, wake};
 use super::stopped::{Stopped, quiet, traced};
-use super::subject::{ObjectChoice, linker};
 use super::{clock, maps, refused, write_memory};
 use crate::{Error, Result};
 

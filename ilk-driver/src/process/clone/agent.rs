@@ -2,8 +2,11 @@
 //! signals with original contexts.
 
 mod calls;
+mod contexts;
 mod guests;
+mod misses;
 mod recorded;
+mod signals;
 mod written;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -28,16 +31,8 @@ use super::trigger::{Trigger, TriggeredCall};
 use super::writes::page_of;
 use crate::Result;
 
-/// All signals that may be blocked while a thread is stepped. The kernel resets the handler of a blocked SIGTRAP.
-const ALL_BUT_TRAP: u64 = !(1 << (libc::SIGTRAP - 1));
 /// The instruction that enters the kernel.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// Steps of a thread to the next place with an original context: a search of a full table is the longest.
-const MOST_STEPS: u32 = 1 << 21;
-/// More bytes than a frame of a signal has, with the state of all extensions.
-const MOST_IN_FRAME: u64 = 1 << 16;
-/// Errors of system calls that the kernel restarts.
-const RESTARTED: std::ops::RangeInclusive<i64> = -516..=-512;
 
 /// The knowledge that the agent has of a thread between two stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -378,233 +373,6 @@ impl<'a> CacheAgent<'a> {
         Ok(())
     }
 
-    /// Gives a stopped thread its original context.
-    fn leave_cache(&mut self, tid: Tid) -> Result<()> {
-        let failed = self.failed(tid);
-        let mut before = None;
-        let mut context = || -> io::Result<bool> {
-            let mut blocked = None;
-            let mut done = false;
-            for _ in 0..MOST_STEPS {
-                let registers = ptrace::registers(tid)?;
-                if let Some(original) = self.original(registers)? {
-                    self.cut(&registers, &original, false)?;
-                    if original.rip != registers.rip
-                        || original.rcx != registers.rcx
-                        || original.gs_base != registers.gs_base
-                    {
-                        ptrace::set_registers(tid, &original)?;
-                    }
-                    done = true;
-                    break;
-                }
-                if blocked.is_none() {
-                    before = trace::signal_info(tid).ok();
-                    blocked = Some(ptrace::blocked(tid)?);
-                    ptrace::set_blocked(tid, ALL_BUT_TRAP)?;
-                }
-                trace::step(tid, 0)?;
-                if let Change::Ended(_) = trace::wait_for(tid)? {
-                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
-                }
-            }
-            if let Some(blocked) = blocked {
-                ptrace::set_blocked(tid, blocked)?;
-            }
-            Ok(done)
-        };
-        let done = context();
-        if let Some(before) = before {
-            self.before_steps.entry(tid).or_insert(before);
-        }
-        match done.map_err(failed)? {
-            true => Ok(()),
-            false => Err(refused(
-                self.pid,
-                format!("its thread {tid} does not leave the code cache"),
-            )),
-        }
-    }
-
-    /// The original context of registers; `None` in the middle of a sequence.
-    fn original(&self, registers: Registers) -> io::Result<Option<Registers>> {
-        let mut original = self.in_cache(registers)?;
-        if let (Some(original), Some(accesses)) = (&mut original, &self.cache.accesses) {
-            accesses.outside(original);
-        }
-        Ok(original)
-    }
-
-    /// The original context of registers, but for the base of `gs`; `None` in the middle of a sequence.
-    fn in_cache(&self, registers: Registers) -> io::Result<Option<Registers>> {
-        let at = Addr(registers.rip);
-        if !self.cache.contains(at) {
-            return Ok(Some(registers));
-        }
-        if self.cache.stop(at).is_some() {
-            return self.at_stop(registers).map(Some);
-        }
-        if self.cache.is_resident(at) {
-            return Ok(None);
-        }
-        let Some(row) = self.cache.row(at) else {
-            return Ok(None);
-        };
-        Ok(match row.state {
-            RowState::Recording(holders) => {
-                Some(self.recorded(registers, row.original, holders)?)
-            }
-            RowState::Exact => Some(Registers {
-                rip: row.original.0,
-                ..registers
-            }),
-            RowState::Returned => Some(Registers {
-                rip: row.original.0,
-                rcx: row.original.0,
-                ..registers
-            }),
-            RowState::Busy | RowState::Evaluated => None,
-        })
-    }
-
-    /// The original context of a thread that the resident code has stopped.
-    fn at_stop(&self, registers: Registers) -> io::Result<Registers> {
-        let places = Resident::STOPPED;
-        // The three words are one after the other.
-        let first = places.target.min(places.rcx).min(places.rdx);
-        let mut bytes = [0; 3 * 8];
-        let at = registers.rsp.wrapping_add(i64::from(first).cast_unsigned());
-        self.memory.read_exact_at(&mut bytes, at)?;
-        let (words, _) = bytes.as_chunks::<8>();
-        let word = |place: i32| {
-            let index = usize::try_from((place - first) / 8).unwrap_or(usize::MAX);
-            let word = words.get(index).copied().map(u64::from_le_bytes);
-            word.ok_or_else(|| {
-                io::Error::other("a kept register has another place, which is a bug in gilk")
-            })
-        };
-        Ok(Registers {
-            rip: word(places.target)?,
-            rcx: word(places.rcx)?,
-            rdx: word(places.rdx)?,
-            ..registers
-        })
-    }
-
-    /// Takes a stopped thread with an original context into the cache. Where no code is, or if other threads are taken,
-    /// it stays as it is.
-    fn enter(&mut self, tid: Tid) -> Result<Outcome> {
-        let mut registers = ptrace::registers(tid).map_err(self.failed(tid))?;
-        if self.cache.contains(Addr(registers.rip)) || !self.is_taken(tid) {
-            return Ok(None);
-        }
-        match self.fragment(tid, &registers)? {
-            Ok(Some(place)) => {
-                if let Some(accesses) = &mut self.cache.accesses
-                    && !accesses.inside(tid, &mut registers)?
-                {
-                    return Ok(None);
-                }
-                registers.rip = place.0;
-                ptrace::set_registers(tid, &registers).map_err(self.failed(tid))?;
-                Ok(None)
-            }
-            Ok(None) => Ok(None),
-            Err(refusal) => Ok(Some(CloneEnd::LetGo(refusal))),
-        }
-    }
-
-    /// Returns the place in the cache where a stopped thread with these original registers continues, translated if
-    /// need be; `None` where no code is.
-    fn fragment(
-        &mut self,
-        tid: Tid,
-        registers: &Registers,
-    ) -> Result<std::result::Result<Option<Addr>, Refusal>> {
-        let original = Addr(registers.rip);
-        // The kernel restarts an interrupted system call by moving back to it.
-        let restarts = registers.orig_rax.cast_signed() >= 0
-            && RESTARTED.contains(&registers.rax.cast_signed());
-        let before = Addr(registers.rip.wrapping_sub(2));
-        let wanted = if restarts { before } else { original };
-        if !self.is_current(wanted)?
-            && let Some(refusal) = self.code.refusal()
-        {
-            return Ok(Err(refusal));
-        }
-        let is_code = self.code.code_from(wanted).is_some() || self.code.changing(wanted).is_some();
-        if is_code && !self.cache.reaches(wanted) {
-            let thread = Thread {
-                tid,
-                registers: *registers,
-                rseq: ptrace::rseq(tid).map_err(self.failed(tid))?,
-            };
-            ptrace::set_registers(tid, registers).map_err(self.failed(tid))?;
-            self.cache.add_arena(&thread, wanted)?;
-        }
-        let alone = self.threads.len() == 1;
-        let is_watched = |one: &MappedSpan| one.writable || one.shared;
-        if self.code.changing(wanted).is_some_and(is_watched) {
-            self.end_with_agent()?;
-        }
-        let begun = Instant::now();
-        let fragment = match self.code.code_from(wanted) {
-            Some(_) => self.cache.block(&self.code, wanted, alone)?,
-            None => {
-                let stack = Addr(registers.rsp);
-                self.cache.changing_block(&self.code, wanted, stack)?
-            }
-        };
-        self.translating += begun.elapsed();
-        Ok(fragment.map(|found| match (found, restarts) {
-            (Some(_), true) => self.cache.returned(original),
-            (found, _) => found,
-        }))
-    }
-
-    /// Has the process end if this one is killed: without it, writes of translated code are not seen, and the code as it
-    /// was would be executed.
-    fn end_with_agent(&mut self) -> Result<()> {
-        if self.ends_with_agent {
-            return Ok(());
-        }
-        self.stop_all()?;
-        let all: Vec<Tid> = self.threads.keys().copied().collect();
-        for tid in all {
-            match trace::end_with_tracer(tid, self.cache.accesses.is_some()) {
-                Ok(()) => {}
-                Err(error) if ptrace::is_gone(&error) => {}
-                Err(error) => return Err(self.failed(tid)(error)),
-            }
-        }
-        self.ends_with_agent = true;
-        Ok(())
-    }
-
-    /// Reads new mappings if an address is in none that is known. Returns whether it was known.
-    fn is_current(&mut self, at: Addr) -> Result<bool> {
-        // Mappings of shared memory without code are not watched for changes.
-        let is_changing = || {
-            let mapping = self.code.changing(at);
-            !self.code.is_stale() && mapping.is_some_and(|mapping| !mapping.shared)
-        };
-        if self.code.code_from(at).is_some() || is_changing() {
-            return Ok(true);
-        }
-        self.code.refresh(&self.memory)?;
-        Ok(false)
-    }
-
-    /// Lets a thread execute in the cache.
-    fn resume(&mut self, tid: Tid) -> Result<Outcome> {
-        if let Some(end) = self.enter(tid)? {
-            return Ok(Some(end));
-        }
-        trace::proceed(tid, 0).map_err(self.failed(tid))?;
-        self.runs(tid);
-        Ok(None)
-    }
-
     /// A trap: a stop of the resident code, the end of a step, or one of the program.
     fn trapped(&mut self, tid: Tid) -> Result<Outcome> {
         let registers = ptrace::registers(tid).map_err(self.failed(tid))?;
@@ -754,76 +522,6 @@ impl<'a> CacheAgent<'a> {
             true => Ok(None),
             false => self.flush(self.cache.counting()),
         }
-    }
-
-    /// Delivers a signal to a thread with an original context.
-    fn deliver(&mut self, tid: Tid, signal: i32) -> Result<Outcome> {
-        let info = match self.before_steps.remove(&tid) {
-            Some(info) if info.si_signo == signal => info,
-            _ => trace::signal_info(tid).map_err(self.failed(tid))?,
-        };
-        if let Some(at) = self.watched_write(signal, &info) {
-            return self.written(tid, at);
-        }
-        let registers = ptrace::registers(tid).map_err(self.failed(tid))?;
-        if self.cache.contains(Addr(registers.rip)) && is_fault(signal, &info) {
-            return self.fault(tid, registers);
-        }
-        self.signals += 1;
-        self.leave_cache(tid)?;
-        self.before_steps.remove(&tid);
-        // The kernel, which writes the frame, does not stop for a watched page.
-        let stack = Span {
-            start: Addr(registers.rsp.saturating_sub(MOST_IN_FRAME)),
-            end: Addr(registers.rsp),
-        };
-        if let Some(end) = self.drop_changing(&[stack])? {
-            return Ok(Some(end));
-        }
-        // A thread that was stepped is stopped for another signal now.
-        trace::set_signal_info(tid, &info).map_err(self.failed(tid))?;
-        trace::step(tid, signal).map_err(self.failed(tid))?;
-        self.runs(tid);
-        Ok(None)
-    }
-
-    /// Reads a word of the process.
-    fn word(&self, at: u64) -> io::Result<u64> {
-        let mut bytes = [0; 8];
-        self.memory.read_exact_at(&mut bytes, at)?;
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    /// Has the original instruction fault, with the addresses that it has.
-    fn fault(&mut self, tid: Tid, registers: Registers) -> Result<Outcome> {
-        let row = self.cache.row(Addr(registers.rip));
-        let Some(row) = row.filter(|row| row.state != RowState::Busy) else {
-            let why = format!(
-                "its thread {tid} faults in the code cache at {:#x}, which is a bug in gilk",
-                registers.rip
-            );
-            return Err(refused(self.pid, why));
-        };
-        let mut original = Registers {
-            rip: row.original.0,
-            ..registers
-        };
-        if row.state == RowState::Evaluated {
-            let kept = self.word(registers.rsp.wrapping_sub(160));
-            original.rcx = kept.map_err(self.failed(tid))?;
-        }
-        if let RowState::Recording(holders) = row.state {
-            let recorded = self.recorded(registers, row.original, holders);
-            original = recorded.map_err(self.failed(tid))?;
-        }
-        self.cut(&registers, &original, true)
-            .map_err(self.failed(tid))?;
-        self.outside(&mut original);
-        ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
-        self.stepped += 1;
-        trace::step(tid, 0).map_err(self.failed(tid))?;
-        self.runs(tid);
-        Ok(None)
     }
 
     /// Lets all threads continue in the original code, traced no more.

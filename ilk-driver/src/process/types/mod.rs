@@ -16,8 +16,9 @@ use gilk_instruments::{FunctionDescription, Types};
 
 use self::btf::{TypeKind, TypeWriter};
 use self::dwarf::{DebugEntries, Key, Named};
+use super::objects::{Object, file_of, slide};
 use super::proc;
-use super::subject::{Object, Subject, file_of, slide};
+use super::subject::Subject;
 use crate::script::{Designations, TypesWanted};
 use crate::sources::{OpenedDebug, Watch};
 use crate::{Error, Result};

@@ -1,0 +1,97 @@
+//! Results of a translation.
+
+use iced_x86::{Decoder, DecoderOptions};
+
+use super::CodeBytes;
+use super::accesses::RecordedBlock;
+use super::rows::CacheRow;
+use crate::{Addr, Span};
+
+/// Records that blocks keep of their executions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// Nothing.
+    Off,
+    /// Their number, by an increment that is exact while one thread executes in the cache.
+    OneThread,
+    /// Their number, by a locked increment.
+    Threads,
+    /// Their accesses of memory, in the [area](super::AccessArea) of the thread.
+    Accesses,
+}
+
+impl Counting {
+    /// Returns whether each block has a counter.
+    #[must_use]
+    pub fn has_counters(self) -> bool {
+        matches!(self, Self::OneThread | Self::Threads)
+    }
+}
+
+/// A translated block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachedBlock {
+    /// Its original bytes.
+    pub original: Span,
+    /// Its first translated byte.
+    pub at: Addr,
+    /// The number of its counter.
+    pub counter: Option<u32>,
+    /// The number of its original instructions.
+    pub instructions: u32,
+}
+
+/// The place that a lookup of an original address finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Landing {
+    /// The original address.
+    pub original: Addr,
+    /// The landing.
+    pub at: Addr,
+}
+
+/// The displacement of a branch that was translated before its target was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The displacement's first byte.
+    pub at: Addr,
+    /// The original target.
+    pub target: Addr,
+    /// The displacement to the target's translation.
+    pub bytes: [u8; 4],
+}
+
+/// Code, landings and links that one request adds to a cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Translation {
+    /// The address of its code.
+    pub start: Addr,
+    /// Its code.
+    pub bytes: Vec<u8>,
+    /// The blocks in it, in order of their original address.
+    pub blocks: Vec<CachedBlock>,
+    /// Its blocks that record their accesses, in the order of `blocks`.
+    pub recorded: Vec<RecordedBlock>,
+    /// Its landings, to be written to the tables after the code.
+    pub landings: Vec<Landing>,
+    /// Its rows, in order of address.
+    pub rows: Vec<CacheRow>,
+    /// Branches of earlier translations to its blocks. They work as they are, by the tables; a thread must not execute
+    /// one while it is written.
+    pub links: Vec<Link>,
+}
+
+impl Translation {
+    /// Returns whether a block ends where the bytes end, or in an instruction that they do not have whole.
+    #[must_use]
+    pub fn is_cut(&self, code: &dyn CodeBytes) -> bool {
+        self.blocks.iter().any(|block| {
+            let at = block.original.end;
+            code.code_from(at).is_none_or(|bytes| {
+                let mut decoder = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE);
+                decoder.decode().is_invalid()
+                    && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes
+            })
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Threads in the cache and their original contexts.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use gilk_engine::Addr;
+use gilk_engine::cache::RowState;
+use gilk_engine::cache::resident::Resident;
+
+use super::super::super::ptrace::{self, Registers, Tid};
+use super::super::super::refused;
+use super::super::trace::{self, Change};
+use super::CacheAgent;
+use crate::Result;
+
+/// All signals that may be blocked while a thread is stepped. The kernel resets the handler of a blocked SIGTRAP.
+const ALL_BUT_TRAP: u64 = !(1 << (libc::SIGTRAP - 1));
+/// Steps of a thread to the next place with an original context: a search of a full table is the longest.
+const MOST_STEPS: u32 = 1 << 21;
+
+impl CacheAgent<'_> {
+    /// Gives a stopped thread its original context.
+    pub(super) fn leave_cache(&mut self, tid: Tid) -> Result<()> {
+        let failed = self.failed(tid);
+        let mut before = None;
+        let mut context = || -> io::Result<bool> {
+            let mut blocked = None;
+            let mut done = false;
+            for _ in 0..MOST_STEPS {
+                let registers = ptrace::registers(tid)?;
+                if let Some(original) = self.original(registers)? {
+                    self.cut(&registers, &original, false)?;
+                    if original.rip != registers.rip
+                        || original.rcx != registers.rcx
+                        || original.gs_base != registers.gs_base
+                    {
+                        ptrace::set_registers(tid, &original)?;
+                    }
+                    done = true;
+                    break;
+                }
+                if blocked.is_none() {
+                    before = trace::signal_info(tid).ok();
+                    blocked = Some(ptrace::blocked(tid)?);
+                    ptrace::set_blocked(tid, ALL_BUT_TRAP)?;
+                }
+                trace::step(tid, 0)?;
+                if let Change::Ended(_) = trace::wait_for(tid)? {
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
+            }
+            if let Some(blocked) = blocked {
+                ptrace::set_blocked(tid, blocked)?;
+            }
+            Ok(done)
+        };
+        let done = context();
+        if let Some(before) = before {
+            self.before_steps.entry(tid).or_insert(before);
+        }
+        match done.map_err(failed)? {
+            true => Ok(()),
+            false => Err(refused(
+                self.pid,
+                format!("its thread {tid} does not leave the code cache"),
+            )),
+        }
+    }
+
+    /// The original context of registers; `None` in the middle of a sequence.
+    fn original(&self, registers: Registers) -> io::Result<Option<Registers>> {
+        let mut original = self.in_cache(registers)?;
+        if let (Some(original), Some(accesses)) = (&mut original, &self.cache.accesses) {
+            accesses.outside(original);
+        }
+        Ok(original)
+    }
+
+    /// The original context of registers, but for the base of `gs`; `None` in the middle of a sequence.
+    pub(super) fn in_cache(&self, registers: Registers) -> io::Result<Option<Registers>> {
+        let at = Addr(registers.rip);
+        if !self.cache.contains(at) {
+            return Ok(Some(registers));
+        }
+        if self.cache.stop(at).is_some() {
+            return self.at_stop(registers).map(Some);
+        }
+        if self.cache.is_resident(at) {
+            return Ok(None);
+        }
+        let Some(row) = self.cache.row(at) else {
+            return Ok(None);
+        };
+        Ok(match row.state {
+            RowState::Recording(holders) => {
+                Some(self.recorded(registers, row.original, holders)?)
+            }
+            RowState::Exact => Some(Registers {
+                rip: row.original.0,
+                ..registers
+            }),
+            RowState::Returned => Some(Registers {
+                rip: row.original.0,
+                rcx: row.original.0,
+                ..registers
+            }),
+            RowState::Busy | RowState::Evaluated => None,
+        })
+    }
+
+    /// The original context of a thread that the resident code has stopped.
+    pub(super) fn at_stop(&self, registers: Registers) -> io::Result<Registers> {
+        let places = Resident::STOPPED;
+        // The three words are one after the other.
+        let first = places.target.min(places.rcx).min(places.rdx);
+        let mut bytes = [0; 3 * 8];
+        let at = registers.rsp.wrapping_add(i64::from(first).cast_unsigned());
+        self.memory.read_exact_at(&mut bytes, at)?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let word = |place: i32| {
+            let index = usize::try_from((place - first) / 8).unwrap_or(usize::MAX);
+            let word = words.get(index).copied().map(u64::from_le_bytes);
+            word.ok_or_else(|| {
+                io::Error::other("a kept register has another place, which is a bug in gilk")
+            })
+        };
+        Ok(Registers {
+            rip: word(places.target)?,
+            rcx: word(places.rcx)?,
+            rdx: word(places.rdx)?,
+            ..registers
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! Signals of the process: each is delivered with an original context.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use gilk_engine::cache::RowState;
+use gilk_engine::{Addr, Span};
+
+use super::super::super::ptrace::{self, Registers, Tid};
+use super::super::super::refused;
+use super::super::trace::{self, is_fault};
+use super::{CacheAgent, Outcome};
+use crate::Result;
+
+/// More bytes than a frame of a signal has, with the state of all extensions.
+const MOST_IN_FRAME: u64 = 1 << 16;
+
+impl CacheAgent<'_> {
+    /// Delivers a signal to a thread with an original context.
+    pub(super) fn deliver(&mut self, tid: Tid, signal: i32) -> Result<Outcome> {
+        let info = match self.before_steps.remove(&tid) {
+            Some(info) if info.si_signo == signal => info,
+            _ => trace::signal_info(tid).map_err(self.failed(tid))?,
+        };
+        if let Some(at) = self.watched_write(signal, &info) {
+            return self.written(tid, at);
+        }
+        let registers = ptrace::registers(tid).map_err(self.failed(tid))?;
+        if self.cache.contains(Addr(registers.rip)) && is_fault(signal, &info) {
+            return self.fault(tid, registers);
+        }
+        self.signals += 1;
+        self.leave_cache(tid)?;
+        self.before_steps.remove(&tid);
+        // The kernel, which writes the frame, does not stop for a watched page.
+        let stack = Span {
+            start: Addr(registers.rsp.saturating_sub(MOST_IN_FRAME)),
+            end: Addr(registers.rsp),
+        };
+        if let Some(end) = self.drop_changing(&[stack])? {
+            return Ok(Some(end));
+        }
+        // A thread that was stepped is stopped for another signal now.
+        trace::set_signal_info(tid, &info).map_err(self.failed(tid))?;
+        trace::step(tid, signal).map_err(self.failed(tid))?;
+        self.runs(tid);
+        Ok(None)
+    }
+
+    /// Has the original instruction fault, with the addresses that it has.
+    fn fault(&mut self, tid: Tid, registers: Registers) -> Result<Outcome> {
+        let row = self.cache.row(Addr(registers.rip));
+        let Some(row) = row.filter(|row| row.state != RowState::Busy) else {
+            let why = format!(
+                "its thread {tid} faults in the code cache at {:#x}, which is a bug in gilk",
+                registers.rip
+            );
+            return Err(refused(self.pid, why));
+        };
+        let mut original = Registers {
+            rip: row.original.0,
+            ..registers
+        };
+        if row.state == RowState::Evaluated {
+            let kept = self.word(registers.rsp.wrapping_sub(160));
+            original.rcx = kept.map_err(self.failed(tid))?;
+        }
+        if let RowState::Recording(holders) = row.state {
+            let recorded = self.recorded(registers, row.original, holders);
+            original = recorded.map_err(self.failed(tid))?;
+        }
+        self.cut(&registers, &original, true)
+            .map_err(self.failed(tid))?;
+        self.outside(&mut original);
+        ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
+        self.stepped += 1;
+        trace::step(tid, 0).map_err(self.failed(tid))?;
+        self.runs(tid);
+        Ok(None)
+    }
+
+    /// Reads a word of the process.
+    pub(super) fn word(&self, at: u64) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.memory.read_exact_at(&mut bytes, at)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+}
