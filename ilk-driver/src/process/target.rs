@@ -111,9 +111,14 @@ impl ProcessTarget {
     /// Checks that the process executes the program still that was read.
     ///
     /// # Errors
-    /// [`Error::Process`] if it does not.
+    /// [`Error::Target`] if it does not.
     pub fn check(&self) -> Result<()> {
-        self.subject.is_still_mapped()
+        let ended = |_| {
+            let pid = self.subject.pid;
+            let what = format!("Process {pid} has ended, or executed another program; choose it or start it again.");
+            Error::Target(what)
+        };
+        self.subject.is_still_mapped().map_err(ended)
     }
 
     /// Runs a session: writes its plan, records until its end, the end of the process or `stop`, and removes all.
