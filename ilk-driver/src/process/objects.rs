@@ -117,6 +117,18 @@ impl ObjectChoice {
         self
     }
 
+    /// Returns the choice without the patterns of libraries of which none is among these objects, and these patterns.
+    pub(super) fn mapped(&self, all: &[Object]) -> (Self, Vec<String>) {
+        let libraries = self.libraries.iter().cloned();
+        let (libraries, awaited): (BTreeSet<String>, BTreeSet<String>) =
+            libraries.partition(|pattern| all.iter().any(|one| matches(pattern, one.name())));
+        let mapped = Self {
+            libraries,
+            ..self.clone()
+        };
+        (mapped, awaited.into_iter().collect())
+    }
+
     /// Returns whether libraries are chosen, which a process may load and unload.
     #[must_use]
     pub fn has_libraries(&self) -> bool {

@@ -129,20 +129,13 @@ impl Subject {
     pub fn read_mapped(pid: u32, choice: &ObjectChoice) -> Result<(Self, Vec<String>)> {
         let shadow_stack = instrumentable(pid)?;
         let all = objects(pid)?;
-        let libraries = choice.libraries.iter().cloned();
-        let (mapped, awaited): (BTreeSet<String>, BTreeSet<String>) =
-            libraries.partition(|pattern| all.iter().any(|one| matches(pattern, one.name())));
-        let mapped = ObjectChoice {
-            program: choice.program,
-            libraries: mapped,
-            probes: choice.probes.clone(),
-        };
+        let (mapped, awaited) = choice.mapped(&all);
         let chosen = match mapped == ObjectChoice::default() {
             true => vec![(linker(pid)?, false)],
             false => chosen(pid, &all, &mapped)?,
         };
         let subject = Self::of_objects(pid, &chosen, shadow_stack, None)?;
-        Ok((subject, awaited.into_iter().collect()))
+        Ok((subject, awaited))
     }
 
     /// Reads an object that the dynamic linker has mapped, and none of whose code was executed.

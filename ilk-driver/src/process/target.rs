@@ -115,7 +115,9 @@ impl ProcessTarget {
     pub fn check(&self) -> Result<()> {
         let ended = |_| {
             let pid = self.subject.pid;
-            let what = format!("Process {pid} has ended, or executed another program; choose it or start it again.");
+            let what = format!(
+                "Process {pid} has ended, or executed another program; choose it or start it again."
+            );
             Error::Target(what)
         };
         self.subject.is_still_mapped().map_err(ended)

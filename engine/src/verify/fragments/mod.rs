@@ -12,7 +12,7 @@
 //! - That the original code is what the process has mapped, and does not change: the driver watches that.
 //! - That no code reads or writes below its red zone: sequences use 40 bytes there.
 //! - Values of flags that are overwritten before they are read, in the frame of a signal.
-//! - The tables: a wrong address in them would have to be one of code. What is written there is a [`Landing`] that was
+//! - The tables: a wrong address in them would have to be one of code. What is written there is a [`Landing`](crate::cache::Landing) that was
 //!   proved.
 
 mod exits;
@@ -33,8 +33,8 @@ use self::recorded::RecordProof;
 use super::hash::{Map, Set};
 use crate::cache::resident::Resident;
 use crate::cache::{
-    CacheLayout, CacheRow, CachedBlock, CodeBytes, Counting, Landing, Link, RecordedBlock,
-    RowState, Translation,
+    CacheLayout, CacheRow, CachedBlock, CodeBytes, Counting, Link, RecordedBlock, RowState,
+    Translation,
 };
 use crate::{Addr, Span};
 

@@ -14,15 +14,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use gilk_engine::cache::resident::Resident;
-use gilk_engine::cache::{CodeBytes as _, Counting, RowState};
+use gilk_engine::cache::Counting;
 use gilk_engine::{Addr, Refusal, Rule, Span};
 
-use super::super::maps::{MappedSpan, PAGE};
+use super::super::maps::PAGE;
 use super::super::ptrace::{self, Registers, Tid};
-use super::super::stopped::{Thread, threads};
+use super::super::stopped::threads;
 use super::super::{refused, text};
 use super::cache::{ProcessCache, ResidentStop};
 use super::code::ProcessCode;

@@ -249,6 +249,12 @@ const PATHS: &[(&str, &str, Role)] = &[
     ("accesses", "file", Input),
     // Its agent, a process of its own, creates the file and replaces none: `tests/process/accessing.rs` has it refuse one.
     ("clone", "accesses", Other),
+    // No process has that number.
+    (
+        "clone",
+        "output",
+        Output(&["clone", "--count", "-p", "4194305", "-o", "OUT"]),
+    ),
 ];
 const SCRIPT: &str = "entry:x { @n = count() }";
 
