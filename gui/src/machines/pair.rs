@@ -11,7 +11,7 @@ use ilk_driver::client::{StopFlag, Summary, TargetInfo};
 use ilk_driver::process::tsc;
 
 use super::Machine;
-use super::pair_run::{PairMember, PairRun, merge};
+use super::pair_run::{PairMember, PairRun, merge, remove_empty};
 use crate::app::App;
 use crate::purpose::Purpose;
 use crate::run::{Active, RunStatus, SharedStatus};
@@ -319,11 +319,12 @@ impl App {
             .any(|side| matches!(side.ended, Some(Err(_))));
         let recorded = pair.sides.iter().any(|side| side.recording.exists());
         if failed {
-            if recorded {
-                let words = format!(
-                    "What was recorded of each side is in {}.",
-                    pair.parts.display()
-                );
+            let parts = pair.parts.display();
+            let words = match recorded {
+                true => Some(format!("What was recorded of each side is in {parts}.")),
+                false => remove_empty(&pair.parts).map(|error| format!("{parts} stays: {error}.")),
+            };
+            if let Some(words) = words {
                 self.state.notify(NoticeKind::Warning, words);
             }
             return;

@@ -48,6 +48,12 @@ pub(super) fn merge(pair: &PairRun) -> Result<recording::Summary, Error> {
     Ok(written)
 }
 
+/// Removes the folder of a run of which nothing was recorded; returns the error if it stays.
+pub(super) fn remove_empty(folder: &Path) -> Option<std::io::Error> {
+    let error = std::fs::remove_dir(folder).err()?;
+    (error.kind() != std::io::ErrorKind::NotFound).then_some(error)
+}
+
 fn remove(folder: &Path) -> Result<(), Error> {
     std::fs::remove_dir_all(folder).map_err(|source| Error::Io {
         path: folder.to_path_buf(),

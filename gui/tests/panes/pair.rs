@@ -16,7 +16,7 @@ use ilk_driver::lab::{Lab, Options, prepare};
 
 use crate::processes::{Cat, PATIENCE};
 use crate::support::{
-    Window, click, fill, press, run_command, settle, until, until_filtered, until_open,
+    Window, click, fill, press, run_command, scroll_to, settle, until, until_filtered, until_open,
     until_within, window,
 };
 
@@ -249,11 +249,14 @@ mod live {
 
         // The lab's kernel is another machine's, so that its times would be of another clock.
         let recording = folder.path().join("writes.arrow");
+        scroll_to(&mut harness, "Recording path");
         fill(
             &mut harness,
             "Recording path",
             &recording.display().to_string(),
         );
+        let typed = harness.state().state().run.recording_path("");
+        assert_eq!(typed, recording);
         harness.get_by_label("Run session").click();
         harness.run_steps(2);
         until_within(&mut harness, PATIENCE, "the run has ended", |state| {
@@ -265,7 +268,13 @@ mod live {
             words.any(|words| words.starts_with(&process) && words.contains("of another machine")),
             "{notices:?}"
         );
+        // What the kernel's side recorded is not lost.
         assert!(!recording.exists());
+        let parts = recording.with_extension("parts");
+        let shown = parts.display().to_string();
+        assert!(notices.iter().any(|notice| notice.words.contains(&shown)));
+        let kernel = Recording::open(parts.join("kernel.arrow")).unwrap();
+        assert_eq!(kernel.metadata().instruments.len(), of_kernel);
         cat.copy("still the same program");
         harness.state_mut().end();
     }

@@ -324,10 +324,23 @@ pub(crate) fn click(harness: &mut Harness<'_, App>, name: &str) {
     settle(harness);
 }
 
+/// Scrolls to a widget: one that is out of view receives no click.
+pub(crate) fn scroll_to(harness: &mut Harness<'_, App>, name: &str) {
+    harness.get_by_label(name).scroll_to_me();
+    let mut rect = harness.get_by_label(name).rect();
+    loop {
+        harness.run_steps(2);
+        let after = harness.get_by_label(name).rect();
+        if after == rect {
+            break;
+        }
+        rect = after;
+    }
+}
+
 /// Replaces the contents of a field.
 pub(crate) fn fill(harness: &mut Harness<'_, App>, name: &str, text: &str) {
-    let field = harness.get_by_label(name);
-    field.click();
+    harness.get_by_label(name).click();
     harness.run_steps(2);
     harness.key_press_modifiers(Modifiers::COMMAND, egui::Key::A);
     harness.get_by_label(name).type_text(text);
