@@ -411,6 +411,11 @@ impl App {
         session: EditedSession,
         recording: PathBuf,
     ) {
+        let threads = match self.state.threads_in_cache() {
+            Ok(threads) => threads,
+            // It was typed while the plan was made.
+            Err(why) => return self.state.notify(NoticeKind::Bad, why),
+        };
         let (Some(target), TargetState::Ready(info)) = (&mut self.target, &self.state.target)
         else {
             return;
@@ -435,6 +440,7 @@ impl App {
             status,
             together: None,
             pair: None,
+            threads,
         });
     }
 

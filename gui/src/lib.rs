@@ -48,6 +48,7 @@ mod menus;
 pub mod natives;
 mod navigation;
 mod notices;
+pub mod only_while;
 mod palette;
 mod panels;
 mod patch_pane;

@@ -11,6 +11,7 @@ use gilk_engine::session::Placement;
 use gilk_instruments::{Definition, Library};
 use gilk_samples::export::Progress;
 use ilk_driver::client::StopFlag;
+use ilk_driver::process::CloneThreads;
 
 use crate::args::Source;
 use crate::call_graph::CallGraph;
@@ -29,6 +30,7 @@ use crate::history::History;
 use crate::hook_facts::HookFacts;
 use crate::machines::Machines;
 use crate::manual::Manual;
+use crate::only_while::OnlyWhile;
 use crate::palette::CommandPalette;
 use crate::patch_view::LastPatchView;
 use crate::path_dialog::PathDialog;
@@ -58,6 +60,8 @@ pub struct State {
     pub machines: Machines,
     /// The kernel's image, once it is loaded.
     pub catalogue: Option<Arc<Catalogue>>,
+    /// The threads of a process that runs execute in the code cache.
+    pub only_while: OnlyWhile,
     /// Lines of the console of the lab's kernel.
     pub console: Vec<String>,
     /// The functions whose entry can be hooked, once computed.
@@ -162,6 +166,7 @@ impl State {
             target: TargetState::None,
             machines: Machines::default(),
             catalogue: None,
+            only_while: OnlyWhile::default(),
             console: Vec::new(),
             hookable: None,
             calls: None,
@@ -222,9 +227,11 @@ impl State {
         }
         if self.is_in_cache() {
             let others = !self.machines.others.is_empty();
-            return others.then(|| {
-                "A run in the code cache is of one process; remove the other machines.".to_owned()
-            });
+            if others {
+                let why = "A run in the code cache is of one process; remove the other machines.";
+                return Some(why.to_owned());
+            }
+            return self.threads_in_cache().err();
         }
         if self.document.session().placements.is_empty() {
             return Some("The session has no instruments; select a block and add one.".to_owned());
@@ -246,6 +253,14 @@ impl State {
     #[must_use]
     pub fn is_in_cache(&self) -> bool {
         self.source.as_ref().is_some_and(Source::is_in_cache)
+    }
+
+    /// Returns the threads that a run executes in the code cache.
+    pub(crate) fn threads_in_cache(&self) -> Result<CloneThreads, String> {
+        match self.is_in_cache() {
+            true => self.only_while.threads(self.catalogue.as_deref()),
+            false => Ok(CloneThreads::All),
+        }
     }
 
     /// Returns the reason why the target cannot run a session now, if any.

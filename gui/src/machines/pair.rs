@@ -8,7 +8,7 @@ use gilk_engine::VerifiedPlan;
 use gilk_samples::index::Shared;
 use gilk_samples::recording;
 use ilk_driver::client::{StopFlag, Summary, TargetInfo};
-use ilk_driver::process::tsc;
+use ilk_driver::process::{CloneThreads, tsc};
 
 use super::Machine;
 use super::pair_run::{PairMember, PairRun, merge, remove_empty};
@@ -227,6 +227,7 @@ impl App {
                     status: side.status.clone(),
                     together: None,
                     pair: Some(seat),
+                    threads: CloneThreads::All,
                 });
             }
         }

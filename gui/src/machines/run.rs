@@ -9,6 +9,7 @@ use gilk_samples::clocks::{Alignment, Reading};
 use gilk_samples::joined::Joint;
 use gilk_samples::metadata::Clock;
 use ilk_driver::client::{Seat, StopFlag, Summary, TargetInfo, metadata};
+use ilk_driver::process::CloneThreads;
 
 use super::together::{Member, Together, turn};
 use crate::app::App;
@@ -84,6 +85,7 @@ impl App {
                     status: status.clone(),
                     together: Some((seat, name.clone())),
                     pair: None,
+                    threads: CloneThreads::All,
                 },
             ));
             members.push(Member {

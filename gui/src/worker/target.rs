@@ -14,7 +14,7 @@ use ilk_driver::client::{
     Connection, CpuLosses, Event, Seat, StopFlag, Summary, TargetInfo, metadata,
 };
 use ilk_driver::lab::{self, Lab};
-use ilk_driver::process::ProcessTarget;
+use ilk_driver::process::{CloneThreads, ProcessTarget};
 use ilk_driver::saved;
 use ilk_driver::ssh::Tunnel;
 
@@ -49,6 +49,8 @@ pub(crate) struct Order {
     pub(crate) together: Option<(Seat, String)>,
     /// For a run in a process and its kernel.
     pub(crate) pair: Option<PairSeat>,
+    /// For a run in the code cache: the threads that are in it.
+    pub(crate) threads: CloneThreads,
 }
 
 /// Destination of the samples of a run.
@@ -364,8 +366,13 @@ impl Runner for CachedProcess {
 
     fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
         let length = Duration::from_secs_f64(order.session.duration);
-        self.0
-            .run_in_cache(length, order.recording, order.events, order.stop)
+        self.0.run_in_cache(
+            order.threads,
+            length,
+            order.recording,
+            order.events,
+            order.stop,
+        )
     }
 }
 
@@ -386,6 +393,7 @@ struct RunOrder<'o> {
     events: &'o Sender<Event>,
     stop: &'o StopFlag,
     together: Option<(Seat, String)>,
+    threads: &'o CloneThreads,
 }
 
 impl Runner for Connection {
@@ -401,6 +409,7 @@ impl Runner for Connection {
             events,
             stop,
             together,
+            threads: _,
         } = order;
         match together {
             None => Self::run(self, plan, session, recording, events, stop),
@@ -497,6 +506,7 @@ fn run_orders(
                 events: &events,
                 stop: &order.stop,
                 together: order.together,
+                threads: &order.threads,
             })
         });
         drop(events);

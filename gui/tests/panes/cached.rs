@@ -134,6 +134,36 @@ fn a_program_is_counted_in_the_code_cache() {
 }
 
 #[test]
+fn only_what_a_function_executes_is_counted_in_the_code_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path());
+    let mut harness = window(Start::default(), [1500.0, 950.0]);
+    run_command(&mut harness, "program in the code cache");
+    fill(&mut harness, "Path", &program.display().to_string());
+    click(&mut harness, "Start");
+    ready(&mut harness);
+    open(&mut harness, "counted");
+    click(&mut harness, "Threads in the cache");
+    click(&mut harness, "only while in");
+    // The open function is offered, and another name than that of a function is refused before the run.
+    assert_eq!(harness.state().state().only_while.function, "counted");
+    fill(&mut harness, "Function of the cache", "countd");
+    let hindrance = harness.state().state().run_hindrance().unwrap();
+    assert!(hindrance.contains("countd"), "{hindrance}");
+    harness.get_by_label(&hindrance);
+    fill(&mut harness, "Function of the cache", "counted");
+    run(&mut harness, &folder.path().join("counts.arrow"));
+
+    let counted = hits(&harness);
+    assert_eq!(counted[0], CALLS);
+    // What calls it executed outside.
+    let last = harness.state().state().run.last.as_ref().unwrap();
+    let is_outside = |label: &str| label.contains(" main ");
+    let outside = last.instruments.iter().filter(|one| is_outside(&one.label));
+    assert_eq!(outside.filter_map(|one| one.total).sum::<u64>(), 0);
+}
+
+#[test]
 fn a_process_is_counted_in_the_code_cache_until_it_is_let_go() {
     let folder = tempfile::tempdir().unwrap();
     let mut cat = Cat::start();

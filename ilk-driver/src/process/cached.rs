@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::{self, Recording};
 
-use super::{ProcessTarget, clock, ready, refused};
+use super::{CloneThreads, ProcessTarget, clock, ready, refused};
 use crate::client::{Event, InstrumentSummary, StopFlag, Summary};
 use crate::{Error, Result, programs};
 
@@ -24,7 +24,7 @@ const POLLED: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_hours(24);
 
 impl ProcessTarget {
-    /// Has the process execute in the code cache with every block counted, until its end, for `length`, or until `stop`,
+    /// Has threads of the process execute in the code cache with every block counted, until its end, for `length`, or until `stop`,
     /// when it continues in its original code. The executions and the numbers of the cache are in the recording, which
     /// has all samples at its end; [`Event::Missed`] reports their number.
     ///
@@ -33,13 +33,14 @@ impl ProcessTarget {
     /// its recording cannot be read.
     pub fn run_in_cache(
         &mut self,
+        threads: &CloneThreads,
         length: Duration,
         recording: &Path,
         events: &Sender<Event>,
         stop: &StopFlag,
     ) -> Result<Summary> {
         let pid = self.pid();
-        let mut agent = start(pid, length, recording)?;
+        let mut agent = start(pid, threads, length, recording)?;
         let lines = lines(&mut agent);
         let (mut last, mut released, mut requested) = (None, Ok(()), false);
         loop {
@@ -101,7 +102,7 @@ impl ProcessTarget {
 }
 
 /// Starts `ilk clone` for a process.
-fn start(pid: u32, length: Duration, recording: &Path) -> Result<Child> {
+fn start(pid: u32, threads: &CloneThreads, length: Duration, recording: &Path) -> Result<Child> {
     let ilk = programs::ilk()?;
     let mut command = Command::new(&ilk);
     command
@@ -111,6 +112,15 @@ fn start(pid: u32, length: Duration, recording: &Path) -> Result<Child> {
         .arg(pid.to_string())
         .arg("-o")
         .arg(recording)
+        .args(
+            match threads {
+                CloneThreads::All => None,
+                CloneThreads::One(tid) => Some(["--thread".to_owned(), tid.to_string()]),
+                CloneThreads::While(function) => Some(["--while".to_owned(), function.clone()]),
+            }
+            .into_iter()
+            .flatten(),
+        )
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
