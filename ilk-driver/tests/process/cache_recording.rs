@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use gilk_engine::InstrumentId;
 use gilk_samples::recording::Recording;
@@ -219,7 +220,7 @@ fn a_process_is_in_the_cache_when_that_is_announced() {
     // The thread that waits for its input is in the cache as soon as it is scheduled.
     while !is_in_cache(pid) {
         assert!(ilk.try_wait().unwrap().is_none());
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(2));
     }
     input.write_all(b"a").unwrap();
     let mut answer = String::new();
@@ -236,4 +237,46 @@ fn a_process_is_in_the_cache_when_that_is_announced() {
     let work = recorded(&recording);
     let work = work.iter().filter(|((name, _), _)| name == "work");
     assert!(work.map(|(_, count)| count).sum::<u64>() > 0, "{rest}");
+}
+
+/// A client that is killed lets the process go, as a closed window does.
+#[test]
+fn a_process_is_let_go_when_its_client_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = cloned::compiled(folder.path(), &[]);
+    let (mut child, mut input, mut output, _) = started(&program, "r");
+    let pid = child.id();
+    let file = folder.path().join("counts.arrow");
+    let tests = std::env::current_exe().unwrap();
+    let built = tests.parent().and_then(Path::parent).unwrap();
+    let mut client = Command::new(built.join("examples/cached"))
+        .env("XDG_CACHE_HOME", folder.path())
+        .arg(pid.to_string())
+        .arg(&file)
+        .spawn()
+        .unwrap();
+    let wait = |is: bool, client: &mut Child| {
+        let begun = Instant::now();
+        while is_in_cache(pid) != is {
+            assert!(!is || client.try_wait().unwrap().is_none(), "it has ended");
+            assert!(begun.elapsed() < Duration::from_secs(60), "{is}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    wait(true, &mut client);
+    client.kill().unwrap();
+    client.wait().unwrap();
+    wait(false, &mut client);
+    input.write_all(b"a").unwrap();
+    let mut answer = String::new();
+    output.read_line(&mut answer).unwrap();
+    drop(input);
+    assert!(child.wait().unwrap().success());
+    // Its command records what was counted.
+    let begun = Instant::now();
+    while !file.exists() {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(Recording::open(&file).unwrap().totals().ended, "");
 }

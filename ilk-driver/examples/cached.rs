@@ -1,0 +1,26 @@
+//! Counts every block that a running process executes in ten seconds, in the code cache:
+//! `cargo run --example cached -- PID FILE`. `ilk stats FILE` shows the counts.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ilk_driver::client::StopFlag;
+use ilk_driver::process::{CloneThreads, ProcessTarget};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(pid), Some(file)) = (arguments.next(), arguments.next()) else {
+        return Err("usage: cached PID FILE".into());
+    };
+    let mut process = ProcessTarget::open(pid.parse()?)?;
+    let (events, _received) = crossbeam_channel::unbounded();
+    let summary = process.run_in_cache(
+        &CloneThreads::All,
+        Duration::from_secs(10),
+        Path::new(&file),
+        &events,
+        &StopFlag::new(),
+    )?;
+    println!("{} blocks were executed.", summary.recording.samples);
+    Ok(())
+}
