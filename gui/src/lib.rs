@@ -49,6 +49,7 @@ pub mod natives;
 mod navigation;
 mod notices;
 pub mod only_while;
+mod only_while_row;
 mod palette;
 mod panels;
 mod patch_pane;

@@ -15,7 +15,7 @@ use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::session_duration::{set_duration, too_short};
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
-use crate::{availability, only_while, session_options, widgets};
+use crate::{availability, only_while_row, session_options, widgets};
 
 /// Height of a row of the table.
 const ROW: f32 = 24.0;
@@ -47,7 +47,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     widgets::inset(ui, |ui| {
         fields(ui, state);
         if state.is_in_cache() {
-            only_while::show(ui, state);
+            only_while_row::show(ui, state);
         }
         troubles(ui, state);
     });

@@ -24,6 +24,7 @@ pub(crate) mod maps;
 pub(crate) mod names;
 mod objects;
 mod pages;
+mod perf_map;
 mod ptrace;
 mod record;
 mod recorder;

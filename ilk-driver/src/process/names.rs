@@ -2,7 +2,8 @@
 //!
 //! A process's mappings are read once for each report of stacks, and kept: a process that has ended since is named by
 //! the last ones. Symbols are those of the mapped files themselves, through `/proc/pid/map_files`, which also has files
-//! that were replaced or removed, and those that another mount namespace hides.
+//! that were replaced or removed, and those that another mount namespace hides. Code that no file has is named by the
+//! perf map of the process, if its compiler writes one.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File, Metadata};
@@ -15,6 +16,7 @@ use object::read::{ReadCache, ReadRef};
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
 use super::maps::{self, MappedSpan};
+use super::perf_map::PerfMap;
 use super::{proc, refused};
 
 /// Limit on the bytes of a name of a function or a file.
@@ -32,6 +34,8 @@ pub struct ProcessNames {
     /// Processes whose mappings are those of now.
     current: HashSet<u32>,
     symbols: HashMap<FileId, Arc<FileSymbols>>,
+    /// Generated code, by process.
+    generated: HashMap<u32, PerfMap>,
     /// The process whose mappings are read also while no stack of it is reported: it may end before.
     watched: Option<u32>,
 }
@@ -42,6 +46,7 @@ impl ProcessNames {
         self.current.clear();
         if self.mappings.len() > MAX_KEPT {
             self.mappings.clear();
+            self.generated.clear();
         }
         if self.symbols.len() > MAX_KEPT {
             self.symbols.clear();
@@ -62,12 +67,15 @@ impl ProcessNames {
         if let Ok(mappings) = maps::read(pid)
             && !mappings.is_empty()
         {
-            self.mappings.insert(pid, mappings);
+            self.keep(pid, mappings);
         }
     }
 
     /// Keeps mappings that a process had, in the place of those that were read.
     pub(crate) fn keep(&mut self, pid: u32, mappings: Vec<MappedSpan>) {
+        if mappings.iter().any(is_generated) {
+            self.generated.entry(pid).or_default().refresh(pid);
+        }
         self.mappings.insert(pid, mappings);
     }
 
@@ -106,6 +114,10 @@ impl ProcessNames {
         let mapping = mappings
             .iter()
             .find(|mapping| mapping.span.contains(Addr(address)))?;
+        if is_generated(mapping) {
+            let (name, offset) = self.generated.get(&pid)?.function(address, back)?;
+            return Some(format!("{}+{offset:#x} (perf map)", shown(name)));
+        }
         let offset = address - mapping.span.start.0 + mapping.offset;
         let path = mapping.name.strip_suffix(" (deleted)");
         let path = path.unwrap_or(&mapping.name);
@@ -122,6 +134,11 @@ impl ProcessNames {
             None => format!("{file}+{offset:#x}"),
         })
     }
+}
+
+/// Returns whether a mapping has code that no file has.
+fn is_generated(mapping: &MappedSpan) -> bool {
+    mapping.executable && mapping.inode == 0 && !mapping.name.starts_with('[')
 }
 
 /// Returns the symbols of a mapped file.

@@ -239,6 +239,30 @@ fn a_process_is_in_the_cache_when_that_is_announced() {
     assert!(work.map(|(_, count)| count).sum::<u64>() > 0, "{rest}");
 }
 
+/// Code that no file has is named by the perf map of the process.
+#[test]
+fn generated_code_has_the_names_of_its_perf_map() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), include_str!("generating.c"), &[]);
+    let file = folder.path().join("counts.arrow");
+    let (program, path) = (program.to_str().unwrap(), file.to_str().unwrap());
+    let arguments = ["clone", "--count", "--all", "-o", path, "--", program];
+    let output = ilk(&arguments, folder.path());
+    let errors = text(&output.stderr);
+    std::fs::remove_file(text(&output.stdout).trim()).unwrap();
+    assert!(output.status.success(), "{errors}");
+    let listed = |name: &str| {
+        let line = errors.lines().find(|line| line.contains(name));
+        line.unwrap_or_else(|| panic!("{name}: {errors}"))
+            .to_owned()
+    };
+    assert!(listed("seven+0x0 (perf map)").trim().starts_with("500 "));
+    assert!(listed("add one+0x0 (perf map)").trim().starts_with("700 "));
+    let counts = recorded(&Recording::open(&file).unwrap());
+    assert_eq!(counts[&("seven+0x0 (perf map)".to_owned(), 0)], 500);
+    assert_eq!(counts[&("add one+0x0 (perf map)".to_owned(), 0)], 700);
+}
+
 /// A client that is killed lets the process go, as a closed window does.
 #[test]
 fn a_process_is_let_go_when_its_client_is_killed() {
