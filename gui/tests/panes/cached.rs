@@ -8,13 +8,13 @@ use egui_kittest::kittest::Queryable;
 use gilk_engine::cfg::BlockIndex;
 use gilk_gui::args::Start;
 use gilk_gui::graph::heat::Heat;
-use gilk_gui::state::{NoticeKind, State, TargetState};
+use gilk_gui::state::{NoticeKind, State};
 use gilk_samples::chart::totals::{cache, cache_lines};
 use gilk_samples::recording::Recording;
 
-use crate::processes::{Cat, PATIENCE};
+use crate::processes::{Cat, PATIENCE, read};
 use crate::support::{
-    Window, click, fill, press, run_command, scene, settle, until, until_filtered, until_open,
+    Window, click, fill, press, run_command, scene, until, until_filtered, until_open,
     until_within, window,
 };
 
@@ -35,16 +35,6 @@ fn compiled(folder: &Path) -> PathBuf {
         .unwrap();
     assert!(compiled.success());
     program
-}
-
-fn ready(harness: &mut Window) {
-    until_within(harness, PATIENCE, "the process is read", |state| {
-        if let TargetState::Lost(why) = &state.target {
-            panic!("{why}");
-        }
-        matches!(state.target, TargetState::Ready(_))
-    });
-    settle(harness);
 }
 
 /// Fails with the message of a run that has failed, which goes after a while.
@@ -73,6 +63,17 @@ fn open(harness: &mut Window, function: &str) {
     until_open(harness, function);
 }
 
+/// Opens a window on a program that was started for the cache, and on `counted`.
+fn start(program: &Path) -> Window {
+    let mut harness = window(Start::default(), [1500.0, 950.0]);
+    run_command(&mut harness, "program in the code cache");
+    fill(&mut harness, "Path", &program.display().to_string());
+    click(&mut harness, "Start");
+    read(&mut harness);
+    open(&mut harness, "counted");
+    harness
+}
+
 /// Returns the hits of each block of the open function, as its graph shows them.
 fn hits(harness: &Window) -> Vec<u64> {
     let scene = scene(harness);
@@ -87,12 +88,7 @@ fn hits(harness: &Window) -> Vec<u64> {
 fn a_program_is_counted_in_the_code_cache() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path());
-    let mut harness = window(Start::default(), [1500.0, 950.0]);
-    run_command(&mut harness, "program in the code cache");
-    fill(&mut harness, "Path", &program.display().to_string());
-    click(&mut harness, "Start");
-    ready(&mut harness);
-    open(&mut harness, "counted");
+    let mut harness = start(&program);
     let recording = folder.path().join("counts.arrow");
     run(&mut harness, &recording);
 
@@ -137,12 +133,7 @@ fn a_program_is_counted_in_the_code_cache() {
 fn only_what_a_function_executes_is_counted_in_the_code_cache() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path());
-    let mut harness = window(Start::default(), [1500.0, 950.0]);
-    run_command(&mut harness, "program in the code cache");
-    fill(&mut harness, "Path", &program.display().to_string());
-    click(&mut harness, "Start");
-    ready(&mut harness);
-    open(&mut harness, "counted");
+    let mut harness = start(&program);
     click(&mut harness, "Threads in the cache");
     click(&mut harness, "only while in");
     // The open function is offered, and another name than that of a function is refused before the run.
@@ -177,7 +168,7 @@ fn a_process_is_counted_in_the_code_cache_until_it_is_let_go() {
     fill(&mut harness, "Filter of processes", &pid.to_string());
     harness.run_steps(3);
     click(&mut harness, &format!("process {pid}: cat"));
-    ready(&mut harness);
+    read(&mut harness);
     let recording = folder.path().join("counts.arrow");
     fill(
         &mut harness,

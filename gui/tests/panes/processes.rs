@@ -81,7 +81,8 @@ fn counting(folder: &Path) -> Window {
     harness
 }
 
-fn ready(harness: &mut Window) {
+/// Waits for a process to be the target.
+pub(crate) fn read(harness: &mut Window) {
     until_within(harness, PATIENCE, "the process is read", |state| {
         if let TargetState::Lost(why) = &state.target {
             panic!("{why}");
@@ -89,6 +90,10 @@ fn ready(harness: &mut Window) {
         matches!(state.target, TargetState::Ready(_))
     });
     settle(harness);
+}
+
+fn ready(harness: &mut Window) {
+    read(harness);
     until_within(harness, PATIENCE, "the session can be run", |state| {
         state.run_hindrance().is_none()
     });

@@ -164,17 +164,9 @@ impl CloneReport {
 /// The session that a recording is of: without instruments of its own.
 fn session(name: String, duration: f64) -> Session {
     Session {
-        version: Session::VERSION,
         name,
         duration,
-        workload: None,
-        placements: Vec::new(),
-        styles: BTreeMap::new(),
-        sources: BTreeMap::new(),
-        save_all: false,
-        tracepoints: false,
-        collection: gilk_engine::collection::Collection::default(),
-        kernel: None,
+        ..Session::empty()
     }
 }
 
