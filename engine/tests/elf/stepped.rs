@@ -234,7 +234,7 @@ fn every_step_of_real_programs_is_in_their_graphs() {
     let mut judge = Judge::default();
     let folder = tempfile::tempdir().unwrap();
     let choosing = choosing(folder.path());
-    let mut programs = 0;
+    let mut installed = 0;
     for (program, arguments) in [
         (choosing.to_str().unwrap(), &[][..]),
         ("/usr/bin/gzip", &["-c", "/etc/passwd"][..]),
@@ -264,7 +264,7 @@ fn every_step_of_real_programs_is_in_their_graphs() {
             println!("{program} is not installed");
             continue;
         }
-        programs += 1;
+        installed += u64::from(program.starts_with("/usr/bin/"));
         judge.objects.clear();
         let tracee = Tracee::start(program, arguments);
         let mut last = judge.visit(&tracee, tracee.ip());
@@ -283,7 +283,9 @@ fn every_step_of_real_programs_is_in_their_graphs() {
         judge.steps, judge.branches, judge.tables, judge.refused, judge.outside
     );
     assert!(judge.wrong.is_empty(), "{:#?}", judge.wrong);
-    assert!(programs >= 4 && judge.steps > 75_000, "{programs} programs");
+    // Those of Debian's minimal installation, 25,000 steps of each.
+    assert!(installed >= 3, "{installed}");
+    assert!(judge.steps > 25_000 * installed, "{}", judge.steps);
     assert!(judge.tables >= 800, "{}", judge.tables);
     // The C library's string functions, written by hand, have tables that are not proven.
     assert!(judge.refused * 4 < judge.steps, "most is not refused");

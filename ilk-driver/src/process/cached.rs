@@ -24,9 +24,9 @@ const POLLED: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_hours(24);
 
 impl ProcessTarget {
-    /// Has threads of the process execute in the code cache with every block counted, until its end, for `length`, or until `stop`,
-    /// when it continues in its original code. The executions and the numbers of the cache are in the recording, which
-    /// has all samples at its end; [`Event::Missed`] reports their number.
+    /// Has threads of the process execute in the code cache with every block counted, until its end, for `length`, or
+    /// until `stop`, when it continues in its original code. The executions and the numbers of the cache are in the
+    /// recording, which has all samples at its end; [`Event::Missed`] reports their number.
     ///
     /// # Errors
     /// [`Error::Io`] if `ilk` cannot be started; [`Error::Process`] with its reason if it fails; [`Error::Recording`] if

@@ -23,6 +23,8 @@ use super::{proc, refused};
 const MAX_BYTES: usize = 255;
 /// Limit on the files whose symbols are kept, and on processes.
 const MAX_KEPT: usize = 256;
+/// Limit on the processes whose generated code is kept.
+const MAX_GENERATED: usize = 4;
 
 /// A file by its device and inode.
 type FileId = (u64, u64);
@@ -36,6 +38,8 @@ pub struct ProcessNames {
     symbols: HashMap<FileId, Arc<FileSymbols>>,
     /// Generated code, by process.
     generated: HashMap<u32, PerfMap>,
+    /// Processes whose generated code is that of now.
+    listed: HashSet<u32>,
     /// The process whose mappings are read also while no stack of it is reported: it may end before.
     watched: Option<u32>,
 }
@@ -44,9 +48,9 @@ impl ProcessNames {
     /// Begins a report: mappings may have changed.
     pub(crate) fn begin(&mut self) {
         self.current.clear();
+        self.listed.clear();
         if self.mappings.len() > MAX_KEPT {
             self.mappings.clear();
-            self.generated.clear();
         }
         if self.symbols.len() > MAX_KEPT {
             self.symbols.clear();
@@ -73,9 +77,6 @@ impl ProcessNames {
 
     /// Keeps mappings that a process had, in the place of those that were read.
     pub(crate) fn keep(&mut self, pid: u32, mappings: Vec<MappedSpan>) {
-        if mappings.iter().any(is_generated) {
-            self.generated.entry(pid).or_default().refresh(pid);
-        }
         self.mappings.insert(pid, mappings);
     }
 
@@ -115,6 +116,12 @@ impl ProcessNames {
             .iter()
             .find(|mapping| mapping.span.contains(Addr(address)))?;
         if is_generated(mapping) {
+            if self.listed.insert(pid) {
+                if self.generated.len() >= MAX_GENERATED && !self.generated.contains_key(&pid) {
+                    self.generated.clear();
+                }
+                self.generated.entry(pid).or_default().refresh(pid);
+            }
             let (name, offset) = self.generated.get(&pid)?.function(address, back)?;
             return Some(format!("{}+{offset:#x} (perf map)", shown(name)));
         }

@@ -2,16 +2,18 @@
 //! (`tools/perf/Documentation/jit-interface.txt` of Linux).
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read as _};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::{proc, text};
 
-/// Limit on the bytes that are read of a file.
-const MAX_BYTES: u64 = 64 << 20;
+/// Limits on what is read of a file, which any user may write: bytes, functions, and bytes of a name.
+const MAX_BYTES: u64 = 16 << 20;
+const MAX_FUNCTIONS: usize = 1 << 17;
+const MAX_NAME: usize = 255;
 
 /// The functions that a file lists.
 #[derive(Debug, Default)]
@@ -42,7 +44,9 @@ impl PerfMap {
     fn parsed(mut lines: impl BufRead) -> Self {
         let mut map = Self::default();
         let mut line = Vec::new();
-        while let Ok(1..) = lines.read_until(b'\n', &mut line) {
+        while map.functions.len() < MAX_FUNCTIONS
+            && let Ok(1..) = lines.read_until(b'\n', &mut line)
+        {
             if let Some((start, end, name)) = function(&String::from_utf8_lossy(&line)) {
                 map.add(start, end, name);
             }
@@ -59,7 +63,8 @@ impl PerfMap {
         while let Some(first) = before(self) {
             self.functions.remove(&first);
         }
-        self.functions.insert(start, (end, name.to_owned()));
+        let name = name[..name.floor_char_boundary(MAX_NAME)].to_owned();
+        self.functions.insert(start, (end, name));
     }
 
     /// Returns the function that has the byte `back` bytes before an address, and the address's offset in it.
@@ -102,10 +107,11 @@ fn open(pid: u32) -> io::Result<(File, Metadata)> {
 }
 
 fn open_of(path: PathBuf, user: u32) -> io::Result<(File, Metadata)> {
-    if !path.symlink_metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let file = File::open(path)?;
+    // Another kind of file is refused below, and must not be waited for.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)?;
     let about = file.metadata()?;
     match about.is_file() && [0, user].contains(&about.uid()) {
         true => Ok((file, about)),
