@@ -2,9 +2,9 @@
 //!
 //! A filter may end the process at the system calls by which instruments read its memory ([`crate::reads`]), so these end
 //! before it is installed. Each `syscall` is found that may execute `seccomp`, or `prctl` with `PR_SET_SECCOMP`: the number
-//! and the option are symbolic values from the start of its block on, where a guard tests the registers that have them. A
-//! `syscall` whose number is another constant of its block needs no guard; one whose number is not known there counts as one
-//! of these.
+//! and the option are symbolic values from the start of its block on, where a guard tests the registers that have them, or
+//! the memory from which the block loads the number. A `syscall` whose number is another constant of its block needs no
+//! guard; one whose number is not known there counts as one of these.
 //!
 //! An image lacks code that the process makes itself (JIT) and objects that it loads later: their system calls are not
 //! found.
@@ -20,14 +20,15 @@ use crate::cfg::{BlockIndex, Cfg};
 use crate::code::FunctionId;
 use crate::ids::part;
 use crate::isa::BY_NUMBER;
+use crate::isa::RegisterSet;
 use crate::isa::abi::CALLER_SAVED;
 use crate::isa::decode::branch_target;
-use crate::isa::effect::{is_call, plain};
+use crate::isa::effect::{is_call, is_write, plain};
 use crate::{Addr, Error, Image, Refusal, Result, Rule, Span};
 
 /// `seccomp` and `prctl` of arch/x86/entry/syscalls/syscall_64.tbl.
-const SECCOMP: u32 = 317;
-const PRCTL: u32 = 157;
+pub(crate) const SECCOMP: u32 = 317;
+pub(crate) const PRCTL: u32 = 157;
 /// `PR_SET_SECCOMP` of include/uapi/linux/prctl.h.
 const SET_SECCOMP: u32 = 22;
 /// The interrupt of system calls of 32 bits.
@@ -41,8 +42,18 @@ pub struct FilterCall {
     pub block: BlockIndex,
     /// From the start of the block up to the first byte of its last `syscall`, inclusive: a thread there has passed the guard.
     pub passed: Span,
-    /// Condition at the start of the block, in the language of instruments: true if a filter may be installed.
-    pub condition: String,
+    /// The test, at the start of the block, of whether a filter may be installed.
+    pub test: FilterTest,
+}
+
+/// The test of a guard at the start of a block. Expressions are those of the language of instruments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FilterTest {
+    /// A condition: true if a filter may be installed.
+    Condition(String),
+    /// The address of four bytes with the number of the system call: the block reads them whenever it executes, and nothing
+    /// that it executes before changes them.
+    NumberAt(String),
 }
 
 /// Finds all system calls of an image that may begin to filter those of the process.
@@ -62,26 +73,26 @@ pub fn filter_calls(image: &Image) -> Result<Vec<FilterCall>> {
         }
         for block in &graph.blocks {
             let mut values = BlockValues::new();
-            let mut conditions = Vec::new();
+            let mut tests = Vec::new();
             let mut last = block.span.start;
             for instruction in &block.instructions {
-                if let Some(condition) = values.condition(image, &instruction)? {
-                    conditions.push(condition);
+                if let Some(test) = values.test(image, &instruction)? {
+                    if !tests.contains(&test) {
+                        tests.push(test);
+                    }
                     last = Addr(instruction.ip());
                 }
                 values.execute(&instruction);
             }
-            if !conditions.is_empty() {
-                calls.push(FilterCall {
-                    function: function.id,
-                    block: block.index,
-                    passed: Span {
-                        start: block.span.start,
-                        end: last.add(1),
-                    },
-                    condition: conditions.join(" || "),
-                });
-            }
+            calls.extend(tests.into_iter().map(|test| FilterCall {
+                function: function.id,
+                block: block.index,
+                passed: Span {
+                    start: block.span.start,
+                    end: last.add(1),
+                },
+                test,
+            }));
         }
     }
     between_functions(image)?;
@@ -123,7 +134,7 @@ fn constants_only(image: &Image, span: Span, from: Addr) -> Result<()> {
         if targets.contains(&at) {
             values = BlockValues::new();
         }
-        if at >= from && values.condition(image, &instruction)?.is_some() {
+        if at >= from && values.test(image, &instruction)?.is_some() {
             let why = "it is in a function that is not divided into blocks";
             return Err(refused(image, at, why));
         }
@@ -183,12 +194,14 @@ fn refused(image: &Image, at: Addr, why: &str) -> Error {
     }
 }
 
-/// The lower 32 bits of a register, as a function of the registers at the start of the block.
+/// The lower 32 bits of a register, as a function of the registers and the memory at the start of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SymbolicHalf {
     Constant(u32),
     /// This register had it.
     Initial(Register),
+    /// The memory so many bytes from the address in a register had it.
+    Loaded(Register, i32),
     Unknown,
 }
 
@@ -202,7 +215,7 @@ impl SymbolicHalf {
                 Some(format!("reg(\"{register}\") == {number}"))
             }
             // Reads end too early then, rather than too late.
-            Self::Unknown => Some("1 == 1".to_owned()),
+            Self::Loaded(..) | Self::Unknown => Some("1 == 1".to_owned()),
         }
     }
 }
@@ -210,6 +223,10 @@ impl SymbolicHalf {
 /// The registers while a block executes.
 struct BlockValues {
     registers: [SymbolicHalf; 16],
+    /// Registers that were written since the start of the block.
+    written: RegisterSet,
+    /// True if memory may have been.
+    stored: bool,
     factory: InstructionInfoFactory,
 }
 
@@ -217,6 +234,8 @@ impl BlockValues {
     fn new() -> Self {
         Self {
             registers: BY_NUMBER.map(SymbolicHalf::Initial),
+            written: RegisterSet::EMPTY,
+            stored: false,
             factory: InstructionInfoFactory::new(),
         }
     }
@@ -232,8 +251,8 @@ impl BlockValues {
         }
     }
 
-    /// The condition that an instruction may begin to filter system calls; `None` if it does not.
-    fn condition(&self, image: &Image, instruction: &Instruction) -> Result<Option<String>> {
+    /// The test of whether an instruction begins to filter system calls; `None` if it does not.
+    fn test(&self, image: &Image, instruction: &Instruction) -> Result<Option<FilterTest>> {
         let at = Addr(instruction.ip());
         match instruction.code() {
             Code::Syscall => {}
@@ -244,12 +263,31 @@ impl BlockValues {
             _ => return Ok(None),
         }
         let (number, option) = (self.get(Register::EAX), self.get(Register::EDI));
+        if let SymbolicHalf::Loaded(base, displacement) = number {
+            let base = format!("{base:?}").to_lowercase();
+            let sign = if displacement < 0 { '-' } else { '+' };
+            let address = format!("reg(\"{base}\") {sign} {}", displacement.unsigned_abs());
+            return Ok(Some(FilterTest::NumberAt(address)));
+        }
         let prctl = number.is(PRCTL).zip(option.is(SET_SECCOMP));
         let prctl = prctl.map(|(number, option)| format!("({number} && {option})"));
-        Ok(match (number.is(SECCOMP), prctl) {
+        let condition = match (number.is(SECCOMP), prctl) {
             (Some(seccomp), Some(prctl)) => Some(format!("{seccomp} || {prctl}")),
             (one, other) => one.or(other),
-        })
+        };
+        Ok(condition.map(FilterTest::Condition))
+    }
+
+    /// The value that an instruction loads, as memory at the start of the block; `None` if it has no such operand, or if an
+    /// instruction before it may have changed the address or the memory.
+    fn loaded(&self, instruction: &Instruction) -> Option<SymbolicHalf> {
+        let base = instruction.memory_base();
+        let is_plain = instruction.memory_index() == Register::None
+            && instruction.segment_prefix() == Register::None
+            && base.is_gpr64();
+        let displacement = i32::try_from(instruction.memory_displacement64().cast_signed()).ok()?;
+        (is_plain && !self.stored && !self.written.contains(base))
+            .then_some(SymbolicHalf::Loaded(base, displacement))
     }
 
     /// Executes an instruction.
@@ -278,8 +316,17 @@ impl BlockValues {
             {
                 Some(SymbolicHalf::Constant(0))
             }
+            Code::Mov_r32_rm32 | Code::Mov_r64_rm64 if instruction.op1_kind() == OpKind::Memory => {
+                self.loaded(instruction)
+            }
             _ => None,
         };
+        let effect = plain(&mut self.factory, instruction);
+        let memory = self.factory.info(instruction).used_memory();
+        self.stored |= is_call(instruction)
+            || instruction.code() == Code::Syscall
+            || memory.iter().any(|used| is_write(used.access()));
+        self.written = self.written.union(effect.writes);
         if let Some(value) = value {
             self.set(to, value);
         } else if is_call(instruction) || instruction.code() == Code::Syscall {
@@ -288,7 +335,7 @@ impl BlockValues {
                 self.set(register, SymbolicHalf::Unknown);
             }
         } else {
-            for register in plain(&mut self.factory, instruction).writes.iter() {
+            for register in effect.writes.iter() {
                 self.set(register, SymbolicHalf::Unknown);
             }
         }

@@ -9,6 +9,7 @@
 //! ([`crate::filters`]): it closes the [`ReadGate`], after which each read fails, and waits for those that are under way.
 
 use crate::Addr;
+use crate::filters::{PRCTL, SECCOMP};
 use crate::layout::{RuntimeLayout, Sequences};
 
 /// Number of `getpid(2)`: a forked child reads its own memory.
@@ -68,7 +69,8 @@ impl MemoryReader {
 }
 
 /// The code that ends all reads, in the place of a reader: the guards of system calls that may install a filter call it as
-/// one. The value that it returns is 0.
+/// one. The address is [`ReadsEnd::ALWAYS`], or that of the four bytes that have the number of the system call; then it ends
+/// them if the number is one that may install a filter. The value that it returns is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadsEnd {
     /// Its first instruction.
@@ -82,6 +84,9 @@ pub struct ReadsEnd {
 }
 
 impl ReadsEnd {
+    /// The address that ends the reads whatever the system call is.
+    pub const ALWAYS: u8 = 8;
+
     /// Assembles the code for each arena of a layout.
     #[must_use]
     pub fn all(layout: &RuntimeLayout, gate: ReadGate, patience: u64) -> Vec<Self> {
@@ -106,7 +111,17 @@ fn closing(gate: ReadGate, patience: u64) -> Vec<u8> {
     let mut code = Vec::new();
     let mut push = |bytes: &[u8]| code.extend_from_slice(bytes);
     push(&[0x9c, 0x50, 0x51, 0x52]); // pushfq; push rax, rcx, rdx
-    push(&[0xb8, 1, 0, 0, 0]); // mov eax, 1
+    push(&[0x48, 0x8b, 0x44, 0x24, 56]); // mov rax, [rsp+56]: the address
+    push(&[0x48, 0x83, 0xf8, ReadsEnd::ALWAYS]); // cmp rax, ALWAYS
+    push(&[0x74, 16]); // je close
+    push(&[0x8b, 0x00]); // mov eax, [rax]
+    push(&[0x3d]); // cmp eax, seccomp
+    push(&SECCOMP.to_le_bytes());
+    push(&[0x74, 7]); // je close
+    push(&[0x3d]); // cmp eax, prctl
+    push(&PRCTL.to_le_bytes());
+    push(&[0x75, 61]); // jne done
+    push(&[0xb8, 1, 0, 0, 0]); // close: mov eax, 1
     push(&[0x87, 0x04, 0x25]); // xchg [closed], eax
     push(&low(gate.closed));
     push(&[0x0f, 0x31]); // rdtsc

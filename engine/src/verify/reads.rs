@@ -3,10 +3,12 @@
 //! The code must be, instruction by instruction, the listing below: it saves the flags and all registers that a system
 //! call changes, writes no memory but its own stack, the pushed word of the result, the counter of failed reads and the
 //! number of reads under way, and returns. Calls of it are proven with the patches. So is the code that ends reads, which
-//! closes them and waits.
+//! closes them and waits, unless the number at the address of its call is another system call's.
 //!
 //! # Not verified
 //! - That the code is where it is stated.
+//! - That the number of a system call can be read where a guard has it: [`crate::filters`] takes only addresses that the
+//!   guarded block itself reads, whenever it executes.
 
 use thiserror::Error;
 
@@ -82,11 +84,21 @@ const LISTING: [&str; 51] = [
 ];
 
 /// The instructions of the code that ends reads; `PATIENCE` stands for its longest wait.
-const CLOSING: [&str; 25] = [
+const CLOSING: [&str; 33] = [
     "pushf",
     "push rax",
     "push rcx",
     "push rdx",
+    // The address: 8, or where the number of the system call is.
+    "mov rax,[rsp+38h]",
+    "cmp rax,8",
+    "je short @12",
+    "mov eax,[rax]",
+    // seccomp(2), prctl(2)
+    "cmp eax,13Dh",
+    "je short @12",
+    "cmp eax,9Dh",
+    "jne short @27",
     // An exchange is a full barrier.
     "mov eax,1",
     "xchg eax,[CLOSED]",
@@ -98,13 +110,13 @@ const CLOSING: [&str; 25] = [
     "add rcx,rax",
     // Again:
     "cmp dword [UNDER_WAY],0",
-    "je short @19",
+    "je short @27",
     "pause",
     "rdtsc",
     "shl rdx,20h",
     "or rax,rdx",
     "cmp rax,rcx",
-    "jb short @11",
+    "jb short @19",
     // The value.
     "mov qword [rsp+38h],0",
     "pop rdx",

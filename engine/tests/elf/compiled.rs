@@ -6,7 +6,7 @@ use std::process::Command;
 
 use gilk_engine::cfg::{BlockEnd, Cfg};
 use gilk_engine::code::Contract;
-use gilk_engine::filters::filter_calls;
+use gilk_engine::filters::{FilterTest, filter_calls};
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::plan::{Possible, plan_possible};
 use gilk_engine::session::Placement;
@@ -456,6 +456,10 @@ long control(long option) { return call(157, option); }
 long any(long number, long option) { return call(number, option); }
 long other(long option) { return call(39, option); }
 long loaded(const long *number) { return call(*number, 0); }
+long stacked(long a, long b, long c, long d, long e, long f, long number) { return call(number, a); }
+long stored(long *number, long *other) { *other = 39; return call(*number, 0); }
+long moved(long *number) { __asm__(\"add $8, %0\" : \"+r\"(number)); return call(*number, 0); }
+long indexed(long *number, long index) { return call(number[index], 0); }
 ";
 
 /// The registers at the start of a block decide whether its system call may install a filter.
@@ -463,22 +467,37 @@ long loaded(const long *number) { return call(*number, 0); }
 fn system_calls_that_may_install_a_filter_are_found_with_their_conditions() {
     let image = compiled(SYSTEM_CALLS, &["-O2"]);
     let found = filter_calls(&image).unwrap();
-    let condition = |name: &str| {
+    let test = |name: &str| {
         let id = image.function_named(name).unwrap().id;
         let mut calls = found.iter().filter(|call| call.function == id);
         let call = calls.next();
         assert!(calls.next().is_none(), "{name}");
-        call.map(|call| call.condition.as_str())
+        call.map(|call| call.test.clone())
+    };
+    let condition = |name: &str| match test(name) {
+        Some(FilterTest::NumberAt(address)) => panic!("{name}: {address}"),
+        Some(FilterTest::Condition(condition)) => Some(condition),
+        None => None,
+    };
+    let address = |name: &str| match test(name) {
+        Some(FilterTest::NumberAt(address)) => address,
+        other => panic!("{name}: {other:?}"),
     };
     for name in ["named", "other"] {
         assert_eq!(condition(name), None, "{name}");
     }
-    assert_eq!(condition("limited"), Some("(1 == 1 && 1 == 1)"));
-    assert_eq!(condition("filtered"), Some("1 == 1"));
-    assert_eq!(condition("control"), Some("(1 == 1 && reg(\"edi\") == 22)"));
+    assert_eq!(condition("limited").as_deref(), Some("(1 == 1 && 1 == 1)"));
+    assert_eq!(condition("filtered").as_deref(), Some("1 == 1"));
+    let control = "(1 == 1 && reg(\"edi\") == 22)";
+    assert_eq!(condition("control").as_deref(), Some(control));
     let any = "reg(\"edi\") == 317 || (reg(\"edi\") == 157 && reg(\"esi\") == 22)";
-    assert_eq!(condition("any"), Some(any));
-    assert_eq!(condition("loaded"), Some("1 == 1"));
+    assert_eq!(condition("any").as_deref(), Some(any));
+    assert_eq!(address("loaded"), "reg(\"rdi\") + 0");
+    assert_eq!(address("stacked"), "reg(\"rsp\") + 8");
+    // Another value may be there when the block loads it, or the address is another one.
+    for name in ["stored", "moved", "indexed"] {
+        assert_eq!(condition(name).as_deref(), Some("1 == 1"), "{name}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use gilk_engine::filters::{filter_calls, may_filter};
+use gilk_engine::filters::{FilterTest, filter_calls, may_filter};
 use gilk_engine::layout::{CounterBank, Rings, RuntimeLayout, SegmentOffset};
 use gilk_engine::reads::{MemoryReader, ReadsEnd};
 use gilk_engine::session::Placement;
@@ -185,13 +185,20 @@ fn session(image: &Image) -> Result<(Session, Vec<Span>)> {
     let mut passed = Vec::new();
     for call in filter_calls(image)? {
         let number = names.len() + 1;
-        let condition = call.condition;
-        let name = names.entry(condition).or_insert_with_key(|condition| {
+        // The code that is called for a read ends all reads instead.
+        let probe = match call.test {
+            FilterTest::Condition(condition) => {
+                let always = ReadsEnd::ALWAYS;
+                format!("hit / {condition} / {{ @ended = sum(*(u64 *){always}) }}")
+            }
+            FilterTest::NumberAt(address) => {
+                format!("hit {{ @ended = sum(*(u64 *)({address})) }}")
+            }
+        };
+        let name = names.entry(probe).or_insert_with_key(|probe| {
             let name = format!("guard-{number}");
-            // The code that is called for a read ends all reads instead.
             let source = format!(
-                "instrument {name} \"Ends reads of memory before system calls are filtered.\";\n\nhit / {condition} / {{ \
-                 @ended = sum(*(u64 *)8) }}\n"
+                "instrument {name} \"Ends reads of memory before system calls are filtered.\";\n\n{probe}\n"
             );
             session.sources.insert(name.clone(), source);
             Arc::from(name)

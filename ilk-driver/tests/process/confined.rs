@@ -92,9 +92,9 @@ fn left(counted: &Counted, removed: &Removed, text: &[(String, Vec<u8>)]) {
 
 #[test]
 fn reads_of_memory_end_before_the_process_filters_its_system_calls() {
-    let ways = ["syscall", "inline", "strict", "prctl", "threads"];
+    let ways = ["syscall", "inline", "stacked", "strict", "prctl", "threads"];
     // The strict mode is set by prctl, too, and the next test filters all threads.
-    let ways = if rounds() == 1 { &ways[..3] } else { &ways };
+    let ways = if rounds() == 1 { &ways[..4] } else { &ways };
     for &way in ways {
         let mut counted = confined();
         let text = counted.text();
