@@ -129,6 +129,15 @@ fn about_function(ui: &mut Ui, scene: &Scene) {
             widgets::grouped(scene.cfg.blocks.len() as u64),
         );
         row(ui, "edges", widgets::grouped(scene.cfg.edges.len() as u64));
+        if !scene.cfg.tables.is_empty() {
+            let count = widgets::grouped(scene.cfg.tables.len() as u64);
+            let hidden = if scene.has_hidden_tables() {
+                " (too many to be drawn)"
+            } else {
+                ""
+            };
+            row(ui, "table edges", format!("{count}{hidden}"));
+        }
         row(
             ui,
             "pre-hooks",

@@ -23,6 +23,7 @@ pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
             span: Span::default(),
             blocks: Vec::new(),
             edges: Vec::new(),
+            tables: Vec::new(),
             by_target: Vec::new(),
             refusal: Some(refusal),
         };
@@ -42,11 +43,33 @@ pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
         function: id,
         name: function.name.clone(),
         span: function.span,
-        blocks,
         by_target: by_target(&edges),
+        tables: tables(image, &blocks),
+        blocks,
         edges,
         refusal,
     }
+}
+
+/// The edges of jumps through tables.
+fn tables(image: &Image, blocks: &[Block]) -> Vec<Edge> {
+    let starting = |at: &Addr| {
+        let block = blocks.binary_search_by_key(at, |block| block.span.start);
+        block.ok().map(BlockIndex::new)
+    };
+    let edges = blocks.iter().flat_map(|block| {
+        let targets = match block.end {
+            BlockEnd::Indirect => image.table_targets(block.last_at()),
+            _ => &[],
+        };
+        // A target in a part of the function is in another graph.
+        targets.iter().filter_map(starting).map(|to| Edge {
+            from: block.index,
+            to,
+            kind: EdgeKind::Table,
+        })
+    });
+    edges.collect()
 }
 
 /// The edges, sorted by target.

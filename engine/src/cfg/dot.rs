@@ -24,12 +24,13 @@ pub fn dot(image: &Image, cfg: &Cfg) -> String {
         };
         let _ = writeln!(dot, "  b{} [label=\"{label}\"{style}];", block.index.0);
     }
-    for edge in &cfg.edges {
+    for edge in cfg.edges.iter().chain(&cfg.tables) {
         let style = match edge.kind {
             EdgeKind::Fallthrough | EdgeKind::Jump => "",
             EdgeKind::Taken => " [label=\"taken\"]",
             EdgeKind::StaticKey => " [style=dashed, label=\"static key\"]",
             EdgeKind::Fixup => " [style=dotted, label=\"fixup\"]",
+            EdgeKind::Table => " [label=\"table\"]",
         };
         let _ = writeln!(dot, "  b{} -> b{}{style};", edge.from.0, edge.to.0);
     }

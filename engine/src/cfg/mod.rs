@@ -64,6 +64,8 @@ pub enum EdgeKind {
     StaticKey,
     /// To the fixup of an instruction that faulted.
     Fixup,
+    /// By a jump through a table. See [`Cfg::tables`].
+    Table,
 }
 
 /// An edge of the graph.
@@ -115,7 +117,7 @@ id!(
 ///
 /// Padding (unreachable `int3` and nops after a jump or return) belongs to no block; all other bytes
 /// belong to one. Every branch inside the function has its edge, both branches of every static key have,
-/// and so has every fixup. Indirect jumps have no edges: every 8-byte aligned value in read-only data and
+/// and so has every fixup. Indirect jumps have no edges among these: every 8-byte aligned value in read-only data and
 /// every value computed by an instruction that is the address of an instruction counts as a possible
 /// target, and its block has [`Block::entered`].
 #[derive(Clone, Debug, PartialEq)]
@@ -130,6 +132,9 @@ pub struct Cfg {
     pub blocks: Vec<Block>,
     /// Its edges, sorted by (from, to).
     pub edges: Vec<Edge>,
+    /// Edges of jumps through tables whose targets are known, sorted as those; apart from them, since nothing is decided by
+    /// them: their targets count as entered and open.
+    pub tables: Vec<Edge>,
     /// The edges, sorted by target.
     by_target: Vec<EdgeIndex>,
     /// The refusal of all its blocks, if none may be hooked.
@@ -167,6 +172,18 @@ impl Cfg {
             .iter()
             .skip(first)
             .take_while(move |edge| edge.from == index)
+    }
+
+    /// Returns the blocks in the tables of a block's jump, and those whose tables have a block.
+    pub fn table_edges(&self, block: BlockIndex) -> [impl Iterator<Item = BlockIndex>; 2] {
+        let ends = |from: bool| {
+            let edges = self.tables.iter().map(move |edge| match from {
+                true => (edge.from, edge.to),
+                false => (edge.to, edge.from),
+            });
+            edges.filter_map(move |(this, other)| (this == block).then_some(other))
+        };
+        [true, false].map(ends)
     }
 
     /// The edges into a block, sorted by source.

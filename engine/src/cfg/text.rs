@@ -32,6 +32,7 @@ impl EdgeKind {
             Self::Jump => "jump",
             Self::StaticKey => "static key",
             Self::Fixup => "fixup",
+            Self::Table => "table",
         }
     }
 }
@@ -73,18 +74,30 @@ pub fn heading(cfg: &Cfg, block: &Block) -> String {
     for edge in cfg.successors(block.index) {
         let kind = match edge.kind {
             EdgeKind::Fallthrough | EdgeKind::Taken | EdgeKind::Jump => String::new(),
-            EdgeKind::StaticKey | EdgeKind::Fixup => format!(" ({})", edge.kind.name()),
+            EdgeKind::StaticKey | EdgeKind::Fixup | EdgeKind::Table => {
+                format!(" ({})", edge.kind.name())
+            }
         };
         // Writing to a string cannot fail.
         let _ = write!(text, "{separator}{}{kind}", edge.to.0);
         separator = ", ";
     }
+    let [to, from] = cfg.table_edges(block.index);
+    let mut beginning = " by its table to ";
+    for block in to {
+        let _ = write!(text, "{beginning}{}", block.0);
+        beginning = ", ";
+    }
     if cfg.exits(block.index) && matches!(block.end, BlockEnd::Conditional | BlockEnd::FallThrough)
     {
         let _ = write!(text, "{separator}another function");
     }
+    let mut from = from.peekable();
     if block.index.0 == 0 {
         text.push_str("; entry");
+    } else if from.peek().is_some() {
+        let from: Vec<String> = from.map(|block| block.0.to_string()).collect();
+        let _ = write!(text, "; in the table of {}", from.join(", "));
     } else if block.entered {
         text.push_str("; entered from elsewhere");
     } else if cfg.predecessors(block.index).next().is_none() {

@@ -62,6 +62,7 @@ impl Image {
         self.probes.sort_unstable();
         self.read_only.extend(other.read_only);
         self.read_only.sort_unstable();
+        self.tables.extend(other.tables);
         self.live &= other.live;
         self.is_known &= other.is_known;
         Ok(())

@@ -3,7 +3,7 @@
 //! A reader fills it: [`kernel`](crate::kernel) for Linux kernels, [`elf`](crate::elf) for programs and libraries.
 //! Every analysis starts from it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Index;
 
 use crate::ids::{self, Id};
@@ -66,6 +66,8 @@ pub struct Image {
     pub(crate) types: LazyTypes,
     /// Read-only data without the types, of modules too; sorted.
     pub(crate) read_only: Vec<Span>,
+    /// All targets of jumps through tables, by the address of the jump.
+    pub(crate) tables: BTreeMap<Addr, Box<[Addr]>>,
     pub(crate) build_id: Option<Vec<u8>>,
 }
 
@@ -254,6 +256,13 @@ impl Image {
     #[must_use]
     pub fn set_types(&self, types: gilk_instruments::Types) -> bool {
         self.types.set(types)
+    }
+
+    /// All targets of the jump through a table at `at`, sorted; empty if it is none, or the reader does not know them. Those
+    /// of kernels are not known.
+    #[must_use]
+    pub fn table_targets(&self, at: Addr) -> &[Addr] {
+        self.tables.get(&at).map_or(&[], |targets| targets)
     }
 
     /// The bytes of read-only data from `at` to its end; `None` if `at` is not in it.

@@ -1,12 +1,13 @@
 //! Builds an image from an ELF object.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::file::{CodeSymbol, Contents, bad};
 use super::frames::{self, FrameEntry};
 use super::plt::{self, Stub};
 use super::sweep::{self, SweptObject};
-use super::{ElfParts, names, sites, tables};
+use super::tables::ObjectCode;
+use super::{ElfParts, names, sites};
 use crate::code::{
     Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions, LazyTypes,
     Memory, Origin, Symbols, Text, Texts, plausible, present,
@@ -106,19 +107,23 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         }
     }
     let entries = Entries::new(swept.branches.clone(), pointed.clone(), &functions);
-    let code = tables::ObjectCode {
+    let code = ObjectCode {
         memory: &memory,
         read_only: read_only(&contents),
         functions: &functions,
         entries: &entries,
         known: &known_functions,
     };
+    let mut tables = BTreeMap::new();
     for function in &functions {
         if !swept.jumping.contains(&function.span.start) {
             continue;
         }
         match code.targets(function) {
-            Ok(targets) => pointed.extend(targets),
+            Ok(jumps) => {
+                pointed.extend(jumps.values().flatten());
+                tables.extend(jumps);
+            }
             Err(refusal) => {
                 refused.entry(function.id).or_insert(refusal);
             }
@@ -143,6 +148,7 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         probes: contents.probes.clone(),
         types: LazyTypes::new(None),
         read_only: read_only(&contents),
+        tables,
         build_id: contents.build_id.clone(),
     })
 }

@@ -1,6 +1,6 @@
 //! Builds an image from its parts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::bounds::Bounds;
 use super::compared::lists_were_compared;
@@ -192,6 +192,7 @@ pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>
         probes: Vec::new(),
         types: LazyTypes::new(bounds.types),
         read_only,
+        tables: BTreeMap::new(),
         build_id,
     };
     if !image.is_known {

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::Command;
 
+use gilk_engine::cfg::text::listing;
 use gilk_engine::cfg::{BlockEnd, Cfg};
 use gilk_engine::code::Contract;
 use gilk_engine::filters::{FilterTest, filter_calls};
@@ -104,13 +105,29 @@ fn jump_tables_are_proven_at_each_optimisation() {
                 assert_ne!(options, ["-O2"], "{name}");
                 continue;
             }
-            let entered = entered(&cfg).len();
+            let entered = entered(&cfg);
             assert!(
-                (cases - 1..=cases + 1).contains(&entered),
-                "{name} {options:?}: {entered}"
+                (cases - 1..=cases + 1).contains(&entered.len()),
+                "{name} {options:?}: {entered:x?}"
             );
+            drawn(&image, &cfg, &entered);
         }
     }
+}
+
+/// The blocks of the only table are entered, and the graph's text names it at both ends.
+fn drawn(image: &Image, cfg: &Cfg, entered: &[Addr]) {
+    let starts: Vec<Addr> = (cfg.tables.iter().map(|edge| cfg[edge.to].span.start)).collect();
+    let others = entered.iter().filter(|&at| !starts.contains(at)).count();
+    assert_eq!(starts.len() + others, entered.len(), "{}", cfg.name);
+    assert!(others < 2, "{starts:x?} of {entered:x?}");
+    let listing = listing(image, cfg);
+    let from = cfg.tables[0].from.0;
+    let to: Vec<String> = (cfg.tables.iter().map(|edge| edge.to.0.to_string())).collect();
+    let ends = format!("jumps indirectly by its table to {}", to.join(", "));
+    assert_eq!(listing.matches(&ends).count(), 1, "{listing}");
+    let begins = format!("; in the table of {from}\n");
+    assert_eq!(listing.matches(&begins).count(), to.len(), "{listing}");
 }
 
 /// The blocks that are entered, without the first.

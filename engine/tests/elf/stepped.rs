@@ -178,7 +178,11 @@ impl Judge {
             }
             FlowControl::IndirectBranch => {
                 self.tables += u64::from(same);
-                starts && block.entered && block.open
+                let mut drawn = cfg(from).tables.iter();
+                let drawn = drawn.any(|edge| (edge.from, edge.to) == (from.block, to.block));
+                let image = &self.objects[from.object].image;
+                let is_pointer = image.table_targets(Addr(source.ip())).is_empty();
+                starts && block.entered && block.open && (is_pointer || !same || drawn)
             }
             // After a call, of any block; or a pushed address.
             FlowControl::Return => true,

@@ -119,13 +119,7 @@ impl Canvas<'_> {
         .expand(20.0);
         let (mut strong, mut way) = (Vec::new(), Vec::new());
         let mut bundle = Bundle::default();
-        for ((edge, route), look) in scene
-            .cfg
-            .edges
-            .iter()
-            .zip(&scene.layout.routes)
-            .zip(&scene.looks)
-        {
+        for ((edge, route), look) in scene.edges().zip(&scene.layout.routes).zip(&scene.looks) {
             if !Rect::from_points(&route.points).intersects(seen) {
                 continue;
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use egui::{Rect, Vec2, vec2};
-use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
+use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, Edge, EdgeKind};
 use gilk_engine::code::{FunctionId, name_and_address};
 use gilk_engine::placement::{BlockOptions, Choice, options, ways_out};
 use gilk_engine::remarks::Remarks;
@@ -38,6 +38,9 @@ pub(crate) mod inside {
     /// Minimum width of a block: its heading with both marks.
     pub(crate) const NARROWEST: f32 = 216.0;
 }
+
+/// The most edges of jump tables that are drawn: an interpreter has as many as the square of its instructions.
+const MOST_OF_TABLES: usize = 512;
 
 /// A highlighted line of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,9 +137,7 @@ impl Scene {
             })
             .collect();
         let layout = laid_out(&cfg, &shown, &BTreeSet::new(), &[], metrics);
-        let looks = cfg
-            .edges
-            .iter()
+        let looks = drawn(&cfg)
             .map(|edge| look(&cfg, edge.from, edge.kind))
             .collect();
         let (own, _) = name_and_address(&name);
@@ -226,6 +227,17 @@ impl Scene {
             .filter(move |&block| self.hook(block, hook).is_some_and(Result::is_ok))
     }
 
+    /// Returns the edges that are drawn: those of `routes` of the layout, and of `looks`.
+    pub fn edges(&self) -> impl Iterator<Item = &Edge> {
+        drawn(&self.cfg)
+    }
+
+    /// Returns whether the edges of its jump tables are too many to be drawn.
+    #[must_use]
+    pub const fn has_hidden_tables(&self) -> bool {
+        self.cfg.tables.len() > MOST_OF_TABLES
+    }
+
     /// Returns the destination of a block's branch when taken or not taken.
     #[must_use]
     pub fn follow(&self, block: BlockIndex, taken: bool) -> Option<BlockIndex> {
@@ -234,6 +246,14 @@ impl Scene {
         let first = ways.clone().next()?;
         Some(ways.find(|edge| wanted(edge.kind)).unwrap_or(first).to)
     }
+}
+
+/// Returns the edges of a graph that are drawn.
+fn drawn(cfg: &Cfg) -> impl Iterator<Item = &Edge> {
+    let tables = cfg.tables.len() <= MOST_OF_TABLES;
+    cfg.edges
+        .iter()
+        .chain(cfg.tables.iter().filter(move |_| tables))
 }
 
 /// Returns the bytes of a block, which the image has because its graph was made from them.
@@ -278,7 +298,7 @@ fn laid_out(
     let mut links: Vec<Link> = Vec::new();
     let mut places: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     let mut edge_hooks: Vec<Option<usize>> = Vec::with_capacity(cfg.edges.len());
-    for edge in &cfg.edges {
+    for edge in drawn(cfg) {
         let (from, to) = (node(edge.from), node(edge.to));
         let in_region = |block| of_region.contains_key(&block);
         let is_joined = in_region(edge.from) || in_region(edge.to);
@@ -360,7 +380,7 @@ fn look(cfg: &Cfg, from: BlockIndex, kind: EdgeKind) -> EdgeLook {
     match kind {
         EdgeKind::Taken => EdgeLook::True,
         EdgeKind::Fallthrough if conditional => EdgeLook::False,
-        EdgeKind::Fallthrough | EdgeKind::Jump => EdgeLook::Jump,
+        EdgeKind::Fallthrough | EdgeKind::Jump | EdgeKind::Table => EdgeLook::Jump,
         EdgeKind::StaticKey | EdgeKind::Fixup => EdgeLook::Rare,
     }
 }

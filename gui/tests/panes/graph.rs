@@ -1,12 +1,18 @@
 //! The graph, navigation and the list of functions, by accessibility names.
 
+use std::process::Command;
+
 use crate::support::{
     Window, browsing, browsing_forbidden, browsing_in, button, click, fill, press, record, scene,
     settle, typed, until, until_open,
 };
 use egui::{Key, Modifiers};
 use egui_kittest::kittest::{NodeT, Queryable};
-use gilk_engine::cfg::BlockIndex;
+use gilk_engine::Image;
+use gilk_engine::cfg::{BlockIndex, EdgeKind};
+use gilk_engine::elf::ElfParts;
+use gilk_gui::catalogue::Catalogue;
+use gilk_gui::graph::{Metrics, Scene};
 use gilk_gui::theme::Palette;
 
 #[test]
@@ -379,4 +385,45 @@ fn dots_on_a_pill_show_the_cost_of_its_tactic() {
         counts.first() == Some(&0) && counts.last() > Some(&0),
         "{seen:?}"
     );
+}
+
+const SWITCH: &str = "
+int f0(int), f1(int), f2(int), f3(int), f4(int), f5(int), f6(int);
+int chosen(unsigned which, int value) {
+    switch (which) {
+    case 1: return f0(value) + 1; case 2: return f1(value) - 2; case 3: return f2(value) * 3;
+    case 4: return f3(value) ^ 4; case 5: return f4(value) | 5; case 6: return f5(value) & 6;
+    case 7: return f6(value) + 7;
+    }
+    return 0;
+}
+";
+
+#[test]
+fn the_cases_of_a_jump_table_are_connected_with_their_jump() {
+    let folder = tempfile::tempdir().unwrap();
+    let [source, library] = ["switch.c", "switch.so"].map(|name| folder.path().join(name));
+    std::fs::write(&source, SWITCH).unwrap();
+    let compiler = Command::new("cc")
+        .args(["-O2", "-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status();
+    assert!(compiler.unwrap().success());
+    let file = std::fs::read(&library).unwrap();
+    let image = Image::from_elf(&ElfParts::of_file("switch.so", &file)).unwrap();
+    let function = image.function_named("chosen").unwrap().id;
+    let metrics = Metrics {
+        letter: 7.0,
+        line: 14.0,
+    };
+    let scene = Scene::new(&Catalogue::new(image), function, metrics).unwrap();
+    assert!(!scene.has_hidden_tables());
+    let routes = scene.edges().zip(&scene.layout.routes);
+    let cases: Vec<_> = routes
+        .filter(|(edge, _)| edge.kind == EdgeKind::Table)
+        .inspect(|(_, route)| assert!(route.points.len() > 1))
+        .map(|(edge, _)| edge.to)
+        .collect();
+    assert!((7..=8).contains(&cases.len()), "{cases:?}");
+    assert_eq!(scene.layout.routes.len(), scene.looks.len());
 }

@@ -38,6 +38,9 @@ pub(super) struct ObjectCode<'c> {
     pub(super) known: &'c KnownFunctions,
 }
 
+/// Targets, sorted, by the address of the jump.
+type JumpTargets = BTreeMap<Addr, Box<[Addr]>>;
+
 /// Instructions that are interpreted for one function at most.
 const LONGEST: usize = 4_000_000;
 
@@ -48,14 +51,14 @@ const PATIENCE: u32 = 12;
 const ROUNDS: usize = 64;
 
 impl ObjectCode<'_> {
-    /// Finds all targets of the jumps through registers in a function, sorted.
+    /// Finds all targets, sorted, of the jumps through tables in a function, by the address of the jump.
     ///
     /// # Errors
     /// The refusal of the function, if one of the jumps has unknown targets.
-    pub(super) fn targets(&self, function: &Function) -> Result<Vec<Addr>, Refusal> {
+    pub(super) fn targets(&self, function: &Function) -> Result<JumpTargets, Refusal> {
         let Some(mut flow) = Flow::new(self, function) else {
             // The graph refuses it: its bytes are no instructions.
-            return Ok(Vec::new());
+            return Ok(JumpTargets::new());
         };
         for _ in 0..ROUNDS {
             match flow.round(self)? {
@@ -365,16 +368,19 @@ impl<'c> Flow<'c> {
         self.jumps.insert(index, jump);
     }
 
-    fn result(&self, code: &ObjectCode<'_>) -> Result<Vec<Addr>, Refusal> {
+    fn result(&self, code: &ObjectCode<'_>) -> Result<JumpTargets, Refusal> {
         debug_assert_eq!(
             code.functions.get(self.function.id.0 as usize),
             Some(self.function)
         );
-        let mut targets = Vec::new();
+        let mut jumps = JumpTargets::new();
         for (&index, jump) in &self.jumps {
             match jump {
                 Jump::Pointer => {}
-                Jump::Table(all) => targets.extend(all),
+                Jump::Table(all) => {
+                    let targets: BTreeSet<Addr> = all.iter().copied().collect();
+                    jumps.insert(Addr(self.ip(index)), targets.into_iter().collect());
+                }
                 Jump::Unknown => {
                     let why = "it jumps to a computed address, and the table of its targets, if \
                                there is one, is not proven";
@@ -383,8 +389,6 @@ impl<'c> Flow<'c> {
                 }
             }
         }
-        targets.sort_unstable();
-        targets.dedup();
-        Ok(targets)
+        Ok(jumps)
     }
 }
