@@ -37,6 +37,7 @@ pub mod spread;
 pub mod ssh;
 pub mod streams;
 mod tracepoint;
+mod workload;
 pub mod writes;
 
 pub use error::{Error, Result};

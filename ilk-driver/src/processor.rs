@@ -1,4 +1,4 @@
-//! Requirements of generated code on the processor.
+//! The processor: requirements of generated code, and its clock.
 
 use std::arch::x86_64::__cpuid;
 
@@ -18,4 +18,27 @@ pub(crate) fn check() -> Result<()> {
         return Err(Error::Processor);
     }
     Ok(())
+}
+
+/// Returns the processor's time-stamp counter.
+pub(crate) fn tsc() -> u64 {
+    // SAFETY: every x86-64 processor has rdtsc, and Linux permits it in user mode.
+    #[allow(unsafe_code, unused_unsafe, reason = "rdtsc")]
+    unsafe {
+        std::arch::x86_64::_rdtsc()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_tsc_advances() {
+        let before = tsc();
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(tsc() > before);
+    }
 }

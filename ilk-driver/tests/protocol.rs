@@ -191,12 +191,12 @@ fn message() -> impl Strategy<Value = Message> {
     let target = (
         ".*",
         ".*",
-        any::<(u32, u64, bool)>(),
+        any::<(u32, u64, bool, u32)>(),
         vec(any::<(u64, u32)>(), 0..4),
         event_counters(),
     )
         .prop_map(
-            |(host, release, (cpus, tsc_hz, runs_programs), counters, events)| {
+            |(host, release, (cpus, tsc_hz, runs_programs, boot), counters, events)| {
                 let bank = |(base, slots)| CounterBank {
                     base: SegmentOffset(base),
                     slots,
@@ -207,6 +207,7 @@ fn message() -> impl Strategy<Value = Message> {
                     cpus,
                     tsc_hz,
                     runs_programs,
+                    boot: boot.to_string(),
                     layout: RuntimeLayout {
                         counters: counters.into_iter().map(bank).collect(),
                         arena: Span::new(Addr(tsc_hz), 0),

@@ -41,6 +41,7 @@ fn described(placements: &[(&str, &str)]) -> Metadata {
         tsc_hz: 1_000_000_000,
         layout,
         runs_programs: false,
+        boot: String::new(),
     };
     let clock = Clock {
         hz: info.tsc_hz,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::sys;
+use crate::processor;
 use crate::protocol::{MAX_WAIT, Started};
 
 /// Length of the calibration of the TSC against the operating system's clock if the kernel has not
@@ -14,9 +14,9 @@ pub(super) fn tsc_hz(kernel_hz: u64) -> u64 {
     if kernel_hz != 0 {
         return kernel_hz;
     }
-    let (begun, first) = (Instant::now(), sys::tsc());
+    let (begun, first) = (Instant::now(), processor::tsc());
     std::thread::sleep(CALIBRATION);
-    let (elapsed, ticks) = (begun.elapsed(), sys::tsc().wrapping_sub(first));
+    let (elapsed, ticks) = (begun.elapsed(), processor::tsc().wrapping_sub(first));
     rate(ticks, elapsed)
 }
 
@@ -33,7 +33,7 @@ pub(super) fn now(tsc_hz: u64) -> Started {
         });
     Started {
         tsc_hz,
-        tsc: sys::tsc(),
+        tsc: processor::tsc(),
         unix_ns,
     }
 }
@@ -50,7 +50,7 @@ impl Clock {
     /// # Errors
     /// The seconds until then if they are more than [`MAX_WAIT`].
     pub(super) fn start(tsc_hz: u64, start: Option<u64>) -> Result<Self, f64> {
-        Self::start_at(sys::tsc(), tsc_hz, start)
+        Self::start_at(processor::tsc(), tsc_hz, start)
     }
 
     fn start_at(now: u64, tsc_hz: u64, start: Option<u64>) -> Result<Self, f64> {
@@ -75,7 +75,7 @@ impl Clock {
 
     /// Returns the seconds since second 0; negative before it.
     pub(super) fn now(&self) -> f64 {
-        self.seconds_at(sys::tsc())
+        self.seconds_at(processor::tsc())
     }
 
     fn seconds_at(&self, tsc: u64) -> f64 {
@@ -85,7 +85,7 @@ impl Clock {
 
     /// Returns the time until second `at`, or `None` if it is past.
     pub(super) fn until(&self, at: f64) -> Option<Duration> {
-        self.remaining_at(sys::tsc(), at)
+        self.remaining_at(processor::tsc(), at)
     }
 
     fn remaining_at(&self, tsc: u64, at: f64) -> Option<Duration> {

@@ -18,11 +18,12 @@ use super::session::{Loaded, RunningSession};
 use super::stream::Stream;
 use super::sys::Peer;
 use super::trust::Trust;
-use super::{clock, events, sys};
+use super::{clock, events};
 use crate::protocol::{
     self, Bytes, CHUNK, Message, Opening, PlanOptions, PlanOutline, Refusal, RefusalKind, Request,
     SAMPLE_BYTES, Schedule, Target,
 };
+use crate::{processor, workload};
 
 /// A connection opened by a client. Dropping it removes all of its splices.
 pub(super) struct ClientConnection {
@@ -178,7 +179,7 @@ impl ClientConnection {
         let answer = match request {
             Request::Ping(number) => Ok(Message::Pong {
                 number,
-                tsc: sys::tsc(),
+                tsc: processor::tsc(),
             }),
             Request::Confirm(count) => {
                 self.outbox.confirm(count);
@@ -263,6 +264,7 @@ impl ClientConnection {
             cpus: device.cpus(),
             tsc_hz: self.tsc_hz,
             runs_programs: self.trust.run,
+            boot: workload::boot(),
             layout: device.layout(events),
         };
         self.board.describe(&target);
@@ -320,8 +322,8 @@ impl ClientConnection {
         if schedule.workload.is_some() && !self.trust.run {
             let host = kernel::host();
             let text = format!(
-                "The agent on {host} runs no programs, and the session has a workload; start the \
-                 agent with --allow-run, or take the workload out of the session."
+                "The agent on {host} runs no programs, and the session has a workload; start it on {host} itself, where \
+                 `ilk` runs the workload, start the agent with --allow-run, or take the workload out of the session."
             );
             return Err(Refusal::new(RefusalKind::Workload, text));
         }

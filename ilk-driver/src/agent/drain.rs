@@ -14,9 +14,9 @@ use super::device::Device;
 use super::outbox::{Gone, Outbox};
 use super::planning::StacksRead;
 use super::rings::Rings;
-use super::sys;
 use super::ticker::Ticker;
 use crate::process::names::ProcessNames;
+use crate::processor;
 use crate::protocol::{
     Bytes, CHUNK, Collection, CpuLosses, Interval, MAX_ITEMS, Message, NumberedStack, StackFrames,
     Strategy,
@@ -184,7 +184,7 @@ impl Drain {
 
     fn report_all_totals(&self, counters: &mut Counters, tsc: Option<u64>) -> std::io::Result<()> {
         let totals = counters.changed(&self.device)?;
-        let tsc = tsc.unwrap_or_else(sys::tsc);
+        let tsc = tsc.unwrap_or_else(processor::tsc);
         for totals in totals.chunks(MAX_ITEMS) {
             let totals = totals.to_vec();
             self.outbox.post(&Message::Totals { tsc, totals });
@@ -432,7 +432,7 @@ impl DrainLoop<'_> {
         let cpus = self.drain.losses()?;
         let lost = cpus.iter().map(CpuLosses::lost).sum();
         if std::mem::replace(&mut self.reported, lost) != lost {
-            let tsc = sys::tsc();
+            let tsc = processor::tsc();
             self.drain.outbox.post(&Message::Losses { tsc, cpus });
         }
         Ok(())

@@ -37,7 +37,6 @@ mod sys;
 mod ticker;
 mod trust;
 mod watch;
-mod workload;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -47,7 +46,6 @@ use crate::protocol::{self, Opening, Started};
 use crate::{Error, Result};
 use server::Common;
 use stream::Stream;
-pub(crate) use sys::tsc;
 pub use trust::Trust;
 
 /// The agent's socket on a machine without a lab.

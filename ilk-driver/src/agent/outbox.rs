@@ -16,7 +16,8 @@ use std::time::Duration;
 use super::stream::Stream;
 use super::sys;
 use crate::note;
-use crate::protocol::{Message, encode};
+use crate::protocol::{Message, WorkloadEvent, encode};
+use crate::workload::Events;
 
 /// Queued bytes above which samples wait.
 const BULK: usize = 8 << 20;
@@ -317,6 +318,18 @@ impl Outbox {
             }
         }
         Ok(())
+    }
+}
+
+impl Events for Outbox {
+    fn deliver(&self, event: WorkloadEvent) -> bool {
+        let is_line = matches!(event, WorkloadEvent::Line(_));
+        let message = Message::Workload(event);
+        if is_line {
+            return self.send(&message).is_ok();
+        }
+        self.post(&message);
+        true
     }
 }
 

@@ -19,12 +19,12 @@ use super::planning::{Replanned, Replanner};
 use super::retire::Retiring;
 use super::rings::Rings;
 use super::signal::{End, Signal};
-use super::sys;
 use super::watch::{self, SessionStop, SessionWatch};
-use super::workload::RunningWorkload;
+use crate::processor;
 use crate::protocol::{
     Finished, Message, Outage, Refusal, RefusalKind, Return, Switched, Workload,
 };
+use crate::workload::RunningWorkload;
 use crate::writes::{Batch, Poke, Wait};
 
 /// Usual upper bound on the time that a batch of removals takes.
@@ -146,7 +146,7 @@ impl Scheduler {
             }
         }
         let stopped = self.signal.get() != End::Never;
-        let tsc = sys::tsc();
+        let tsc = processor::tsc();
         if let Some(running) = running {
             running.end();
         }
@@ -201,7 +201,9 @@ impl Scheduler {
                 Next::End => Ok(true),
                 Next::Workload => {
                     let workload = program.take();
-                    running = workload.and_then(|one| RunningWorkload::start(&one, &self.outbox));
+                    running = workload.and_then(|one| {
+                        RunningWorkload::start(&one, Arc::clone(&self.outbox) as _)
+                    });
                     if let Some(workload) = &running {
                         self.drain.watch(workload.pid());
                     }
@@ -309,7 +311,7 @@ impl Scheduler {
         }
         let drain = Arc::clone(&self.drain);
         let mut counters = drain.counters();
-        let now = sys::tsc();
+        let now = processor::tsc();
         let done = match &*first {
             [] => BatchTimes {
                 begin: now,
@@ -440,7 +442,7 @@ impl Scheduler {
         let pokes = &*self.installed.remaining(pokes);
         let drain = Arc::clone(&self.drain);
         let mut counters = drain.counters();
-        let now = sys::tsc();
+        let now = processor::tsc();
         let done = match pokes {
             [] => Ok(BatchTimes {
                 begin: now,
@@ -455,7 +457,7 @@ impl Scheduler {
                 self.show();
                 (done.begin, done.end, done.gone)
             }
-            Err(_) => (now, sys::tsc(), 0),
+            Err(_) => (now, processor::tsc(), 0),
         };
         // Splashed instruments count no further, so these are their last and exact totals.
         let reported = drain.report_totals(&mut counters, Some(tsc_end));

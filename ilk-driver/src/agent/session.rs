@@ -20,9 +20,9 @@ use super::retire::Retiring;
 use super::rings::Rings;
 use super::scheduler::{Scheduler, ended_by_a_bug};
 use super::signal::{End, Signal};
-use super::sys;
 use super::watch::SessionWatch;
 use crate::note;
+use crate::processor;
 use crate::protocol::{Finished, MAX_WAIT, Message, Refusal, RefusalKind, Schedule};
 use crate::writes::Writes;
 
@@ -199,7 +199,7 @@ fn report_panic(removed: &std::io::Result<()>, outbox: &Outbox, signal: &Signal)
     }
     signal.set_over();
     outbox.post(&Message::Finished(Finished {
-        tsc: sys::tsc(),
+        tsc: processor::tsc(),
         stopped: true,
         failed: Some(Refusal::new(RefusalKind::Module, text)),
         losses: Vec::new(),

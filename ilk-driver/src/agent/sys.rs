@@ -95,15 +95,6 @@ pub(super) fn boot_time() -> Duration {
     )
 }
 
-/// Returns the processor's time-stamp counter.
-pub(crate) fn tsc() -> u64 {
-    // SAFETY: every x86-64 processor has rdtsc, and Linux permits it in user mode.
-    #[allow(unsafe_code, unused_unsafe, reason = "rdtsc")]
-    unsafe {
-        std::arch::x86_64::_rdtsc()
-    }
-}
-
 /// The user at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
@@ -309,18 +300,6 @@ pub(super) fn perf_counter(event: &File) -> io::Result<PerfCounter> {
     Ok(PerfCounter { index, width })
 }
 
-/// Kills every process of the group.
-pub(super) fn kill_group(leader: u32) {
-    let Ok(leader) = i32::try_from(leader) else {
-        return;
-    };
-    if leader > 1 {
-        // SAFETY: kill(2) takes numbers only; this agent created the group for a workload.
-        #[allow(unsafe_code, reason = "kill(2)")]
-        let _gone_already = unsafe { libc::kill(-leader, libc::SIGKILL) };
-    }
-}
-
 /// Returns the root of a file system without a device, mounted read-only at no place: no other process sees it.
 pub(super) fn detached(kind: &CStr) -> io::Result<File> {
     const CREATE: libc::c_uint = 6; // FSCONFIG_CMD_CREATE of include/uapi/linux/mount.h, as the next
@@ -402,12 +381,5 @@ mod tests {
         let (peer, _) = peer(&socket).unwrap();
         let own = (own_user(), std::process::id());
         assert_eq!((peer.user, peer.process), own);
-    }
-
-    #[test]
-    fn the_tsc_advances() {
-        let before = tsc();
-        std::thread::sleep(Duration::from_millis(1));
-        assert!(tsc() > before);
     }
 }

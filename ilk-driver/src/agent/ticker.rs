@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::sys;
+use crate::processor;
 use crate::protocol::Interval;
 
 /// The next deadline of a periodic action.
@@ -20,7 +20,7 @@ impl Ticker {
     pub(super) fn new(interval: Interval) -> Self {
         let mut ticker = Self {
             interval,
-            random: sys::tsc() | 1,
+            random: processor::tsc() | 1,
             due: Instant::now(),
         };
         ticker.advance();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::abi::{END_LIVE_PATCH, END_RESTART, END_SLEEP, IlkState};
 use super::device::Device;
 use super::{kernel, sys};
+use crate::processor;
 use crate::protocol::{Refusal, RefusalKind};
 
 /// Interval of the checks.
@@ -157,7 +158,7 @@ fn ended(state: &IlkState) -> Option<String> {
 fn now() -> Option<Moment> {
     (0..5).find_map(|_| {
         let before = sys::boot_time();
-        let tsc = sys::tsc();
+        let tsc = processor::tsc();
         let boot = sys::boot_time();
         (boot.saturating_sub(before) < EXACT).then_some(Moment { tsc, boot })
     })

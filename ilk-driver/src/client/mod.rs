@@ -13,6 +13,7 @@ mod event;
 mod feed;
 mod lease;
 mod lock;
+mod own_workload;
 mod prediction;
 mod resume;
 mod run;

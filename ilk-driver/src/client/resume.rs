@@ -49,6 +49,7 @@ pub fn resume(
         lease,
         reports_aggregates: false,
         prediction: None,
+        own_workload: None,
         image: None,
         lines,
         sidecar,

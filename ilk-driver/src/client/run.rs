@@ -21,6 +21,7 @@ use super::connection::Connection;
 use super::event::{AggregateSummary, Event, InstrumentSummary, StopFlag, Summary};
 use super::feed::EventFeed;
 use super::lease::Lease;
+use super::own_workload::OwnWorkload;
 use super::prediction::{Prediction, RunHits};
 use super::sidecar::SidecarWriter;
 use super::tally::{Outline, Tally};
@@ -75,7 +76,10 @@ impl Connection {
         .map_err(|source| Error::Recording { source })?;
         let mut lease = Lease::new(session.collection.grace);
         let reading = clock::read(&mut self.wire)?;
-        let schedule = upload::schedule(session, when(&reading)?, lease.token);
+        let batches = plan.batches.iter().map(|batch| batch.at);
+        let own_workload = OwnWorkload::of(session, batches, &self.info);
+        let is_theirs = own_workload.is_none();
+        let schedule = upload::schedule(session, is_theirs, when(&reading)?, lease.token);
         self.wire.send(&Request::Start(schedule))?;
         let answer = self.wire.answer(PATIENCE, "at the start of the session")?;
         let Message::Started(started) = answer else {
@@ -106,6 +110,7 @@ impl Connection {
             reports_aggregates: self.reports_aggregates,
             image: self.image.clone(),
             prediction: self.prediction.take(),
+            own_workload,
         };
         match writer.and_then(Collector::start) {
             Ok(collector) => run.collector = Some(collector),
@@ -224,6 +229,8 @@ pub(super) struct SessionRun<'a> {
     pub(super) image: Option<Arc<Image>>,
     pub(super) lines: LineAddresses,
     pub(super) prediction: Option<Prediction>,
+    /// The workload, if this program runs it.
+    pub(super) own_workload: Option<OwnWorkload>,
     /// Declared after the collector, whose thread writes its sidecars.
     pub(super) sidecar: Option<SidecarWriter>,
 }
@@ -256,6 +263,7 @@ impl SessionRun<'_> {
         let mut stop_requested = false;
         let (mut received, mut pinger) = (Instant::now(), Pinger::new());
         loop {
+            self.own_workload();
             if !stop_requested && (stop.is_stopped() || self.failure.is_some()) {
                 stop_requested = true;
                 wire.send(&Request::Stop)?;
@@ -269,7 +277,10 @@ impl SessionRun<'_> {
                     received = Instant::now();
                     self.lease.count(&message);
                     match message {
-                        Message::Finished(finished) => return Ok(finished),
+                        Message::Finished(finished) => {
+                            self.end_own_workload();
+                            return Ok(finished);
+                        }
                         Message::Pong { number, tsc } => {
                             if let Some(reading) = pinger.reading(number, tsc) {
                                 self.clock_reading(reading);
@@ -339,6 +350,9 @@ impl SessionRun<'_> {
                 self.feed.send(Event::Stacks(named));
             }
             Message::Switched(switched) if switched.refused.is_none() => {
+                if let Some(own) = &mut self.own_workload {
+                    own.batch_applied();
+                }
                 let (switch, marks) = self.tally.switched(&self.outline, &switched);
                 self.record(|collector| collector.marks(marks));
                 self.feed.send(Event::Switched(switch));
@@ -378,6 +392,22 @@ impl SessionRun<'_> {
         let new_losses = self.tally.losses(tsc, losses);
         self.record(|collector| collector.losses(new_losses));
         self.feed.send(Event::Losses(losses.to_vec()));
+    }
+
+    /// Starts the workload if this program runs it and it is time, and reports what has happened to it.
+    fn own_workload(&mut self) {
+        let own = self.own_workload.as_mut();
+        let events = own.map(|own| own.events(&self.tally.clock));
+        for event in events.into_iter().flatten() {
+            self.workload(event);
+        }
+    }
+
+    fn end_own_workload(&mut self) {
+        let rest = self.own_workload.take().map(OwnWorkload::end);
+        for event in rest.into_iter().flatten() {
+            self.workload(event);
+        }
     }
 
     fn workload(&mut self, event: WorkloadEvent) {

@@ -164,9 +164,10 @@ pub(super) fn options(plan: &Plan, session: &Session, connection: &Connection) -
     }
 }
 
-/// Returns the schedule that starts the session.
-pub(super) fn schedule(session: &Session, start: Option<u64>, token: u64) -> Schedule {
-    let workload = session.workload.as_ref().map(|workload| Workload {
+/// Returns the schedule that starts the session, with its workload if the agent `runs` that.
+pub(super) fn schedule(session: &Session, runs: bool, start: Option<u64>, token: u64) -> Schedule {
+    let workload = session.workload.as_ref().filter(|_| runs);
+    let workload = workload.map(|workload| Workload {
         program: workload.program.clone(),
         arguments: workload.arguments.clone(),
         at: workload.start,

@@ -80,7 +80,7 @@ pub fn clock() -> Started {
 /// Reads the time-stamp counter.
 #[must_use]
 pub fn tsc() -> u64 {
-    crate::agent::tsc()
+    crate::processor::tsc()
 }
 
 /// Builds the error of a process that cannot be instrumented.

@@ -255,6 +255,7 @@ impl Subject {
             cpus: self.cpus,
             tsc_hz: super::clock().tsc_hz,
             runs_programs: false,
+            boot: crate::workload::boot(),
             layout: reserved.layout.clone(),
         })
     }

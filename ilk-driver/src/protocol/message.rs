@@ -252,6 +252,8 @@ pub struct Target {
     pub tsc_hz: u64,
     /// The agent may run a session's workload.
     pub runs_programs: bool,
+    /// The kernel's random number of this boot, by which a client knows that it is on the same machine; empty if unknown.
+    pub boot: String,
     /// Addresses and sizes for generated code, and the processor's events.
     pub layout: RuntimeLayout,
 }

@@ -25,6 +25,7 @@ mod mitigations;
 mod modules;
 mod natives;
 mod once;
+mod own_programs;
 mod paths;
 mod predicted;
 mod processes;

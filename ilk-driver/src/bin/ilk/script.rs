@@ -45,7 +45,8 @@ pub(crate) struct ScriptCommand {
 /// Restrictions of a question, and its output.
 #[derive(Args)]
 pub(crate) struct ScriptOptions {
-    /// Run this program in the target, and end with it, with its exit status.
+    /// Run this program in the target, and end with it, with its exit status. On this machine it runs as yourself, unless
+    /// the agent runs programs (`--allow-run`).
     #[arg(short = 'c', value_name = "COMMAND")]
     command: Option<String>,
     /// Only hits of this process of the target.

@@ -17,6 +17,7 @@ fn target(image: &Image) -> TargetInfo {
         tsc_hz: 1,
         layout: RuntimeLayout::supposed(Addr(0xffff_ffff_c000_0000)),
         runs_programs: true,
+        boot: String::new(),
     }
 }
 
