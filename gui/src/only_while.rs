@@ -1,6 +1,6 @@
 //! The threads of a process that a run executes in the code cache: all, those in a function, or one.
 
-use ilk_driver::process::CloneThreads;
+use ilk_driver::process::{CloneThreads, check_condition};
 
 use crate::catalogue::Catalogue;
 
@@ -11,6 +11,8 @@ pub struct OnlyWhile {
     pub kind: ThreadsKind,
     /// The function that they execute, as the list of functions has it.
     pub function: String,
+    /// The condition at its entry, in the language of instruments; empty for all calls.
+    pub condition: String,
     /// The number of one thread.
     pub thread: String,
 }
@@ -59,10 +61,21 @@ impl OnlyWhile {
                         "Name the function while which threads are in the cache.".to_owned()
                     );
                 }
-                match catalogue.image().function_named(name) {
-                    Ok(_) => Ok(CloneThreads::While(name.to_owned())),
-                    Err(error) => Err(error.to_string()),
+                let known = catalogue.image().function_named(name);
+                known.map_err(|error| error.to_string())?;
+                let condition = self.condition.trim();
+                if condition.is_empty() {
+                    return Ok(CloneThreads::While {
+                        function: name.to_owned(),
+                        condition: None,
+                    });
                 }
+                let checked = check_condition(condition);
+                checked.map_err(|faults| format!("The condition is wrong: {faults}"))?;
+                Ok(CloneThreads::While {
+                    function: name.to_owned(),
+                    condition: Some(condition.to_owned()),
+                })
             }
             ThreadsKind::One => match self.thread.trim().parse() {
                 Ok(thread) => Ok(CloneThreads::One(thread)),

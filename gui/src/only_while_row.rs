@@ -51,6 +51,14 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State) {
             };
             let field = ui.add(TextEdit::singleline(typed).font(code(text::CODE)).desired_width(FIELD));
             widgets::named(field, Role::TextInput, name).on_hover_text(hint);
+            if choice.kind == ThreadsKind::InFunction {
+                widgets::caption(ui, "if");
+                let typed = TextEdit::singleline(&mut choice.condition).hint_text("all calls");
+                let field = ui.add(typed.font(code(text::CODE)).desired_width(FIELD));
+                widgets::named(field, Role::TextInput, "Condition of the cache").on_hover_text(
+                    "Only calls for which this holds at the entry, in the language of instruments: arg1 > 4096",
+                );
+            }
         });
     });
     if let Err(why) = state.threads_in_cache() {

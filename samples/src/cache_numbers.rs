@@ -28,4 +28,10 @@ pub struct CacheNumbers {
     /// Calls of the function that threads were in the cache for; `None` if they were in it for all code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<u64>,
+    /// Calls of it that were not in the cache, since a condition did not hold; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_calls: Option<u64>,
+    /// Reads of memory for the condition that failed, and yielded 0; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_reads: Option<u64>,
 }

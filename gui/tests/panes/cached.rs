@@ -155,6 +155,37 @@ fn only_what_a_function_executes_is_counted_in_the_code_cache() {
 }
 
 #[test]
+fn only_calls_that_a_condition_chooses_are_counted_in_the_code_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path());
+    let mut harness = start(&program);
+    click(&mut harness, "Threads in the cache");
+    click(&mut harness, "only while in");
+    // What is no condition is refused before the run.
+    fill(&mut harness, "Condition of the cache", "arg0 <");
+    let hindrance = harness.state().state().run_hindrance().unwrap();
+    assert!(
+        hindrance.starts_with("The condition is wrong: "),
+        "{hindrance}"
+    );
+    fill(&mut harness, "Condition of the cache", "reg(\"edi\") < 900");
+    run(&mut harness, &folder.path().join("counts.arrow"));
+    assert_eq!(hits(&harness)[0], 900);
+    let last = harness.state().state().run.last.as_ref().unwrap();
+    let numbers = last.cache.unwrap();
+    assert_eq!(
+        (numbers.calls, numbers.other_calls),
+        (Some(900), Some(CALLS - 900))
+    );
+    for line in [
+        "900 calls executed in the cache",
+        "8,100 calls for which the condition did not hold",
+    ] {
+        assert!(cache(&numbers).contains(line), "{}", cache(&numbers));
+    }
+}
+
+#[test]
 fn a_process_is_counted_in_the_code_cache_until_it_is_let_go() {
     let folder = tempfile::tempdir().unwrap();
     let mut cat = Cat::start();

@@ -112,15 +112,19 @@ fn start(pid: u32, threads: &CloneThreads, length: Duration, recording: &Path) -
         .arg(pid.to_string())
         .arg("-o")
         .arg(recording)
-        .args(
-            match threads {
-                CloneThreads::All => None,
-                CloneThreads::One(tid) => Some(["--thread".to_owned(), tid.to_string()]),
-                CloneThreads::While(function) => Some(["--while".to_owned(), function.clone()]),
+        .args(match threads {
+            CloneThreads::All => Vec::new(),
+            CloneThreads::One(tid) => vec!["--thread".to_owned(), tid.to_string()],
+            CloneThreads::While {
+                function,
+                condition,
+            } => {
+                let condition = condition.iter();
+                let condition = condition.map(|condition| format!("--if={condition}"));
+                let chosen = [format!("--while={function}")];
+                chosen.into_iter().chain(condition).collect()
             }
-            .into_iter()
-            .flatten(),
-        )
+        })
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());

@@ -49,7 +49,7 @@ use gilk_engine::Addr;
 pub use attached::{Attached, Removed};
 pub use clone::{
     AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneOptions, CloneReport, CloneThreads,
-    execute_in_cache, ready,
+    check_condition, execute_in_cache, ready,
 };
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};
 pub use instrumented::Instrumented;

@@ -27,6 +27,29 @@ pub(super) type Tid = i32;
 /// The registers of a stopped thread.
 pub(super) type Registers = libc::user_regs_struct;
 
+/// A general register, by its number in instructions.
+pub(super) fn numbered(registers: &mut Registers, number: u8) -> Option<&mut u64> {
+    Some(match number {
+        0 => &mut registers.rax,
+        1 => &mut registers.rcx,
+        2 => &mut registers.rdx,
+        3 => &mut registers.rbx,
+        4 => &mut registers.rsp,
+        5 => &mut registers.rbp,
+        6 => &mut registers.rsi,
+        7 => &mut registers.rdi,
+        8 => &mut registers.r8,
+        9 => &mut registers.r9,
+        10 => &mut registers.r10,
+        11 => &mut registers.r11,
+        12 => &mut registers.r12,
+        13 => &mut registers.r13,
+        14 => &mut registers.r14,
+        15 => &mut registers.r15,
+        _ => return None,
+    })
+}
+
 /// `struct ptrace_rseq_configuration`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

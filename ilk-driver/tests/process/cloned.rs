@@ -153,6 +153,60 @@ fn a_function_alone_executes_in_the_cache() {
     }
 }
 
+/// Calls are in the cache if a condition holds at the entry of the function: by name, by register, by memory. What cannot be read is 0, and is counted.
+#[test]
+fn calls_are_chosen_by_a_condition() {
+    let folder = tempfile::tempdir().unwrap();
+    // Without the option a loop replaces one of its two calls.
+    let program = compiled(folder.path(), &["-g", "-fno-optimize-sibling-calls"]);
+    let alone = Command::new(&program).arg("f").output().unwrap();
+    let with = |condition: &str| {
+        let options = ["--count", "--while", "recursive", "--if", condition];
+        let cached = ilk(&options, &program, &["f"]);
+        let errors = String::from_utf8_lossy(&cached.stderr).into_owned();
+        (cached, errors)
+    };
+    // Calls with 3, and all others that are in none of these.
+    let (calls, others) = (344, "1,186");
+    for condition in [
+        "n == 3",
+        "reg(\"di\") == 3 && *(u64 *)reg(\"sp\") != 0",
+        "arg0 == 3 && comm == \"cloned\" && pid == tid",
+    ] {
+        let (cached, errors) = with(condition);
+        assert_eq!(cached.stdout, alone.stdout, "{errors}");
+        assert!(cached.status.success(), "{errors}");
+        for line in [
+            format!("{calls} calls of recursive were executed in the cache."),
+            format!("For {others} other calls, {condition} did not hold."),
+        ] {
+            assert!(errors.contains(&line), "{line}: {errors}");
+        }
+        assert!(!errors.contains("failed, and yielded 0"), "{errors}");
+    }
+    let (cached, errors) = with("n == 3 && *(u64 *)8 == 0");
+    assert_eq!(cached.stdout, alone.stdout, "{errors}");
+    let failed = format!("Of the reads of memory for the condition {calls} failed, and yielded 0.");
+    assert!(errors.contains(&failed), "{errors}");
+    for (condition, why) in [
+        ("nonsense > 3", "There is no value named nonsense."),
+        ("n >", "the condition of calls of recursive is wrong"),
+        (
+            "cpu == 0",
+            "needs more than a thread has at the function's entry",
+        ),
+        (
+            "n) / { sample(1) } leave / (1",
+            "is more than one condition",
+        ),
+    ] {
+        let (refused, errors) = with(condition);
+        assert!(errors.contains(why), "{condition}: {errors}");
+        assert!(!refused.status.success(), "{condition}");
+        assert!(refused.stdout.is_empty(), "{condition}: it was not begun");
+    }
+}
+
 /// Eight threads are in the cache while they are in a function; one alone is, if it is chosen.
 #[test]
 fn chosen_threads_execute_in_the_cache() {

@@ -108,6 +108,14 @@ pub fn cache_lines(numbers: &CacheNumbers) -> Vec<(String, &'static str)> {
     if let Some(calls) = numbers.calls {
         lines.push((scale::grouped(calls), "calls executed in the cache"));
     }
+    if let Some(others) = numbers.other_calls {
+        let words = "calls for which the condition did not hold";
+        lines.push((scale::grouped(others), words));
+    }
+    if let Some(failed @ 1..) = numbers.failed_reads {
+        let words = "reads of memory for the condition that failed";
+        lines.push((scale::grouped(failed), words));
+    }
     lines
 }
 

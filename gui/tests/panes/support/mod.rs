@@ -340,8 +340,14 @@ pub(crate) fn scroll_to(harness: &mut Harness<'_, App>, name: &str) {
 
 /// Replaces the contents of a field.
 pub(crate) fn fill(harness: &mut Harness<'_, App>, name: &str, text: &str) {
-    harness.get_by_label(name).click();
-    harness.run_steps(2);
+    // A list may still be scrolling, so that the click arrives beside the field.
+    for _ in 0..3 {
+        harness.get_by_label(name).click();
+        harness.run_steps(2);
+        if harness.get_by_label(name).is_focused() {
+            break;
+        }
+    }
     harness.key_press_modifiers(Modifiers::COMMAND, egui::Key::A);
     harness.get_by_label(name).type_text(text);
     harness.run_steps(3);

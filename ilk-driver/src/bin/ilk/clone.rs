@@ -61,6 +61,10 @@ pub(crate) struct Clone {
     /// it calls the function, and leaves it as the call returns.
     #[arg(long = "while", value_name = "FUNCTION")]
     function: Option<String>,
+    /// Only in calls for which this holds at the function's entry: 'arg1 > 4096', 'str(request->path) == "/index"', in the
+    /// language of instruments.
+    #[arg(long = "if", value_name = "CONDITION", requires = "function")]
+    condition: Option<String>,
     /// Only this thread; the others execute the original code.
     #[arg(
         long,
@@ -96,7 +100,10 @@ impl Clone {
             count: self.count,
             length: self.length.map(Duration::from_secs_f64),
             threads: match (&self.function, self.thread) {
-                (Some(function), _) => CloneThreads::While(function.clone()),
+                (Some(function), _) => CloneThreads::While {
+                    function: function.clone(),
+                    condition: self.condition.clone(),
+                },
                 (None, Some(thread)) => CloneThreads::One(thread),
                 (None, None) => CloneThreads::All,
             },
@@ -184,6 +191,15 @@ impl Clone {
         if let Some(function) = &self.function {
             let calls = scale::grouped(report.numbers.calls.unwrap_or_default());
             note!("{calls} calls of {function} were executed in the cache.");
+            let numbers = &report.numbers;
+            if let (Some(condition), Some(others)) = (&self.condition, numbers.other_calls) {
+                let others = scale::grouped(others);
+                note!("For {others} other calls, {condition} did not hold.");
+            }
+            if let Some(failed @ 1..) = numbers.failed_reads {
+                let failed = scale::grouped(failed);
+                note!("Of the reads of memory for the condition {failed} failed, and yielded 0.");
+            }
         }
         if let (Some(file), Some(totals)) = (&self.accesses, report.accesses) {
             note!(

@@ -76,6 +76,10 @@ pub(super) struct CacheAgent<'a> {
     status: i32,
     /// Calls of the function that threads are in the cache for.
     pub(super) calls: u64,
+    /// Calls for which the condition did not hold.
+    pub(super) other_calls: u64,
+    /// Reads of memory for the condition that failed.
+    pub(super) failed_reads: u64,
     pub(super) signals: u64,
     pub(super) missed: u64,
     pub(super) stepped: u64,
@@ -110,6 +114,8 @@ impl<'a> CacheAgent<'a> {
             trigger,
             status: 0,
             calls: 0,
+            other_calls: 0,
+            failed_reads: 0,
             signals: 0,
             missed: 0,
             stepped: 0,

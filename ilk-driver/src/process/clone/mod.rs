@@ -7,6 +7,7 @@ mod apart;
 mod cache;
 mod changing;
 mod code;
+mod condition;
 mod earlier;
 mod files;
 mod recording;
@@ -26,6 +27,7 @@ use gilk_samples::metadata::Clock;
 use self::agent::CacheAgent;
 use self::cache::ProcessCache;
 use self::code::ProcessCode;
+use self::condition::Condition;
 use self::earlier::EarlierBlocks;
 use self::trigger::{BREAKPOINTS, Trigger};
 use super::launched::StartedProgram;
@@ -42,6 +44,7 @@ use crate::{Error, Result, interrupt};
 pub use accesses::AccessOptions;
 pub use agent::CloneEnd;
 pub use apart::AgentProcess;
+pub use condition::check as check_condition;
 pub use recording::CacheRecording;
 
 /// `FUTEX_OWNER_DIED` of include/uapi/linux/futex.h.
@@ -58,9 +61,14 @@ pub enum CloneThreads {
     All,
     /// One, by its number; all others execute the original code.
     One(u32),
-    /// Each while it executes a function: `name` of the program, or `libc.so.6:name` of a library. It enters the cache
-    /// where it calls the function, and leaves it as the call returns.
-    While(String),
+    /// Each while it executes a function: it enters the cache where it calls the function, and leaves it as the call
+    /// returns.
+    While {
+        /// `name` of the program, or `libc.so.6:name` of a library.
+        function: String,
+        /// A condition of the language of instruments at the function's entry, without which a call is not chosen.
+        condition: Option<String>,
+    },
 }
 
 /// Choices of an execution in the cache.
@@ -218,7 +226,7 @@ fn program(pid: u32) -> Result<u64> {
 
 /// Finds the threads or the function that are chosen.
 fn trigger(pid: u32, threads: &CloneThreads) -> Result<Trigger> {
-    let text = match threads {
+    let (text, condition) = match threads {
         CloneThreads::All => return Ok(Trigger::Always),
         CloneThreads::One(thread) => {
             let tid = Tid::try_from(*thread).unwrap_or(Tid::MAX);
@@ -227,7 +235,10 @@ fn trigger(pid: u32, threads: &CloneThreads) -> Result<Trigger> {
                 false => Err(refused(pid, format!("it has no thread {thread}"))),
             };
         }
-        CloneThreads::While(text) => text,
+        CloneThreads::While {
+            function,
+            condition,
+        } => (function, condition),
     };
     let (object, name) = match text.split_once(':') {
         Some((object, name)) => (Some(object), name),
@@ -243,7 +254,11 @@ fn trigger(pid: u32, threads: &CloneThreads) -> Result<Trigger> {
                  once a library is loaded"
             ),
         )),
-        1..=BREAKPOINTS => Ok(Trigger::Function(entries)),
+        1..=BREAKPOINTS => {
+            let condition = condition.as_deref();
+            let condition = condition.map(|condition| Condition::read(pid, text, condition));
+            Ok(Trigger::Function(entries, condition.transpose()?))
+        }
         many => Err(refused(
             pid,
             format!(
@@ -357,7 +372,9 @@ fn execute(
             flushes: cache.numbers.flushes,
             writes: cache.writes.as_ref().map_or(0, |writes| writes.total),
             dropped: cache.dropped(),
-            calls: matches!(options.threads, CloneThreads::While(_)).then_some(agent.calls),
+            calls: matches!(options.threads, CloneThreads::While { .. }).then_some(agent.calls),
+            other_calls: is_conditional(&options.threads).then_some(agent.other_calls),
+            failed_reads: is_conditional(&options.threads).then_some(agent.failed_reads),
         },
         clock,
         ended,
@@ -366,6 +383,15 @@ fn execute(
         names,
         unkept,
     })
+}
+
+/// Returns whether calls are chosen by a condition.
+fn is_conditional(threads: &CloneThreads) -> bool {
+    let condition = match threads {
+        CloneThreads::While { condition, .. } => condition.as_deref(),
+        CloneThreads::All | CloneThreads::One(_) => None,
+    };
+    condition.is_some()
 }
 
 /// Unmaps the cache of a process none of whose threads is in it. No stack has an address in it: return addresses and

@@ -9,6 +9,7 @@ use std::mem::offset_of;
 use gilk_engine::Addr;
 
 use super::super::ptrace::{self, Tid};
+use super::condition::Condition;
 
 /// Breakpoints that a processor has.
 pub(super) const BREAKPOINTS: usize = 4;
@@ -23,15 +24,15 @@ pub(super) enum Trigger {
     Always,
     /// One.
     Thread(Tid),
-    /// Those that execute a function, which begins at one of these addresses.
-    Function(Vec<Addr>),
+    /// Those that execute a function, which begins at one of these addresses, in a call for which the condition holds.
+    Function(Vec<Addr>, Option<Condition>),
 }
 
 impl Trigger {
     /// The addresses of breakpoints.
     pub(super) fn entries(&self) -> &[Addr] {
         match self {
-            Self::Function(entries) => entries,
+            Self::Function(entries, _) => entries,
             Self::Always | Self::Thread(_) => &[],
         }
     }

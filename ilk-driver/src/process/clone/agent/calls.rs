@@ -14,7 +14,7 @@ impl CacheAgent<'_> {
         match &self.trigger {
             Trigger::Always => true,
             Trigger::Thread(thread) => *thread == tid,
-            Trigger::Function(_) => {
+            Trigger::Function(..) => {
                 let state = self.threads.get(&tid);
                 state.is_some_and(|state| state.call.is_some())
             }
@@ -38,9 +38,18 @@ impl CacheAgent<'_> {
         info.si_code == libc::TRAP_HWBKPT && self.trigger.entries().contains(&at)
     }
 
-    /// Takes a thread that has called the function into the cache. Its return is seen by the lookup of the return
-    /// address, which stops the thread.
+    /// Takes a thread that has called the function into the cache, if the condition holds. Its return is seen by the
+    /// lookup of the return address, which stops the thread.
     pub(super) fn called(&mut self, tid: Tid, registers: &Registers) -> Result<Outcome> {
+        if let Trigger::Function(_, Some(condition)) = &self.trigger {
+            let judged = condition.judge((self.pid, tid), registers, &self.memory);
+            self.failed_reads += judged.failed_reads;
+            if !judged.holds {
+                self.other_calls += 1;
+                // The kernel has set the flag by which the breakpoint does not stop it again.
+                return self.resume(tid);
+            }
+        }
         let returns_to = self.word(registers.rsp).map_err(self.failed(tid))?;
         self.cache.stop_lookups(Addr(returns_to))?;
         self.calls += 1;

@@ -58,7 +58,7 @@ impl CacheAgent<'_> {
         };
         let kept = accesses.kept(registers.gs_base).map_err(io::Error::other)?;
         for (holder, value) in holders.into_iter().zip(kept) {
-            if let Some(register) = numbered(&mut registers, holder) {
+            if let Some(register) = ptrace::numbered(&mut registers, holder) {
                 *register = value;
             }
         }
@@ -111,26 +111,4 @@ impl CacheAgent<'_> {
             None => Ok(None),
         }
     }
-}
-
-/// A general register, by its number in instructions.
-fn numbered(registers: &mut Registers, number: u8) -> Option<&mut u64> {
-    Some(match number {
-        0 => &mut registers.rax,
-        1 => &mut registers.rcx,
-        2 => &mut registers.rdx,
-        3 => &mut registers.rbx,
-        5 => &mut registers.rbp,
-        6 => &mut registers.rsi,
-        7 => &mut registers.rdi,
-        8 => &mut registers.r8,
-        9 => &mut registers.r9,
-        10 => &mut registers.r10,
-        11 => &mut registers.r11,
-        12 => &mut registers.r12,
-        13 => &mut registers.r13,
-        14 => &mut registers.r14,
-        15 => &mut registers.r15,
-        _ => return None,
-    })
 }
