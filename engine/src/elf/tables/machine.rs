@@ -1,10 +1,10 @@
 //! The abstract machine's operands: registers, the stack's slots and memory.
 
-use std::collections::HashMap;
-
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use rustc_hash::FxHashMap;
 
-use super::state::{FRAME, MachineState, Place, STACK, ValueFact};
+use super::slots::Place;
+use super::state::{FRAME, MachineState, STACK, ValueFact};
 use super::value::{Expression, ExpressionId, Expressions, MOST, Numbers, Which, mask};
 use crate::code::Memory;
 use crate::{Addr, Span};
@@ -18,7 +18,7 @@ pub(super) struct AbstractMachine<'m> {
     pub(super) factory: InstructionInfoFactory,
     /// The lowest address of each stack frame that the function computes: objects from there on may be
     /// written by pointers.
-    pub(super) taken: HashMap<ExpressionId, i64>,
+    pub(super) taken: FxHashMap<ExpressionId, i64>,
 }
 
 /// The number of a general-purpose register, and its bits.
@@ -39,7 +39,7 @@ impl<'m> AbstractMachine<'m> {
             memory,
             read_only,
             factory: InstructionInfoFactory::new(),
-            taken: HashMap::new(),
+            taken: FxHashMap::default(),
         }
     }
 
@@ -111,7 +111,7 @@ impl<'m> AbstractMachine<'m> {
     fn place(&self, state: &MachineState, address: ExpressionId) -> Option<Place> {
         let (base, offset) = self.all.parts(address);
         let stack = self.all.parts(*state.registers.get(STACK)?).0;
-        let known = base == stack || state.slots.keys().any(|(own, _)| *own == base);
+        let known = base == stack || state.slots.has_base(base);
         known.then_some((base, offset.cast_signed()))
     }
 
@@ -121,9 +121,9 @@ impl<'m> AbstractMachine<'m> {
         address: ExpressionId,
         bytes: u32,
     ) -> ExpressionId {
-        if let Some(&slot) = self
+        if let Some(slot) = self
             .place(state, address)
-            .and_then(|place| state.slots.get(&place))
+            .and_then(|place| state.slots.get(place))
         {
             return self.all.low(slot, bytes * 8);
         }
@@ -183,7 +183,7 @@ impl<'m> AbstractMachine<'m> {
         state.memory = self.all.produced(at, Which::Memory);
         let bytes = i64::try_from(instruction.memory_size().size()).unwrap_or(i64::MAX);
         let bytes = bytes.max(8);
-        state.slots.retain(|&(own, slot), _| {
+        state.slots.retain(|(own, slot)| {
             own == base
                 && (slot.saturating_add(8) <= offset || offset.saturating_add(bytes) <= slot)
         });
@@ -210,7 +210,7 @@ impl<'m> AbstractMachine<'m> {
                 .iter()
                 .any(|(&own, &first)| own != base || offset.saturating_add(8) > first)
         };
-        state.slots.retain(|&place, _| !reaches(place));
+        state.slots.retain(|place| !reaches(place));
     }
 
     pub(super) fn write(

@@ -11,14 +11,16 @@
 
 mod condition;
 mod machine;
+mod slots;
 mod state;
 mod step;
 mod value;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
+use rustc_hash::FxHashMap;
 
 use crate::code::{Entries, Function, KnownFunctions, Memory};
 use crate::isa::decode::branch_target;
@@ -144,7 +146,7 @@ struct Flow<'c> {
     span: Span,
     instructions: Vec<Instruction>,
     /// Index of each instruction by its address.
-    at: HashMap<u64, usize>,
+    at: FxHashMap<u64, usize>,
     /// Instructions at which states are joined.
     leaders: BTreeSet<usize>,
     /// Those that control reaches from unknown code.
@@ -163,7 +165,7 @@ impl<'c> Flow<'c> {
         if instructions.iter().any(Instruction::is_invalid) {
             return None;
         }
-        let at: HashMap<u64, usize> = (0..)
+        let at: FxHashMap<u64, usize> = (0..)
             .zip(&instructions)
             .map(|(index, instruction)| (instruction.ip(), index))
             .collect();

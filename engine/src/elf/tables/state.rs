@@ -1,8 +1,13 @@
 //! The state of a function at one of its instructions: an expression for each register and stack slot, and
 //! what is known of the expressions.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
+use rustc_hash::FxHashMap;
+
+use crate::ids::Id;
+
+use super::slots::{Place, Slots};
 use super::value::{Expression, ExpressionId, Expressions, Numbers, Which, mask};
 
 /// Number of the stack pointer.
@@ -38,9 +43,6 @@ impl ValueFact {
     }
 }
 
-/// The place of a slot: a distance from a stack pointer.
-pub(super) type Place = (ExpressionId, i64);
-
 /// The operands of the comparison that the flags are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Compared {
@@ -55,9 +57,8 @@ pub(super) struct Compared {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MachineState {
     pub(super) registers: [ExpressionId; 16],
-    /// Values that were stored on the stack, eight bytes each.
-    pub(super) slots: BTreeMap<Place, ExpressionId>,
-    facts: HashMap<ExpressionId, ValueFact>,
+    pub(super) slots: Slots,
+    facts: FxHashMap<ExpressionId, ValueFact>,
     pub(super) memory: ExpressionId,
     pub(super) compared: Option<Compared>,
 }
@@ -69,7 +70,7 @@ impl MachineState {
         let facts = registers.iter().map(|&id| (id, ValueFact::WHOLE)).collect();
         Self {
             registers,
-            slots: BTreeMap::new(),
+            slots: Slots::default(),
             facts,
             memory: all.produced(at, Which::Memory),
             compared: None,
@@ -169,9 +170,9 @@ impl MachineState {
 
     /// Keeps what is known of values that the state still has.
     pub(super) fn tidy(&mut self, all: &Expressions) {
-        let mut kept: BTreeSet<ExpressionId> = BTreeSet::new();
+        let mut kept = Kept::new(all);
         let mut worklist: Vec<ExpressionId> = self.registers.to_vec();
-        worklist.extend(self.slots.values());
+        worklist.extend(self.slots.iter().map(|(_, value)| value));
         if let Some(compared) = self.compared {
             worklist.extend([compared.value, compared.with]);
         }
@@ -239,18 +240,18 @@ impl MachineState {
             }
         }
         joined.slots.clear();
-        for (&place, &own) in &first.slots {
-            if !others.iter().all(|way| way.slots.contains_key(&place)) {
+        for (place, own) in first.slots.iter() {
+            if !others.iter().all(|way| way.slots.get(place).is_some()) {
                 continue;
             }
-            if others.iter().any(|way| way.slots.get(&place) != Some(&own)) {
+            if others.iter().any(|way| way.slots.get(place) != Some(own)) {
                 apart.slots.insert(place);
             }
             let mut id = own;
             if apart.slots.contains(&place) {
                 let (base, offset) = place;
                 id = all.produced(at, Which::Slot { base, offset });
-                let fact = fact_of(all, id, &|way| way.slots.get(&place).copied());
+                let fact = fact_of(all, id, &|way| way.slots.get(place));
                 renamed.push((id, fact));
             }
             joined.slots.insert(place, id);
@@ -284,14 +285,35 @@ pub(super) struct Apart {
     memory: bool,
 }
 
+/// A set of expressions of a function, a bit for each.
+struct Kept(Vec<u64>);
+
+impl Kept {
+    fn new(all: &Expressions) -> Self {
+        Self(vec![0; all.len().div_ceil(64)])
+    }
+
+    /// Adds an expression; returns whether it was not there.
+    fn insert(&mut self, id: ExpressionId) -> bool {
+        let word = self.0.get_mut(id.index() / 64);
+        debug_assert!(word.is_some(), "{id:?} is of another function");
+        let bit = 1 << (id.index() % 64);
+        word.is_some_and(|word| {
+            let is_new = *word & bit == 0;
+            *word |= bit;
+            is_new
+        })
+    }
+
+    fn contains(&self, id: ExpressionId) -> bool {
+        let word = self.0.get(id.index() / 64);
+        word.is_some_and(|word| word >> (id.index() % 64) & 1 == 1)
+    }
+}
+
 /// Returns whether an expression can be combined from values that a state has.
-fn lives(
-    all: &Expressions,
-    kept: &BTreeSet<ExpressionId>,
-    memory: ExpressionId,
-    id: ExpressionId,
-) -> bool {
-    kept.contains(&id)
+fn lives(all: &Expressions, kept: &Kept, memory: ExpressionId, id: ExpressionId) -> bool {
+    kept.contains(id)
         || match all.form(id) {
             Expression::Constant(_) => true,
             Expression::Produced { .. } => false,

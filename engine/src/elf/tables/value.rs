@@ -1,7 +1,8 @@
 //! Values of registers and stack slots: hash-consed expressions, and the numbers that they may have.
 
-use std::collections::HashMap;
 use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 use crate::ids::{Ids, id};
 
@@ -52,7 +53,7 @@ pub(super) enum Which {
 /// All expressions of a function.
 #[derive(Debug, Default)]
 pub(super) struct Expressions {
-    ids: HashMap<Expression, ExpressionId>,
+    ids: FxHashMap<Expression, ExpressionId>,
     all: Ids<ExpressionId, Expression>,
 }
 
@@ -76,6 +77,11 @@ impl Expressions {
         let all = &mut self.all;
         let id = self.ids.entry(expression);
         *id.or_insert_with(|| all.push(expression))
+    }
+
+    /// The number of expressions.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
     }
 
     pub(super) fn form(&self, id: ExpressionId) -> Expression {
