@@ -201,6 +201,8 @@ pub(crate) struct OpenedDebug {
     pub(crate) path: PathBuf,
     /// Its sections.
     pub(crate) dwarf: gimli::Dwarf<Reader>,
+    /// Its supplementary file, if it has one that was not found: types and their names are there, lines are not.
+    missing: Option<String>,
     /// Difference from an address in memory to that of the link, added with wraparound.
     pub(crate) slide: u64,
 }
@@ -217,7 +219,18 @@ impl OpenedDebug {
         watch: &Watch<'_>,
     ) -> Result<Option<Self>> {
         first_of_object((path, file), root, slide, |path, identity| {
-            Self::read(path, identity, &[&WANTED, &WANTED_OF_TYPES], watch)
+            let opened = Self::read(path, identity, &[&WANTED, &WANTED_OF_TYPES], watch)?;
+            let missing = opened.as_ref().and_then(|opened| opened.missing.as_ref());
+            match missing {
+                None => Ok(opened),
+                Some(name) => Err(Error::Sources {
+                    path: path.to_path_buf(),
+                    reason: format!(
+                        "Its types are in a supplementary file, {name} (dwz), which was not found. Install the package that \
+                         has it."
+                    ),
+                }),
+            }
         })
     }
 
@@ -299,17 +312,75 @@ impl OpenedDebug {
             };
             Ok(EndianArcSlice::new(Arc::from(bytes), endian))
         };
-        let dwarf = match gimli::Dwarf::load(read) {
+        let mut dwarf = match gimli::Dwarf::load(read) {
             Ok(dwarf) => dwarf,
             Err(Halt::Cancelled) => return Ok(None),
             Err(Halt::Failed(error)) => return Err(error),
         };
+        let missing = supplement(&mut dwarf, (path, &object), endian, &is_wanted)?;
         Ok(Some(Self {
             path: path.to_path_buf(),
             dwarf,
+            missing,
             slide,
         }))
     }
+}
+
+/// Adds what several files have in common, which is in a file of its own (`.gnu_debugaltlink`, which dwz writes), if the
+/// file is found: next to the file by its relative path, or by its build identifier. Returns the name of one that is not.
+///
+/// # Errors
+/// [`Error::Sources`] if it is damaged.
+fn supplement<'d, R: object::ReadRef<'d>>(
+    dwarf: &mut gimli::Dwarf<Reader>,
+    (path, object): (&Path, &object::File<'d, R>),
+    endian: RunTimeEndian,
+    is_wanted: &impl Fn(&SectionId) -> bool,
+) -> Result<Option<String>> {
+    let Ok(Some((name, build_id))) = object.gnu_debugaltlink() else {
+        return Ok(None);
+    };
+    let name = String::from_utf8_lossy(name).into_owned();
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    // Of a process in a container, `/proc/PID/root` is the root of its paths.
+    let mut parts = path.components();
+    let above: PathBuf = parts.by_ref().take(4).collect();
+    let root = match above.starts_with("/proc") && above.ends_with("root") {
+        true => above,
+        false => PathBuf::from("/"),
+    };
+    let named = match name.strip_prefix('/') {
+        Some(name) => root.join(name),
+        None => folder.join(&name),
+    };
+    let mut paths = vec![named];
+    let roots = [root.as_path(), Path::new("/")].into_iter();
+    paths.extend(roots.filter_map(|root| build_id_path(&root.join("usr/lib/debug"), build_id)));
+    for path in paths {
+        let Ok(file) = File::open(&path) else {
+            continue;
+        };
+        let wrong = |reason: String| Error::Sources {
+            path: path.clone(),
+            reason,
+        };
+        let cache = ReadCache::new(file);
+        let supplement = object::File::parse(&cache)
+            .map_err(|error| wrong(format!("It is not an object file: {error}.")))?;
+        if supplement.build_id().ok().flatten() != Some(build_id) {
+            continue;
+        }
+        let read = |id: SectionId| -> Result<Reader> {
+            let bytes = match is_wanted(&id) {
+                true => section(&supplement, id.name()).map_err(&wrong)?,
+                false => Vec::new(),
+            };
+            Ok(EndianArcSlice::new(Arc::from(bytes), endian))
+        };
+        return dwarf.load_sup(read).map(|()| None);
+    }
+    Ok(Some(name))
 }
 
 impl Sources {
@@ -459,8 +530,12 @@ const WANTED: [SectionId; 10] = [
     SectionId::DebugStrOffsets,
 ];
 
-/// The further sections needed to find arguments.
-const WANTED_OF_TYPES: [SectionId; 2] = [SectionId::DebugLoc, SectionId::DebugLocLists];
+/// The further sections needed to find arguments and types.
+const WANTED_OF_TYPES: [SectionId; 3] = [
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
+    SectionId::DebugTypes,
+];
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -111,6 +111,11 @@ const QUICK: &[Package] = &[
         &["valgrind"],
         "sees the accesses of a program, which are compared with those that are recorded",
     ),
+    package(
+        "dwz",
+        &["dwz"],
+        "makes supplementary files of debug information for tests",
+    ),
 ];
 
 /// Needed by long runs.

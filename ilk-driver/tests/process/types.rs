@@ -76,8 +76,8 @@ fn names_and_fields_are_those_of_the_compiler() {
     let folder = tempfile::tempdir().unwrap();
     for options in [
         &["-g", "-O0"][..],
-        &["-g", "-O2"],
-        &["-gdwarf-4", "-O1", "-no-pie"],
+        &["-gdwarf-5", "-fdebug-types-section", "-O2"],
+        &["-gdwarf-4", "-fdebug-types-section", "-O1", "-no-pie"],
         &["-gdwarf-3", "-gstrict-dwarf", "-O2"],
     ] {
         let program = typed(folder.path(), options);
@@ -95,6 +95,29 @@ fn names_and_fields_are_those_of_the_compiler() {
             "{options:?}: {shown}"
         );
     }
+}
+
+/// Distributions keep types that several programs have in common in a file of its own.
+#[test]
+fn types_may_be_in_a_supplementary_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = typed(folder.path(), &["-g", "-O2"]);
+    let other = folder.path().join("other");
+    std::fs::copy(&program, &other).unwrap();
+    let common = folder.path().join("common.debug");
+    let made = Command::new("dwz")
+        .args(["-r", "-m"])
+        .args([&common, &program, &other])
+        .status()
+        .expect("dwz is installed");
+    assert!(made.success());
+    let (done, whole) = shown(&program, SCRIPT);
+    assert!(done, "{whole}");
+    assert_eq!(totals(&whole), expected(&whole), "{whole}");
+    std::fs::remove_file(&common).unwrap();
+    let (done, missing) = shown(&program, SCRIPT);
+    let why = "common.debug (dwz), which was not found";
+    assert!(!done && missing.contains(why), "{missing}");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use gimli::{AttributeValue, DebugInfoOffset, DwAt, DwTag, Dwarf, Reader as _, Unit, UnitOffset};
+use gimli::{
+    AttributeValue, DebugInfoOffset, DwAt, DwTag, Dwarf, Reader as _, Unit, UnitOffset, UnitType,
+};
 
 use super::btf::{Member, TypeId, TypeKind, TypeWriter};
 use crate::sources::Reader;
@@ -28,7 +30,12 @@ pub(super) enum Named {
 /// The debug information of one object.
 pub(super) struct DebugEntries {
     pub(super) dwarf: Dwarf<Reader>,
+    /// Those of `.debug_info`, then those of `.debug_types`, then those of the supplementary file.
     units: Vec<Unit<Reader>>,
+    /// The numbers of the first of the second and of the third kind.
+    further: [usize; 2],
+    /// Types in units of their own, by their signatures.
+    signatures: HashMap<u64, Key>,
     /// Numbers of the types that were named.
     ids: HashMap<Key, TypeId>,
     /// Types that were named and are to be read.
@@ -43,14 +50,32 @@ pub(super) struct DebugEntries {
 impl DebugEntries {
     /// Reads the headers of the units.
     pub(super) fn read(dwarf: Dwarf<Reader>) -> gimli::Result<Self> {
-        let mut headers = dwarf.units();
-        let mut units = Vec::new();
+        let mut units = units_of(&dwarf)?;
+        let of_types = units.len();
+        let mut headers = dwarf.type_units();
         while let Some(header) = headers.next()? {
             units.push(dwarf.unit(header)?);
         }
+        let supplementary = units.len();
+        if let Some(supplement) = dwarf.sup() {
+            units.extend(units_of(supplement)?);
+        }
+        let signatures = units.iter().enumerate().filter_map(|(number, unit)| {
+            let UnitType::Type {
+                type_signature,
+                type_offset,
+            } = unit.header.type_()
+            else {
+                return None;
+            };
+            Some((type_signature.0, (number, type_offset)))
+        });
+        let signatures = signatures.collect();
         Ok(Self {
             dwarf,
             units,
+            further: [of_types, supplementary],
+            signatures,
             ids: HashMap::new(),
             worklist: Vec::new(),
             forwards: Vec::new(),
@@ -67,10 +92,18 @@ impl DebugEntries {
         self.unit(unit)?.entry(offset).ok()
     }
 
+    /// The file that a unit is in.
+    fn file_of(&self, unit: usize) -> &Dwarf<Reader> {
+        let [_, supplementary] = self.further;
+        let supplement = self.dwarf.sup().filter(|_| unit >= supplementary);
+        supplement.unwrap_or(&self.dwarf)
+    }
+
     /// Returns the functions that begin at addresses of the link.
     pub(super) fn functions(&self, starts: &[u64]) -> gimli::Result<BTreeMap<u64, Key>> {
         let mut found = BTreeMap::new();
-        for (number, unit) in self.units.iter().enumerate() {
+        let [of_types, _] = self.further;
+        for (number, unit) in self.units.iter().enumerate().take(of_types) {
             let mut ranges = self.dwarf.unit_ranges(unit)?;
             let mut has_some = false;
             while let Some(range) = ranges.next()? {
@@ -106,27 +139,38 @@ impl DebugEntries {
         match *value {
             AttributeValue::UnitRef(offset) => Ok((unit, offset)),
             AttributeValue::DebugInfoRef(at) => {
-                self.at(at).ok_or("a type outside the debug information")
+                let [_, supplementary] = self.further;
+                let of_supplement = unit >= supplementary;
+                let at = self.at(at, of_supplement);
+                at.ok_or("a type outside the debug information")
             }
-            AttributeValue::DebugInfoRefSup(_) => {
-                Err("a type in a supplementary file (dwz), which is not read")
+            AttributeValue::DebugInfoRefSup(at) => {
+                let at = self.at(at, true);
+                at.ok_or("a type outside the supplementary file")
             }
-            AttributeValue::DebugTypesRef(_) => {
-                Err("a type in a unit of its own (-fdebug-types-section), which is not read")
+            AttributeValue::DebugTypesRef(signature) => {
+                let of = self.signatures.get(&signature.0).copied();
+                of.ok_or("a type in a unit of its own, which is missing")
             }
             _ => Err("a type whose reference has a form that is not known"),
         }
     }
 
-    fn at(&self, at: DebugInfoOffset<usize>) -> Option<Key> {
+    /// The entry at an offset in the units of `.debug_info`, or of the supplementary file.
+    fn at(&self, at: DebugInfoOffset<usize>, of_supplement: bool) -> Option<Key> {
+        let [of_types, supplementary] = self.further;
+        let (first, units) = match of_supplement {
+            true => (supplementary, self.units.get(supplementary..)?),
+            false => (0, self.units.get(..of_types)?),
+        };
         let start = |unit: &Unit<Reader>| {
             let start = unit.header.debug_info_offset();
             start.map_or(usize::MAX, |start| start.0)
         };
-        let after = self.units.partition_point(|unit| start(unit) <= at.0);
+        let after = units.partition_point(|unit| start(unit) <= at.0);
         let number = after.checked_sub(1)?;
-        let offset = at.0.checked_sub(start(self.unit(number)?))?;
-        Some((number, UnitOffset(offset)))
+        let offset = at.0.checked_sub(start(units.get(number)?))?;
+        Some((first + number, UnitOffset(offset)))
     }
 
     /// Returns an attribute of an entry, or of those that it is an instance of or a definition for.
@@ -157,7 +201,8 @@ impl DebugEntries {
     pub(super) fn name(&self, key: Key) -> String {
         let text = || {
             let (unit, value) = self.attribute(key, gimli::DW_AT_name)?;
-            let text = self.dwarf.attr_string(self.unit(unit)?, value).ok()?;
+            let file = self.file_of(unit);
+            let text = file.attr_string(self.unit(unit)?, value).ok()?;
             Some(text.to_string_lossy().ok()?.into_owned())
         };
         text().unwrap_or_default()
@@ -289,6 +334,11 @@ impl DebugEntries {
             let why = "a type whose debug information is damaged".to_owned();
             return (why, TypeKind::Other);
         };
+        // Its definition is in a unit of its own.
+        let signature = entry.attr_value(gimli::DW_AT_signature);
+        if let Some(of) = signature.and_then(|of| self.target(key.0, &of).ok()) {
+            return (String::new(), TypeKind::Qualified(self.id(of, types)));
+        }
         let name = self.name(key);
         let number = |name: DwAt| entry.attr_value(name).and_then(|value| value.udata_value());
         let bytes = number(gimli::DW_AT_byte_size);
@@ -485,6 +535,16 @@ impl DebugEntries {
             })
             .collect()
     }
+}
+
+/// Reads the headers of the units in `.debug_info`.
+fn units_of(dwarf: &Dwarf<Reader>) -> gimli::Result<Vec<Unit<Reader>>> {
+    let mut headers = dwarf.units();
+    let mut units = Vec::new();
+    while let Some(header) = headers.next()? {
+        units.push(dwarf.unit(header)?);
+    }
+    Ok(units)
 }
 
 /// Returns the kind of a type that has a name of its own kind.

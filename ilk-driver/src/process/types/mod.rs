@@ -84,7 +84,10 @@ impl Subject {
         let slide = slide(pid, &file, object)?;
         let root = proc(pid, "root");
         let opened = OpenedDebug::of_object((path, &file), &root, slide, watch)?;
-        let Some(OpenedDebug { path, dwarf, slide }) = opened else {
+        let Some(OpenedDebug {
+            path, dwarf, slide, ..
+        }) = opened
+        else {
             return Ok(None);
         };
         let link = |(at, name): (&Addr, &String)| (at.0.wrapping_add(slide), name.clone());
