@@ -170,7 +170,7 @@ impl MachineState {
 
     /// Keeps what is known of values that the state still has.
     pub(super) fn tidy(&mut self, all: &Expressions) {
-        let mut kept = Kept::new(all);
+        let mut kept = KeptExpressions::new(all);
         let mut worklist: Vec<ExpressionId> = self.registers.to_vec();
         worklist.extend(self.slots.iter().map(|(_, value)| value));
         if let Some(compared) = self.compared {
@@ -286,9 +286,9 @@ pub(super) struct Apart {
 }
 
 /// A set of expressions of a function, a bit for each.
-struct Kept(Vec<u64>);
+struct KeptExpressions(Vec<u64>);
 
-impl Kept {
+impl KeptExpressions {
     fn new(all: &Expressions) -> Self {
         Self(vec![0; all.len().div_ceil(64)])
     }
@@ -312,7 +312,12 @@ impl Kept {
 }
 
 /// Returns whether an expression can be combined from values that a state has.
-fn lives(all: &Expressions, kept: &Kept, memory: ExpressionId, id: ExpressionId) -> bool {
+fn lives(
+    all: &Expressions,
+    kept: &KeptExpressions,
+    memory: ExpressionId,
+    id: ExpressionId,
+) -> bool {
     kept.contains(id)
         || match all.form(id) {
             Expression::Constant(_) => true,
