@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gilk_samples::clocks::Reading;
 
-use super::wire::{PATIENCE, Wire, random_number, unexpected};
+use super::wire::{Wire, random_number, unexpected};
 use crate::Result;
 use crate::protocol::{Message, Request};
 
@@ -49,7 +49,7 @@ fn round_trip(wire: &mut Wire) -> Result<Reading> {
     let mut pinger = Pinger::new();
     wire.send(&pinger.ping())?;
     loop {
-        match wire.answer(PATIENCE, "while its clock was read")? {
+        match wire.answer(wire.patience, "while its clock was read")? {
             // Other pongs answer earlier pings.
             Message::Pong { number, tsc } => {
                 if let Some(reading) = pinger.reading(number, tsc) {

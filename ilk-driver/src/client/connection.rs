@@ -46,7 +46,8 @@ impl Connection {
         Self::connect_within(socket, PATIENCE)
     }
 
-    /// Connects as [`connect`](Self::connect) does, with another time limit for an answer.
+    /// Connects as [`connect`](Self::connect) does, with another time limit for an answer. A longer one than [`PATIENCE`]
+    /// holds for all later answers too.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -143,7 +144,7 @@ impl Connection {
         let number = random_number();
         self.wire.send(&Request::Ping(number))?;
         loop {
-            match self.wire.answer(PATIENCE, "between sessions")? {
+            match self.wire.answer(self.wire.patience, "between sessions")? {
                 Message::Pong {
                     number: answered, ..
                 } if answered == number => return Ok(()),

@@ -25,7 +25,7 @@ use super::own_workload::OwnWorkload;
 use super::prediction::{Prediction, RunHits};
 use super::sidecar::SidecarWriter;
 use super::tally::{Outline, Tally};
-use super::wire::{PATIENCE, Wire, unexpected};
+use super::wire::{Wire, unexpected};
 use super::{describe, upload};
 use crate::protocol::{Finished, Message, PlanOutline, Request, StackFrames, WorkloadEvent};
 use crate::writes::Writes;
@@ -81,7 +81,9 @@ impl Connection {
         let is_theirs = own_workload.is_none();
         let schedule = upload::schedule(session, is_theirs, when(&reading)?, lease.token);
         self.wire.send(&Request::Start(schedule))?;
-        let answer = self.wire.answer(PATIENCE, "at the start of the session")?;
+        let answer = self
+            .wire
+            .answer(self.wire.patience, "at the start of the session")?;
         let Message::Started(started) = answer else {
             return Err(unexpected(&answer));
         };
@@ -137,7 +139,7 @@ impl Connection {
         let theirs = loop {
             match self
                 .wire
-                .answer(PATIENCE, "while the session was planned")?
+                .answer(self.wire.patience, "while the session was planned")?
             {
                 Message::Planning if stop.is_stopped() => return Err(Error::NotBegun),
                 Message::Planning => {}
@@ -291,8 +293,8 @@ impl SessionRun<'_> {
                 }
                 None => {
                     self.notice_failure();
-                    if received.elapsed() > PATIENCE {
-                        return Err(wire.silent(PATIENCE));
+                    if received.elapsed() > wire.patience {
+                        return Err(wire.silent(wire.patience));
                     }
                 }
             }

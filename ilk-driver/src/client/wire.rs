@@ -33,6 +33,8 @@ pub(super) struct Wire {
     socket: PathBuf,
     /// Replaces the stream for bytes from the agent.
     shared: Option<Shared>,
+    /// The longest silence once it is connected: [`PATIENCE`], or more where an emulated target is slow.
+    pub(super) patience: Duration,
     _lock: Option<Lock>,
 }
 
@@ -92,6 +94,7 @@ impl Wire {
     ) -> Result<Self> {
         let mut wire = Self {
             stream: connect(&socket, &target, patience)?,
+            patience: patience.max(PATIENCE),
             decoder: Decoder::frames_only(),
             buffer: vec![0; 256 << 10],
             target,
@@ -122,7 +125,7 @@ impl Wire {
         let number = random_number();
         shared.begin(number);
         self.send(&Request::Share(number))?;
-        match self.answer(PATIENCE, "at the handshake") {
+        match self.answer(self.patience, "at the handshake") {
             Ok(Message::Accepted) => self.shared = Some(shared),
             // The target's kernel lacks the device, or its agent may not use it.
             Err(Error::Refused(_)) => {}
@@ -241,7 +244,7 @@ impl Wire {
     ) -> Result<String> {
         let begun = into.len();
         loop {
-            match self.answer(PATIENCE, "while reading the kernel")? {
+            match self.answer(self.patience, "while reading the kernel")? {
                 Message::Chunk(chunk) => {
                     into.extend_from_slice(&chunk);
                     let length = into.len() - begun;
@@ -261,7 +264,7 @@ impl Wire {
     /// Sends a request that is answered by plain acceptance.
     pub(super) fn request(&mut self, request: &Request, doing: &str) -> Result<()> {
         self.send(request)?;
-        match self.answer(PATIENCE, doing)? {
+        match self.answer(self.patience, doing)? {
             Message::Accepted => Ok(()),
             other => Err(unexpected(&other)),
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
 
 use gilk_engine::kernel::LiveParts;
 use gilk_engine::session::{Placement, Session, Workload};
@@ -30,6 +31,9 @@ const REPORTS: [&str; 2] = ["] BUG: ", "] WARNING: "];
 pub(crate) const DRIVER: &str = "tun";
 /// One that is a block device without a disk.
 const BLOCK_DEVICE: &str = "null_blk";
+
+/// The longest silence of an emulated machine: beside others it executes a tenth of its instructions.
+const ANSWERS: Duration = Duration::from_secs(120);
 
 /// A booted lab with its kernel's image, used by one test at a time.
 pub(crate) struct Shared {
@@ -70,7 +74,7 @@ pub(crate) fn shared_of(prepared: &Prepared) -> Arc<Shared> {
         !REPORTS.iter().any(|report| console.contains(report)),
         "the kernel reports a bug as it boots and loads the module:\n{console}"
     );
-    let mut connection = Connection::connect(lab.socket())
+    let mut connection = Connection::connect_within(lab.socket(), ANSWERS)
         .unwrap_or_else(|error| panic!("{error}\n{}", lab.console().unwrap()));
     let parts = connection
         .live_parts(&mut |_, _| ())
@@ -188,7 +192,7 @@ pub(crate) struct Turn<'a> {
 
 impl Turn<'_> {
     pub(crate) fn connect(&self) -> Connection {
-        Connection::connect(self.shared.lab.socket()).unwrap_or_else(|error| {
+        Connection::connect_within(self.shared.lab.socket(), ANSWERS).unwrap_or_else(|error| {
             panic!("{error}\nThe console ends with:\n{}", self.shared.console())
         })
     }
