@@ -174,18 +174,6 @@ impl Cfg {
             .take_while(move |edge| edge.from == index)
     }
 
-    /// Returns the blocks in the tables of a block's jump, and those whose tables have a block.
-    pub fn table_edges(&self, block: BlockIndex) -> [impl Iterator<Item = BlockIndex>; 2] {
-        let ends = |from: bool| {
-            let edges = self.tables.iter().map(move |edge| match from {
-                true => (edge.from, edge.to),
-                false => (edge.to, edge.from),
-            });
-            edges.filter_map(move |(this, other)| (this == block).then_some(other))
-        };
-        [true, false].map(ends)
-    }
-
     /// The edges into a block, sorted by source.
     pub fn predecessors(&self, index: BlockIndex) -> impl Iterator<Item = &Edge> {
         let edge = |&number: &EdgeIndex| ids::entry(&self.edges, number);

@@ -82,21 +82,21 @@ pub fn heading(cfg: &Cfg, block: &Block) -> String {
         let _ = write!(text, "{separator}{}{kind}", edge.to.0);
         separator = ", ";
     }
-    let [to, from] = cfg.table_edges(block.index);
+    let tables = || cfg.tables.iter();
     let mut beginning = " by its table to ";
-    for block in to {
-        let _ = write!(text, "{beginning}{}", block.0);
+    for edge in tables().filter(|edge| edge.from == block.index) {
+        let _ = write!(text, "{beginning}{}", edge.to.0);
         beginning = ", ";
     }
     if cfg.exits(block.index) && matches!(block.end, BlockEnd::Conditional | BlockEnd::FallThrough)
     {
         let _ = write!(text, "{separator}another function");
     }
-    let mut from = from.peekable();
+    let into = tables().filter(|edge| edge.to == block.index);
+    let from: Vec<String> = into.map(|edge| edge.from.0.to_string()).collect();
     if block.index.0 == 0 {
         text.push_str("; entry");
-    } else if from.peek().is_some() {
-        let from: Vec<String> = from.map(|block| block.0.to_string()).collect();
+    } else if !from.is_empty() {
         let _ = write!(text, "; in the table of {}", from.join(", "));
     } else if block.entered {
         text.push_str("; entered from elsewhere");
