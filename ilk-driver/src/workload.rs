@@ -7,17 +7,19 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::bounded;
+use crossbeam_channel::{Sender, bounded};
 
 use crate::processor::tsc;
 use crate::protocol::{Workload, WorkloadEvent};
 
 /// Limit on the bytes of a line; a longer line is split.
 const LINE: u64 = 4096;
-/// Wait for the rest of the output when the program has ended: a process that it has started may keep the pipe open.
+/// Wait for a further line when the program has ended, and for all of them: a process that it has started may keep the
+/// pipe open, or print there.
 const REST: Duration = Duration::from_secs(1);
+const ALL_OF_REST: Duration = Duration::from_secs(10);
 
 /// The destination of events. A line may wait there until the receiver is ready; the program then blocks on its pipe.
 pub(crate) trait Events: Send + Sync {
@@ -35,6 +37,11 @@ impl Outlet {
     fn send(&self, event: WorkloadEvent) -> bool {
         let is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
         *is_open && self.events.deliver(event)
+    }
+
+    /// Returns whether an event waits for its receiver.
+    fn is_delivering(&self) -> bool {
+        self.is_open.try_lock().is_err()
     }
 
     fn close(&self) {
@@ -131,7 +138,7 @@ impl RunningWorkload {
     }
 
     /// Kills the program and its process group if it still runs.
-    pub(crate) fn kill(&self) {
+    fn kill(&self) {
         if !self.state.ended.load(Ordering::Acquire) {
             self.state.killed.store(true, Ordering::Release);
             kill_group(self.group);
@@ -159,24 +166,18 @@ fn kill_group(leader: u32) {
 }
 
 fn wait(mut child: Child, outlet: &Arc<Outlet>, state: &State) {
+    let (progress, delivered) = bounded(1);
     let listen = |source: Option<Box<dyn Read + Send>>| {
-        let outlet = Arc::clone(outlet);
-        source.map(|source| {
-            let (done, ended) = bounded::<()>(0);
-            std::thread::spawn(move || {
-                send_lines(source, &outlet);
-                drop(done);
-            });
-            ended
-        })
+        let (outlet, progress) = (Arc::clone(outlet), progress.clone());
+        source.map(|source| std::thread::spawn(move || send_lines(source, &outlet, &progress)))
     };
-    let out = listen(
+    let _of_output = listen(
         child
             .stdout
             .take()
             .map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
     );
-    let err = listen(
+    let _of_errors = listen(
         child
             .stderr
             .take()
@@ -185,8 +186,16 @@ fn wait(mut child: Child, outlet: &Arc<Outlet>, state: &State) {
     let status = child.wait();
     let tsc = tsc();
     state.ended.store(true, Ordering::Release);
-    for ended in [out, err].into_iter().flatten() {
-        let _ended_or_not = ended.recv_timeout(REST);
+    drop(progress);
+    let until = Instant::now() + ALL_OF_REST;
+    loop {
+        match delivered.recv_timeout(REST) {
+            // The receiver is slow.
+            _ if outlet.is_delivering() => {}
+            Ok(()) if Instant::now() < until => {}
+            // Both have ended, or what is open is not the program's.
+            _ => break,
+        }
     }
     let event = match status {
         Ok(status)
@@ -204,7 +213,7 @@ fn wait(mut child: Child, outlet: &Arc<Outlet>, state: &State) {
     outlet.send(event);
 }
 
-fn send_lines(source: impl Read, outlet: &Outlet) {
+fn send_lines(source: impl Read, outlet: &Outlet, progress: &Sender<()>) {
     let mut source = BufReader::new(source);
     let mut line = Vec::new();
     loop {
@@ -216,6 +225,8 @@ fn send_lines(source: impl Read, outlet: &Outlet) {
                 if !outlet.send(WorkloadEvent::Line(text)) {
                     return;
                 }
+                // It is full if it says so already.
+                let _full = progress.try_send(());
             }
         }
     }
@@ -223,9 +234,7 @@ fn send_lines(source: impl Read, outlet: &Outlet) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
-    use crossbeam_channel::{Sender, unbounded};
+    use crossbeam_channel::unbounded;
 
     use super::*;
 

@@ -49,7 +49,7 @@ fn round_trip(wire: &mut Wire) -> Result<Reading> {
     let mut pinger = Pinger::new();
     wire.send(&pinger.ping())?;
     loop {
-        match wire.answer(wire.patience, "while its clock was read")? {
+        match wire.answer("while its clock was read")? {
             // Other pongs answer earlier pings.
             Message::Pong { number, tsc } => {
                 if let Some(reading) = pinger.reading(number, tsc) {

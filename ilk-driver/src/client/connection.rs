@@ -54,7 +54,7 @@ impl Connection {
     pub fn connect_within(socket: &Path, patience: Duration) -> Result<Self> {
         let mut wire = Wire::open(socket, patience, true)?;
         wire.send(&Request::Info)?;
-        match wire.answer(patience, "at the handshake")? {
+        match wire.answer_within(patience, "at the handshake")? {
             Message::Info(target) => Ok(Self::new(wire, *target)),
             other => Err(unexpected(&other)),
         }
@@ -79,7 +79,7 @@ impl Connection {
     pub fn look(socket: &Path) -> Result<Self> {
         let mut wire = Wire::looking(socket, PATIENCE)?;
         wire.send(&Request::Look)?;
-        match wire.answer(PATIENCE, "at the handshake")? {
+        match wire.answer("at the handshake")? {
             Message::Info(target) => Ok(Self::new(wire, *target)),
             other => Err(unexpected(&other)),
         }
@@ -144,7 +144,7 @@ impl Connection {
         let number = random_number();
         self.wire.send(&Request::Ping(number))?;
         loop {
-            match self.wire.answer(self.wire.patience, "between sessions")? {
+            match self.wire.answer("between sessions")? {
                 Message::Pong {
                     number: answered, ..
                 } if answered == number => return Ok(()),

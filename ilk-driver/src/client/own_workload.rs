@@ -93,7 +93,6 @@ impl OwnWorkload {
         let Stage::Running { running, events } = self.stage else {
             return Vec::new();
         };
-        running.kill();
         // Its threads may wait for room.
         let rest = std::thread::spawn(move || events.iter().collect());
         running.end();

@@ -81,9 +81,7 @@ impl Connection {
         let is_theirs = own_workload.is_none();
         let schedule = upload::schedule(session, is_theirs, when(&reading)?, lease.token);
         self.wire.send(&Request::Start(schedule))?;
-        let answer = self
-            .wire
-            .answer(self.wire.patience, "at the start of the session")?;
+        let answer = self.wire.answer("at the start of the session")?;
         let Message::Started(started) = answer else {
             return Err(unexpected(&answer));
         };
@@ -137,10 +135,7 @@ impl Connection {
         // The agent plans meanwhile.
         let outline = Writes::of(verified)?.outline(plan)?;
         let theirs = loop {
-            match self
-                .wire
-                .answer(self.wire.patience, "while the session was planned")?
-            {
+            match self.wire.answer("while the session was planned")? {
                 Message::Planning if stop.is_stopped() => return Err(Error::NotBegun),
                 Message::Planning => {}
                 Message::Planned(theirs) => break theirs,

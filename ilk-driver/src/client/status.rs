@@ -25,7 +25,7 @@ pub fn status(socket: &Path) -> Result<Status> {
     };
     let looked = wire.and_then(|mut wire| {
         wire.send(&Request::Status)?;
-        match wire.answer(LOOK, "at the handshake")? {
+        match wire.answer_within(LOOK, "at the handshake")? {
             Message::Status(status) => Ok(status),
             other => Err(unexpected(&other)),
         }

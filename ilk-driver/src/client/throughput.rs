@@ -43,7 +43,7 @@ pub fn measure_throughput(socket: &Path, messages: u32, share: bool) -> Result<T
     let mut samples = 0;
     let mut begun: Option<Instant> = None;
     loop {
-        match wire.answer(PATIENCE, "while the throughput was measured")? {
+        match wire.answer("while the throughput was measured")? {
             Message::Samples { records, .. } => {
                 // The first message includes the time for the agent to begin.
                 match begun {

@@ -125,7 +125,7 @@ impl Wire {
         let number = random_number();
         shared.begin(number);
         self.send(&Request::Share(number))?;
-        match self.answer(self.patience, "at the handshake") {
+        match self.answer("at the handshake") {
             Ok(Message::Accepted) => self.shared = Some(shared),
             // The target's kernel lacks the device, or its agent may not use it.
             Err(Error::Refused(_)) => {}
@@ -212,7 +212,12 @@ impl Wire {
     }
 
     /// Returns the answer to a request; a refusal is an error.
-    pub(super) fn answer(&mut self, patience: Duration, doing: &str) -> Result<Message> {
+    pub(super) fn answer(&mut self, doing: &str) -> Result<Message> {
+        self.answer_within(self.patience, doing)
+    }
+
+    /// Returns the answer as [`answer`](Self::answer) does, with another time limit.
+    pub(super) fn answer_within(&mut self, patience: Duration, doing: &str) -> Result<Message> {
         let mut until = Instant::now() + patience;
         while Instant::now() < until {
             let waiting = self.decoder.waiting();
@@ -244,7 +249,7 @@ impl Wire {
     ) -> Result<String> {
         let begun = into.len();
         loop {
-            match self.answer(self.patience, "while reading the kernel")? {
+            match self.answer("while reading the kernel")? {
                 Message::Chunk(chunk) => {
                     into.extend_from_slice(&chunk);
                     let length = into.len() - begun;
@@ -264,7 +269,7 @@ impl Wire {
     /// Sends a request that is answered by plain acceptance.
     pub(super) fn request(&mut self, request: &Request, doing: &str) -> Result<()> {
         self.send(request)?;
-        match self.answer(self.patience, doing)? {
+        match self.answer(doing)? {
             Message::Accepted => Ok(()),
             other => Err(unexpected(&other)),
         }
