@@ -201,8 +201,6 @@ pub(crate) struct OpenedDebug {
     pub(crate) path: PathBuf,
     /// Its sections.
     pub(crate) dwarf: gimli::Dwarf<Reader>,
-    /// Its supplementary file, if it has one that was not found: types and their names are there, lines are not.
-    missing: Option<String>,
     /// Difference from an address in memory to that of the link, added with wraparound.
     pub(crate) slide: u64,
 }
@@ -219,18 +217,11 @@ impl OpenedDebug {
         watch: &Watch<'_>,
     ) -> Result<Option<Self>> {
         first_of_object((path, file), root, slide, |path, identity| {
-            let opened = Self::read(path, identity, &[&WANTED, &WANTED_OF_TYPES], watch)?;
-            let missing = opened.as_ref().and_then(|opened| opened.missing.as_ref());
-            match missing {
-                None => Ok(opened),
-                Some(name) => Err(Error::Sources {
-                    path: path.to_path_buf(),
-                    reason: format!(
-                        "Its types are in a supplementary file, {name} (dwz), which was not found. Install the package that \
-                         has it."
-                    ),
-                }),
+            let mut opened = Self::read(path, identity, &[&WANTED, &WANTED_OF_TYPES], watch)?;
+            if let Some(opened) = &mut opened {
+                supplement(opened, root)?;
             }
+            Ok(opened)
         })
     }
 
@@ -312,75 +303,69 @@ impl OpenedDebug {
             };
             Ok(EndianArcSlice::new(Arc::from(bytes), endian))
         };
-        let mut dwarf = match gimli::Dwarf::load(read) {
+        let dwarf = match gimli::Dwarf::load(read) {
             Ok(dwarf) => dwarf,
             Err(Halt::Cancelled) => return Ok(None),
             Err(Halt::Failed(error)) => return Err(error),
         };
-        let missing = supplement(&mut dwarf, (path, &object), endian, &is_wanted)?;
         Ok(Some(Self {
             path: path.to_path_buf(),
             dwarf,
-            missing,
             slide,
         }))
     }
 }
 
-/// Adds what several files have in common, which is in a file of its own (`.gnu_debugaltlink`, which dwz writes), if the
-/// file is found: next to the file by its relative path, or by its build identifier. Returns the name of one that is not.
+/// Adds what several files have in common, which is in a file of its own (`.gnu_debugaltlink`, which dwz writes): next to
+/// the file by its relative path, or by its build identifier, below `root` or on this machine. Types and their names are
+/// there, lines are not.
 ///
 /// # Errors
-/// [`Error::Sources`] if it is damaged.
-fn supplement<'d, R: object::ReadRef<'d>>(
-    dwarf: &mut gimli::Dwarf<Reader>,
-    (path, object): (&Path, &object::File<'d, R>),
-    endian: RunTimeEndian,
-    is_wanted: &impl Fn(&SectionId) -> bool,
-) -> Result<Option<String>> {
+/// [`Error::Sources`] if it is not found, or damaged.
+fn supplement(opened: &mut OpenedDebug, root: &Path) -> Result<()> {
+    let wrong = |path: &Path, reason: String| Error::Sources {
+        path: path.to_path_buf(),
+        reason,
+    };
+    let parsed = |path: &Path, error: object::Error| {
+        wrong(path, format!("It is not an object file: {error}."))
+    };
+    let path = &opened.path;
+    let file = File::open(path).map_err(Error::io(path, "Was it replaced?"))?;
+    let cache = ReadCache::new(file);
+    let object = object::File::parse(&cache).map_err(|error| parsed(path, error))?;
     let Ok(Some((name, build_id))) = object.gnu_debugaltlink() else {
-        return Ok(None);
+        return Ok(());
     };
-    let name = String::from_utf8_lossy(name).into_owned();
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    // Of a process in a container, `/proc/PID/root` is the root of its paths.
-    let mut parts = path.components();
-    let above: PathBuf = parts.by_ref().take(4).collect();
-    let root = match above.starts_with("/proc") && above.ends_with("root") {
-        true => above,
-        false => PathBuf::from("/"),
-    };
+    let name = String::from_utf8_lossy(name);
     let named = match name.strip_prefix('/') {
         Some(name) => root.join(name),
-        None => folder.join(&name),
+        None => path.parent().unwrap_or(root).join(&*name),
     };
-    let mut paths = vec![named];
-    let roots = [root.as_path(), Path::new("/")].into_iter();
-    paths.extend(roots.filter_map(|root| build_id_path(&root.join("usr/lib/debug"), build_id)));
-    for path in paths {
+    let roots = [root, Path::new("/")].into_iter();
+    let by_id = roots.filter_map(|root| build_id_path(&root.join("usr/lib/debug"), build_id));
+    for path in [named].into_iter().chain(by_id) {
         let Ok(file) = File::open(&path) else {
             continue;
         };
-        let wrong = |reason: String| Error::Sources {
-            path: path.clone(),
-            reason,
-        };
         let cache = ReadCache::new(file);
-        let supplement = object::File::parse(&cache)
-            .map_err(|error| wrong(format!("It is not an object file: {error}.")))?;
+        let supplement = object::File::parse(&cache).map_err(|error| parsed(&path, error))?;
         if supplement.build_id().ok().flatten() != Some(build_id) {
             continue;
         }
-        let read = |id: SectionId| -> Result<Reader> {
-            let bytes = match is_wanted(&id) {
-                true => section(&supplement, id.name()).map_err(&wrong)?,
+        let endian = gimli::Section::reader(&opened.dwarf.debug_info).endian();
+        return opened.dwarf.load_sup(|id| {
+            let bytes = match WANTED.contains(&id) {
+                true => section(&supplement, id.name()).map_err(|why| wrong(&path, why))?,
                 false => Vec::new(),
             };
             Ok(EndianArcSlice::new(Arc::from(bytes), endian))
-        };
-        return dwarf.load_sup(read).map(|()| None);
+        });
     }
-    Ok(Some(name))
+    let reason = format!(
+        "Its types are in a supplementary file, {name} (dwz), which was not found. Install the package that has it."
+    );
+    Err(wrong(path, reason))
 }
 
 impl Sources {
