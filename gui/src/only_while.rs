@@ -63,18 +63,12 @@ impl OnlyWhile {
                 }
                 let known = catalogue.image().function_named(name);
                 known.map_err(|error| error.to_string())?;
-                let condition = self.condition.trim();
-                if condition.is_empty() {
-                    return Ok(CloneThreads::While {
-                        function: name.to_owned(),
-                        condition: None,
-                    });
-                }
-                let checked = check_condition(condition);
+                let condition = Some(self.condition.trim()).filter(|typed| !typed.is_empty());
+                let checked = condition.map_or(Ok(()), check_condition);
                 checked.map_err(|faults| format!("The condition is wrong: {faults}"))?;
                 Ok(CloneThreads::While {
                     function: name.to_owned(),
-                    condition: Some(condition.to_owned()),
+                    condition: condition.map(str::to_owned),
                 })
             }
             ThreadsKind::One => match self.thread.trim().parse() {

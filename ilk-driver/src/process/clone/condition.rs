@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
+use gilk_engine::isa::ARGUMENTS;
 use gilk_instruments::interpret::{Machine, evaluate};
 use gilk_instruments::program::{
     AggregateId, Expr, Gpr, Half, Input, Key, UserRead, VariableId, Width,
@@ -188,11 +189,9 @@ fn half(of: Half, bytes: [u8; 16]) -> u64 {
 impl Machine for StoppedThread<'_> {
     fn input(&mut self, input: Input) -> u64 {
         match input {
-            // System V ABI, 3.2.3: rdi, rsi, rdx, rcx, r8, r9.
             Input::Argument(number) => {
-                let numbers = [7, 6, 2, 1, 8, 9];
-                let number = numbers.get(usize::from(number)).copied();
-                self.register(number.unwrap_or(usize::MAX))
+                let register = ARGUMENTS.get(usize::from(number));
+                self.register(register.map_or(usize::MAX, |register| register.number()))
             }
             Input::Register(register) => {
                 let number = Gpr::ALL.iter().position(|known| *known == register);

@@ -355,6 +355,13 @@ fn execute(
     {
         unkept = Some(format!("{} cannot be written: {error}", path.display()));
     }
+    let is_conditional = matches!(
+        options.threads,
+        CloneThreads::While {
+            condition: Some(_),
+            ..
+        }
+    );
     let counts = cache.counts()?;
     let blocks: Vec<(CachedBlock, u64)> = cache.blocks.iter().copied().zip(counts).collect();
     Ok(CloneReport {
@@ -373,8 +380,8 @@ fn execute(
             writes: cache.writes.as_ref().map_or(0, |writes| writes.total),
             dropped: cache.dropped(),
             calls: matches!(options.threads, CloneThreads::While { .. }).then_some(agent.calls),
-            other_calls: is_conditional(&options.threads).then_some(agent.other_calls),
-            failed_reads: is_conditional(&options.threads).then_some(agent.failed_reads),
+            other_calls: is_conditional.then_some(agent.other_calls),
+            failed_reads: is_conditional.then_some(agent.failed_reads),
         },
         clock,
         ended,
@@ -383,15 +390,6 @@ fn execute(
         names,
         unkept,
     })
-}
-
-/// Returns whether calls are chosen by a condition.
-fn is_conditional(threads: &CloneThreads) -> bool {
-    let condition = match threads {
-        CloneThreads::While { condition, .. } => condition.as_deref(),
-        CloneThreads::All | CloneThreads::One(_) => None,
-    };
-    condition.is_some()
 }
 
 /// Unmaps the cache of a process none of whose threads is in it. No stack has an address in it: return addresses and
