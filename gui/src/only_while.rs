@@ -1,11 +1,14 @@
 //! The threads of a process that a run executes in the code cache: all, those in a function, or one.
 
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
+
 use ilk_driver::process::{CloneThreads, check_condition};
 
 use crate::catalogue::Catalogue;
 
 /// A choice of threads. What was typed for one is kept while another is chosen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct OnlyWhile {
     /// The chosen threads.
     pub kind: ThreadsKind,
@@ -15,6 +18,15 @@ pub struct OnlyWhile {
     pub condition: String,
     /// The number of one thread.
     pub thread: String,
+    named: RefCell<Option<Named>>,
+}
+
+/// The last name that was looked up: a wrong one is compared with all names, which takes longer than a frame may.
+#[derive(Clone, Debug)]
+struct Named {
+    name: String,
+    catalogue: Weak<Catalogue>,
+    found: Result<(), String>,
 }
 
 /// The kinds of choice.
@@ -48,7 +60,10 @@ impl OnlyWhile {
     ///
     /// # Errors
     /// The reason why none are chosen, as a whole sentence.
-    pub(crate) fn threads(&self, catalogue: Option<&Catalogue>) -> Result<CloneThreads, String> {
+    pub(crate) fn threads(
+        &self,
+        catalogue: Option<&Arc<Catalogue>>,
+    ) -> Result<CloneThreads, String> {
         match self.kind {
             ThreadsKind::All => Ok(CloneThreads::All),
             ThreadsKind::InFunction => {
@@ -61,8 +76,7 @@ impl OnlyWhile {
                         "Name the function while which threads are in the cache.".to_owned()
                     );
                 }
-                let known = catalogue.image().function_named(name);
-                known.map_err(|error| error.to_string())?;
+                self.found(name, catalogue)?;
                 let condition = Some(self.condition.trim()).filter(|typed| !typed.is_empty());
                 let checked = condition.map_or(Ok(()), check_condition);
                 checked.map_err(|faults| format!("The condition is wrong: {faults}"))?;
@@ -79,5 +93,24 @@ impl OnlyWhile {
                 )),
             },
         }
+    }
+
+    /// Finds a function's name, which is looked up once while both stay.
+    fn found(&self, name: &str, catalogue: &Arc<Catalogue>) -> Result<(), String> {
+        let mut last = self.named.borrow_mut();
+        let is_same = |last: &Named| {
+            last.name == name && std::ptr::eq(last.catalogue.as_ptr(), Arc::as_ptr(catalogue))
+        };
+        if let Some(last) = last.as_ref().filter(|last| is_same(last)) {
+            return last.found.clone();
+        }
+        let found = catalogue.image().function_named(name);
+        let found = found.map(drop).map_err(|error| error.to_string());
+        *last = Some(Named {
+            name: name.to_owned(),
+            catalogue: Arc::downgrade(catalogue),
+            found: found.clone(),
+        });
+        found
     }
 }

@@ -258,7 +258,7 @@ impl State {
     /// Returns the threads that a run executes in the code cache.
     pub(crate) fn threads_in_cache(&self) -> Result<CloneThreads, String> {
         match self.is_in_cache() {
-            true => self.only_while.threads(self.catalogue.as_deref()),
+            true => self.only_while.threads(self.catalogue.as_ref()),
             false => Ok(CloneThreads::All),
         }
     }
