@@ -76,7 +76,7 @@ fn stacks_through_patches_equal_those_without() {
         "{:?}",
         with.asleep
     );
-    with.assert_dumps_are_whole();
+    with.assert_dumps_are_whole(image);
     with.assert_chains_are_those_of(&without, image);
 }
 
@@ -195,8 +195,19 @@ impl Seen {
         }
     }
 
+    /// Returns whether an address is that of a bounce. The kernel has no row of its own for it: a thread that is
+    /// interrupted there has no callers.
+    fn is_bounce(&self, at: u64) -> bool {
+        self.plan.bounces.iter().any(|bounce| bounce.at.0 == at)
+    }
+
     /// Checks that the certain part of each backtrace extends to the thread's outermost function.
-    fn assert_dumps_are_whole(&self) {
+    fn assert_dumps_are_whole(&self, image: &Image) {
+        let bounces = self.plan.bounces.iter();
+        let bounces = bounces.filter_map(|bounce| image.symbol_at(bounce.at));
+        let bounces: Vec<String> = bounces
+            .map(|(name, into)| format!("{name}+{into:#x}/"))
+            .collect();
         let (mut whole, mut inside, mut ours) = (0, 0, false);
         // A thread interrupted in its outermost function has no callers.
         let (mut top, mut last) = (None, None);
@@ -210,8 +221,9 @@ impl Seen {
             } else if line.starts_with("RIP: 0010:") && ours {
                 inside += u32::from(line.contains("ilk_arena_text"));
                 top = line.strip_prefix("RIP: 0010:");
-                // The kernel's unwinder has no rows for thunks.
-                ours = !line.starts_with("RIP: 0010:__x86_");
+                // The kernel's unwinder has no rows for thunks, nor for bounces.
+                let is_bounce = |rip: &str| bounces.iter().any(|at| rip.starts_with(at));
+                ours = !line.starts_with("RIP: 0010:__x86_") && !top.is_some_and(is_bounce);
             } else if line.contains("Call Trace:") {
                 last = top;
             } else if line.contains("</TASK>") && ours {
@@ -247,7 +259,12 @@ impl Seen {
             })
         };
         let (mut inside, mut pushed, mut places) = (0, 0, BTreeSet::new());
+        let mut at_bounces = 0;
         for chain in &self.chains {
+            if chain.callers.last().is_some_and(|&end| self.is_bounce(end)) {
+                at_bounces += chain.count;
+                continue;
+            }
             let names = || -> Vec<_> {
                 let symbol = |&at| image.symbol_at(Addr(at));
                 chain.callers.iter().map(symbol).collect()
@@ -279,7 +296,7 @@ impl Seen {
         let all: u64 = self.chains.iter().map(|chain| chain.count).sum();
         println!(
             "{inside} of {all} stacks were unwound from inside patches, from {} places, {pushed} of them below \
-             what the patch had pushed; all of them like the {} without",
+             what the patch had pushed; all of them like the {} without; {at_bounces} of threads at a bounce",
             places.len(),
             without.chains.iter().map(|chain| chain.count).sum::<u64>()
         );
