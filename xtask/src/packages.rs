@@ -123,6 +123,7 @@ const LONG: &[Package] = &[
     package("stress-ng", &["stress-ng"], "is a test suite of the kernel"),
     package("tar", &["tar"], "packs programs for the lab"),
     library("linux-source", "has the kernel's own tests"),
+    library("libpython3-testsuite", "is the test suite of a program"),
     package("kmod", &["modprobe"], "loads modules in those tests"),
     package("bochs", &["bochs"], "emulates indirect branch tracking"),
     library("bochsbios", "starts Bochs"),

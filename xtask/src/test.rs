@@ -36,7 +36,7 @@ const NEWEST_LONG: [&str; 4] = [
 /// Tests that compare moments with the kernel's own probes: beside other work the emulated machine stalls between them.
 const MOMENTS: &str = "live::truth::";
 /// Tests of long runs only: they take many minutes, or the test that operates a window by mouse and keys has their steps.
-const LONG_ONLY: [&str; 8] = [
+const LONG_ONLY: [&str; 9] = [
     "live::bochs::",
     "live::both::",
     "live::everywhere::flow_is_conserved_in_a_whole_directory_at_once",
@@ -45,6 +45,7 @@ const LONG_ONLY: [&str; 8] = [
     "live::own_programs::",
     "live::suites::",
     "live::forks_of_a_workload",
+    "suites::",
 ];
 /// Part of the names of tests that need what no machine of CI's has: their documentation says what.
 const BY_HAND: &str = "by_hand::";

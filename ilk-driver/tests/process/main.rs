@@ -23,6 +23,7 @@ mod loaded;
 mod probes;
 mod programs;
 mod refused;
+mod suites;
 mod types;
 
 use std::io::{BufRead, BufReader, Write};

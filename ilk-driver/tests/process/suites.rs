@@ -1,0 +1,85 @@
+//! Test suites of other projects with every block of their programs counted: the same verdicts as without.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Modules of CPython's test suite: threads, signals, forks, memory, exceptions, generators and numbers.
+const MODULES: [&str; 13] = [
+    "test_thread",
+    "test_threadsignals",
+    "test_signal",
+    "test_fork1",
+    "test_mmap",
+    "test_exceptions",
+    "test_generators",
+    "test_gc",
+    "test_json",
+    "test_struct",
+    "test_context",
+    "test_queue",
+    "test_memoryview",
+];
+/// The program: a shell may find a script by its name.
+const PYTHON: &str = "/usr/bin/python3";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    Passed,
+    Skipped,
+    Failed,
+}
+
+/// Runs the modules by a command, and returns the verdict of each test.
+fn verdicts(folder: &Path, command: &[&str]) -> (BTreeMap<String, Verdict>, Output) {
+    let file = folder.join("verdicts.xml");
+    let (program, arguments) = command.split_first().unwrap();
+    let output = Command::new(program)
+        .args(arguments)
+        .args(["-m", "test", "--timeout", "600", "--junit-xml"])
+        .arg(&file)
+        .args(MODULES)
+        .env("XDG_CACHE_HOME", folder)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let report = std::fs::read_to_string(&file);
+    let report = report.unwrap_or_else(|error| panic!("{command:?}: {error}: {errors}"));
+    std::fs::remove_file(&file).unwrap();
+    let cases = report.split("<testcase ").skip(1).map(|case| {
+        let name = case.split("name=\"").nth(1).unwrap().split('"').next();
+        let verdict = match case {
+            _ if case.contains("<failure") || case.contains("<error") => Verdict::Failed,
+            _ if case.contains("<skipped") => Verdict::Skipped,
+            _ => Verdict::Passed,
+        };
+        (name.unwrap().to_owned(), verdict)
+    });
+    (cases.collect(), output)
+}
+
+#[test]
+#[ignore = "takes minutes, and the package libpython3-testsuite; cargo xtask test --long"]
+fn cpythons_tests_have_the_same_verdicts_with_every_block_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let ilk = env!("CARGO_BIN_EXE_ilk");
+    let (native, _) = verdicts(folder.path(), &[PYTHON]);
+    let count = |verdict| native.values().filter(|one| **one == verdict).count();
+    let [passed, skipped, failed] = [Verdict::Passed, Verdict::Skipped, Verdict::Failed].map(count);
+    println!("natively {passed} passed, {skipped} were skipped, {failed} failed");
+    assert!(passed > 700, "{passed} passed");
+    let splices = [ilk, "process", "--blocks", "*,*:*", "--", PYTHON];
+    let cache = [ilk, "clone", "--count", "--", PYTHON];
+    for command in [&splices[..], &cache] {
+        let (counted, output) = verdicts(folder.path(), command);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let differ = |name: &&String| counted.get(*name) != native.get(*name);
+        let names = native.keys().chain(counted.keys());
+        let different: Vec<_> = names.filter(differ).collect();
+        assert!(different.is_empty(), "{command:?}: {different:?}: {errors}");
+        // It has not ended early, and continued natively.
+        assert!(!errors.contains("let go"), "{errors}");
+        println!("{}", errors.lines().last().unwrap_or_default());
+    }
+}
