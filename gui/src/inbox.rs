@@ -8,6 +8,7 @@ use egui::Context;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
 use gilk_samples::cache_numbers::CacheNumbers;
+use gilk_samples::index::Index;
 use gilk_samples::metadata::Metadata;
 use ilk_driver::client::{AggregateSummary, Summary};
 
@@ -268,6 +269,7 @@ impl App {
                 }
             }
             TargetNews::Started(described) => self.started(described),
+            TargetNews::Recorded(metadata, index) => self.recorded(*metadata, index),
             TargetNews::Begun(clock, reading) => self.member_started(number, clock, reading),
             TargetNews::Process(pid) => self.state.machines.pid = Some(pid),
             TargetNews::Ended(summary) if self.is_in_pair(number) => {
@@ -351,6 +353,18 @@ impl App {
                 self.state.timeline.open(record);
             }
             Err(error) => self.state.notify(NoticeKind::Bad, error.to_string()),
+        }
+    }
+
+    /// Shows all samples of the running session up to now.
+    fn recorded(&mut self, metadata: Metadata, index: Index) {
+        // What arrives after the end is not as much as the recording has.
+        if let (Some(active), Some(record)) =
+            (&mut self.state.run.active, &mut self.state.timeline.record)
+        {
+            record.metadata = Arc::new(metadata);
+            record.index = index.into();
+            active.index = record.index.clone();
         }
     }
 
@@ -536,7 +550,7 @@ impl App {
 
 /// Returns what a run in the code cache has counted, and the reason of its end, if it was not requested.
 fn counted(summary: &Summary, cache: &CacheNumbers, path: &str) -> (NoticeKind, String) {
-    let blocks = crate::widgets::grouped(summary.recording.samples);
+    let blocks = crate::widgets::grouped(summary.instruments.len() as u64);
     let translated = crate::widgets::grouped(cache.blocks);
     let kind = match summary.workload.is_some() || summary.ended.is_empty() {
         true => NoticeKind::Good,

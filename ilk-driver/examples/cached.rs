@@ -21,6 +21,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         &events,
         &StopFlag::new(),
     )?;
-    println!("{} blocks were executed.", summary.recording.samples);
+    println!("{} blocks were executed.", summary.instruments.len());
     Ok(())
 }

@@ -10,6 +10,7 @@ use gilk_engine::code::FunctionId;
 use gilk_engine::{Session, VerifiedPlan};
 use gilk_instruments::Definition;
 use gilk_samples::clocks::Reading;
+use gilk_samples::index::Index;
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::totals::Totals;
 use ilk_driver::client::{Summary, TargetInfo};
@@ -132,6 +133,8 @@ pub enum TargetNews {
     Cancelled,
     /// A session has started; its samples go to the index in its order. Has the session's metadata.
     Started(Result<Box<Metadata>, Error>),
+    /// All samples of a running session up to now, with its metadata.
+    Recorded(Box<Metadata>, Index),
     /// A session has started on one of several machines: the clock, and its first reading.
     Begun(Clock, Reading),
     /// The session has ended.

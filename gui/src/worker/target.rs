@@ -1,5 +1,6 @@
 //! Thread of a target: boots the lab, connects, loads symbols and text, and runs sessions.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,7 @@ use gilk_engine::{Image, Session, VerifiedPlan};
 use gilk_samples::clocks::Alignment;
 use gilk_samples::index::{Index, KEPT, Shared};
 use gilk_samples::metadata::Clock;
+use gilk_samples::recording::Recording;
 use ilk_driver::client::{
     Connection, CpuLosses, Event, Seat, StopFlag, Summary, TargetInfo, metadata,
 };
@@ -26,6 +28,7 @@ use crate::catalogue::Catalogue;
 use crate::document::EditedSession;
 use crate::run::SharedStatus;
 use crate::threads::guarded;
+use crate::widgets::grouped;
 use crate::{Error, Result};
 
 /// Time limit from the end of the lab's boot to the agent's first reply, for a machine with much other work.
@@ -601,6 +604,17 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
                     let ends = [clock.start, clock.tsc(duration)].map(|tsc| alignment.unix_ns(tsc));
                     lane.begin(ends, alignment);
                     send(TargetNews::Begun(clock, reading));
+                }
+            }
+            Event::Recorded(path) => {
+                // One that is removed meanwhile is followed by the whole.
+                if let Ok(recording) = Recording::open(&path) {
+                    let (index, _damaged) = Index::of(&recording, |_| ControlFlow::Continue(()));
+                    let described = Box::new(recording.metadata().clone());
+                    let blocks = described.instruments.len() as u64;
+                    let line = format!("{} blocks were executed so far.", grouped(blocks));
+                    status.change(|live| live.last_line = Some(line));
+                    send(TargetNews::Recorded(described, index));
                 }
             }
             Event::Switched(switch) => status.change(|live| {

@@ -215,6 +215,15 @@ fn a_process_is_counted_in_the_code_cache_until_it_is_let_go() {
     for number in 0..10 {
         cat.copy(&format!("line {number}"));
     }
+    // The counts up to now are shown meanwhile.
+    until_within(&mut harness, PATIENCE, "its counts are shown", |state| {
+        no_trouble(state);
+        assert!(state.run.active.is_some());
+        let record = state.timeline.record.as_ref().unwrap();
+        let mut lanes = record.lanes().iter();
+        let written = lanes.find(|lane| lane.label == "counter pre libc.so.6:write block 0");
+        written.is_some_and(|lane| record.hits(lane) == 10)
+    });
     run_command(&mut harness, "stop run");
     until_within(&mut harness, PATIENCE, "it is let go", |state| {
         let record = state.timeline.record.as_ref();
@@ -226,4 +235,8 @@ fn a_process_is_counted_in_the_code_cache_until_it_is_let_go() {
     let written = last.instruments.iter();
     let mut written = written.filter(|one| one.label == "counter pre libc.so.6:write block 0");
     assert_eq!(written.next().and_then(|one| one.total), Some(10));
+    let files = std::fs::read_dir(folder.path()).unwrap().flatten();
+    let mut files: Vec<_> = files.map(|file| file.file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["counts.arrow", "counts.arrow.idx"]);
 }

@@ -1,6 +1,7 @@
 //! Events of a run, and its summary.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,6 +26,9 @@ pub enum Event {
     /// Samples of a CPU. Totals of counters are samples of
     /// [`ALL_CPUS`](gilk_samples::record::ALL_CPUS).
     Samples(Arc<Batch>),
+    /// All samples up to now are in this recording, in the place of those before: of a run in the code cache, whose
+    /// instruments are the blocks that were executed. Later ones replace it, and the end removes it.
+    Recorded(PathBuf),
     /// Number of samples that were recorded but not sent, because earlier ones had not been
     /// received.
     Missed(u64),

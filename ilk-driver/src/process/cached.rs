@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::{self, Recording};
 
-use super::{CloneThreads, ProcessTarget, clock, ready, refused};
+use super::{CloneThreads, ProcessTarget, clock, ready, recorded_so_far, refused};
 use crate::client::{Event, InstrumentSummary, StopFlag, Summary};
 use crate::{Error, Result, programs};
 
@@ -26,7 +26,8 @@ const LONGEST: Duration = Duration::from_hours(24);
 impl ProcessTarget {
     /// Has threads of the process execute in the code cache with every block counted, until its end, for `length`, or
     /// until `stop`, when it continues in its original code. The executions and the numbers of the cache are in the
-    /// recording, which has all samples at its end; [`Event::Missed`] reports their number.
+    /// recording, which has all samples at its end; [`Event::Missed`] reports their number. Meanwhile
+    /// [`Event::Recorded`] has those up to now.
     ///
     /// # Errors
     /// [`Error::Io`] if `ilk` cannot be started; [`Error::Process`] with its reason if it fails; [`Error::Recording`] if
@@ -41,12 +42,18 @@ impl ProcessTarget {
     ) -> Result<Summary> {
         let pid = self.pid();
         let mut agent = start(pid, threads, length, recording)?;
+        let live = recording.with_added_extension("live");
+        let recorded = recorded_so_far(&live);
         let lines = lines(&mut agent);
         let (mut last, mut released, mut requested) = (None, Ok(()), false);
         loop {
             match lines.recv_timeout(POLLED) {
                 Ok(line) if line.contains(&ready(pid)) => {
                     released = self.begin(events);
+                }
+                Ok(line) if line.contains(&recorded) => {
+                    // A listener that has ended needs no events.
+                    let _no_listener = events.send(Event::Recorded(live.clone()));
                 }
                 Ok(line) => last = Some(line),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -106,7 +113,7 @@ fn start(pid: u32, threads: &CloneThreads, length: Duration, recording: &Path) -
     let ilk = programs::ilk()?;
     let mut command = Command::new(&ilk);
     command
-        .args(["clone", "--count", "--for"])
+        .args(["clone", "--count", "--live", "--for"])
         .arg(format!("{}ms", length.min(LONGEST).as_millis().max(1)))
         .arg("-p")
         .arg(pid.to_string())
@@ -184,18 +191,21 @@ fn request_end(agent: &Child) {
 fn summary(path: &Path) -> Result<Summary> {
     let failed = |source| Error::Recording { source };
     let recording = Recording::open(path).map_err(failed)?;
-    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    // Samples, and the last one's value, by instrument.
+    let mut counts: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     for batch in recording.batches() {
         for sample in batch.map_err(failed)?.samples {
-            counts.insert(sample.id, sample.value);
+            let (samples, total) = counts.entry(sample.id).or_default();
+            *samples += 1;
+            *total = sample.value;
         }
     }
     let instruments = recording.metadata().instruments.iter();
     let instruments = instruments.map(|info| InstrumentSummary {
         id: info.id,
         label: info.label.clone(),
-        samples: u64::from(counts.contains_key(&info.id)),
-        total: counts.get(&info.id).copied(),
+        samples: counts.get(&info.id).map_or(0, |(samples, _)| *samples),
+        total: counts.get(&info.id).map(|(_, total)| *total),
     });
     let totals = recording.totals();
     let bytes =

@@ -27,10 +27,9 @@ impl MappedSpan {
         self.name.rsplit('/').next().unwrap_or(&self.name)
     }
 
-    /// Returns whether another mapping of its file is at the same distance from the file's first byte.
-    pub(super) fn is_level_with(&self, other: &Self) -> bool {
-        let origin = |one: &Self| one.span.start.0.wrapping_sub(one.offset);
-        origin(self) == origin(other)
+    /// The address of its file's first byte, if all of the file were mapped as this is.
+    pub(super) fn origin(&self) -> u64 {
+        self.span.start.0.wrapping_sub(self.offset)
     }
 }
 

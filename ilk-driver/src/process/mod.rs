@@ -48,8 +48,8 @@ use gilk_engine::Addr;
 
 pub use attached::{Attached, Removed};
 pub use clone::{
-    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneOptions, CloneReport, CloneThreads,
-    check_condition, execute_in_cache, ready,
+    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneNews, CloneOptions, CloneReport,
+    CloneThreads, check_condition, execute_in_cache, ready, recorded_so_far,
 };
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};
 pub use instrumented::Instrumented;

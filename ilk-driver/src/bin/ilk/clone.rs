@@ -13,8 +13,8 @@ use gilk_samples::chart::{scale, totals};
 use gilk_samples::output::Contents;
 use ilk_driver::note;
 use ilk_driver::process::{
-    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneOptions, CloneReport, CloneThreads,
-    StartedProgram, execute_in_cache, ready,
+    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneNews, CloneOptions, CloneReport,
+    CloneThreads, StartedProgram, execute_in_cache, ready, recorded_so_far,
 };
 
 use crate::output::Force;
@@ -49,6 +49,9 @@ pub(crate) struct Clone {
     /// them, and the window in its graphs. An existing file is kept, unless --force is given.
     #[arg(short, long, value_name = "FILE", requires = "count")]
     output: Option<PathBuf>,
+    /// Meanwhile, write the recording up to now to FILE.live, about each second; it is removed at the end.
+    #[arg(long, requires = "output")]
+    live: bool,
     #[command(flatten)]
     force: Force,
     /// Record every access of memory in this file, which 'ilk accesses' reads.
@@ -89,6 +92,11 @@ impl Clone {
         if let Some(output) = &self.output {
             self.force.goals().goal(output, Contents::Other)?;
         }
+        let live = self.output.as_ref().filter(|_| self.live);
+        let live = live.map(|output| output.with_added_extension("live"));
+        if let Some(live) = &live {
+            self.force.goals().goal(live, Contents::Other)?;
+        }
         let forked = AgentProcess::start().context("The agent cannot be started")?;
         if let AgentProcess::Command(status) = forked {
             if let Some(signal) = status.signal() {
@@ -98,6 +106,8 @@ impl Clone {
         }
         let options = CloneOptions {
             count: self.count,
+            over_time: self.output.is_some(),
+            live,
             length: self.length.map(Duration::from_secs_f64),
             threads: match (&self.function, self.thread) {
                 (Some(function), _) => CloneThreads::While {
@@ -122,12 +132,17 @@ impl Clone {
         AgentProcess::leave_group().context("The agent cannot leave its group")?;
         let started = launched.as_ref().map(StartedProgram::pid);
         let pid = started.or(self.pid).unwrap_or_default();
-        let begun = || {
-            if self.pid.is_some() {
+        let news = |news: CloneNews<'_>| match news {
+            CloneNews::Begun if self.pid.is_some() => {
                 note!("ilk: {} Ctrl-C lets the process go.", ready(pid));
             }
+            CloneNews::Begun => {}
+            CloneNews::Recorded(path) => note!("ilk: {}", recorded_so_far(path)),
+            CloneNews::NotRecorded(error) => {
+                note!("ilk: The recording up to now is not written: {error}");
+            }
         };
-        let mut report = execute_in_cache(pid, launched.as_mut(), &options, &begun)?;
+        let mut report = execute_in_cache(pid, launched.as_mut(), &options, &news)?;
         let recorded = self.output.as_ref().map(|output| report.record(output));
         self.show(pid, &mut report);
         if let Some(recorded) = recorded.transpose()? {
@@ -232,7 +247,7 @@ impl Clone {
         }
         note!(
             "The executions of {} blocks of {} functions are in {}.",
-            scale::grouped(recorded.summary.samples),
+            scale::grouped(recorded.blocks as u64),
             scale::grouped(recorded.functions as u64),
             recorded.summary.path.display()
         );

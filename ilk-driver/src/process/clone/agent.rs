@@ -133,8 +133,8 @@ impl<'a> CacheAgent<'a> {
     }
 
     /// Keeps the blocks of the process for the next start of its program.
-    pub(super) fn keep_blocks(&mut self) -> Result<()> {
-        self.cache.keep_blocks(&self.code)
+    pub(super) fn keep_blocks(&mut self) {
+        self.cache.keep_blocks(&self.code);
     }
 
     fn failed(&self, tid: Tid) -> impl FnOnce(io::Error) -> crate::Error + use<> {
@@ -339,7 +339,7 @@ impl<'a> CacheAgent<'a> {
             }
             self.leave_cache(tid)?;
         }
-        self.cache.keep_blocks(&self.code)?;
+        self.cache.keep_blocks(&self.code);
         self.cache.flush(counting)?;
         for tid in all {
             if let Some(end) = self.enter(tid)? {

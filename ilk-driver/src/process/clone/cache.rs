@@ -4,12 +4,12 @@ mod changed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::cache::resident::Resident;
 use gilk_engine::cache::{
-    CacheLayout, CacheRow, CachedBlock, Counting, Targets, Translation, TranslationReach,
-    Translator,
+    CacheLayout, CacheRow, Counting, Targets, Translation, TranslationReach, Translator,
 };
 use gilk_engine::verify::fragments::{FragmentProver, FragmentViolation, ProvedTranslation};
 use gilk_engine::{Addr, Refusal, Rule, Span};
@@ -22,6 +22,7 @@ use super::super::removal::unmap;
 use super::super::shared::{SharedCode, SharedWords};
 use super::super::stopped::{Stopped, Thread};
 use super::accesses::{AccessAreas, AccessOptions};
+use super::block_counters::BlockCounters;
 use super::changing::ChangingFragments;
 use super::code::{self, ProcessCode};
 use super::earlier::{BlockList, EarlierBlocks};
@@ -31,7 +32,7 @@ use crate::{Error, Result};
 
 /// Entries of the table of all targets, as a power of two.
 const TARGETS_LOG2: u8 = 18;
-/// Counters, as many as blocks that can be translated.
+/// BlockCounters, as many as blocks that can be translated.
 const COUNTERS: u64 = 1 << 19;
 /// Bytes of an arena.
 const ARENA: u64 = 64 << 20;
@@ -81,14 +82,14 @@ pub(super) struct ProcessCache {
     arenas: Vec<CacheArena>,
     targets: Targets,
     counting: Counting,
-    counted: u32,
+    /// The translated blocks with their counters.
+    pub(super) counters: BlockCounters,
     /// The file of the words, and the words themselves.
     shared: File,
-    tables: SharedWords,
+    tables: Arc<SharedWords>,
     changing: ChangingFragments,
     /// The watched pages of changing code, or the reason why writes are not watched.
     pub(super) writes: std::result::Result<WriteWatch, String>,
-    pub(super) blocks: Vec<CachedBlock>,
     pub(super) numbers: CacheNumbers,
     /// Blocks of earlier starts, and since the last flush those of before it.
     pub(super) earlier: EarlierBlocks,
@@ -204,6 +205,9 @@ impl ProcessCache {
             }
         };
         drop(remote);
+        let tables = Arc::new(tables);
+        let first = (layout.counters.start.0 - words.start.0) / 8;
+        let first = usize::try_from(first).unwrap_or(usize::MAX);
         let mut cache = Self {
             pid,
             memory,
@@ -212,12 +216,11 @@ impl ProcessCache {
             arenas: Vec::new(),
             targets: Targets::new(layout),
             counting,
-            counted: 0,
+            counters: BlockCounters::new(Arc::clone(&tables), first),
             shared,
             tables,
             changing: ChangingFragments::default(),
             writes,
-            blocks: Vec::new(),
             numbers: CacheNumbers::default(),
             earlier: EarlierBlocks::default(),
             begun: BTreeSet::new(),
@@ -446,10 +449,9 @@ impl ProcessCache {
     }
 
     /// Adds the blocks of now to the earlier ones: those that were executed, if this is counted.
-    pub(super) fn keep_blocks(&mut self, code: &ProcessCode) -> Result<()> {
+    pub(super) fn keep_blocks(&mut self, code: &ProcessCode) {
         let mut lists: BTreeMap<Addr, BlockList> = BTreeMap::new();
-        let counts = self.counts()?;
-        let executed = self.blocks.iter().zip(counts);
+        let executed = self.counters.counted().into_iter();
         let executed = executed.filter(|(block, count)| block.counter.is_none() || *count > 0);
         let starts = executed.map(|(block, _)| (block.original.start, false));
         let demanded = self.demanded.iter().map(|at| (*at, true));
@@ -468,7 +470,6 @@ impl ProcessCache {
                 self.earlier.add(object, span, &list);
             }
         }
-        Ok(())
     }
 
     /// The arena nearest to an address, if it is within reach.
@@ -519,7 +520,7 @@ impl ProcessCache {
         alone: bool,
         translate: impl FnOnce(&mut Translator) -> std::result::Result<Translation, Refusal>,
     ) -> Result<std::result::Result<(), Refusal>> {
-        let counted = self.counted;
+        let counted = self.counters.next();
         let Some(arena) = self.arenas.get_mut(index) else {
             return Ok(Ok(()));
         };
@@ -528,7 +529,7 @@ impl ProcessCache {
             Ok(translation) => translation,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        self.counted = arena.translator.counted();
+        self.counters.use_before(arena.translator.counted());
         let proved = arena.prover.prove(code, translation, self.counting);
         let proved = proved.map_err(|violations| unproved(self.pid, &violations))?;
         let added = self.add(index, &proved, original)?;
@@ -555,7 +556,7 @@ impl ProcessCache {
         if let Some(arena) = self.arenas.get_mut(index) {
             arena.rows.extend_from_slice(&translation.rows);
         }
-        self.blocks.extend_from_slice(&translation.blocks);
+        self.counters.add(&translation.blocks);
         if let Some(accesses) = &mut self.accesses {
             accesses.add(&translation.recorded)?;
         }
@@ -633,18 +634,6 @@ impl ProcessCache {
 
     pub(super) fn counting(&self) -> Counting {
         self.counting
-    }
-
-    /// The executions of each block, in the order of the blocks.
-    pub(super) fn counts(&self) -> Result<Vec<u64>> {
-        let count = |block: &CachedBlock| match block.counter {
-            Some(number) => {
-                let at = self.layout.counters.start.add(8 * u64::from(number));
-                Ok(self.word(at)?.load(Ordering::Relaxed))
-            }
-            None => Ok(0),
-        };
-        self.blocks.iter().map(count).collect()
     }
 }
 

@@ -4,19 +4,25 @@
 mod accesses;
 mod agent;
 mod apart;
+mod block_counters;
 mod cache;
 mod changing;
 mod code;
 mod condition;
 mod earlier;
 mod files;
+mod live;
+mod moments;
 mod recording;
 mod trace;
 mod trigger;
 mod writes;
 
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 
 use gilk_engine::cache::{CachedBlock, Counting};
@@ -25,10 +31,12 @@ use gilk_samples::cache_numbers::CacheNumbers;
 use gilk_samples::metadata::Clock;
 
 use self::agent::CacheAgent;
+use self::block_counters::BlockCounters;
 use self::cache::ProcessCache;
 use self::code::ProcessCode;
 use self::condition::Condition;
 use self::earlier::EarlierBlocks;
+use self::moments::{CountedMoment, CountedMoments};
 use self::trigger::{BREAKPOINTS, Trigger};
 use super::launched::StartedProgram;
 use super::names::{self, ProcessNames};
@@ -76,6 +84,10 @@ pub enum CloneThreads {
 pub struct CloneOptions {
     /// Count the executions of every block.
     pub count: bool,
+    /// Read the counters in the course of the execution, so that its recording has them over time.
+    pub over_time: bool,
+    /// Write the recording up to now to this file about each second; it is removed at the end.
+    pub live: Option<PathBuf>,
     /// Let the process go after this time.
     pub length: Option<Duration>,
     /// The threads that execute in the cache.
@@ -94,6 +106,8 @@ pub struct CloneReport {
     pub end: CloneEnd,
     /// Blocks, by when they were translated, and their executions; a block that was translated again is there again.
     pub blocks: Vec<(CachedBlock, u64)>,
+    /// Readings of the counters before the end.
+    moments: Vec<CountedMoment>,
     /// Numbers of the cache.
     pub numbers: CacheNumbers,
     /// The clock, which begins when the threads are in the cache.
@@ -108,6 +122,66 @@ pub struct CloneReport {
     pub unkept: Option<String>,
 }
 
+/// News of an execution in the cache.
+#[derive(Clone, Copy, Debug)]
+pub enum CloneNews<'n> {
+    /// The threads are in the cache.
+    Begun,
+    /// The recording up to now is in this file.
+    Recorded(&'n Path),
+    /// It cannot be written, nor will it be.
+    NotRecorded(&'n Error),
+}
+
+/// The course of an execution, which several threads follow.
+#[derive(Default)]
+struct Progress {
+    /// The process is to be let go.
+    leave: AtomicBool,
+    /// The agent has ended.
+    done: AtomicBool,
+    /// A started program may execute.
+    ready: AtomicBool,
+    /// The agent's thread.
+    thread: AtomicU64,
+    counters: OnceLock<BlockCounters>,
+    /// The clock, which begins when the threads are in the cache.
+    clock: OnceLock<Clock>,
+}
+
+impl Progress {
+    fn has_ended(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Has the agent let the process go.
+    fn leave(&self) {
+        self.leave.store(true, Ordering::Release);
+        let thread = self.thread.load(Ordering::Acquire);
+        if thread != 0 {
+            // SAFETY: the thread is joined by the caller.
+            #[allow(unsafe_code, reason = "pthread_kill(3)")]
+            let _ended = unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+        }
+    }
+}
+
+/// Has all see the end of the agent's thread when it is dropped, by a panic too.
+struct Ended<'p>(&'p AtomicBool, &'p Thread);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+        self.1.unpark();
+    }
+}
+
+/// Returns the words that announce a recording up to now.
+#[must_use]
+pub fn recorded_so_far(path: &Path) -> String {
+    format!("The recording up to now is {}.", path.display())
+}
+
 /// Returns the words that announce that the threads of a process are in the cache.
 #[must_use]
 pub fn ready(pid: u32) -> String {
@@ -115,7 +189,7 @@ pub fn ready(pid: u32) -> String {
 }
 
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
-/// process go. A started program is released once its thread is in the cache; `begun` is called then.
+/// process go. A started program is released once its thread is in the cache.
 ///
 /// # Errors
 /// [`Error::Process`] if it may not be traced, or has code that a rule refuses; nothing was written then.
@@ -123,31 +197,31 @@ pub fn execute_in_cache(
     pid: u32,
     launched: Option<&mut StartedProgram>,
     options: &CloneOptions,
-    begun: &(dyn Fn() + Sync),
+    news: &(dyn Fn(CloneNews<'_>) + Sync),
 ) -> Result<CloneReport> {
     crate::processor::check()?;
-    let leave = AtomicBool::new(false);
-    let done = AtomicBool::new(false);
-    let ready = AtomicBool::new(false);
-    let thread = AtomicU64::new(0);
+    let progress = Progress::default();
+    let moments = Mutex::new(CountedMoments::new());
     let waiter = std::thread::current();
     wake_by_signal();
     std::thread::scope(|scope| {
         let work = || {
             // SAFETY: pthread_self has no arguments.
             #[allow(unsafe_code, reason = "pthread_self(3)")]
-            thread.store(unsafe { libc::pthread_self() }, Ordering::Release);
-            let report = execute(pid, options, &leave, &ready, begun);
-            done.store(true, Ordering::Release);
-            waiter.unpark();
-            report
+            let thread = unsafe { libc::pthread_self() };
+            progress.thread.store(thread, Ordering::Release);
+            let _ended = Ended(&progress.done, &waiter);
+            execute(pid, options, &progress, news)
         };
         let worker = scope.spawn(work);
+        if let Some(path) = &options.live {
+            scope.spawn(|| live::keep(pid, path, &progress, &moments, news));
+        }
         let mut launched = launched;
         let begun = std::time::Instant::now();
         let mut released = Ok(());
-        while !done.load(Ordering::Acquire) {
-            if ready.load(Ordering::Acquire)
+        while !progress.has_ended() {
+            if progress.ready.load(Ordering::Acquire)
                 && let Some(program) = launched.take()
             {
                 released = program.release();
@@ -156,13 +230,11 @@ pub fn execute_in_cache(
                 .length
                 .is_some_and(|length| begun.elapsed() >= length);
             if interrupt::arrived() || over || released.is_err() {
-                leave.store(true, Ordering::Release);
-                let thread = thread.load(Ordering::Acquire);
-                if thread != 0 {
-                    // SAFETY: the thread is joined below.
-                    #[allow(unsafe_code, reason = "pthread_kill(3)")]
-                    let _ended = unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
-                }
+                progress.leave();
+            }
+            if let (true, Some(counters)) = (options.over_time, progress.counters.get()) {
+                let mut moments = moments.lock().unwrap_or_else(PoisonError::into_inner);
+                moments.poll(counters);
             }
             std::thread::park_timeout(if launched.is_some() {
                 Duration::from_micros(200)
@@ -176,7 +248,12 @@ pub fn execute_in_cache(
         if let (Ok(Ok(_)), Some(program)) = (&report, launched.take()) {
             program.release()?;
         }
-        report.unwrap_or_else(|_| Err(refused(pid, "the agent has failed, which is a bug in gilk")))
+        let mut report = report.unwrap_or_else(|_| {
+            Err(refused(pid, "the agent has failed, which is a bug in gilk"))
+        })?;
+        let moments = moments.lock().unwrap_or_else(PoisonError::into_inner);
+        moments.kept().clone_into(&mut report.moments);
+        Ok(report)
     })
 }
 
@@ -271,9 +348,8 @@ fn trigger(pid: u32, threads: &CloneThreads) -> Result<Trigger> {
 fn execute(
     pid: u32,
     options: &CloneOptions,
-    leave: &AtomicBool,
-    ready: &AtomicBool,
-    begun: &(dyn Fn() + Sync),
+    progress: &Progress,
+    news: &(dyn Fn(CloneNews<'_>) + Sync),
 ) -> Result<CloneReport> {
     check(pid)?;
     let trigger = trigger(pid, &options.threads)?;
@@ -305,23 +381,25 @@ fn execute(
             Err(error) => unkept = Some(format!("{} cannot be read: {error}", path.display())),
         }
     }
+    progress.counters.get_or_init(|| cache.counters.clone());
     let before = cache.earlier.clone();
     let spans = cache.spans();
     let owned = own(&cache)?;
     let program = program(pid)?;
-    let mut agent = CacheAgent::new(pid, memory, code, cache, (trigger, leave));
+    let mut agent = CacheAgent::new(pid, memory, code, cache, (trigger, &progress.leave));
     let mut clock = recording::clock();
     let end = (|| {
         if let Some(end) = agent.take_over()? {
             return Ok(end);
         }
         clock = recording::clock();
-        begun();
-        ready.store(true, Ordering::Release);
+        progress.clock.get_or_init(|| clock);
+        news(CloneNews::Begun);
+        progress.ready.store(true, Ordering::Release);
         agent.work()
     })();
     let ended = super::tsc();
-    ready.store(true, Ordering::Release);
+    progress.ready.store(true, Ordering::Release);
     let is_inside = !matches!(end, Ok(CloneEnd::Ended(_) | CloneEnd::Executed));
     let released = match is_inside {
         true => agent.let_go(),
@@ -344,7 +422,7 @@ fn execute(
     }
     let end = end?;
     released?;
-    agent.keep_blocks()?;
+    agent.keep_blocks();
     let mut names = ProcessNames::default();
     names.keep(pid, agent.code().seen());
     let accesses = agent.end_accesses(|at| names.known(pid, at))?;
@@ -362,8 +440,7 @@ fn execute(
             ..
         }
     );
-    let counts = cache.counts()?;
-    let blocks: Vec<(CachedBlock, u64)> = cache.blocks.iter().copied().zip(counts).collect();
+    let blocks = cache.counters.counted();
     Ok(CloneReport {
         pid,
         program,
@@ -386,6 +463,7 @@ fn execute(
         clock,
         ended,
         blocks,
+        moments: Vec::new(),
         accesses,
         names,
         unkept,

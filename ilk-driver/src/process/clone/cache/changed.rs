@@ -49,7 +49,7 @@ impl ProcessCache {
                 Ok(bytes) => bytes,
                 Err(refusal) => return Ok(Err(refusal)),
             };
-            let counted = self.counted;
+            let counted = self.counters.next();
             let Some(arena) = self.arenas.get_mut(index) else {
                 return Ok(Ok(None));
             };
@@ -64,7 +64,7 @@ impl ProcessCache {
                 pages.end = pages.end.add(maps::PAGE);
                 continue;
             }
-            self.counted = arena.translator.counted();
+            self.counters.use_before(arena.translator.counted());
             let proved = arena
                 .prover
                 .prove_apart(&bytes, translation, self.counting)

@@ -1,0 +1,84 @@
+//! The recording of an execution in the cache up to now, while threads execute.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use gilk_samples::recording::sidecar_path;
+use gilk_samples::totals::Totals;
+
+use super::moments::CountedMoments;
+use super::recording::{CacheRecorder, CountedSoFar};
+use super::{CloneNews, Progress, program};
+use crate::process::names::ProcessNames;
+use crate::{Error, Result};
+
+/// Interval of the recordings, if writing one takes no longer than a quarter of it.
+const EVERY: Duration = Duration::from_secs(1);
+/// Times that a recording's writing takes are the share of this in the time.
+const SHARE: u32 = 4;
+/// Interval at which the end is polled.
+const POLLED: Duration = Duration::from_millis(20);
+
+/// Writes the recording again and again until the execution has ended, and removes it then.
+pub(super) fn keep(
+    pid: u32,
+    path: &Path,
+    progress: &Progress,
+    moments: &Mutex<CountedMoments>,
+    news: &(dyn Fn(CloneNews<'_>) + Sync),
+) {
+    let part = path.with_added_extension("part");
+    let written = written(pid, (path, &part), progress, moments, news);
+    for file in [path, &part] {
+        for file in [file, &sidecar_path(file)] {
+            // There is none if the first was not written, or the last was written whole.
+            let _none = std::fs::remove_file(file);
+        }
+    }
+    if let Err(error) = written {
+        news(CloneNews::NotRecorded(&error));
+    }
+}
+
+fn written(
+    pid: u32,
+    (path, part): (&Path, &Path),
+    progress: &Progress,
+    moments: &Mutex<CountedMoments>,
+    news: &(dyn Fn(CloneNews<'_>) + Sync),
+) -> Result<()> {
+    let mut recorder = None;
+    let mut names = ProcessNames::default();
+    let mut next = Instant::now();
+    while !progress.has_ended() {
+        std::thread::sleep(POLLED);
+        let (Some(clock), Some(counters)) = (progress.clock.get(), progress.counters.get()) else {
+            continue;
+        };
+        let begun = Instant::now();
+        if begun < next {
+            continue;
+        }
+        let recorder = match &mut recorder {
+            Some(recorder) => recorder,
+            none => none.insert(CacheRecorder::new(pid, program(pid)?, *clock)),
+        };
+        names.watch(pid);
+        let moments = moments.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = moments.kept().to_vec();
+        drop(moments);
+        let counted = CountedSoFar {
+            blocks: &counters.counted(),
+            moments: &kept,
+            ticks: (clock.start, super::super::tsc()),
+        };
+        recorder.write(part, &mut names, &counted, Totals::default())?;
+        for (from, to) in [(part, path), (&sidecar_path(part), &sidecar_path(path))] {
+            std::fs::rename(from, to).map_err(Error::io(to, "Its folder must be writable."))?;
+        }
+        news(CloneNews::Recorded(path));
+        next = Instant::now() + EVERY.max(SHARE * begun.elapsed());
+    }
+    Ok(())
+}

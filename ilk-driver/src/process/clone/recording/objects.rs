@@ -1,0 +1,157 @@
+//! The objects of a process with code of files, and their functions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::sync::Arc;
+
+use gilk_engine::code::FunctionId;
+use gilk_engine::elf::ElfParts;
+use gilk_engine::{Addr, Image, Span};
+use object::Endianness;
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
+
+use crate::process::maps::{self, MappedSpan};
+use crate::process::names;
+
+/// The inode of an object's file, and the address of the file's first byte.
+pub(super) type ObjectId = (u64, u64);
+
+/// An object: its mappings with code, and its functions once they were needed, or the reason why they are not known.
+struct CodeObject {
+    code: Vec<MappedSpan>,
+    is_program: bool,
+    image: Option<Result<Arc<Image>, String>>,
+}
+
+/// The objects that a process has, with those that it has had.
+pub(super) struct CodeObjects {
+    pid: u32,
+    /// The inode of its program.
+    program: u64,
+    objects: BTreeMap<ObjectId, CodeObject>,
+    /// The mappings of now, by their starts.
+    mapped: BTreeMap<Addr, (Span, ObjectId)>,
+}
+
+impl CodeObjects {
+    pub(super) fn new(pid: u32, program: u64) -> Self {
+        Self {
+            pid,
+            program,
+            objects: BTreeMap::new(),
+            mapped: BTreeMap::new(),
+        }
+    }
+
+    /// Has the objects be those of mappings; what was read of them before is kept.
+    pub(super) fn refresh(&mut self, mapped: &[MappedSpan]) {
+        self.mapped.clear();
+        let mut seen: BTreeSet<ObjectId> = BTreeSet::new();
+        for mapping in mapped.iter().filter(|one| one.executable && one.inode != 0) {
+            let id = (mapping.inode, mapping.origin());
+            let object = self.objects.entry(id).or_insert_with(|| CodeObject {
+                code: Vec::new(),
+                is_program: mapping.inode == self.program,
+                image: None,
+            });
+            if seen.insert(id) {
+                object.code.clear();
+            }
+            object.code.push(mapping.clone());
+            self.mapped.insert(mapping.span.start, (mapping.span, id));
+        }
+    }
+
+    /// The name of the program's file, if it is known.
+    pub(super) fn program(&self) -> Option<&str> {
+        let mut objects = self.objects.values();
+        let program = objects.find(|object| object.is_program)?;
+        Some(program.code.first()?.file())
+    }
+
+    /// The reasons why the functions of objects are not known.
+    pub(super) fn unread(&self) -> Vec<String> {
+        let unread = self.objects.values().filter_map(|object| {
+            let why = object.image.as_ref()?.as_ref().err()?;
+            Some(format!("{}: {why}", object.code.first()?.name))
+        });
+        unread.collect()
+    }
+
+    /// Returns the functions that a dynamic block is in: it may fall through from one to the next. None if a byte of it
+    /// is in no function.
+    pub(super) fn functions(&mut self, block: Span) -> Option<Reached> {
+        let (_, (span, id)) = self.mapped.range(..=block.start).next_back()?;
+        let id = span.contains(block.start).then_some(*id)?;
+        let pid = self.pid;
+        let object = self.objects.get_mut(&id)?;
+        let CodeObject {
+            code,
+            is_program,
+            image,
+        } = object;
+        let first = code.first()?;
+        let image = image.get_or_insert_with(|| read(pid, first, *is_program).map(Arc::new));
+        let image = Arc::clone(image.as_ref().ok()?);
+        let functions = reached(&image, block);
+        (!functions.is_empty()).then_some(Reached {
+            object: id,
+            image,
+            functions,
+        })
+    }
+}
+
+/// Functions of one object.
+pub(super) struct Reached {
+    pub(super) object: ObjectId,
+    pub(super) image: Arc<Image>,
+    pub(super) functions: BTreeSet<FunctionId>,
+}
+
+/// Reads the object of a mapping from its file.
+fn read(pid: u32, mapping: &MappedSpan, is_program: bool) -> Result<Image, String> {
+    let (mut file, _) = names::open(pid, mapping).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    let read = file.read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    let slide = slide(&bytes, mapping).ok_or("it is not mapped as its file is")?;
+    let parts = ElfParts {
+        is_library: !is_program,
+        slide,
+        ..ElfParts::of_file(mapping.file(), &bytes)
+    };
+    Image::from_elf(&parts).map_err(|error| error.to_string())
+}
+
+/// Returns the distance from the addresses in a file to those of a mapping.
+fn slide(file: &[u8], mapping: &MappedSpan) -> Option<u64> {
+    let header = object::elf::FileHeader64::<Endianness>::parse(file).ok()?;
+    let endian = header.endian().ok()?;
+    let page = |number: u64| number & !(maps::PAGE - 1);
+    let segments = header.program_headers(endian, file).ok()?;
+    let segment = segments.iter().find(|segment| {
+        let start = page(segment.p_offset(endian));
+        let end = segment
+            .p_offset(endian)
+            .saturating_add(segment.p_filesz(endian));
+        segment.p_type(endian) == object::elf::PT_LOAD && (start..end).contains(&mapping.offset)
+    })?;
+    let inside = mapping.offset - page(segment.p_offset(endian));
+    let in_file = page(segment.p_vaddr(endian)).wrapping_add(inside);
+    Some(mapping.span.start.0.wrapping_sub(in_file))
+}
+
+/// The functions with the bytes of a block; empty if one has none.
+fn reached(image: &Image, block: Span) -> BTreeSet<FunctionId> {
+    let mut found = BTreeSet::new();
+    let mut at = block.start;
+    while at < block.end {
+        let Some(function) = image.function_at(at) else {
+            return BTreeSet::new();
+        };
+        found.insert(function.id);
+        at = function.span.end;
+    }
+    found
+}

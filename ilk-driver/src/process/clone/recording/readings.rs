@@ -1,0 +1,256 @@
+//! The values of a recording's counters in the course of time.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+use gilk_engine::cache::CachedBlock;
+use gilk_engine::{Addr, Span};
+use gilk_samples::record::ALL_CPUS;
+use gilk_samples::{Batch, Sample};
+
+use super::super::moments::CountedMoment;
+
+/// Counts up to a time.
+pub(in super::super) struct CountedSoFar<'c> {
+    /// Dynamic blocks, by when they were translated, and their executions.
+    pub(in super::super) blocks: &'c [(CachedBlock, u64)],
+    /// Readings of the counters before.
+    pub(in super::super) moments: &'c [CountedMoment],
+    /// From the begin to that time, in ticks of the time-stamp counter.
+    pub(in super::super) ticks: (u64, u64),
+}
+
+/// The executions that a counter of a recording counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum CountedBlock {
+    /// Those of the block of a function's graph that begins here.
+    OfGraph(Addr),
+    /// Those of dynamic blocks with this span, which is of no function.
+    Apart(Span),
+}
+
+impl CountedSoFar<'_> {
+    /// The spans of dynamic blocks that were executed.
+    pub(super) fn executed(&self) -> impl Iterator<Item = Span> + '_ {
+        let executed = self.blocks.iter().filter(|(_, count)| *count > 0);
+        executed.map(|(block, _)| block.original)
+    }
+
+    /// The values of counters when they were read and at the end, where they have changed.
+    pub(super) fn readings(&self, counters: &[(u64, CountedBlock)]) -> Vec<Batch> {
+        let numbers = self.blocks.iter().enumerate();
+        let numbers = numbers.filter_map(|(index, (block, _))| Some((block.counter?, index)));
+        let numbers: HashMap<u32, usize> = numbers.collect();
+        let (begin, end) = self.ticks;
+        let mut values = Values::of(counters, self.blocks);
+        let mut batches = Vec::new();
+        for moment in self.moments {
+            for (counter, count) in &moment.changed {
+                // A block that was translated, and not added since the cache was full, has no number.
+                if let Some(block) = numbers.get(counter) {
+                    values.set(*block, *count);
+                }
+            }
+            if moment.tsc > begin && moment.tsc < end {
+                batches.extend(values.changed(moment.tsc));
+            }
+        }
+        for (block, (_, count)) in self.blocks.iter().enumerate() {
+            values.set(block, *count);
+        }
+        batches.extend(values.changed(end));
+        batches
+    }
+}
+
+/// The values of counters at a time.
+struct Values<'c> {
+    counters: &'c [(u64, CountedBlock)],
+    /// BlockCounters of blocks of graphs, by address.
+    of_graphs: Vec<(Addr, usize)>,
+    /// Each dynamic block's executions, the range of `of_graphs` that it has, and its counter apart.
+    blocks: Vec<(u64, Range<usize>, Option<usize>)>,
+    values: Vec<u64>,
+    changed: BTreeSet<usize>,
+}
+
+impl<'c> Values<'c> {
+    /// All values are 0.
+    fn of(counters: &'c [(u64, CountedBlock)], blocks: &[(CachedBlock, u64)]) -> Self {
+        let (mut of_graphs, mut apart) = (Vec::new(), HashMap::new());
+        for (index, (_, counted)) in counters.iter().enumerate() {
+            match counted {
+                CountedBlock::OfGraph(start) => of_graphs.push((*start, index)),
+                CountedBlock::Apart(span) => {
+                    apart.insert(*span, index);
+                }
+            }
+        }
+        of_graphs.sort_unstable();
+        let before = |at: Addr| of_graphs.partition_point(|(start, _)| *start < at);
+        let blocks = blocks.iter().map(|(block, _)| {
+            let Span { start, end } = block.original;
+            let apart = apart.get(&block.original).copied();
+            (0, before(start)..before(end), apart)
+        });
+        Self {
+            blocks: blocks.collect(),
+            of_graphs,
+            counters,
+            values: vec![0; counters.len()],
+            changed: BTreeSet::new(),
+        }
+    }
+
+    /// Sets the executions of a dynamic block, which never become less.
+    fn set(&mut self, block: usize, count: u64) {
+        let Some((last, range, apart)) = self.blocks.get_mut(block) else {
+            unreachable!("block {block} of a cache is none of its blocks");
+        };
+        let more = count.saturating_sub(*last);
+        if more == 0 {
+            return;
+        }
+        *last = count;
+        let of_graphs = self.of_graphs.get(range.clone()).into_iter().flatten();
+        for index in of_graphs.map(|(_, index)| *index).chain(*apart) {
+            if let Some(value) = self.values.get_mut(index) {
+                *value = value.saturating_add(more);
+                self.changed.insert(index);
+            }
+        }
+    }
+
+    /// The counters that have changed since the last time.
+    fn changed(&mut self, tsc: u64) -> Option<Batch> {
+        let changed = std::mem::take(&mut self.changed);
+        let samples = changed.into_iter().filter_map(|index| {
+            let ((id, _), value) = (self.counters.get(index)?, self.values.get(index)?);
+            Some(Sample {
+                id: *id,
+                value: *value,
+                tsc,
+            })
+        });
+        let (cpu, samples): (_, Vec<Sample>) = (ALL_CPUS, samples.collect());
+        (!samples.is_empty()).then_some(Batch { cpu, samples })
+    }
+}
+
+/// Executions of instructions by address.
+pub(super) struct Executions {
+    /// The executions from an address on, up to the next one of the list.
+    from: Vec<(Addr, i128)>,
+}
+
+impl Executions {
+    pub(super) fn of(blocks: &[(CachedBlock, u64)]) -> Self {
+        let mut changes: BTreeMap<Addr, i128> = BTreeMap::new();
+        for (block, count) in blocks.iter().filter(|(_, count)| *count > 0) {
+            *changes.entry(block.original.start).or_default() += i128::from(*count);
+            *changes.entry(block.original.end).or_default() -= i128::from(*count);
+        }
+        let mut executions = 0;
+        let from = changes.into_iter().map(|(at, change)| {
+            executions += change;
+            (at, executions)
+        });
+        Self {
+            from: from.collect(),
+        }
+    }
+
+    pub(super) fn at(&self, at: Addr) -> u64 {
+        let after = self.from.partition_point(|(from, _)| *from <= at);
+        let last = after.checked_sub(1).and_then(|last| self.from.get(last));
+        let executions = last.map_or(0, |(_, executions)| *executions);
+        debug_assert!(executions >= 0, "a block ends once for each begin");
+        u64::try_from(executions).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_was_executed_as_often_as_the_dynamic_blocks_with_its_first_instruction() {
+        let block = |start, end, count| {
+            let original = Span {
+                start: Addr(start),
+                end: Addr(end),
+            };
+            let block = CachedBlock {
+                original,
+                at: Addr(0),
+                counter: None,
+                instructions: 1,
+            };
+            (block, count)
+        };
+        // Control entered at 0x10 and fell through to 0x30; it branched to 0x20 also, where a loop begins.
+        let executed = Executions::of(&[
+            block(0x10, 0x30, 3),
+            block(0x20, 0x30, 40),
+            block(0x20, 0x30, 2),
+            block(0x30, 0x34, 0),
+        ]);
+        let at = |address| executed.at(Addr(address));
+        assert_eq!([at(0xf), at(0x10), at(0x1f)], [0, 3, 3]);
+        assert_eq!([at(0x20), at(0x2f), at(0x30)], [45, 45, 0]);
+        assert_eq!(Executions::of(&[]).at(Addr(5)), 0);
+    }
+
+    #[test]
+    fn readings_have_the_values_of_their_times_where_these_have_changed() {
+        let span = |start, end| Span {
+            start: Addr(start),
+            end: Addr(end),
+        };
+        let block = |start, end, counter, count| {
+            let block = CachedBlock {
+                original: span(start, end),
+                at: Addr(0),
+                counter: Some(counter),
+                instructions: 1,
+            };
+            (block, count)
+        };
+        let blocks = [block(0x10, 0x30, 7, 4), block(0x20, 0x30, 8, 6)];
+        let moment = |tsc, changed: &[(u32, u64)]| CountedMoment {
+            tsc,
+            changed: changed.to_vec(),
+        };
+        let moments = [
+            moment(90, &[(7, 1)]),
+            moment(110, &[(7, 3)]),
+            moment(120, &[(8, 2), (9, 5)]),
+        ];
+        let counted = CountedSoFar {
+            blocks: &blocks,
+            moments: &moments,
+            ticks: (100, 130),
+        };
+        let counters = [
+            (1, CountedBlock::OfGraph(Addr(0x10))),
+            (2, CountedBlock::OfGraph(Addr(0x20))),
+            (3, CountedBlock::Apart(span(0x20, 0x30))),
+        ];
+        let readings = counted.readings(&counters);
+        let samples = readings.iter().flat_map(|batch| &batch.samples);
+        let samples: Vec<_> = samples.map(|one| (one.tsc, one.id, one.value)).collect();
+        let expected = [
+            (110, 1, 3),
+            (110, 2, 3),
+            (120, 2, 5),
+            (120, 3, 2),
+            (130, 1, 4),
+            (130, 2, 10),
+            (130, 3, 6),
+        ];
+        assert_eq!(samples, expected);
+        // The last values are those of the whole.
+        let executed = Executions::of(&blocks);
+        assert_eq!([executed.at(Addr(0x10)), executed.at(Addr(0x20))], [4, 10]);
+    }
+}
