@@ -8,8 +8,9 @@ use gilk_samples::recording::sidecar_path;
 use gilk_samples::totals::Totals;
 
 use super::moments::CountedMoments;
+use super::program;
+use super::progress::{CloneNews, Progress};
 use super::recording::{CacheRecorder, CountedSoFar};
-use super::{CloneNews, Progress, program};
 use crate::process::names::ProcessNames;
 use crate::{Error, Result};
 

@@ -13,16 +13,17 @@ mod earlier;
 mod files;
 mod live;
 mod moments;
+mod owner;
+mod progress;
 mod recording;
 mod trace;
 mod trigger;
 mod writes;
 
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use gilk_engine::cache::{CachedBlock, Counting};
@@ -31,12 +32,12 @@ use gilk_samples::cache_numbers::CacheNumbers;
 use gilk_samples::metadata::Clock;
 
 use self::agent::CacheAgent;
-use self::block_counters::BlockCounters;
 use self::cache::ProcessCache;
 use self::code::ProcessCode;
 use self::condition::Condition;
 use self::earlier::EarlierBlocks;
 use self::moments::{CountedMoment, CountedMoments};
+use self::progress::{Ended, Progress};
 use self::trigger::{BREAKPOINTS, Trigger};
 use super::launched::StartedProgram;
 use super::names::{self, ProcessNames};
@@ -46,17 +47,14 @@ use super::removal::{memory, unmap};
 use super::stopped::{self, ATTEMPTS, BETWEEN, Stopped, traced};
 use super::{maps, proc, refused, text};
 use crate::accesses::AccessTotals;
-use crate::mapping::{Mapping, MappingAccess};
-use crate::{Error, Result, interrupt};
+use crate::{Result, interrupt};
 
 pub use accesses::AccessOptions;
 pub use agent::CloneEnd;
 pub use apart::AgentProcess;
 pub use condition::check as check_condition;
+pub use progress::{CloneNews, ready, recorded_so_far};
 pub use recording::CacheRecording;
-
-/// `FUTEX_OWNER_DIED` of include/uapi/linux/futex.h.
-const OWNER_DIED: u32 = 0x4000_0000;
 
 /// Interval at which Ctrl-C is polled.
 const POLLED: Duration = Duration::from_millis(20);
@@ -120,72 +118,6 @@ pub struct CloneReport {
     pub names: ProcessNames,
     /// The reason why the blocks of this program are not known at its next start, or were not at this one.
     pub unkept: Option<String>,
-}
-
-/// News of an execution in the cache.
-#[derive(Clone, Copy, Debug)]
-pub enum CloneNews<'n> {
-    /// The threads are in the cache.
-    Begun,
-    /// The recording up to now is in this file.
-    Recorded(&'n Path),
-    /// It cannot be written, nor will it be.
-    NotRecorded(&'n Error),
-}
-
-/// The course of an execution, which several threads follow.
-#[derive(Default)]
-struct Progress {
-    /// The process is to be let go.
-    leave: AtomicBool,
-    /// The agent has ended.
-    done: AtomicBool,
-    /// A started program may execute.
-    ready: AtomicBool,
-    /// The agent's thread.
-    thread: AtomicU64,
-    counters: OnceLock<BlockCounters>,
-    /// The clock, which begins when the threads are in the cache.
-    clock: OnceLock<Clock>,
-}
-
-impl Progress {
-    fn has_ended(&self) -> bool {
-        self.done.load(Ordering::Acquire)
-    }
-
-    /// Has the agent let the process go.
-    fn leave(&self) {
-        self.leave.store(true, Ordering::Release);
-        let thread = self.thread.load(Ordering::Acquire);
-        if thread != 0 {
-            // SAFETY: the thread is joined by the caller.
-            #[allow(unsafe_code, reason = "pthread_kill(3)")]
-            let _ended = unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
-        }
-    }
-}
-
-/// Has all see the end of the agent's thread when it is dropped, by a panic too.
-struct Ended<'p>(&'p AtomicBool, &'p Thread);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-        self.1.unpark();
-    }
-}
-
-/// Returns the words that announce a recording up to now.
-#[must_use]
-pub fn recorded_so_far(path: &Path) -> String {
-    format!("The recording up to now is {}.", path.display())
-}
-
-/// Returns the words that announce that the threads of a process are in the cache.
-#[must_use]
-pub fn ready(pid: u32) -> String {
-    format!("The cache of process {pid} is ready.")
 }
 
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
@@ -384,7 +316,7 @@ fn execute(
     progress.counters.get_or_init(|| cache.counters.clone());
     let before = cache.earlier.clone();
     let spans = cache.spans();
-    let owned = own(&cache)?;
+    let owned = owner::own(&cache)?;
     let program = program(pid)?;
     let mut agent = CacheAgent::new(pid, memory, code, cache, (trigger, &progress.leave));
     let mut clock = recording::clock();
@@ -487,77 +419,4 @@ fn remove(pid: u32, spans: &[Span]) -> Result<()> {
         }
         Ok(())
     })
-}
-
-/// The list of robust futexes of the agent's thread, in a mapping of the process's words: when the thread ends, however
-/// it does, the kernel sets `FUTEX_OWNER_DIED` in the agent's word (Documentation/locking/robust-futex-ABI.rst).
-struct Owned {
-    mapping: Mapping,
-    /// `struct robust_list_head`, and its one entry.
-    list: Box<[usize; 4]>,
-    before: (usize, usize),
-}
-
-/// Owns the agent's word for the current thread.
-fn own(cache: &ProcessCache) -> Result<Owned> {
-    let failed = |what: &str, error: &std::io::Error| {
-        Error::Target(format!("The agent cannot {what} ({error})."))
-    };
-    let (file, offset) = cache.agent_word();
-    let length = maps::PAGE as usize;
-    let mapping = Mapping::new(file, offset.cast_signed(), length, MappingAccess::ReadWrite)
-        .map_err(|error| failed("map its word", &error))?;
-    // SAFETY: gettid has no arguments.
-    #[allow(unsafe_code, reason = "gettid(2)")]
-    let tid = unsafe { libc::gettid() };
-    let word = tid.cast_unsigned().to_le_bytes();
-    file.write_all_at(&word, offset)
-        .map_err(|error| Error::Target(format!("The agent cannot write its word ({error}).")))?;
-    // The head: the next entry, the distance from an entry to its futex, and no entry that is about to be added.
-    let mut list = Box::new([0_usize; 4]);
-    let head = list.as_ptr() as usize;
-    let entry = head + 3 * size_of::<usize>();
-    *list = [
-        entry,
-        (mapping.base() as usize).wrapping_sub(entry),
-        0,
-        head,
-    ];
-    let mut before = (0_usize, 0_usize);
-    // SAFETY: the kernel writes two words to locals, then keeps the address of a list that outlives the thread's use
-    // of it: it is given the list from before when this is dropped.
-    #[allow(unsafe_code, reason = "set_robust_list(2)")]
-    let set = unsafe {
-        let (head, bytes) = (&raw mut before.0, &raw mut before.1);
-        match libc::syscall(libc::SYS_get_robust_list, 0, head, bytes) {
-            0 => libc::syscall(
-                libc::SYS_set_robust_list,
-                list.as_ptr(),
-                3 * size_of::<usize>(),
-            ),
-            failed => failed,
-        }
-    };
-    if set != 0 {
-        return Err(failed("own its word", &std::io::Error::last_os_error()));
-    }
-    Ok(Owned {
-        mapping,
-        list,
-        before,
-    })
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // Forked children may still have the cache: their agent is lost.
-        let word = self.mapping.base().cast::<u32>();
-        // SAFETY: the mapping, of `own`, begins with the word. The list from before is the C library's.
-        #[allow(unsafe_code, reason = "set_robust_list(2)")]
-        unsafe {
-            word.write_volatile(OWNER_DIED);
-            libc::syscall(libc::SYS_set_robust_list, self.before.0, self.before.1);
-        }
-        self.list.fill(0);
-    }
 }

@@ -1,0 +1,77 @@
+//! The course of an execution in the cache, which several threads follow, and the news of it.
+
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::Thread;
+
+use gilk_samples::metadata::Clock;
+
+use super::block_counters::BlockCounters;
+use crate::Error;
+
+/// News of an execution in the cache.
+#[derive(Clone, Copy, Debug)]
+pub enum CloneNews<'n> {
+    /// The threads are in the cache.
+    Begun,
+    /// The recording up to now is in this file.
+    Recorded(&'n Path),
+    /// It cannot be written, nor will it be.
+    NotRecorded(&'n Error),
+}
+
+/// The course of an execution, which several threads follow.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// The process is to be let go.
+    pub(super) leave: AtomicBool,
+    /// The agent has ended.
+    pub(super) done: AtomicBool,
+    /// A started program may execute.
+    pub(super) ready: AtomicBool,
+    /// The agent's thread.
+    pub(super) thread: AtomicU64,
+    pub(super) counters: OnceLock<BlockCounters>,
+    /// The clock, which begins when the threads are in the cache.
+    pub(super) clock: OnceLock<Clock>,
+}
+
+impl Progress {
+    pub(super) fn has_ended(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Has the agent let the process go.
+    pub(super) fn leave(&self) {
+        self.leave.store(true, Ordering::Release);
+        let thread = self.thread.load(Ordering::Acquire);
+        if thread != 0 {
+            // SAFETY: the thread is joined by the caller.
+            #[allow(unsafe_code, reason = "pthread_kill(3)")]
+            let _ended = unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+        }
+    }
+}
+
+/// Has all see the end of the agent's thread when it is dropped, by a panic too.
+pub(super) struct Ended<'p>(pub(super) &'p AtomicBool, pub(super) &'p Thread);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+        self.1.unpark();
+    }
+}
+
+/// Returns the words that announce a recording up to now.
+#[must_use]
+pub fn recorded_so_far(path: &Path) -> String {
+    format!("The recording up to now is {}.", path.display())
+}
+
+/// Returns the words that announce that the threads of a process are in the cache.
+#[must_use]
+pub fn ready(pid: u32) -> String {
+    format!("The cache of process {pid} is ready.")
+}
