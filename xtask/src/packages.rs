@@ -112,6 +112,11 @@ const QUICK: &[Package] = &[
         "sees the accesses of a program, which are compared with those that are recorded",
     ),
     package(
+        "musl-tools",
+        &["musl-gcc"],
+        "compiles programs with another C library for tests",
+    ),
+    package(
         "dwz",
         &["dwz"],
         "makes supplementary files of debug information for tests",

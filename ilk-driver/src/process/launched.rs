@@ -78,6 +78,23 @@ impl StartedProgram {
         })
     }
 
+    /// Refuses a program that is not registered for restartable sequences at its entry, as the dynamic linker does it:
+    /// its hits could not be counted.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if it is linked statically.
+    pub fn check_registered(&self) -> Result<()> {
+        let pid = self.pid();
+        match auxiliary(pid, BASE)? {
+            Some(1..) => Ok(()),
+            _ => Err(refused(
+                pid,
+                "its program is linked statically, and registers for restartable sequences only after its \
+                 entry; start it, and instrument it with -p",
+            )),
+        }
+    }
+
     /// The number of its process.
     #[must_use]
     pub fn pid(&self) -> u32 {
@@ -109,13 +126,6 @@ impl StartedProgram {
             ));
         }
         let value = |key| auxiliary(pid, key).map(Option::unwrap_or_default);
-        if value(BASE)? == 0 {
-            return Err(refused(
-                pid,
-                "its program is linked statically, and registers for restartable sequences only after its \
-                 entry; start it, and instrument it with -p",
-            ));
-        }
         let entry = value(ENTRY)?;
         let memory = memory(pid)?;
         let mut original = [0];

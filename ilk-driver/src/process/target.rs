@@ -64,6 +64,7 @@ impl ProcessTarget {
         let mut supervisor = Supervisor::start()?;
         let guard = |program| supervisor.guard(program);
         let started = StartedProgram::start(program, arguments, guard)?;
+        started.check_registered()?;
         Self::read(started.pid(), Some(started), supervisor)
     }
 

@@ -41,12 +41,17 @@ fn ilk(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
 #[test]
 fn a_program_in_the_cache_prints_what_it_prints_without() {
     let folder = tempfile::tempdir().unwrap();
-    for options in [&[][..], &["-no-pie", "-O0"]] {
+    for options in [&[][..], &["-no-pie", "-O0"], &["-static"], &["-static-pie"]] {
         let program = compiled(folder.path(), options);
         for arguments in [&[][..], &["c"]] {
             let alone = Command::new(&program).args(arguments).output().unwrap();
             assert_eq!(alone.status.code(), Some(3));
             for choice in [&[][..], &["--count", "--all"]] {
+                // How it is linked matters for its begin; one way to execute it is enough then.
+                let is_static = options.iter().any(|one| one.starts_with("-static"));
+                if is_static && (choice.is_empty() || !arguments.is_empty()) {
+                    continue;
+                }
                 let cached = ilk(choice, &program, arguments);
                 let errors = String::from_utf8_lossy(&cached.stderr);
                 assert_eq!(
@@ -67,6 +72,33 @@ fn a_program_in_the_cache_prints_what_it_prints_without() {
                 assert_eq!(named("main"), !choice.is_empty(), "{errors}");
             }
         }
+    }
+}
+
+/// The cache has no restartable sequences, so it needs no C library that registers them.
+#[test]
+fn programs_of_another_c_library_print_what_they_print_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("cloned.c"), folder.path().join("cloned"));
+    std::fs::write(&source, include_str!("cloned.c")).unwrap();
+    for options in [&[][..], &["-static"]] {
+        let mut compiler = Command::new("musl-gcc");
+        let compiler = compiler.args(["-O2", "-w", "-o"]).arg(&program);
+        super::compile(compiler.args(options).arg(&source));
+        let alone = Command::new(&program).output().unwrap();
+        assert_eq!(alone.status.code(), Some(3));
+        let cached = ilk(&["--count"], &program, &[]);
+        let errors = String::from_utf8_lossy(&cached.stderr);
+        assert_eq!(
+            String::from_utf8_lossy(&cached.stdout),
+            String::from_utf8_lossy(&alone.stdout),
+            "{options:?}: {errors}"
+        );
+        assert_eq!(cached.status.code(), Some(3), "{errors}");
+        assert!(
+            errors.contains("instructions in") && !errors.contains("let go"),
+            "{errors}"
+        );
     }
 }
 

@@ -231,6 +231,7 @@ impl Measurement {
                 let started =
                     StartedProgram::start(program, arguments, |program| supervisor.guard(program));
                 let mut started = started?;
+                started.check_registered()?;
                 self.instrument(started.pid(), Some((&mut started, &mut supervisor)))?
             }
             (Some(pid), None) => self.instrument(pid, None)?,
