@@ -124,7 +124,7 @@ pub struct CloneReport {
 /// process go. A started program is released once its thread is in the cache.
 ///
 /// # Errors
-/// [`Error::Process`] if it may not be traced, or has code that a rule refuses; nothing was written then.
+/// [`crate::Error::Process`] if it may not be traced, or has code that a rule refuses; nothing was written then.
 pub fn execute_in_cache(
     pid: u32,
     launched: Option<&mut StartedProgram>,
