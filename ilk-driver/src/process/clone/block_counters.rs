@@ -19,7 +19,7 @@ pub(super) struct BlockCounters {
 }
 
 impl BlockCounters {
-    /// BlockCounters from a word on, without blocks.
+    /// Counters from a word on, without blocks.
     pub(super) fn new(words: Arc<SharedWords>, first: usize) -> Self {
         Self {
             words,

@@ -32,7 +32,7 @@ use crate::{Error, Result};
 
 /// Entries of the table of all targets, as a power of two.
 const TARGETS_LOG2: u8 = 18;
-/// BlockCounters, as many as blocks that can be translated.
+/// Counters, as many as blocks that can be translated.
 const COUNTERS: u64 = 1 << 19;
 /// Bytes of an arena.
 const ARENA: u64 = 64 << 20;

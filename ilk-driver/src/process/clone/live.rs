@@ -8,18 +8,16 @@ use gilk_samples::recording::sidecar_path;
 use gilk_samples::totals::Totals;
 
 use super::moments::CountedMoments;
-use super::program;
 use super::progress::{CloneNews, Progress};
 use super::recording::{CacheRecorder, CountedSoFar};
+use super::{POLLED, program};
 use crate::process::names::ProcessNames;
 use crate::{Error, Result};
 
 /// Interval of the recordings, if writing one takes no longer than a quarter of it.
 const EVERY: Duration = Duration::from_secs(1);
-/// Times that a recording's writing takes are the share of this in the time.
-const SHARE: u32 = 4;
-/// Interval at which the end is polled.
-const POLLED: Duration = Duration::from_millis(20);
+/// The pause after a recording is at least so many times as long as its writing.
+const PAUSE: u32 = 4;
 
 /// Writes the recording again and again until the execution has ended, and removes it then.
 pub(super) fn keep(
@@ -79,7 +77,7 @@ fn written(
             std::fs::rename(from, to).map_err(Error::io(to, "Its folder must be writable."))?;
         }
         news(CloneNews::Recorded(path));
-        next = Instant::now() + EVERY.max(SHARE * begun.elapsed());
+        next = Instant::now() + EVERY.max(PAUSE * begun.elapsed());
     }
     Ok(())
 }

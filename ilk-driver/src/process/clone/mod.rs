@@ -56,7 +56,7 @@ pub use condition::check as check_condition;
 pub use progress::{CloneNews, ready, recorded_so_far};
 pub use recording::CacheRecording;
 
-/// Interval at which Ctrl-C is polled.
+/// Interval at which Ctrl-C and the end are polled.
 const POLLED: Duration = Duration::from_millis(20);
 
 /// The threads that execute in the cache.

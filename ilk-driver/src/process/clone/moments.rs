@@ -14,7 +14,7 @@ const MOST: usize = 1 << 19;
 pub(super) struct CountedMoment {
     /// The time of the reading, in ticks of the time-stamp counter.
     pub(super) tsc: u64,
-    /// BlockCounters in their order, with their values at that time.
+    /// Counters in their order, with their values at that time.
     pub(super) changed: Vec<(u32, u64)>,
 }
 

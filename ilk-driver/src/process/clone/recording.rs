@@ -99,7 +99,7 @@ pub(super) struct CacheRecorder {
     functions: Vec<FunctionInfo>,
     /// Functions and blocks of graphs that have counters.
     counted: BTreeSet<(u32, BlockIndex)>,
-    /// BlockCounters with their labels, by their numbers.
+    /// Counters with their labels, by their numbers.
     labels: Vec<String>,
     counters: Vec<(u64, CountedBlock)>,
     left_out: usize,

@@ -66,7 +66,7 @@ impl CountedSoFar<'_> {
 /// The values of counters at a time.
 struct Values<'c> {
     counters: &'c [(u64, CountedBlock)],
-    /// BlockCounters of blocks of graphs, by address.
+    /// Counters of blocks of graphs, by address.
     of_graphs: Vec<(Addr, usize)>,
     /// Each dynamic block's executions, the range of `of_graphs` that it has, and its counter apart.
     blocks: Vec<(u64, Range<usize>, Option<usize>)>,
