@@ -19,7 +19,8 @@ pub enum Rule {
     Blacklisted,
     /// The function's bytes do not decode as instructions from its start.
     Undecodable,
-    /// Another tool's probe is in the function: an `int3` that may execute, or a jump out of the kernel.
+    /// Another tool's probe is in the function: in a kernel an `int3` that may execute, or a jump out of it; in a process
+    /// bytes that its file does not have.
     Probed,
     /// Fewer than five bytes are left in the block for the splice.
     BlockTooShort,

@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Register};
 
-use crate::code::{Contract, Function, Why};
+use crate::code::{Contract, Function, Origin, Why};
 use crate::ids::{Id, Ids, id};
 use crate::isa::decode::{branch_target, is_emulation_prefix, is_padding};
 use crate::{Addr, Image, Refusal, Rule, Span};
@@ -122,7 +122,7 @@ pub(super) fn decode(image: &Image, function: &Function) -> Result<DecodedFuncti
     decoded.find_leaders(image, &offsets)?;
     decoded.find_open(image, function, &offsets);
     decoded.end_calls(image, function);
-    decoded.find_padding()?;
+    decoded.find_padding(image.origin())?;
     Ok(decoded)
 }
 
@@ -238,9 +238,10 @@ impl DecodedFunction {
         after_gap.is_none_or(|insn| insn.leader)
     }
 
-    /// Marks padding after instructions that do not fall through, and refuses a reachable `int3`: it may
-    /// be another probe's, and then the bytes after it are not instructions.
-    fn find_padding(&mut self) -> Result<(), Refusal> {
+    /// Marks padding after instructions that do not fall through, and refuses a reachable `int3` of a kernel: it may be
+    /// another probe's, and then the bytes after it are not instructions. One of a program is in its file, since
+    /// functions whose bytes are not those of the file are refused: its handler may continue after it.
+    fn find_padding(&mut self, origin: Origin) -> Result<(), Refusal> {
         let mut falls_through = true;
         for (_, insn) in self.insns.iter_mut() {
             let instruction = &insn.instruction;
@@ -253,7 +254,7 @@ impl DecodedFunction {
                 insn.padding = true;
                 continue;
             }
-            if instruction.code() == Code::Int3 {
+            if instruction.code() == Code::Int3 && origin == Origin::Kernel {
                 let why = "there is an int3, which may be another tool's probe";
                 return Err(Refusal::new(Rule::Probed, Addr(instruction.ip()), why));
             }

@@ -13,6 +13,7 @@ use gilk_engine::plan::{Possible, plan_possible};
 use gilk_engine::session::Placement;
 use gilk_engine::{Addr, HookType, Image, Rule, Session};
 use gilk_instruments::Library;
+use iced_x86::{Code, Decoder, DecoderOptions};
 use tempfile::TempDir;
 
 use crate::image;
@@ -300,6 +301,64 @@ fn blocks_of_a_program_are_counted_by_the_layout_of_a_process() {
     let plan = plan.unwrap_or_else(|violations| panic!("{violations:?}"));
     let patches = &plan.plan().patches;
     assert!(patches.iter().any(|patch| patch.sequences > 0));
+}
+
+/// A breakpoint that a handler may continue after, one at the target of a branch, and one before `ud2`, as Chromium's
+/// `IMMEDIATE_CRASH` has it.
+const BREAKPOINTS: &str = r#"
+int checked(int value) {
+    if (value & 1)
+        __asm__ volatile("xor $8, %0; int3; add $40, %0" : "+r"(value));
+    return value * 5 + 1;
+}
+int asserted(int value) {
+    if (__builtin_expect(value < 0, 0)) {
+        __asm__ volatile("int3; ud2");
+        __builtin_unreachable();
+    }
+    return value / 3;
+}
+"#;
+
+#[test]
+fn breakpoints_of_a_programs_own_are_instructions_that_stay() {
+    let image = compiled(BREAKPOINTS, &["-O2"]);
+    let mut session = Session::empty();
+    let mut breakpoints = Vec::new();
+    for name in ["checked", "asserted"] {
+        let function = image.function_named(name).unwrap();
+        let cfg = graph(&image, name);
+        assert_eq!(cfg.refusal, None, "{name}");
+        let bytes = image.bytes(function.span).unwrap();
+        let decoder = Decoder::with_ip(64, bytes, function.span.start.0, DecoderOptions::NONE);
+        let traps = decoder.into_iter().filter(|one| one.code() == Code::Int3);
+        let traps: Vec<Addr> = traps.map(|trap| Addr(trap.ip())).collect();
+        let [trap] = traps[..] else {
+            panic!("{}", listing(&image, &cfg));
+        };
+        let block = cfg.block_at(trap).expect("it is code");
+        let end = block.end;
+        let falls_through = matches!(
+            end,
+            BlockEnd::FallThrough | BlockEnd::Jump | BlockEnd::Return
+        );
+        assert_eq!(falls_through, name == "checked", "{end:?}");
+        breakpoints.push(trap);
+        for block in 0..cfg.blocks.len() {
+            for hook in [HookType::Pre, HookType::Post] {
+                session.placements.push(counter(name, block as u32, hook));
+            }
+        }
+    }
+    let possible = possible(&image, &session);
+    let placed = session.placements.len() - possible.left_out.len();
+    assert!(placed >= 6, "{:?}", possible.left_out);
+    let plan = gilk_engine::verify::verify(&image, possible.plan);
+    let plan = plan.unwrap_or_else(|violations| panic!("{violations:?}"));
+    for site in &plan.plan().sites {
+        let displaced = |trap: &&Addr| site.displaced.contains(**trap);
+        assert_eq!(breakpoints.iter().find(displaced), None, "{site:?}");
+    }
 }
 
 /// Code that only jumps reach is a part of what jumps there, which may be a part itself, or a part of it. The first

@@ -31,6 +31,10 @@ impl AbstractMachine<'_> {
                 self.call(state, instruction);
                 return;
             }
+            FlowControl::Interrupt => {
+                self.forget(state, instruction.ip());
+                return;
+            }
             FlowControl::Next => self.known(state, instruction),
             _ => None,
         };
@@ -75,6 +79,16 @@ impl AbstractMachine<'_> {
             state.set(number, id);
         }
         self.written_by_pointer(state, at);
+        state.compared = None;
+    }
+
+    /// Changes all registers and memory to values of which nothing is known: the handler of a signal may write any.
+    fn forget(&mut self, state: &mut MachineState, at: u64) {
+        self.written_by_pointer(state, at);
+        state.slots.clear();
+        for number in 0..state.registers.len() {
+            self.produce(state, at, number, ValueFact::UNKNOWN);
+        }
         state.compared = None;
     }
 

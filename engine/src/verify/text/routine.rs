@@ -14,7 +14,7 @@ use iced_x86::{
 use super::call::{CallEffects, FOLLOWED};
 use super::decoded::DecodedInsn;
 use super::effects::{self, Mask};
-use crate::code::{Fixed, Function, Why};
+use crate::code::{Fixed, Function, Origin, Why};
 use crate::{Addr, Few, Span};
 
 /// A decoded function.
@@ -140,6 +140,7 @@ impl Routine {
                 decoded.kills = decoded.kills.union(Mask::FLAGS);
             }
             if instruction.code() == Code::Int3
+                && image.origin() == Origin::Kernel
                 && let Some(before) = routine.instructions.last_mut()
                 && before.is_call()
             {
@@ -175,6 +176,11 @@ impl Routine {
         );
         for decoded in &routine.instructions {
             routine.targets.extend(decoded.leads_to.iter().copied());
+        }
+        if image.origin() == Origin::Object {
+            routine.end_calls_before_padding();
+        }
+        for decoded in &routine.instructions {
             if decoded.is_call() && decoded.runs_on {
                 routine.returns.insert(decoded.end());
             }
@@ -191,6 +197,20 @@ impl Routine {
         // The table may have all functions of a kernel.
         routine.instructions.shrink_to_fit();
         Ok(routine)
+    }
+
+    /// Ends calls after which there is only `int3` up to the target of a branch or the end, which no program executes.
+    fn end_calls_before_padding(&mut self) {
+        let mut padding = true;
+        for decoded in self.instructions.iter_mut().rev() {
+            let is_trap = decoded.instruction.code() == Code::Int3;
+            if decoded.is_call() && padding {
+                decoded.runs_on = false;
+            }
+            // A trap that is a target is code; before it there may be padding again.
+            let entered = self.targets.contains(&decoded.at());
+            padding = entered || is_trap && padding;
+        }
     }
 
     fn ends_in_popf(&self) -> bool {
@@ -324,8 +344,15 @@ impl Routine {
                 decoded.leaves_with = Mask::ALL;
             }
             FlowControl::Interrupt | FlowControl::XbeginXabortXend => {
-                decoded.runs_on = instruction.code() != Code::Int3;
+                // A program's own, after which its handler may continue. A kernel's is padding or a probe.
+                let continues = image.origin() == Origin::Object;
+                decoded.runs_on = instruction.code() != Code::Int3 || continues;
                 decoded.leaves_with = Mask::ALL;
+                if instruction.code() == Code::Int3 && continues {
+                    // The handler reads and writes what it likes.
+                    (decoded.reads, decoded.kills) = (Mask::ALL, Mask::NONE);
+                    decoded.changes = Mask::ALL;
+                }
                 let falls_back = instruction.mnemonic() == Mnemonic::Xbegin && inside;
                 decoded
                     .leads_to
