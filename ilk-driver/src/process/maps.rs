@@ -1,5 +1,9 @@
 //! The mappings of a process (proc(5), `/proc/pid/maps`).
 
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+
 use gilk_engine::{Addr, Span};
 
 use super::text;
@@ -64,6 +68,20 @@ fn parse(line: &str) -> Option<MappedSpan> {
         inode,
         name: rest.to_owned(),
     })
+}
+
+/// Opens a mapped file.
+pub(super) fn open(pid: u32, mapping: &MappedSpan) -> io::Result<(File, Metadata)> {
+    let span = mapping.span;
+    let (start, end) = (span.start.0, span.end.0);
+    let mapped = File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
+    // The process may have ended since its mappings were read.
+    let file = mapped.or_else(|_| File::open(&mapping.name))?;
+    let about = file.metadata()?;
+    if !about.is_file() || about.ino() != mapping.inode {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok((file, about))
 }
 
 /// Pages have this many bytes.

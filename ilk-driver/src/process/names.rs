@@ -3,10 +3,10 @@
 //! A process's mappings are read once for each report of stacks, and kept: a process that has ended since is named by
 //! the last ones. Symbols are those of the mapped files themselves, through `/proc/pid/map_files`, which also has files
 //! that were replaced or removed, and those that another mount namespace hides. Code that no file has is named by the
-//! perf map of the process, if its compiler writes one.
+//! perf map of the process, if its compiler writes one, or by the objects that it registers for debuggers.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use gilk_engine::Addr;
 use object::read::{ReadCache, ReadRef};
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
+use super::generated::{GeneratedNames, RegisteredObjects};
 use super::maps::{self, MappedSpan};
-use super::perf_map::PerfMap;
 use super::{proc, refused};
 
 /// Limit on the bytes of a name of a function or a file.
@@ -37,7 +37,7 @@ pub struct ProcessNames {
     current: HashSet<u32>,
     symbols: HashMap<FileId, Arc<FileSymbols>>,
     /// Generated code, by process.
-    generated: HashMap<u32, PerfMap>,
+    generated: HashMap<u32, GeneratedNames>,
     /// Processes whose generated code is that of now.
     listed: HashSet<u32>,
     /// The process whose mappings are read also while no stack of it is reported: it may end before.
@@ -80,6 +80,11 @@ impl ProcessNames {
         self.mappings.insert(pid, mappings);
     }
 
+    /// Keeps the objects of generated code that a process had registered.
+    pub(super) fn keep_registered(&mut self, pid: u32, registered: RegisteredObjects) {
+        self.generated.entry(pid).or_default().keep(registered);
+    }
+
     /// Returns the mappings of a process that are known.
     pub(super) fn mapped(&self, pid: u32) -> &[MappedSpan] {
         self.mappings.get(&pid).map_or(&[], Vec::as_slice)
@@ -120,10 +125,13 @@ impl ProcessNames {
                 if self.generated.len() >= MAX_GENERATED && !self.generated.contains_key(&pid) {
                     self.generated.clear();
                 }
-                self.generated.entry(pid).or_default().refresh(pid);
+                self.generated
+                    .entry(pid)
+                    .or_default()
+                    .refresh(pid, mappings);
             }
-            let (name, offset) = self.generated.get(&pid)?.function(address, back)?;
-            return Some(format!("{}+{offset:#x} (perf map)", shown(name)));
+            let (name, offset, list) = self.generated.get(&pid)?.name(address, back)?;
+            return Some(format!("{}+{offset:#x} ({list})", shown(name)));
         }
         let offset = address - mapping.span.start.0 + mapping.offset;
         let path = mapping.name.strip_suffix(" (deleted)");
@@ -154,7 +162,7 @@ fn read(
     mapping: &MappedSpan,
     all: &mut HashMap<FileId, Arc<FileSymbols>>,
 ) -> io::Result<Arc<FileSymbols>> {
-    let (file, about) = open(pid, mapping)?;
+    let (file, about) = maps::open(pid, mapping)?;
     let id = (about.dev(), about.ino());
     if let Some(symbols) = all.get(&id) {
         return Ok(Arc::clone(symbols));
@@ -162,20 +170,6 @@ fn read(
     let symbols = Arc::new(FileSymbols::read(file).unwrap_or_default());
     all.insert(id, Arc::clone(&symbols));
     Ok(symbols)
-}
-
-/// Opens a mapped file.
-pub(super) fn open(pid: u32, mapping: &MappedSpan) -> io::Result<(File, Metadata)> {
-    let span = mapping.span;
-    let (start, end) = (span.start.0, span.end.0);
-    let mapped = File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
-    // The process may have ended since its mappings were read.
-    let file = mapped.or_else(|_| File::open(&mapping.name))?;
-    let about = file.metadata()?;
-    if !about.is_file() || about.ino() != mapping.inode {
-        return Err(io::ErrorKind::NotFound.into());
-    }
-    Ok((file, about))
 }
 
 /// Returns the addresses at which functions of a name begin in a process: those of its program, or of the mapped files of
@@ -204,7 +198,7 @@ pub(super) fn entries(
     };
     let mut found = BTreeSet::new();
     for mapping in mappings.iter().filter(is_wanted) {
-        let symbols = open(pid, mapping)
+        let symbols = maps::open(pid, mapping)
             .map_err(|error| {
                 let name = &mapping.name;
                 refused(pid, format!("its file {name} cannot be read ({error})"))

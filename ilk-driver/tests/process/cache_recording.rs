@@ -329,6 +329,42 @@ fn generated_code_has_the_names_of_its_perf_map() {
     assert_eq!(counts[&("add one+0x0 (perf map)".to_owned(), 0)], 700);
 }
 
+/// Code that no file has is named by the objects that the process registers for debuggers, also after its end.
+#[test]
+fn generated_code_has_the_names_of_registered_objects() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), include_str!("registering.c"), &[]);
+    let functions = [("nine", "return 9;"), ("plus_two", "return value + 2;")];
+    let objects = functions.map(|(name, body)| {
+        let source = folder.path().join(format!("{name}.c"));
+        std::fs::write(&source, format!("int {name}(int value) {{ {body} }}")).unwrap();
+        let object = source.with_extension("o");
+        let mut cc = Command::new("cc");
+        let cc = cc
+            .args(["-O2", "-c", "-o"])
+            .args([&object, &source])
+            .status();
+        assert!(cc.unwrap().success());
+        object.to_str().unwrap().to_owned()
+    });
+    let file = folder.path().join("counts.arrow");
+    let (program, path) = (program.to_str().unwrap(), file.to_str().unwrap());
+    let mut arguments = vec!["clone", "--count", "--all", "-o", path, "--", program];
+    arguments.extend(objects.iter().map(String::as_str));
+    let output = ilk(&arguments, folder.path());
+    let errors = text(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(text(&output.stdout).trim(), (300 * 9 + 400 * 3).to_string());
+    let counts = recorded(&Recording::open(&file).unwrap());
+    for (name, calls) in [("nine", 300), ("plus_two", 400)] {
+        let listed = format!("{name}+0x0 (registered for GDB)");
+        let line = errors.lines().find(|line| line.contains(&listed));
+        let line = line.unwrap_or_else(|| panic!("{listed}: {errors}"));
+        assert!(line.trim().starts_with(&calls.to_string()), "{line}");
+        assert_eq!(counts[&(listed, 0)], calls);
+    }
+}
+
 /// A client that is killed lets the process go, as a closed window does.
 #[test]
 fn a_process_is_let_go_when_its_client_is_killed() {

@@ -100,6 +100,68 @@ fn the_exit_status_of_a_program_is_that_of_the_command() {
     assert!(errors.contains("/no/such/program"), "{errors}");
 }
 
+/// Its handler of breakpoints changes a register, and continues after the breakpoint.
+const TRAPPING: &str = r#"
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <ucontext.h>
+static unsigned long traps, elsewhere;
+extern char after_trap[];
+static void handle(int signal, siginfo_t *info, void *context) {
+    ucontext_t *user = context;
+    traps++;
+    elsewhere += user->uc_mcontext.gregs[REG_RIP] != (long)after_trap;
+    user->uc_mcontext.gregs[REG_RAX] += 100;
+}
+__attribute__((noinline)) long checked(long value) {
+    if (value & 1)
+        __asm__ volatile("xor $8, %0; int3; .globl after_trap; after_trap: add $40, %0" : "+a"(value));
+    return value * 5 + 1;
+}
+int main(void) {
+    struct sigaction action = { .sa_sigaction = handle, .sa_flags = SA_SIGINFO };
+    sigaction(SIGTRAP, &action, 0);
+    unsigned long sum = 0;
+    for (long n = 0; n < 1000; n++)
+        sum = sum * 31 + checked(n);
+    printf("%lu traps, %lu elsewhere, %lu\n", traps, elsewhere, sum);
+    return traps != 500 || elsewhere != 0;
+}
+"#;
+
+#[test]
+fn breakpoints_of_a_programs_own_reach_its_handler() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("trapping.c");
+    std::fs::write(&source, TRAPPING).unwrap();
+    let program = folder.path().join("trapping");
+    let mut cc = Command::new("cc");
+    let cc = cc.args(["-O2", "-o"]).args([&program, &source]).status();
+    assert!(cc.unwrap().success());
+    let native = Command::new(&program).output().unwrap();
+    assert!(native.status.success(), "{}", text_of(&native.stdout));
+    let said = text_of(&native.stdout);
+    let name = program.to_str().unwrap();
+    let output = ilk(&["--blocks", "*", "--", name], "");
+    let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));
+    assert!(output.status.success(), "{shown}{errors}");
+    assert!(shown.contains(&said), "{said}{shown}");
+    let counted = counters(&shown);
+    assert_eq!(counted.get("checked block 0"), Some(&1000), "{shown}");
+    let mut odd = counted
+        .iter()
+        .filter(|(label, hits)| label.starts_with("checked block ") && **hits == 500);
+    assert!(odd.next().is_some(), "{shown}");
+    // The code cache leaves the breakpoint in the original, and takes the thread again after it.
+    let mut cached = Command::new(env!("CARGO_BIN_EXE_ilk"));
+    let cached = cached.args(["clone", "--count", "--", name]);
+    let output = cached.stdin(Stdio::null()).output().unwrap();
+    let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));
+    assert!(output.status.success(), "{shown}{errors}");
+    assert!(shown.contains(&said), "{said}{shown}");
+}
+
 /// The lines of counters: hits by label.
 pub(super) fn counters(shown: &str) -> BTreeMap<String, u64> {
     let counters = shown.lines().filter_map(|line| {

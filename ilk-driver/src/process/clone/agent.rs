@@ -19,6 +19,7 @@ use std::time::Duration;
 use gilk_engine::cache::Counting;
 use gilk_engine::{Addr, Refusal, Rule, Span};
 
+use super::super::generated::RegisteredObjects;
 use super::super::maps::PAGE;
 use super::super::ptrace::{self, Registers, Tid};
 use super::super::stopped::threads;
@@ -40,6 +41,8 @@ struct ThreadState {
     stopped: bool,
     /// It stopped to execute a system call that may change code in these spans.
     watched: Option<[Span; 2]>,
+    /// It is about to execute the handler of a signal, and blocked these before.
+    blocked: Option<u64>,
     /// The call that it is in the cache for, if only those of a function are.
     call: Option<TriggeredCall>,
 }
@@ -130,6 +133,11 @@ impl<'a> CacheAgent<'a> {
 
     pub(super) fn code(&self) -> &ProcessCode {
         &self.code
+    }
+
+    /// Gives away the names of generated code that were read.
+    pub(super) fn take_registered(&mut self) -> RegisteredObjects {
+        self.code.take_registered()
     }
 
     /// Keeps the blocks of the process for the next start of its program.
@@ -433,6 +441,7 @@ impl<'a> CacheAgent<'a> {
         if !is_step {
             return self.deliver(tid, libc::SIGTRAP);
         }
+        self.unblock_trap(tid).map_err(self.failed(tid))?;
         let state = self.threads.get_mut(&tid);
         if let Some(spans) = state.and_then(|state| state.watched.take())
             && let Some(end) = self.code_may_have_changed(spans)?

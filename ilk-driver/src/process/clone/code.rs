@@ -9,6 +9,7 @@ use gilk_engine::{Addr, Refusal, Rule, Span};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _, ReadCache};
 
+use super::super::generated::RegisteredObjects;
 use super::super::maps::{self, MappedSpan};
 use super::super::proc;
 use super::super::record::is_ours;
@@ -41,6 +42,8 @@ pub(super) struct ProcessCode {
     stale: bool,
     /// All mappings with code that were read, the last first.
     seen: VecDeque<MappedSpan>,
+    /// Generated code that is registered for debuggers.
+    registered: RegisteredObjects,
 }
 
 impl CodeBytes for ProcessCode {
@@ -60,12 +63,23 @@ impl ProcessCode {
             shared: Vec::new(),
             stale: false,
             seen: VecDeque::new(),
+            registered: RegisteredObjects::default(),
         }
     }
 
     /// The mappings with code that the process had while it was in the cache; of the same addresses, the last first.
     pub(super) fn seen(&self) -> Vec<MappedSpan> {
         self.seen.iter().cloned().collect()
+    }
+
+    /// Reads the objects of generated code that the process has registered since the last time.
+    pub(super) fn read_registered(&mut self, memory: &File) {
+        self.registered.read(memory);
+    }
+
+    /// Gives away the objects of generated code that were read.
+    pub(super) fn take_registered(&mut self) -> RegisteredObjects {
+        std::mem::take(&mut self.registered)
     }
 
     fn region(&self, at: Addr) -> Option<&CodeRegion> {
@@ -159,6 +173,7 @@ impl ProcessCode {
             |one: &&MappedSpan| one.executable && !is_ours(one) && one.name != "[vsyscall]";
         let mut same = true;
         self.stale = false;
+        self.registered.find(self.pid, &maps);
         self.shared = maps.iter().filter(|one| one.shared).cloned().collect();
         self.changing.clear();
         self.regions.retain(|region| {

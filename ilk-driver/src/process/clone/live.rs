@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use gilk_samples::recording::sidecar_path;
 use gilk_samples::totals::Totals;
 
+use super::POLLED;
 use super::moments::CountedMoments;
 use super::progress::{CloneNews, Progress};
 use super::recording::{CacheRecorder, CountedSoFar};
-use super::{POLLED, program};
 use crate::process::names::ProcessNames;
 use crate::{Error, Result};
 
@@ -19,16 +19,18 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The pause after a recording is at least so many times as long as its writing.
 const PAUSE: u32 = 4;
 
-/// Writes the recording again and again until the execution has ended, and removes it then.
+/// Writes the recording again and again until the execution has ended, and removes it then. Returns its recorder, which
+/// has read the objects of the process, if the execution has begun.
 pub(super) fn keep(
     pid: u32,
     path: &Path,
     progress: &Progress,
     moments: &Mutex<CountedMoments>,
     news: &(dyn Fn(CloneNews<'_>) + Sync),
-) {
+) -> Option<CacheRecorder> {
+    let mut recorder = None;
     let part = path.with_added_extension("part");
-    let written = written(pid, (path, &part), progress, moments, news);
+    let written = written(&mut recorder, pid, (path, &part), progress, moments, news);
     for file in [path, &part] {
         for file in [file, &sidecar_path(file)] {
             // There is none if the first was not written, or the last was written whole.
@@ -38,31 +40,29 @@ pub(super) fn keep(
     if let Err(error) = written {
         news(CloneNews::NotRecorded(&error));
     }
+    recorder
 }
 
 fn written(
+    recorder: &mut Option<CacheRecorder>,
     pid: u32,
     (path, part): (&Path, &Path),
     progress: &Progress,
     moments: &Mutex<CountedMoments>,
     news: &(dyn Fn(CloneNews<'_>) + Sync),
 ) -> Result<()> {
-    let mut recorder = None;
     let mut names = ProcessNames::default();
     let mut next = Instant::now();
     while !progress.has_ended() {
         std::thread::sleep(POLLED);
-        let (Some(clock), Some(counters)) = (progress.clock.get(), progress.counters.get()) else {
+        let (Some(begin), Some(counters)) = (progress.begin.get(), progress.counters.get()) else {
             continue;
         };
         let begun = Instant::now();
         if begun < next {
             continue;
         }
-        let recorder = match &mut recorder {
-            Some(recorder) => recorder,
-            none => none.insert(CacheRecorder::new(pid, program(pid)?, *clock)),
-        };
+        let recorder = recorder.get_or_insert_with(|| CacheRecorder::new(pid, *begin));
         names.watch(pid);
         let moments = moments.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = moments.kept().to_vec();
@@ -70,7 +70,7 @@ fn written(
         let counted = CountedSoFar {
             blocks: &counters.counted(),
             moments: &kept,
-            ticks: (clock.start, super::super::tsc()),
+            ticks: (begin.clock.start, super::super::tsc()),
         };
         recorder.write(part, &mut names, &counted, Totals::default())?;
         for (from, to) in [(part, path), (&sidecar_path(part), &sidecar_path(path))] {

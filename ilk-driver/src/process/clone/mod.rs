@@ -16,28 +16,30 @@ mod moments;
 mod owner;
 mod progress;
 mod recording;
+mod report;
 mod trace;
 mod trigger;
 mod writes;
 
 use std::os::unix::fs::MetadataExt;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use gilk_engine::cache::{CachedBlock, Counting};
+use gilk_engine::cache::Counting;
 use gilk_engine::{Addr, Span};
 use gilk_samples::cache_numbers::CacheNumbers;
-use gilk_samples::metadata::Clock;
 
 use self::agent::CacheAgent;
 use self::cache::ProcessCache;
 use self::code::ProcessCode;
 use self::condition::Condition;
 use self::earlier::EarlierBlocks;
-use self::moments::{CountedMoment, CountedMoments};
-use self::progress::{Ended, Progress};
+use self::moments::CountedMoments;
+use self::progress::{Ended, ExecutionBegin, Progress};
+use self::recording::CacheRecorder;
 use self::trigger::{BREAKPOINTS, Trigger};
 use super::launched::StartedProgram;
 use super::names::{self, ProcessNames};
@@ -46,7 +48,6 @@ use super::remote::Remote;
 use super::removal::{memory, unmap};
 use super::stopped::{self, ATTEMPTS, BETWEEN, Stopped, traced};
 use super::{maps, proc, refused, text};
-use crate::accesses::AccessTotals;
 use crate::{Result, interrupt};
 
 pub use accesses::AccessOptions;
@@ -55,6 +56,7 @@ pub use apart::AgentProcess;
 pub use condition::check as check_condition;
 pub use progress::{CloneNews, ready, recorded_so_far};
 pub use recording::CacheRecording;
+pub use report::CloneReport;
 
 /// Interval at which Ctrl-C and the end are polled.
 const POLLED: Duration = Duration::from_millis(20);
@@ -94,32 +96,6 @@ pub struct CloneOptions {
     pub accesses: Option<AccessOptions>,
 }
 
-/// Results of an execution in the cache.
-pub struct CloneReport {
-    /// The number of the process.
-    pub pid: u32,
-    /// The number of the file of its program.
-    program: u64,
-    /// The end of it.
-    pub end: CloneEnd,
-    /// Blocks, by when they were translated, and their executions; a block that was translated again is there again.
-    pub blocks: Vec<(CachedBlock, u64)>,
-    /// Readings of the counters before the end.
-    moments: Vec<CountedMoment>,
-    /// Numbers of the cache.
-    pub numbers: CacheNumbers,
-    /// The clock, which begins when the threads are in the cache.
-    pub clock: Clock,
-    /// The end, in ticks of the time-stamp counter.
-    pub ended: u64,
-    /// Sizes and losses of the records of accesses.
-    pub accesses: Option<AccessTotals>,
-    /// Names of the code that the process had in that time.
-    pub names: ProcessNames,
-    /// The reason why the blocks of this program are not known at its next start, or were not at this one.
-    pub unkept: Option<String>,
-}
-
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
 /// process go. A started program is released once its thread is in the cache.
 ///
@@ -146,9 +122,9 @@ pub fn execute_in_cache(
             execute(pid, options, &progress, news)
         };
         let worker = scope.spawn(work);
-        if let Some(path) = &options.live {
-            scope.spawn(|| live::keep(pid, path, &progress, &moments, news));
-        }
+        let keeper = options.live.as_ref();
+        let keeper =
+            keeper.map(|path| scope.spawn(|| live::keep(pid, path, &progress, &moments, news)));
         let mut launched = launched;
         let begun = std::time::Instant::now();
         let mut released = Ok(());
@@ -185,6 +161,11 @@ pub fn execute_in_cache(
         })?;
         let moments = moments.lock().unwrap_or_else(PoisonError::into_inner);
         moments.kept().clone_into(&mut report.moments);
+        let recorder =
+            keeper.map(|keeper| keeper.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        if let Some(Some(recorder)) = recorder {
+            report.recorder = recorder;
+        }
         Ok(report)
     })
 }
@@ -320,12 +301,13 @@ fn execute(
     let program = program(pid)?;
     let mut agent = CacheAgent::new(pid, memory, code, cache, (trigger, &progress.leave));
     let mut clock = recording::clock();
+    let begin = |clock| ExecutionBegin { program, clock };
     let end = (|| {
         if let Some(end) = agent.take_over()? {
             return Ok(end);
         }
         clock = recording::clock();
-        progress.clock.get_or_init(|| clock);
+        progress.begin.get_or_init(|| begin(clock));
         news(CloneNews::Begun);
         progress.ready.store(true, Ordering::Release);
         agent.work()
@@ -357,6 +339,7 @@ fn execute(
     agent.keep_blocks();
     let mut names = ProcessNames::default();
     names.keep(pid, agent.code().seen());
+    names.keep_registered(pid, agent.take_registered());
     let accesses = agent.end_accesses(|at| names.known(pid, at))?;
     let cache = agent.cache();
     if let Some(path) = &file
@@ -375,7 +358,6 @@ fn execute(
     let blocks = cache.counters.counted();
     Ok(CloneReport {
         pid,
-        program,
         end,
         numbers: CacheNumbers {
             blocks: blocks.len() as u64,
@@ -392,7 +374,7 @@ fn execute(
             other_calls: is_conditional.then_some(agent.other_calls),
             failed_reads: is_conditional.then_some(agent.failed_reads),
         },
-        clock,
+        recorder: CacheRecorder::new(pid, begin(clock)),
         ended,
         blocks,
         moments: Vec::new(),

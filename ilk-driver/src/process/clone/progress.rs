@@ -33,8 +33,15 @@ pub(super) struct Progress {
     /// The agent's thread.
     pub(super) thread: AtomicU64,
     pub(super) counters: OnceLock<BlockCounters>,
-    /// The clock, which begins when the threads are in the cache.
-    pub(super) clock: OnceLock<Clock>,
+    pub(super) begin: OnceLock<ExecutionBegin>,
+}
+
+/// The begin of an execution, when the threads are in the cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExecutionBegin {
+    /// The number of the file of the program.
+    pub(super) program: u64,
+    pub(super) clock: Clock,
 }
 
 impl Progress {

@@ -20,8 +20,8 @@ use gilk_samples::recording::{Summary, Writer};
 use gilk_samples::totals::Totals;
 
 use self::objects::{CodeObjects, ObjectId};
-use self::readings::{CountedBlock, Executions};
-use super::{CloneEnd, CloneReport};
+use self::readings::CountedBlock;
+use super::progress::ExecutionBegin;
 use crate::process::names::ProcessNames;
 use crate::process::subject;
 use crate::{Error, Result};
@@ -48,48 +48,10 @@ pub struct CacheRecording {
     pub left_out: usize,
 }
 
-impl CloneEnd {
-    /// The end, as a sentence; nothing if it was requested.
-    #[must_use]
-    pub fn sentence(&self) -> String {
-        match self {
-            Self::Ended(_) => "The process has ended.".to_owned(),
-            Self::Executed => {
-                "The process has executed another program, which is not in the cache.".to_owned()
-            }
-            Self::LetGo(refusal) => {
-                format!("The process was let go, and continues in its original code: {refusal}.")
-            }
-            Self::Detached => String::new(),
-        }
-    }
-}
-
-impl CloneReport {
-    /// Writes the executions of all blocks and the numbers of the cache as a recording, in the place of an existing one.
-    ///
-    /// # Errors
-    /// [`Error::Recording`] if it cannot be written; [`Error::Io`] if this machine cannot be described.
-    pub fn record(&mut self, path: &Path) -> Result<CacheRecording> {
-        let counted = CountedSoFar {
-            blocks: &self.blocks,
-            moments: &self.moments,
-            ticks: (self.clock.start, self.ended),
-        };
-        let totals = Totals {
-            ended: self.end.sentence(),
-            cache: Some(self.numbers),
-            ..Totals::default()
-        };
-        let mut recorder = CacheRecorder::new(self.pid, self.program, self.clock);
-        recorder.write(path, &mut self.names, &counted, totals)
-    }
-}
-
 /// Writes recordings of one execution; the numbers of functions and counters are the same in all.
 pub(super) struct CacheRecorder {
     pid: u32,
-    clock: Clock,
+    pub(super) begin: ExecutionBegin,
     objects: CodeObjects,
     /// Dynamic blocks whose functions were looked for.
     placed: BTreeSet<Span>,
@@ -106,12 +68,12 @@ pub(super) struct CacheRecorder {
 }
 
 impl CacheRecorder {
-    /// A recorder of a process, whose program's file has an inode.
-    pub(super) fn new(pid: u32, program: u64, clock: Clock) -> Self {
+    /// A recorder of an execution of a process.
+    pub(super) fn new(pid: u32, begin: ExecutionBegin) -> Self {
         Self {
             pid,
-            clock,
-            objects: CodeObjects::new(pid, program),
+            begin,
+            objects: CodeObjects::new(pid, begin.program),
             placed: BTreeSet::new(),
             numbers: BTreeMap::new(),
             graphs: Vec::new(),
@@ -138,7 +100,7 @@ impl CacheRecorder {
                 self.add_apart(&names.known(self.pid, block.start), block);
             }
         }
-        self.count_blocks(&Executions::of(counted.blocks));
+        self.count_blocks(&Span::merged(counted.executed().collect()));
         let batches = counted.readings(&self.counters);
         let metadata = self.metadata(counted)?;
         let written = Writer::create(path, &metadata).and_then(|mut writer| {
@@ -221,13 +183,18 @@ impl CacheRecorder {
         u32::try_from(self.functions.len()).unwrap_or(u32::MAX)
     }
 
-    /// Adds counters of blocks that were executed since the last recording.
-    fn count_blocks(&mut self, executed: &Executions) {
+    /// Adds counters of blocks that were executed first since the last recording, by all executed spans.
+    fn count_blocks(&mut self, executed: &[Span]) {
+        let is_executed = |at: Addr| {
+            let after = executed.partition_point(|span| span.start <= at);
+            let last = after.checked_sub(1).and_then(|last| executed.get(last));
+            last.is_some_and(|span| span.contains(at))
+        };
         let graphs = std::mem::take(&mut self.graphs);
         for (major, graph) in &graphs {
             for block in &graph.blocks {
                 let start = block.span.start;
-                if executed.at(start) > 0 && self.counted.insert((*major, block.index)) {
+                if is_executed(start) && self.counted.insert((*major, block.index)) {
                     let counted = CountedBlock::OfGraph(start);
                     self.count(*major, &graph.name, block.index.0, counted);
                 }
@@ -247,7 +214,8 @@ impl CacheRecorder {
     }
 
     fn metadata(&self, counted: &CountedSoFar<'_>) -> Result<Metadata> {
-        let seconds = self.clock.seconds(counted.ticks.1).max(SHORTEST);
+        let clock = self.begin.clock;
+        let seconds = clock.seconds(counted.ticks.1).max(SHORTEST);
         let library = Library::builtin().map_err(gilk_engine::Error::from)?;
         let counter = library.get(COUNTER).map_err(gilk_engine::Error::from)?;
         let instruments = self.counters.iter().zip(&self.labels);
@@ -277,7 +245,7 @@ impl CacheRecorder {
             machine: subject::host()?,
             kernel: format!("{} of process {}", session.name, self.pid),
             cpus: subject::cpus()?,
-            clock: self.clock,
+            clock,
             functions: self.functions.clone(),
             instruments: instruments.collect(),
             ..Metadata::default()

@@ -76,6 +76,7 @@ impl CacheAgent<'_> {
         let fragment = match self.code.code_from(wanted) {
             Some(_) => self.cache.block(&self.code, wanted, alone)?,
             None => {
+                self.code.read_registered(&self.memory);
                 let stack = Addr(registers.rsp);
                 self.cache.changing_block(&self.code, wanted, stack)?
             }

@@ -42,9 +42,29 @@ impl CacheAgent<'_> {
         }
         // A thread that was stepped is stopped for another signal now.
         trace::set_signal_info(tid, &info).map_err(self.failed(tid))?;
+        let blocked = ptrace::blocked(tid).map_err(self.failed(tid))?;
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.blocked = Some(blocked);
+        }
         trace::step(tid, signal).map_err(self.failed(tid))?;
         self.runs(tid);
         Ok(None)
+    }
+
+    /// Has a thread that begins to execute a handler not block SIGTRAP, unless it did before: an `int3` of the resident
+    /// code would reset the handler of that (`force_sig_info_to_task` of kernel/signal.c of Linux). The handler's return
+    /// gives the thread the signals that it blocked before.
+    pub(super) fn unblock_trap(&mut self, tid: Tid) -> io::Result<()> {
+        const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
+        let state = self.threads.get_mut(&tid);
+        let Some(before) = state.and_then(|state| state.blocked.take()) else {
+            return Ok(());
+        };
+        let blocked = ptrace::blocked(tid)?;
+        if blocked & !before & TRAP != 0 {
+            ptrace::set_blocked(tid, blocked & !TRAP)?;
+        }
+        Ok(())
     }
 
     /// Has the original instruction fault, with the addresses that it has.

@@ -11,7 +11,6 @@ use object::Endianness;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
 use crate::process::maps::{self, MappedSpan};
-use crate::process::names;
 
 /// The inode of an object's file, and the address of the file's first byte.
 pub(super) type ObjectId = (u64, u64);
@@ -111,7 +110,7 @@ pub(super) struct Reached {
 
 /// Reads the object of a mapping from its file.
 fn read(pid: u32, mapping: &MappedSpan, is_program: bool) -> Result<Image, String> {
-    let (mut file, _) = names::open(pid, mapping).map_err(|error| error.to_string())?;
+    let (mut file, _) = maps::open(pid, mapping).map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
     let read = file.read_to_end(&mut bytes);
     read.map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
 //! The values of a recording's counters in the course of time.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use gilk_engine::cache::CachedBlock;
@@ -137,86 +137,61 @@ impl<'c> Values<'c> {
     }
 }
 
-/// Executions of instructions by address.
-pub(super) struct Executions {
-    /// The executions from an address on, up to the next one of the list.
-    from: Vec<(Addr, i128)>,
-}
-
-impl Executions {
-    pub(super) fn of(blocks: &[(CachedBlock, u64)]) -> Self {
-        let mut changes: BTreeMap<Addr, i128> = BTreeMap::new();
-        for (block, count) in blocks.iter().filter(|(_, count)| *count > 0) {
-            *changes.entry(block.original.start).or_default() += i128::from(*count);
-            *changes.entry(block.original.end).or_default() -= i128::from(*count);
-        }
-        let mut executions = 0;
-        let from = changes.into_iter().map(|(at, change)| {
-            executions += change;
-            (at, executions)
-        });
-        Self {
-            from: from.collect(),
-        }
-    }
-
-    pub(super) fn at(&self, at: Addr) -> u64 {
-        let after = self.from.partition_point(|(from, _)| *from <= at);
-        let last = after.checked_sub(1).and_then(|last| self.from.get(last));
-        let executions = last.map_or(0, |(_, executions)| *executions);
-        debug_assert!(executions >= 0, "a block ends once for each begin");
-        u64::try_from(executions).unwrap_or(u64::MAX)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn block(start: u64, end: u64, counter: Option<u32>, count: u64) -> (CachedBlock, u64) {
+        let block = CachedBlock {
+            original: span(start, end),
+            at: Addr(0),
+            counter,
+            instructions: 1,
+        };
+        (block, count)
+    }
+
+    fn span(start: u64, end: u64) -> Span {
+        Span {
+            start: Addr(start),
+            end: Addr(end),
+        }
+    }
+
+    /// The samples of readings: times, counters and values.
+    fn samples(
+        counted: &CountedSoFar<'_>,
+        counters: &[(u64, CountedBlock)],
+    ) -> Vec<(u64, u64, u64)> {
+        let readings = counted.readings(counters);
+        let samples = readings.iter().flat_map(|batch| &batch.samples);
+        samples.map(|one| (one.tsc, one.id, one.value)).collect()
+    }
+
     #[test]
     fn a_block_was_executed_as_often_as_the_dynamic_blocks_with_its_first_instruction() {
-        let block = |start, end, count| {
-            let original = Span {
-                start: Addr(start),
-                end: Addr(end),
-            };
-            let block = CachedBlock {
-                original,
-                at: Addr(0),
-                counter: None,
-                instructions: 1,
-            };
-            (block, count)
-        };
         // Control entered at 0x10 and fell through to 0x30; it branched to 0x20 also, where a loop begins.
-        let executed = Executions::of(&[
-            block(0x10, 0x30, 3),
-            block(0x20, 0x30, 40),
-            block(0x20, 0x30, 2),
-            block(0x30, 0x34, 0),
-        ]);
-        let at = |address| executed.at(Addr(address));
-        assert_eq!([at(0xf), at(0x10), at(0x1f)], [0, 3, 3]);
-        assert_eq!([at(0x20), at(0x2f), at(0x30)], [45, 45, 0]);
-        assert_eq!(Executions::of(&[]).at(Addr(5)), 0);
+        let blocks = [
+            block(0x10, 0x30, None, 3),
+            block(0x20, 0x30, None, 40),
+            block(0x20, 0x30, None, 2),
+            block(0x30, 0x34, None, 0),
+        ];
+        let counted = CountedSoFar {
+            blocks: &blocks,
+            moments: &[],
+            ticks: (0, 9),
+        };
+        let starts = [0xf, 0x10, 0x1f, 0x20, 0x2f, 0x30];
+        let counters = starts.map(|start| (start, CountedBlock::OfGraph(Addr(start))));
+        let expected = [(0x10, 3), (0x1f, 3), (0x20, 45), (0x2f, 45)];
+        let expected = expected.map(|(start, executions)| (9, start, executions));
+        assert_eq!(samples(&counted, &counters), expected);
     }
 
     #[test]
     fn readings_have_the_values_of_their_times_where_these_have_changed() {
-        let span = |start, end| Span {
-            start: Addr(start),
-            end: Addr(end),
-        };
-        let block = |start, end, counter, count| {
-            let block = CachedBlock {
-                original: span(start, end),
-                at: Addr(0),
-                counter: Some(counter),
-                instructions: 1,
-            };
-            (block, count)
-        };
-        let blocks = [block(0x10, 0x30, 7, 4), block(0x20, 0x30, 8, 6)];
+        let blocks = [block(0x10, 0x30, Some(7), 4), block(0x20, 0x30, Some(8), 6)];
         let moment = |tsc, changed: &[(u32, u64)]| CountedMoment {
             tsc,
             changed: changed.to_vec(),
@@ -236,9 +211,6 @@ mod tests {
             (2, CountedBlock::OfGraph(Addr(0x20))),
             (3, CountedBlock::Apart(span(0x20, 0x30))),
         ];
-        let readings = counted.readings(&counters);
-        let samples = readings.iter().flat_map(|batch| &batch.samples);
-        let samples: Vec<_> = samples.map(|one| (one.tsc, one.id, one.value)).collect();
         let expected = [
             (110, 1, 3),
             (110, 2, 3),
@@ -248,9 +220,6 @@ mod tests {
             (130, 2, 10),
             (130, 3, 6),
         ];
-        assert_eq!(samples, expected);
-        // The last values are those of the whole.
-        let executed = Executions::of(&blocks);
-        assert_eq!([executed.at(Addr(0x10)), executed.at(Addr(0x20))], [4, 10]);
+        assert_eq!(samples(&counted, &counters), expected);
     }
 }

@@ -1,27 +1,24 @@
 //! Names of code that a process generates, from the file in which its compiler lists it
 //! (`tools/perf/Documentation/jit-interface.txt` of Linux).
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use super::{proc, text};
+use super::super::{proc, text};
+use super::functions::GeneratedFunctions;
 
-/// Limits on what is read of a file, which any user may write: bytes, functions, and bytes of a name.
+/// Limit on the bytes that are read of a file, which any user may write.
 const MAX_BYTES: u64 = 16 << 20;
-const MAX_FUNCTIONS: usize = 1 << 17;
-const MAX_NAME: usize = 255;
 
 /// The functions that a file lists.
 #[derive(Debug, Default)]
 pub(super) struct PerfMap {
     /// Bytes and time of the file that was read.
     version: Option<(u64, SystemTime)>,
-    /// End and name, by start; no two overlap.
-    functions: BTreeMap<u64, (u64, String)>,
+    functions: GeneratedFunctions,
 }
 
 impl PerfMap {
@@ -44,34 +41,20 @@ impl PerfMap {
     fn parsed(mut lines: impl BufRead) -> Self {
         let mut map = Self::default();
         let mut line = Vec::new();
-        while map.functions.len() < MAX_FUNCTIONS
+        while !map.functions.is_full()
             && let Ok(1..) = lines.read_until(b'\n', &mut line)
         {
             if let Some((start, end, name)) = function(&String::from_utf8_lossy(&line)) {
-                map.add(start, end, name);
+                map.functions.add(start, end, name);
             }
             line.clear();
         }
         map
     }
 
-    fn add(&mut self, start: u64, end: u64, name: &str) {
-        let before = |map: &Self| {
-            let (first, (until, _)) = map.functions.range(..end).next_back()?;
-            (*until > start).then_some(*first)
-        };
-        while let Some(first) = before(self) {
-            self.functions.remove(&first);
-        }
-        let name = name[..name.floor_char_boundary(MAX_NAME)].to_owned();
-        self.functions.insert(start, (end, name));
-    }
-
     /// Returns the function that has the byte `back` bytes before an address, and the address's offset in it.
     pub(super) fn function(&self, at: u64, back: u64) -> Option<(&str, u64)> {
-        let byte = at.checked_sub(back)?;
-        let (start, (end, name)) = self.functions.range(..=byte).next_back()?;
-        (byte < *end).then_some((name, at - start))
+        self.functions.function(at, back)
     }
 }
 

@@ -1,0 +1,75 @@
+//! The report of an execution in the cache.
+
+use std::path::Path;
+
+use gilk_engine::cache::CachedBlock;
+use gilk_samples::cache_numbers::CacheNumbers;
+use gilk_samples::totals::Totals;
+
+use super::agent::CloneEnd;
+use super::moments::CountedMoment;
+use super::recording::{CacheRecorder, CacheRecording, CountedSoFar};
+use crate::Result;
+use crate::accesses::AccessTotals;
+use crate::process::names::ProcessNames;
+
+/// Results of an execution in the cache.
+pub struct CloneReport {
+    /// The number of the process.
+    pub pid: u32,
+    /// The end of it.
+    pub end: CloneEnd,
+    /// Blocks, by when they were translated, and their executions; a block that was translated again is there again.
+    pub blocks: Vec<(CachedBlock, u64)>,
+    /// Readings of the counters before the end.
+    pub(super) moments: Vec<CountedMoment>,
+    /// Numbers of the cache.
+    pub numbers: CacheNumbers,
+    /// Knows the begin, and the objects that were read for recordings before the end.
+    pub(super) recorder: CacheRecorder,
+    /// The end, in ticks of the time-stamp counter.
+    pub ended: u64,
+    /// Sizes and losses of the records of accesses.
+    pub accesses: Option<AccessTotals>,
+    /// Names of the code that the process had in that time.
+    pub names: ProcessNames,
+    /// The reason why the blocks of this program are not known at its next start, or were not at this one.
+    pub unkept: Option<String>,
+}
+
+impl CloneEnd {
+    /// The end, as a sentence; nothing if it was requested.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Ended(_) => "The process has ended.".to_owned(),
+            Self::Executed => {
+                "The process has executed another program, which is not in the cache.".to_owned()
+            }
+            Self::LetGo(refusal) => {
+                format!("The process was let go, and continues in its original code: {refusal}.")
+            }
+            Self::Detached => String::new(),
+        }
+    }
+}
+
+impl CloneReport {
+    /// Writes the executions of all blocks and the numbers of the cache as a recording, in the place of an existing one.
+    ///
+    /// # Errors
+    /// [`Error::Recording`] if it cannot be written; [`Error::Io`] if this machine cannot be described.
+    pub fn record(&mut self, path: &Path) -> Result<CacheRecording> {
+        let counted = CountedSoFar {
+            blocks: &self.blocks,
+            moments: &self.moments,
+            ticks: (self.recorder.begin.clock.start, self.ended),
+        };
+        let totals = Totals {
+            ended: self.end.sentence(),
+            cache: Some(self.numbers),
+            ..Totals::default()
+        };
+        self.recorder.write(path, &mut self.names, &counted, totals)
+    }
+}
