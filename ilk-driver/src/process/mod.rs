@@ -12,6 +12,7 @@
 mod attached;
 mod cached;
 mod clone;
+mod executing;
 mod followed;
 mod frame;
 mod generated;
@@ -51,6 +52,7 @@ pub use clone::{
     AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneNews, CloneOptions, CloneReport,
     CloneThreads, check_condition, execute_in_cache, ready, recorded_so_far,
 };
+pub use executing::ProgramFile;
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};
 pub use instrumented::Instrumented;
 pub use launched::StartedProgram;

@@ -39,7 +39,7 @@ pub(super) struct Semaphore {
     pub(super) splice: Addr,
 }
 
-/// A process that instruments others.
+/// A process that instruments others, or is instrumented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Client {
     /// Its number.

@@ -16,6 +16,7 @@ mod cloned;
 mod closed;
 mod confined;
 mod covered;
+mod every;
 mod killed;
 mod launched;
 mod lines;

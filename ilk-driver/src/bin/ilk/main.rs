@@ -33,6 +33,8 @@ mod pager;
 mod picture;
 mod plan;
 mod process;
+mod process_count;
+mod process_every;
 mod process_results;
 mod program;
 mod progress;

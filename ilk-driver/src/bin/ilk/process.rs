@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
 use clap::Args;
@@ -17,17 +16,12 @@ use gilk_engine::session::{KernelPart, Placement};
 use gilk_engine::{Addr, Error, HookType, Image, Session};
 use gilk_instruments::Library;
 use gilk_samples::chart::scale;
-use gilk_samples::chart::totals::text;
-use gilk_samples::collector::Collector;
-use gilk_samples::metadata::Clock;
 use gilk_samples::output::{self, Contents};
-use gilk_samples::recording::Writer;
-use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
 use ilk_driver::interrupt;
 use ilk_driver::note;
 use ilk_driver::process::{
-    Attached, Client, EarlyWatch, FollowedEnd, FollowedProcess, LaterPlan, Object, ObjectChoice,
-    ObjectLines, Recorder, Reserved, StartedProgram, Subject, Supervisor, clock, objects,
+    Attached, Client, EarlyWatch, FollowedProcess, LaterPlan, Object, ObjectChoice, ObjectLines,
+    Reserved, StartedProgram, Subject, Supervisor, objects,
 };
 use ilk_driver::script::{Designations, Filter, Script, TypesWanted, matches, resolve};
 
@@ -35,6 +29,7 @@ use crate::blocks::SparingCounts;
 use crate::kernel_side::{KernelSide, KernelWork};
 use crate::output::Force;
 use crate::plan::{Strict, grouped};
+use crate::process_count::{Counted, report};
 use crate::process_results::{CounterNames, ProcessPlan};
 use crate::program::exit;
 use crate::supervisor;
@@ -63,8 +58,22 @@ pub(crate) struct Process {
     #[arg(short = 'e', long = "execute", value_name = "SCRIPT", conflicts_with_all = ["functions", "blocks"])]
     script: Option<String>,
     /// The process.
-    #[arg(short = 'p', long, value_name = "PID", required_unless_present_any = ["clean", "supervise", "program"])]
+    #[arg(
+        short = 'p',
+        long,
+        value_name = "PID",
+        required_unless_present_any = ["clean", "supervise", "program", "executable"]
+    )]
     pid: Option<u32>,
+    /// Every process that executes this program, a path or a name: those of now, and those that begin meanwhile. Counts
+    /// are added; with -o, all are on one timeline.
+    #[arg(
+        short = 'x',
+        long,
+        value_name = "PROGRAM",
+        conflicts_with_all = ["pid", "program", "kernel", "save", "clean"]
+    )]
+    executable: Option<PathBuf>,
     /// A script in the kernel at the same time, for hits of the process: 'entry:vfs_write { sample(arg2) }'. It needs the
     /// agent of this machine. With -o, both are on one timeline.
     #[arg(long, value_name = "SCRIPT", conflicts_with = "clean")]
@@ -167,7 +176,10 @@ impl Process {
             strict: self.strict,
             kernel: kernel.transpose()?,
         };
-        measurement.of(self.pid, &self.program)
+        match &self.executable {
+            Some(executable) => measurement.of_every(executable),
+            None => measurement.of(self.pid, &self.program),
+        }
     }
 }
 
@@ -197,6 +209,30 @@ impl Scope {
         match designation.split_once(':') {
             Some((library, _)) => self.libraries.iter().any(|name| matches(library, name)),
             None => self.is_start,
+        }
+    }
+}
+
+/// The results of a measurement in a process.
+pub(crate) struct Measured {
+    pub(crate) plan: ProcessPlan,
+    pub(crate) counted: Counted,
+    /// The end of a started program.
+    status: Option<ExitStatus>,
+}
+
+impl Measured {
+    /// Prints the results; returns the exit status of the command.
+    fn print(&self, all: bool) -> anyhow::Result<ExitCode> {
+        let mut out = std::io::stdout().lock();
+        write!(out, "{}", report(&self.plan, &[&self.counted], all)?)?;
+        let Some(status) = self.status else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        writeln!(out, "The program has ended: {status}.")?;
+        match status.success() {
+            true => Ok(ExitCode::SUCCESS),
+            false => Ok(exit(&status.to_string())),
         }
     }
 }
@@ -249,31 +285,34 @@ impl Measurement {
     ) -> anyhow::Result<ExitCode> {
         let Some(kernel) = &self.kernel else {
             let output = self.output.as_deref();
-            return self.instrument_process(pid, started, None, (output, &interrupt::arrived));
+            let measured =
+                self.instrument_process(pid, started, None, (output, &interrupt::arrived))?;
+            return measured.print(self.all);
         };
         let kernel = kernel.planned(pid, self.length.unwrap_or(UNLIMITED), self.strict)?;
         let recording = kernel.recording_of_process();
         let output = self.output.as_ref().map(|_| recording.as_path());
         let part = kernel.part().clone();
-        let (status, results) = kernel.while_instrumented(|has_ended| {
+        let (measured, results) = kernel.while_instrumented(|has_ended| {
             let is_over = || interrupt::arrived() || has_ended();
             self.instrument_process(pid, started, Some(part), (output, &is_over))
         })?;
         if let Some(output) = &self.output {
             results.write(&recording, output)?;
         }
+        let status = measured.print(self.all)?;
         results.print(self.all)?;
         Ok(status)
     }
 
     /// Instruments a process until it is over, `kernel` beside it.
-    fn instrument_process(
+    pub(crate) fn instrument_process(
         &self,
         pid: u32,
         mut started: Option<(&mut StartedProgram, &mut Supervisor)>,
         kernel: Option<KernelPart>,
         (output, is_over): (Option<&Path>, &dyn Fn() -> bool),
-    ) -> anyhow::Result<ExitCode> {
+    ) -> anyhow::Result<Measured> {
         let choice = self.choice();
         let watch = EarlyWatch::attach(pid, &choice);
         let (subject, awaited) = Subject::read_mapped(pid, &choice)?;
@@ -329,16 +368,13 @@ impl Measurement {
             started.release()?;
             supervisor.released()?;
         }
-        self.count(process, &plan, &info, (output, is_over))?;
-        let Some((started, _)) = started else {
-            return Ok(ExitCode::SUCCESS);
-        };
-        let status = started.wait()?;
-        writeln!(std::io::stdout(), "The program has ended: {status}.")?;
-        match status.success() {
-            true => Ok(ExitCode::SUCCESS),
-            false => Ok(exit(&status.to_string())),
-        }
+        let counted = self.count(process, &plan, &info, (output, is_over))?;
+        let status = started.map(|(started, _)| started.wait()).transpose()?;
+        Ok(Measured {
+            plan,
+            counted,
+            status,
+        })
     }
 
     /// The objects that the placements are in.
@@ -548,108 +584,5 @@ impl Measurement {
             }
         }
         Ok(session)
-    }
-
-    /// Counts until the end; records totals meanwhile.
-    fn count(
-        &self,
-        process: FollowedProcess<'_, ProcessPlan>,
-        plan: &ProcessPlan,
-        info: &TargetInfo,
-        (output, is_over): (Option<&Path>, &dyn Fn() -> bool),
-    ) -> anyhow::Result<()> {
-        let started = clock();
-        let clock = Clock {
-            hz: started.tsc_hz,
-            start: started.tsc,
-            start_unix_ns: started.unix_ns,
-        };
-        let mut described = plan.described(info, clock)?;
-        let writer = output.map(|output| Writer::create(output, &described));
-        let collector = writer.transpose()?.map(Collector::start).transpose()?;
-        let mut recorder = Recorder::new(collector, None);
-        let length = Duration::from_secs_f64(plan.planned.session.duration);
-        let start = plan.planned.plan.plan();
-        let end = recorder.follow(process, start, length, is_over)?;
-        let FollowedEnd {
-            removed,
-            parts,
-            notes,
-        } = end;
-        let hits: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
-        let mut results = plan.results((&hits, std::slice::from_ref(&hits)), self.all);
-        recorder.counts(&results.following);
-        for part in &parts {
-            let later = part
-                .kept
-                .results((&part.hits(), part.loads.as_slice()), self.all);
-            let following = later.following.iter();
-            let following = following.map(|(id, hits)| (part.recorded(*id), *hits));
-            recorder.counts(&following.collect::<Vec<_>>());
-            let further = part.kept.described(info, clock)?;
-            let placements = append_metadata(&mut described, &further, part.first_major)?;
-            results.append(later, placements);
-        }
-        if !parts.is_empty() {
-            recorder.describe(described.clone());
-        }
-        let losses = recorder.losses();
-        let taken: u64 = losses.iter().map(|cpu| cpu.taken).sum();
-        let lost: u64 = losses.iter().map(CpuLosses::lost).sum();
-        recorder.finish(results.recorded.clone())?;
-        let lines = &mut results.lines;
-        lines.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
-        for (hits, label) in lines.iter() {
-            writeln!(std::io::stdout(), "{:>16}  {label}", scale::grouped(*hits))?;
-        }
-        let later = parts.iter().map(|part| part.plan.plan());
-        let sampled = std::iter::once(start)
-            .chain(later)
-            .flat_map(|plan| &plan.instruments)
-            .any(samples);
-        if sampled {
-            writeln!(
-                std::io::stdout(),
-                "{} samples, {} lost.",
-                scale::grouped(taken),
-                scale::grouped(lost)
-            )?;
-        }
-        if lines.is_empty() && results.shown.is_empty() && taken + lost == 0 {
-            writeln!(std::io::stdout(), "No place was hit.")?;
-        }
-        write!(
-            std::io::stdout(),
-            "{}",
-            text(&results.shown, &described, self.all)
-        )?;
-        write!(std::io::stdout(), "{}", plan.planned.left_out)?;
-        for part in &parts {
-            let object = part.object.as_str();
-            match part.loads.len() {
-                1 => writeln!(std::io::stdout(), "{object} was loaded once.")?,
-                loads => writeln!(std::io::stdout(), "{object} was loaded {loads} times.")?,
-            }
-            write!(std::io::stdout(), "{}", part.kept.planned.left_out)?;
-        }
-        for note in &notes {
-            writeln!(std::io::stdout(), "Not instrumented: {note}")?;
-        }
-        if removed.ended {
-            writeln!(std::io::stdout(), "The process has ended.")?;
-        }
-        if removed.reads_ended {
-            writeln!(
-                std::io::stdout(),
-                "It was about to filter its system calls (seccomp), or may have been: its memory was not read after that."
-            )?;
-        }
-        write!(std::io::stdout(), "{}", supervisor::text(&removed.cleaned))?;
-        writeln!(
-            std::io::stdout(),
-            "Its threads were stopped for {} at most.",
-            scale::duration(removed.cleaned.stopped.as_secs_f64())
-        )?;
-        Ok(())
     }
 }

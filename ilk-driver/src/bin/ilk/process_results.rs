@@ -1,6 +1,6 @@
 //! The results of plans in a process: lines of counters, totals, and the metadata of a recording.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::{Addr, HookType, Plan};
@@ -33,24 +33,6 @@ pub(crate) struct Results {
     pub(crate) recorded: Totals,
     /// Those, and counters that a script names.
     pub(crate) shown: Totals,
-}
-
-impl Results {
-    /// Adds the results of a plan of its own, whose placements follow.
-    pub(crate) fn append(&mut self, other: Self, placements: usize) {
-        // A library that was mapped at the start, too, has the same counters.
-        let mut lines: HashMap<String, u64> = HashMap::new();
-        for (hits, label) in other.lines {
-            *lines.entry(label).or_default() += hits;
-        }
-        for (hits, label) in &mut self.lines {
-            *hits += lines.remove(label).unwrap_or_default();
-        }
-        self.lines
-            .extend(lines.into_iter().map(|(label, hits)| (hits, label)));
-        self.recorded.append(other.recorded, placements);
-        self.shown.append(other.shown, placements);
-    }
 }
 
 impl ProcessPlan {

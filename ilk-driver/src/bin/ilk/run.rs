@@ -70,6 +70,10 @@ pub(crate) struct Run {
     /// The process, in place of a kernel.
     #[arg(short = 'p', long, value_name = "PID", conflicts_with_all = ["lab", "target"])]
     pid: Option<u32>,
+    /// Every process that executes this program, a path or a name, in place of a kernel: those of now, and those that
+    /// begin meanwhile.
+    #[arg(short = 'x', long, value_name = "PROGRAM", conflicts_with_all = ["pid", "program", "lab", "target"])]
+    executable: Option<PathBuf>,
     /// The program to start with its arguments, in place of a kernel: instrumented from its entry on. Its exit status is
     /// the command's.
     #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["pid", "lab", "target"])]
@@ -94,7 +98,7 @@ impl Run {
         goals.goal(&self.output, contents)?;
         let session = plan::open(&self.session)?;
         let library = self.natives.library()?;
-        if self.pid.is_some() || !self.program.is_empty() {
+        if self.pid.is_some() || self.executable.is_some() || !self.program.is_empty() {
             ensure!(
                 self.predict.is_none(),
                 "--predict is for a kernel; leave it out for a process"
@@ -169,8 +173,8 @@ impl Run {
             self.session.display()
         );
         let measurement = Measurement {
+            length: Some(session.duration),
             work: Work::Session(session),
-            length: None,
             library,
             output: Some(self.output.clone()),
             save: None,
@@ -178,7 +182,10 @@ impl Run {
             strict: self.strict,
             kernel,
         };
-        let status = measurement.of(self.pid, &self.program)?;
+        let status = match &self.executable {
+            Some(executable) => measurement.of_every(executable)?,
+            None => measurement.of(self.pid, &self.program)?,
+        };
         show::draw(&[self.output], self.png.as_deref(), self.all)?;
         Ok(status)
     }

@@ -1,0 +1,192 @@
+//! Counts in an instrumented process until the end, and the report of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use gilk_samples::chart::scale;
+use gilk_samples::chart::totals::text;
+use gilk_samples::collector::Collector;
+use gilk_samples::metadata::{Clock, Metadata};
+use gilk_samples::recording::Writer;
+use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
+use ilk_driver::process::{FollowedEnd, FollowedProcess, Recorder, clock};
+
+use crate::process::Measurement;
+use crate::process_results::{ProcessPlan, Results};
+use crate::supervisor;
+
+/// The counts of a process, and the course of them.
+pub(crate) struct Counted {
+    /// The words of the plan, by identifier.
+    words: BTreeMap<u64, u64>,
+    described: Metadata,
+    /// Results in objects that were loaded later, with the metadata of each.
+    later: Vec<(Results, Metadata)>,
+    /// Samples that were taken, and those that were lost, if an instrument samples.
+    samples: Option<(u64, u64)>,
+    /// Sentences about its objects and its end.
+    notes: String,
+}
+
+impl Counted {
+    /// Returns whether two processes have counted in the same places, so that their counts can be added.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let places = |counted: &Self| {
+            let instruments = counted.described.instruments.iter();
+            instruments
+                .map(|one| (one.id, one.label.clone()))
+                .collect::<Vec<_>>()
+        };
+        places(self) == places(other)
+    }
+}
+
+impl Measurement {
+    /// Counts until the end; records totals meanwhile.
+    pub(crate) fn count(
+        &self,
+        process: FollowedProcess<'_, ProcessPlan>,
+        plan: &ProcessPlan,
+        info: &TargetInfo,
+        (output, is_over): (Option<&Path>, &dyn Fn() -> bool),
+    ) -> anyhow::Result<Counted> {
+        let started = clock();
+        let clock = Clock {
+            hz: started.tsc_hz,
+            start: started.tsc,
+            start_unix_ns: started.unix_ns,
+        };
+        let described = plan.described(info, clock)?;
+        let writer = output.map(|output| Writer::create(output, &described));
+        let collector = writer.transpose()?.map(Collector::start).transpose()?;
+        let mut recorder = Recorder::new(collector, None);
+        let length = Duration::from_secs_f64(plan.planned.session.duration);
+        let start = plan.planned.plan.plan();
+        let end = recorder.follow(process, start, length, is_over)?;
+        let FollowedEnd {
+            removed,
+            parts,
+            notes: not_instrumented,
+        } = end;
+        let words: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
+        let results = plan.results((&words, std::slice::from_ref(&words)), self.all);
+        recorder.counts(&results.following);
+        let mut recorded = results.recorded;
+        let mut of_all = described.clone();
+        let mut later = Vec::new();
+        let mut notes = plan.planned.left_out.clone();
+        for part in &parts {
+            let hits = part.hits();
+            let results = part.kept.results((&hits, part.loads.as_slice()), self.all);
+            let following = results.following.iter();
+            let following = following.map(|(id, hits)| (part.recorded(*id), *hits));
+            recorder.counts(&following.collect::<Vec<_>>());
+            let further = part.kept.described(info, clock)?;
+            let placements = append_metadata(&mut of_all, &further, part.first_major)?;
+            recorded.append(results.recorded.clone(), placements);
+            later.push((results, further));
+            let object = part.object.as_str();
+            match part.loads.len() {
+                1 => writeln!(notes, "{object} was loaded once.")?,
+                loads => writeln!(notes, "{object} was loaded {loads} times.")?,
+            }
+            write!(notes, "{}", part.kept.planned.left_out)?;
+        }
+        if !parts.is_empty() {
+            recorder.describe(of_all);
+        }
+        let losses = recorder.losses();
+        let taken: u64 = losses.iter().map(|cpu| cpu.taken).sum();
+        let lost: u64 = losses.iter().map(CpuLosses::lost).sum();
+        recorder.finish(recorded)?;
+        let plans = std::iter::once(start).chain(parts.iter().map(|part| part.plan.plan()));
+        let mut instruments = plans.flat_map(|plan| &plan.instruments);
+        for note in &not_instrumented {
+            writeln!(notes, "Not instrumented: {note}")?;
+        }
+        if removed.ended {
+            writeln!(notes, "The process has ended.")?;
+        }
+        if removed.reads_ended {
+            writeln!(
+                notes,
+                "It was about to filter its system calls (seccomp), or may have been: its memory was not read after that."
+            )?;
+        }
+        write!(notes, "{}", supervisor::text(&removed.cleaned))?;
+        writeln!(
+            notes,
+            "Its threads were stopped for {} at most.",
+            scale::duration(removed.cleaned.stopped.as_secs_f64())
+        )?;
+        Ok(Counted {
+            words,
+            described,
+            later,
+            samples: instruments.any(samples).then_some((taken, lost)),
+            notes,
+        })
+    }
+}
+
+/// Returns the report of processes that have counted in the same places, by the plan of one of them: the sums of their
+/// counts, and the notes if it is one process.
+pub(crate) fn report(
+    plan: &ProcessPlan,
+    counted: &[&Counted],
+    all: bool,
+) -> Result<String, std::fmt::Error> {
+    let words: Vec<BTreeMap<u64, u64>> = counted.iter().map(|one| one.words.clone()).collect();
+    let instruments = plan.planned.plan.plan().instruments.iter();
+    let counters = instruments.filter(|planned| planned.counter.is_some());
+    let hits = counters.map(|planned| {
+        let id = planned.id.pack();
+        (id, words.iter().filter_map(|words| words.get(&id)).sum())
+    });
+    let hits: BTreeMap<u64, u64> = hits.collect();
+    let results = plan.results((&hits, &words), all);
+    let later = || counted.iter().flat_map(|one| &one.later);
+    let mut further: HashMap<&str, u64> = HashMap::new();
+    for (hits, label) in later().flat_map(|(later, _)| &later.lines) {
+        *further.entry(label).or_default() += hits;
+    }
+    let lines = results.lines.iter();
+    // A library that was mapped at the start, too, has the same counters.
+    let mut lines: Vec<(u64, &str)> = lines
+        .map(|(hits, label)| {
+            let more = further.remove(label.as_str()).unwrap_or_default();
+            (hits + more, label.as_str())
+        })
+        .collect();
+    lines.extend(further.into_iter().map(|(label, hits)| (hits, label)));
+    lines.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(other.1)));
+    let mut report = String::new();
+    for (hits, label) in &lines {
+        writeln!(report, "{:>16}  {label}", scale::grouped(*hits))?;
+    }
+    let sampled = counted.iter().filter_map(|one| one.samples);
+    let sampled = sampled.reduce(|one, other| (one.0 + other.0, one.1 + other.1));
+    if let Some((taken, lost)) = sampled {
+        let (taken, lost) = (scale::grouped(taken), scale::grouped(lost));
+        writeln!(report, "{taken} samples, {lost} lost.")?;
+    }
+    let described = counted.first().map(|one| &one.described);
+    let mut totals = String::new();
+    for (shown, described) in described
+        .map(|described| (&results.shown, described))
+        .into_iter()
+        .chain(later().map(|(later, described)| (&later.shown, described)))
+    {
+        totals += &text(shown, described, all);
+    }
+    if lines.is_empty() && totals.is_empty() && sampled.is_none_or(|sampled| sampled == (0, 0)) {
+        writeln!(report, "No place was hit.")?;
+    }
+    report += &totals;
+    if let [one] = counted {
+        report += &one.notes;
+    }
+    Ok(report)
+}
