@@ -43,9 +43,11 @@ pub(crate) fn evaluate(yes: bool, words: &[String]) -> Result<()> {
 /// Measures programs of this machine with every block counted, and prints their ratios to the native time.
 fn user(yes: bool, words: &[String]) -> Result<()> {
     let mut stages = Stages::new(3);
-    stages.stage("system packages", || {
-        apt::provide(Purpose::Headless, yes, false)
-    })?;
+    let purpose = match words.iter().any(|word| word == "--peers") {
+        true => Purpose::Peers,
+        false => Purpose::Headless,
+    };
+    stages.stage("system packages", || apt::provide(purpose, yes, false))?;
     let release = ["--quiet", "--release", "--package", "ilk-driver"];
     stages.stage("building ilk", || {
         let mut cargo = tool::cargo(&["build"]);

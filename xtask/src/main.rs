@@ -78,9 +78,11 @@ Usage: cargo xtask <command>
         The papers' experiments in the lab, or those named: correlation, overhead, hits,
         grain, inlining, web, hunt, coverage, many. Checks the claims about them and writes docs/evaluation.md;
         --quick runs short forms, as the tests do, and writes nothing there.
-  evaluate user [--yes] [--quick] [--runs N] [gzip|sqlite3|perl|python3...]
-        Every block of programs of this machine counted, by splices and in the code cache: processor
-        time over the native time, in one run. Writes nothing.
+  evaluate user [--yes] [--quick] [--runs N] [--peers [--recorder CLIENT]] [branches|gzip|sqlite3|perl|python3...]
+        Every block of programs of this machine counted, by splices and in the code cache, and every access
+        recorded: processor time over the native time, in one run. --peers has other tools execute them,
+        too: Valgrind, QEMU, DynamoRIO (drrun) and Frida (its Python module), where they are found.
+        Writes nothing.
   kernels [--yes] [--debug | TEXT...]
         Live tests on every kernel of Debian's archive that has headers, or on those whose options of
         `ilk lab` contain TEXT, and their rows of the table in docs/kernels.md. Takes an hour or two.

@@ -54,7 +54,7 @@ const LAB: &[Package] = &[
     package("make", &["make"], "builds the module"),
     package(
         "binutils",
-        &["ld", "strip", "objcopy", "objdump"],
+        &["ld", "strip", "objcopy", "objdump", "ar"],
         "takes the symbols off the agent and of a test's program, and is compared with the decoder",
     ),
     package("xz-utils", &["xz"], "unpacks the drivers of newer kernels"),
@@ -123,12 +123,19 @@ const QUICK: &[Package] = &[
     ),
 ];
 
+/// Other tools that execute programs, with which `cargo xtask evaluate user --peers` compares.
+const PEERS: &[Package] = &[
+    package("valgrind", &["valgrind"], "executes programs too"),
+    package("qemu-user", &["qemu-x86_64"], "executes programs too"),
+];
+
 /// Needed by long runs.
 const LONG: &[Package] = &[
     package("stress-ng", &["stress-ng"], "is a test suite of the kernel"),
     package("tar", &["tar"], "packs programs for the lab"),
     library("linux-source", "has the kernel's own tests"),
     library("libpython3-testsuite", "is the test suite of a program"),
+    library("glibc-source", "has the C library's own tests"),
     package("kmod", &["modprobe"], "loads modules in those tests"),
     package("bochs", &["bochs"], "emulates indirect branch tracking"),
     library("bochsbios", "starts Bochs"),
@@ -215,6 +222,8 @@ pub(crate) enum Purpose {
     Debugging,
     /// The tests that need neither kernel nor display.
     Quick,
+    /// Programs of this machine, and other tools that execute them.
+    Peers,
     /// A root of another Debian.
     Bare,
     /// Packages of Debian, and their trial in roots.
@@ -225,6 +234,7 @@ impl Purpose {
     fn packages(self) -> impl Iterator<Item = &'static Package> {
         let groups: &[&[Package]] = match self {
             Self::Quick => &[BASE, QUICK],
+            Self::Peers => &[BASE, PEERS],
             Self::Bare => &[BASE, BARE],
             Self::Package => &[BASE, LAB, WINDOW, PACKAGING, BARE],
             Self::Headless => &[BASE, LAB],
@@ -327,6 +337,7 @@ mod tests {
         for purpose in [
             Purpose::Quick,
             Purpose::Bare,
+            Purpose::Peers,
             Purpose::Headless,
             Purpose::Window,
             Purpose::Tests,
@@ -362,7 +373,12 @@ mod tests {
                 } else if path.extension().is_some_and(|extension| extension == "rs") {
                     let text = std::fs::read_to_string(&path).unwrap();
                     let is_listed = |program: &&str| {
-                        let all = [Purpose::Long, Purpose::Debugging, Purpose::Package];
+                        let all = [
+                            Purpose::Long,
+                            Purpose::Debugging,
+                            Purpose::Package,
+                            Purpose::Peers,
+                        ];
                         let mut packages = all.into_iter().flat_map(Purpose::packages);
                         packages.any(|package| package.programs.contains(program))
                             || OPTIONAL.iter().any(|(name, _)| name == program)
