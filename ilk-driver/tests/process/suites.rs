@@ -1,5 +1,7 @@
 //! Test suites of other projects with every block of their programs counted: the same verdicts as without.
 
+mod glibc;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
