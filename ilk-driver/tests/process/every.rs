@@ -1,12 +1,24 @@
 //! Every process of a program is instrumented: those of the start, those that begin later, and forked children once.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 use gilk_samples::recording::Recording;
 
 use super::probes::interrupt;
-use super::{Counted, compiled};
+use super::{Counted, compiled, compiled_from};
+
+/// Waits until so many further processes are instrumented.
+fn instrumented(messages: &mut impl BufRead, processes: usize) {
+    let mut line = String::new();
+    for _ in 0..processes {
+        while !line.contains("places in process") {
+            line.clear();
+            assert!(messages.read_line(&mut line).unwrap() > 0);
+        }
+        line.clear();
+    }
+}
 
 #[test]
 fn the_counts_of_all_processes_of_a_program_are_added() {
@@ -28,16 +40,7 @@ fn the_counts_of_all_processes_of_a_program_are_added() {
         .spawn()
         .unwrap();
     let mut messages = BufReader::new(ilk.stderr.take().unwrap());
-    let mut instrumented = |processes: &[Counted]| {
-        let mut line = String::new();
-        for _ in processes {
-            while !line.contains("places in process") {
-                line.clear();
-                assert!(messages.read_line(&mut line).unwrap() > 0);
-            }
-            line.clear();
-        }
-    };
+    let mut instrumented = |processes: &[Counted]| instrumented(&mut messages, processes.len());
     instrumented(&processes);
     // It begins later.
     processes.push(start());
@@ -100,4 +103,61 @@ fn a_program_without_processes_is_an_error() {
     assert!(errors.contains("/no/such/program"), "{errors}");
     let errors = every(&["counted", "-x", "no-such-program"]);
     assert!(errors.contains("PATH"), "{errors}");
+}
+
+/// Works at a line, and executes itself at another.
+const AGAIN: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((noipa)) int work(int value) { return value + 1; }
+int main(void) {
+    char line[16];
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof(line), stdin)) {
+        if (line[0] == 'e')
+            execl("/proc/self/exe", "again", NULL);
+        int done = 0;
+        while (done < 1000)
+            done = work(done);
+        printf("%d\n", done);
+        fflush(stdout);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn a_process_that_executes_its_program_again_is_instrumented_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), AGAIN, &[]);
+    let mut process = Counted::of(Command::new(&program), tempfile::tempdir().unwrap());
+    let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .args(["process", "work", "-x"])
+        .arg(&program)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut messages = BufReader::new(ilk.stderr.take().unwrap());
+    for command in ["w", "e", "w"] {
+        let expected = match command {
+            "e" => "ready",
+            _ => {
+                instrumented(&mut messages, 1);
+                "1000"
+            }
+        };
+        writeln!(process.input, "{command}").unwrap();
+        assert_eq!(process.line(), expected);
+    }
+    process.end();
+    interrupt(ilk.id());
+    let mut shown = String::new();
+    let mut output = ilk.stdout.take().unwrap();
+    output.read_to_string(&mut shown).unwrap();
+    assert!(ilk.wait().unwrap().success(), "{shown}");
+    assert!(shown.contains("(2 executions)"), "{shown}");
+    assert!(shown.contains("2,000  counter pre work block 0"), "{shown}");
 }

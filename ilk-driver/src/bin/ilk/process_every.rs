@@ -87,15 +87,18 @@ impl Measurement {
         }
         let mut out = std::io::stdout().lock();
         for group in alike(&measured) {
-            let numbers: Vec<String> = group
-                .iter()
-                .map(|one| one.process.pid.to_string())
-                .collect();
-            let processes = match group.len() {
+            let numbers: BTreeSet<u32> = group.iter().map(|one| one.process.pid).collect();
+            let processes = match numbers.len() {
                 1 => "1 process".to_owned(),
                 many => format!("{many} processes"),
             };
-            writeln!(out, "{processes} of {name}: {}", numbers.join(", "))?;
+            let executions = match group.len() {
+                executions if executions == numbers.len() => String::new(),
+                executions => format!(" ({executions} executions)"),
+            };
+            let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+            let numbers = numbers.join(", ");
+            writeln!(out, "{processes} of {name}{executions}: {numbers}")?;
             let counted: Vec<_> = group.iter().map(|one| &one.measured.counted).collect();
             if let Some(first) = group.first() {
                 write!(out, "{}", report(&first.measured.plan, &counted, self.all)?)?;
