@@ -156,6 +156,7 @@ fn breakpoints_of_a_programs_own_reach_its_handler() {
     // The code cache leaves the breakpoint in the original, and takes the thread again after it.
     let mut cached = Command::new(env!("CARGO_BIN_EXE_ilk"));
     let cached = cached.args(["clone", "--count", "--", name]);
+    let cached = cached.env("XDG_CACHE_HOME", folder.path());
     let output = cached.stdin(Stdio::null()).output().unwrap();
     let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));
     assert!(output.status.success(), "{shown}{errors}");
