@@ -58,7 +58,8 @@ impl CloneReport {
     /// Writes the executions of all blocks and the numbers of the cache as a recording, in the place of an existing one.
     ///
     /// # Errors
-    /// [`Error::Recording`] if it cannot be written; [`Error::Io`] if this machine cannot be described.
+    /// [`Error::Recording`](crate::Error::Recording) if it cannot be written; [`Error::Io`](crate::Error::Io) if this
+    /// machine cannot be described.
     pub fn record(&mut self, path: &Path) -> Result<CacheRecording> {
         let counted = CountedSoFar {
             blocks: &self.blocks,

@@ -86,6 +86,8 @@ const PATHS: [&str; 13] = [
 const LONGEST: Duration = Duration::from_secs(20);
 /// Time after which a test in the cache has failed.
 const HANGS: Duration = Duration::from_secs(120);
+/// Native executions of a test whose status differs in the cache.
+const AGAIN: u32 = 10;
 /// Exit statuses of tests that have passed, and that this machine does not support.
 const PASSED: [Option<i32>; 2] = [Some(0), Some(77)];
 
@@ -253,7 +255,8 @@ fn glibcs_tests_have_the_same_status_with_every_block_counted() {
                 let command = command.env("TIMEOUTFACTOR", "10");
                 status(command, &messages, longest)
             };
-            let (native, _) = execute(&mut Command::new(&program), LONGEST);
+            let natively = || execute(&mut Command::new(&program), LONGEST).0;
+            let native = natively();
             if !PASSED.contains(&native) {
                 continue;
             }
@@ -261,6 +264,11 @@ fn glibcs_tests_have_the_same_status_with_every_block_counted() {
             let cached = cached.env("XDG_CACHE_HOME", folder.path().join("cache"));
             let cached = cached.args(["clone", "--count", "--"]).arg(&program);
             let (counted, errors) = execute(cached, HANGS);
+            // Some tests have races of their own.
+            if counted != native && (0..AGAIN).any(|_| natively() != native) {
+                println!("{name} does not always have the same status natively");
+                continue;
+            }
             compared.fetch_add(1, Ordering::Relaxed);
             // It has not ended early, and continued natively.
             if counted != native || errors.contains("was let go") {

@@ -112,6 +112,7 @@ const PATHS: &[(&str, &str, Role)] = &[
     ),
     ("doctor", "root", Input),
     ("process", "socket", Other),
+    ("process", "executable", Input),
     ("status", "socket", Other),
     ("stop", "socket", Other),
     ("lab", "kernel", Input),
@@ -162,6 +163,7 @@ const PATHS: &[(&str, &str, Role)] = &[
     ("plan", "socket", Other),
     ("plan", "image", Input),
     ("run", "session", Input),
+    ("run", "executable", Input),
     (
         "run",
         "output",
