@@ -159,13 +159,14 @@ pub fn execute_in_cache(
         let mut report = report.unwrap_or_else(|_| {
             Err(refused(pid, "the agent has failed, which is a bug in gilk"))
         })?;
-        let moments = moments.lock().unwrap_or_else(PoisonError::into_inner);
-        moments.kept().clone_into(&mut report.moments);
+        // It locks the moments until it ends.
         let recorder =
             keeper.map(|keeper| keeper.join().unwrap_or_else(|panic| resume_unwind(panic)));
         if let Some(Some(recorder)) = recorder {
             report.recorder = recorder;
         }
+        let moments = moments.lock().unwrap_or_else(PoisonError::into_inner);
+        moments.kept().clone_into(&mut report.moments);
         Ok(report)
     })
 }

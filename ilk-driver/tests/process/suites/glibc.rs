@@ -1,8 +1,9 @@
 //! glibc's own tests of threads, signals, jumps, memory, timers and processes: each has the same exit status in the code
 //! cache, with every block counted, as without.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -210,23 +211,33 @@ fn sources(folder: &Path, beginnings: &[&str]) -> Vec<PathBuf> {
     files
 }
 
+/// Kills what is left of the processes of a child's group.
+fn end(child: &Child) {
+    let mut kill = Command::new("kill");
+    let kill = kill.args(["-KILL", "--", &format!("-{}", child.id())]);
+    // There may be none.
+    let _none = kill.stderr(Stdio::null()).status().unwrap();
+}
+
 /// Executes a command; returns its exit status, which one that takes too long or is killed has none of, and its messages.
 fn status(command: &mut Command, messages: &Path, longest: Duration) -> (Option<i32>, String) {
     let file = std::fs::File::create(messages).unwrap();
     let command = command.stdin(Stdio::null()).stdout(Stdio::null());
-    let mut child = command.stderr(file).spawn().unwrap();
+    let mut child = command.stderr(file).process_group(0).spawn().unwrap();
     let begun = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status.code();
         }
         if begun.elapsed() > longest {
-            child.kill().unwrap();
+            end(&child);
             child.wait().unwrap();
             break None;
         }
         std::thread::sleep(Duration::from_millis(5));
     };
+    // Its children may execute still.
+    end(&child);
     let messages = std::fs::read(messages).unwrap();
     (status, String::from_utf8_lossy(&messages).into_owned())
 }
