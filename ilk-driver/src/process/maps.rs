@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
 use gilk_engine::{Addr, Span};
+use object::{Object, ObjectSegment as _};
 
 use super::text;
 use crate::Result;
@@ -67,6 +68,15 @@ fn parse(line: &str) -> Option<MappedSpan> {
         offset,
         inode,
         name: rest.to_owned(),
+    })
+}
+
+/// Returns the offset in an ELF file of the byte that is loaded at an address of it.
+pub(super) fn offset_in_file<'d>(elf: &impl Object<'d>, address: u64) -> Option<u64> {
+    elf.segments().find_map(|segment| {
+        let (offset, bytes) = segment.file_range();
+        let inside = address.checked_sub(segment.address())?;
+        (inside < bytes).then_some(offset + inside)
     })
 }
 

@@ -275,16 +275,9 @@ impl FileSymbols {
     fn offsets(file: File, function: &str) -> object::Result<Vec<u64>> {
         let cache = ReadCache::new(file);
         let elf = object::File::parse(&cache)?;
-        let offset = |address: u64| {
-            elf.segments().find_map(|segment| {
-                let (offset, bytes) = segment.file_range();
-                let inside = address.checked_sub(segment.address())?;
-                (inside < bytes).then_some(offset + inside)
-            })
-        };
         Ok(functions(&elf)
             .filter(|(_, name)| *name == function)
-            .filter_map(|(symbol, _)| offset(symbol.address()))
+            .filter_map(|(symbol, _)| maps::offset_in_file(&elf, symbol.address()))
             .collect())
     }
 

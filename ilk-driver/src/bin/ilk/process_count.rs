@@ -33,13 +33,11 @@ pub(crate) struct Counted {
 impl Counted {
     /// Returns whether two processes have counted in the same places, so that their counts can be added.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        let places = |counted: &Self| {
+        fn places(counted: &Counted) -> impl Iterator<Item = (u64, &String)> {
             let instruments = counted.described.instruments.iter();
-            instruments
-                .map(|one| (one.id, one.label.clone()))
-                .collect::<Vec<_>>()
-        };
-        places(self) == places(other)
+            instruments.map(|one| (one.id, &one.label))
+        }
+        places(self).eq(places(other))
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use gilk_engine::Addr;
-use object::{Object as _, ObjectKind, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _};
+use object::{Object as _, ObjectKind, ObjectSection as _, ObjectSymbol as _};
 use object::{ReadCache, SymbolKind};
 
 use super::super::maps::{self, MappedSpan};
@@ -145,13 +145,7 @@ fn offsets_in(file: File) -> object::Result<Vec<u64>> {
         symbol.is_definition() && symbol.name().is_ok_and(|name| name == DESCRIPTOR)
     });
     let addresses: HashSet<u64> = variables.map(|symbol| symbol.address()).collect();
-    let offset = |address: u64| {
-        elf.segments().find_map(|segment| {
-            let (offset, bytes) = segment.file_range();
-            let inside = address.checked_sub(segment.address())?;
-            (inside < bytes).then_some(offset + inside)
-        })
-    };
+    let offset = |address| maps::offset_in_file(&elf, address);
     Ok(addresses.into_iter().filter_map(offset).collect())
 }
 
