@@ -69,6 +69,8 @@ fn the_counts_of_all_processes_of_a_program_are_added() {
     let counted = counted.trim().split(' ').next().unwrap().replace(',', "");
     assert_eq!(counted, calls.to_string(), "{shown}");
     let recorded = Recording::open(&recording).unwrap();
+    assert!(shown.contains("The process has ended.\n"), "{shown}");
+    assert!(shown.contains("Their threads were stopped for "), "{shown}");
     for number in numbers {
         let label = format!("process {number}: ");
         let mut instruments = recorded.metadata().instruments.iter();

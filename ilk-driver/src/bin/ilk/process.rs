@@ -217,6 +217,7 @@ impl Scope {
 pub(crate) struct Measured {
     pub(crate) plan: ProcessPlan,
     pub(crate) counted: Counted,
+    pub(crate) pid: u32,
     /// The end of a started program.
     status: Option<ExitStatus>,
 }
@@ -225,7 +226,11 @@ impl Measured {
     /// Prints the results; returns the exit status of the command.
     fn print(&self, all: bool) -> anyhow::Result<ExitCode> {
         let mut out = std::io::stdout().lock();
-        write!(out, "{}", report(&self.plan, &[&self.counted], all)?)?;
+        write!(
+            out,
+            "{}",
+            report(&self.plan, &[(self.pid, &self.counted)], all)?
+        )?;
         let Some(status) = self.status else {
             return Ok(ExitCode::SUCCESS);
         };
@@ -373,6 +378,7 @@ impl Measurement {
         Ok(Measured {
             plan,
             counted,
+            pid,
             status,
         })
     }

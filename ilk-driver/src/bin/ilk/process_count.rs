@@ -1,6 +1,6 @@
 //! Counts in an instrumented process until the end, and the report of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -26,8 +26,10 @@ pub(crate) struct Counted {
     later: Vec<(Results, Metadata)>,
     /// Samples that were taken, and those that were lost, if an instrument samples.
     samples: Option<(u64, u64)>,
-    /// Sentences about its objects and its end.
+    /// Lines about its objects and its end.
     notes: String,
+    /// The longest time for which its threads were stopped.
+    stopped: Duration,
 }
 
 impl Counted {
@@ -114,28 +116,25 @@ impl Measurement {
             )?;
         }
         write!(notes, "{}", supervisor::text(&removed.cleaned))?;
-        writeln!(
-            notes,
-            "Its threads were stopped for {} at most.",
-            scale::duration(removed.cleaned.stopped.as_secs_f64())
-        )?;
         Ok(Counted {
             words,
             described,
             later,
             samples: instruments.any(samples).then_some((taken, lost)),
             notes,
+            stopped: removed.cleaned.stopped,
         })
     }
 }
 
 /// Returns the report of processes that have counted in the same places, by the plan of one of them: the sums of their
-/// counts, and the notes if it is one process.
+/// counts, and the notes about each.
 pub(crate) fn report(
     plan: &ProcessPlan,
-    counted: &[&Counted],
+    processes: &[(u32, &Counted)],
     all: bool,
 ) -> Result<String, std::fmt::Error> {
+    let counted: Vec<&Counted> = processes.iter().map(|(_, counted)| *counted).collect();
     let words: Vec<BTreeMap<u64, u64>> = counted.iter().map(|one| one.words.clone()).collect();
     let instruments = plan.planned.plan.plan().instruments.iter();
     let counters = instruments.filter(|planned| planned.counter.is_some());
@@ -183,8 +182,61 @@ pub(crate) fn report(
         writeln!(report, "No place was hit.")?;
     }
     report += &totals;
-    if let [one] = counted {
-        report += &one.notes;
-    }
+    let about = processes.iter();
+    let about: Vec<_> = about.map(|(pid, one)| (*pid, one.notes.as_str())).collect();
+    report += &notes(&about);
+    let stopped = counted.iter().map(|one| one.stopped).max();
+    let stopped = scale::duration(stopped.unwrap_or_default().as_secs_f64());
+    let possessive = match counted.as_slice() {
+        [_] => "Its",
+        _ => "Their",
+    };
+    writeln!(
+        report,
+        "{possessive} threads were stopped for {stopped} at most."
+    )?;
     Ok(report)
+}
+
+/// Returns the lines about executions of processes, each once; one that is not about all names its processes first.
+fn notes(of: &[(u32, &str)]) -> String {
+    let mut lines: Vec<(&str, BTreeSet<usize>)> = Vec::new();
+    for (execution, (_, notes)) in of.iter().enumerate() {
+        for line in notes.lines() {
+            match lines.iter_mut().find(|(known, _)| *known == line) {
+                Some((_, owners)) => {
+                    owners.insert(execution);
+                }
+                None => lines.push((line, [execution].into())),
+            }
+        }
+    }
+    let lines = lines.into_iter().map(|(line, owners)| {
+        if owners.len() == of.len() {
+            return format!("{line}\n");
+        }
+        let owners = owners.iter().filter_map(|&execution| of.get(execution));
+        let owners: BTreeSet<u32> = owners.map(|(pid, _)| *pid).collect();
+        let numbers: Vec<String> = owners.iter().map(u32::to_string).collect();
+        let noun = if owners.len() == 1 {
+            "Process"
+        } else {
+            "Processes"
+        };
+        format!("{noun} {}: {line}\n", numbers.join(", "))
+    });
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_about_all_processes_is_shown_once_and_others_name_theirs() {
+        let of = [(7, "a\nb\n"), (8, "a\n"), (9, "a\nb\nc\n"), (9, "a\n")];
+        let expected = "a\nProcesses 7, 9: b\nProcess 9: c\n";
+        assert_eq!(notes(&of), expected);
+        assert_eq!(notes(&[(7, "a\nb\nb\n")]), "a\nb\n");
+    }
 }

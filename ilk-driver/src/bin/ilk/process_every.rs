@@ -26,7 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The measurement of a process, and the file of its recording.
 struct OfProcess {
-    process: Client,
     measured: Measured,
     recording: PathBuf,
 }
@@ -87,7 +86,7 @@ impl Measurement {
         }
         let mut out = std::io::stdout().lock();
         for group in alike(&measured) {
-            let numbers: BTreeSet<u32> = group.iter().map(|one| one.process.pid).collect();
+            let numbers: BTreeSet<u32> = group.iter().map(|one| one.measured.pid).collect();
             let processes = match numbers.len() {
                 1 => "1 process".to_owned(),
                 many => format!("{many} processes"),
@@ -99,7 +98,10 @@ impl Measurement {
             let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
             let numbers = numbers.join(", ");
             writeln!(out, "{processes} of {name}{executions}: {numbers}")?;
-            let counted: Vec<_> = group.iter().map(|one| &one.measured.counted).collect();
+            let counted = group
+                .iter()
+                .map(|one| (one.measured.pid, &one.measured.counted));
+            let counted: Vec<_> = counted.collect();
             if let Some(first) = group.first() {
                 write!(out, "{}", report(&first.measured.plan, &counted, self.all)?)?;
             }
@@ -162,7 +164,6 @@ impl Measurement {
                     let failed = |_| Err(anyhow!("its thread has failed, which is a bug in gilk"));
                     match measured.unwrap_or_else(failed) {
                         Ok(measured) => all.push(OfProcess {
-                            process,
                             measured,
                             recording,
                         }),
@@ -183,7 +184,7 @@ impl Measurement {
 fn written(measured: &[OfProcess], output: &Path) -> anyhow::Result<()> {
     let opened = measured.iter().map(|one| {
         let recording = Recording::open(&one.recording)?;
-        Ok((format!("process {}", one.process.pid), recording))
+        Ok((format!("process {}", one.measured.pid), recording))
     });
     let opened = opened.collect::<anyhow::Result<Vec<_>>>()?;
     Beside::new(opened)?.write(output)?;
