@@ -45,7 +45,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Counts of blocks by function and offset, of a recording.
-fn recorded(recording: &Recording) -> BTreeMap<(String, u64), u64> {
+pub(super) fn recorded(recording: &Recording) -> BTreeMap<(String, u64), u64> {
     let mut values = BTreeMap::new();
     for batch in recording.batches() {
         values.extend(batch.unwrap().samples.iter().map(|one| (one.id, one.value)));

@@ -1,5 +1,6 @@
 //! Test suites of other projects with every block of their programs counted: the same verdicts as without.
 
+mod gcov;
 mod glibc;
 
 use std::collections::BTreeMap;
