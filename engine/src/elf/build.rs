@@ -6,7 +6,7 @@ use super::file::{CodeSymbol, Contents, bad};
 use super::frames::{self, FrameEntry};
 use super::plt::{self, Stub};
 use super::sweep::{self, SweptObject};
-use super::tables::ObjectCode;
+use super::tables::{Callees, ObjectCode};
 use super::{ElfParts, names, sites};
 use crate::code::{
     Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions, LazyTypes,
@@ -107,12 +107,15 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         }
     }
     let entries = Entries::new(swept.branches.clone(), pointed.clone(), &functions);
+    let caught_in = frames.iter().filter(|frame| frame.table.is_some());
+    let caught_in = caught_in.flat_map(|frame| overlapping(&functions, frame.span));
+    let caught_in = caught_in.map(|function| function.id).collect();
     let code = ObjectCode {
         memory: &memory,
         read_only: read_only(&contents),
         functions: &functions,
         entries: &entries,
-        known: &known_functions,
+        callees: Callees::new(&memory, &functions, &known_functions, caught_in),
     };
     let mut tables = BTreeMap::new();
     for function in &functions {
@@ -153,15 +156,19 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
     })
 }
 
+/// The functions that have bytes in a span.
+fn overlapping(functions: &[Function], span: Span) -> impl Iterator<Item = &Function> {
+    let first = functions.partition_point(|function| function.span.end <= span.start);
+    let further = functions.iter().skip(first);
+    further.take_while(move |function| function.span.start < span.end)
+}
+
 fn refuse_pads(
     frame: &FrameEntry,
     functions: &[Function],
     refused: &mut HashMap<FunctionId, Refusal>,
 ) {
-    let inside = functions
-        .iter()
-        .filter(|function| function.span.overlaps(frame.span));
-    for function in inside {
+    for function in overlapping(functions, frame.span) {
         let why = "the table of its landing pads is damaged, or of a form that is not known";
         let refusal = Refusal::new(Rule::JumpUnknown, function.span.start, why);
         refused.entry(function.id).or_insert(refusal);

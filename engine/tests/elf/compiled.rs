@@ -155,6 +155,29 @@ int beside(int value) {{ return value + 1; }}"
         ("cmp $2, %edi; ja 4f;", None),
         ("cmp $1, %edi; ja 4f;", None),
         ("and $1, %edi;", None),
+        ("xor %edi, %edi;", None),
+        // A value on each of two ways, which are bounded both, or not.
+        (
+            "cmp $2, %edi; ja 4f; test %esi, %esi; je 1f; mov %edx, %edi; cmp $2, %edi; ja 4f; 1:",
+            None,
+        ),
+        (
+            "cmp $2, %edi; ja 4f; test %esi, %esi; je 1f; mov %edx, %edi; 1:",
+            Some(Rule::JumpUnknown),
+        ),
+        // The bits of a sum bound those of its part, unless they wrap.
+        (
+            "lea -7(%rdi), %esi; cmp $2, %sil; ja 4f; movzbl %dil, %edi; sub $7, %edi;",
+            None,
+        ),
+        (
+            "lea -7(%rdi), %esi; cmp $2, %sil; ja 4f; movzbl %dil, %edi; sub $8, %edi;",
+            Some(Rule::JumpUnknown),
+        ),
+        (
+            "lea 1(%rdi), %esi; cmp $2, %sil; ja 4f; movzbl %dil, %edi;",
+            Some(Rule::JumpUnknown),
+        ),
         // One more than there are.
         ("cmp $3, %edi; ja 4f;", Some(Rule::JumpUnknown)),
         // Not a bound: of another register, of fewer bits, of the other way, signed, and then changed.
@@ -177,6 +200,76 @@ int beside(int value) {{ return value + 1; }}"
         );
         assert_eq!(cfg.blocks.is_empty(), refused.is_some(), "{bound}");
         assert_eq!(graph(&image, "beside").refusal, None);
+    }
+}
+
+/// Tables after a call are proven by the instructions of the called function, not only by its convention.
+#[test]
+fn calls_change_what_their_functions_change() {
+    let image = |helper: &str, between: &str| {
+        let source = format!(
+            "extern \"C\" void chosen(void);
+extern \"C\" __attribute__((visibility(\"hidden\"))) int caught(void) {{
+    try {{ throw 1; }} catch (int) {{ return 3; }}
+}}
+__asm__(\".text; .type helper, @function; helper: {helper}; .size helper, . - helper;\"
+    \".type other, @function; other: call helper; ret; .size other, . - other;\"
+    \".globl chosen; .type chosen, @function; chosen: .cfi_startproc;\"
+    \"cmp $2, %edi; ja 4f; lea 5f(%rip), %r10; mov %edi, %eax; {between};\"
+    \"movslq (%r10,%rax,4), %rax;\"
+    \"add %r10, %rax; jmp *%rax; 2: mov $1, %eax; ret; 3: mov $2, %eax; ret; 4: xor %eax, %eax; ret;\"
+    \".cfi_endproc; .size chosen, . - chosen;\"
+    \".section .rodata; .balign 4; 5: .long 2b - 5b, 3b - 5b, 4b - 5b; .long 0x7fffffff; .text\");"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let path = library(&folder, Command::new("c++"), &source, &["-O2", "-x", "c++"]);
+        crate::image(&path)
+    };
+    // The table's address is in a register that a called function may change, and the index on the stack.
+    let over = "push %rdi; call helper; pop %rdi; mov %edi, %eax";
+    let over_other = "push %rdi; call other; pop %rdi; mov %edi, %eax";
+    // The index is another on the way after the call.
+    let or = "test %esi, %esi; je 1f; call helper; mov %esi, %eax; 1:";
+    let or_other = "test %esi, %esi; je 1f; call other; mov %esi, %eax; 1:";
+    let or_caught = "test %esi, %esi; je 1f; call caught; mov %esi, %eax; 1:";
+    let unknown = Some(Rule::JumpUnknown);
+    for (helper, between, refused) in [
+        ("lea 1(%rdi), %eax; ret", over, None),
+        ("lea 1(%rdi), %eax; ret", over_other, None),
+        ("xor %r10d, %r10d; ret", over, unknown),
+        ("xor %r10d, %r10d; ret", over_other, unknown),
+        ("call puts@PLT; ret", over, unknown),
+        ("call *%rsi; ret", over, unknown),
+        ("jmp *%rsi", over, unknown),
+        ("push %rsi; ret", over, unknown),
+        ("mov %rsi, (%rsp); ret", over, unknown),
+        (
+            "test %edi, %edi; je 1f; dec %edi; call helper; 1: ret",
+            over,
+            None,
+        ),
+        ("jmp other", or, None),
+        ("call abort@PLT", or, None),
+        ("call abort@PLT", or_other, None),
+        ("jmp abort@PLT", or, None),
+        ("1: call other; jmp 1b", or, None),
+        ("ud2", or, None),
+        (
+            "test %edi, %edi; je 1f; call abort@PLT; 1: ret",
+            or,
+            unknown,
+        ),
+        (
+            "test %edi, %edi; je 1f; call abort@PLT; 1: ret",
+            or_other,
+            unknown,
+        ),
+        ("ret", or, unknown),
+        ("ud2", or_caught, unknown),
+    ] {
+        let cfg = graph(&image(helper, between), "chosen");
+        let rule = cfg.refusal.as_ref().map(|refusal| refusal.rule);
+        assert_eq!(rule, refused, "{helper} in {between}");
     }
 }
 

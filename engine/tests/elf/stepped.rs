@@ -246,7 +246,10 @@ fn every_step_of_real_programs_is_in_their_graphs() {
             "/usr/bin/perl",
             &[
                 "-e",
-                "my %h; $h{$_ % 7} .= $_ for 1..99; print sort values %h",
+                "my %h; $h{$_ % 7} .= $_ for 1..99; print sort values %h;
+                 my $t = join ',', map { sprintf '%-5s|%05.2f|%x', $_, $_ / 3, $_ } 1..20;
+                 $t =~ s/(\\d+)\\s*\\|0*(?:[1-9]\\d*\\.(\\d))?/$2-$1/g; local $_ = $t;
+                 eval { die [1] } or print ref $@, scalar(tr/1-3//), m/^(.+?)([^|]*),(?=\\d)/;",
             ],
         ),
         (

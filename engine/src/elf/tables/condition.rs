@@ -65,6 +65,18 @@ impl AbstractMachine<'_> {
                 return false;
             }
         }
+        // What the low bits of a sum are, the bits of its part follow from, unless the range wraps.
+        if let Expression::Low { of, .. } = self.all.form(value)
+            && let (part, constant) = self.all.parts(of)
+            && part != of
+        {
+            let less = |number: u64| number.wrapping_sub(constant) & most;
+            let part = self.all.low(part, bits);
+            let (first, last) = (less(first), less(last));
+            if first <= last && !state.narrow(&self.all, part, first, last) {
+                return false;
+            }
+        }
         state.narrow(&self.all, value, first, last)
     }
 }

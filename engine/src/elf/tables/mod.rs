@@ -6,9 +6,10 @@
 //! from data that nothing writes. A jump through a value that was read or passed whole needs no proof: all
 //! pointers to code are known to the reader. Any other jump is refused.
 //!
-//! What is believed of the code: callees keep the registers that the convention names, and an object on
-//! the stack is written at or above the lowest address of the stack that the function computes.
+//! What is believed of the code: callees keep the registers that the convention names (those that they do not
+//! use are found), and an object on the stack is written at or above the lowest address of the stack that the function computes.
 
+mod calls;
 mod condition;
 mod machine;
 mod slots;
@@ -22,10 +23,11 @@ use std::rc::Rc;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 use rustc_hash::FxHashMap;
 
-use crate::code::{Entries, Function, KnownFunctions, Memory};
+use crate::code::{Entries, Function, Memory};
 use crate::isa::decode::branch_target;
 use crate::{Addr, Refusal, Rule, Span};
 
+pub(super) use calls::Callees;
 use machine::AbstractMachine;
 use state::{Apart, MachineState};
 use value::{Expressions, MOST};
@@ -37,7 +39,7 @@ pub(super) struct ObjectCode<'c> {
     pub(super) read_only: Vec<Span>,
     pub(super) functions: &'c [Function],
     pub(super) entries: &'c Entries,
-    pub(super) known: &'c KnownFunctions,
+    pub(super) callees: Callees<'c>,
 }
 
 /// Targets, sorted, by the address of the jump.
@@ -312,11 +314,12 @@ impl<'c> Flow<'c> {
                     return next - leader;
                 }
                 FlowControl::Return | FlowControl::Exception => return next - leader,
-                FlowControl::Call
-                    if branch_target(&instruction)
-                        .is_some_and(|to| code.known.never_returns(to)) =>
-                {
-                    return next - leader;
+                FlowControl::Call => {
+                    let effect = code.callees.effect(branch_target(&instruction));
+                    if !effect.returns {
+                        return next - leader;
+                    }
+                    self.machine.call(&mut state, &instruction, effect.changed);
                 }
                 _ => self.machine.execute(&mut state, &instruction),
             }

@@ -236,6 +236,20 @@ impl MachineState {
             if apart.registers.contains(&number) {
                 let id = all.produced(at, Which::Joined(number));
                 renamed.push((id, fact_of(all, id, &|way| way.register(number))));
+                for bits in [8, 16, 32] {
+                    let low = |all: &Expressions, way: &Self| {
+                        way.register(number)
+                            .and_then(|own| all.known_low(own, bits))
+                    };
+                    if ways.iter().any(|way| low(all, way).is_none()) {
+                        continue;
+                    }
+                    let part = all.low(id, bits);
+                    let fact = fact_of(all, part, &|way| low(all, way));
+                    if fact.numbers.bounds() != (0, mask(bits)) {
+                        renamed.push((part, fact));
+                    }
+                }
                 joined.set(number, id);
             }
         }

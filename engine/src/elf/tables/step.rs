@@ -28,7 +28,7 @@ impl AbstractMachine<'_> {
     pub(super) fn execute(&mut self, state: &mut MachineState, instruction: &Instruction) {
         let done = match instruction.flow_control() {
             FlowControl::Call | FlowControl::IndirectCall => {
-                self.call(state, instruction);
+                self.call(state, instruction, RegisterSet::of(&CALLER_SAVED));
                 return;
             }
             FlowControl::Interrupt => {
@@ -70,9 +70,15 @@ impl AbstractMachine<'_> {
         }
     }
 
-    fn call(&mut self, state: &mut MachineState, instruction: &Instruction) {
+    /// Executes a call of a function that may change some registers.
+    pub(super) fn call(
+        &mut self,
+        state: &mut MachineState,
+        instruction: &Instruction,
+        changed: RegisterSet,
+    ) {
         let at = instruction.ip();
-        for register in CALLER_SAVED {
+        for register in changed.iter() {
             let number = register.number();
             let id = self.all.produced(at, Which::Register(number));
             state.learn(id, ValueFact::WHOLE);
@@ -323,9 +329,8 @@ impl AbstractMachine<'_> {
             Some(number) => return self.all.constant(sign_extended(number, bits)),
             None => self.all.intern(Expression::Signed { of: low, bits }),
         };
-        if let Numbers::Set(all) = numbers {
-            let numbers = all.iter().map(|&number| sign_extended(number, bits));
-            let numbers = Numbers::set(numbers.collect());
+        let numbers = numbers.mapped(|number| sign_extended(number, bits));
+        if numbers != Numbers::Any {
             let whole = false;
             state.learn(id, ValueFact { numbers, whole });
         }
