@@ -35,8 +35,8 @@ const fn library(name: &'static str, reason: &'static str) -> Package {
 const BASE: &[Package] = &[
     package(
         "gcc",
-        &["gcc", "cc"],
-        "compiles the module and the workload",
+        &["gcc", "cc", "gcov-dump"],
+        "compiles the module and the workload, and counts blocks itself",
     ),
     library("libc6-dev", "links the workload statically"),
     package(
@@ -136,6 +136,7 @@ const LONG: &[Package] = &[
     library("linux-source", "has the kernel's own tests"),
     library("libpython3-testsuite", "is the test suite of a program"),
     library("glibc-source", "has the C library's own tests"),
+    package("tcl", &["tclsh"], "joins the source files of sqlite3"),
     package("kmod", &["modprobe"], "loads modules in those tests"),
     package("bochs", &["bochs"], "emulates indirect branch tracking"),
     library("bochsbios", "starts Bochs"),

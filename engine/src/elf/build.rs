@@ -6,7 +6,7 @@ use super::file::{CodeSymbol, Contents, bad};
 use super::frames::{self, FrameEntry};
 use super::plt::{self, Stub};
 use super::sweep::{self, SweptObject};
-use super::tables::{Callees, ObjectCode};
+use super::tables::{Callees, DataLabels, ObjectCode};
 use super::{ElfParts, names, sites};
 use crate::code::{
     Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions, LazyTypes,
@@ -73,7 +73,7 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         None => Vec::new(),
     };
     let pointers = pointers(&contents, &of_file, parts.slide);
-    let swept = sweep::sweep(&contents, &memory, &frames, &stubs, &pointers);
+    let mut swept = sweep::sweep(&contents, &memory, &frames, &stubs, &pointers);
     let symbols = symbols(parts, &contents, &stubs, &swept.functions)?;
     let known_functions = KnownFunctions::new(&symbols, &names::KNOWN);
     let texts = texts(parts, &contents)?;
@@ -112,7 +112,11 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
     let caught_in = caught_in.map(|function| function.id).collect();
     let code = ObjectCode {
         memory: &memory,
-        read_only: read_only(&contents),
+        labels: DataLabels {
+            read_only: read_only(&contents),
+            code: contents.code().map(|section| section.span).collect(),
+            named: std::mem::take(&mut swept.data).into_iter().collect(),
+        },
         functions: &functions,
         entries: &entries,
         callees: Callees::new(&memory, &functions, &known_functions, caught_in),

@@ -23,6 +23,8 @@ pub(super) struct SweptObject {
     pub(super) called: HashSet<Addr>,
     /// Addresses of code that instructions compute.
     pub(super) values: Vec<Addr>,
+    /// Addresses of data that instructions name.
+    pub(super) data: BTreeSet<Addr>,
     /// Functions with a jump through a register, by their start.
     pub(super) jumping: HashSet<Addr>,
     /// Functions that begin a transaction of the processor (`xbegin`), by their start.
@@ -234,6 +236,12 @@ impl SweptObject {
     fn refer(&mut self, instruction: &Instruction, span: Span, contents: &Contents<'_>) {
         if instruction.flow_control() == FlowControl::Next {
             let value = computed_address(instruction);
+            if instruction.memory_base() == Register::RIP {
+                let named = Addr(instruction.ip_rel_memory_address());
+                if contents.code_at(named).is_none() {
+                    self.data.insert(named);
+                }
+            }
             self.values
                 .extend(value.filter(|&to| contents.code_at(to).is_some()));
             return;

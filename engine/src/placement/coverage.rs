@@ -66,6 +66,8 @@ pub struct Refused {
 pub struct Coverage {
     /// Number of functions that are not refused as a whole.
     pub functions: u64,
+    /// Bytes of all functions, with those that are.
+    pub bytes: u64,
     /// Functions that are, by rule; in no other total.
     pub refused: BTreeMap<Rule, Refused>,
     /// Number of trampolines of static calls: eight bytes that the kernel rewrites as a whole; in no other total.
@@ -84,6 +86,7 @@ impl Coverage {
     /// Adds the coverage of other functions.
     pub fn merge(&mut self, other: &Self) {
         self.functions += other.functions;
+        self.bytes += other.bytes;
         for (&rule, refused) in &other.refused {
             let sum = self.refused.entry(rule).or_default();
             sum.functions += refused.functions;
@@ -130,7 +133,10 @@ pub fn of_function_with(
     cfg: &Cfg,
     options: &[BlockOptions],
 ) -> Coverage {
-    let mut coverage = Coverage::default();
+    let mut coverage = Coverage {
+        bytes: cfg.span.len(),
+        ..Coverage::default()
+    };
     if let Some(refusal) = &cfg.refusal {
         let refused = coverage.refused.entry(refusal.rule).or_default();
         refused.functions += 1;

@@ -137,7 +137,7 @@ fn entered(cfg: &Cfg) -> Vec<Addr> {
     blocks.map(|block| block.span.start).collect()
 }
 
-/// A table whose index nothing bounds, written as compilers write it for a `switch` that cannot leave its cases.
+/// A table of distances from elsewhere, as the C library has them, is proven by the bound of its index or not at all.
 #[test]
 fn a_table_without_a_bound_refuses_its_function() {
     let table = |bound: &str| {
@@ -145,9 +145,10 @@ fn a_table_without_a_bound_refuses_its_function() {
             "int chosen(unsigned which); int chosen_(void);
 __asm__(\".text; .globl chosen; .type chosen, @function; chosen: .cfi_startproc;\"
     \"{bound} mov %edi, %eax; lea 5f(%rip), %rcx; movslq (%rcx,%rax,4), %rax;\"
-    \"add %rcx, %rax; jmp *%rax; 2: mov $1, %eax; ret; 3: mov $2, %eax; ret; 4: xor %eax, %eax; ret;\"
+    \"lea 6f(%rip), %rcx; add %rcx, %rax; jmp *%rax;\"
+    \"2: mov $1, %eax; ret; 3: mov $2, %eax; ret; 4: xor %eax, %eax; ret;\"
     \".cfi_endproc; .size chosen, . - chosen;\"
-    \".section .rodata; .balign 4; 5: .long 2b - 5b, 3b - 5b, 4b - 5b; .long 0x7fffffff; .text\");
+    \".section .rodata; 6: .balign 4; .long 0; 5: .long 2b - 6b, 3b - 6b, 4b - 6b; .long 0x7fffffff; .text\");
 int beside(int value) {{ return value + 1; }}"
         )
     };
@@ -203,6 +204,69 @@ int beside(int value) {{ return value + 1; }}"
     }
 }
 
+/// Tables of distances from their own labels, whose index nothing bounds: a `switch` that cannot leave its cases has them.
+#[test]
+fn a_labelled_table_ends_where_no_entry_is_a_target() {
+    let table = |jump: &str, further: &str| {
+        format!(
+            "int chosen(unsigned which); __attribute__((visibility(\"hidden\"))) int beside(int value) {{ return value + 1; }}
+__asm__(\".text; .globl chosen; .type chosen, @function; chosen: .cfi_startproc;\"
+    \"mov %edi, %eax; lea 5f(%rip), %rcx; lea 8f(%rip), %rsi; {jump}; add %rcx, %rax; jmp *%rax;\"
+    \"2: mov $1, %eax; ret; 3: mov $2, %eax; ret; 4: xor %eax, %eax; ret; 7:\"
+    \".cfi_endproc; .size chosen, . - chosen; nop; nop;\"
+    \".section .rodata; .balign 4; 5: .long 2b - 5b, 7b - 5b, 4b - 5b; {further}; .text\");"
+        )
+    };
+    let load = "movslq (%rcx,%rax,4), %rax";
+    let unknown = Some(Rule::JumpUnknown);
+    for (jump, further, targets, refused) in [
+        (load, ".long 0x7fffffff; 8:", 2, None),
+        (load, ".long 2b - 5b, 3b - 5b, 0, 4b - 5b; 8:", 3, None),
+        // An entry that may be a target of other code: it may be the table's, unless another begins there.
+        (load, ".long beside - 5b; 8:", 0, unknown),
+        (load, "8: .long beside - 5b", 2, None),
+        (load, ".long 2b + 1 - 5b; 8:", 0, unknown),
+        (load, "8: .long 2b + 1 - 5b", 2, None),
+        // Bounds still count.
+        (
+            "and $1, %eax; movslq (%rcx,%rax,4), %rax",
+            ".long beside - 5b; 8:",
+            1,
+            None,
+        ),
+        // Its first entry is not at its label, or an entry has another size.
+        (
+            "movslq 4(%rcx,%rax,4), %rax",
+            ".long 0x7fffffff; 8:",
+            0,
+            unknown,
+        ),
+        (
+            "movslq (%rcx,%rax,2), %rax",
+            ".long 0x7fffffff; 8:",
+            0,
+            unknown,
+        ),
+        (
+            "mov (%rcx,%rax,4), %eax",
+            ".long 0x7fffffff; 8:",
+            0,
+            unknown,
+        ),
+        (
+            "mov (%rcx,%rax,4), %rax",
+            ".long 0x7fffffff; 8:",
+            0,
+            unknown,
+        ),
+    ] {
+        let cfg = graph(&compiled(&table(jump, further), &["-O2"]), "chosen");
+        let rule = cfg.refusal.as_ref().map(|refusal| refusal.rule);
+        assert_eq!(rule, refused, "{jump}, {further}");
+        assert_eq!(entered(&cfg).len(), targets, "{jump}, {further}");
+    }
+}
+
 /// Tables after a call are proven by the instructions of the called function, not only by its convention.
 #[test]
 fn calls_change_what_their_functions_change() {
@@ -216,10 +280,10 @@ __asm__(\".text; .type helper, @function; helper: {helper}; .size helper, . - he
     \".type other, @function; other: call helper; ret; .size other, . - other;\"
     \".globl chosen; .type chosen, @function; chosen: .cfi_startproc;\"
     \"cmp $2, %edi; ja 4f; lea 5f(%rip), %r10; mov %edi, %eax; {between};\"
-    \"movslq (%r10,%rax,4), %rax;\"
-    \"add %r10, %rax; jmp *%rax; 2: mov $1, %eax; ret; 3: mov $2, %eax; ret; 4: xor %eax, %eax; ret;\"
+    \"movslq (%r10,%rax,4), %rax; lea 6f(%rip), %rcx;\"
+    \"add %rcx, %rax; jmp *%rax; 2: mov $1, %eax; ret; 3: mov $2, %eax; ret; 4: xor %eax, %eax; ret;\"
     \".cfi_endproc; .size chosen, . - chosen;\"
-    \".section .rodata; .balign 4; 5: .long 2b - 5b, 3b - 5b, 4b - 5b; .long 0x7fffffff; .text\");"
+    \".section .rodata; 6: .balign 4; .long 0; 5: .long 2b - 6b, 3b - 6b, 4b - 6b; .long 0x7fffffff; .text\");"
         );
         let folder = tempfile::tempdir().unwrap();
         let path = library(&folder, Command::new("c++"), &source, &["-O2", "-x", "c++"]);

@@ -11,6 +11,7 @@
 
 mod calls;
 mod condition;
+mod labelled;
 mod machine;
 mod slots;
 mod state;
@@ -28,15 +29,16 @@ use crate::isa::decode::branch_target;
 use crate::{Addr, Refusal, Rule, Span};
 
 pub(super) use calls::Callees;
-use machine::AbstractMachine;
+pub(super) use labelled::DataLabels;
+use labelled::LabelledTable;
+use machine::{AbstractMachine, general};
 use state::{Apart, MachineState};
 use value::{Expressions, MOST};
 
 /// The functions of an object, and the memory that has their jump tables.
 pub(super) struct ObjectCode<'c> {
     pub(super) memory: &'c Memory,
-    /// Data that nothing writes, by address.
-    pub(super) read_only: Vec<Span>,
+    pub(super) labels: DataLabels,
     pub(super) functions: &'c [Function],
     pub(super) entries: &'c Entries,
     pub(super) callees: Callees<'c>,
@@ -192,7 +194,7 @@ impl<'c> Flow<'c> {
             at,
             leaders,
             entered,
-            machine: AbstractMachine::new(code.memory, &code.read_only),
+            machine: AbstractMachine::new(code.memory, &code.labels.read_only),
             jumps: BTreeMap::new(),
             function,
         })
@@ -356,7 +358,14 @@ impl<'c> Flow<'c> {
                 false => code.may_target(self.function, to),
             })
         };
-        let jump = match targets.filter(valid) {
+        let targets = targets.filter(valid).or_else(|| {
+            let (number, _) = general(instruction.op0_register())?;
+            let value = state.register(number)?;
+            let table = LabelledTable::of(&self.machine.all, &state, value)?;
+            let is_target = |to| valid(&vec![to]);
+            table.targets(&code.labels, code.memory, self.span.end, is_target)
+        });
+        let jump = match targets {
             Some(targets) => {
                 let state = self.leaving(state);
                 for to in &targets {

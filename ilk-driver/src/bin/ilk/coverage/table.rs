@@ -109,9 +109,10 @@ impl Table {
         for (rule, refused) in &alone.refused {
             writeln!(
                 out,
-                "Left out: {} functions of {} bytes, {rule}.",
+                "Left out: {} functions of {} bytes ({:.3} % of all), {rule}.",
                 grouped(refused.functions),
-                grouped(refused.bytes)
+                grouped(refused.bytes),
+                refused.bytes as f64 * 100.0 / alone.bytes.max(1) as f64
             )?;
         }
         let pre = &alone.pre;
@@ -206,6 +207,7 @@ impl Table {
             "live": self.live,
             "without": self.without.iter().map(|tactic| tactic.name()).collect::<Vec<_>>(),
             "functions": alone.functions,
+            "bytes": alone.bytes,
             "blocks": alone.pre.all(),
             "instructions": alone.instructions.all(),
             "left_out": { "functions": left_out, "trampolines": alone.trampolines, "unreachable_blocks": alone.unreachable },
@@ -252,8 +254,14 @@ fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use gilk_engine::Rule;
+    use gilk_engine::placement::coverage::Refused;
 
     use super::*;
+
+    const REFUSED: Refused = Refused {
+        functions: 2,
+        bytes: 1_000,
+    };
 
     fn example() -> Table {
         let some = Counts {
@@ -268,6 +276,8 @@ mod tests {
             without: vec![Tactic::Edges],
             alone: Coverage {
                 functions: 3,
+                bytes: 40_000,
+                refused: [(Rule::JumpUnknown, REFUSED)].into(),
                 pre: some.clone(),
                 ..Coverage::default()
             },
@@ -300,6 +310,8 @@ mod tests {
         );
         assert_eq!(row("refused"), "refused 499 24.950 % 499 24.950 % · · ·");
         assert!(text.contains("3 functions, 2,000 reachable blocks"));
+        let refused = "Left out: 2 functions of 1,000 bytes (2.500 % of all), jump-unknown.";
+        assert!(text.contains(refused), "{text}");
         assert!(text.contains("Without: edges."));
     }
 
@@ -310,6 +322,11 @@ mod tests {
         assert_eq!(json["pre"]["one_at_a_time"]["hookable"], 1501);
         assert_eq!(json["pre"]["one_at_a_time"]["rules"]["may-fault"], 499);
         assert_eq!(json["blocks"], 2000);
+        assert_eq!(json["bytes"], 40_000);
+        assert_eq!(
+            json["left_out"]["functions"]["jump-unknown"]["bytes"],
+            1_000
+        );
     }
 
     #[test]
