@@ -4,7 +4,8 @@
 //! entry, [base + 4 * index]; add entry, base; jmp entry`. Abstract interpretation over the function
 //! finds the numbers that the jump's operand may have: conditional branches bound the index, the entries are read
 //! from data that nothing writes. A jump through a value that was read or passed whole needs no proof: all
-//! pointers to code are known to the reader. Any other jump is refused.
+//! pointers to code are known to the reader. A table whose index nothing bounds ends where its entries do, if it has the
+//! form in which compilers write tables. Any other jump is refused.
 //!
 //! What is believed of the code: callees keep the registers that the convention names (those that they do not
 //! use are found), and an object on the stack is written at or above the lowest address of the stack that the function computes.
