@@ -69,6 +69,13 @@ impl Span {
         self.start.0 <= at.0 && at.0 < self.end.0
     }
 
+    /// Returns the one that has a byte at `at` of spans that are sorted, and of which no two have a byte in common.
+    pub(crate) fn holding(sorted: &[Self], at: Addr) -> Option<Self> {
+        let after = sorted.partition_point(|span| span.start <= at);
+        let last = sorted.get(after.checked_sub(1)?).copied();
+        last.filter(|span| span.contains(at))
+    }
+
     /// Returns whether the two have a byte in common.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {

@@ -23,6 +23,8 @@ mod random;
 mod rendezvous;
 #[path = "elf/stepped.rs"]
 mod stepped;
+#[path = "elf/tables.rs"]
+mod tables;
 #[path = "elf/tracee.rs"]
 mod tracee;
 

@@ -267,13 +267,12 @@ impl Image {
 
     /// The bytes of read-only data from `at` to its end; `None` if `at` is not in it.
     pub(crate) fn read_only_from(&self, at: Addr) -> Option<&[u8]> {
-        let after = self.read_only.partition_point(|span| span.start <= at);
-        let span = self.read_only.get(after.checked_sub(1)?)?;
+        let span = Span::holding(&self.read_only, at)?;
         let rest = Span {
             start: at,
             end: span.end,
         };
-        span.contains(at).then(|| self.memory.bytes(rest))?
+        self.memory.bytes(rest)
     }
 
     /// The fixed sites.

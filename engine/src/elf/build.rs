@@ -73,7 +73,7 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         None => Vec::new(),
     };
     let pointers = pointers(&contents, &of_file, parts.slide);
-    let mut swept = sweep::sweep(&contents, &memory, &frames, &stubs, &pointers);
+    let swept = sweep::sweep(&contents, &memory, &frames, &stubs, &pointers);
     let symbols = symbols(parts, &contents, &stubs, &swept.functions)?;
     let known_functions = KnownFunctions::new(&symbols, &names::KNOWN);
     let texts = texts(parts, &contents)?;
@@ -115,7 +115,7 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         labels: DataLabels {
             read_only: read_only(&contents),
             code: contents.code().map(|section| section.span).collect(),
-            named: std::mem::take(&mut swept.data).into_iter().collect(),
+            named: swept.data.into_iter().collect(),
         },
         functions: &functions,
         entries: &entries,
@@ -136,6 +136,7 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
             }
         }
     }
+    let read_only = code.labels.read_only;
     let entries = Entries::new(swept.branches, pointed, &functions);
     Ok(Image {
         release: parts.name.clone(),
@@ -154,7 +155,7 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         entries,
         probes: contents.probes.clone(),
         types: LazyTypes::new(None),
-        read_only: read_only(&contents),
+        read_only,
         tables,
         build_id: contents.build_id.clone(),
     })

@@ -3,20 +3,19 @@
 //! Compilers know both of the functions of a file, and rely on it: nothing valid follows a call that never returns, and
 //! a register that the convention gives to the callee keeps its value across one that does not use it (`-fipa-ra`).
 
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
-    Register,
-};
-use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
 
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::decoded;
+use crate::Addr;
 use crate::code::{Function, FunctionId, KnownFunctions, Memory};
 use crate::ids::Id;
 use crate::isa::RegisterSet;
 use crate::isa::abi::CALLER_SAVED;
 use crate::isa::decode::branch_target;
 use crate::isa::effect::{is_opaque, is_write};
-use crate::{Addr, Span};
 
 /// The effects that all calls of a function have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,9 +138,10 @@ impl<'c> Callees<'c> {
         let Some(function) = function.filter(|one| !self.caught_in.contains(&one.id)) else {
             return CallEffect::unknown();
         };
-        let Some(code) = FunctionCode::new(self.memory, function.span) else {
+        let Some(all) = decoded(self.memory, function.span) else {
             return CallEffect::unknown();
         };
+        let code = FunctionCode { all };
         let mut call = |to: Option<Addr>| match to.and_then(|to| self.of(to)) {
             Some(Callee::Known(effect)) => effect,
             Some(Callee::Function(callee)) => {
@@ -226,14 +226,6 @@ struct FunctionCode {
 }
 
 impl FunctionCode {
-    fn new(memory: &Memory, span: Span) -> Option<Self> {
-        let bytes = memory.bytes(span)?;
-        let decoder = Decoder::with_ip(64, bytes, span.start.0, DecoderOptions::NONE);
-        let all: Vec<Instruction> = decoder.into_iter().collect();
-        let is_valid = !all.iter().any(Instruction::is_invalid);
-        is_valid.then_some(Self { all })
-    }
-
     fn index(&self, at: Addr) -> Option<usize> {
         let order = |instruction: &Instruction| instruction.ip().cmp(&at.0);
         self.all.binary_search_by(order).ok()

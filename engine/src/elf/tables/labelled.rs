@@ -25,7 +25,7 @@ pub(super) struct LabelledTable {
 pub(in crate::elf) struct DataLabels {
     /// Data that nothing writes, by address.
     pub(in crate::elf) read_only: Vec<Span>,
-    /// Sections of code.
+    /// Sections of code, by address.
     pub(in crate::elf) code: Vec<Span>,
     /// Addresses of data that instructions name, sorted.
     pub(in crate::elf) named: Vec<Addr>,
@@ -62,8 +62,7 @@ impl LabelledTable {
         end_of_function: Addr,
         is_target: impl Fn(Addr) -> bool,
     ) -> Option<Vec<Addr>> {
-        let read_only = |at: Addr| labels.read_only.iter().find(|span| span.contains(at));
-        let section = read_only(self.label)?;
+        let section = Span::holding(&labels.read_only, self.label)?;
         let after = labels.named.partition_point(|named| *named <= self.label);
         let next = labels.named.get(after);
         let mut targets = Vec::new();
@@ -80,7 +79,7 @@ impl LabelledTable {
                 targets.push(to);
             } else if to != end_of_function {
                 let has_ended = next.is_some_and(|next| *next <= at);
-                if !has_ended && labels.code.iter().any(|span| span.contains(to)) {
+                if !has_ended && Span::holding(&labels.code, to).is_some() {
                     return None;
                 }
                 break;

@@ -150,8 +150,7 @@ impl<'m> AbstractMachine<'m> {
         let addresses = state.fact(&self.all, address).numbers.listed(MOST)?;
         let mut numbers = Vec::with_capacity(addresses.len());
         for at in addresses.into_iter().map(Addr) {
-            let after = self.read_only.partition_point(|span| span.start <= at);
-            let span = self.read_only.get(after.checked_sub(1)?)?;
+            let span = Span::holding(self.read_only, at)?;
             let wanted = Span::new(at, u64::from(bytes));
             if wanted.end > span.end || wanted.end < at {
                 return None;

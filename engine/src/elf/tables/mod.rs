@@ -146,6 +146,14 @@ impl Leader {
     }
 }
 
+/// Returns the instructions of a function; `None` if some of its bytes are none.
+fn decoded(memory: &Memory, span: Span) -> Option<Vec<Instruction>> {
+    let decoder = Decoder::with_ip(64, memory.bytes(span)?, span.start.0, DecoderOptions::NONE);
+    let all: Vec<Instruction> = decoder.into_iter().collect();
+    let is_valid = !all.iter().any(Instruction::is_invalid);
+    is_valid.then_some(all)
+}
+
 /// A function under analysis.
 struct Flow<'c> {
     span: Span,
@@ -164,12 +172,7 @@ struct Flow<'c> {
 impl<'c> Flow<'c> {
     fn new(code: &'c ObjectCode<'c>, function: &'c Function) -> Option<Self> {
         let span = function.span;
-        let bytes = code.memory.bytes(span)?;
-        let decoder = Decoder::with_ip(64, bytes, span.start.0, DecoderOptions::NONE);
-        let instructions: Vec<Instruction> = decoder.into_iter().collect();
-        if instructions.iter().any(Instruction::is_invalid) {
-            return None;
-        }
+        let instructions = decoded(code.memory, span)?;
         let at: FxHashMap<u64, usize> = (0..)
             .zip(&instructions)
             .map(|(index, instruction)| (instruction.ip(), index))
@@ -353,17 +356,15 @@ impl<'c> Flow<'c> {
         };
         let listed = fact.numbers.listed(MOST);
         let targets: Option<Vec<Addr>> = listed.map(|all| all.into_iter().map(Addr).collect());
-        let valid = |targets: &Vec<Addr>| {
-            targets.iter().all(|&to| match self.span.contains(to) {
-                true => self.at.contains_key(&to.0),
-                false => code.may_target(self.function, to),
-            })
+        let is_target = |to: Addr| match self.span.contains(to) {
+            true => self.at.contains_key(&to.0),
+            false => code.may_target(self.function, to),
         };
+        let valid = |targets: &Vec<Addr>| targets.iter().all(|&to| is_target(to));
         let targets = targets.filter(valid).or_else(|| {
             let (number, _) = general(instruction.op0_register())?;
             let value = state.register(number)?;
             let table = LabelledTable::of(&self.machine.all, &state, value)?;
-            let is_target = |to| valid(&vec![to]);
             table.targets(&code.labels, code.memory, self.span.end, is_target)
         });
         let jump = match targets {
