@@ -6,6 +6,9 @@ mod guard;
 mod inputs;
 mod rings;
 
+use std::sync::Arc;
+
+use gilk_instruments::Native;
 use gilk_instruments::program::Event;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +67,18 @@ pub struct RuntimeLayout {
     /// contract); `None` if it has none. With [`Sequences`], the code is before each arena
     /// ([`RuntimeLayout::readers`]), and reads numbers in memory only ([`crate::reads`]).
     pub users: Option<Addr>,
+    /// Functions of object files that are loaded into a process, and replace functions there.
+    #[serde(skip)]
+    pub replacements: Vec<Replacement>,
+}
+
+/// A function of an object file that replaces one of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// The function and its object file.
+    pub native: Arc<Native>,
+    /// Its address in the process.
+    pub entry: Addr,
 }
 
 id!(
@@ -160,6 +175,7 @@ impl RuntimeLayout {
             events: Events::default(),
             stacks: Some(Addr(arena.0.wrapping_sub(0x1000))),
             users: Some(Addr(arena.0.wrapping_sub(0x800))),
+            replacements: Vec::new(),
         }
     }
 
@@ -216,6 +232,15 @@ impl RuntimeLayout {
             Some(_) => self.readers().nth(number as usize),
             None => self.users,
         }
+    }
+
+    /// The address of a function that replaces others, if its object file is loaded.
+    #[must_use]
+    pub fn replacement(&self, native: &Native) -> Option<Addr> {
+        let mut loaded = self.replacements.iter();
+        loaded
+            .find(|one| *one.native == *native)
+            .map(|one| one.entry)
     }
 
     /// The alignment of patches in bytes.

@@ -97,6 +97,9 @@ pub enum Rule {
     WrittenOften,
     /// The code cache has no more bytes, counters or entries of its table.
     CacheFull,
+    /// The function cannot be replaced there: not at its entry, not in a process that has the object file, or its callers
+    /// may rely on more than the calling convention.
+    NotReplaceable,
 }
 
 impl Rule {
@@ -144,6 +147,7 @@ impl Rule {
             Self::MayChange => "may-change",
             Self::WrittenOften => "written-often",
             Self::CacheFull => "cache-full",
+            Self::NotReplaceable => "not-replaceable",
         }
     }
 }

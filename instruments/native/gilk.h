@@ -33,6 +33,20 @@
  * instruments in the session. Inline assembly has to name every register that it changes: a function from
  * which rbx, rbp, r12 to r15 or rsp may come back changed is refused. An index has to stay in its array: that
  * is not checked.
+ *
+ * In a process (`ilk process --native`, `ilk run --native`) a function of a file can *replace* one of the program or of
+ * its libraries, or the result of one:
+ *
+ *	GILK_INSTRUMENT("few-bytes replaces: Fails where more than 1,000,000 bytes are requested.");
+ *	void *few_bytes_original(unsigned long bytes);
+ *	void *few_bytes(unsigned long bytes)
+ *	{
+ *		return bytes > 1000000 ? 0 : few_bytes_original(bytes);
+ *	}
+ *
+ * It has the parameters and the result of the function that it replaces, which it calls by its own name and `_original`.
+ * None of the above restricts it: it is compiled with `cc -c -O2 -fPIC`, has data that changes, and calls the functions
+ * of the process by name. It may not have constructors or thread-local variables.
  */
 #ifndef GILK_H
 #define GILK_H

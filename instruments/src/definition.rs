@@ -76,6 +76,12 @@ impl Definition {
         }
     }
 
+    /// Returns whether it replaces the function at whose entry it is placed.
+    #[must_use]
+    pub fn replaces(&self) -> bool {
+        self.native().is_some_and(|native| native.replaces)
+    }
+
     /// Returns whether each of its hooks has a counter.
     #[must_use]
     pub fn counts(&self) -> bool {

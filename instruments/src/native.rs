@@ -1,5 +1,6 @@
 //! Instrument functions that a person compiled: an object file, and in its section `.gilk` one line for each
-//! of them, `name(parameters) samples unit: what it is for` (`instruments/native/gilk.h`).
+//! of them, `name(parameters) samples unit: what it is for`, or `name replaces: what it is for`
+//! (`instruments/native/gilk.h`).
 
 use std::sync::Arc;
 
@@ -30,6 +31,9 @@ pub struct Native {
     pub parameters: Vec<Parameter>,
     /// True if the returned value is sampled.
     pub samples: bool,
+    /// True if it takes the place of the function at whose entry it is placed, with that one's arguments and result, in
+    /// a process.
+    pub replaces: bool,
 }
 
 /// A parameter of a native function, of 64 bits.
@@ -65,6 +69,9 @@ impl Native {
                 Parameter::Counter => None,
             })
     }
+
+    /// The end of the name by which a replacement calls the function that it replaces: `f_original` in `f`.
+    pub const ORIGINAL: &str = "_original";
 
     /// Returns whether the function increments a counter.
     #[must_use]
@@ -103,7 +110,8 @@ impl Definition {
         for line in list.split('\0').filter(|line| !line.is_empty()) {
             let declared = declaration.parse(line).map_err(|_| {
                 wrong(format!(
-                    "{line:?} is not like \"name(arg0, counter) samples bytes: what it is for\""
+                    "{line:?} is not like \"name(arg0, counter) samples bytes: what it is for\" or \"name replaces: what \
+                     it is for\""
                 ))
             })?;
             let function = declared.name.replace('-', "_");
@@ -129,6 +137,7 @@ impl Definition {
                     function,
                     parameters: declared.parameters,
                     samples: declared.unit.is_some(),
+                    replaces: declared.replaces,
                 })),
             });
         }
@@ -145,6 +154,7 @@ struct Declared<'l> {
     parameters: Vec<Parameter>,
     /// Unit of the samples, if it samples.
     unit: Option<&'l str>,
+    replaces: bool,
     summary: &'l str,
 }
 
@@ -155,6 +165,27 @@ fn declaration<'l>(line: &mut &'l str) -> Listed<Declared<'l>> {
         c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'
     })
     .parse_next(line)?;
+    let replaces = opt((space1, "replaces")).parse_next(line)?.is_some();
+    let (parameters, unit) = match replaces {
+        true => (Vec::new(), None),
+        false => called(line)?,
+    };
+    let summary = alt((
+        preceded((space0, ':', space0), rest),
+        terminated("", (space0, eof)),
+    ));
+    let summary = terminated(summary, eof).parse_next(line)?;
+    Ok(Declared {
+        name,
+        parameters,
+        unit,
+        replaces,
+        summary: summary.trim_end(),
+    })
+}
+
+/// The parameters of a function, and the unit of its samples, if it samples.
+fn called<'l>(line: &mut &'l str) -> Listed<(Vec<Parameter>, Option<&'l str>)> {
     let comma = (space0, ',', space0);
     let parameters = delimited(
         ('(', space0),
@@ -167,17 +198,7 @@ fn declaration<'l>(line: &mut &'l str) -> Listed<Declared<'l>> {
         take_while(1.., |c: char| !c.is_whitespace() && c != ':'),
     );
     let unit = opt(preceded((space1, "samples"), opt(unit))).parse_next(line)?;
-    let summary = alt((
-        preceded((space0, ':', space0), rest),
-        terminated("", (space0, eof)),
-    ));
-    let summary = terminated(summary, eof).parse_next(line)?;
-    Ok(Declared {
-        name,
-        parameters,
-        unit: unit.map(Option::unwrap_or_default),
-        summary: summary.trim_end(),
-    })
+    Ok((parameters, unit.map(Option::unwrap_or_default)))
 }
 
 fn parameter(line: &mut &str) -> Listed<Parameter> {
@@ -245,6 +266,10 @@ mod tests {
         assert_eq!((bare.unit, bare.summary), (None, ""));
         let plain = declaration.parse("hits() samples").unwrap();
         assert_eq!(plain.unit, Some(""));
+        assert!(!plain.replaces);
+        let replacing = declaration.parse("no-memory replaces: Returns 0.").unwrap();
+        assert!(replacing.replaces && replacing.parameters.is_empty());
+        assert_eq!((replacing.unit, replacing.summary), (None, "Returns 0."));
     }
 
     #[test]
@@ -259,6 +284,9 @@ mod tests {
             "name(arg0 arg1)",
             "name(id, id, id, id, id, id, id)",
             "name() samples pages more",
+            "name() replaces: words",
+            "name replaces samples pages",
+            "name replacesall",
         ] {
             assert!(declaration.parse(wrong).is_err(), "{wrong:?}");
         }

@@ -6,7 +6,7 @@ use super::emit::{Emitter, Forward};
 use super::group::Groups;
 use super::instrument::{Lost, emit, emit_lost};
 use super::registers::Registers;
-use super::{Code, Hooked, PieceKind};
+use super::{Code, HookProgram, Hooked, PieceKind};
 use crate::code::{Decided, Decision, Transfer, Why, present};
 use crate::isa::relocate::{called, emulate, relocate};
 use crate::layout::{Abi, RuntimeLayout};
@@ -221,7 +221,7 @@ impl Work<'_> {
         self.list(Point::On(edge)).is_some() || self.continuation(edge).is_some()
     }
 
-    /// The instruments of one point between one save and one restore.
+    /// The instruments of one point. Those between two branches to replacements are between one save and one restore.
     fn hook(&mut self, point: Point) {
         let Some(index) = self.list(point) else {
             return;
@@ -242,6 +242,22 @@ impl Work<'_> {
         } else {
             (self.live)(point)
         };
+        let is_replaced = |one: &Hooked<'_>| matches!(one.program, HookProgram::Replaced(_));
+        let groups = instruments.chunk_by(|one, other| is_replaced(one) == is_replaced(other));
+        let mut groups = groups.peekable();
+        while let Some(group) = groups.next() {
+            // A replacement may read all registers that a function is called with, and no flags.
+            let called = Live {
+                flags: false,
+                ..Live::ALL
+            };
+            let replaced = groups.peek().is_some();
+            self.group(group, if replaced { called } else { live });
+        }
+    }
+
+    /// Instruments of one point between one save and one restore.
+    fn group(&mut self, instruments: &[Hooked<'_>], live: Live) {
         let entered = self.e.frame().1;
         let registers = Registers::choose(instruments, live, self.layout, entered);
         self.e.step_over(registers.red_zone, false);

@@ -37,7 +37,7 @@ impl Groups {
         for hooked in hooked {
             let probe = match hooked.program {
                 HookProgram::Probe(probed) => probed.probe(),
-                HookProgram::Native(_) => None,
+                HookProgram::Native(_) | HookProgram::Replaced(_) => None,
             };
             let Some(probe) = probe else {
                 open = None;

@@ -104,6 +104,10 @@ pub(super) fn emit(
             let lost = sample(e, hooked, layout, &SampleValue::Register(value), [a, b]);
             lost.map(|lost| (lost, e.here())).into_iter().collect()
         }
+        HookProgram::Replaced(entry) => {
+            e.jump(entry);
+            Vec::new()
+        }
     }
 }
 

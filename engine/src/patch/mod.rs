@@ -75,6 +75,9 @@ pub enum HookProgram<'p> {
     Probe(&'p Probed),
     /// A call of a native function.
     Native(Called<'p>),
+    /// A branch to the function at this address, which replaces the original one. What follows is the way back: the rest
+    /// of the instruments and the original function, with the state of a call.
+    Replaced(Addr),
 }
 
 /// A function of an object file, and where it begins.

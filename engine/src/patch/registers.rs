@@ -79,6 +79,7 @@ impl Registers {
             read.union(match hooked.program {
                 HookProgram::Probe(probed) => probed.reads(),
                 HookProgram::Native(called) => given(called.native),
+                HookProgram::Replaced(_) => RegisterSet::EMPTY,
             })
         });
 
@@ -93,8 +94,9 @@ impl Registers {
         } else {
             Vec::new()
         };
-        // The flags pass through rax.
-        let flags = live.flags && !hooked.is_empty();
+        // The flags pass through rax. A branch changes none.
+        let changes = |one: &Hooked<'_>| !matches!(one.program, HookProgram::Replaced(_));
+        let flags = live.flags && hooked.iter().any(changes);
         used.extend((flags && !needs.fixed).then_some(Register::RAX));
         // A shift by a register wants rcx.
         used.extend(needs.counts.then_some(Register::RCX));
@@ -124,7 +126,7 @@ impl Registers {
         };
         let reads = hooked.iter().any(|hooked| match hooked.program {
             HookProgram::Probe(probed) => probed.probe().is_some_and(Probe::reads_process),
-            HookProgram::Native(_) => false,
+            HookProgram::Native(_) | HookProgram::Replaced(_) => false,
         });
         let pushes = flags == SavedFlags::Pushed || calls || reads || !saved.is_empty();
         Self {
@@ -168,7 +170,7 @@ fn needs(hooked: &Hooked<'_>, layout: &RuntimeLayout) -> Demand {
         HookProgram::Probe(probed) => Demand::of_probe(probed, hooked.counter, layout),
         // The returned value is kept while a slot is reserved.
         HookProgram::Native(called) if called.native.samples => Demand::fixed(3),
-        HookProgram::Native(_) => Demand::default(),
+        HookProgram::Native(_) | HookProgram::Replaced(_) => Demand::default(),
     }
 }
 

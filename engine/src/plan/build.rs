@@ -17,7 +17,7 @@ use super::refusals::Refusals;
 use super::resumed::Resumption;
 use super::schedule::{InstrumentIndex, Schedule, schedule};
 use super::stage::{self, Stage, Watch};
-use super::{arguments, batches, natives, patches};
+use super::{arguments, batches, natives, patches, replaced};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::code::Origin;
 use crate::ids::{Id, Ids, id};
@@ -204,6 +204,7 @@ fn plan_styled(
     let functions = planner.functions.placed(styles, compared)?;
     let natives = natives::Natives::of(image, session, &functions, instruments.values(), layout)?;
     arguments::check(image, &functions, instruments.values(), &placed, refusals);
+    replaced::check(image, &functions, instruments.values(), layout, refusals);
     refusals.check(session)?;
     let mut order = Order::of(session, instruments.values(), &placed)?;
     let schedule = schedule(&functions, &instruments, &placed, &order);

@@ -26,6 +26,7 @@ mod planner;
 mod possible;
 mod probes;
 mod refusals;
+mod replaced;
 pub mod report;
 mod resumed;
 mod schedule;

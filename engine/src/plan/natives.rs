@@ -34,7 +34,8 @@ impl Natives {
         let mut natives = Self::default();
         let touched = |id| functions.has(id);
         for instrument in instruments {
-            let Some(native) = instrument.definition.native() else {
+            let native = instrument.definition.native();
+            let Some(native) = native.filter(|native| !native.replaces) else {
                 continue;
             };
             if natives.codes.iter().any(|known| known.is_of(native)) {
@@ -71,8 +72,17 @@ impl Natives {
     }
 
     /// Returns the code of an instrument's hit.
-    pub(super) fn program<'p>(&self, one: &'p PlannedInstrument) -> Result<HookProgram<'p>> {
+    pub(super) fn program<'p>(
+        &self,
+        one: &'p PlannedInstrument,
+        layout: &RuntimeLayout,
+    ) -> Result<HookProgram<'p>> {
         match &one.definition.program {
+            Program::Native(native) if native.replaces => {
+                let entry = layout.replacement(native);
+                let entry = entry.ok_or_else(|| internal("a replacement is not loaded"))?;
+                Ok(HookProgram::Replaced(entry))
+            }
             Program::Source(_) => {
                 let probed = one.probe.as_deref();
                 Ok(HookProgram::Probe(probed.ok_or_else(|| {

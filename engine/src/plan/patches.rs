@@ -124,7 +124,7 @@ impl Maker<'_> {
             .map(|(_, one)| -> Result<Hooked<'_>> {
                 Ok(Hooked {
                     id: one.id,
-                    program: self.natives.program(one)?,
+                    program: self.natives.program(one, self.layout)?,
                     counter: one.counter,
                 })
             })

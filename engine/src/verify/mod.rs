@@ -71,12 +71,13 @@ use self::symbolic::atom::Key;
 use self::text::callee::Callees;
 use self::text::liveness::{Changed, LiveSets};
 use self::text::originals::OriginalCode;
+use self::text::relied::may_be_relied_on;
 use self::text::routine::Routine;
 use self::text::site;
 use crate::ids::{Id, Ids};
 use crate::placement::{Bounce, Point, SiteIndex, Slot};
 use crate::plan::{Patch, PatchFault, Plan, PlannedInstrument, Stage, Watch, report_stage};
-use crate::{Addr, Image};
+use crate::{Addr, Image, InstrumentId};
 
 pub use meaning::retirement::Retirement;
 pub use reason::Reason;
@@ -84,20 +85,30 @@ pub use violation::Violation;
 
 /// A plan that passed; the only kind that is written to a target.
 #[derive(Clone, Debug)]
-pub struct VerifiedPlan(Plan);
+pub struct VerifiedPlan {
+    plan: Plan,
+    replaced: Vec<(InstrumentId, Addr)>,
+}
 
 impl VerifiedPlan {
     /// Returns the plan that was proven.
     #[must_use]
     pub fn plan(&self) -> &Plan {
-        &self.0
+        &self.plan
+    }
+
+    /// Returns the instruments that replace a function, each with an address in its patch at which the original function
+    /// can be called while the patch is in place.
+    #[must_use]
+    pub fn replaced(&self) -> &[(InstrumentId, Addr)] {
+        &self.replaced
     }
 
     /// Returns the splices that may be removed early, by site: the splice alone, by the poke of its
     /// regular removal, at any time while it is in place.
     #[must_use]
     pub fn retirements(&self) -> Vec<Retirement> {
-        meaning::retirement::retirements(&self.0)
+        meaning::retirement::retirements(&self.plan)
     }
 }
 
@@ -135,6 +146,7 @@ pub fn verify_watched(
         by_id: &by_id,
         originals: &originals,
         timers: BTreeMap::new(),
+        replaced: Vec::new(),
         violations,
     };
     reader.sites();
@@ -142,7 +154,7 @@ pub fn verify_watched(
     reader.exits(&facts);
     let events = reader.events();
     report()?;
-    let mut violations = reader.violations;
+    let (mut violations, replaced) = (reader.violations, reader.replaced);
     let required = Required::default();
     let parts = Parts::of(&plan, &mut violations);
     let mut meaning = Meaning::new(&plan, &originals, &by_id, &events, facts, &required);
@@ -159,7 +171,7 @@ pub fn verify_watched(
         violations.push(Violation::Plan { why });
     }
     Ok(if violations.is_empty() {
-        Ok(VerifiedPlan(plan))
+        Ok(VerifiedPlan { plan, replaced })
     } else {
         Err(violations)
     })
@@ -219,12 +231,23 @@ fn read<'a>(
     Ok(OriginalCode::new(image, routines))
 }
 
+/// Findings in patches, besides the edges that they take.
+#[derive(Default)]
+struct Findings {
+    /// Entries of the table of storage that a patch uses, by key.
+    entries: Vec<(Key, String)>,
+    faults: Vec<PatchFault>,
+    replaced: Vec<(InstrumentId, Addr)>,
+}
+
 struct Reader<'a> {
     plan: &'a Plan,
     by_id: &'a ById<'a>,
     originals: &'a OriginalCode<'a>,
     /// Address of each entry of the table of storage, as a function of the running task.
     timers: BTreeMap<Key, String>,
+    /// Instruments that replace a function, and the addresses at which they call it.
+    replaced: Vec<(InstrumentId, Addr)>,
     violations: Vec<Violation>,
 }
 
@@ -273,13 +296,12 @@ impl Reader<'_> {
     ) -> crate::Result<Ids<SiteIndex, Option<Facts>>> {
         let mut facts = Ids::<SiteIndex, _>::from(vec![None; self.plan.sites.len()]);
         let mut tools = WalkBuffers::new();
-        let mut faults = Vec::new();
+        let mut findings = Findings::default();
         for (number, patch) in self.plan.patches.iter().enumerate() {
             if number.is_multiple_of(REPORTED) {
                 report()?;
             }
-            let mut entries = Vec::new();
-            let mut wrong = match self.patch(patch, &mut tools, (&mut entries, &mut faults)) {
+            let mut wrong = match self.patch(patch, &mut tools, &mut findings) {
                 Ok(read) => match facts.find_mut(patch.site) {
                     None => Some((patch.address, Reason::NoSite)),
                     Some(Some(known)) if *known != read => {
@@ -292,7 +314,7 @@ impl Reader<'_> {
                 },
                 Err(fault) => Some(fault),
             };
-            for (timer, entry) in entries {
+            for (timer, entry) in findings.entries.drain(..) {
                 let known = self.timers.entry(timer).or_insert_with(|| entry.clone());
                 if *known != entry {
                     let why = Reason::OtherEntry {
@@ -308,7 +330,8 @@ impl Reader<'_> {
                     why,
                 }));
         }
-        fault::compare(self.plan, faults, &mut self.violations);
+        self.replaced = findings.replaced;
+        fault::compare(self.plan, findings.faults, &mut self.violations);
         Ok(facts)
     }
 
@@ -316,7 +339,7 @@ impl Reader<'_> {
         &self,
         patch: &Patch,
         tools: &mut WalkBuffers,
-        (entries, faults): (&mut Vec<(Key, String)>, &mut Vec<PatchFault>),
+        findings: &mut Findings,
     ) -> Result<Facts, (Addr, Reason)> {
         let whole = |why: Reason| (patch.address, why);
         let site = self.plan.site(patch.site);
@@ -338,10 +361,11 @@ impl Reader<'_> {
         for (timer, entry) in std::mem::take(&mut walk.machine.entries) {
             let words = walk.machine.values.of_task_alone(entry);
             let words = words.ok_or_else(|| whole(Reason::EntryByOther));
-            entries.push((timer, walked.clone().and(words)?));
+            findings.entries.push((timer, walked.clone().and(words)?));
         }
         let facts = std::mem::take(&mut walk.facts);
-        faults.append(&mut walk.machine.faults);
+        findings.replaced.append(&mut walk.replaced);
+        findings.faults.append(&mut walk.machine.faults);
         *tools = walk.into_tools();
         walked.map(|()| facts)
     }
@@ -397,6 +421,9 @@ impl Reader<'_> {
             .around(start.0)
             .ok_or((start, Reason::InstrumentFunction))?;
         let events = hooks::event(self.plan, routine, instrument, changed)?;
+        if instrument.definition.replaces() && may_be_relied_on(self.originals.image, start) {
+            return Err((start, Reason::ReplacedReliedOn));
+        }
         let unread = events.iter().find_map(|event| match event {
             HitEvent::On(edge) if self.originals.around(edge.to.0).is_none() => Some(*edge),
             _ => None,

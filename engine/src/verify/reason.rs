@@ -274,6 +274,8 @@ reasons! {
     FaultsToNext = "its last instruction may also fault and continue where the next block begins",
     ReturnedUnknown = "the return value of the function is unknown here",
     StackArgument = "arguments on the stack are known at the entry of the function only",
+    ReplacedInside = "a function is replaced at its entry only, which no branch of its own targets",
+    ReplacedReliedOn = "the function that it replaces is called by functions that may rely on more than the calling convention",
     ArgumentGone = "the argument it reads may have changed since the entry of the function",
     NotTwoWay = "it is a hook of a branch, and its block does not end with a two-way branch",
     EntersBlock = "control may enter the middle of its block here",

@@ -61,6 +61,7 @@ proptest! {
             function: "mixed".into(),
             parameters: parameters.map(parameter).into(),
             samples,
+            replaces: false,
         };
         let mut machine = ready(40, 4);
         write_function(&mut machine);

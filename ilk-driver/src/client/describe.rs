@@ -54,6 +54,9 @@ pub fn samples(instrument: &PlannedInstrument) -> bool {
 
 /// Returns the kind of an instrument's results; for an instrument in the language, of its probe.
 fn delivers(instrument: &PlannedInstrument) -> Delivers {
+    if instrument.definition.replaces() {
+        return Delivers::Nothing;
+    }
     let samples = |action: &Action| matches!(action.kind, ActionKind::Sample(_));
     let Some(probed) = instrument
         .probe

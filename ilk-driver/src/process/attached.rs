@@ -17,6 +17,7 @@ use super::pages::TextPages;
 use super::record::{Client, Kept, Record, Semaphore, Written, text_of};
 use super::remote::Remote;
 use super::removal::{self, Cleaned, Patched, unmap};
+use super::replaced::linked::LinkedObject;
 use super::rings::SampleRings;
 use super::stopped::{Stopped, is_filtered, quiet, traced};
 use super::subject::{Reserved, Subject, rows};
@@ -44,6 +45,8 @@ pub struct Attached {
     gate: Option<ReadGate>,
     stopped: Duration,
     removed: bool,
+    /// The mappings of object files whose functions are not called yet. They stay once they are.
+    unused: Vec<Span>,
 }
 
 /// A removal.
@@ -68,6 +71,7 @@ impl Attached {
     /// left in the process then.
     pub fn attach(subject: &Subject, reserved: Reserved, plan: &VerifiedPlan) -> Result<Self> {
         crate::processor::check()?;
+        let stubs = reserved.stubs(plan)?;
         let plan = plan.plan();
         if plan.layout != reserved.layout || plan.release != subject.image.release() {
             return Err(Error::Plan {
@@ -77,6 +81,7 @@ impl Attached {
         let guards = reads_memory(plan).then(|| ReadGuards::of(subject, &reserved));
         let guards = guards.transpose()?;
         let mut text = text_of(plan)?;
+        text.extend(stubs);
         if let Some(guards) = &guards {
             guards.refuse_overlap(plan, &subject.image)?;
             text.extend(guards.text.iter().cloned());
@@ -116,6 +121,7 @@ impl Attached {
         let patched = attached.patched();
         let spliced = traced(pid, || splice(&patched, &planned, passed))?;
         attached.stopped = attached.stopped.max(spliced);
+        attached.unused.clear();
         Ok(attached)
     }
 
@@ -129,6 +135,7 @@ impl Attached {
         let stopped = Stopped::stop(pid)?;
         subject.is_still_mapped()?;
         let counters = map(pid, &stopped, &memory, &record)?;
+        let objects = reserved.objects;
         let mut attached = Self {
             pid,
             memory,
@@ -141,12 +148,49 @@ impl Attached {
             gate: None,
             stopped: Duration::ZERO,
             removed: false,
+            unused: Vec::new(),
         };
-        let written = attached.prepared(&encoded);
+        let mapped = attached.map_objects(&stopped, &objects);
+        let written = mapped.and_then(|()| attached.prepared(&encoded));
         attached.stopped = stopped.duration();
         drop(stopped);
         // The drop removes the mappings.
         written.map(|()| attached)
+    }
+
+    /// Maps the object files of replacements.
+    fn map_objects(&mut self, stopped: &Stopped, objects: &[LinkedObject]) -> Result<()> {
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let maps = maps::read(self.pid)?;
+        let remote = Remote::of(self.pid, stopped, &self.memory, &maps)?;
+        for part in objects.iter().flat_map(|object| &object.parts) {
+            let sharing = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            place(
+                &remote,
+                part.span(),
+                (part.protection, sharing),
+                (u64::MAX, 0),
+            )?;
+            self.unused.push(part.span());
+            self.write(&part.bytes, part.start)?;
+        }
+        Ok(())
+    }
+
+    /// Unmaps the object files of replacements that were never called.
+    fn unmap_objects(&mut self) -> Result<()> {
+        if self.unused.is_empty() || self.has_ended() {
+            return Ok(());
+        }
+        let unused = std::mem::take(&mut self.unused);
+        traced(self.pid, || {
+            let stopped = Stopped::stop(self.pid)?;
+            let maps = maps::read(self.pid)?;
+            let remote = Remote::of(self.pid, &stopped, &self.memory, &maps)?;
+            unused.iter().try_for_each(|span| unmap(&remote, *span))
+        })
     }
 
     fn prepared(&mut self, record: &[u8]) -> Result<()> {
@@ -313,6 +357,7 @@ impl Attached {
 
     /// Removes everything from the process, and not from its forked children. Returns the number of its file there.
     pub(super) fn leave(&mut self, cleaned: &mut Cleaned) -> Result<u64> {
+        self.unmap_objects()?;
         cleaned.stopped = cleaned.stopped.max(self.stopped);
         let done = self.patched().remove(cleaned);
         self.removed = done.is_ok();

@@ -1,7 +1,7 @@
 //! Processes as targets: what a process has mapped, plans for one of its objects, and the agent that writes them.
 //!
-//! Nothing is loaded into the process but arenas of patches near the objects and a file of counters and rings in its
-//! lower 2 GiB, and nothing is attached to it between two changes: counters are incremented, and samples delivered, by
+//! Nothing is loaded into the process but arenas of patches near the objects, a file of counters and rings in its
+//! lower 2 GiB, and object files whose functions replace others ([`replaced`]), and nothing is attached to it between two changes: counters are incremented, and samples delivered, by
 //! restartable sequences (`engine::layout::Sequences`), which threads need not be followed for. All threads are stopped for a change of the
 //! text ([`stopped`]), and none executes, or will return to, bytes that change.
 //!
@@ -31,6 +31,7 @@ mod record;
 mod recorder;
 mod remote;
 mod removal;
+mod replaced;
 mod rings;
 mod same_clock;
 mod shared;

@@ -18,6 +18,7 @@ use super::maps;
 use super::objects::{Object, ObjectChoice, chosen, file_of, linker, objects, slide};
 use super::record::MOST_PER_WRITE;
 use super::removal::memory;
+use super::replaced::linked::LinkedObject;
 use super::stopped::{Stopped, is_filtered, threads, traced};
 use super::{refused, text};
 use crate::client::TargetInfo;
@@ -76,6 +77,8 @@ pub struct Reserved {
     pub(super) arenas: Vec<Span>,
     /// True if the static probes that instruments stand on are switched on.
     pub(super) switches_on: bool,
+    /// Object files whose functions replace functions of the process.
+    pub(super) objects: Vec<LinkedObject>,
 }
 
 impl Reserved {
@@ -241,6 +244,7 @@ impl Subject {
             words,
             arenas: reserved,
             switches_on: false,
+            objects: Vec::new(),
         })
     }
 
@@ -505,5 +509,6 @@ fn layout(
         events: Events::default(),
         stacks: None,
         users: first.map(|arena| Addr(arena.start.0 - MemoryReader::BYTES)),
+        replacements: Vec::new(),
     }
 }

@@ -24,6 +24,7 @@ mod loaded;
 mod probes;
 mod programs;
 mod refused;
+mod replaced;
 mod suites;
 mod types;
 

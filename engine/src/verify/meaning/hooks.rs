@@ -137,6 +137,7 @@ pub(crate) fn expected(plan: &Plan, by_id: &ById<'_>, patch: &Patch) -> Result<L
                 counter: instrument.counter,
                 probe: instrument.probe.clone(),
                 native: native(plan, instrument)?,
+                replacement: replacement(plan, instrument)?,
             });
         }
         if list.is_empty() {
@@ -209,9 +210,21 @@ fn inputs(instrument: &PlannedInstrument) -> impl Iterator<Item = Input> {
     expressions.flat_map(|expr| expr.inputs()).chain(given)
 }
 
-/// Returns the native function of an instrument.
+/// Returns the address of the function by which an instrument replaces the original one.
+fn replacement(plan: &Plan, instrument: &PlannedInstrument) -> Result<Option<Addr>, Reason> {
+    let native = instrument.definition.native();
+    let Some(native) = native.filter(|native| native.replaces) else {
+        return Ok(None);
+    };
+    let id = instrument.id;
+    let entry = plan.layout.replacement(native);
+    entry.map(Some).ok_or(Reason::NoNativeCode { id })
+}
+
+/// Returns the native function that an instrument calls.
 fn native(plan: &Plan, instrument: &PlannedInstrument) -> Result<Option<NativeCall>, Reason> {
-    let Some(native) = instrument.definition.native() else {
+    let native = instrument.definition.native();
+    let Some(native) = native.filter(|native| !native.replaces) else {
         return Ok(None);
     };
     let code = plan.natives.iter().find(|code| code.is_of(native));
@@ -356,6 +369,10 @@ pub(crate) fn event(
     let comes_back = routine.targets.contains(&routine.span.start.0);
     if inputs(instrument).any(is_stacked) && (!entry || comes_back) {
         let why = Reason::StackArgument;
+        return Err((span.start, why));
+    }
+    if instrument.definition.replaces() && (!entry || comes_back) {
+        let why = Reason::ReplacedInside;
         return Err((span.start, why));
     }
     if let Some(register) = arguments(instrument) {

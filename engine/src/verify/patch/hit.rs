@@ -27,6 +27,8 @@ pub(crate) struct Expected {
     pub(crate) probe: Option<Arc<Probed>>,
     /// The native function that it calls.
     pub(crate) native: Option<NativeCall>,
+    /// The function that replaces the original one.
+    pub(crate) replacement: Option<Addr>,
 }
 
 /// A native function with its address.

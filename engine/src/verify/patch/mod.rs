@@ -22,6 +22,7 @@ pub(crate) mod phase;
 pub(crate) mod points;
 mod process;
 pub(crate) mod program;
+mod replaced;
 pub(crate) mod ring;
 mod scan;
 pub(crate) mod sequence;

@@ -25,7 +25,7 @@ use crate::unwind::Row;
 use crate::verify::symbolic::value::SymValues;
 use crate::verify::text::effects::{Mask, names};
 use crate::verify::text::originals::OriginalCode;
-use crate::{Addr, Span};
+use crate::{Addr, InstrumentId, Span};
 
 /// Allocations of walks, reused from patch to patch.
 #[derive(Debug)]
@@ -58,6 +58,8 @@ pub(crate) struct Walk<'a> {
     /// The instruments of each point, sorted.
     pub(crate) lists: &'a Lists,
     pub(crate) facts: Facts,
+    /// Instruments that replace the original function, and the addresses at which they call it.
+    pub(crate) replaced: Vec<(InstrumentId, Addr)>,
     /// Successors with a single predecessor.
     ahead: Vec<Ahead>,
     /// The reason why an instruction is not the next original one.
@@ -112,6 +114,7 @@ impl<'a> Walk<'a> {
             originals,
             lists,
             facts: Facts::default(),
+            replaced: Vec::new(),
             ahead: Vec::new(),
             not_yet: None,
         }
@@ -256,7 +259,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Continues without an original instruction in between.
-    fn on(
+    pub(crate) fn on(
         &mut self,
         since: Option<NodeId>,
         to: u64,
@@ -319,6 +322,9 @@ impl<'a> Walk<'a> {
     ) -> Result<(), Reason> {
         let (point, done, progress, goal) = at;
         let expected = point.and_then(|point| self.list(point).get(done));
+        if self.branches_to_replacement(instruction, expected, progress) {
+            return self.replace(since, instruction, &state, at);
+        }
         if let Some((to, progress)) = progress.restart() {
             self.inside(
                 since,
@@ -401,7 +407,7 @@ impl<'a> Walk<'a> {
 
     /// Returns the phase among or after instruments; never one in which no instrument code may
     /// execute.
-    fn kept(
+    pub(crate) fn kept(
         &mut self,
         point: Option<Point>,
         done: usize,

@@ -301,6 +301,8 @@ pub(crate) const INSTRUMENTS: &[&str] = &[
     "FaultsToNext",
     "ReturnedUnknown",
     "StackArgument",
+    "ReplacedInside",
+    "ReplacedReliedOn",
     "ArgumentGone",
     "NotTwoWay",
     "EntersBlock",

@@ -23,6 +23,7 @@ mod programs;
 #[path = "../../../tests/programs/random.rs"]
 mod random;
 mod reads;
+mod replaced;
 mod retirements;
 mod samples;
 mod schedules;

@@ -10,6 +10,7 @@ pub(crate) mod exception;
 pub(crate) mod liveness;
 pub(crate) mod originals;
 pub(crate) mod padding;
+pub(crate) mod relied;
 pub(crate) mod routine;
 pub(crate) mod site;
 pub(crate) mod stack;

@@ -12,7 +12,7 @@ use gilk_engine::code::Origin;
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::plan::{LeftOut, Watch};
 use gilk_engine::verify::verify_watched;
-use gilk_engine::{Image, Plan, Session, VerifiedPlan, plan};
+use gilk_engine::{Image, Plan, Refusal, Rule, Session, VerifiedPlan, plan};
 use gilk_instruments::{Definition, Library};
 use gilk_samples::input;
 use ilk_driver::note;
@@ -39,8 +39,8 @@ pub(crate) struct PlanCommand {
 /// The switch for object code, which is not verified.
 #[derive(Args)]
 pub(crate) struct Natives {
-    /// An object file with native instruments (instruments/native/gilk.h). It executes inside the
-    /// kernel without verification: an error in it can crash the machine.
+    /// An object file with native instruments (instruments/native/gilk.h). It executes inside the kernel, or in the
+    /// process, without verification: an error in it can crash the machine, or the process.
     #[arg(long = "native", value_name = "FILE.o")]
     files: Vec<PathBuf>,
 }
@@ -181,7 +181,12 @@ const NAMED: usize = 8;
 fn left_out(session: &Session, refused: &[LeftOut]) -> String {
     let functions = refused.iter().filter_map(|one| {
         let placement = session.placements.get(one.placement)?;
-        Some((one.refusal.rule.to_string(), placement.function.to_string()))
+        let Refusal { rule, why, .. } = &one.refusal;
+        let reason = match rule {
+            Rule::NotReplaceable => format!("{rule} ({why})"),
+            _ => rule.to_string(),
+        };
+        Some((reason, placement.function.to_string()))
     });
     grouped(functions, "Left out", NAMED)
 }

@@ -28,7 +28,7 @@ use ilk_driver::script::{Designations, Filter, Script, TypesWanted, matches, res
 use crate::blocks::SparingCounts;
 use crate::kernel_side::{KernelSide, KernelWork};
 use crate::output::Force;
-use crate::plan::{Strict, grouped};
+use crate::plan::{Natives, Strict, grouped};
 use crate::process_count::{Counted, report};
 use crate::process_results::{CounterNames, ProcessPlan};
 use crate::program::exit;
@@ -51,7 +51,7 @@ const NAMED: usize = 8;
 pub(crate) struct Process {
     /// The functions: names or patterns, separated by commas: 'parse_*,main'; of libraries with their names:
     /// 'libc.so.6:malloc'. All of the program and its libraries: '*,*:*'.
-    #[arg(required_unless_present_any = ["clean", "supervise", "script"])]
+    #[arg(required_unless_present_any = ["clean", "supervise", "script", "replace"])]
     functions: Option<String>,
     /// A script instead: 'entry:parse { @sizes = hist(arg1) }'; `ilk help probes` and `ilk help language`
     /// have the words.
@@ -89,6 +89,12 @@ pub(crate) struct Process {
     /// leave it there by a signal.
     #[arg(long, requires = "blocks")]
     sparing: bool,
+    /// Replace a function by one of an object file (--native), which may call it: 'libc.so.6:malloc=few-bytes'. The
+    /// object file stays in the process.
+    #[arg(long, value_name = "FUNCTION=NAME", value_parser = replacement, requires = "files", conflicts_with = "clean")]
+    replace: Vec<Replaced>,
+    #[command(flatten)]
+    natives: Natives,
     /// End after this time: 10s, 2m.
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     length: Option<f64>,
@@ -118,6 +124,25 @@ pub(crate) struct Process {
     strict: Strict,
 }
 
+/// A function, and the instrument by which it is replaced.
+#[derive(Clone)]
+pub(crate) struct Replaced {
+    function: String,
+    instrument: String,
+}
+
+fn replacement(text: &str) -> Result<Replaced, String> {
+    let parts = text.rsplit_once('=');
+    let parts =
+        parts.filter(|(function, instrument)| !function.is_empty() && !instrument.is_empty());
+    let (function, instrument) = parts
+        .ok_or("write a function and a name of the object file: 'libc.so.6:malloc=few-bytes'")?;
+    Ok(Replaced {
+        function: function.to_owned(),
+        instrument: instrument.to_owned(),
+    })
+}
+
 pub(crate) fn time(text: &str) -> Result<f64, String> {
     let seconds = ilk_driver::script::seconds(text).filter(|seconds| *seconds <= UNLIMITED);
     seconds.ok_or_else(|| String::from("write a time such as 10s, 250ms or 2m, at most 24h"))
@@ -132,6 +157,9 @@ impl Process {
             return supervisor::clean(self.pid);
         }
         let mut goals = self.force.goals();
+        for native in self.natives.files() {
+            goals = goals.reads(native);
+        }
         if let Some(output) = &self.output {
             goals.goal(output, Contents::Recording)?;
         }
@@ -149,8 +177,14 @@ impl Process {
                 Work::Script(script)
             }
             (None, functions) => {
-                let functions = functions.as_deref().unwrap_or("*");
-                let patterns = functions.split(',').map(str::to_owned).collect();
+                let all = if self.replace.is_empty() {
+                    Some("*")
+                } else {
+                    None
+                };
+                let functions = functions.as_deref().or(all);
+                let patterns = functions.into_iter().flat_map(|all| all.split(','));
+                let patterns = patterns.map(str::to_owned).collect();
                 match (self.blocks, self.sparing) {
                     (true, true) => Work::SparingBlocks(patterns),
                     (true, false) => Work::Blocks(patterns),
@@ -168,8 +202,9 @@ impl Process {
         });
         let measurement = Measurement {
             work,
+            replaced: self.replace,
             length: self.length,
-            library: Library::builtin()?,
+            library: self.natives.library()?,
             output: self.output,
             save: self.save,
             all: self.all,
@@ -245,6 +280,8 @@ impl Measured {
 /// A measurement in a process.
 pub(crate) struct Measurement {
     pub(crate) work: Work,
+    /// Functions that are replaced, besides those that a session's file replaces.
+    pub(crate) replaced: Vec<Replaced>,
     /// Seconds; the session has its own.
     pub(crate) length: Option<f64>,
     pub(crate) library: Library,
@@ -366,6 +403,9 @@ impl Measurement {
                 names.join(", ")
             );
         }
+        for (function, by) in self.replaced(&plan.planned.session) {
+            note!("{function} is replaced by {by}.");
+        }
         note!(
             "{places} places in process {pid} are instrumented; its threads were stopped for {stopped}. Ctrl-C ends."
         );
@@ -385,13 +425,13 @@ impl Measurement {
 
     /// The objects that the placements are in.
     fn choice(&self) -> ObjectChoice {
+        let replaced = self.replaced.iter().map(|one| one.function.as_str());
         match &self.work {
             Work::Calls(patterns) | Work::Blocks(patterns) | Work::SparingBlocks(patterns) => {
-                ObjectChoice::of(patterns.iter().map(String::as_str))
+                ObjectChoice::of(patterns.iter().map(String::as_str).chain(replaced))
             }
-            Work::Script(script) => {
-                ObjectChoice::of(script.functions()).with_probes(script.static_probes())
-            }
+            Work::Script(script) => ObjectChoice::of(script.functions().chain(replaced))
+                .with_probes(script.static_probes()),
             Work::Session(session) => {
                 let placements = session.placements.iter();
                 ObjectChoice::of(placements.map(|placement| &*placement.function))
@@ -436,14 +476,21 @@ impl Measurement {
         let mut words = placements.saturating_add(least).min(most);
         loop {
             let reserved = subject.reserve(words)?.for_session(&session);
+            let reserved = reserved.with_replacements(subject, &session, &self.library)?;
             let layout = &reserved.layout;
             let error = match self.strict.planned(image, &session, &self.library, layout) {
                 Ok(planned) => {
+                    ensure!(
+                        self.replaced(&planned.session).eq(self.replaced(&session)),
+                        "A function is not replaced:\n{}",
+                        planned.left_out.trim_end()
+                    );
                     let plan = ProcessPlan {
                         planned,
                         names,
                         sparing,
                         probes: self.static_probes(image),
+                        staying: reserved.staying(),
                     };
                     return Ok((reserved, plan));
                 }
@@ -458,6 +505,19 @@ impl Measurement {
                 _ => return Err(error),
             }
         }
+    }
+
+    /// The functions that a session replaces, and by which functions of object files.
+    fn replaced<'s>(&'s self, session: &'s Session) -> impl Iterator<Item = (&'s str, &'s str)> {
+        let placements = session.placements.iter();
+        placements.filter_map(|placement| {
+            let name = &*placement.instrument;
+            let is_own = session.sources.contains_key(name);
+            let definition = self.library.get(name).ok().filter(|_| !is_own)?;
+            definition
+                .replaces()
+                .then_some((&*placement.function, name))
+        })
     }
 
     /// Returns the titles of the static probes that the script may stand on.
@@ -510,6 +570,17 @@ impl Measurement {
                 CounterNames::new(),
             ),
         };
+        // Calls are counted before, and those of the function by its replacement are not.
+        for one in self.replaced.iter().filter(|one| scope.has(&one.function)) {
+            session.placements.push(Placement {
+                function: one.function.as_str().into(),
+                block: 0,
+                hook: HookType::Pre,
+                instrument: one.instrument.as_str().into(),
+                launch: 0.0,
+                splash: session.duration,
+            });
+        }
         session.name = format!("process {pid}");
         Ok((session, names))
     }

@@ -108,6 +108,13 @@ impl Measurement {
         }
         if removed.ended {
             writeln!(notes, "The process has ended.")?;
+        } else {
+            for (file, bytes) in &plan.staying {
+                writeln!(
+                    notes,
+                    "{file} stays mapped, {bytes} bytes: the process may execute its functions and use its data still."
+                )?;
+            }
         }
         if removed.reads_ended {
             writeln!(
@@ -178,7 +185,8 @@ pub(crate) fn report(
     {
         totals += &text(shown, described, all);
     }
-    if lines.is_empty() && totals.is_empty() && sampled.is_none_or(|sampled| sampled == (0, 0)) {
+    let is_empty = lines.is_empty() && totals.is_empty();
+    if is_empty && sampled.is_none_or(|sampled| sampled == (0, 0)) && plan.measures() {
         writeln!(report, "No place was hit.")?;
     }
     report += &totals;

@@ -21,6 +21,16 @@ pub(crate) struct ProcessPlan {
     pub(crate) sparing: SparingCounts,
     /// Titles of the static probes that its script may stand on, by address.
     pub(crate) probes: BTreeMap<Addr, String>,
+    /// Object files of replacements, and the bytes that stay mapped of each.
+    pub(crate) staying: Vec<(String, u64)>,
+}
+
+impl ProcessPlan {
+    /// Returns whether an instrument has results.
+    pub(crate) fn measures(&self) -> bool {
+        let mut instruments = self.planned.plan.plan().instruments.iter();
+        instruments.any(|one| !one.definition.replaces())
+    }
 }
 
 /// The results of a plan.

@@ -173,6 +173,7 @@ impl Run {
             self.session.display()
         );
         let measurement = Measurement {
+            replaced: Vec::new(),
             length: Some(session.duration),
             work: Work::Session(session),
             library,
