@@ -113,6 +113,7 @@ const PATHS: &[(&str, &str, Role)] = &[
     ("doctor", "root", Input),
     ("process", "socket", Other),
     ("process", "executable", Input),
+    ("process", "files", Input),
     ("status", "socket", Other),
     ("stop", "socket", Other),
     ("lab", "kernel", Input),
