@@ -236,6 +236,15 @@ pub(super) fn kept(pid: u32) -> Result<Vec<Kept>> {
     Ok(all)
 }
 
+/// Returns the text that this program has written into a process, which may be mapped still.
+pub(super) fn own_text(pid: u32, memory: &File) -> Result<Vec<Written>> {
+    let own = Client::current()?;
+    let own = kept(pid)?.into_iter().filter(|kept| kept.client == own);
+    let records = own.map(|kept| Record::read(pid, memory, &kept));
+    let records: Vec<Record> = records.collect::<Result<_>>()?;
+    Ok(records.into_iter().flat_map(|record| record.text).collect())
+}
+
 /// Returns the writes of a plan whose instruments are all in place from the start of the session to its end.
 pub(super) fn text_of(plan: &Plan) -> Result<Vec<Written>> {
     let apart = || {

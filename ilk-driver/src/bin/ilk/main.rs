@@ -33,6 +33,7 @@ mod pager;
 mod picture;
 mod plan;
 mod process;
+mod process_children;
 mod process_count;
 mod process_every;
 mod process_results;

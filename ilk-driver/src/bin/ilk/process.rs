@@ -20,8 +20,8 @@ use gilk_samples::output::{self, Contents};
 use ilk_driver::interrupt;
 use ilk_driver::note;
 use ilk_driver::process::{
-    Attached, Client, EarlyWatch, FollowedProcess, LaterPlan, Object, ObjectChoice, ObjectLines,
-    Reserved, StartedProgram, Subject, Supervisor, objects,
+    Attached, Client, EarlyWatch, FollowedProcess, ForkWatch, LaterPlan, Object, ObjectChoice,
+    ObjectLines, Reserved, StartedProgram, Subject, Supervisor, objects,
 };
 use ilk_driver::script::{Designations, Filter, Script, TypesWanted, matches, resolve};
 
@@ -29,6 +29,7 @@ use crate::blocks::SparingCounts;
 use crate::kernel_side::{KernelSide, KernelWork};
 use crate::output::Force;
 use crate::plan::{Strict, grouped};
+use crate::process_children::Children;
 use crate::process_count::{Counted, report};
 use crate::process_results::{CounterNames, ProcessPlan};
 use crate::program::exit;
@@ -45,7 +46,7 @@ const NAMED: usize = 8;
 /// Count the calls of functions of a process on this machine, or run a script in it, without the kernel's module.
 ///
 /// The process needs glibc 2.35 or later, and you the right to trace it (as for gdb). Hits are
-/// counted exactly, on all threads; those of forked children are added. Ctrl-C, or the end of
+/// counted exactly, on all threads; those of forked children are added, unless --children clean leaves them out. Ctrl-C, or the end of
 /// the process, removes everything and shows the results.
 #[derive(Args)]
 pub(crate) struct Process {
@@ -81,6 +82,10 @@ pub(crate) struct Process {
     /// The socket of that agent.
     #[arg(long, value_name = "PATH", requires = "kernel")]
     socket: Option<PathBuf>,
+    /// The children that the process forks: `shared`, they count with it; or `clean`, everything is removed from each
+    /// before it executes an instruction.
+    #[arg(long, value_name = "CHOICE", conflicts_with_all = ["executable", "clean"])]
+    children: Option<Children>,
     /// Count every block of the functions, not only their calls.
     #[arg(long)]
     blocks: bool,
@@ -175,6 +180,7 @@ impl Process {
             all: self.all,
             strict: self.strict,
             kernel: kernel.transpose()?,
+            children: self.children.unwrap_or_default(),
         };
         match &self.executable {
             Some(executable) => measurement.of_every(executable),
@@ -257,6 +263,7 @@ pub(crate) struct Measurement {
     pub(crate) strict: Strict,
     /// Placements in the kernel at the same time.
     pub(crate) kernel: Option<KernelSide>,
+    pub(crate) children: Children,
 }
 
 impl Measurement {
@@ -319,6 +326,11 @@ impl Measurement {
         (output, is_over): (Option<&Path>, &dyn Fn() -> bool),
     ) -> anyhow::Result<Measured> {
         let choice = self.choice();
+        // Before anything else is spliced, so that no child has what is not removed from it.
+        let forks = match self.children {
+            Children::Shared => None,
+            Children::Clean => Some(ForkWatch::attach(pid)?),
+        };
         let watch = EarlyWatch::attach(pid, &choice);
         let (subject, awaited) = Subject::read_mapped(pid, &choice)?;
         let scope = Scope {
@@ -348,6 +360,15 @@ impl Measurement {
                 FollowedProcess::follow(attached, watch, start, &choice, Box::new(later))?
             }
             false => FollowedProcess::alone(attached),
+        };
+        let process = match forks {
+            Some(forks) => {
+                for why in forks.unwatched() {
+                    note!("Some forked children may not be met: {why}");
+                }
+                process.with_clean_children(forks)
+            }
+            None => process,
         };
         if let Some(why) = process.not_followed() {
             ensure!(
