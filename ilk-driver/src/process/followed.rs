@@ -179,9 +179,9 @@ impl<'p, P> FollowedProcess<'p, P> {
         Ok(followed)
     }
 
-    /// Has the forked children of the process be clean, as its forks are watched.
+    /// Has the forked children of the process met until its end.
     #[must_use]
-    pub fn with_clean_children(mut self, forks: ForkWatch) -> Self {
+    pub fn with_forks(mut self, forks: ForkWatch) -> Self {
         self.forks = Some(forks);
         self
     }

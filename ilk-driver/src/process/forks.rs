@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use gilk_engine::forks::{ForkWait, ForkWords};
 use gilk_engine::rendezvous::RendezvousWords;
 use gilk_engine::verify::forks::{VerifiedForkWait, verify};
 use gilk_engine::{Addr, Span};
 
-use super::child::{ChildPlace, WaitingPlace, freed};
+use super::attached::{Attached, ForkedAttachment};
+use super::child::{ChildPlace, WaitingPlace, adopted, freed};
 use super::objects::{Object, objects, program_of};
 use super::record::{Client, Kept, Record, Written, kept};
 use super::remote::RemoteCode;
@@ -35,6 +37,8 @@ const SYSCALL: u64 = 2;
 pub struct ForkedChildren {
     /// The number of those from which everything was removed before they executed an instruction.
     pub clean: u64,
+    /// Those that were given words of their own. Their hits are not among those of the process.
+    pub own: BTreeSet<u32>,
     /// Processes that were not met: their hits are among those of the process.
     pub unmet: BTreeSet<u32>,
     /// The reasons why children that waited had to continue with the instruments of the process.
@@ -55,6 +59,14 @@ pub struct ForkWatch {
     removed: bool,
 }
 
+/// The fate of children that wait.
+enum Fate {
+    /// Everything is removed from them.
+    Clean,
+    /// They are given words of their own, as their parent has, and are sent.
+    Own(Box<ForkedAttachment>, Sender<Attached>),
+}
+
 /// A process with children that wait.
 #[derive(Debug)]
 struct Served {
@@ -68,7 +80,7 @@ struct Served {
 }
 
 impl ForkWatch {
-    /// Has the forked children of a process wait before their first instruction, until everything is removed from them.
+    /// Has the forked children of a process wait before their first instruction, until their fate is decided.
     ///
     /// # Errors
     /// [`Error::Process`] if no place is known where the process forks, or another tool has changed it.
@@ -167,7 +179,7 @@ impl ForkWatch {
         let waits = traced(pid, || {
             Waits::spliced(pid, memory, record, (&code, &forking))
         })?;
-        let mut watch = Self {
+        Ok(Self {
             served: Arc::new(Served {
                 file: waits.number()?,
                 waits,
@@ -178,10 +190,26 @@ impl ForkWatch {
             server: None,
             unwatched: BTreeSet::new(),
             removed: false,
-        };
-        let served = Arc::clone(&watch.served);
-        watch.server = Some(std::thread::spawn(move || served.serve()));
-        Ok(watch)
+        })
+    }
+
+    /// Has everything removed from each child before it executes an instruction, those too that wait now.
+    pub fn leave_children_clean(&mut self) {
+        self.serve(Fate::Clean);
+    }
+
+    /// Gives each child words of its own before it executes an instruction, with the instruments of its parent. Returns the
+    /// attachments of children, as they are forked, until the process is left; these are to be removed after that.
+    pub fn instrument_children(&mut self, parent: &Attached) -> Receiver<Attached> {
+        let (sender, receiver) = unbounded();
+        self.serve(Fate::Own(Box::new(parent.forked()), sender));
+        receiver
+    }
+
+    /// Starts the thread that answers.
+    fn serve(&mut self, fate: Fate) {
+        let served = Arc::clone(&self.served);
+        self.server = Some(std::thread::spawn(move || served.serve(&fate)));
     }
 
     /// The reasons why children are not met that are forked at other places.
@@ -236,19 +264,19 @@ impl Drop for ForkWatch {
 }
 
 impl Served {
-    /// Removes everything from children as they wait, until the end.
-    fn serve(&self) -> ForkedChildren {
+    /// Meets children as they wait, until the end.
+    fn serve(&self, fate: &Fate) -> ForkedChildren {
         let mut children = ForkedChildren::default();
         while !self.is_over.load(Ordering::Acquire) {
             if let Some(request) = self.waits.request(INTERVAL) {
-                self.answer(request, &mut children);
+                self.answer(request, fate, &mut children);
             }
         }
         children
     }
 
     /// Meets the children that wait, and lets those continue that remain.
-    fn answer(&self, request: u32, children: &mut ForkedChildren) {
+    fn answer(&self, request: u32, fate: &Fate, children: &mut ForkedChildren) {
         let first = self.waits.answered().unwrap_or(request);
         let count = request.wrapping_sub(first);
         let mut is_complete = count <= ForkWords::MOST_CHILDREN;
@@ -256,14 +284,14 @@ impl Served {
             let pid = self.child(first.wrapping_add(number));
             match pid.filter(|&pid| self.is_child(pid)) {
                 Some(pid) => {
-                    self.meet(pid, 1, children);
+                    self.meet(pid, 1, fate, children);
                 }
                 // It was not scheduled, was killed, or is in another namespace of numbers.
                 None => is_complete = false,
             }
         }
         if !is_complete {
-            self.meet_listed(1, children);
+            self.meet_listed(1, fate, children);
         }
         children.was_late |= !self.waits.answer(request);
     }
@@ -289,8 +317,26 @@ impl Served {
         pid != self.waits.pid && kept.iter().any(|kept| kept.file == self.file)
     }
 
-    /// Removes everything from a child that waits, or will within some attempts. Returns false if it has splices still, and lives.
-    fn meet(&self, pid: u32, attempts: usize, children: &mut ForkedChildren) -> bool {
+    /// Decides the fate of a child that waits, or will within some attempts. Returns false if it lives, and has its parent's
+    /// splices still.
+    fn meet(&self, pid: u32, attempts: usize, fate: &Fate, children: &mut ForkedChildren) -> bool {
+        if let Fate::Own(parent, sender) = fate {
+            match adopted(pid, (&self.places, self.code), self.file, parent) {
+                Ok(Some(attached)) => {
+                    children.own.insert(pid);
+                    // Without a receiver, it is dropped, and so removed.
+                    let _no_receiver = sender.send(attached);
+                    return true;
+                }
+                // It was forked before its parent was instrumented.
+                Ok(None) => {}
+                Err(_) if !Client::of(pid).is_ok_and(Client::is_alive) => return true,
+                Err(error) => {
+                    children.failed.insert(error.to_string());
+                    return false;
+                }
+            }
+        }
         let mut cleaned = Cleaned::default();
         for attempt in 0..attempts {
             if attempt > 0 {
@@ -316,16 +362,22 @@ impl Served {
     }
 
     /// Meets the children that the list of all processes has. Returns those that do not wait.
-    fn meet_listed(&self, attempts: usize, children: &mut ForkedChildren) -> BTreeSet<u32> {
+    fn meet_listed(
+        &self,
+        attempts: usize,
+        fate: &Fate,
+        children: &mut ForkedChildren,
+    ) -> BTreeSet<u32> {
         // Without the list, they continue with the answer.
         let all = everywhere().unwrap_or_default();
         let all = all
             .into_iter()
-            .filter(|(pid, kept)| kept.file == self.file && *pid != self.waits.pid);
+            .filter(|(pid, kept)| kept.file == self.file && *pid != self.waits.pid)
+            .filter(|(pid, _)| !children.own.contains(pid));
         let all: BTreeSet<u32> = all.map(|(pid, _)| pid).collect();
         let mut unmet = BTreeSet::new();
         for pid in all {
-            if !self.meet(pid, attempts, children) {
+            if !self.meet(pid, attempts, fate, children) {
                 unmet.insert(pid);
             }
         }
@@ -337,7 +389,7 @@ impl Served {
         let mut unmet = BTreeSet::new();
         loop {
             let before = (children.clean, unmet.len());
-            unmet.extend(self.meet_listed(ATTEMPTS, children));
+            unmet.extend(self.meet_listed(ATTEMPTS, &Fate::Clean, children));
             if before == (children.clean, unmet.len()) {
                 break;
             }

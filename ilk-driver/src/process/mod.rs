@@ -24,6 +24,7 @@ mod launched;
 mod lines;
 mod linker;
 mod listed;
+mod mapped;
 pub(crate) mod maps;
 pub(crate) mod names;
 mod objects;

@@ -85,8 +85,9 @@ impl Patched<'_> {
         Ok(())
     }
 
-    /// Writes the original text of a process that is stopped, and no thread of which is among bounces.
-    pub(super) fn restore_stopped(&self, cleaned: &mut Cleaned) -> Result<()> {
+    /// Writes the original text of a process that is stopped, and no thread of which is among bounces. Returns the
+    /// addresses of the splices that it had.
+    pub(super) fn restore_stopped(&self, cleaned: &mut Cleaned) -> Result<BTreeSet<Addr>> {
         let code = maps::read(self.pid)?;
         let code = code.iter().filter(|one| one.executable && !is_ours(one));
         let code = Span::merged(code.map(|one| one.span).collect());
@@ -114,7 +115,8 @@ impl Patched<'_> {
             }
         }
         self.switch_off(&restored)?;
-        text.write(self.memory)
+        text.write(self.memory)?;
+        Ok(restored)
     }
 
     /// Switches the static probes of a stopped process on.

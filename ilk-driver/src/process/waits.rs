@@ -7,7 +7,7 @@ use std::time::Duration;
 use gilk_engine::rendezvous::RendezvousWords;
 use gilk_engine::{Addr, Span};
 
-use super::attached::{map, number_of};
+use super::mapped::{map, number_of};
 use super::pages::TextPages;
 use super::record::Record;
 use super::removal::{Cleaned, Patched};

@@ -1,9 +1,12 @@
 //! Forked children of an instrumented process, by choice: they count with it, or nothing is left in them before they
 //! execute an instruction.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use gilk_samples::recording::Recording;
 
 use super::killed::{cleaned, is_alive, kill, supervisor_of};
 use super::launched::{counters, ilk, text_of};
@@ -102,6 +105,125 @@ fn shared_children_count_with_their_parent() {
         let (changed, mapped) = program.does("found");
         assert!(changed > 0 && mapped > 0, "{changed} {mapped}");
     }
+    program.end();
+}
+
+/// The parts of a report: of the process, and of its children with their numbers.
+fn parts(shown: &str) -> (&str, Vec<(u32, &str)>) {
+    let mut parts = shown.split("Forked child, process ");
+    let first = parts.next().unwrap();
+    let children = parts.map(|part| {
+        let (pid, report) = part.split_once(":\n").unwrap();
+        (pid.parse().unwrap(), report)
+    });
+    (first, children.collect())
+}
+
+#[test]
+fn children_have_counts_of_their_own() {
+    let mut program = forking();
+    let before = program.text();
+    let following = following(&program, "own");
+    for command in ["forks", "threads", "nested", "sharing"] {
+        program.does(command);
+    }
+    program.does("stay");
+    let living = children(program.pid());
+    assert_eq!(living.len(), 1);
+    let (parent, forked) = {
+        let begun = Instant::now();
+        loop {
+            let (parent, forked) = program.does("nothing");
+            // Those of `forks`, `threads`, `nested` and `stay`; more if a handler was executed in one.
+            if forked >= 80 * 1000 + 200 + 1000 {
+                break (parent, forked);
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60));
+        }
+    };
+    let (_, shown) = ended(following);
+    let (first, children) = parts(&shown);
+    let hits = |report: &str| counters(report).get("counted block 0").copied();
+    assert_eq!(hits(first), Some(parent), "{shown}");
+    assert_eq!(children.len(), 83, "{shown}");
+    assert!(first.contains("83 forked children have counts of their own."));
+    let numbers: BTreeSet<u32> = children.iter().map(|(pid, _)| *pid).collect();
+    assert!(numbers.contains(&living[0]));
+    let all: u64 = children.iter().filter_map(|(_, report)| hits(report)).sum();
+    assert_eq!(all, forked, "{shown}");
+    assert!(!shown.contains("counted with its parent"), "{shown}");
+    for pid in [program.pid(), living[0]] {
+        assert_eq!(text(pid), before);
+        assert!(!maps(pid).contains("memfd:gilk"), "{}", maps(pid));
+    }
+    program.does("join");
+    program.end();
+}
+
+#[test]
+fn samples_of_children_have_lanes_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), include_str!("forking.c"), &[]);
+    let recording = folder.path().join("own.arrow");
+    let script = "entry:counted / (u32)arg0 < 5 / { sample((u32)arg0); @most = max((u32)arg0) }";
+    let output = ilk(
+        &[
+            "-e",
+            script,
+            "--children",
+            "own",
+            "-o",
+            recording.to_str().unwrap(),
+            "--",
+            program.to_str().unwrap(),
+        ],
+        "forks\n",
+    );
+    let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));
+    assert!(output.status.success(), "{shown}{errors}");
+    let (_, children) = parts(&shown);
+    assert_eq!(children.len(), 20, "{shown}");
+    let recording = Recording::open(&recording).unwrap();
+    let instruments = &recording.metadata().instruments;
+    let mut samples: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for sample in recording.batches().flat_map(|batch| batch.unwrap().samples) {
+        samples.entry(sample.id).or_default().push(sample.value);
+    }
+    for (pid, _) in children {
+        let label = format!("process {pid}: ");
+        let mut of_child = instruments
+            .iter()
+            .filter(|one| one.label.starts_with(&label));
+        let taken = of_child.find_map(|one| samples.get(&one.id));
+        assert_eq!(taken, Some(&vec![0, 1, 2, 3, 4]), "{pid} {shown}");
+    }
+}
+
+#[test]
+fn a_client_with_children_of_their_own_is_killed_at_any_moment() {
+    let mut program = forking();
+    let before = program.text();
+    program.does("begin");
+    for delay_ms in [0, 5, 20, 100] {
+        let mut following = following(&program, "own");
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        let supervisor = supervisor_of(following.client.id());
+        following.client.kill().unwrap();
+        following.client.wait().unwrap();
+        until("the supervisor ends", || !is_alive(supervisor));
+        until("the program is clean", || {
+            !program.maps().contains("memfd:gilk")
+        });
+    }
+    let shown = Following::start(
+        program.pid(),
+        &["counted", "--children", "own", "--for", "1s"],
+    )
+    .end();
+    assert!(parts(&shown).1.len() > 1, "{shown}");
+    assert!(!shown.contains("counted with its parent"), "{shown}");
+    program.does("end");
+    assert_eq!(program.text(), before);
     program.end();
 }
 
@@ -323,7 +445,7 @@ fn a_choice_without_meaning_is_refused() {
     let every = refused(&["process", "counted", "-x", "sh", "--children", "clean"]);
     assert!(every.contains("cannot be used with"), "{every}");
     let unknown = refused(&["process", "counted", "-p", "1", "--children", "gone"]);
-    assert!(unknown.contains("shared, clean"), "{unknown}");
+    assert!(unknown.contains("shared, clean, own"), "{unknown}");
     let folder = tempfile::tempdir().unwrap();
     let session = folder.path().join("session.ron");
     let empty = gilk_engine::Session::empty().to_ron().unwrap();
@@ -332,6 +454,18 @@ fn a_choice_without_meaning_is_refused() {
     let (session, recording) = (session.to_str().unwrap(), recording.to_str().unwrap());
     let kernel = refused(&["run", session, "-o", recording, "--children", "clean"]);
     assert!(kernel.contains("--children is for a process"), "{kernel}");
+    let both = [
+        "process",
+        "counted",
+        "-p",
+        "1",
+        "--kernel",
+        "entry:vfs_write { sample(arg2) }",
+        "--children",
+        "own",
+    ];
+    let both = refused(&both);
+    assert!(both.contains("leave out --children own"), "{both}");
     // A second client cannot watch where the process forks.
     let program = forking();
     let following = following(&program, "clean");

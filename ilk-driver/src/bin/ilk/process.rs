@@ -20,8 +20,8 @@ use gilk_samples::output::{self, Contents};
 use ilk_driver::interrupt;
 use ilk_driver::note;
 use ilk_driver::process::{
-    Attached, Client, EarlyWatch, FollowedProcess, ForkWatch, LaterPlan, Object, ObjectChoice,
-    ObjectLines, Reserved, StartedProgram, Subject, Supervisor, objects,
+    Attached, Client, EarlyWatch, FollowedProcess, LaterPlan, Object, ObjectChoice, ObjectLines,
+    Reserved, StartedProgram, Subject, Supervisor, objects,
 };
 use ilk_driver::script::{Designations, Filter, Script, TypesWanted, matches, resolve};
 
@@ -29,7 +29,7 @@ use crate::blocks::SparingCounts;
 use crate::kernel_side::{KernelSide, KernelWork};
 use crate::output::Force;
 use crate::plan::{Strict, grouped};
-use crate::process_children::Children;
+use crate::process_children::{Children, OwnChild};
 use crate::process_count::{Counted, report};
 use crate::process_results::{CounterNames, ProcessPlan};
 use crate::program::exit;
@@ -82,8 +82,8 @@ pub(crate) struct Process {
     /// The socket of that agent.
     #[arg(long, value_name = "PATH", requires = "kernel")]
     socket: Option<PathBuf>,
-    /// The children that the process forks: `shared`, they count with it; or `clean`, everything is removed from each
-    /// before it executes an instruction.
+    /// The children that the process forks: `shared`, they count with it; `clean`, everything is removed from each
+    /// before it executes an instruction; or `own`, each has counts of its own, and lanes in the recording.
     #[arg(long, value_name = "CHOICE", conflicts_with_all = ["executable", "clean"])]
     children: Option<Children>,
     /// Count every block of the functions, not only their calls.
@@ -223,6 +223,8 @@ impl Scope {
 pub(crate) struct Measured {
     pub(crate) plan: ProcessPlan,
     pub(crate) counted: Counted,
+    /// Its forked children with counts of their own.
+    pub(crate) children: Vec<OwnChild>,
     pub(crate) pid: u32,
     /// The end of a started program.
     status: Option<ExitStatus>,
@@ -230,13 +232,17 @@ pub(crate) struct Measured {
 
 impl Measured {
     /// Prints the results; returns the exit status of the command.
-    fn print(&self, all: bool) -> anyhow::Result<ExitCode> {
+    pub(crate) fn print(&self, all: bool) -> anyhow::Result<ExitCode> {
         let mut out = std::io::stdout().lock();
         write!(
             out,
             "{}",
             report(&self.plan, &[(self.pid, &self.counted)], all)?
         )?;
+        for OwnChild { pid, counted, .. } in &self.children {
+            let report = report(&self.plan, &[(*pid, counted)], all)?;
+            write!(out, "Forked child, process {pid}:\n{report}")?;
+        }
         let Some(status) = self.status else {
             return Ok(ExitCode::SUCCESS);
         };
@@ -296,11 +302,12 @@ impl Measurement {
         started: Option<(&mut StartedProgram, &mut Supervisor)>,
     ) -> anyhow::Result<ExitCode> {
         let Some(kernel) = &self.kernel else {
-            let output = self.output.as_deref();
-            let measured =
-                self.instrument_process(pid, started, None, (output, &interrupt::arrived))?;
-            return measured.print(self.all);
+            return self.instrument_alone(pid, started);
         };
+        ensure!(
+            self.children != Children::Own,
+            "A part of the kernel is of one process, and has no counts of its children: leave out --children own."
+        );
         let kernel = kernel.planned(pid, self.length.unwrap_or(UNLIMITED), self.strict)?;
         let recording = kernel.recording_of_process();
         let output = self.output.as_ref().map(|_| recording.as_path());
@@ -327,10 +334,7 @@ impl Measurement {
     ) -> anyhow::Result<Measured> {
         let choice = self.choice();
         // Before anything else is spliced, so that no child has what is not removed from it.
-        let forks = match self.children {
-            Children::Shared => None,
-            Children::Clean => Some(ForkWatch::attach(pid)?),
-        };
+        let mut forks = self.children.watch(pid)?;
         let watch = EarlyWatch::attach(pid, &choice);
         let (subject, awaited) = Subject::read_mapped(pid, &choice)?;
         let scope = Scope {
@@ -348,6 +352,12 @@ impl Measurement {
             true => attach(),
             false => Err(error),
         })?;
+        let own = match &mut forks {
+            Some(forks) if self.children == Children::Own => {
+                Some(forks.instrument_children(&attached))
+            }
+            _ => None,
+        };
         let places = plan.planned.session.placements.len();
         let stopped = scale::duration(attached.stopped().as_secs_f64());
         let process = match choice.has_libraries() {
@@ -366,7 +376,7 @@ impl Measurement {
                 for why in forks.unwatched() {
                     note!("Some forked children may not be met: {why}");
                 }
-                process.with_clean_children(forks)
+                process.with_forks(forks)
             }
             None => process,
         };
@@ -394,11 +404,21 @@ impl Measurement {
             started.release()?;
             supervisor.released()?;
         }
-        let counted = self.count(process, &plan, &info, (output, is_over))?;
+        let (counted, children) = match &own {
+            None => {
+                let counted = self.count(process, &plan, &info, (output, is_over))?;
+                (counted, Vec::new())
+            }
+            Some(own) => {
+                let about = (&plan, &info);
+                self.count_with_children(process, about, (output, is_over), own)?
+            }
+        };
         let status = started.map(|(started, _)| started.wait()).transpose()?;
         Ok(Measured {
             plan,
             counted,
+            children,
             pid,
             status,
         })

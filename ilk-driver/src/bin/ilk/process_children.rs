@@ -2,9 +2,26 @@
 
 use std::fmt::Write as _;
 
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
+
+use anyhow::anyhow;
 use clap::ValueEnum;
+use crossbeam_channel::Receiver;
 use gilk_samples::chart::scale;
-use ilk_driver::process::ForkedChildren;
+use ilk_driver::client::TargetInfo;
+use ilk_driver::interrupt;
+use ilk_driver::process::{
+    Attached, FollowedProcess, ForkWatch, ForkedChildren, StartedProgram, Supervisor,
+};
+
+use crate::process::Measurement;
+use crate::process_count::Counted;
+use crate::process_every::beside;
+use crate::process_results::ProcessPlan;
+use crate::script::RecordingFile;
 
 /// The fate of forked children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -14,6 +31,22 @@ pub(crate) enum Children {
     Shared,
     /// Everything is removed from each before it executes an instruction.
     Clean,
+    /// They keep the instruments, and have counts and samples of their own.
+    Own,
+}
+
+impl Children {
+    /// Has the children of a process wait until their fate is decided, which for clean ones is at once.
+    pub(crate) fn watch(self, pid: u32) -> ilk_driver::Result<Option<ForkWatch>> {
+        if self == Self::Shared {
+            return Ok(None);
+        }
+        let mut forks = ForkWatch::attach(pid)?;
+        if self == Self::Clean {
+            forks.leave_children_clean();
+        }
+        Ok(Some(forks))
+    }
 }
 
 /// Describes the forked children of a process, a line each.
@@ -22,12 +55,20 @@ pub(crate) fn text(children: &ForkedChildren) -> String {
     let clean = scale::grouped(children.clean);
     // Writing to a String cannot fail.
     let _infallible = match children.clean {
+        0 if !children.own.is_empty() => Ok(()),
         1 => writeln!(out, "1 forked child was left without instruments."),
         _ => writeln!(
             out,
             "{clean} forked children were left without instruments."
         ),
     };
+    match children.own.len() {
+        0 => {}
+        1 => out.push_str("1 forked child has counts of its own.\n"),
+        many => {
+            let _infallible = writeln!(out, "{many} forked children have counts of their own.");
+        }
+    }
     for pid in &children.unmet {
         let _infallible = writeln!(
             out,
@@ -47,4 +88,95 @@ pub(crate) fn text(children: &ForkedChildren) -> String {
         let _infallible = writeln!(out, "The patches remain in a forked child, unused: {why}.");
     }
     out
+}
+
+/// A forked child with counts of its own, and the file of its recording.
+pub(crate) struct OwnChild {
+    pub(crate) pid: u32,
+    pub(crate) counted: Counted,
+    pub(crate) recording: PathBuf,
+}
+
+impl Measurement {
+    /// Instruments a process, without the kernel, until the end.
+    pub(crate) fn instrument_alone(
+        &self,
+        pid: u32,
+        started: Option<(&mut StartedProgram, &mut Supervisor)>,
+    ) -> anyhow::Result<ExitCode> {
+        let output = match (&self.output, self.children) {
+            (Some(output), Children::Own) => output,
+            (output, _) => {
+                let output = (output.as_deref(), &interrupt::arrived as &dyn Fn() -> bool);
+                let measured = self.instrument_process(pid, started, None, output)?;
+                return measured.print(self.all);
+            }
+        };
+        let folder = RecordingFile::new(None)?;
+        let first = folder.path();
+        let over = (Some(first), &interrupt::arrived as &dyn Fn() -> bool);
+        let measured = self.instrument_process(pid, started, None, over)?;
+        let children = measured.children.iter();
+        let children = children.map(|child| (child.pid, child.recording.as_path()));
+        beside(std::iter::once((pid, first)).chain(children), output)?;
+        measured.print(self.all)
+    }
+
+    /// Counts in a process, and in the children that it forks until its end, each in a thread of its own. The recordings of
+    /// children stand in the folder of the process's.
+    pub(crate) fn count_with_children(
+        &self,
+        process: FollowedProcess<'_, ProcessPlan>,
+        (plan, info): (&ProcessPlan, &TargetInfo),
+        (output, is_over): (Option<&Path>, &dyn Fn() -> bool),
+        children: &Receiver<Attached>,
+    ) -> anyhow::Result<(Counted, Vec<OwnChild>)> {
+        let is_left = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let counting = scope.spawn(|| {
+                let mut counting = Vec::new();
+                // The sender ends with the watch of the process.
+                for (number, attached) in (1..).zip(children.iter()) {
+                    let number: u32 = number;
+                    let is_left = &is_left;
+                    let counted = scope.spawn(move || {
+                        self.count_child(attached, (plan, info), (output, number), is_left)
+                    });
+                    counting.push(counted);
+                }
+                counting
+            });
+            let counted = self.count(process, plan, info, (output, is_over));
+            is_left.store(true, Ordering::Release);
+            let failed = |_| anyhow!("a thread has failed, which is a bug in gilk");
+            let counting = counting.join().map_err(failed)?;
+            let children = counting.into_iter().map(ScopedJoinHandle::join);
+            // All end before a failure is reported.
+            let children: Vec<_> = children.collect();
+            let children = children.into_iter().map(|child| child.map_err(failed)?);
+            Ok((counted?, children.collect::<anyhow::Result<_>>()?))
+        })
+    }
+
+    /// Counts in a forked child until it ends, or its parent is left.
+    fn count_child(
+        &self,
+        attached: Attached,
+        (plan, info): (&ProcessPlan, &TargetInfo),
+        (output, number): (Option<&Path>, u32),
+        is_left: &AtomicBool,
+    ) -> anyhow::Result<OwnChild> {
+        let pid = attached.pid();
+        let process = FollowedProcess::alone(attached);
+        let name = format!("{number}.arrow");
+        let recording = output.map_or_else(PathBuf::new, |output| output.with_file_name(name));
+        let output = output.map(|_| recording.as_path());
+        let is_over = || is_left.load(Ordering::Acquire);
+        let counted = self.count(process, plan, info, (output, &is_over))?;
+        Ok(OwnChild {
+            pid,
+            counted,
+            recording,
+        })
+    }
 }

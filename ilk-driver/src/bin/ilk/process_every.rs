@@ -82,7 +82,10 @@ impl Measurement {
             bail!("No process of {name} was instrumented.");
         }
         if let Some(output) = &self.output {
-            written(&measured, output)?;
+            let recordings = measured
+                .iter()
+                .map(|one| (one.measured.pid, one.recording.as_path()));
+            beside(recordings, output)?;
         }
         let mut out = std::io::stdout().lock();
         for group in alike(&measured) {
@@ -180,11 +183,14 @@ impl Measurement {
     }
 }
 
-/// Writes the recordings of all processes as one.
-fn written(measured: &[OfProcess], output: &Path) -> anyhow::Result<()> {
-    let opened = measured.iter().map(|one| {
-        let recording = Recording::open(&one.recording)?;
-        Ok((format!("process {}", one.measured.pid), recording))
+/// Writes the recordings of processes as one.
+pub(crate) fn beside<'p>(
+    processes: impl Iterator<Item = (u32, &'p Path)>,
+    output: &Path,
+) -> anyhow::Result<()> {
+    let opened = processes.map(|(pid, recording)| {
+        let recording = Recording::open(recording)?;
+        Ok((format!("process {pid}"), recording))
     });
     let opened = opened.collect::<anyhow::Result<Vec<_>>>()?;
     Beside::new(opened)?.write(output)?;

@@ -75,8 +75,8 @@ pub(crate) struct Run {
     /// begin meanwhile.
     #[arg(short = 'x', long, value_name = "PROGRAM", conflicts_with_all = ["pid", "program", "lab", "target"])]
     executable: Option<PathBuf>,
-    /// The children that the process forks: `shared`, they count with it; or `clean`, everything is removed from each
-    /// before it executes an instruction.
+    /// The children that the process forks: `shared`, they count with it; `clean`, everything is removed from each
+    /// before it executes an instruction; or `own`, each has counts of its own, and lanes in the recording.
     #[arg(long, value_name = "CHOICE", conflicts_with = "executable")]
     children: Option<Children>,
     /// The program to start with its arguments, in place of a kernel: instrumented from its entry on. Its exit status is

@@ -14,7 +14,7 @@ use gilk_engine::cache::{
 use gilk_engine::verify::fragments::{FragmentProver, FragmentViolation, ProvedTranslation};
 use gilk_engine::{Addr, Refusal, Rule, Span};
 
-use super::super::attached::{counters, place};
+use super::super::mapped::{counters, place};
 use super::super::maps;
 use super::super::refused;
 use super::super::remote::{Remote, RemoteCode};
