@@ -190,6 +190,47 @@ static void sharing(void)
 	call(10);
 }
 
+// The program's own instruction for `fork`.
+__attribute__((noinline, noclone)) static long by_instruction(void)
+{
+	long result;
+	asm volatile("mov $57, %%eax; syscall" : "=a"(result) : : "rcx", "r11", "memory");
+	return result;
+}
+
+// A child that shares memory and stack by its own instruction for `clone` (CLONE_VM, CLONE_VFORK and SIGCHLD), and ends.
+__attribute__((noinline, noclone)) static long sharing_by_instruction(void)
+{
+	long result;
+	asm volatile("mov $0x4111, %%edi; xor %%esi, %%esi; xor %%edx, %%edx; xor %%r10d, %%r10d; xor %%r8d, %%r8d;"
+		     "mov $56, %%eax; syscall; test %%eax, %%eax; jne 1f; xor %%edi, %%edi; mov $60, %%eax; syscall; 1:"
+		     : "=a"(result) : : "rcx", "r11", "rdi", "rsi", "rdx", "r10", "r8", "memory");
+	return result;
+}
+
+// A child with a stack of its own, by the same instruction.
+__attribute__((noinline, noclone)) static long apart_by_instruction(void)
+{
+	static char stack[4096] __attribute__((aligned(16)));
+	long result;
+	asm volatile("mov $17, %%edi; mov %1, %%rsi; xor %%edx, %%edx; xor %%r10d, %%r10d; xor %%r8d, %%r8d;"
+		     "mov $56, %%eax; syscall; test %%eax, %%eax; jne 1f; xor %%edi, %%edi; mov $60, %%eax; syscall; 1:"
+		     : "=a"(result) : "r"(stack + sizeof(stack)) : "rcx", "r11", "rdi", "rsi", "rdx", "r10", "r8", "memory");
+	return result;
+}
+
+static void instructions(void)
+{
+	for (int i = 0; i < 3; i++) {
+		long pid = by_instruction();
+		if (pid == 0)
+			child(1000);
+		ended(pid);
+		ended(sharing_by_instruction());
+		ended(apart_by_instruction());
+	}
+}
+
 static void staying(long (*start)(void))
 {
 	truth->stay = 1;
@@ -263,6 +304,8 @@ int main(void)
 			nested();
 		} else if (!strcmp(line, "sharing\n")) {
 			sharing();
+		} else if (!strcmp(line, "instructions\n")) {
+			instructions();
 		} else if (!strcmp(line, "stay\n")) {
 			staying(by_library);
 		} else if (!strcmp(line, "raw\n")) {

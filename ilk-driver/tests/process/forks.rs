@@ -15,8 +15,12 @@ use super::probes::interrupt;
 use super::{Counted, compiled_from, maps, text};
 
 fn forking() -> Counted {
+    forking_with(&[])
+}
+
+fn forking_with(options: &[&str]) -> Counted {
     let folder = tempfile::tempdir().unwrap();
-    let program = compiled_from(folder.path(), include_str!("forking.c"), &[]);
+    let program = compiled_from(folder.path(), include_str!("forking.c"), options);
     Counted::of(Command::new(program), folder)
 }
 
@@ -71,8 +75,10 @@ fn children(pid: u32) -> Vec<u32> {
 fn clean_children_are_as_before_the_attachment_and_only_their_parent_is_counted() {
     let mut program = forking();
     let before = program.text();
-    let following = following(&program, "clean");
-    for command in ["forks", "threads", "nested", "sharing"] {
+    // The dynamic linker is watched, too.
+    let arguments = ["counted,later.so:work", "--children", "clean"];
+    let following = Following::start(program.pid(), &arguments);
+    for command in ["forks", "threads", "nested", "sharing", "instructions"] {
         program.does(command);
         assert_eq!(program.does("found"), (0, 0), "{command}");
     }
@@ -80,7 +86,7 @@ fn clean_children_are_as_before_the_attachment_and_only_their_parent_is_counted(
     let (hits, shown) = ended(following);
     assert_eq!(hits, parent, "{shown}");
     // Those of `nested` are a child, and one of a clean child.
-    assert_eq!(left_clean(&shown), 20 + 4 * 15 + 1, "{shown}");
+    assert_eq!(left_clean(&shown), 20 + 4 * 15 + 1 + 3, "{shown}");
     assert!(!shown.contains("counted with its parent"), "{shown}");
     assert!(!shown.contains("remain"), "{shown}");
     assert_eq!(program.text(), before);
@@ -239,6 +245,24 @@ fn every_block_of_libc_is_counted_in_the_parent_and_none_in_its_children() {
     let (hits, shown) = ended(following);
     assert_eq!(hits, parent);
     assert_eq!(left_clean(&shown), 81, "{shown}");
+    program.end();
+}
+
+#[test]
+fn a_program_that_is_linked_statically_has_clean_children_and_such_with_counts() {
+    let mut program = forking_with(&["-static"]);
+    for (choice, forked) in [("clean", 0), ("own", 23)] {
+        let (before, _) = program.does("nothing");
+        let following = following(&program, choice);
+        program.does("forks");
+        let (parent, _) = program.does("instructions");
+        assert_eq!(program.does("found").0, forked, "{choice}");
+        let (_, shown) = ended(following);
+        let (first, children) = parts(&shown);
+        let hits = counters(first).get("counted block 0").copied();
+        assert_eq!(hits, Some(parent - before), "{shown}");
+        assert_eq!(children.len() as u64, forked, "{shown}");
+    }
     program.end();
 }
 
