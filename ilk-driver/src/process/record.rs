@@ -86,7 +86,10 @@ impl Client {
     }
 
     /// A process.
-    pub(super) fn of(pid: u32) -> Result<Self> {
+    ///
+    /// # Errors
+    /// [`Error::Process`] if there is none.
+    pub fn of(pid: u32) -> Result<Self> {
         let started = status(pid)?.map(|(_, started)| started);
         let started = started.ok_or_else(|| refused(pid, "/proc does not show its start"))?;
         Ok(Self { pid, started })
@@ -98,7 +101,8 @@ impl Client {
     }
 
     /// Returns whether it executes still.
-    pub(super) fn is_alive(self) -> bool {
+    #[must_use]
+    pub fn is_alive(self) -> bool {
         self.state()
             .is_some_and(|state| !matches!(state, 'Z' | 'X'))
     }

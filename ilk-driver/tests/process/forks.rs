@@ -55,7 +55,7 @@ fn signal(pid: u32, name: &str) {
 }
 
 /// Waits for something.
-fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(super) fn until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
@@ -63,7 +63,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-fn children(pid: u32) -> Vec<u32> {
+pub(super) fn children(pid: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let lists = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")));
     let lists: Vec<String> = lists.map(Result::unwrap_or_default).collect();
@@ -478,6 +478,8 @@ fn a_choice_without_meaning_is_refused() {
     let (session, recording) = (session.to_str().unwrap(), recording.to_str().unwrap());
     let kernel = refused(&["run", session, "-o", recording, "--children", "clean"]);
     assert!(kernel.contains("--children is for a process"), "{kernel}");
+    let kernel = refused(&["run", session, "-o", recording, "--exec", "follows"]);
+    assert!(kernel.contains("--exec is for a process"), "{kernel}");
     let both = [
         "process",
         "counted",

@@ -17,6 +17,7 @@ mod closed;
 mod confined;
 mod covered;
 mod every;
+mod executions;
 mod forks;
 mod killed;
 mod launched;

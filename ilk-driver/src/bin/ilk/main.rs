@@ -36,6 +36,7 @@ mod process;
 mod process_children;
 mod process_count;
 mod process_every;
+mod process_executions;
 mod process_results;
 mod program;
 mod progress;

@@ -31,6 +31,7 @@ use crate::output::Force;
 use crate::plan::{Strict, grouped};
 use crate::process_children::{Children, OwnChild};
 use crate::process_count::{Counted, report};
+use crate::process_executions::Exec;
 use crate::process_results::{CounterNames, ProcessPlan};
 use crate::program::exit;
 use crate::supervisor;
@@ -86,6 +87,10 @@ pub(crate) struct Process {
     /// before it executes an instruction; or `own`, each has counts of its own, and lanes in the recording.
     #[arg(long, value_name = "CHOICE", conflicts_with_all = ["executable", "clean"])]
     children: Option<Children>,
+    /// The measurement of a process that executes another program: it `ends`, or `follows`, and is made in that program,
+    /// too, once its libraries are loaded.
+    #[arg(long, value_name = "CHOICE", conflicts_with_all = ["executable", "clean"])]
+    exec: Option<Exec>,
     /// Count every block of the functions, not only their calls.
     #[arg(long)]
     blocks: bool,
@@ -181,6 +186,7 @@ impl Process {
             strict: self.strict,
             kernel: kernel.transpose()?,
             children: self.children.unwrap_or_default(),
+            exec: self.exec.unwrap_or_default(),
         };
         match &self.executable {
             Some(executable) => measurement.of_every(executable),
@@ -226,13 +232,11 @@ pub(crate) struct Measured {
     /// Its forked children with counts of their own.
     pub(crate) children: Vec<OwnChild>,
     pub(crate) pid: u32,
-    /// The end of a started program.
-    status: Option<ExitStatus>,
 }
 
 impl Measured {
-    /// Prints the results; returns the exit status of the command.
-    pub(crate) fn print(&self, all: bool) -> anyhow::Result<ExitCode> {
+    /// Prints the results.
+    pub(crate) fn print(&self, all: bool) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         write!(
             out,
@@ -243,14 +247,19 @@ impl Measured {
             let report = report(&self.plan, &[(*pid, counted)], all)?;
             write!(out, "Forked child, process {pid}:\n{report}")?;
         }
-        let Some(status) = self.status else {
-            return Ok(ExitCode::SUCCESS);
-        };
-        writeln!(out, "The program has ended: {status}.")?;
-        match status.success() {
-            true => Ok(ExitCode::SUCCESS),
-            false => Ok(exit(&status.to_string())),
-        }
+        Ok(())
+    }
+}
+
+/// Prints the end of a started program; returns the exit status of the command.
+pub(crate) fn ended(status: Option<ExitStatus>) -> anyhow::Result<ExitCode> {
+    let Some(status) = status else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    writeln!(std::io::stdout(), "The program has ended: {status}.")?;
+    match status.success() {
+        true => Ok(ExitCode::SUCCESS),
+        false => Ok(exit(&status.to_string())),
     }
 }
 
@@ -270,6 +279,7 @@ pub(crate) struct Measurement {
     /// Placements in the kernel at the same time.
     pub(crate) kernel: Option<KernelSide>,
     pub(crate) children: Children,
+    pub(crate) exec: Exec,
 }
 
 impl Measurement {
@@ -299,7 +309,7 @@ impl Measurement {
     fn instrument(
         &self,
         pid: u32,
-        started: Option<(&mut StartedProgram, &mut Supervisor)>,
+        mut started: Option<(&mut StartedProgram, &mut Supervisor)>,
     ) -> anyhow::Result<ExitCode> {
         let Some(kernel) = &self.kernel else {
             return self.instrument_alone(pid, started);
@@ -308,18 +318,27 @@ impl Measurement {
             self.children != Children::Own,
             "A part of the kernel is of one process, and has no counts of its children: leave out --children own."
         );
+        ensure!(
+            self.exec == Exec::Ends,
+            "A process with a part of the kernel is measured in one program: leave out --exec follows."
+        );
         let kernel = kernel.planned(pid, self.length.unwrap_or(UNLIMITED), self.strict)?;
         let recording = kernel.recording_of_process();
         let output = self.output.as_ref().map(|_| recording.as_path());
         let part = kernel.part().clone();
         let (measured, results) = kernel.while_instrumented(|has_ended| {
             let is_over = || interrupt::arrived() || has_ended();
-            self.instrument_process(pid, started, Some(part), (output, &is_over))
+            let program = started
+                .as_mut()
+                .map(|(started, supervisor)| (&mut **started, &mut **supervisor));
+            self.instrument_process(pid, program, Some(part), (output, &is_over))
         })?;
+        let status = started.map(|(started, _)| started.wait()).transpose()?;
         if let Some(output) = &self.output {
             results.write(&recording, output)?;
         }
-        let status = measured.print(self.all)?;
+        measured.print(self.all)?;
+        let status = ended(status)?;
         results.print(self.all)?;
         Ok(status)
     }
@@ -414,13 +433,11 @@ impl Measurement {
                 self.count_with_children(process, about, (output, is_over), own)?
             }
         };
-        let status = started.map(|(started, _)| started.wait()).transpose()?;
         Ok(Measured {
             plan,
             counted,
             children,
             pid,
-            status,
         })
     }
 

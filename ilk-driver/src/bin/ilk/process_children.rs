@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 
@@ -12,16 +11,11 @@ use clap::ValueEnum;
 use crossbeam_channel::Receiver;
 use gilk_samples::chart::scale;
 use ilk_driver::client::TargetInfo;
-use ilk_driver::interrupt;
-use ilk_driver::process::{
-    Attached, FollowedProcess, ForkWatch, ForkedChildren, StartedProgram, Supervisor,
-};
+use ilk_driver::process::{Attached, FollowedProcess, ForkWatch, ForkedChildren};
 
 use crate::process::Measurement;
 use crate::process_count::Counted;
-use crate::process_every::beside;
 use crate::process_results::ProcessPlan;
-use crate::script::RecordingFile;
 
 /// The fate of forked children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -98,30 +92,6 @@ pub(crate) struct OwnChild {
 }
 
 impl Measurement {
-    /// Instruments a process, without the kernel, until the end.
-    pub(crate) fn instrument_alone(
-        &self,
-        pid: u32,
-        started: Option<(&mut StartedProgram, &mut Supervisor)>,
-    ) -> anyhow::Result<ExitCode> {
-        let output = match (&self.output, self.children) {
-            (Some(output), Children::Own) => output,
-            (output, _) => {
-                let output = (output.as_deref(), &interrupt::arrived as &dyn Fn() -> bool);
-                let measured = self.instrument_process(pid, started, None, output)?;
-                return measured.print(self.all);
-            }
-        };
-        let folder = RecordingFile::new(None)?;
-        let first = folder.path();
-        let over = (Some(first), &interrupt::arrived as &dyn Fn() -> bool);
-        let measured = self.instrument_process(pid, started, None, over)?;
-        let children = measured.children.iter();
-        let children = children.map(|child| (child.pid, child.recording.as_path()));
-        beside(std::iter::once((pid, first)).chain(children), output)?;
-        measured.print(self.all)
-    }
-
     /// Counts in a process, and in the children that it forks until its end, each in a thread of its own. The recordings of
     /// children stand in the folder of the process's.
     pub(crate) fn count_with_children(
@@ -168,8 +138,10 @@ impl Measurement {
     ) -> anyhow::Result<OwnChild> {
         let pid = attached.pid();
         let process = FollowedProcess::alone(attached);
-        let name = format!("{number}.arrow");
-        let recording = output.map_or_else(PathBuf::new, |output| output.with_file_name(name));
+        let recording = output.map_or_else(PathBuf::new, |output| {
+            let stem = output.file_stem().unwrap_or_default().display();
+            output.with_file_name(format!("{stem}-{number}.arrow"))
+        });
         let output = output.map(|_| recording.as_path());
         let is_over = || is_left.load(Ordering::Acquire);
         let counted = self.count(process, plan, info, (output, &is_over))?;

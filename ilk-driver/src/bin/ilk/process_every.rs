@@ -20,9 +20,9 @@ use crate::process_count::report;
 use crate::script::RecordingFile;
 
 /// Time between two looks at the processes.
-const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
 /// Time after which a process that cannot be instrumented is left alone: one that begins is not ready at first.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The measurement of a process, and the file of its recording.
 struct OfProcess {
