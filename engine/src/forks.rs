@@ -156,7 +156,8 @@ impl ForkWait {
             start: at.add(1),
             end: displaced.end,
         };
-        if !image.entered(middle).is_empty() {
+        // A table of the whole function may have addresses in a part.
+        if function.is_part() || !image.entered(middle).is_empty() {
             let why = "the instruction before the system call may be entered in its middle";
             return Err(refused(Rule::NothingToDisplace, why));
         }

@@ -1,7 +1,7 @@
 //! The independent verifier of the code in which forked children wait.
 //!
 //! The splice must be a branch to the code, over one instruction that loads the number of `fork` or `clone` before a
-//! `syscall`, and that nothing enters in its middle. The code must be, instruction by instruction, the listing below,
+//! `syscall`, and that nothing enters in its middle; the function is no part of another one. The code must be, instruction by instruction, the listing below,
 //! with the addresses and the patience that are stated: it saves the flags and all registers that it changes below the
 //! red zone, blocks all signals, executes the system call, and continues after the original one with the signals, the
 //! flags and the registers of before and the result of the system call; or with all of before at the original one. The
@@ -228,7 +228,10 @@ fn place(image: &Image, wait: &ForkWait) -> Result<u32, ForkViolation> {
     if wait.original.len() != SPLICE || image.bytes(displaced) != Some(wait.original.as_slice()) {
         return Err(ForkViolation::Original(at));
     }
-    let function = image.function_at(at).ok_or(ForkViolation::Place(at))?;
+    let function = image.function_at(at);
+    // The image may lack tables of jumps: their targets are in the function that jumps, and its parts.
+    let function = function.filter(|function| !function.is_part());
+    let function = function.ok_or(ForkViolation::Place(at))?;
     let callees = Callees::new(image);
     let routine = Routine::read(&callees, function).map_err(|_| ForkViolation::Place(at))?;
     let decoded = &routine.instructions;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use gilk_engine::elf::ElfParts;
 use gilk_engine::forks::{ForkWait, ForkWords, WaitingFrame};
 use gilk_engine::verify::forks::{ForkViolation, verify};
 use gilk_engine::verify::listing::ListingViolation;
@@ -108,8 +109,20 @@ fn the_place_where_the_installed_library_forks_is_proven_and_no_bit_of_it_may_ch
         names.iter().any(|name| name.contains("_Fork+")),
         "{names:?}"
     );
+    for at in &places {
+        proven(&image, *at);
+    }
+    // Tables of jumps make no difference.
+    let file = std::fs::read(LIBC).unwrap();
+    let without = ElfParts {
+        tables: false,
+        ..ElfParts::of_file(LIBC, &file)
+    };
+    let without = Image::from_elf(&without).unwrap();
+    assert_eq!(ForkWait::places(&without), places);
     for at in places {
-        proven(&image, at);
+        proven(&without, at);
+        verify(&image, wait(&without, at).unwrap()).unwrap();
     }
 }
 

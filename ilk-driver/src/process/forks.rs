@@ -20,7 +20,7 @@ use super::record::{Client, Kept, Record, Written, kept};
 use super::remote::RemoteCode;
 use super::removal::{self, Cleaned, everywhere, memory};
 use super::stopped::{BETWEEN, traced};
-use super::subject::{files_of, has_code, image_of};
+use super::subject::{files_of, has_code, image_without_tables};
 use super::waits::Waits;
 use super::{maps, refused};
 use crate::{Error, Result};
@@ -411,7 +411,7 @@ fn forks_of(
 ) -> Result<Vec<VerifiedForkWait>> {
     let objects = [object];
     let files = files_of(pid, &objects)?;
-    let image = image_of(pid, memory, &objects, &files)?;
+    let image = image_without_tables(pid, memory, &objects, &files)?;
     let places = ForkWait::places(&image);
     if places.is_empty() {
         return Ok(Vec::new());

@@ -188,7 +188,7 @@ impl Subject {
         let memory = memory(pid)?;
         Ok(Self {
             pid,
-            image: image_without(pid, &memory, (objects, files), splices)?,
+            image: image_with(pid, &memory, (objects, files), (splices, true))?,
             memory,
             objects: objects.iter().map(|(object, _)| object.clone()).collect(),
             groups: groups(objects),
@@ -377,15 +377,25 @@ pub(super) fn image_of(
     objects: &[(Object, bool)],
     files: &[Vec<u8>],
 ) -> Result<Image> {
-    image_without(pid, memory, (objects, files), &[])
+    image_with(pid, memory, (objects, files), (&[], true))
 }
 
-/// The same, with the original bytes of splices.
-fn image_without(
+/// The same, without the tables of jumps: functions with such jumps are refused.
+pub(super) fn image_without_tables(
+    pid: u32,
+    memory: &File,
+    objects: &[(Object, bool)],
+    files: &[Vec<u8>],
+) -> Result<Image> {
+    image_with(pid, memory, (objects, files), (&[], false))
+}
+
+/// The image of objects with the original bytes of splices, with or without tables of jumps.
+fn image_with(
     pid: u32,
     memory: &File,
     (objects, files): (&[(Object, bool)], &[Vec<u8>]),
-    splices: &[Written],
+    (splices, tables): (&[Written], bool),
 ) -> Result<Image> {
     let read = objects.iter().zip(files);
     let read = read.map(|((object, is_program), file)| {
@@ -404,6 +414,7 @@ fn image_without(
         }
         Ok(ElfParts {
             is_library: !is_program,
+            tables,
             ..parts
         })
     });
