@@ -16,7 +16,7 @@
 //! | decisions | [`placement`] | the cheapest tactic that reaches each hook, or the rule that refuses it |
 //! | code | [`patch`] | instruments at points, copies of displaced code, exits |
 //! | cache | [`cache`] | whole functions translated into fragments, which execute in place of the original code |
-//! | process | [`rendezvous`], [`reads`], [`filters`] | code at which threads of a process wait while the agent instruments an object that is loaded; code that reads the memory of a process; system calls before which that ends |
+//! | process | [`rendezvous`], [`forks`], [`reads`], [`filters`] | code at which threads of a process wait while the agent instruments an object that is loaded; code at which forked children wait until it has removed their instruments; code that reads the memory of a process; system calls before which that ends |
 //! | schedule | [`plan`](mod@plan) | versions of patches, dependences, and batches of writes |
 //! | proof | [`verify`](mod@verify) | a [`VerifiedPlan`], the only form that is written to a target |
 //!
@@ -68,6 +68,7 @@ pub mod elf;
 mod error;
 mod few;
 pub mod filters;
+pub mod forks;
 pub mod isa;
 pub mod kernel;
 pub mod layout;

@@ -132,43 +132,7 @@ fn code(words: RendezvousWords, patience: u64) -> Vec<u8> {
     code.push(&[0xf0, 0x44, 0x0f, 0xc1, 0x04, 0x25]); // lock xadd [requested], r8d
     code.address(words.at(RendezvousWords::REQUESTED));
     code.push(&[0x41, 0xff, 0xc0]); // inc r8d
-    code.push(&[0xbf]); // mov edi, requested
-    code.address(words.at(RendezvousWords::REQUESTED));
-    code.number(&[0xbe], WAKE); // mov esi, FUTEX_WAKE
-    code.number(&[0xba], 1); // mov edx, 1
-    code.number(&[0xb8], FUTEX); // mov eax, futex
-    code.push(&[0x0f, 0x05]); // syscall
-    code.push(&[0x0f, 0x31]); // rdtsc
-    code.push(&[0x48, 0xc1, 0xe2, 32]); // shl rdx, 32
-    code.push(&[0x4c, 0x8d, 0x0c, 0x10]); // lea r9, [rax+rdx]
-    code.push(&[0x48, 0xb8]); // mov rax, patience
-    code.push(&patience.to_le_bytes());
-    code.push(&[0x49, 0x01, 0xc1]); // add r9, rax
-    let again = code.bytes.len();
-    code.push(&[0x0f, 0x31]); // rdtsc
-    code.push(&[0x48, 0xc1, 0xe2, 32]); // shl rdx, 32
-    code.push(&[0x48, 0x09, 0xd0]); // or rax, rdx
-    code.push(&[0x4c, 0x39, 0xc8]); // cmp rax, r9
-    let is_late = code.branch(&[0x0f, 0x83]); // jae
-    code.push(&[0x8b, 0x14, 0x25]); // mov edx, [answered]
-    code.address(words.at(RendezvousWords::ANSWERED));
-    code.push(&[0x89, 0xd0]); // mov eax, edx
-    code.push(&[0x44, 0x29, 0xc0]); // sub eax, r8d
-    let is_answered = code.branch(&[0x0f, 0x89]); // jns
-    let has_closed = code.if_closed(words);
-    code.push(&[0xbf]); // mov edi, answered
-    code.address(words.at(RendezvousWords::ANSWERED));
-    code.number(&[0xbe], WAIT); // mov esi, FUTEX_WAIT
-    code.push(&[0x41, 0xba]); // mov r10d, interval
-    code.address(words.at(RendezvousWords::INTERVAL));
-    code.number(&[0xb8], FUTEX); // mov eax, futex
-    code.push(&[0x0f, 0x05]); // syscall
-    let back = code.branch(&[0xe9]); // jmp
-    code.resolve(back, again);
-    code.resolve(is_late, code.bytes.len());
-    code.push(&[0xc7, 0x04, 0x25]); // mov dword [open], 0
-    code.address(words.at(RendezvousWords::OPEN));
-    code.push(&[0; 4]);
+    let [is_answered, has_closed] = code.wake_and_wait(words, patience);
     for branch in [is_closed, is_answered, has_closed] {
         code.resolve(branch, code.bytes.len());
     }
@@ -180,42 +144,86 @@ fn code(words: RendezvousWords, patience: u64) -> Vec<u8> {
 
 /// Code in the making.
 #[derive(Default)]
-struct Assembled {
-    bytes: Vec<u8>,
+pub(crate) struct Assembled {
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Assembled {
-    fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    fn number(&mut self, opcode: &[u8], number: u32) {
+    pub(crate) fn number(&mut self, opcode: &[u8], number: u32) {
         self.push(opcode);
         self.push(&number.to_le_bytes());
     }
 
     /// An address of the lower 2 GiB.
-    fn address(&mut self, at: Addr) {
+    pub(crate) fn address(&mut self, at: Addr) {
         let [a, b, c, d, ..] = at.0.to_le_bytes();
         self.push(&[a, b, c, d]);
     }
 
     /// A branch that is resolved later; returns the offset of its displacement.
-    fn branch(&mut self, opcode: &[u8]) -> usize {
+    pub(crate) fn branch(&mut self, opcode: &[u8]) -> usize {
         self.push(opcode);
         self.push(&[0; DISPLACEMENT]);
         self.bytes.len() - DISPLACEMENT
     }
 
     /// `cmp dword [open], 0` and a branch if it is.
-    fn if_closed(&mut self, words: RendezvousWords) -> usize {
+    pub(crate) fn if_closed(&mut self, words: RendezvousWords) -> usize {
         self.push(&[0x83, 0x3c, 0x25]);
         self.address(words.at(RendezvousWords::OPEN));
         self.push(&[0]);
         self.branch(&[0x0f, 0x84])
     }
 
-    fn resolve(&mut self, branch: usize, target: usize) {
+    /// Wakes the agent for the request whose number is in r8, and waits for the answer, or until the patience is over; no
+    /// thread waits any more then. Returns the two branches that are taken when a wait ends early: the request is answered,
+    /// and nothing answers any more. Changes rax, rcx, rdx, rsi, rdi, r9, r10, r11 and the flags.
+    pub(crate) fn wake_and_wait(&mut self, words: RendezvousWords, patience: u64) -> [usize; 2] {
+        self.push(&[0xbf]); // mov edi, requested
+        self.address(words.at(RendezvousWords::REQUESTED));
+        self.number(&[0xbe], WAKE); // mov esi, FUTEX_WAKE
+        self.number(&[0xba], 1); // mov edx, 1
+        self.number(&[0xb8], FUTEX); // mov eax, futex
+        self.push(&[0x0f, 0x05]); // syscall
+        self.push(&[0x0f, 0x31]); // rdtsc
+        self.push(&[0x48, 0xc1, 0xe2, 32]); // shl rdx, 32
+        self.push(&[0x4c, 0x8d, 0x0c, 0x10]); // lea r9, [rax+rdx]
+        self.push(&[0x48, 0xb8]); // mov rax, patience
+        self.push(&patience.to_le_bytes());
+        self.push(&[0x49, 0x01, 0xc1]); // add r9, rax
+        let again = self.bytes.len();
+        self.push(&[0x0f, 0x31]); // rdtsc
+        self.push(&[0x48, 0xc1, 0xe2, 32]); // shl rdx, 32
+        self.push(&[0x48, 0x09, 0xd0]); // or rax, rdx
+        self.push(&[0x4c, 0x39, 0xc8]); // cmp rax, r9
+        let is_late = self.branch(&[0x0f, 0x83]); // jae
+        self.push(&[0x8b, 0x14, 0x25]); // mov edx, [answered]
+        self.address(words.at(RendezvousWords::ANSWERED));
+        self.push(&[0x89, 0xd0]); // mov eax, edx
+        self.push(&[0x44, 0x29, 0xc0]); // sub eax, r8d
+        let is_answered = self.branch(&[0x0f, 0x89]); // jns
+        let has_closed = self.if_closed(words);
+        self.push(&[0xbf]); // mov edi, answered
+        self.address(words.at(RendezvousWords::ANSWERED));
+        self.number(&[0xbe], WAIT); // mov esi, FUTEX_WAIT
+        self.push(&[0x41, 0xba]); // mov r10d, interval
+        self.address(words.at(RendezvousWords::INTERVAL));
+        self.number(&[0xb8], FUTEX); // mov eax, futex
+        self.push(&[0x0f, 0x05]); // syscall
+        let back = self.branch(&[0xe9]); // jmp
+        self.resolve(back, again);
+        self.resolve(is_late, self.bytes.len());
+        self.push(&[0xc7, 0x04, 0x25]); // mov dword [open], 0
+        self.address(words.at(RendezvousWords::OPEN));
+        self.push(&[0; 4]);
+        [is_answered, has_closed]
+    }
+
+    pub(crate) fn resolve(&mut self, branch: usize, target: usize) {
         let end = Addr((branch + DISPLACEMENT) as u64);
         let distance = rel32(end, Addr(target as u64));
         let field = self.bytes.get_mut(branch..branch + DISPLACEMENT);

@@ -13,6 +13,8 @@
 mod compiled;
 #[path = "elf/damaged.rs"]
 mod damaged;
+#[path = "elf/forks.rs"]
+mod forks;
 #[path = "elf/installed.rs"]
 mod installed;
 #[path = "elf/objdump.rs"]

@@ -126,6 +126,12 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
         if !swept.jumping.contains(&function.span.start) {
             continue;
         }
+        if !parts.tables {
+            let why = "its tables of jumps are not read";
+            let refusal = Refusal::new(Rule::JumpUnknown, function.span.start, why);
+            refused.entry(function.id).or_insert(refusal);
+            continue;
+        }
         match code.targets(function) {
             Ok(jumps) => {
                 pointed.extend(jumps.values().flatten());

@@ -51,6 +51,8 @@ pub struct ElfParts<'f> {
     /// The bytes in the process, at least of every section of code; empty of a file. Where they differ from
     /// the file's, another tool's probe is.
     pub live: Vec<(Addr, Vec<u8>)>,
+    /// False to leave out the tables of jumps, which take most of the time: functions with such jumps are refused then.
+    pub tables: bool,
 }
 
 impl<'f> ElfParts<'f> {
@@ -63,6 +65,7 @@ impl<'f> ElfParts<'f> {
             file,
             slide: 0,
             live: Vec::new(),
+            tables: true,
         }
     }
 }

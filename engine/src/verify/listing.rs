@@ -1,7 +1,8 @@
 //! Code of a fixed form, compared with its listing instruction by instruction.
 //!
 //! A line is an instruction as the decoder writes it, so encodings that execute alike are equal and all else differs. A
-//! word in capitals stands for a number, and `@n` for the address of instruction `n` of the same code.
+//! word in capitals stands for a number, `@n` for the address of instruction `n` of the same code, and `@NAME` for a
+//! number that is the target of a branch.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use thiserror::Error;
@@ -58,16 +59,20 @@ pub(super) fn compare(
 
 /// Returns the instruction of a line. A target that the code does not have stays `@n`, which no instruction is.
 fn expected(line: &str, numbers: &[(&str, u64)], all: &[Instruction]) -> String {
-    let mut expected = line.to_owned();
-    for (name, value) in numbers {
-        expected = expected.replace(name, &number(*value));
-    }
-    let target = expected.split_once('@').and_then(|(branch, target)| {
-        let target: usize = target.parse().ok()?;
-        let digits = format!("{:016X}", all.get(target)?.ip());
-        Some(format!("{branch}{}h", leading_digit(digits)))
+    let target = line.split_once('@').and_then(|(branch, target)| {
+        let at = match target.parse::<usize>() {
+            Ok(index) => all.get(index)?.ip(),
+            Err(_) => numbers.iter().find(|(name, _)| *name == target)?.1,
+        };
+        Some(format!("{branch}{}h", leading_digit(format!("{at:016X}"))))
     });
-    target.unwrap_or(expected)
+    target.unwrap_or_else(|| {
+        let mut expected = line.to_owned();
+        for (name, value) in numbers {
+            expected = expected.replace(name, &number(*value));
+        }
+        expected
+    })
 }
 
 /// A number as instructions are written with it.

@@ -15,6 +15,7 @@
 //! | `target` | The layout is consistent; patches and writes do not overlap. |
 //! | [`fragments`] | Of a code cache: translated code is a bisimulation of the original, with lookups as its only new exits. |
 //! | [`rendezvous`] | Of a process that is followed: threads wait for the agent in code of a fixed form. |
+//! | [`forks`] | Of a process whose forked children are to be clean: they wait for the agent in code of a fixed form. |
 //! | [`reads`] | Of a process whose memory is read: code of a fixed form reads it, and cannot fault. |
 //! | [`listing`] | Code of a fixed form is that of its listing. |
 //!
@@ -34,6 +35,7 @@
 //! - Time: the cost of a patch, and that a thread leaves a patch at all, except that patches have no loops of
 //!   their own.
 
+pub mod forks;
 pub mod fragments;
 mod hash;
 mod internal;

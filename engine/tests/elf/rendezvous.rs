@@ -21,7 +21,7 @@ fn rendezvous(image: &Image, function: &str) -> Result<Rendezvous, Error> {
     Rendezvous::new(image, function, START, WORDS, 30_000_000_000)
 }
 
-fn instructions(code: &[u8], at: Addr) -> Vec<String> {
+pub(super) fn instructions(code: &[u8], at: Addr) -> Vec<String> {
     let decoder = Decoder::with_ip(64, code, at.0, DecoderOptions::NONE);
     decoder
         .into_iter()

@@ -1,8 +1,8 @@
 //! The splices of a plan in a process: written, read, and removed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use gilk_engine::cfg::BlockIndex;
@@ -13,15 +13,16 @@ use gilk_engine::verify::reads;
 use gilk_engine::{Addr, HookType, Image, Plan, Span, VerifiedPlan};
 
 use super::guards::{ReadGuards, reads_memory};
+use super::mapped::{map, number_of, place};
 use super::pages::TextPages;
-use super::record::{Client, Kept, Record, Semaphore, Written, text_of};
+use super::record::{Kept, Record, Semaphore, Written, text_of};
 use super::remote::Remote;
 use super::removal::{self, Cleaned, Patched, unmap};
 use super::replaced::linked::LinkedObject;
 use super::rings::SampleRings;
 use super::stopped::{Stopped, is_filtered, quiet, traced};
 use super::subject::{Reserved, Subject, rows};
-use super::{maps, proc, refused, write_memory};
+use super::{maps, refused, write_memory};
 use crate::writes;
 use crate::{Error, Result};
 
@@ -47,6 +48,47 @@ pub struct Attached {
     removed: bool,
     /// The mappings of object files whose functions are not called yet. They stay once they are.
     unused: Vec<Span>,
+}
+
+/// The parts of an attachment that forked children have, too, whose words are their own.
+#[derive(Clone, Debug)]
+pub(super) struct ForkedAttachment {
+    record: Record,
+    layout: RuntimeLayout,
+    sequences: Sequences,
+    slots: Vec<(u64, CounterSlot)>,
+    gate: Option<ReadGate>,
+}
+
+impl ForkedAttachment {
+    pub(super) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// The attachment of a child, in which these words are mapped.
+    pub(super) fn attached(&self, pid: u32, memory: File, counters: File) -> Attached {
+        let Self {
+            record,
+            layout,
+            sequences,
+            slots,
+            gate,
+        } = self.clone();
+        Attached {
+            pid,
+            memory,
+            counters,
+            record,
+            layout,
+            sequences,
+            slots,
+            rings: None,
+            gate,
+            stopped: Duration::ZERO,
+            removed: false,
+            unused: Vec::new(),
+        }
+    }
 }
 
 /// A removal.
@@ -210,6 +252,55 @@ impl Attached {
         write_memory(self.pid, &self.memory, bytes, at)
     }
 
+    /// The parts that forked children have, too.
+    pub(super) fn forked(&self) -> ForkedAttachment {
+        ForkedAttachment {
+            record: self.record.clone(),
+            layout: self.layout.clone(),
+            sequences: self.sequences,
+            slots: self.slots.clone(),
+            gate: self.gate,
+        }
+    }
+
+    /// Writes the arenas of its parent into a stopped child, whose words are mapped, and the splices at the addresses where
+    /// its parent had them.
+    pub(super) fn written_as(
+        &mut self,
+        arenas: &[(Addr, Vec<u8>)],
+        spliced: &BTreeSet<Addr>,
+        stopped: &Stopped,
+    ) -> Result<()> {
+        let rings = SampleRings::open(&self.counters, &self.layout);
+        let pid = self.pid;
+        self.rings = Some(rings.map_err(|error| {
+            refused(
+                pid,
+                format!("its rings of samples cannot be opened ({error})"),
+            )
+        })?);
+        for (at, bytes) in arenas {
+            self.write(bytes, *at)?;
+        }
+        let text = self.record.text.iter();
+        let text: Vec<&Written> = text.filter(|write| spliced.contains(&write.at)).collect();
+        let originals: Vec<(Addr, &[u8])> = text
+            .iter()
+            .map(|write| (write.at, write.original.as_slice()))
+            .collect();
+        let splices: Vec<(Addr, &[u8])> = text
+            .iter()
+            .map(|write| (write.at, write.splice.as_slice()))
+            .collect();
+        let mut pages = TextPages::read(pid, &self.memory, &originals)?;
+        pages.expect(&originals)?;
+        pages.replace(&splices);
+        pages.write(&self.memory)?;
+        self.patched().switch_on()?;
+        self.stopped = stopped.duration();
+        Ok(())
+    }
+
     /// Writes the code by which instruments read memory, and that by which the reads end.
     fn write_readers(&self, gate: ReadGate, guards: &ReadGuards) -> Result<()> {
         let readers = MemoryReader::all(&self.layout, gate);
@@ -266,7 +357,8 @@ impl Attached {
     }
 
     /// The number of the process.
-    pub(super) fn pid(&self) -> u32 {
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.pid
     }
 
@@ -540,95 +632,4 @@ fn record_of(
         arena.end = Addr(end.max(arena.start.0 + maps::PAGE));
     }
     Ok(record)
-}
-
-/// Returns the number of a file that a process has mapped.
-pub(super) fn number_of(pid: u32, file: &File) -> Result<u64> {
-    let found = file.metadata();
-    let found =
-        found.map_err(|error| refused(pid, format!("its file of counters is gone ({error})")))?;
-    Ok(found.ino())
-}
-
-/// Maps the words and the arenas into a process; returns the file of the words.
-pub(super) fn map(pid: u32, stopped: &Stopped, memory: &File, record: &Record) -> Result<File> {
-    let words = record.words;
-    let maps = maps::read(pid)?;
-    let remote = Remote::of(pid, stopped, memory, &maps)?;
-    let name = remote.put(&Client::current()?.file_name())?;
-    let arguments = [name, u64::from(libc::MFD_CLOEXEC), 0, 0, 0, 0];
-    let number = remote.call(
-        "create a file of counters",
-        libc::SYS_memfd_create,
-        arguments,
-    )?;
-    let arenas = record.arenas.iter();
-    let bytes = words.len() + arenas.map(|arena| arena.len()).sum::<u64>();
-    let counters = counters(pid, number, bytes).and_then(|counters| {
-        let writable = libc::PROT_READ | libc::PROT_WRITE;
-        place(&remote, words, (writable, libc::MAP_SHARED), (number, 0))?;
-        let executable = libc::PROT_READ | libc::PROT_EXEC;
-        let placed = (executable, libc::MAP_PRIVATE);
-        let (mut mapped, mut offset) = (vec![words], words.len());
-        for &arena in &record.arenas {
-            if let Err(error) = place(&remote, arena, placed, (number, offset)) {
-                for span in mapped {
-                    unmap(&remote, span)?;
-                }
-                return Err(error);
-            }
-            mapped.push(arena);
-            offset += arena.len();
-        }
-        Ok(counters)
-    });
-    remote.call(
-        "close the file of counters",
-        libc::SYS_close,
-        [number, 0, 0, 0, 0, 0],
-    )?;
-    counters
-}
-
-/// Opens the file of counters that a process has created, and sets its length.
-pub(super) fn counters(pid: u32, number: u64, bytes: u64) -> Result<File> {
-    let path = proc(pid, &format!("fd/{number}"));
-    let open = || {
-        let file = fs::OpenOptions::new().read(true).write(true).open(&path)?;
-        file.set_len(bytes)?;
-        Ok(file)
-    };
-    open().map_err(|error: std::io::Error| {
-        refused(
-            pid,
-            format!("its file of counters cannot be opened ({error})"),
-        )
-    })
-}
-
-/// Maps a span of a process: part of a file, by its number and offset.
-pub(super) fn place(
-    remote: &Remote<'_>,
-    span: Span,
-    (protection, sharing): (i32, i32),
-    (file, offset): (u64, u64),
-) -> Result<()> {
-    let number = |flags: i32| u64::from(flags.cast_unsigned());
-    let arguments = [
-        span.start.0,
-        span.len(),
-        number(protection),
-        number(sharing | libc::MAP_FIXED_NOREPLACE),
-        file,
-        offset,
-    ];
-    let what = format!("map memory at {}", span.start);
-    let at = remote.call(&what, libc::SYS_mmap, arguments)?;
-    if at == span.start.0 {
-        return Ok(());
-    }
-    // Before Linux 4.17 the flag is a hint.
-    let elsewhere = Span::new(Addr(at), span.len());
-    unmap(remote, elsewhere)?;
-    Err(remote.refused(format!("its memory at {} is taken", span.start)))
 }

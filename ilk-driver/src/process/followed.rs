@@ -12,6 +12,7 @@ use gilk_engine::{Plan, VerifiedPlan};
 use gilk_samples::InstrumentId;
 
 use super::attached::Removed;
+use super::forks::{ForkWatch, ForkedChildren};
 use super::guards::reads_memory;
 use super::objects::{Object, ObjectChoice, objects, program_of};
 use super::removal::Cleaned;
@@ -85,6 +86,8 @@ pub struct FollowedEnd<P> {
     pub parts: Vec<LoadedPart<P>>,
     /// Objects that could not be instrumented, with the reasons; each once.
     pub notes: BTreeSet<String>,
+    /// Its forked children, if they were to be clean.
+    pub children: Option<ForkedChildren>,
 }
 
 /// An instrumented process.
@@ -93,6 +96,9 @@ pub struct FollowedProcess<'p, P> {
     watch: Option<LinkerWatch>,
     live: Vec<LiveObject>,
     attached: Attached,
+    /// Removed last, so that no child counts that waits.
+    forks: Option<ForkWatch>,
+    children: Option<ForkedChildren>,
     pid: u32,
     choice: ObjectChoice,
     /// The registration of the threads, and the planner.
@@ -128,6 +134,8 @@ impl<'p, P> FollowedProcess<'p, P> {
             live: Vec::new(),
             pid: attached.pid(),
             attached,
+            forks: None,
+            children: None,
             choice: ObjectChoice::default(),
             planner: None,
             mapped: Vec::new(),
@@ -169,6 +177,13 @@ impl<'p, P> FollowedProcess<'p, P> {
         // Those that were loaded between the reading and the watch.
         followed.update()?;
         Ok(followed)
+    }
+
+    /// Has the forked children of the process met until its end.
+    #[must_use]
+    pub fn with_forks(mut self, forks: ForkWatch) -> Self {
+        self.forks = Some(forks);
+        self
     }
 
     /// The reason why objects that the process loads later are not seen, although that was requested.
@@ -390,6 +405,11 @@ impl<'p, P> FollowedProcess<'p, P> {
         }
         let mut cleaned = std::mem::take(&mut self.cleaned);
         self.files.insert(self.attached.leave(&mut cleaned)?);
+        if let Some(forks) = &mut self.forks {
+            let (file, children) = forks.leave(&mut cleaned)?;
+            self.files.insert(file);
+            self.children = Some(children);
+        }
         if let Some(error) = failed {
             return Err(error);
         }
@@ -402,6 +422,7 @@ impl<'p, P> FollowedProcess<'p, P> {
             removed,
             parts: self.parts,
             notes: self.notes,
+            children: self.children,
         }
     }
 }

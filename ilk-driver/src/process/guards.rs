@@ -2,8 +2,6 @@
 //! (`engine::filters`), since a filter may end the process for the system call of a read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use gilk_engine::filters::{FilterTest, filter_calls, may_filter};
@@ -15,9 +13,9 @@ use gilk_engine::verify::verify;
 use gilk_engine::{Addr, HookType, Image, Plan, Session, Span, VerifiedPlan};
 use gilk_instruments::Library;
 
-use super::objects::{Object, objects};
-use super::record::{MOST_PER_WRITE, Written, text_of};
-use super::subject::{GUARD_WORDS, Reserved, SMALLEST_ARENA, SMALLEST_RECORD, Subject};
+use super::objects::objects;
+use super::record::{MOST_PER_WRITE, Written, own_text, text_of};
+use super::subject::{GUARD_WORDS, Reserved, SMALLEST_ARENA, SMALLEST_RECORD, Subject, has_code};
 use super::{clock, maps, refused};
 use crate::script::Designations;
 use crate::{Error, Result};
@@ -58,16 +56,21 @@ impl ReadGuards {
         let pid = subject.pid;
         let mut wanted = Vec::new();
         for object in objects(pid)? {
-            if code_may_filter(pid, &subject.memory, &object)? {
+            if has_code(pid, &subject.memory, &object, may_filter)? {
                 wanted.push((object, false));
             }
         }
-        let registered = Some(subject.registered);
-        let guarded = Subject::of_objects(pid, &wanted, subject.shadow_stack, registered)?;
+        // Where children wait, the number of a system call is displaced, which is none that filters.
+        let own = own_text(pid, &subject.memory)?;
+        let guarded = Subject::without(subject, &wanted, &own)?;
         let mut taken = maps::read(pid)?;
         maps::insert(&mut taken, reserved.words);
         for arena in &reserved.arenas {
             maps::insert(&mut taken, *arena);
+        }
+        let objects = reserved.objects.iter();
+        for part in objects.flat_map(|object| &object.parts) {
+            maps::insert(&mut taken, part.span());
         }
         // One of them may be the last, which has the record.
         let counters = reserved
@@ -139,19 +142,6 @@ impl ReadGuards {
             }
         }
     }
-}
-
-/// Returns whether code of an object may have a system call that installs a filter.
-fn code_may_filter(pid: u32, memory: &File, object: &Object) -> Result<bool> {
-    for code in &object.code {
-        let mut bytes = vec![0; usize::try_from(code.span.len()).unwrap_or(0)];
-        let read = memory.read_exact_at(&mut bytes, code.span.start.0);
-        read.map_err(|error| refused(pid, format!("its text cannot be read ({error})")))?;
-        if may_filter(&bytes) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// The layout of the guards, whose words are in the rows of the plan that they guard.

@@ -11,9 +11,11 @@
 
 mod attached;
 mod cached;
+mod child;
 mod clone;
 mod executing;
 mod followed;
+mod forks;
 mod frame;
 mod generated;
 mod guards;
@@ -22,6 +24,7 @@ mod launched;
 mod lines;
 mod linker;
 mod listed;
+mod mapped;
 pub(crate) mod maps;
 pub(crate) mod names;
 mod objects;
@@ -40,6 +43,7 @@ mod subject;
 mod supervisor;
 mod target;
 mod types;
+mod waits;
 mod watch;
 
 use std::fs::File;
@@ -55,6 +59,7 @@ pub use clone::{
 };
 pub use executing::ProgramFile;
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};
+pub use forks::{ForkWatch, ForkedChildren};
 pub use instrumented::Instrumented;
 pub use launched::StartedProgram;
 pub use lines::ObjectLines;

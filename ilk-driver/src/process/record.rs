@@ -86,7 +86,10 @@ impl Client {
     }
 
     /// A process.
-    pub(super) fn of(pid: u32) -> Result<Self> {
+    ///
+    /// # Errors
+    /// [`Error::Process`] if there is none.
+    pub fn of(pid: u32) -> Result<Self> {
         let started = status(pid)?.map(|(_, started)| started);
         let started = started.ok_or_else(|| refused(pid, "/proc does not show its start"))?;
         Ok(Self { pid, started })
@@ -98,7 +101,8 @@ impl Client {
     }
 
     /// Returns whether it executes still.
-    pub(super) fn is_alive(self) -> bool {
+    #[must_use]
+    pub fn is_alive(self) -> bool {
         self.state()
             .is_some_and(|state| !matches!(state, 'Z' | 'X'))
     }
@@ -234,6 +238,15 @@ pub(super) fn kept(pid: u32) -> Result<Vec<Kept>> {
         all.push(object);
     }
     Ok(all)
+}
+
+/// Returns the text that this program has written into a process, which may be mapped still.
+pub(super) fn own_text(pid: u32, memory: &File) -> Result<Vec<Written>> {
+    let own = Client::current()?;
+    let own = kept(pid)?.into_iter().filter(|kept| kept.client == own);
+    let records = own.map(|kept| Record::read(pid, memory, &kept));
+    let records: Vec<Record> = records.collect::<Result<_>>()?;
+    Ok(records.into_iter().flat_map(|record| record.text).collect())
 }
 
 /// Returns the writes of a plan whose instruments are all in place from the start of the session to its end.

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use gilk_engine::Addr;
+
 use super::frame::SignalFrame;
 use super::maps::MappedSpan;
 use super::ptrace::{self, Registers};
@@ -21,6 +23,36 @@ const BLOCKED: u64 = u64::MAX;
 
 /// Bytes below the frame for what system calls read.
 const BELOW_FRAME: u64 = 256;
+
+/// Instructions of a process by which a thread executes system calls, and returns through a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RemoteCode {
+    /// Address of a `syscall; ret`.
+    syscall: u64,
+    restorer: u64,
+}
+
+impl RemoteCode {
+    /// Finds them in the code of a process.
+    pub(super) fn find(pid: u32, memory: &File, maps: &[MappedSpan]) -> Result<Self> {
+        let [Some(syscall), Some(restorer)] = code(memory, maps, [SYSCALL, RESTORER]) else {
+            return Err(refused(pid, "its C library has no system call to use"));
+        };
+        Ok(Self { syscall, restorer })
+    }
+
+    /// Returns whether another process has them at the same addresses, as forked children have.
+    pub(super) fn is_in(self, memory: &File, maps: &[MappedSpan]) -> bool {
+        let pieces = [(self.syscall, SYSCALL), (self.restorer, RESTORER)];
+        pieces.into_iter().all(|(at, bytes)| {
+            let mut found = vec![0; bytes.len()];
+            let mapped = maps.iter().find(|one| one.span.contains(Addr(at)));
+            mapped.is_some_and(|one| one.executable && !is_ours(one))
+                && memory.read_exact_at(&mut found, at).is_ok()
+                && found == bytes
+        })
+    }
+}
 
 /// A thread that executes system calls. It is as before when this is dropped, and also if this process is killed
 /// meanwhile: it then returns from its system call to a frame of a signal, and through that to where it was.
@@ -52,7 +84,7 @@ impl<'s> Remote<'s> {
                 "it has ended, or the system calls of all its threads are filtered (seccomp)",
             )
         })?;
-        Self::by(pid, thread, memory, maps)
+        Self::by(pid, thread, memory, RemoteCode::find(pid, memory, maps)?)
     }
 
     /// Takes a thread, which is stopped.
@@ -60,13 +92,11 @@ impl<'s> Remote<'s> {
         pid: u32,
         thread: &'s Thread,
         memory: &'s File,
-        maps: &[MappedSpan],
+        code: RemoteCode,
     ) -> Result<Self> {
         let failed =
             |error: std::io::Error| refused(pid, format!("its thread is not traced ({error})"));
-        let [Some(syscall), Some(restorer)] = code(memory, maps, [SYSCALL, RESTORER]) else {
-            return Err(refused(pid, "its C library has no system call to use"));
-        };
+        let RemoteCode { syscall, restorer } = code;
         let before = restarted(memory, thread);
         let blocked = ptrace::blocked(thread.tid).map_err(failed)?;
         let state = ptrace::extended_state(thread.tid).map_err(failed)?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use gilk_engine::{Addr, Span};
 
+use super::maps::MappedSpan;
 use super::pages::TextPages;
 use super::record::{self, Client, Kept, Record, Semaphore, Written, is_ours};
 use super::remote::Remote;
@@ -50,12 +51,17 @@ impl Patched<'_> {
         !starts.any(|at| self.memory.read_exact_at(&mut [0], at.0).is_ok())
     }
 
-    /// Restores the text, then unmaps the arena and the counters.
+    /// Has no thread wait any more, restores the text, then unmaps the arena and the counters.
     pub(super) fn remove(&self, cleaned: &mut Cleaned) -> Result<()> {
         if let Some(open) = self.record.open {
             // A process that has ended has no threads that wait.
             let _ended = self.memory.write_all_at(&[0; 4], open.0);
         }
+        self.take_out(cleaned)
+    }
+
+    /// Restores the text, then unmaps the arena and the counters. Forked children that wait still do so.
+    pub(super) fn take_out(&self, cleaned: &mut Cleaned) -> Result<()> {
         let done = traced(self.pid, || self.restore(cleaned));
         if self.has_ended() {
             return Ok(());
@@ -74,6 +80,14 @@ impl Patched<'_> {
             return Ok(());
         }
         let stopped = quiet(self.pid, self.memory, &self.record.bounces)?;
+        self.restore_stopped(cleaned)?;
+        cleaned.stopped = cleaned.stopped.max(stopped.duration());
+        Ok(())
+    }
+
+    /// Writes the original text of a process that is stopped, and no thread of which is among bounces. Returns the
+    /// addresses of the splices that it had.
+    pub(super) fn restore_stopped(&self, cleaned: &mut Cleaned) -> Result<BTreeSet<Addr>> {
         let code = maps::read(self.pid)?;
         let code = code.iter().filter(|one| one.executable && !is_ours(one));
         let code = Span::merged(code.map(|one| one.span).collect());
@@ -102,8 +116,7 @@ impl Patched<'_> {
         }
         self.switch_off(&restored)?;
         text.write(self.memory)?;
-        cleaned.stopped = cleaned.stopped.max(stopped.duration());
-        Ok(())
+        Ok(restored)
     }
 
     /// Switches the static probes of a stopped process on.
@@ -179,15 +192,7 @@ impl Patched<'_> {
                 }
                 let maps = maps::read(self.pid)?;
                 let remote = Remote::of(self.pid, &stopped, self.memory, &maps)?;
-                let spans = std::iter::once(&self.record.words).chain(&self.record.arenas);
-                // A client that was killed may have unmapped a part, and the process have mapped something else there.
-                let is_mapped = |span: &&Span| {
-                    let mut all = maps.iter().filter(|one| is_ours(one));
-                    all.any(|one| one.span.start == span.start)
-                };
-                for span in spans.filter(is_mapped) {
-                    unmap(&remote, *span)?;
-                }
+                self.unmap_by(&remote, &maps)?;
             }
             cleaned.stopped = cleaned.stopped.max(stopped.duration());
             drop(stopped);
@@ -204,9 +209,21 @@ impl Patched<'_> {
         Ok(())
     }
 
+    /// Unmaps the arenas and the counters by a thread of the process.
+    pub(super) fn unmap_by(&self, remote: &Remote<'_>, maps: &[MappedSpan]) -> Result<()> {
+        let spans = std::iter::once(&self.record.words).chain(&self.record.arenas);
+        // A client that was killed may have unmapped a part, and the process have mapped something else there.
+        let is_mapped = |span: &&Span| {
+            let mut all = maps.iter().filter(|one| is_ours(one));
+            all.any(|one| one.span.start == span.start)
+        };
+        let mut mapped = spans.filter(is_mapped);
+        mapped.try_for_each(|span| unmap(remote, *span))
+    }
+
     /// Clears the descriptor of each thread that is in an arena: the kernel would not find it there, and kill the
     /// process.
-    fn disarm(&self, stopped: &Stopped) -> Result<()> {
+    pub(super) fn disarm(&self, stopped: &Stopped) -> Result<()> {
         for thread in stopped
             .threads
             .iter()

@@ -151,6 +151,11 @@ impl Stopped {
         Ok(stopped)
     }
 
+    /// The number of the process.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Stops the threads that are not stopped.
     fn stop_all(&mut self) -> Result<()> {
         let pid = self.pid;

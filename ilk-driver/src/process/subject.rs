@@ -16,7 +16,7 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 
 use super::maps;
 use super::objects::{Object, ObjectChoice, chosen, file_of, linker, objects, slide};
-use super::record::MOST_PER_WRITE;
+use super::record::{MOST_PER_WRITE, Written};
 use super::removal::memory;
 use super::replaced::linked::LinkedObject;
 use super::stopped::{Stopped, is_filtered, threads, traced};
@@ -165,14 +165,33 @@ impl Subject {
         known: Option<Registered>,
     ) -> Result<Self> {
         let files = files_of(pid, objects)?;
-        let memory = memory(pid)?;
         let registered = match known {
             Some(registered) => registered,
             None => traced(pid, || registered(pid))?,
         };
+        Self::with_originals(pid, (objects, &files), (shadow_stack, registered, &[]))
+    }
+
+    /// Reads objects of the same process, with the original bytes of splices.
+    pub(super) fn without(
+        other: &Self,
+        objects: &[(Object, bool)],
+        splices: &[Written],
+    ) -> Result<Self> {
+        let known = (other.shadow_stack, other.registered, splices);
+        let files = files_of(other.pid, objects)?;
+        Self::with_originals(other.pid, (objects, &files), known)
+    }
+
+    fn with_originals(
+        pid: u32,
+        (objects, files): (&[(Object, bool)], &[Vec<u8>]),
+        (shadow_stack, registered, splices): (bool, Registered, &[Written]),
+    ) -> Result<Self> {
+        let memory = memory(pid)?;
         Ok(Self {
             pid,
-            image: image_of(pid, &memory, objects, &files)?,
+            image: image_with(pid, &memory, (objects, files), (splices, true))?,
             memory,
             objects: objects.iter().map(|(object, _)| object.clone()).collect(),
             groups: groups(objects),
@@ -331,6 +350,24 @@ fn instrumentable(pid: u32) -> Result<bool> {
     Ok(field("x86_Thread_features:").contains("shstk"))
 }
 
+/// Returns whether code of an object has bytes of a kind.
+pub(super) fn has_code(
+    pid: u32,
+    memory: &File,
+    object: &Object,
+    is_of_kind: impl Fn(&[u8]) -> bool,
+) -> Result<bool> {
+    for code in &object.code {
+        let mut bytes = vec![0; usize::try_from(code.span.len()).unwrap_or(0)];
+        let read = memory.read_exact_at(&mut bytes, code.span.start.0);
+        read.map_err(|error| refused(pid, format!("its text cannot be read ({error})")))?;
+        if is_of_kind(&bytes) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Reads the files of objects of a process.
 pub(super) fn files_of(pid: u32, objects: &[(Object, bool)]) -> Result<Vec<Vec<u8>>> {
     let files = objects.iter().map(|(object, _)| file_of(pid, object));
@@ -344,11 +381,45 @@ pub(super) fn image_of(
     objects: &[(Object, bool)],
     files: &[Vec<u8>],
 ) -> Result<Image> {
+    image_with(pid, memory, (objects, files), (&[], true))
+}
+
+/// The same, without the tables of jumps: functions with such jumps are refused.
+pub(super) fn image_without_tables(
+    pid: u32,
+    memory: &File,
+    objects: &[(Object, bool)],
+    files: &[Vec<u8>],
+) -> Result<Image> {
+    image_with(pid, memory, (objects, files), (&[], false))
+}
+
+/// The image of objects with the original bytes of splices, with or without tables of jumps.
+fn image_with(
+    pid: u32,
+    memory: &File,
+    (objects, files): (&[(Object, bool)], &[Vec<u8>]),
+    (splices, tables): (&[Written], bool),
+) -> Result<Image> {
     let read = objects.iter().zip(files);
     let read = read.map(|((object, is_program), file)| {
+        let mut parts = parts(pid, memory, object, file)?;
+        for (start, live) in &mut parts.live {
+            for Written { at, original, .. } in splices {
+                let offset = at.0.checked_sub(start.0);
+                let offset = offset.and_then(|offset| usize::try_from(offset).ok());
+                let place =
+                    offset.and_then(|offset| live.get_mut(offset..)?.get_mut(..original.len()));
+                // It is in another part.
+                if let Some(place) = place {
+                    place.copy_from_slice(original);
+                }
+            }
+        }
         Ok(ElfParts {
             is_library: !is_program,
-            ..parts(pid, memory, object, file)?
+            tables,
+            ..parts
         })
     });
     Ok(Image::from_elf_objects(&read.collect::<Result<Vec<_>>>()?)?)

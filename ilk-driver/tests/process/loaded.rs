@@ -38,7 +38,7 @@ fn loading(holds: bool) -> Counted {
 /// `ilk process`, and its errors up to the sentence that says that the process is instrumented.
 pub(super) struct Following {
     pub(super) client: Child,
-    errors: BufReader<ChildStderr>,
+    pub(super) errors: BufReader<ChildStderr>,
     begun: String,
 }
 

@@ -17,6 +17,8 @@ mod closed;
 mod confined;
 mod covered;
 mod every;
+mod executions;
+mod forks;
 mod killed;
 mod launched;
 mod lines;

@@ -29,7 +29,9 @@ use crate::blocks::SparingCounts;
 use crate::kernel_side::{KernelSide, KernelWork};
 use crate::output::Force;
 use crate::plan::{Natives, Strict, grouped};
+use crate::process_children::{Children, OwnChild};
 use crate::process_count::{Counted, report};
+use crate::process_executions::Exec;
 use crate::process_results::{CounterNames, ProcessPlan};
 use crate::program::exit;
 use crate::supervisor;
@@ -45,7 +47,7 @@ const NAMED: usize = 8;
 /// Count the calls of functions of a process on this machine, or run a script in it, without the kernel's module.
 ///
 /// The process needs glibc 2.35 or later, and you the right to trace it (as for gdb). Hits are
-/// counted exactly, on all threads; those of forked children are added. Ctrl-C, or the end of
+/// counted exactly, on all threads; those of forked children are added, unless --children clean leaves them out. Ctrl-C, or the end of
 /// the process, removes everything and shows the results.
 #[derive(Args)]
 pub(crate) struct Process {
@@ -81,6 +83,14 @@ pub(crate) struct Process {
     /// The socket of that agent.
     #[arg(long, value_name = "PATH", requires = "kernel")]
     socket: Option<PathBuf>,
+    /// The children that the process forks: `shared`, they count with it; `clean`, everything is removed from each
+    /// before it executes an instruction; or `own`, each has counts of its own, and lanes in the recording.
+    #[arg(long, value_name = "CHOICE", conflicts_with_all = ["executable", "clean"])]
+    children: Option<Children>,
+    /// The measurement of a process that executes another program: it `ends`, or `follows`, and is made in that program,
+    /// too, once its libraries are loaded.
+    #[arg(long, value_name = "CHOICE", conflicts_with_all = ["executable", "clean"])]
+    exec: Option<Exec>,
     /// Count every block of the functions, not only their calls.
     #[arg(long)]
     blocks: bool,
@@ -210,6 +220,8 @@ impl Process {
             all: self.all,
             strict: self.strict,
             kernel: kernel.transpose()?,
+            children: self.children.unwrap_or_default(),
+            exec: self.exec.unwrap_or_default(),
         };
         match &self.executable {
             Some(executable) => measurement.of_every(executable),
@@ -252,28 +264,37 @@ impl Scope {
 pub(crate) struct Measured {
     pub(crate) plan: ProcessPlan,
     pub(crate) counted: Counted,
+    /// Its forked children with counts of their own.
+    pub(crate) children: Vec<OwnChild>,
     pub(crate) pid: u32,
-    /// The end of a started program.
-    status: Option<ExitStatus>,
 }
 
 impl Measured {
-    /// Prints the results; returns the exit status of the command.
-    fn print(&self, all: bool) -> anyhow::Result<ExitCode> {
+    /// Prints the results.
+    pub(crate) fn print(&self, all: bool) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         write!(
             out,
             "{}",
             report(&self.plan, &[(self.pid, &self.counted)], all)?
         )?;
-        let Some(status) = self.status else {
-            return Ok(ExitCode::SUCCESS);
-        };
-        writeln!(out, "The program has ended: {status}.")?;
-        match status.success() {
-            true => Ok(ExitCode::SUCCESS),
-            false => Ok(exit(&status.to_string())),
+        for OwnChild { pid, counted, .. } in &self.children {
+            let report = report(&self.plan, &[(*pid, counted)], all)?;
+            write!(out, "Forked child, process {pid}:\n{report}")?;
         }
+        Ok(())
+    }
+}
+
+/// Prints the end of a started program; returns the exit status of the command.
+pub(crate) fn ended(status: Option<ExitStatus>) -> anyhow::Result<ExitCode> {
+    let Some(status) = status else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    writeln!(std::io::stdout(), "The program has ended: {status}.")?;
+    match status.success() {
+        true => Ok(ExitCode::SUCCESS),
+        false => Ok(exit(&status.to_string())),
     }
 }
 
@@ -294,6 +315,8 @@ pub(crate) struct Measurement {
     pub(crate) strict: Strict,
     /// Placements in the kernel at the same time.
     pub(crate) kernel: Option<KernelSide>,
+    pub(crate) children: Children,
+    pub(crate) exec: Exec,
 }
 
 impl Measurement {
@@ -323,26 +346,36 @@ impl Measurement {
     fn instrument(
         &self,
         pid: u32,
-        started: Option<(&mut StartedProgram, &mut Supervisor)>,
+        mut started: Option<(&mut StartedProgram, &mut Supervisor)>,
     ) -> anyhow::Result<ExitCode> {
         let Some(kernel) = &self.kernel else {
-            let output = self.output.as_deref();
-            let measured =
-                self.instrument_process(pid, started, None, (output, &interrupt::arrived))?;
-            return measured.print(self.all);
+            return self.instrument_alone(pid, started);
         };
+        ensure!(
+            self.children != Children::Own,
+            "A part of the kernel is of one process, and has no counts of its children: leave out --children own."
+        );
+        ensure!(
+            self.exec == Exec::Ends,
+            "A process with a part of the kernel is measured in one program: leave out --exec follows."
+        );
         let kernel = kernel.planned(pid, self.length.unwrap_or(UNLIMITED), self.strict)?;
         let recording = kernel.recording_of_process();
         let output = self.output.as_ref().map(|_| recording.as_path());
         let part = kernel.part().clone();
         let (measured, results) = kernel.while_instrumented(|has_ended| {
             let is_over = || interrupt::arrived() || has_ended();
-            self.instrument_process(pid, started, Some(part), (output, &is_over))
+            let program = started
+                .as_mut()
+                .map(|(started, supervisor)| (&mut **started, &mut **supervisor));
+            self.instrument_process(pid, program, Some(part), (output, &is_over))
         })?;
+        let status = started.map(|(started, _)| started.wait()).transpose()?;
         if let Some(output) = &self.output {
             results.write(&recording, output)?;
         }
-        let status = measured.print(self.all)?;
+        measured.print(self.all)?;
+        let status = ended(status)?;
         results.print(self.all)?;
         Ok(status)
     }
@@ -356,6 +389,8 @@ impl Measurement {
         (output, is_over): (Option<&Path>, &dyn Fn() -> bool),
     ) -> anyhow::Result<Measured> {
         let choice = self.choice();
+        // Before anything else is spliced, so that no child has what is not removed from it.
+        let mut forks = self.children.watch(pid)?;
         let watch = EarlyWatch::attach(pid, &choice);
         let (subject, awaited) = Subject::read_mapped(pid, &choice)?;
         let scope = Scope {
@@ -373,6 +408,12 @@ impl Measurement {
             true => attach(),
             false => Err(error),
         })?;
+        let own = match &mut forks {
+            Some(forks) if self.children == Children::Own => {
+                Some(forks.instrument_children(&attached))
+            }
+            _ => None,
+        };
         let places = plan.planned.session.placements.len();
         let stopped = scale::duration(attached.stopped().as_secs_f64());
         let process = match choice.has_libraries() {
@@ -385,6 +426,15 @@ impl Measurement {
                 FollowedProcess::follow(attached, watch, start, &choice, Box::new(later))?
             }
             false => FollowedProcess::alone(attached),
+        };
+        let process = match forks {
+            Some(forks) => {
+                for why in forks.unwatched() {
+                    note!("Some forked children may not be met: {why}");
+                }
+                process.with_forks(forks)
+            }
+            None => process,
         };
         if let Some(why) = process.not_followed() {
             ensure!(
@@ -413,13 +463,21 @@ impl Measurement {
             started.release()?;
             supervisor.released()?;
         }
-        let counted = self.count(process, &plan, &info, (output, is_over))?;
-        let status = started.map(|(started, _)| started.wait()).transpose()?;
+        let (counted, children) = match &own {
+            None => {
+                let counted = self.count(process, &plan, &info, (output, is_over))?;
+                (counted, Vec::new())
+            }
+            Some(own) => {
+                let about = (&plan, &info);
+                self.count_with_children(process, about, (output, is_over), own)?
+            }
+        };
         Ok(Measured {
             plan,
             counted,
+            children,
             pid,
-            status,
         })
     }
 

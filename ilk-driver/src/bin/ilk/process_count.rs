@@ -14,6 +14,7 @@ use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
 use ilk_driver::process::{FollowedEnd, FollowedProcess, Recorder, clock};
 
 use crate::process::Measurement;
+use crate::process_children;
 use crate::process_results::{ProcessPlan, Results};
 use crate::supervisor;
 
@@ -69,6 +70,7 @@ impl Measurement {
             removed,
             parts,
             notes: not_instrumented,
+            children,
         } = end;
         let words: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
         let results = plan.results((&words, std::slice::from_ref(&words)), self.all);
@@ -123,6 +125,9 @@ impl Measurement {
             )?;
         }
         write!(notes, "{}", supervisor::text(&removed.cleaned))?;
+        if let Some(children) = &children {
+            write!(notes, "{}", process_children::text(children))?;
+        }
         Ok(Counted {
             words,
             described,

@@ -20,9 +20,9 @@ use crate::process_count::report;
 use crate::script::RecordingFile;
 
 /// Time between two looks at the processes.
-const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
 /// Time after which a process that cannot be instrumented is left alone: one that begins is not ready at first.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The measurement of a process, and the file of its recording.
 struct OfProcess {
@@ -82,7 +82,10 @@ impl Measurement {
             bail!("No process of {name} was instrumented.");
         }
         if let Some(output) = &self.output {
-            written(&measured, output)?;
+            let recordings = measured
+                .iter()
+                .map(|one| (one.measured.pid, one.recording.as_path()));
+            beside(recordings, output)?;
         }
         let mut out = std::io::stdout().lock();
         for group in alike(&measured) {
@@ -180,11 +183,14 @@ impl Measurement {
     }
 }
 
-/// Writes the recordings of all processes as one.
-fn written(measured: &[OfProcess], output: &Path) -> anyhow::Result<()> {
-    let opened = measured.iter().map(|one| {
-        let recording = Recording::open(&one.recording)?;
-        Ok((format!("process {}", one.measured.pid), recording))
+/// Writes the recordings of processes as one.
+pub(crate) fn beside<'p>(
+    processes: impl Iterator<Item = (u32, &'p Path)>,
+    output: &Path,
+) -> anyhow::Result<()> {
+    let opened = processes.map(|(pid, recording)| {
+        let recording = Recording::open(recording)?;
+        Ok((format!("process {pid}"), recording))
     });
     let opened = opened.collect::<anyhow::Result<Vec<_>>>()?;
     Beside::new(opened)?.write(output)?;

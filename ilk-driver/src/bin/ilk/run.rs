@@ -25,6 +25,8 @@ use crate::kernel_side::{KernelSide, KernelWork};
 use crate::output::Force;
 use crate::plan::{Planned, Strict};
 use crate::process::{Measurement, Work};
+use crate::process_children::Children;
+use crate::process_executions::Exec;
 use crate::progress::Progress;
 use crate::script::RecordingFile;
 use crate::{plan, program, show, target};
@@ -74,6 +76,14 @@ pub(crate) struct Run {
     /// begin meanwhile.
     #[arg(short = 'x', long, value_name = "PROGRAM", conflicts_with_all = ["pid", "program", "lab", "target"])]
     executable: Option<PathBuf>,
+    /// The children that the process forks: `shared`, they count with it; `clean`, everything is removed from each
+    /// before it executes an instruction; or `own`, each has counts of its own, and lanes in the recording.
+    #[arg(long, value_name = "CHOICE", conflicts_with = "executable")]
+    children: Option<Children>,
+    /// The session of a process that executes another program: it `ends`, or `follows`, and is run in that program, too,
+    /// once its libraries are loaded.
+    #[arg(long, value_name = "CHOICE", conflicts_with = "executable")]
+    exec: Option<Exec>,
     /// The program to start with its arguments, in place of a kernel: instrumented from its entry on. Its exit status is
     /// the command's.
     #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["pid", "lab", "target"])]
@@ -105,6 +115,15 @@ impl Run {
             );
             return self.in_process(session, library);
         }
+        ensure!(
+            self.exec.is_none(),
+            "--exec is for a process, which may execute another program: name it with -p, or a program after --"
+        );
+        ensure!(
+            self.children.is_none(),
+            "--children is for a process, whose children are forked with its instruments: name it with -p, or a program \
+             after --"
+        );
         ensure!(
             session.kernel.is_none(),
             "{} is of a process and its kernel: name the process with -p, or a program after --.",
@@ -174,6 +193,8 @@ impl Run {
         );
         let measurement = Measurement {
             replaced: Vec::new(),
+            children: self.children.unwrap_or_default(),
+            exec: self.exec.unwrap_or_default(),
             length: Some(session.duration),
             work: Work::Session(session),
             library,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gilk_engine::cache::{AccessArea, AccessPlace, RecordedBlock};
 use gilk_engine::{Addr, Span};
 
-use super::super::attached::{counters, place};
+use super::super::mapped::{counters, place};
 use super::super::maps;
 use super::super::ptrace::{Registers, Tid};
 use super::super::refused;

@@ -14,10 +14,10 @@ use gilk_engine::cache::{
 use gilk_engine::verify::fragments::{FragmentProver, FragmentViolation, ProvedTranslation};
 use gilk_engine::{Addr, Refusal, Rule, Span};
 
-use super::super::attached::{counters, place};
+use super::super::mapped::{counters, place};
 use super::super::maps;
 use super::super::refused;
-use super::super::remote::Remote;
+use super::super::remote::{Remote, RemoteCode};
 use super::super::removal::unmap;
 use super::super::shared::{SharedCode, SharedWords};
 use super::super::stopped::{Stopped, Thread};
@@ -253,7 +253,8 @@ impl ProcessCache {
         let Some(span) = span.filter(|_| self.arenas.len() < MOST_ARENAS) else {
             return Ok(());
         };
-        let remote = Remote::by(self.pid, thread, &self.memory, &mapped)?;
+        let code = RemoteCode::find(self.pid, &self.memory, &mapped)?;
+        let remote = Remote::by(self.pid, thread, &self.memory, code)?;
         let number = create_file(&remote)?;
         let placed = counters(self.pid, number, ARENA).and_then(|file| {
             let code = arena_code(&file, 0)?;
