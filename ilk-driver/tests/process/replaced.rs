@@ -322,3 +322,32 @@ fn a_damaged_object_file_is_linked_or_refused() {
     assert!(linkable > 20 && refused > 20, "{linkable} {refused}");
     counted.end();
 }
+
+#[test]
+fn clean_children_call_the_originals_and_others_the_replacements() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), SOURCE, &[]);
+    let own = object(folder.path(), include_str!("replacing.c"), &[]);
+    // Twenty children call 1,000 times, and then the program itself does.
+    for (children, expected) in [
+        ("shared", "21000 21000"),
+        ("clean", "41000 1000"),
+        ("own", "21000 21000"),
+    ] {
+        let native = [
+            "--native",
+            own.to_str().unwrap(),
+            "--replace",
+            "price=raised",
+        ];
+        let program = ["--children", children, "--", program.to_str().unwrap()];
+        let output = ilk(&[&native[..], &program[..]].concat(), "children\ncall\n");
+        let shown = text_of(&output.stdout);
+        assert!(
+            output.status.success(),
+            "{shown}{}",
+            text_of(&output.stderr)
+        );
+        assert!(shown.contains(expected), "{children}: {shown}");
+    }
+}
