@@ -234,9 +234,13 @@ fn a_client_with_children_of_their_own_is_killed_at_any_moment() {
 }
 
 #[test]
-fn every_block_of_libc_is_counted_in_the_parent_and_none_in_its_children() {
+fn blocks_of_forks_themselves_are_counted_in_the_parent_and_none_in_its_children() {
     let mut program = forking();
-    let arguments = ["counted,libc.so.6:*", "--blocks", "--children", "clean"];
+    let functions = "*fork*,*clone*,*malloc*,*free*,*pthread*,*sig*,*wait*,*exit*,*read*,*write*";
+    let of_libc = functions.split(',').map(|one| format!("libc.so.6:{one}"));
+    let functions = std::iter::once("counted".to_owned()).chain(of_libc);
+    let functions = functions.collect::<Vec<_>>().join(",");
+    let arguments = [&functions, "--blocks", "--children", "clean"];
     let following = Following::start(program.pid(), &arguments);
     program.does("forks");
     program.does("threads");

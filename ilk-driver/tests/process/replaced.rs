@@ -184,7 +184,10 @@ int main(void)
     let own = object(folder.path(), include_str!("replacing.c"), &[]);
     let (own, program) = (own.to_str().unwrap(), program.to_str().unwrap());
     let replace = ["--native", own, "--replace", "libc.so.6:malloc=few-bytes"];
-    let output = ilk(&[&replace[..], &["--", program]].concat(), "");
+    let (session, recording) = (folder.path().join("x.ron"), folder.path().join("x.arrow"));
+    let session = session.to_str().unwrap();
+    let saving = ["--save", session, "--for", "10s", "--", program];
+    let output = ilk(&[&replace[..], &saving[..]].concat(), "");
     let (shown, notes) = (text_of(&output.stdout), text_of(&output.stderr));
     assert!(output.status.success(), "{shown}{notes}");
     assert!(shown.contains("20 failed"), "{shown}");
@@ -192,15 +195,7 @@ int main(void)
         !shown.contains("samples") && !shown.contains("No place"),
         "{shown}"
     );
-    // A saved session does the same.
-    let (session, recording) = (folder.path().join("x.ron"), folder.path().join("x.arrow"));
-    let session = session.to_str().unwrap();
-    let saving = [
-        &replace[..],
-        &["--save", session, "--for", "10s", "--", program],
-    ]
-    .concat();
-    assert!(ilk(&saving, "").status.success());
+    // The saved session does the same.
     let run = Command::new(env!("CARGO_BIN_EXE_ilk"))
         .args(["run", session, "--native", own, "-o"])
         .arg(recording)
