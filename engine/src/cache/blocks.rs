@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 
 use super::CodeBytes;
 use super::flow::FlowKind;
-use super::holders::are_enough;
+use super::holders::leaves_one;
 use super::original::OriginalReader;
 use crate::ids::part;
 use crate::isa::{RegisterSet, memory};
@@ -190,7 +190,7 @@ fn decode_block(
     true
 }
 
-/// As [`decode_block`], of a block that leaves two registers to the recorder, and the base of `gs`.
+/// As [`decode_block`], of a block that leaves a register to the recorder, and the base of `gs`.
 fn decode_recorded(
     reader: &mut OriginalReader<'_>,
     place: (Addr, Span),
@@ -204,6 +204,6 @@ fn decode_recorded(
             decoded.flow = FlowKind::Stepped;
         }
         named = named.union(memory::named(factory, &decoded.instruction));
-        is_first || are_enough(named)
+        is_first || leaves_one(named)
     })
 }

@@ -3,29 +3,31 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::accesses::{AccessArea, AccessPlace, RecordPlan, RecordedBlock, SlotStore, SlotValue};
+use super::accesses::{AccessArea, AccessPlace, RecordPlan, RecordedBlock, SlotStore, group};
 use super::blocks::DecodedInstruction;
 use super::rows::RowState;
 use super::translate::TranslationWork;
-use crate::isa::memory::OperandBase;
 use crate::{Addr, Refusal};
 
 /// A block that is being recorded.
 pub(super) struct Recording {
     plan: RecordPlan,
     block: RecordedBlock,
-    /// The registers have the values of the original code again.
+    /// The pointer has the value of the original code again.
     is_over: bool,
+}
+
+fn to_i64(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 /// A word of the thread's area.
 fn word(offset: u64) -> MemoryOperand {
-    slot(Register::None, offset)
+    at(Register::None, to_i64(offset))
 }
 
 /// A word of the thread's area, at a distance from an offset.
-fn slot(pointer: Register, offset: u64) -> MemoryOperand {
-    let displacement = i64::try_from(offset).unwrap_or(i64::MAX);
+fn at(pointer: Register, displacement: i64) -> MemoryOperand {
     let size = if pointer == Register::None { 8 } else { 1 };
     MemoryOperand::new(
         pointer,
@@ -46,9 +48,7 @@ impl TranslationWork<'_> {
         instructions: &[DecodedInstruction],
     ) -> Result<Recording, Refusal> {
         let original = instructions.first().map_or(Addr(0), DecodedInstruction::at);
-        let (pointer, holder) = (plan.pointer, plan.holder);
-        let [kept_pointer, kept_holder] = AccessArea::KEPT.map(word);
-        let numbers = [pointer, holder].map(|one| u8::try_from(one.number()).unwrap_or_default());
+        let pointer = plan.pointer;
         self.counters += 1;
         let mut block = RecordedBlock {
             number: self.counters,
@@ -57,11 +57,10 @@ impl TranslationWork<'_> {
             accesses: plan.accesses.clone(),
             from: Addr(0),
             end: Addr(0),
-            holders: numbers,
+            pointer: u8::try_from(pointer.number()).unwrap_or_default(),
         };
         self.out.row(original, RowState::Exact);
-        self.store(kept_pointer, pointer, original)?;
-        self.store(kept_holder, holder, original)?;
+        self.store(word(AccessArea::KEPT), pointer, original)?;
         if pointer != Register::RCX {
             self.copy(pointer, Register::RCX, original)?;
         }
@@ -77,15 +76,14 @@ impl TranslationWork<'_> {
         }
         self.fetch(pointer, word(AccessArea::POSITION), original)?;
         let number = i32::try_from(block.number).unwrap_or(i32::MAX);
-        let named = Instruction::with2(Code::Mov_rm64_imm32, slot(pointer, 0), number);
+        let named = Instruction::with2(Code::Mov_rm64_imm32, at(pointer, 0), number);
         self.out.encoded(named, original)?;
-        let displacement = i64::try_from(block.group()).unwrap_or(i64::MAX);
-        let next = MemoryOperand::with_base_displ(pointer, displacement);
+        let next = MemoryOperand::with_base_displ(pointer, to_i64(block.group()));
         self.out
-            .encoded(Instruction::with2(Code::Lea_r64_m, holder, next), original)?;
-        self.store(word(AccessArea::POSITION), holder, original)?;
+            .encoded(Instruction::with2(Code::Lea_r64_m, pointer, next), original)?;
+        self.store(word(AccessArea::POSITION), pointer, original)?;
         block.from = self.out.here();
-        self.state = RowState::Recording(numbers);
+        self.state = RowState::Recording(block.pointer);
         self.out.row(original, self.state);
         Ok(Recording {
             plan,
@@ -94,7 +92,7 @@ impl TranslationWork<'_> {
         })
     }
 
-    /// Stores the slots of an instruction. The registers are restored before one that may not fall through.
+    /// Stores the slots of an instruction. The pointer is restored before one that may not fall through.
     pub(super) fn record_before(
         &mut self,
         recording: &mut Recording,
@@ -145,7 +143,7 @@ impl TranslationWork<'_> {
         Ok(())
     }
 
-    /// Emits the ways from a full area: registers are restored, and the agent is stopped for as if the block was in no
+    /// Emits the ways from a full area: the pointer is restored, and the agent is stopped for as if the block was in no
     /// table.
     pub(super) fn full_stubs(&mut self) -> Result<(), Refusal> {
         for (field, original, pointer) in std::mem::take(&mut self.full) {
@@ -155,8 +153,7 @@ impl TranslationWork<'_> {
             if pointer != Register::RCX {
                 self.copy(Register::RCX, pointer, original)?;
             }
-            let [kept_pointer, _] = AccessArea::KEPT;
-            self.fetch(pointer, word(kept_pointer), original)?;
+            self.fetch(pointer, word(AccessArea::KEPT), original)?;
             self.load(original)?;
             self.out
                 .reach(&[0xe9], self.translator.resident().dropped)?;
@@ -164,12 +161,10 @@ impl TranslationWork<'_> {
         Ok(())
     }
 
-    /// Restores the two registers.
+    /// Restores the pointer.
     fn restore(&mut self, recording: &mut Recording, original: Addr) -> Result<(), Refusal> {
         self.out.row(original, self.state);
-        let [kept_pointer, kept_holder] = AccessArea::KEPT.map(word);
-        self.fetch(recording.plan.pointer, kept_pointer, original)?;
-        self.fetch(recording.plan.holder, kept_holder, original)?;
+        self.fetch(recording.plan.pointer, word(AccessArea::KEPT), original)?;
         self.state = RowState::Exact;
         recording.is_over = true;
         Ok(())
@@ -184,23 +179,9 @@ impl TranslationWork<'_> {
     ) -> Result<(), Refusal> {
         let stores = plan.stores.iter();
         let wanted = stores.filter(|one| one.instruction == number && one.after == after);
-        for &SlotStore {
-            slot: index, value, ..
-        } in wanted
-        {
-            let to = slot(plan.pointer, 8 * (1 + u64::from(index)));
-            let register = match value {
-                SlotValue::Register(register) => register,
-                SlotValue::Sum(OperandBase {
-                    base, index, scale, ..
-                }) => {
-                    let sum = MemoryOperand::new(base, index, scale, 0, 0, false, Register::None);
-                    let sum = Instruction::with2(Code::Lea_r64_m, plan.holder, sum);
-                    self.out.encoded(sum, original)?;
-                    plan.holder
-                }
-            };
-            self.store(to, register, original)?;
+        for &SlotStore { slot, register, .. } in wanted {
+            let place = to_i64(group(slot)) - to_i64(group(plan.slots));
+            self.store(at(plan.pointer, place), register, original)?;
         }
         Ok(())
     }

@@ -314,11 +314,11 @@ fn every_wrong_translation_is_refused_by_its_rule() {
     check(R::ForeignCounter, &|changed| {
         changed.recorded[1].number = changed.recorded[0].number;
     });
-    let changes: [fn(&mut AccessPlace); 5] = [
+    let changes: [fn(&mut AccessPlace); 9] = [
         |place| *place = AccessPlace::Unknown,
         |place| match place {
             AccessPlace::Constant { at, .. } => *at += 1,
-            AccessPlace::Slot { displacement, .. } => *displacement += 1,
+            AccessPlace::Sum { displacement, .. } => *displacement += 1,
             AccessPlace::Repeated { copied, .. } => *copied = copied.add(1),
             AccessPlace::Unknown => {
                 *place = AccessPlace::Constant {
@@ -328,7 +328,7 @@ fn every_wrong_translation_is_refused_by_its_rule() {
             }
         },
         |place| match place {
-            AccessPlace::Constant { thread, .. } | AccessPlace::Slot { thread, .. } => {
+            AccessPlace::Constant { thread, .. } | AccessPlace::Sum { thread, .. } => {
                 *thread = !*thread;
             }
             AccessPlace::Repeated { register, .. } => *register ^= 1,
@@ -340,25 +340,53 @@ fn every_wrong_translation_is_refused_by_its_rule() {
             }
         },
         |place| match place {
-            AccessPlace::Slot { slot, .. } => *slot += 1,
+            AccessPlace::Sum { base, .. } => *base = base.map_or(Some(0), |slot| Some(slot + 1)),
             AccessPlace::Repeated { first, .. } => *first += 1,
             place => {
-                *place = AccessPlace::Slot {
-                    slot: 0,
+                *place = AccessPlace::Sum {
+                    base: Some(0),
+                    index: None,
                     displacement: 0,
                     thread: false,
                 }
             }
         },
         |place| match place {
-            AccessPlace::Slot { slot, .. } => *slot += 99,
+            AccessPlace::Sum { base, .. } => *base = base.map(|slot| slot + 99),
             AccessPlace::Repeated { after, .. } => *after += 1,
             place => {
-                *place = AccessPlace::Slot {
-                    slot: 0,
+                *place = AccessPlace::Sum {
+                    base: Some(0),
+                    index: None,
                     displacement: 0,
                     thread: true,
                 }
+            }
+        },
+        |place| match place {
+            AccessPlace::Sum { base, .. } => *base = None,
+            place => {
+                *place = AccessPlace::Sum {
+                    base: None,
+                    index: None,
+                    displacement: 0,
+                    thread: false,
+                }
+            }
+        },
+        |place| {
+            if let AccessPlace::Sum { index, .. } = place {
+                *index = index.map_or(Some((0, 1)), |(slot, scale)| Some((slot + 1, scale)));
+            }
+        },
+        |place| {
+            if let AccessPlace::Sum { index, .. } = place {
+                *index = index.map(|(slot, scale)| (slot, scale + 1));
+            }
+        },
+        |place| {
+            if let AccessPlace::Sum { index, .. } = place {
+                *index = None;
             }
         },
     ];
@@ -394,7 +422,7 @@ fn every_wrong_translation_is_refused_by_its_rule() {
             *from = from.add(1);
         });
         check(R::WrongRecording, &|translation| {
-            translation.recorded[block].holders.swap(0, 1);
+            translation.recorded[block].pointer ^= 1;
         });
     }
     // `mov rax, rcx`, of the same length, in place of a load by `rdi`: the code names the recorder's register.

@@ -1,5 +1,5 @@
 //! Blocks that record their accesses: the recorder's instructions write nothing but the thread's area, change no flag,
-//! and hold their values in two registers that no instruction of the block names; and each access is the one that the
+//! and hold their value in a register that no instruction of the block names; and each access is the one that the
 //! translator states.
 //!
 //! That the list of an instruction's accesses is complete is the decoder's: it is read here as it is there.
@@ -116,12 +116,9 @@ impl<'p> Proof<'p> {
             return Ok(None);
         };
         let rule = FragmentRule::WrongRecording;
-        let [pointer, holder] = recorded.holders.map(|number| {
-            let register = RegisterSet::numbered(usize::from(number));
-            register.unwrap_or(Register::RSP)
-        });
-        let formed = pointer != holder
-            && ![pointer, holder].contains(&Register::RSP)
+        let pointer = RegisterSet::numbered(usize::from(recorded.pointer));
+        let pointer = pointer.unwrap_or(Register::RSP);
+        let formed = pointer != Register::RSP
             && recorded.group() + 8 <= AccessArea::SLACK
             && i32::try_from(recorded.number).is_ok_and(|number| number > 0);
         let is_new = self.counters.insert(recorded.number)
@@ -132,10 +129,8 @@ impl<'p> Proof<'p> {
         if !is_new {
             return Err(FragmentRule::ForeignCounter);
         }
-        let [kept_pointer, kept_holder] = AccessArea::KEPT;
         let mut read = self.sequence(block.at, rule);
-        store(&mut read, (Register::None, kept_pointer), pointer)?;
-        store(&mut read, (Register::None, kept_holder), holder)?;
+        store(&mut read, (Register::None, AccessArea::KEPT), pointer)?;
         let moves = pointer != Register::RCX;
         if moves {
             copy(&mut read, pointer, Register::RCX)?;
@@ -164,23 +159,22 @@ impl<'p> Proof<'p> {
         })?;
         read.expect(|one| {
             one.code() == Code::Lea_r64_m
-                && one.op0_register() == holder
+                && one.op0_register() == pointer
                 && one.memory_base() == pointer
                 && one.memory_index() == Register::None
                 && one.memory_displacement64() == recorded.group()
         })?;
-        store(&mut read, (Register::None, AccessArea::POSITION), holder)?;
+        store(&mut read, (Register::None, AccessArea::POSITION), pointer)?;
         if recorded.from != read.at {
             return Err(rule);
         }
         self.rows((block.at, busy), original, RowState::Exact)?;
         self.rows((busy, read.at), original, RowState::Busy)?;
         self.full(original, full, pointer)?;
-        self.state = RowState::Recording(recorded.holders);
+        self.state = RowState::Recording(recorded.pointer);
         let proof = RecordProof {
             block: recorded,
             pointer,
-            holder,
             accesses: 0,
             instructions: 0,
             slots: 0,
@@ -193,12 +187,11 @@ impl<'p> Proof<'p> {
 
     /// Proves the stop of a thread whose area is full, with the registers of the original code.
     fn full(&self, original: Addr, at: Addr, pointer: Register) -> Result<(), FragmentRule> {
-        let [kept_pointer, _] = AccessArea::KEPT;
         let mut read = self.sequence(at, FragmentRule::WrongRecording);
         if pointer != Register::RCX {
             copy(&mut read, Register::RCX, pointer)?;
         }
-        fetch(&mut read, pointer, kept_pointer)?;
+        fetch(&mut read, pointer, AccessArea::KEPT)?;
         let restored = read.at;
         read.store(Register::RCX, -152)?;
         read.store(Register::RDX, -144)?;
@@ -223,7 +216,7 @@ impl<'p> Proof<'p> {
         }
     }
 
-    /// Proves the slots of an instruction, and the restored registers if its block ends; returns the instruction's place.
+    /// Proves the slots of an instruction, and the restored pointer if its block ends; returns the instruction's place.
     pub(super) fn record_before(
         &mut self,
         record: &mut RecordProof<'p>,
@@ -246,7 +239,7 @@ impl<'p> Proof<'p> {
             repeated.extend(copied);
         }
         let names = memory::named(&mut self.factory, &instruction);
-        let is_free = !names.contains(record.pointer) && !names.contains(record.holder);
+        let is_free = !names.contains(record.pointer);
         let mut restored = read;
         if !record.is_over && restore(record, &mut restored).is_ok() {
             read = restored;
@@ -287,8 +280,7 @@ impl<'p> Proof<'p> {
         }
         let mut read = self.sequence(at, FragmentRule::WrongRecording);
         for (slot, register) in later {
-            let offset = 8 * (1 + u64::from(slot));
-            store(&mut read, (record.pointer, offset), register)?;
+            store(&mut read, (record.pointer, record.offset(slot)), register)?;
         }
         if read.at > at {
             self.rows((at, read.at), next, record.state())?;
@@ -300,13 +292,11 @@ impl<'p> Proof<'p> {
         {
             written.remove(Register::RSP);
             let stack = record.known.iter_mut();
-            for one in stack.filter(|one| one.base.base == Register::RSP) {
+            for one in stack.filter(|one| one.register == Register::RSP) {
                 one.moved = one.moved.wrapping_add(bytes);
             }
         }
-        record
-            .known
-            .retain(|one| !written.contains(one.base.base) && !written.contains(one.base.index));
+        record.known.retain(|one| !written.contains(one.register));
         Ok((next, Some(read.at)))
     }
 
@@ -340,11 +330,9 @@ impl<'p> Proof<'p> {
     }
 }
 
-/// Reads the instructions that restore the two registers.
+/// Reads the instruction that restores the pointer.
 fn restore(record: &RecordProof<'_>, read: &mut SequenceReader<'_>) -> Result<(), FragmentRule> {
-    let [kept_pointer, kept_holder] = AccessArea::KEPT;
-    fetch(read, record.pointer, kept_pointer)?;
-    fetch(read, record.holder, kept_holder)
+    fetch(read, record.pointer, AccessArea::KEPT)
 }
 
 /// Proves an access; returns the place that is stated of an instruction that repeats.
@@ -362,7 +350,6 @@ fn slot(
     if !alike {
         return Err(rule);
     }
-    let offset = 8 * (1 + u64::from(record.slots));
     let is_right = match (access.place, stated.place) {
         (
             MemoryPlace::Constant { at, thread },
@@ -384,7 +371,11 @@ fn slot(
             if record.holds(register) {
                 return Err(FragmentRule::RecorderNamed);
             }
-            store(read, (record.pointer, offset), register)?;
+            store(
+                read,
+                (record.pointer, record.offset(record.slots)),
+                register,
+            )?;
             let is_right = first == record.slots
                 && after == record.slots + 1
                 && register.number() == usize::from(number);
@@ -397,47 +388,55 @@ fn slot(
             };
         }
         (
-            MemoryPlace::Operand(base, displacement),
-            AccessPlace::Slot {
-                slot,
+            MemoryPlace::Operand(operand, displacement),
+            AccessPlace::Sum {
+                base,
+                index,
                 displacement: stated_displacement,
                 thread,
             },
         ) => {
-            if slot == record.slots {
-                if record.holds(base.base) || record.holds(base.index) {
-                    return Err(FragmentRule::RecorderNamed);
-                }
-                let stored = match base.index {
-                    Register::None => base.base,
-                    index => {
-                        read.expect(|one| {
-                            one.code() == Code::Lea_r64_m
-                                && one.op0_register() == record.holder
-                                && one.memory_base() == base.base
-                                && one.memory_index() == index
-                                && one.memory_index_scale() == base.scale
-                                && one.memory_displacement64() == 0
-                        })?;
-                        record.holder
-                    }
-                };
-                store(read, (record.pointer, offset), stored)?;
-                record.slots += 1;
-                record.known.push(ProvedSlot {
-                    slot,
-                    base,
-                    moved: 0,
-                });
-            }
-            let same = |one: &&ProvedSlot| {
-                let base = (base.base, base.index, base.scale);
-                one.slot == slot && (one.base.base, one.base.index, one.base.scale) == base
-            };
-            let known = record.known.iter().find(same).ok_or(rule)?;
-            thread == base.thread && stated_displacement == displacement.wrapping_add(known.moved)
+            let (index, scale) = index.unzip();
+            let moved = register(record, operand.base, base, read)?;
+            let index_moved = register(record, operand.index, index, read)?;
+            scale.is_none_or(|scale| scale == operand.scale)
+                && index_moved == 0
+                && thread == operand.thread
+                && stated_displacement == displacement.wrapping_add(moved)
         }
         _ => false,
     };
     if is_right { Ok(None) } else { Err(rule) }
+}
+
+/// Proves that a slot, which an instruction may store before the next access, has a register of an operand, or that the
+/// operand has none; returns the bytes that were added to the register since.
+fn register(
+    record: &mut RecordProof<'_>,
+    register: Register,
+    slot: Option<u32>,
+    read: &mut SequenceReader<'_>,
+) -> Result<i64, FragmentRule> {
+    let rule = FragmentRule::WrongRecording;
+    let Some(slot) = slot else {
+        return match register {
+            Register::None => Ok(0),
+            _ => Err(rule),
+        };
+    };
+    if slot == record.slots {
+        if record.holds(register) {
+            return Err(FragmentRule::RecorderNamed);
+        }
+        store(read, (record.pointer, record.offset(slot)), register)?;
+        record.slots += 1;
+        record.known.push(ProvedSlot {
+            slot,
+            register,
+            moved: 0,
+        });
+    }
+    let same = |one: &&ProvedSlot| one.slot == slot && one.register == register;
+    let known = record.known.iter().find(same).ok_or(rule)?;
+    Ok(known.moved)
 }

@@ -119,19 +119,22 @@ impl AccessAreas {
 
     /// A word of an area.
     fn word(&self, area: usize, offset: u64) -> Result<&AtomicU64> {
-        let inside = offset.checked_sub(AccessArea::START);
-        let index = inside
-            .filter(|inside| *inside < AccessArea::BYTES)
-            .map(|inside| (AccessArea::BYTES * area as u64 + inside) / 8);
-        let index = index.and_then(|index| usize::try_from(index).ok());
-        index
-            .and_then(|index| self.words.word(index))
-            .ok_or_else(|| {
-                let why = format!(
-                    "its records of accesses are wrong: no area has the offset {offset:#x}"
-                );
-                refused(self.pid, why)
-            })
+        let index = Self::index(area, offset);
+        let word = index.and_then(|index| self.words.word(index));
+        word.ok_or_else(|| self.outside_areas(offset))
+    }
+
+    /// The index of a word of an area.
+    fn index(area: usize, offset: u64) -> Option<usize> {
+        let inside = offset.checked_sub(AccessArea::START)?;
+        let is_inside = inside < AccessArea::BYTES;
+        let index = is_inside.then_some((AccessArea::BYTES * area as u64 + inside) / 8);
+        usize::try_from(index?).ok()
+    }
+
+    fn outside_areas(&self, offset: u64) -> Error {
+        let why = format!("its records of accesses are wrong: no area has the offset {offset:#x}");
+        refused(self.pid, why)
     }
 
     /// Adds blocks of a translation that was written.
@@ -196,14 +199,10 @@ impl AccessAreas {
         Ok(())
     }
 
-    /// The values that the two registers of a recorded block have in the original code.
-    pub(super) fn kept(&self, gs: u64) -> Result<[u64; 2]> {
+    /// The value that the register with the recorder's has in the original code.
+    pub(super) fn kept(&self, gs: u64) -> Result<u64> {
         let area = self.area(gs).unwrap_or(usize::MAX);
-        let [pointer, holder] = AccessArea::KEPT;
-        Ok([
-            self.word(area, pointer)?.load(Ordering::Acquire),
-            self.word(area, holder)?.load(Ordering::Acquire),
-        ])
+        Ok(self.word(area, AccessArea::KEPT)?.load(Ordering::Acquire))
     }
 
     /// The block whose group is reserved at a place in the cache, and that has not ended.
@@ -297,10 +296,10 @@ impl AccessAreas {
             self.totals.bytes_lost += bytes;
             return self.set_position(area);
         }
-        let mut words = Vec::with_capacity(usize::try_from(bytes / 8).unwrap_or(0));
-        for offset in (AccessArea::START..position).step_by(8) {
-            words.push(self.word(area, offset)?.load(Ordering::Relaxed));
-        }
+        let first = Self::index(area, AccessArea::START);
+        let range = first.zip(Self::index(area, position));
+        let words = range.and_then(|(first, end)| self.words.read(first..end));
+        let words = words.ok_or_else(|| self.outside_areas(position))?;
         let thread = known.owner.unwrap_or_default();
         let written = self.writer.groups(thread.cast_unsigned(), known.fs, &words);
         written.map_err(|error| unwritten(&self.path, &error))?;
