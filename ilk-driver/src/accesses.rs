@@ -444,6 +444,7 @@ mod tests {
             end: Addr(0x10_0080),
             pointer: 1,
             slots: 3,
+            exits: Vec::new(),
             instructions: vec![Addr(0x1000), Addr(0x1003), Addr(0x1007)],
             accesses: vec![
                 access(
@@ -500,6 +501,51 @@ mod tests {
         // Backward, as with the direction flag.
         let (_, all) = read_bytes(&file([0x5018, 0x5008, 0x9000])).unwrap();
         assert_eq!(all, [0x5018, 0x5010, 0x8ff8]);
+    }
+
+    #[test]
+    fn sums_of_registers_are_added_up_to_where_a_block_was_left() {
+        let access = |instruction, base, index, displacement| RecordedAccess {
+            instruction,
+            reads: true,
+            writes: false,
+            size: 4,
+            place: AccessPlace::Sum {
+                base,
+                index,
+                displacement,
+                thread: false,
+            },
+        };
+        let block = RecordedBlock {
+            slots: 2,
+            accesses: vec![
+                access(0, Some(0), Some((1, 8)), -4),
+                access(1, None, Some((0, 2)), 1),
+                access(2, Some(0), None, 0),
+            ],
+            ..block()
+        };
+        let mut bytes = Vec::new();
+        let mut writer = AccessWriter::new(&mut bytes).unwrap();
+        writer.block(&block).unwrap();
+        for executed in [3_u64, 0, 1, 2] {
+            let note = if executed == 3 { 0 } else { executed + 1 };
+            let words = [7 | note << 32, 0x1000, 0x20].map(u64::to_le_bytes);
+            writer.groups(42, 0, &words.concat()).unwrap();
+        }
+        writer.end(&AccessTotals::default()).unwrap();
+        let (_, all) = read_bytes(&bytes).unwrap();
+        let [sum, scaled] = [0x1000 + 8 * 0x20 - 4, 0x2001];
+        assert_eq!(all, [sum, scaled, 0x1000, sum, sum, scaled]);
+    }
+
+    #[test]
+    fn files_of_another_version_are_refused() {
+        let mut bytes = file([0x5000, 0x5018, 0x9000]);
+        bytes[MAGIC.len() - 1] = b'1';
+        let error = read_bytes(&bytes).unwrap_err().to_string();
+        assert!(error.contains("another version"), "{error}");
     }
 
     #[test]

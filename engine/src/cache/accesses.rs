@@ -90,6 +90,15 @@ pub struct RecordedAccess {
     pub place: AccessPlace,
 }
 
+/// A conditional branch after which a block that records its accesses continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedExit {
+    /// The place in the cache that it branches to, where the group has no note of that yet.
+    pub at: Addr,
+    /// Instructions of the block that were executed then, this one included.
+    pub executed: u32,
+}
+
 /// A block that records its accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedBlock {
@@ -101,6 +110,8 @@ pub struct RecordedBlock {
     pub slots: u32,
     /// Its accesses, in the order of execution.
     pub accesses: Vec<RecordedAccess>,
+    /// Conditional branches in it, in order: where they are taken, the rest of its group stays as it was.
+    pub exits: Vec<RecordedExit>,
     /// The place in the cache from which on its group is reserved.
     pub from: Addr,
     /// The end of its place in the cache.
@@ -120,6 +131,11 @@ impl RecordedBlock {
 /// Bytes of a group with some slots.
 pub(super) fn group(slots: u32) -> u64 {
     8 * (1 + u64::from(slots))
+}
+
+/// The upper half of the first word of a group of which some instructions were executed.
+pub(crate) fn note(executed: u32) -> u32 {
+    executed.saturating_add(1)
 }
 
 /// A register that a block stores.

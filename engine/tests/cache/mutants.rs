@@ -80,6 +80,8 @@ fn accessing() -> Bytes {
     let [mut around, mut data] = [(); 2].map(|()| a.create_label());
     a.push(rbx).unwrap();
     a.sub(rsp, 32).unwrap();
+    a.test(rdi, rdi).unwrap();
+    a.je(around).unwrap();
     a.mov(rax, qword_ptr(rdi + 8)).unwrap();
     a.add(qword_ptr(rdi + 16), rax).unwrap();
     a.mov(qword_ptr(rsp + 8), rax).unwrap();
@@ -391,6 +393,7 @@ fn every_wrong_translation_is_refused_by_its_rule() {
         },
     ];
     let whole = recorded();
+    assert!(whole.recorded.iter().any(|block| !block.exits.is_empty()));
     for (block, stated) in whole.recorded.iter().enumerate() {
         for access in 0..stated.accesses.len() {
             for change in changes {
@@ -424,6 +427,18 @@ fn every_wrong_translation_is_refused_by_its_rule() {
         check(R::WrongRecording, &|translation| {
             translation.recorded[block].pointer ^= 1;
         });
+        for exit in 0..stated.exits.len() {
+            check(R::WrongRecording, &|translation| {
+                translation.recorded[block].exits[exit].executed += 1;
+            });
+            check(R::WrongRecording, &|translation| {
+                let at = &mut translation.recorded[block].exits[exit].at;
+                *at = at.add(1);
+            });
+            check(R::WrongRecording, &|translation| {
+                translation.recorded[block].exits.remove(exit);
+            });
+        }
     }
     // `mov rax, rcx`, of the same length, in place of a load by `rdi`: the code names the recorder's register.
     {
@@ -450,6 +465,21 @@ fn every_wrong_translation_is_refused_by_its_rule() {
             "{all:?}"
         );
         *refused.entry(R::RecorderNamed).or_default() += 1;
+    }
+    // `sbb rax, rbx`, which reads a flag, in place of `cmp rax, rbx`: the test of the area changes it.
+    {
+        let code = |opcode| {
+            Bytes(vec![
+                0x48, 0x8b, 0x07, 0x48, opcode, 0xd8, 0x48, 0x39, 0xd8, 0xf4,
+            ])
+        };
+        let mut translator = translator(Counting::Accesses);
+        let wrong = translator.translate(&code(0x39), &[Addr(START)], WHOLE);
+        let all = prover()
+            .prove(&code(0x19), wrong.unwrap(), Counting::Accesses)
+            .unwrap_err();
+        assert!(all.iter().any(|one| one.rule == R::FlagsLive), "{all:?}");
+        *refused.entry(R::FlagsLive).or_default() += 1;
     }
     for change in 0..Resident::new(ARENA.start, &LAYOUT).bytes.len() {
         let mut resident = Resident::new(ARENA.start, &LAYOUT);

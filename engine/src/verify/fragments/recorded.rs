@@ -19,6 +19,8 @@ pub(super) struct RecordProof<'p> {
     /// Accesses and instructions so far.
     pub(super) accesses: usize,
     pub(super) instructions: usize,
+    /// Conditional branches after which the block continues, so far.
+    pub(super) exits: usize,
     pub(super) slots: u32,
     pub(super) known: Vec<ProvedSlot>,
     /// Slots that are stored after the instruction.

@@ -1,15 +1,15 @@
-//! Blocks that record their accesses: the recorder's instructions write nothing but the thread's area, change no flag,
-//! and hold their value in a register that no instruction of the block names; and each access is the one that the
+//! Blocks that record their accesses: the recorder's instructions write nothing but the thread's area, change dead flags
+//! alone, and hold their value in a register that no instruction of the block names; and each access is the one that the
 //! translator states.
 //!
 //! That the list of an instruction's accesses is complete is the decoder's: it is read here as it is there.
 
 use iced_x86::{Code, Instruction, OpKind, Register};
 
-use super::reader::SequenceReader;
+use super::reader::{SequenceReader, is_jump};
 use super::recorded::{ProvedSlot, RecordProof};
 use super::violation::FragmentRule;
-use super::{Next, Proof};
+use super::{Next, Proof, flags};
 use crate::Addr;
 use crate::cache::{AccessArea, AccessPlace, CachedBlock, RowState};
 use crate::isa::RegisterSet;
@@ -51,6 +51,22 @@ fn fetch(
     fetched.map(drop)
 }
 
+/// Reads a test of that byte that changes `rcx` and no flag; returns the place for a full area.
+fn tested(read: &mut SequenceReader<'_>) -> Result<Addr, FragmentRule> {
+    read.expect(|one| {
+        one.code() == Code::Movzx_r32_rm8
+            && one.op0_register() == Register::ECX
+            && one.op1_kind() == OpKind::Memory
+            && is_word(one, Register::None, AccessArea::POSITION + 3)
+    })?;
+    let space = read.expect(|one| one.code() == Code::Jrcxz_rel8_64)?;
+    let full = read.jump()?;
+    match space.near_branch_target() == read.at.0 {
+        true => Ok(full),
+        false => Err(read.rule),
+    }
+}
+
 fn copy(read: &mut SequenceReader<'_>, to: Register, from: Register) -> Result<(), FragmentRule> {
     let copied = read.expect(|one| {
         one.code() == Code::Mov_r64_rm64
@@ -87,6 +103,7 @@ fn added(instruction: &Instruction) -> Option<i64> {
         | Code::Push_r16
         | Code::Push_rm16
         | Code::Pushfw
+        | Code::Enterq_imm16_imm8
         | Code::Pop_r64
         | Code::Pop_rm64
         | Code::Popfq
@@ -131,22 +148,16 @@ impl<'p> Proof<'p> {
         }
         let mut read = self.sequence(block.at, rule);
         store(&mut read, (Register::None, AccessArea::KEPT), pointer)?;
-        let moves = pointer != Register::RCX;
+        let compares = self.bytes.at(read.at)?.code() == Code::Cmp_rm8_imm8;
+        let moves = !compares && pointer != Register::RCX;
         if moves {
             copy(&mut read, pointer, Register::RCX)?;
         }
         let busy = read.at;
-        read.expect(|one| {
-            one.code() == Code::Movzx_r32_rm8
-                && one.op0_register() == Register::ECX
-                && one.op1_kind() == OpKind::Memory
-                && is_word(one, Register::None, AccessArea::POSITION + 3)
-        })?;
-        let space = read.expect(|one| one.code() == Code::Jrcxz_rel8_64)?;
-        let full = read.jump()?;
-        if space.near_branch_target() != read.at.0 {
-            return Err(rule);
-        }
+        let full = match compares {
+            true => self.compared(&mut read, original)?,
+            false => tested(&mut read)?,
+        };
         if moves {
             copy(&mut read, Register::RCX, pointer)?;
         }
@@ -170,13 +181,14 @@ impl<'p> Proof<'p> {
         }
         self.rows((block.at, busy), original, RowState::Exact)?;
         self.rows((busy, read.at), original, RowState::Busy)?;
-        self.full(original, full, pointer)?;
+        self.full(original, full, (pointer, moves))?;
         self.state = RowState::Recording(recorded.pointer);
         let proof = RecordProof {
             block: recorded,
             pointer,
             accesses: 0,
             instructions: 0,
+            exits: 0,
             slots: 0,
             known: Vec::new(),
             later: Vec::new(),
@@ -185,10 +197,36 @@ impl<'p> Proof<'p> {
         Ok(Some((proof, read.at)))
     }
 
+    /// Proves a comparison of the byte of the area that is 0 while it is not full, where all flags are dead; returns the
+    /// place for a full one.
+    fn compared(
+        &self,
+        read: &mut SequenceReader<'_>,
+        original: Addr,
+    ) -> Result<Addr, FragmentRule> {
+        read.expect(|one| {
+            one.code() == Code::Cmp_rm8_imm8
+                && one.op0_kind() == OpKind::Memory
+                && is_word(one, Register::None, AccessArea::POSITION + 3)
+                && one.immediate(1) == 0
+        })?;
+        let full = read.expect(|one| one.code() == Code::Jne_rel32_64)?;
+        let decoded = |at| self.original(at).ok().map(|(instruction, _)| instruction);
+        match flags::are_dead(&decoded, original, flags::COMPARED) {
+            true => Ok(Addr(full.near_branch_target())),
+            false => Err(FragmentRule::FlagsLive),
+        }
+    }
+
     /// Proves the stop of a thread whose area is full, with the registers of the original code.
-    fn full(&self, original: Addr, at: Addr, pointer: Register) -> Result<(), FragmentRule> {
+    fn full(
+        &self,
+        original: Addr,
+        at: Addr,
+        (pointer, moved): (Register, bool),
+    ) -> Result<(), FragmentRule> {
         let mut read = self.sequence(at, FragmentRule::WrongRecording);
-        if pointer != Register::RCX {
+        if moved {
             copy(&mut read, Register::RCX, pointer)?;
         }
         fetch(&mut read, pointer, AccessArea::KEPT)?;
@@ -257,6 +295,56 @@ impl<'p> Proof<'p> {
         }
     }
 
+    /// Proves a conditional branch while the pointer is held: where it is taken, the group notes the instructions that
+    /// were executed, and the pointer is restored. `None` if the instruction is none.
+    pub(super) fn exit(
+        &mut self,
+        record: &mut RecordProof<'p>,
+        original: Addr,
+        at: Addr,
+    ) -> Result<Option<Next>, FragmentRule> {
+        let rule = FragmentRule::WrongRecording;
+        let (instruction, _) = self.original(original)?;
+        if record.is_over || !instruction.is_jcc_short_or_near() {
+            return Ok(None);
+        }
+        let cached = self.bytes.at(at)?;
+        let same = cached.is_jcc_short_or_near()
+            && cached.condition_code() == instruction.condition_code();
+        if !same {
+            return Err(FragmentRule::NotACopy);
+        }
+        self.row(at, original, record.state())?;
+        let (start, target) = (
+            Addr(cached.near_branch_target()),
+            Addr(instruction.near_branch_target()),
+        );
+        let stated = record.block.exits.get(record.exits).ok_or(rule)?;
+        let executed = u64::from(stated.executed);
+        if stated.at != start || usize::try_from(stated.executed) != Ok(record.instructions + 1) {
+            return Err(rule);
+        }
+        record.exits += 1;
+        let mut read = self.sequence(start, rule);
+        let upper = record.block.group().wrapping_sub(4).wrapping_neg();
+        read.expect(|one| {
+            one.code() == Code::Mov_rm32_imm32
+                && one.op0_kind() == OpKind::Memory
+                && is_word(one, record.pointer, upper)
+                && one.immediate(1) == executed + 1
+        })?;
+        restore(record, &mut read)?;
+        self.rows((start, read.at), target, record.state())?;
+        self.row(read.at, target, RowState::Exact)?;
+        let jump = self.bytes.at(read.at)?;
+        if !is_jump(&jump) {
+            return Err(rule);
+        }
+        self.branch(&jump, target)?;
+        let next = (Addr(instruction.next_ip()), Some(Addr(cached.next_ip())));
+        Ok(Some(next))
+    }
+
     /// Proves the slots after an instruction; returns what follows in the cache.
     pub(super) fn record_after(
         &mut self,
@@ -321,6 +409,7 @@ impl<'p> Proof<'p> {
         let is_whole = record.is_over
             && record.accesses == record.block.accesses.len()
             && record.instructions == record.block.instructions.len()
+            && record.exits == record.block.exits.len()
             && record.slots == record.block.slots
             && end.is_none_or(|end| end == record.block.end);
         match is_whole {

@@ -56,6 +56,8 @@ pub(super) struct AccessAreas {
     blocks: BTreeMap<u32, RecordedBlock>,
     /// The numbers of blocks in the cache, by where their groups are reserved.
     places: BTreeMap<Addr, u32>,
+    /// Numbers of blocks, and of their instructions that were executed, by where a conditional branch of them is taken.
+    exits: BTreeMap<Addr, (u32, u32)>,
     most: u64,
     totals: AccessTotals,
 }
@@ -94,6 +96,7 @@ impl AccessAreas {
             path: options.file.clone(),
             blocks: BTreeMap::new(),
             places: BTreeMap::new(),
+            exits: BTreeMap::new(),
             most: options.most,
             totals: AccessTotals::default(),
         })
@@ -145,6 +148,9 @@ impl AccessAreas {
                 .block(block)
                 .map_err(|error| unwritten(path, &error))?;
             self.places.insert(block.from, block.number);
+            for exit in &block.exits {
+                self.exits.insert(exit.at, (block.number, exit.executed));
+            }
             self.blocks.insert(block.number, block.clone());
         }
         Ok(())
@@ -153,6 +159,7 @@ impl AccessAreas {
     /// Forgets the places of all blocks: no thread is in the cache.
     pub(super) fn flush(&mut self) {
         self.places.clear();
+        self.exits.clear();
     }
 
     /// Gives registers the base of `gs` that they have in the original code.
@@ -219,7 +226,15 @@ impl AccessAreas {
         registers: &Registers,
         executes: bool,
     ) -> Result<()> {
-        let (Some(block), Some(area)) = (self.block_at(at), self.area(registers.gs_base)) else {
+        let Some(area) = self.area(registers.gs_base) else {
+            return Ok(());
+        };
+        if let Some((number, executed)) = self.exits.get(&at)
+            && let Some(block) = self.blocks.get(number)
+        {
+            return self.note(area, block, u64::from(*executed));
+        }
+        let Some(block) = self.block_at(at) else {
             return Ok(());
         };
         let mut instructions = block.instructions.iter();
@@ -252,6 +267,15 @@ impl AccessAreas {
                 executed = u64::from(access.instruction) + 1;
             }
         }
+        self.note(area, block, executed)
+    }
+
+    /// Notes in the last group of an area, which is one of a block, how many instructions of that were executed.
+    fn note(&self, area: usize, block: &RecordedBlock, executed: u64) -> Result<()> {
+        let position = self
+            .word(area, AccessArea::POSITION)?
+            .load(Ordering::Acquire);
+        let group = position.saturating_sub(block.group());
         let header = u64::from(block.number) | (executed + 1) << 32;
         self.word(area, group)?.store(header, Ordering::Release);
         Ok(())
