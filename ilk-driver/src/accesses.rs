@@ -5,7 +5,7 @@
 //!
 //! | kind | what follows |
 //! |---|---|
-//! | 1, block | its number, slots, instructions and accesses (4 bytes each); the address of each instruction (8); each access: instruction, flags (1 reads, 2 writes, 4 relative to `fs`), kind (0 constant, 1 slot, 2 repeated, 3 not recorded), bytes, slot, slot after (4 each), displacement or address (8) |
+//! | 1, block | its number, slots, instructions and accesses (4 bytes each); the address of each instruction (8); each access: instruction, flags (1 reads, 2 writes, 4 relative to `fs`, and from bit 8 on the factor of the index), kind (0 constant, 1 sum, 2 repeated, 3 not recorded), bytes, two slots (4 each): 1 more than those of base and index of a sum, or 0, or the slots of the first address and of that after the last; displacement or address (8) |
 //! | 2, groups | the thread, 0 (4 each), its base of `fs` (8); groups: a word with the number of the block and, in its upper half, 0 or 1 more than the instructions that were executed of it, and a word for each slot |
 //! | 3, name | the number of a block (4), the name of its first instruction |
 //! | 4, end | bytes of groups, bytes lost, instructions executed in the original code, threads left out (8 each) |
@@ -22,7 +22,9 @@ use gilk_engine::cache::{AccessPlace, RecordedAccess, RecordedBlock};
 use crate::{Error, Result};
 
 /// The first bytes of a file.
-pub const MAGIC: [u8; 8] = *b"GILKACC1";
+pub const MAGIC: [u8; 8] = *b"GILKACC2";
+/// The first of them, in all versions.
+const ANY_VERSION: &[u8] = b"GILKACC";
 
 const BLOCK: u32 = 1;
 const GROUPS: u32 = 2;
@@ -79,19 +81,27 @@ impl<W: Write> AccessWriter<W> {
             bytes.extend(at.0.to_le_bytes());
         }
         for access in &block.accesses {
-            let (kind, slot, after, thread, value) = match access.place {
-                AccessPlace::Constant { at, thread } => (0, 0, 0, thread, at),
-                AccessPlace::Slot {
-                    slot,
+            let mut factor = 0;
+            let (kind, slots, thread, value) = match access.place {
+                AccessPlace::Constant { at, thread } => (0, [0, 0], thread, at),
+                AccessPlace::Sum {
+                    base,
+                    index,
                     displacement,
                     thread,
-                } => (1, slot, 0, thread, displacement.cast_unsigned()),
-                AccessPlace::Repeated { first, after, .. } => (2, first, after, false, 0),
-                AccessPlace::Unknown => (3, 0, 0, false, 0),
+                } => {
+                    let (index, scale) = index.unzip();
+                    factor = scale.unwrap_or(0);
+                    let slots = [base, index].map(|slot| slot.map_or(0, |slot| slot + 1));
+                    (1, slots, thread, displacement.cast_unsigned())
+                }
+                AccessPlace::Repeated { first, after, .. } => (2, [first, after], false, 0),
+                AccessPlace::Unknown => (3, [0, 0], false, 0),
             };
-            let flags =
-                u32::from(access.reads) | u32::from(access.writes) << 1 | u32::from(thread) << 2;
-            for number in [access.instruction, flags, kind, access.size, slot, after] {
+            let kinds = u32::from(access.reads) | u32::from(access.writes) << 1;
+            let flags = kinds | u32::from(thread) << 2 | factor << 8;
+            let [first, second] = slots;
+            for number in [access.instruction, flags, kind, access.size, first, second] {
                 bytes.extend(number.to_le_bytes());
             }
             bytes.extend(value.to_le_bytes());
@@ -99,10 +109,9 @@ impl<W: Write> AccessWriter<W> {
         self.chunk(BLOCK, &[&bytes])
     }
 
-    pub(crate) fn groups(&mut self, thread: u32, fs: u64, words: &[u64]) -> io::Result<()> {
-        let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    pub(crate) fn groups(&mut self, thread: u32, fs: u64, words: &[u8]) -> io::Result<()> {
         let head = [thread.to_le_bytes(), [0; 4]].concat();
-        self.chunk(GROUPS, &[&head, &fs.to_le_bytes(), &words])
+        self.chunk(GROUPS, &[&head, &fs.to_le_bytes(), words])
     }
 
     pub(crate) fn name(&mut self, number: u32, name: &str) -> io::Result<()> {
@@ -190,7 +199,7 @@ impl FileBlock {
         let instructions = instructions?;
         let mut all = Vec::new();
         for _ in 0..accesses {
-            let [instruction, flags, kind, size, slot, after] = [
+            let [instruction, flags, kind, size, first, second] = [
                 numbers.short()?,
                 numbers.short()?,
                 numbers.short()?,
@@ -202,14 +211,15 @@ impl FileBlock {
             let thread = flags & 4 != 0;
             let place = match kind {
                 0 => AccessPlace::Constant { at: value, thread },
-                1 => AccessPlace::Slot {
-                    slot,
+                1 => AccessPlace::Sum {
+                    base: first.checked_sub(1),
+                    index: second.checked_sub(1).map(|slot| (slot, flags >> 8)),
                     displacement: value.cast_signed(),
                     thread,
                 },
                 2 => AccessPlace::Repeated {
-                    first: slot,
-                    after,
+                    first,
+                    after: second,
                     register: 0,
                     copied: gilk_engine::Addr(0),
                 },
@@ -264,13 +274,20 @@ impl FileBlock {
             match access.place {
                 AccessPlace::Unknown => unrecorded += 1,
                 AccessPlace::Constant { at, thread } => give(access, at.wrapping_add(base(thread))),
-                AccessPlace::Slot {
-                    slot: number,
+                AccessPlace::Sum {
+                    base: register,
+                    index,
                     displacement,
                     thread,
                 } => {
-                    let at = slot(number)?.wrapping_add_signed(displacement);
-                    give(access, at.wrapping_add(base(thread)));
+                    let mut at = base(thread).wrapping_add_signed(displacement);
+                    if let Some(number) = register {
+                        at = at.wrapping_add(slot(number)?);
+                    }
+                    if let Some((number, factor)) = index {
+                        at = at.wrapping_add(slot(number)?.wrapping_mul(factor.into()));
+                    }
+                    give(access, at);
                 }
                 AccessPlace::Repeated { first, after, .. } => {
                     // Both addresses of an instruction move in turns.
@@ -317,8 +334,12 @@ pub fn read(path: &Path, each: &mut dyn FnMut(MemoryUse)) -> Result<AccessFile> 
     let mut file = BufReader::new(File::open(path).map_err(failed)?);
     let mut magic = [0; 8];
     let begun = file.read_exact(&mut magic);
-    if begun.is_err() || magic != MAGIC {
+    if begun.is_err() || !magic.starts_with(ANY_VERSION) {
         return Err(wrong("is no file of accesses"));
+    }
+    if magic != MAGIC {
+        let why = "has accesses in the form of another version of ilk: record them again";
+        return Err(wrong(why));
     }
     let mut found = AccessFile::default();
     let mut blocks: HashMap<u32, FileBlock> = HashMap::new();
@@ -421,8 +442,9 @@ mod tests {
             number: 7,
             from: Addr(0x10_0000),
             end: Addr(0x10_0080),
-            holders: [1, 2],
+            pointer: 1,
             slots: 3,
+            exits: Vec::new(),
             instructions: vec![Addr(0x1000), Addr(0x1003), Addr(0x1007)],
             accesses: vec![
                 access(
@@ -436,8 +458,9 @@ mod tests {
                 ),
                 access(
                     1,
-                    AccessPlace::Slot {
-                        slot: 2,
+                    AccessPlace::Sum {
+                        base: Some(2),
+                        index: None,
                         displacement: -8,
                         thread: false,
                     },
@@ -453,7 +476,8 @@ mod tests {
         let mut writer = AccessWriter::new(&mut bytes).unwrap();
         writer.block(&block()).unwrap();
         let [first, after, base] = slots;
-        writer.groups(42, 0, &[7, first, after, base]).unwrap();
+        let words = [7, first, after, base].map(u64::to_le_bytes).concat();
+        writer.groups(42, 0, &words).unwrap();
         writer.name(7, "stores").unwrap();
         writer.end(&AccessTotals::default()).unwrap();
         bytes
@@ -477,6 +501,51 @@ mod tests {
         // Backward, as with the direction flag.
         let (_, all) = read_bytes(&file([0x5018, 0x5008, 0x9000])).unwrap();
         assert_eq!(all, [0x5018, 0x5010, 0x8ff8]);
+    }
+
+    #[test]
+    fn sums_of_registers_are_added_up_to_where_a_block_was_left() {
+        let access = |instruction, base, index, displacement| RecordedAccess {
+            instruction,
+            reads: true,
+            writes: false,
+            size: 4,
+            place: AccessPlace::Sum {
+                base,
+                index,
+                displacement,
+                thread: false,
+            },
+        };
+        let block = RecordedBlock {
+            slots: 2,
+            accesses: vec![
+                access(0, Some(0), Some((1, 8)), -4),
+                access(1, None, Some((0, 2)), 1),
+                access(2, Some(0), None, 0),
+            ],
+            ..block()
+        };
+        let mut bytes = Vec::new();
+        let mut writer = AccessWriter::new(&mut bytes).unwrap();
+        writer.block(&block).unwrap();
+        for executed in [3_u64, 0, 1, 2] {
+            let note = if executed == 3 { 0 } else { executed + 1 };
+            let words = [7 | note << 32, 0x1000, 0x20].map(u64::to_le_bytes);
+            writer.groups(42, 0, &words.concat()).unwrap();
+        }
+        writer.end(&AccessTotals::default()).unwrap();
+        let (_, all) = read_bytes(&bytes).unwrap();
+        let [sum, scaled] = [0x1000 + 8 * 0x20 - 4, 0x2001];
+        assert_eq!(all, [sum, scaled, 0x1000, sum, sum, scaled]);
+    }
+
+    #[test]
+    fn files_of_another_version_are_refused() {
+        let mut bytes = file([0x5000, 0x5018, 0x9000]);
+        bytes[MAGIC.len() - 1] = b'1';
+        let error = read_bytes(&bytes).unwrap_err().to_string();
+        assert!(error.contains("another version"), "{error}");
     }
 
     #[test]

@@ -2,10 +2,9 @@
 //! accesses back.
 //!
 //! A block that accesses memory reserves a *group* of words in its thread's area as it begins: its number, and a *slot*
-//! for each address that follows from no other one. A slot has the value of a base register, or the sum of a base and a
-//! scaled index; displacements, and addresses that are the same registers with others, are given back by the reader. So
-//! are constant addresses. While the block executes, two registers that none of its instructions names hold the group's
-//! offset and what is stored; the area keeps their values.
+//! for each register that an address has and no earlier slot has unchanged. Sums of registers, displacements and constant
+//! addresses are given back by the reader. While the block executes, a register that none of its instructions names holds
+//! the end of the group; the area keeps its value.
 
 use iced_x86::{Instruction, InstructionInfoFactory, Register};
 
@@ -13,7 +12,7 @@ use super::blocks::DecodedInstruction;
 use super::holders::holders;
 use crate::Addr;
 use crate::isa::RegisterSet;
-use crate::isa::memory::{self, MemoryPlace, OperandBase};
+use crate::isa::memory::{self, MemoryPlace};
 use crate::isa::stack::stack_shift;
 
 /// The area of a thread, whose base of `gs` it is relative to.
@@ -22,7 +21,7 @@ pub struct AccessArea;
 
 impl AccessArea {
     /// Bytes of groups.
-    pub const GROUPS: u64 = 1 << 20;
+    pub const GROUPS: u64 = 1 << 22;
     /// The end of the groups; the last one may exceed it by less than [`SLACK`](Self::SLACK). An offset below it has no
     /// bit from 24 on, which is how blocks see that the area is full.
     pub const END: u64 = 1 << 24;
@@ -32,8 +31,8 @@ impl AccessArea {
     pub const SLACK: u64 = 4096;
     /// The offset of the next group, a word.
     pub const POSITION: u64 = Self::END + Self::SLACK;
-    /// Values of the two registers that hold the recorder's.
-    pub const KEPT: [u64; 2] = [Self::POSITION + 8, Self::POSITION + 16];
+    /// The value of the register that holds the recorder's.
+    pub const KEPT: u64 = Self::POSITION + 8;
     /// Bytes from the first group to the end of the words.
     pub const BYTES: u64 = Self::GROUPS + Self::SLACK + 4096;
     /// The byte of the position that is 0 while the area is not full.
@@ -50,11 +49,13 @@ pub enum AccessPlace {
         /// The thread's base of `fs` is added.
         thread: bool,
     },
-    /// The value of a slot, and a displacement.
-    Slot {
-        /// Its number in the group.
-        slot: u32,
-        /// Added to its value.
+    /// The sum of slots and a displacement.
+    Sum {
+        /// A slot of the group.
+        base: Option<u32>,
+        /// Another slot, or the same one, and its factor.
+        index: Option<(u32, u32)>,
+        /// Added to them.
         displacement: i64,
         /// The thread's base of `fs` is added, too.
         thread: bool,
@@ -89,6 +90,15 @@ pub struct RecordedAccess {
     pub place: AccessPlace,
 }
 
+/// A conditional branch after which a block that records its accesses continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedExit {
+    /// The place in the cache that it branches to, where the group has no note of that yet.
+    pub at: Addr,
+    /// Instructions of the block that were executed then, this one included.
+    pub executed: u32,
+}
+
 /// A block that records its accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedBlock {
@@ -100,55 +110,59 @@ pub struct RecordedBlock {
     pub slots: u32,
     /// Its accesses, in the order of execution.
     pub accesses: Vec<RecordedAccess>,
+    /// Conditional branches in it, in order: where they are taken, the rest of its group stays as it was.
+    pub exits: Vec<RecordedExit>,
     /// The place in the cache from which on its group is reserved.
     pub from: Addr,
     /// The end of its place in the cache.
     pub end: Addr,
-    /// Numbers of the registers that hold the group's offset and what is stored.
-    pub holders: [u8; 2],
+    /// The number of the register that holds the offset of the group's end.
+    pub pointer: u8,
 }
 
 impl RecordedBlock {
     /// Bytes of a group.
     #[must_use]
     pub fn group(&self) -> u64 {
-        8 * (1 + u64::from(self.slots))
+        group(self.slots)
     }
 }
 
-/// An address that a block stores.
+/// Bytes of a group with some slots.
+pub(super) fn group(slots: u32) -> u64 {
+    8 * (1 + u64::from(slots))
+}
+
+/// The upper half of the first word of a group of which some instructions were executed.
+pub(crate) fn note(executed: u32) -> u32 {
+    executed.saturating_add(1)
+}
+
+/// A register that a block stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotStore {
     /// The number of its instruction in the block.
     pub(super) instruction: usize,
     pub(super) slot: u32,
-    pub(super) value: SlotValue,
+    pub(super) register: Register,
     /// After the instruction.
     pub(super) after: bool,
-}
-
-/// A register, or the sum of an operand's registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SlotValue {
-    Register(Register),
-    Sum(OperandBase),
 }
 
 /// Recording of a block, before its code is emitted.
 #[derive(Debug)]
 pub(super) struct RecordPlan {
     pub(super) pointer: Register,
-    pub(super) holder: Register,
     pub(super) slots: u32,
     pub(super) stores: Vec<SlotStore>,
     pub(super) accesses: Vec<RecordedAccess>,
 }
 
-/// An address that is in a slot.
-struct KnownBase {
-    base: OperandBase,
+/// A register that is in a slot.
+struct KnownRegister {
+    register: Register,
     slot: u32,
-    /// Bytes that were added to the stack pointer, its base, since.
+    /// Bytes that were added to the stack pointer since.
     moved: i64,
 }
 
@@ -160,12 +174,11 @@ impl RecordPlan {
     ) -> Option<Self> {
         let mut plan = Self {
             pointer: Register::None,
-            holder: Register::None,
             slots: 0,
             stores: Vec::new(),
             accesses: Vec::new(),
         };
-        let mut known: Vec<KnownBase> = Vec::new();
+        let mut known: Vec<KnownRegister> = Vec::new();
         let mut named = RegisterSet::EMPTY;
         for (number, decoded) in instructions.iter().enumerate() {
             let instruction = &decoded.instruction;
@@ -182,77 +195,81 @@ impl RecordPlan {
             named = named.union(memory::named(factory, instruction));
             after(factory, instruction, &mut known);
         }
-        let mut holders = holders(named);
-        (plan.pointer, plan.holder) = (holders.next()?, holders.next()?);
+        plan.pointer = holders(named).next()?;
         (!plan.accesses.is_empty()).then_some(plan)
     }
 
-    fn store(&mut self, instruction: usize, value: SlotValue, after: bool) -> u32 {
+    fn store(&mut self, instruction: usize, register: Register, after: bool) -> u32 {
         let slot = self.slots;
         self.slots += 1;
         self.stores.push(SlotStore {
             instruction,
             slot,
-            value,
+            register,
             after,
         });
         slot
+    }
+
+    /// The slot that has a register before an instruction, and the bytes that were added to the register since.
+    fn known(
+        &mut self,
+        instruction: usize,
+        register: Register,
+        known: &mut Vec<KnownRegister>,
+    ) -> (u32, i64) {
+        let same = known.iter().find(|one| one.register == register);
+        if let Some(one) = same {
+            return (one.slot, one.moved);
+        }
+        let slot = self.store(instruction, register, false);
+        known.push(KnownRegister {
+            register,
+            slot,
+            moved: 0,
+        });
+        (slot, 0)
     }
 
     fn place(
         &mut self,
         number: usize,
         place: MemoryPlace,
-        known: &mut Vec<KnownBase>,
+        known: &mut Vec<KnownRegister>,
     ) -> AccessPlace {
         match place {
             MemoryPlace::Constant { at, thread } => AccessPlace::Constant { at, thread },
             MemoryPlace::Unknown => AccessPlace::Unknown,
             MemoryPlace::Repeated(register) => AccessPlace::Repeated {
-                first: self.store(number, SlotValue::Register(register), false),
-                after: self.store(number, SlotValue::Register(register), true),
+                first: self.store(number, register, false),
+                after: self.store(number, register, true),
                 register: u8::try_from(register.number()).unwrap_or_default(),
                 copied: Addr(0),
             },
-            MemoryPlace::Operand(base, displacement) => {
-                // Where the base of `fs` is added, the slot is the same.
-                let same = |one: &&KnownBase| {
-                    OperandBase {
-                        thread: base.thread,
-                        ..one.base
-                    } == base
+            MemoryPlace::Operand(operand, displacement) => {
+                let mut slot = |register| match register {
+                    Register::None => None,
+                    _ => Some(self.known(number, register, known)),
                 };
-                let (slot, moved) = match known.iter().find(same) {
-                    Some(one) => (one.slot, one.moved),
-                    None => {
-                        let value = match base.index {
-                            Register::None => SlotValue::Register(base.base),
-                            _ => SlotValue::Sum(base),
-                        };
-                        let slot = self.store(number, value, false);
-                        known.push(KnownBase {
-                            base,
-                            slot,
-                            moved: 0,
-                        });
-                        (slot, 0)
-                    }
-                };
-                AccessPlace::Slot {
-                    slot,
+                let (base, index) = (slot(operand.base), slot(operand.index));
+                let moved = base.map_or(0, |(_, moved)| moved);
+                AccessPlace::Sum {
+                    base: base.map(|(slot, _)| slot),
+                    // The stack pointer, which alone may have moved, is no index.
+                    index: index.map(|(slot, _)| (slot, operand.scale)),
                     displacement: displacement.wrapping_add(moved),
-                    thread: base.thread,
+                    thread: operand.thread,
                 }
             }
         }
     }
 }
 
-/// Keeps the bases that an instruction does not change.
+/// Keeps the registers that an instruction does not change.
 fn after(
     factory: &mut InstructionInfoFactory,
     instruction: &Instruction,
-    known: &mut Vec<KnownBase>,
+    known: &mut Vec<KnownRegister>,
 ) {
     let mut written = memory::written(factory, instruction);
     if let Some(shift) = stack_shift(factory, instruction)
@@ -260,10 +277,10 @@ fn after(
     {
         written.remove(Register::RSP);
         for one in known.iter_mut() {
-            if one.base.base == Register::RSP {
+            if one.register == Register::RSP {
                 one.moved = one.moved.wrapping_add(shift);
             }
         }
     }
-    known.retain(|one| !written.contains(one.base.base) && !written.contains(one.base.index));
+    known.retain(|one| !written.contains(one.register));
 }

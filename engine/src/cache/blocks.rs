@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 
 use super::CodeBytes;
 use super::flow::FlowKind;
-use super::holders::are_enough;
+use super::holders::leaves_one;
 use super::original::OriginalReader;
 use crate::ids::part;
 use crate::isa::{RegisterSet, memory};
@@ -53,7 +53,7 @@ impl DecodedInstruction {
     }
 }
 
-/// A block of original code.
+/// A block of original code. One that records its accesses continues after conditional branches that are not taken.
 #[derive(Debug)]
 pub(super) struct DecodedBlock {
     pub(super) start: Addr,
@@ -97,7 +97,13 @@ impl DecodedBlocks {
             let instructions = &mut discovered.instructions;
             let continues = match records {
                 true => decode_recorded(&mut reader, (at, arena), &mut factory, instructions),
-                false => decode_block(&mut reader, (at, arena), instructions, |_| true),
+                false => decode_block(
+                    &mut reader,
+                    (at, arena),
+                    instructions,
+                    |_| true,
+                    FlowKind::is_sequential,
+                ),
             };
             let block = DecodedBlock {
                 start: at,
@@ -105,11 +111,12 @@ impl DecodedBlocks {
                 continues,
             };
             let decoded = discovered.decoded(&block);
-            let last = decoded.last().copied();
-            discovered.blocks.push(block);
-            let Some(last) = last else {
+            let Some((&last, before)) = decoded.split_last() else {
+                discovered.blocks.push(block);
                 continue;
             };
+            let exits: Vec<Addr> = before.iter().filter_map(|one| one.flow.exit()).collect();
+            discovered.blocks.push(block);
             // It ends where no instruction is.
             if last.flow.is_sequential() && !continues {
                 continue;
@@ -121,6 +128,7 @@ impl DecodedBlocks {
             if discovered.blocks.len() >= reach.blocks {
                 continue;
             }
+            worklist.extend(exits.into_iter().map(|to| (to, calls)));
             match last.flow {
                 FlowKind::Jump(to) => worklist.push_back((to, calls)),
                 FlowKind::Conditional(to) | FlowKind::ShortConditional(to) => {
@@ -153,13 +161,14 @@ impl DecodedBlocks {
     }
 }
 
-/// Decodes the instructions of a block: up to one that does not fall through, or before one that cannot be decoded or is
-/// not taken. Returns whether another instruction follows in another block.
+/// Decodes the instructions of a block: up to one after which it does not continue, or before one that cannot be decoded
+/// or is not taken. Returns whether another instruction follows in another block.
 fn decode_block(
     reader: &mut OriginalReader<'_>,
     (at, arena): (Addr, Span),
     instructions: &mut Vec<DecodedInstruction>,
     mut takes: impl FnMut(&mut DecodedInstruction) -> bool,
+    continues: impl Fn(FlowKind) -> bool,
 ) -> bool {
     let Some(decoder) = reader.at(at) else {
         return false;
@@ -183,14 +192,15 @@ fn decode_block(
             return true;
         }
         instructions.push(decoded);
-        if !decoded.flow.is_sequential() {
+        if !continues(decoded.flow) {
             return false;
         }
     }
     true
 }
 
-/// As [`decode_block`], of a block that leaves two registers to the recorder, and the base of `gs`.
+/// As [`decode_block`], of a block that leaves a register to the recorder, and the base of `gs`. It has one group, of
+/// which a conditional branch that is taken leaves a part.
 fn decode_recorded(
     reader: &mut OriginalReader<'_>,
     place: (Addr, Span),
@@ -198,12 +208,15 @@ fn decode_recorded(
     instructions: &mut Vec<DecodedInstruction>,
 ) -> bool {
     let mut named = RegisterSet::EMPTY;
-    decode_block(reader, place, instructions, |decoded| {
+    let takes = |decoded: &mut DecodedInstruction| {
         let is_first = decoded.at() == place.0;
         if memory::uses_thread_bases(&decoded.instruction) {
             decoded.flow = FlowKind::Stepped;
         }
         named = named.union(memory::named(factory, &decoded.instruction));
-        is_first || are_enough(named)
+        is_first || leaves_one(named)
+    };
+    decode_block(reader, place, instructions, takes, |flow| {
+        flow.is_sequential() || flow.exit().is_some()
     })
 }

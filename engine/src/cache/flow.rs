@@ -39,6 +39,14 @@ impl FlowKind {
         matches!(self, Self::Copied | Self::LeftOut)
     }
 
+    /// The target of a branch after which a block that records its accesses may continue.
+    pub(super) const fn exit(self) -> Option<Addr> {
+        match self {
+            Self::Conditional(to) => Some(to),
+            _ => None,
+        }
+    }
+
     /// Classifies an instruction whose translation will be in the arena.
     pub(super) fn of(instruction: &Instruction, arena: Span) -> Self {
         let direct = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;

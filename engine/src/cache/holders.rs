@@ -1,12 +1,12 @@
-//! The registers that hold the recorder's values while a block executes: two that it does not name.
+//! The register that holds the recorder's value while a block executes: one that it does not name.
 
 use iced_x86::Register;
 
 use crate::isa::RegisterSet;
 
-/// Returns whether a block that names some registers leaves two to the recorder.
-pub(super) fn are_enough(named: RegisterSet) -> bool {
-    holders(named).count() >= 2
+/// Returns whether a block that names some registers leaves one to the recorder.
+pub(super) fn leaves_one(named: RegisterSet) -> bool {
+    holders(named).next().is_some()
 }
 
 /// Registers that a block does not name: `rcx` first, which tests of the area need.

@@ -26,6 +26,7 @@ mod emit;
 mod flow;
 mod holders;
 mod original;
+mod pending;
 mod record;
 pub mod resident;
 mod rows;
@@ -38,7 +39,7 @@ mod unlinked;
 use crate::layout::{Abi, ReturnPush, WordSegment};
 use crate::{Addr, Image, Span};
 
-pub use accesses::{AccessArea, AccessPlace, RecordedAccess, RecordedBlock};
+pub use accesses::{AccessArea, AccessPlace, RecordedAccess, RecordedBlock, RecordedExit};
 pub use blocks::TranslationReach;
 pub use rows::{CacheRow, RowState};
 pub use targets::{TargetWrite, Targets};

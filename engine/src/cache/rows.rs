@@ -15,9 +15,9 @@ pub enum RowState {
     /// The system call before the original instruction has returned: `rcx` is not yet the address of the original
     /// instruction.
     Returned,
-    /// As [`Exact`](Self::Exact), but for two registers of these numbers, which hold the recorder's: their values are in
-    /// the thread's [area](super::AccessArea::KEPT).
-    Recording([u8; 2]),
+    /// As [`Exact`](Self::Exact), but for the register of this number, which holds the recorder's: its value is in the
+    /// thread's [area](super::AccessArea::KEPT).
+    Recording(u8),
 }
 
 /// From here to the next row, the code stands for one original instruction.

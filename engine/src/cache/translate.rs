@@ -16,7 +16,7 @@ use super::unlinked::UnlinkedBranches;
 use super::{CacheLayout, CodeBytes};
 use crate::{Addr, Refusal, Rule, Span};
 
-pub(super) use work::TranslationWork;
+pub(super) use work::{TranslationWork, conditional};
 
 /// The branch targets of a batch, by original address.
 #[derive(Clone, Copy, Debug)]
@@ -215,6 +215,7 @@ impl Translator {
             branches: Vec::new(),
             constants: Vec::new(),
             full: Vec::new(),
+            exits: Vec::new(),
             state: RowState::Exact,
             factory: InstructionInfoFactory::new(),
             counters: self.counters,

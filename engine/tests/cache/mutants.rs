@@ -80,6 +80,8 @@ fn accessing() -> Bytes {
     let [mut around, mut data] = [(); 2].map(|()| a.create_label());
     a.push(rbx).unwrap();
     a.sub(rsp, 32).unwrap();
+    a.test(rdi, rdi).unwrap();
+    a.je(around).unwrap();
     a.mov(rax, qword_ptr(rdi + 8)).unwrap();
     a.add(qword_ptr(rdi + 16), rax).unwrap();
     a.mov(qword_ptr(rsp + 8), rax).unwrap();
@@ -314,11 +316,11 @@ fn every_wrong_translation_is_refused_by_its_rule() {
     check(R::ForeignCounter, &|changed| {
         changed.recorded[1].number = changed.recorded[0].number;
     });
-    let changes: [fn(&mut AccessPlace); 5] = [
+    let changes: [fn(&mut AccessPlace); 9] = [
         |place| *place = AccessPlace::Unknown,
         |place| match place {
             AccessPlace::Constant { at, .. } => *at += 1,
-            AccessPlace::Slot { displacement, .. } => *displacement += 1,
+            AccessPlace::Sum { displacement, .. } => *displacement += 1,
             AccessPlace::Repeated { copied, .. } => *copied = copied.add(1),
             AccessPlace::Unknown => {
                 *place = AccessPlace::Constant {
@@ -328,7 +330,7 @@ fn every_wrong_translation_is_refused_by_its_rule() {
             }
         },
         |place| match place {
-            AccessPlace::Constant { thread, .. } | AccessPlace::Slot { thread, .. } => {
+            AccessPlace::Constant { thread, .. } | AccessPlace::Sum { thread, .. } => {
                 *thread = !*thread;
             }
             AccessPlace::Repeated { register, .. } => *register ^= 1,
@@ -340,29 +342,58 @@ fn every_wrong_translation_is_refused_by_its_rule() {
             }
         },
         |place| match place {
-            AccessPlace::Slot { slot, .. } => *slot += 1,
+            AccessPlace::Sum { base, .. } => *base = base.map_or(Some(0), |slot| Some(slot + 1)),
             AccessPlace::Repeated { first, .. } => *first += 1,
             place => {
-                *place = AccessPlace::Slot {
-                    slot: 0,
+                *place = AccessPlace::Sum {
+                    base: Some(0),
+                    index: None,
                     displacement: 0,
                     thread: false,
                 }
             }
         },
         |place| match place {
-            AccessPlace::Slot { slot, .. } => *slot += 99,
+            AccessPlace::Sum { base, .. } => *base = base.map(|slot| slot + 99),
             AccessPlace::Repeated { after, .. } => *after += 1,
             place => {
-                *place = AccessPlace::Slot {
-                    slot: 0,
+                *place = AccessPlace::Sum {
+                    base: Some(0),
+                    index: None,
                     displacement: 0,
                     thread: true,
                 }
             }
         },
+        |place| match place {
+            AccessPlace::Sum { base, .. } => *base = None,
+            place => {
+                *place = AccessPlace::Sum {
+                    base: None,
+                    index: None,
+                    displacement: 0,
+                    thread: false,
+                }
+            }
+        },
+        |place| {
+            if let AccessPlace::Sum { index, .. } = place {
+                *index = index.map_or(Some((0, 1)), |(slot, scale)| Some((slot + 1, scale)));
+            }
+        },
+        |place| {
+            if let AccessPlace::Sum { index, .. } = place {
+                *index = index.map(|(slot, scale)| (slot, scale + 1));
+            }
+        },
+        |place| {
+            if let AccessPlace::Sum { index, .. } = place {
+                *index = None;
+            }
+        },
     ];
     let whole = recorded();
+    assert!(whole.recorded.iter().any(|block| !block.exits.is_empty()));
     for (block, stated) in whole.recorded.iter().enumerate() {
         for access in 0..stated.accesses.len() {
             for change in changes {
@@ -394,8 +425,20 @@ fn every_wrong_translation_is_refused_by_its_rule() {
             *from = from.add(1);
         });
         check(R::WrongRecording, &|translation| {
-            translation.recorded[block].holders.swap(0, 1);
+            translation.recorded[block].pointer ^= 1;
         });
+        for exit in 0..stated.exits.len() {
+            check(R::WrongRecording, &|translation| {
+                translation.recorded[block].exits[exit].executed += 1;
+            });
+            check(R::WrongRecording, &|translation| {
+                let at = &mut translation.recorded[block].exits[exit].at;
+                *at = at.add(1);
+            });
+            check(R::WrongRecording, &|translation| {
+                translation.recorded[block].exits.remove(exit);
+            });
+        }
     }
     // `mov rax, rcx`, of the same length, in place of a load by `rdi`: the code names the recorder's register.
     {
@@ -422,6 +465,21 @@ fn every_wrong_translation_is_refused_by_its_rule() {
             "{all:?}"
         );
         *refused.entry(R::RecorderNamed).or_default() += 1;
+    }
+    // `sbb rax, rbx`, which reads a flag, in place of `cmp rax, rbx`: the test of the area changes it.
+    {
+        let code = |opcode| {
+            Bytes(vec![
+                0x48, 0x8b, 0x07, 0x48, opcode, 0xd8, 0x48, 0x39, 0xd8, 0xf4,
+            ])
+        };
+        let mut translator = translator(Counting::Accesses);
+        let wrong = translator.translate(&code(0x39), &[Addr(START)], WHOLE);
+        let all = prover()
+            .prove(&code(0x19), wrong.unwrap(), Counting::Accesses)
+            .unwrap_err();
+        assert!(all.iter().any(|one| one.rule == R::FlagsLive), "{all:?}");
+        *refused.entry(R::FlagsLive).or_default() += 1;
     }
     for change in 0..Resident::new(ARENA.start, &LAYOUT).bytes.len() {
         let mut resident = Resident::new(ARENA.start, &LAYOUT);

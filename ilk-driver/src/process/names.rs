@@ -36,6 +36,8 @@ pub struct ProcessNames {
     /// Processes whose mappings are those of now.
     current: HashSet<u32>,
     symbols: HashMap<FileId, Arc<FileSymbols>>,
+    /// Those of the mappings that are known, by process and first address: their files are opened once.
+    mapped: HashMap<(u32, Addr), Arc<FileSymbols>>,
     /// Generated code, by process.
     generated: HashMap<u32, GeneratedNames>,
     /// Processes whose generated code is that of now.
@@ -49,6 +51,7 @@ impl ProcessNames {
     pub(crate) fn begin(&mut self) {
         self.current.clear();
         self.listed.clear();
+        self.mapped.clear();
         if self.mappings.len() > MAX_KEPT {
             self.mappings.clear();
         }
@@ -77,6 +80,7 @@ impl ProcessNames {
 
     /// Keeps mappings that a process had, in the place of those that were read.
     pub(crate) fn keep(&mut self, pid: u32, mappings: Vec<MappedSpan>) {
+        self.mapped.retain(|(process, _), _| *process != pid);
         self.mappings.insert(pid, mappings);
     }
 
@@ -140,10 +144,16 @@ impl ProcessNames {
         if file.is_empty() {
             return None;
         }
-        let symbols = (mapping.inode != 0).then(|| read(pid, mapping, &mut self.symbols));
-        let function = symbols
-            .and_then(Result::ok)
-            .and_then(|symbols| symbols.function(offset, back));
+        let place = (pid, mapping.span.start);
+        let known = self.mapped.get(&place).map(Arc::clone);
+        let symbols = match known {
+            None if mapping.inode != 0 => read(pid, mapping, &mut self.symbols).ok(),
+            known => known,
+        };
+        if let Some(symbols) = &symbols {
+            self.mapped.insert(place, Arc::clone(symbols));
+        }
+        let function = symbols.and_then(|symbols| symbols.function(offset, back));
         Some(match function {
             Some((name, offset)) => format!("{}+{offset:#x} ({file})", shown(&name)),
             None => format!("{file}+{offset:#x}"),

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
@@ -33,6 +34,23 @@ impl SharedWords {
         let word = (index < self.words())
             .then(|| unsafe { AtomicU64::from_ptr(self.0.base().cast::<u64>().add(index)) });
         word
+    }
+
+    /// The bytes of a range of words, none of which the process writes meanwhile; `None` if they are not all there.
+    pub(super) fn read(&self, words: Range<usize>) -> Option<Vec<u8>> {
+        let count = words.end.checked_sub(words.start)?;
+        if words.end > self.words() {
+            return None;
+        }
+        let mut bytes = vec![0; count * size_of::<u64>()];
+        // SAFETY: the words are inside of the mapping, which lives as long as `self`, and the bytes are as many. A word
+        // that is written in spite of it is copied in part.
+        #[allow(unsafe_code, reason = "shared memory is reached through a raw pointer")]
+        unsafe {
+            let from = self.0.base().cast::<u64>().add(words.start).cast::<u8>();
+            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
+        }
+        Some(bytes)
     }
 
     /// A word of four bytes, by its index; words of this size and of the other have no bytes in common.

@@ -18,6 +18,29 @@ again:
     and ebx, 63
     call leaf
     loop again
+    // Branches that are taken and not, in the middle of what is recorded.
+    mov ecx, 400
+    lea rdi, [table]
+branches:
+    mov rax, [rdi + 8]
+    test cl, 1
+    jz even
+    mov [rdi + rcx], rax
+    test cl, 2
+    jz even
+    push rax
+    add [rsp], rcx
+    test cl, 4
+    jnz odd
+    pop rdx
+    jmp even
+odd:
+    pop rdi
+    lea rdi, [table]
+even:
+    add [rdi + rcx*2], cl
+    dec ecx
+    jnz branches
     // Every register is named in one block.
     mov rax, [value]
     mov rdx, [value]
@@ -103,6 +126,7 @@ value: .quad 11
 .balign 64
 table: .fill 128, 8, 5
 copy: .fill 256, 8, 0
+more: .fill 256, 8, 0
 .section .bss
 .balign 64
 stack: .skip 4096

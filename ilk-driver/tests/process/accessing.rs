@@ -227,3 +227,76 @@ fn programs_that_record_print_what_they_print_without() {
         assert!(!said.contains("has no end"), "{arguments:?}: {said}");
     }
 }
+
+/// Accesses of a loop that signals and faults interrupt at any instruction, on another stack: each once and in order,
+/// those that fault too.
+#[test]
+fn accesses_of_interrupted_blocks_are_recorded_once() {
+    const ROUNDS: u64 = 1000;
+    let folder = tempfile::tempdir().unwrap();
+    let source = include_str!("interrupted.c");
+    let program = super::cloned::compiled_from(folder.path(), source, &["-no-pie"]);
+    let file = folder.path().join("accesses");
+    let (done, errors) = recorded(folder.path(), &file, &[], &[program.to_str().unwrap()]);
+    assert!(done.status.success(), "{errors}");
+    let text = String::from_utf8(done.stdout).unwrap();
+    let (places, calls) = text.trim().rsplit_once(' ').unwrap();
+    let places: Vec<u64> = places
+        .split(' ')
+        .map(|place| u64::from_str_radix(place, 16).unwrap())
+        .collect();
+    let [first, half, quarter, faulting, last, table] = places[..] else {
+        panic!("{text}");
+    };
+    let calls: u64 = calls.parse().unwrap();
+    let mut expected = Vec::new();
+    for round in (0..calls).flat_map(|_| (1..=ROUNDS).rev()) {
+        expected.push((first, table));
+        if round & 1 != 0 {
+            expected.push((half, table + 16));
+            // On a stack at an address that is not known.
+            expected.extend((round & 2 != 0).then_some((quarter, 0)));
+        }
+        expected.extend((round & 63 == 0).then_some((faulting, 4096 + 24)));
+        expected.push((faulting, table + 24));
+        expected.push((last, table + 32 + 8 * round));
+    }
+    let shown = ilk(
+        folder.path(),
+        &["accesses", "--csv", file.to_str().unwrap()],
+    );
+    let text = String::from_utf8(shown.stdout).unwrap();
+    let number = |field: &str| u64::from_str_radix(field.trim_start_matches("0x"), 16).unwrap();
+    let recorded = text.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split(',').collect();
+        let instruction = number(fields[1]);
+        let at = match instruction == quarter {
+            true => 0,
+            false => number(fields[3]),
+        };
+        let is_named = [first, half, quarter, faulting, last].contains(&instruction);
+        is_named.then_some((instruction, at))
+    });
+    // A signal that is delivered between a fault and its repetition in the original code has the access recorded again.
+    let mut recorded: Vec<(u64, u64)> = recorded.collect();
+    recorded.dedup_by(|one, before| one == before && *one == (faulting, 4096 + 24));
+    let differs = recorded
+        .iter()
+        .zip(&expected)
+        .position(|(one, other)| one != other);
+    let near = |all: &[(u64, u64)]| {
+        all.iter()
+            .skip(differs.unwrap_or(0))
+            .take(5)
+            .copied()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        differs,
+        None,
+        "{:x?} {:x?}",
+        near(&recorded),
+        near(&expected)
+    );
+    assert_eq!(recorded.len(), expected.len());
+}

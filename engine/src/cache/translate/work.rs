@@ -9,10 +9,12 @@ use super::super::blocks::{DecodedBlock, DecodedBlocks, DecodedInstruction};
 use super::super::dead::{FlagReader, INCREMENTED};
 use super::super::emit::{CodeBuffer, Field, KEPT, RCX, RDX};
 use super::super::flow::{FlowKind, reaches};
+use super::super::pending::{FullArea, PendingExit};
 use super::super::rows::RowState;
 use super::super::translation::{CachedBlock, Counting, Landing, Translation};
 use super::{Known, Translator};
 use crate::ids::{part, to_u32};
+use crate::isa::effect::STATUS;
 use crate::{Addr, Refusal, Rule, Span};
 
 /// The system calls that may change code or the bases of segments, or return to another address (`arch/x86/entry/syscalls/syscall_64.tbl` of
@@ -40,14 +42,22 @@ pub(in crate::cache) struct TranslationWork<'w> {
     pub(super) branches: Vec<(Field, Addr)>,
     /// Displacements of operands that read an address.
     pub(super) constants: Vec<(Field, Addr)>,
-    /// Displacements of branches that are taken where the thread's area is full, with the block and the register that
-    /// holds the recorder's offset.
-    pub(in crate::cache) full: Vec<(Field, Addr, Register)>,
+    /// Branches that are taken where the thread's area is full.
+    pub(in crate::cache) full: Vec<FullArea>,
+    /// Conditional branches after which a block that records its accesses continues.
+    pub(in crate::cache) exits: Vec<PendingExit>,
     /// The registers before the instruction that is copied next.
     pub(in crate::cache) state: RowState,
     pub(in crate::cache) factory: InstructionInfoFactory,
     pub(in crate::cache) counters: u32,
     pub(in crate::cache) done: Translation,
+}
+
+/// The opcode of a conditional branch with a displacement of 32 bits.
+pub(in crate::cache) fn conditional(instruction: &Instruction) -> [u8; 2] {
+    // iced numbers conditions from 1 in the order of the opcodes' low four bits.
+    let condition = (instruction.condition_code() as u8).saturating_sub(1);
+    [0x0f, 0x80 | condition]
 }
 
 /// A request that is done: its known addresses, its branches to others, and the next counter.
@@ -134,6 +144,11 @@ impl TranslationWork<'_> {
                 FlowKind::Copied => self.copied(decoded, bytes, leader)?,
                 FlowKind::LeftOut => {}
                 flow => {
+                    if let Some(recording) = &mut recording
+                        && self.record_exit(recording, number, decoded)
+                    {
+                        continue;
+                    }
                     self.out.row(decoded.at(), RowState::Exact);
                     self.transfer(&decoded.instruction, flow)?;
                 }
@@ -199,6 +214,28 @@ impl TranslationWork<'_> {
         point.map_or((0, true), |number| (number, false))
     }
 
+    /// Returns whether all status flags are dead where a block begins.
+    pub(in crate::cache) fn status_is_dead(&mut self, instructions: &[DecodedInstruction]) -> bool {
+        let Some((last, before)) = instructions.split_last() else {
+            return false;
+        };
+        let live =
+            |flags: &mut FlagReader<'_>, decoded: &DecodedInstruction, after| match decoded.flow {
+                FlowKind::SystemCall | FlowKind::Stepped => STATUS,
+                FlowKind::Conditional(_) => {
+                    let either = flags.after(&decoded.instruction, decoded.flow, STATUS);
+                    FlagReader::before(&decoded.instruction, after | either)
+                }
+                _ => FlagReader::before(&decoded.instruction, after),
+            };
+        let after = self.flags.after(&last.instruction, last.flow, STATUS);
+        let mut status = live(&mut self.flags, last, after);
+        for decoded in before.iter().rev() {
+            status = live(&mut self.flags, decoded, status);
+        }
+        status & STATUS == 0
+    }
+
     /// Emits the increment of a counter.
     fn count(&mut self, original: Addr, counter: u32, saves: bool) {
         let word = self.translator.layout.counter(counter);
@@ -249,7 +286,7 @@ impl TranslationWork<'_> {
     }
 
     /// A branch to a translated address, resolved at the end.
-    fn branch(&mut self, opcode: &[u8], target: Addr) {
+    pub(in crate::cache) fn branch(&mut self, opcode: &[u8], target: Addr) {
         let field = self.out.later(opcode);
         self.branches.push((field, target));
     }
@@ -261,9 +298,7 @@ impl TranslationWork<'_> {
             FlowKind::Copied | FlowKind::LeftOut => {}
             FlowKind::Jump(to) => self.branch(&[0xe9], to),
             FlowKind::Conditional(to) => {
-                // iced numbers conditions from 1 in the order of the opcodes' low four bits.
-                let condition = (instruction.condition_code() as u8).saturating_sub(1);
-                self.branch(&[0x0f, 0x80 | condition], to);
+                self.branch(&conditional(instruction), to);
             }
             FlowKind::ShortConditional(to) => {
                 let bytes = self.code.code_from(ip).unwrap_or_default();
@@ -439,6 +474,7 @@ impl TranslationWork<'_> {
     pub(super) fn finish(mut self) -> Result<Done, Refusal> {
         let mut unlinked = Vec::new();
         let mut stubs: FxHashMap<Addr, Addr> = FxHashMap::default();
+        self.exit_stubs()?;
         for (field, target) in std::mem::take(&mut self.branches) {
             let translation = self.translated(target);
             let at = match translation.or_else(|| stubs.get(&target).copied()) {

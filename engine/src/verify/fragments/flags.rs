@@ -6,16 +6,22 @@ use crate::Addr;
 use crate::verify::hash::Set;
 
 /// OF, SF, ZF, AF and PF, which `inc` changes.
-const CHANGED: u32 =
+pub(super) const INCREMENTED: u32 =
     RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::PF;
+/// Those and CF, which `cmp` changes.
+pub(super) const COMPARED: u32 = INCREMENTED | RflagsBits::CF;
 
 /// The most instructions that are read.
 const MOST_READ: usize = 512;
 
-/// Returns whether every path from an instruction overwrites the flags that `inc` changes before it reads one.
-/// `original` decodes an original instruction.
-pub(super) fn are_dead(original: &dyn Fn(Addr) -> Option<Instruction>, at: Addr) -> bool {
-    let mut worklist = vec![(at, CHANGED)];
+/// Returns whether every path from an instruction overwrites some flags before it reads one. `original` decodes an
+/// original instruction.
+pub(super) fn are_dead(
+    original: &dyn Fn(Addr) -> Option<Instruction>,
+    at: Addr,
+    flags: u32,
+) -> bool {
+    let mut worklist = vec![(at, flags)];
     let mut visited: Set<(Addr, u32)> = Set::default();
     while let Some((at, mut unknown)) = worklist.pop() {
         if visited.len() >= MOST_READ {

@@ -154,7 +154,7 @@ impl Proof<'_> {
         let (increment, after) = if is_increment(&first) {
             self.row(at, original, RowState::Exact)?;
             let read = |at| self.original(at).ok().map(|(instruction, _)| instruction);
-            if !flags::are_dead(&read, original) {
+            if !flags::are_dead(&read, original, flags::INCREMENTED) {
                 return Err(FragmentRule::FlagsLive);
             }
             (first, Addr(first.next_ip()))

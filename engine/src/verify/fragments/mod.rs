@@ -480,7 +480,10 @@ impl<'p> Proof<'p> {
             return self.step(original, at, block, counted);
         };
         let place = self.record_before(record, original, at)?;
-        let next = self.step(original, place, block, counted)?;
+        let next = match self.exit(record, original, place)? {
+            Some(next) => next,
+            None => self.step(original, place, block, counted)?,
+        };
         self.record_after(record, original, next)
     }
 }

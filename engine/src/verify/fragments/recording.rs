@@ -1,15 +1,15 @@
-//! Blocks that record their accesses: the recorder's instructions write nothing but the thread's area, change no flag,
-//! and hold their values in two registers that no instruction of the block names; and each access is the one that the
+//! Blocks that record their accesses: the recorder's instructions write nothing but the thread's area, change dead flags
+//! alone, and hold their value in a register that no instruction of the block names; and each access is the one that the
 //! translator states.
 //!
 //! That the list of an instruction's accesses is complete is the decoder's: it is read here as it is there.
 
 use iced_x86::{Code, Instruction, OpKind, Register};
 
-use super::reader::SequenceReader;
+use super::reader::{SequenceReader, is_jump};
 use super::recorded::{ProvedSlot, RecordProof};
 use super::violation::FragmentRule;
-use super::{Next, Proof};
+use super::{Next, Proof, flags};
 use crate::Addr;
 use crate::cache::{AccessArea, AccessPlace, CachedBlock, RowState};
 use crate::isa::RegisterSet;
@@ -51,6 +51,22 @@ fn fetch(
     fetched.map(drop)
 }
 
+/// Reads a test of that byte that changes `rcx` and no flag; returns the place for a full area.
+fn tested(read: &mut SequenceReader<'_>) -> Result<Addr, FragmentRule> {
+    read.expect(|one| {
+        one.code() == Code::Movzx_r32_rm8
+            && one.op0_register() == Register::ECX
+            && one.op1_kind() == OpKind::Memory
+            && is_word(one, Register::None, AccessArea::POSITION + 3)
+    })?;
+    let space = read.expect(|one| one.code() == Code::Jrcxz_rel8_64)?;
+    let full = read.jump()?;
+    match space.near_branch_target() == read.at.0 {
+        true => Ok(full),
+        false => Err(read.rule),
+    }
+}
+
 fn copy(read: &mut SequenceReader<'_>, to: Register, from: Register) -> Result<(), FragmentRule> {
     let copied = read.expect(|one| {
         one.code() == Code::Mov_r64_rm64
@@ -87,6 +103,7 @@ fn added(instruction: &Instruction) -> Option<i64> {
         | Code::Push_r16
         | Code::Push_rm16
         | Code::Pushfw
+        | Code::Enterq_imm16_imm8
         | Code::Pop_r64
         | Code::Pop_rm64
         | Code::Popfq
@@ -116,12 +133,9 @@ impl<'p> Proof<'p> {
             return Ok(None);
         };
         let rule = FragmentRule::WrongRecording;
-        let [pointer, holder] = recorded.holders.map(|number| {
-            let register = RegisterSet::numbered(usize::from(number));
-            register.unwrap_or(Register::RSP)
-        });
-        let formed = pointer != holder
-            && ![pointer, holder].contains(&Register::RSP)
+        let pointer = RegisterSet::numbered(usize::from(recorded.pointer));
+        let pointer = pointer.unwrap_or(Register::RSP);
+        let formed = pointer != Register::RSP
             && recorded.group() + 8 <= AccessArea::SLACK
             && i32::try_from(recorded.number).is_ok_and(|number| number > 0);
         let is_new = self.counters.insert(recorded.number)
@@ -132,26 +146,18 @@ impl<'p> Proof<'p> {
         if !is_new {
             return Err(FragmentRule::ForeignCounter);
         }
-        let [kept_pointer, kept_holder] = AccessArea::KEPT;
         let mut read = self.sequence(block.at, rule);
-        store(&mut read, (Register::None, kept_pointer), pointer)?;
-        store(&mut read, (Register::None, kept_holder), holder)?;
-        let moves = pointer != Register::RCX;
+        store(&mut read, (Register::None, AccessArea::KEPT), pointer)?;
+        let compares = self.bytes.at(read.at)?.code() == Code::Cmp_rm8_imm8;
+        let moves = !compares && pointer != Register::RCX;
         if moves {
             copy(&mut read, pointer, Register::RCX)?;
         }
         let busy = read.at;
-        read.expect(|one| {
-            one.code() == Code::Movzx_r32_rm8
-                && one.op0_register() == Register::ECX
-                && one.op1_kind() == OpKind::Memory
-                && is_word(one, Register::None, AccessArea::POSITION + 3)
-        })?;
-        let space = read.expect(|one| one.code() == Code::Jrcxz_rel8_64)?;
-        let full = read.jump()?;
-        if space.near_branch_target() != read.at.0 {
-            return Err(rule);
-        }
+        let full = match compares {
+            true => self.compared(&mut read, original)?,
+            false => tested(&mut read)?,
+        };
         if moves {
             copy(&mut read, Register::RCX, pointer)?;
         }
@@ -164,25 +170,25 @@ impl<'p> Proof<'p> {
         })?;
         read.expect(|one| {
             one.code() == Code::Lea_r64_m
-                && one.op0_register() == holder
+                && one.op0_register() == pointer
                 && one.memory_base() == pointer
                 && one.memory_index() == Register::None
                 && one.memory_displacement64() == recorded.group()
         })?;
-        store(&mut read, (Register::None, AccessArea::POSITION), holder)?;
+        store(&mut read, (Register::None, AccessArea::POSITION), pointer)?;
         if recorded.from != read.at {
             return Err(rule);
         }
         self.rows((block.at, busy), original, RowState::Exact)?;
         self.rows((busy, read.at), original, RowState::Busy)?;
-        self.full(original, full, pointer)?;
-        self.state = RowState::Recording(recorded.holders);
+        self.full(original, full, (pointer, moves))?;
+        self.state = RowState::Recording(recorded.pointer);
         let proof = RecordProof {
             block: recorded,
             pointer,
-            holder,
             accesses: 0,
             instructions: 0,
+            exits: 0,
             slots: 0,
             known: Vec::new(),
             later: Vec::new(),
@@ -191,14 +197,39 @@ impl<'p> Proof<'p> {
         Ok(Some((proof, read.at)))
     }
 
+    /// Proves a comparison of the byte of the area that is 0 while it is not full, where all flags are dead; returns the
+    /// place for a full one.
+    fn compared(
+        &self,
+        read: &mut SequenceReader<'_>,
+        original: Addr,
+    ) -> Result<Addr, FragmentRule> {
+        read.expect(|one| {
+            one.code() == Code::Cmp_rm8_imm8
+                && one.op0_kind() == OpKind::Memory
+                && is_word(one, Register::None, AccessArea::POSITION + 3)
+                && one.immediate(1) == 0
+        })?;
+        let full = read.expect(|one| one.code() == Code::Jne_rel32_64)?;
+        let decoded = |at| self.original(at).ok().map(|(instruction, _)| instruction);
+        match flags::are_dead(&decoded, original, flags::COMPARED) {
+            true => Ok(Addr(full.near_branch_target())),
+            false => Err(FragmentRule::FlagsLive),
+        }
+    }
+
     /// Proves the stop of a thread whose area is full, with the registers of the original code.
-    fn full(&self, original: Addr, at: Addr, pointer: Register) -> Result<(), FragmentRule> {
-        let [kept_pointer, _] = AccessArea::KEPT;
+    fn full(
+        &self,
+        original: Addr,
+        at: Addr,
+        (pointer, moved): (Register, bool),
+    ) -> Result<(), FragmentRule> {
         let mut read = self.sequence(at, FragmentRule::WrongRecording);
-        if pointer != Register::RCX {
+        if moved {
             copy(&mut read, Register::RCX, pointer)?;
         }
-        fetch(&mut read, pointer, kept_pointer)?;
+        fetch(&mut read, pointer, AccessArea::KEPT)?;
         let restored = read.at;
         read.store(Register::RCX, -152)?;
         read.store(Register::RDX, -144)?;
@@ -223,7 +254,7 @@ impl<'p> Proof<'p> {
         }
     }
 
-    /// Proves the slots of an instruction, and the restored registers if its block ends; returns the instruction's place.
+    /// Proves the slots of an instruction, and the restored pointer if its block ends; returns the instruction's place.
     pub(super) fn record_before(
         &mut self,
         record: &mut RecordProof<'p>,
@@ -246,7 +277,7 @@ impl<'p> Proof<'p> {
             repeated.extend(copied);
         }
         let names = memory::named(&mut self.factory, &instruction);
-        let is_free = !names.contains(record.pointer) && !names.contains(record.holder);
+        let is_free = !names.contains(record.pointer);
         let mut restored = read;
         if !record.is_over && restore(record, &mut restored).is_ok() {
             read = restored;
@@ -262,6 +293,56 @@ impl<'p> Proof<'p> {
             true => Ok(read.at),
             false => Err(rule),
         }
+    }
+
+    /// Proves a conditional branch while the pointer is held: where it is taken, the group notes the instructions that
+    /// were executed, and the pointer is restored. `None` if the instruction is none.
+    pub(super) fn exit(
+        &mut self,
+        record: &mut RecordProof<'p>,
+        original: Addr,
+        at: Addr,
+    ) -> Result<Option<Next>, FragmentRule> {
+        let rule = FragmentRule::WrongRecording;
+        let (instruction, _) = self.original(original)?;
+        if record.is_over || !instruction.is_jcc_short_or_near() {
+            return Ok(None);
+        }
+        let cached = self.bytes.at(at)?;
+        let same = cached.is_jcc_short_or_near()
+            && cached.condition_code() == instruction.condition_code();
+        if !same {
+            return Err(FragmentRule::NotACopy);
+        }
+        self.row(at, original, record.state())?;
+        let (start, target) = (
+            Addr(cached.near_branch_target()),
+            Addr(instruction.near_branch_target()),
+        );
+        let stated = record.block.exits.get(record.exits).ok_or(rule)?;
+        let executed = u64::from(stated.executed);
+        if stated.at != start || usize::try_from(stated.executed) != Ok(record.instructions + 1) {
+            return Err(rule);
+        }
+        record.exits += 1;
+        let mut read = self.sequence(start, rule);
+        let upper = record.block.group().wrapping_sub(4).wrapping_neg();
+        read.expect(|one| {
+            one.code() == Code::Mov_rm32_imm32
+                && one.op0_kind() == OpKind::Memory
+                && is_word(one, record.pointer, upper)
+                && one.immediate(1) == executed + 1
+        })?;
+        restore(record, &mut read)?;
+        self.rows((start, read.at), target, record.state())?;
+        self.row(read.at, target, RowState::Exact)?;
+        let jump = self.bytes.at(read.at)?;
+        if !is_jump(&jump) {
+            return Err(rule);
+        }
+        self.branch(&jump, target)?;
+        let next = (Addr(instruction.next_ip()), Some(Addr(cached.next_ip())));
+        Ok(Some(next))
     }
 
     /// Proves the slots after an instruction; returns what follows in the cache.
@@ -287,8 +368,7 @@ impl<'p> Proof<'p> {
         }
         let mut read = self.sequence(at, FragmentRule::WrongRecording);
         for (slot, register) in later {
-            let offset = 8 * (1 + u64::from(slot));
-            store(&mut read, (record.pointer, offset), register)?;
+            store(&mut read, (record.pointer, record.offset(slot)), register)?;
         }
         if read.at > at {
             self.rows((at, read.at), next, record.state())?;
@@ -300,13 +380,11 @@ impl<'p> Proof<'p> {
         {
             written.remove(Register::RSP);
             let stack = record.known.iter_mut();
-            for one in stack.filter(|one| one.base.base == Register::RSP) {
+            for one in stack.filter(|one| one.register == Register::RSP) {
                 one.moved = one.moved.wrapping_add(bytes);
             }
         }
-        record
-            .known
-            .retain(|one| !written.contains(one.base.base) && !written.contains(one.base.index));
+        record.known.retain(|one| !written.contains(one.register));
         Ok((next, Some(read.at)))
     }
 
@@ -331,6 +409,7 @@ impl<'p> Proof<'p> {
         let is_whole = record.is_over
             && record.accesses == record.block.accesses.len()
             && record.instructions == record.block.instructions.len()
+            && record.exits == record.block.exits.len()
             && record.slots == record.block.slots
             && end.is_none_or(|end| end == record.block.end);
         match is_whole {
@@ -340,11 +419,9 @@ impl<'p> Proof<'p> {
     }
 }
 
-/// Reads the instructions that restore the two registers.
+/// Reads the instruction that restores the pointer.
 fn restore(record: &RecordProof<'_>, read: &mut SequenceReader<'_>) -> Result<(), FragmentRule> {
-    let [kept_pointer, kept_holder] = AccessArea::KEPT;
-    fetch(read, record.pointer, kept_pointer)?;
-    fetch(read, record.holder, kept_holder)
+    fetch(read, record.pointer, AccessArea::KEPT)
 }
 
 /// Proves an access; returns the place that is stated of an instruction that repeats.
@@ -362,7 +439,6 @@ fn slot(
     if !alike {
         return Err(rule);
     }
-    let offset = 8 * (1 + u64::from(record.slots));
     let is_right = match (access.place, stated.place) {
         (
             MemoryPlace::Constant { at, thread },
@@ -384,7 +460,11 @@ fn slot(
             if record.holds(register) {
                 return Err(FragmentRule::RecorderNamed);
             }
-            store(read, (record.pointer, offset), register)?;
+            store(
+                read,
+                (record.pointer, record.offset(record.slots)),
+                register,
+            )?;
             let is_right = first == record.slots
                 && after == record.slots + 1
                 && register.number() == usize::from(number);
@@ -397,47 +477,55 @@ fn slot(
             };
         }
         (
-            MemoryPlace::Operand(base, displacement),
-            AccessPlace::Slot {
-                slot,
+            MemoryPlace::Operand(operand, displacement),
+            AccessPlace::Sum {
+                base,
+                index,
                 displacement: stated_displacement,
                 thread,
             },
         ) => {
-            if slot == record.slots {
-                if record.holds(base.base) || record.holds(base.index) {
-                    return Err(FragmentRule::RecorderNamed);
-                }
-                let stored = match base.index {
-                    Register::None => base.base,
-                    index => {
-                        read.expect(|one| {
-                            one.code() == Code::Lea_r64_m
-                                && one.op0_register() == record.holder
-                                && one.memory_base() == base.base
-                                && one.memory_index() == index
-                                && one.memory_index_scale() == base.scale
-                                && one.memory_displacement64() == 0
-                        })?;
-                        record.holder
-                    }
-                };
-                store(read, (record.pointer, offset), stored)?;
-                record.slots += 1;
-                record.known.push(ProvedSlot {
-                    slot,
-                    base,
-                    moved: 0,
-                });
-            }
-            let same = |one: &&ProvedSlot| {
-                let base = (base.base, base.index, base.scale);
-                one.slot == slot && (one.base.base, one.base.index, one.base.scale) == base
-            };
-            let known = record.known.iter().find(same).ok_or(rule)?;
-            thread == base.thread && stated_displacement == displacement.wrapping_add(known.moved)
+            let (index, scale) = index.unzip();
+            let moved = register(record, operand.base, base, read)?;
+            let index_moved = register(record, operand.index, index, read)?;
+            scale.is_none_or(|scale| scale == operand.scale)
+                && index_moved == 0
+                && thread == operand.thread
+                && stated_displacement == displacement.wrapping_add(moved)
         }
         _ => false,
     };
     if is_right { Ok(None) } else { Err(rule) }
+}
+
+/// Proves that a slot, which an instruction may store before the next access, has a register of an operand, or that the
+/// operand has none; returns the bytes that were added to the register since.
+fn register(
+    record: &mut RecordProof<'_>,
+    register: Register,
+    slot: Option<u32>,
+    read: &mut SequenceReader<'_>,
+) -> Result<i64, FragmentRule> {
+    let rule = FragmentRule::WrongRecording;
+    let Some(slot) = slot else {
+        return match register {
+            Register::None => Ok(0),
+            _ => Err(rule),
+        };
+    };
+    if slot == record.slots {
+        if record.holds(register) {
+            return Err(FragmentRule::RecorderNamed);
+        }
+        store(read, (record.pointer, record.offset(slot)), register)?;
+        record.slots += 1;
+        record.known.push(ProvedSlot {
+            slot,
+            register,
+            moved: 0,
+        });
+    }
+    let same = |one: &&ProvedSlot| one.slot == slot && one.register == register;
+    let known = record.known.iter().find(same).ok_or(rule)?;
+    Ok(known.moved)
 }

@@ -56,6 +56,8 @@ pub(super) struct AccessAreas {
     blocks: BTreeMap<u32, RecordedBlock>,
     /// The numbers of blocks in the cache, by where their groups are reserved.
     places: BTreeMap<Addr, u32>,
+    /// Numbers of blocks, and of their instructions that were executed, by where a conditional branch of them is taken.
+    exits: BTreeMap<Addr, (u32, u32)>,
     most: u64,
     totals: AccessTotals,
 }
@@ -94,6 +96,7 @@ impl AccessAreas {
             path: options.file.clone(),
             blocks: BTreeMap::new(),
             places: BTreeMap::new(),
+            exits: BTreeMap::new(),
             most: options.most,
             totals: AccessTotals::default(),
         })
@@ -119,19 +122,22 @@ impl AccessAreas {
 
     /// A word of an area.
     fn word(&self, area: usize, offset: u64) -> Result<&AtomicU64> {
-        let inside = offset.checked_sub(AccessArea::START);
-        let index = inside
-            .filter(|inside| *inside < AccessArea::BYTES)
-            .map(|inside| (AccessArea::BYTES * area as u64 + inside) / 8);
-        let index = index.and_then(|index| usize::try_from(index).ok());
-        index
-            .and_then(|index| self.words.word(index))
-            .ok_or_else(|| {
-                let why = format!(
-                    "its records of accesses are wrong: no area has the offset {offset:#x}"
-                );
-                refused(self.pid, why)
-            })
+        let index = Self::index(area, offset);
+        let word = index.and_then(|index| self.words.word(index));
+        word.ok_or_else(|| self.outside_areas(offset))
+    }
+
+    /// The index of a word of an area.
+    fn index(area: usize, offset: u64) -> Option<usize> {
+        let inside = offset.checked_sub(AccessArea::START)?;
+        let is_inside = inside < AccessArea::BYTES;
+        let index = is_inside.then_some((AccessArea::BYTES * area as u64 + inside) / 8);
+        usize::try_from(index?).ok()
+    }
+
+    fn outside_areas(&self, offset: u64) -> Error {
+        let why = format!("its records of accesses are wrong: no area has the offset {offset:#x}");
+        refused(self.pid, why)
     }
 
     /// Adds blocks of a translation that was written.
@@ -142,6 +148,9 @@ impl AccessAreas {
                 .block(block)
                 .map_err(|error| unwritten(path, &error))?;
             self.places.insert(block.from, block.number);
+            for exit in &block.exits {
+                self.exits.insert(exit.at, (block.number, exit.executed));
+            }
             self.blocks.insert(block.number, block.clone());
         }
         Ok(())
@@ -150,6 +159,7 @@ impl AccessAreas {
     /// Forgets the places of all blocks: no thread is in the cache.
     pub(super) fn flush(&mut self) {
         self.places.clear();
+        self.exits.clear();
     }
 
     /// Gives registers the base of `gs` that they have in the original code.
@@ -196,14 +206,10 @@ impl AccessAreas {
         Ok(())
     }
 
-    /// The values that the two registers of a recorded block have in the original code.
-    pub(super) fn kept(&self, gs: u64) -> Result<[u64; 2]> {
+    /// The value that the register with the recorder's has in the original code.
+    pub(super) fn kept(&self, gs: u64) -> Result<u64> {
         let area = self.area(gs).unwrap_or(usize::MAX);
-        let [pointer, holder] = AccessArea::KEPT;
-        Ok([
-            self.word(area, pointer)?.load(Ordering::Acquire),
-            self.word(area, holder)?.load(Ordering::Acquire),
-        ])
+        Ok(self.word(area, AccessArea::KEPT)?.load(Ordering::Acquire))
     }
 
     /// The block whose group is reserved at a place in the cache, and that has not ended.
@@ -220,7 +226,15 @@ impl AccessAreas {
         registers: &Registers,
         executes: bool,
     ) -> Result<()> {
-        let (Some(block), Some(area)) = (self.block_at(at), self.area(registers.gs_base)) else {
+        let Some(area) = self.area(registers.gs_base) else {
+            return Ok(());
+        };
+        if let Some((number, executed)) = self.exits.get(&at)
+            && let Some(block) = self.blocks.get(number)
+        {
+            return self.note(area, block, u64::from(*executed));
+        }
+        let Some(block) = self.block_at(at) else {
             return Ok(());
         };
         let mut instructions = block.instructions.iter();
@@ -253,6 +267,15 @@ impl AccessAreas {
                 executed = u64::from(access.instruction) + 1;
             }
         }
+        self.note(area, block, executed)
+    }
+
+    /// Notes in the last group of an area, which is one of a block, how many instructions of that were executed.
+    fn note(&self, area: usize, block: &RecordedBlock, executed: u64) -> Result<()> {
+        let position = self
+            .word(area, AccessArea::POSITION)?
+            .load(Ordering::Acquire);
+        let group = position.saturating_sub(block.group());
         let header = u64::from(block.number) | (executed + 1) << 32;
         self.word(area, group)?.store(header, Ordering::Release);
         Ok(())
@@ -297,10 +320,10 @@ impl AccessAreas {
             self.totals.bytes_lost += bytes;
             return self.set_position(area);
         }
-        let mut words = Vec::with_capacity(usize::try_from(bytes / 8).unwrap_or(0));
-        for offset in (AccessArea::START..position).step_by(8) {
-            words.push(self.word(area, offset)?.load(Ordering::Relaxed));
-        }
+        let first = Self::index(area, AccessArea::START);
+        let range = first.zip(Self::index(area, position));
+        let words = range.and_then(|(first, end)| self.words.read(first..end));
+        let words = words.ok_or_else(|| self.outside_areas(position))?;
         let thread = known.owner.unwrap_or_default();
         let written = self.writer.groups(thread.cast_unsigned(), known.fs, &words);
         written.map_err(|error| unwritten(&self.path, &error))?;

@@ -151,7 +151,8 @@ impl EarlierBlocks {
 }
 
 /// The file of the program that a process executes; `None` if there is no cache directory, or the program is not known.
-pub(super) fn file_of(pid: u32) -> Option<PathBuf> {
+/// Blocks that record their accesses are longer, and have a file of their own.
+pub(super) fn file_of(pid: u32, records: bool) -> Option<PathBuf> {
     let program = fs::metadata(super::super::proc(pid, "exe")).ok()?;
     let ObjectVersion {
         device,
@@ -163,7 +164,8 @@ pub(super) fn file_of(pid: u32) -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let folder = set("XDG_CACHE_HOME").map(PathBuf::from);
     let folder = folder.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".cache")))?;
-    let name = format!("{device:x}-{inode:x}-{bytes:x}-{modified_ns:x}");
+    let kind = if records { "-accesses" } else { "" };
+    let name = format!("{device:x}-{inode:x}-{bytes:x}-{modified_ns:x}{kind}");
     Some(folder.join("gilk/clone").join(name))
 }
 

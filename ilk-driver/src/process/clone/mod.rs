@@ -288,7 +288,7 @@ fn execute(
         ProcessCache::map(pid, &stopped, again, &code, what)?
     };
     let mut unkept = None;
-    let file = earlier::file_of(pid);
+    let file = earlier::file_of(pid, options.accesses.is_some());
     if let Some(path) = &file {
         match EarlierBlocks::read(path) {
             Ok(blocks) => cache.earlier = blocks,

@@ -92,8 +92,8 @@ impl CacheAgent<'_> {
             return Ok(None);
         };
         Ok(match row.state {
-            RowState::Recording(holders) => {
-                Some(self.recorded(registers, row.original, holders)?)
+            RowState::Recording(pointer) => {
+                Some(self.recorded(registers, row.original, pointer)?)
             }
             RowState::Exact => Some(Registers {
                 rip: row.original.0,

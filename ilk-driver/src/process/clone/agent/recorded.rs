@@ -47,7 +47,7 @@ impl CacheAgent<'_> {
         &self,
         registers: Registers,
         original: Addr,
-        holders: [u8; 2],
+        pointer: u8,
     ) -> io::Result<Registers> {
         let mut registers = Registers {
             rip: original.0,
@@ -57,10 +57,8 @@ impl CacheAgent<'_> {
             return Ok(registers);
         };
         let kept = accesses.kept(registers.gs_base).map_err(io::Error::other)?;
-        for (holder, value) in holders.into_iter().zip(kept) {
-            if let Some(register) = ptrace::numbered(&mut registers, holder) {
-                *register = value;
-            }
+        if let Some(register) = ptrace::numbered(&mut registers, pointer) {
+            *register = kept;
         }
         Ok(registers)
     }

@@ -85,8 +85,8 @@ impl CacheAgent<'_> {
             let kept = self.word(registers.rsp.wrapping_sub(160));
             original.rcx = kept.map_err(self.failed(tid))?;
         }
-        if let RowState::Recording(holders) = row.state {
-            let recorded = self.recorded(registers, row.original, holders);
+        if let RowState::Recording(pointer) = row.state {
+            let recorded = self.recorded(registers, row.original, pointer);
             original = recorded.map_err(self.failed(tid))?;
         }
         self.cut(&registers, &original, true)

@@ -1,0 +1,28 @@
+//! Branches out of the middle of blocks that record their accesses, resolved at the end of a translation.
+
+use iced_x86::Register;
+
+use super::emit::Field;
+use crate::Addr;
+
+/// A branch that is taken where the thread's area is full.
+pub(super) struct FullArea {
+    pub(super) field: Field,
+    /// The block.
+    pub(super) original: Addr,
+    pub(super) pointer: Register,
+    /// The pointer has `rcx`.
+    pub(super) moved: bool,
+}
+
+/// A conditional branch in a block that records its accesses.
+pub(super) struct PendingExit {
+    pub(super) field: Field,
+    pub(super) target: Addr,
+    pub(super) pointer: Register,
+    /// Bytes of the block's group.
+    pub(super) group: u64,
+    pub(super) executed: u32,
+    /// The index of the block among those that record, and of the branch among its exits.
+    pub(super) stated: (usize, usize),
+}
