@@ -63,18 +63,22 @@ impl ProcessNames {
         }
     }
 
-    /// Reads the mappings of a process now, and at each report.
-    pub(crate) fn watch(&mut self, pid: u32) {
-        self.watched = Some(pid);
+    /// Reads the mappings of a process now, and at each report. Returns whether it has any: one that has ended has none.
+    pub(crate) fn watch(&mut self, pid: u32) -> bool {
+        self.watched = None;
         self.begin();
+        self.watched = Some(pid);
+        self.refresh(pid)
     }
 
-    /// Reads the mappings of a process; those of one that has ended stay.
-    fn refresh(&mut self, pid: u32) {
-        if let Ok(mappings) = maps::read(pid)
-            && !mappings.is_empty()
-        {
-            self.keep(pid, mappings);
+    /// Reads the mappings of a process; those of one that has ended stay. Returns whether it has any.
+    fn refresh(&mut self, pid: u32) -> bool {
+        match maps::read(pid) {
+            Ok(mappings) if !mappings.is_empty() => {
+                self.keep(pid, mappings);
+                true
+            }
+            _ => false,
         }
     }
 

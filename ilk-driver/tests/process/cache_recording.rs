@@ -406,3 +406,20 @@ fn a_process_is_let_go_when_its_client_is_killed() {
     }
     assert_eq!(Recording::open(&file).unwrap().totals().ended, "");
 }
+
+#[test]
+fn a_program_that_ends_within_moments_has_its_functions_in_a_recording_that_is_written_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), PROGRAM, &[]);
+    let recording = folder.path().join("x.arrow");
+    // It ends while the recording up to now is written, or before, or after.
+    for _ in 0..6 {
+        let arguments = ["clone", "--count", "--live", "--force", "-o"];
+        let names = [recording.to_str().unwrap(), "--", program.to_str().unwrap()];
+        let output = ilk(&[&arguments[..], &names[..]].concat(), folder.path());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let counts = recorded(&Recording::open(&recording).unwrap());
+        let entry = counts.get(&("counted".to_owned(), 0));
+        assert_eq!(entry, Some(&CALLS), "{counts:?}");
+    }
+}

@@ -62,8 +62,6 @@ fn written(
         if begun < next {
             continue;
         }
-        let recorder = recorder.get_or_insert_with(|| CacheRecorder::new(pid, *begin));
-        names.watch(pid);
         let moments = moments.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = moments.kept().to_vec();
         drop(moments);
@@ -72,6 +70,11 @@ fn written(
             moments: &kept,
             ticks: (begin.clock.start, super::super::tsc()),
         };
+        // After the counts, so that no block was executed in what was mapped since. Without mappings, the process ends.
+        if !names.watch(pid) {
+            continue;
+        }
+        let recorder = recorder.get_or_insert_with(|| CacheRecorder::new(pid, *begin));
         recorder.write(part, &mut names, &counted, Totals::default())?;
         for (from, to) in [(part, path), (&sidecar_path(part), &sidecar_path(path))] {
             std::fs::rename(from, to).map_err(Error::io(to, "Its folder must be writable."))?;
