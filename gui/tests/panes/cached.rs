@@ -201,6 +201,8 @@ fn a_process_is_counted_in_the_code_cache_until_it_is_let_go() {
     click(&mut harness, &format!("process {pid}: cat"));
     read(&mut harness);
     let recording = folder.path().join("counts.arrow");
+    // It is stopped before, however slow this machine is.
+    fill(&mut harness, "Session duration", "600");
     fill(
         &mut harness,
         "Recording path",

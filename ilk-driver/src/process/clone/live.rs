@@ -16,7 +16,8 @@ use crate::{Error, Result};
 
 /// Interval of the recordings, if writing one takes no longer than a quarter of it.
 const EVERY: Duration = Duration::from_secs(1);
-/// The pause after a recording is at least so many times as long as its writing.
+/// The pause after a recording is at least so many times as long as its writing, without the reading of objects that are
+/// new in it.
 const PAUSE: u32 = 4;
 
 /// Writes the recording again and again until the execution has ended, and removes it then. Returns its recorder, which
@@ -75,12 +76,15 @@ fn written(
             continue;
         }
         let recorder = recorder.get_or_insert_with(|| CacheRecorder::new(pid, *begin));
+        let read = recorder.reading();
         recorder.write(part, &mut names, &counted, Totals::default())?;
+        let reading = recorder.reading() - read;
         for (from, to) in [(part, path), (&sidecar_path(part), &sidecar_path(path))] {
             std::fs::rename(from, to).map_err(Error::io(to, "Its folder must be writable."))?;
         }
         news(CloneNews::Recorded(path));
-        next = Instant::now() + EVERY.max(PAUSE * begun.elapsed());
+        let writing = begun.elapsed().saturating_sub(reading);
+        next = Instant::now() + EVERY.max(PAUSE * writing);
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod readings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::code::FunctionId;
@@ -83,6 +84,11 @@ impl CacheRecorder {
             counters: Vec::new(),
             left_out: 0,
         }
+    }
+
+    /// The time that was spent reading the objects of the process, each once.
+    pub(super) fn reading(&self) -> Duration {
+        self.objects.reading()
     }
 
     /// Writes a recording in the place of an existing one.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use gilk_engine::code::FunctionId;
 use gilk_engine::elf::ElfParts;
@@ -30,6 +31,8 @@ pub(super) struct CodeObjects {
     objects: BTreeMap<ObjectId, CodeObject>,
     /// The mappings of now, by their starts.
     mapped: BTreeMap<Addr, (Span, ObjectId)>,
+    /// The time that was spent reading objects, each once.
+    reading: Duration,
 }
 
 impl CodeObjects {
@@ -39,7 +42,13 @@ impl CodeObjects {
             program,
             objects: BTreeMap::new(),
             mapped: BTreeMap::new(),
+            reading: Duration::ZERO,
         }
+    }
+
+    /// The time that was spent reading objects.
+    pub(super) fn reading(&self) -> Duration {
+        self.reading
     }
 
     /// Has the objects be those of mappings; what was read of them before is kept.
@@ -90,7 +99,13 @@ impl CodeObjects {
             image,
         } = object;
         let first = code.first()?;
-        let image = image.get_or_insert_with(|| read(pid, first, *is_program).map(Arc::new));
+        let reading = &mut self.reading;
+        let image = image.get_or_insert_with(|| {
+            let begun = Instant::now();
+            let image = read(pid, first, *is_program).map(Arc::new);
+            *reading += begun.elapsed();
+            image
+        });
         let image = Arc::clone(image.as_ref().ok()?);
         let functions = reached(&image, block);
         (!functions.is_empty()).then_some(Reached {
