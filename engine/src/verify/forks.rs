@@ -12,14 +12,14 @@
 //! # Not verified
 //! - That the words and the code are where they are stated, and that the agent answers.
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Register};
+use iced_x86::{Code, Register};
 use thiserror::Error;
 
 use super::listing::{ListingViolation, compare};
 use super::text::callee::Callees;
 use super::text::routine::Routine;
+use super::waiting::{SPLICE, WAIT, address, are_low, branches_to, decoded, numbers};
 use crate::forks::{ForkWait, ForkWords};
-use crate::rendezvous::RendezvousWords;
 use crate::{Addr, Image, Span};
 
 /// The instructions; words in capitals stand for the number of the system call, the addresses of the shared words and of
@@ -49,8 +49,8 @@ const CLONES: [&str; 5] = [
     "jne near @PLAIN",
 ];
 
-/// The rest; targets of its branches are the instructions whose numbers in it stand below.
-const REST: [&str; 78] = [
+/// Next, up to the request of a child.
+const REQUEST: [&str; 22] = [
     // rt_sigprocmask(SIG_BLOCK, rsp, rsp, 8), with all signals in the word that then has those of before.
     "push 0FFFFFFFFFFFFFFFFh",
     "mov edi,0",
@@ -75,40 +75,10 @@ const REST: [&str; 78] = [
     "mov ecx,r8d",
     "and ecx,1FFh",
     "mov [rcx*4+CHILDREN],eax",
-    "inc r8d",
-    // futex(requested, FUTEX_WAKE, 1)
-    "mov edi,REQUESTED",
-    "mov esi,1",
-    "mov edx,1",
-    "mov eax,0CAh",
-    "syscall",
-    // The end of the patience is in r9.
-    "rdtsc",
-    "shl rdx,20h",
-    "lea r9,[rax+rdx]",
-    "mov rax,PATIENCE",
-    "add r9,rax",
-    // Again:
-    "rdtsc",
-    "shl rdx,20h",
-    "or rax,rdx",
-    "cmp rax,r9",
-    "jae near @LATE",
-    "mov edx,[ANSWERED]",
-    "mov eax,edx",
-    "sub eax,r8d",
-    "jns near @ANSWER",
-    "cmp dword [OPEN],0",
-    "je near @ANSWER",
-    // futex(answered, FUTEX_WAIT, edx, interval)
-    "mov edi,ANSWERED",
-    "mov esi,0",
-    "mov r10d,INTERVAL",
-    "mov eax,0CAh",
-    "syscall",
-    "jmp @AGAIN",
-    // Late: no child will wait any more.
-    "mov dword [OPEN],0",
+];
+
+/// The rest, after [`WAIT`]; targets of its branches are the instructions whose numbers in it stand below.
+const REST: [&str; 27] = [
     // Answer: the result of the child.
     "mov eax,0",
     // Leaves: rt_sigprocmask(SIG_SETMASK, the signals of before, 0, 8)
@@ -141,21 +111,15 @@ const REST: [&str; 78] = [
     "lea rsp,[rsp+80h]",
 ];
 
-/// The end of [`REST`].
+/// The end, after [`REST`].
 const LAST: [&str; 2] = ["mov eax,NUMBER", "jmp @SYSCALL"];
 
-/// Instructions of [`REST`]: the first of a waiting child, and targets of branches.
+/// The first instruction of a waiting child in [`REQUEST`].
 const WAITS: usize = 15;
-const AGAIN: usize = 33;
-const LATE: usize = 50;
-const ANSWER: usize = 51;
-const LEAVES: usize = 52;
-const PLAIN: usize = 70;
+/// Instructions of [`REST`] that branches target.
+const LEAVES: usize = 1;
+const PLAIN: usize = 19;
 
-/// Bytes of a splice.
-const SPLICE: usize = 5;
-/// The end of the addresses that instructions reach without a register.
-const LOW_END: u64 = 1 << 31;
 /// The numbers of `clone` and `fork`.
 const NUMBERS: [u32; 2] = [56, 57];
 
@@ -204,17 +168,12 @@ pub enum ForkViolation {
 /// The first rule that it breaks.
 pub fn verify(image: &Image, wait: ForkWait) -> Result<VerifiedForkWait, ForkViolation> {
     let start = wait.words.start;
-    let end = start.0.checked_add(ForkWords::LEN_BYTES);
-    if !start.0.is_multiple_of(8) || end.is_none_or(|end| end > LOW_END) {
+    if !are_low(start, ForkWords::LEN_BYTES) {
         return Err(ForkViolation::Words(start));
     }
     let number = place(image, &wait)?;
     let at = wait.at;
-    let decode = || Decoder::with_ip(64, &wait.splice, at.0, DecoderOptions::NONE).decode();
-    let jumps = wait.splice.len() == SPLICE
-        && decode().code() == Code::Jmp_rel32_64
-        && decode().near_branch_target() == wait.start.0;
-    if !jumps {
+    if !branches_to(&wait.splice, at, wait.start) {
         return Err(ForkViolation::Splice(at));
     }
     code(&wait, number)?;
@@ -265,35 +224,27 @@ fn code(wait: &ForkWait, number: u32) -> Result<(), ForkViolation> {
         57 => &FORKS,
         _ => &CLONES,
     };
-    let listing = [&START, branches, &REST, &LAST].concat();
     let before = START.len() + branches.len();
-    let decoder = Decoder::with_ip(64, &wait.code, wait.start.0, DecoderOptions::NONE);
-    let all: Vec<Instruction> = decoder.into_iter().collect();
-    // One that the code does not have is no target of its branches.
-    let address = |index: usize| all.get(before + index).map_or(0, Instruction::ip);
+    let listing = [&START, branches, &REQUEST, &WAIT, &REST, &LAST].concat();
+    let all = decoded(&wait.code, wait.start);
+    let waits = before + REQUEST.len();
+    let rest = waits + WAIT.len();
     let requests = wait.words.requests();
-    let word = |name, offset| (name, requests.at(offset).0);
     let after_load = wait.at.0 + SPLICE as u64;
-    let numbers = [
+    let own = [
         ("NUMBER", u64::from(number)),
-        word("REQUESTED", RendezvousWords::REQUESTED),
-        word("ANSWERED", RendezvousWords::ANSWERED),
-        word("OPEN", RendezvousWords::OPEN),
-        word("INTERVAL", RendezvousWords::INTERVAL),
-        word("CHILDREN", ForkWords::CHILDREN),
-        ("PATIENCE", wait.patience),
+        ("CHILDREN", requests.at(ForkWords::CHILDREN).0),
         ("SYSCALL", after_load),
         ("AFTER", after_load + 2),
-        ("AGAIN", address(AGAIN)),
-        ("LATE", address(LATE)),
-        ("ANSWER", address(ANSWER)),
-        ("LEAVES", address(LEAVES)),
-        ("PLAIN", address(PLAIN)),
+        ("LEAVES", address(&all, rest + LEAVES)),
+        ("PLAIN", address(&all, rest + PLAIN)),
     ];
+    let shared = numbers(requests, wait.patience, (&all, waits));
+    let numbers = [&own[..], &shared].concat();
     compare(wait.start, &wait.code, &listing, &numbers)?;
     let waiting = Span {
-        start: Addr(address(WAITS)),
-        end: Addr(address(LEAVES)),
+        start: Addr(address(&all, before + WAITS)),
+        end: Addr(address(&all, rest + LEAVES)),
     };
     match wait.waiting == waiting {
         true => Ok(()),

@@ -53,6 +53,7 @@ mod target;
 pub(crate) mod tests;
 mod text;
 mod violation;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

@@ -9,7 +9,7 @@
 //! # Not verified
 //! - That the words and the code are where they are stated, and that the agent answers.
 
-use iced_x86::{Code, Decoder, DecoderOptions};
+use iced_x86::Code;
 use thiserror::Error;
 
 use super::listing::{ListingViolation, compare};
@@ -18,12 +18,12 @@ use super::text::liveness::{LiveSets, SampledAt};
 use super::text::originals::OriginalCode;
 use super::text::padding::is_never_run;
 use super::text::routine::Routine;
+use super::waiting::{SPLICE, WAIT, are_low, branches_to, decoded, numbers};
 use crate::rendezvous::{Rendezvous, RendezvousWords};
 use crate::{Addr, Image, Span};
 
-/// The instructions; words in capitals stand for the addresses of the shared words, for the interval of a wait and for the
-/// patience.
-const LISTING: [&str; 54] = [
+/// The instructions up to the request; words in capitals stand for the addresses of the shared words.
+const START: [&str; 14] = [
     "push rax",
     "push rcx",
     "push rdx",
@@ -36,62 +36,17 @@ const LISTING: [&str; 54] = [
     "pushf",
     // Nothing waits without an agent.
     "cmp dword [OPEN],0",
-    "je near @43",
+    "je near @ANSWER",
     // The number of this request is in r8.
     "mov r8d,1",
     "lock xadd [REQUESTED],r8d",
-    "inc r8d",
-    // futex(requested, FUTEX_WAKE, 1)
-    "mov edi,REQUESTED",
-    "mov esi,1",
-    "mov edx,1",
-    "mov eax,0CAh",
-    "syscall",
-    // The end of the patience is in r9.
-    "rdtsc",
-    "shl rdx,20h",
-    "lea r9,[rax+rdx]",
-    "mov rax,PATIENCE",
-    "add r9,rax",
-    // Again:
-    "rdtsc",
-    "shl rdx,20h",
-    "or rax,rdx",
-    "cmp rax,r9",
-    "jae near @42",
-    "mov edx,[ANSWERED]",
-    "mov eax,edx",
-    "sub eax,r8d",
-    "jns near @43",
-    "cmp dword [OPEN],0",
-    "je near @43",
-    // futex(answered, FUTEX_WAIT, edx, interval)
-    "mov edi,ANSWERED",
-    "mov esi,0",
-    "mov r10d,INTERVAL",
-    "mov eax,0CAh",
-    "syscall",
-    "jmp @25",
-    // Late: no thread will wait any more.
-    "mov dword [OPEN],0",
-    // The thread leaves.
-    "popf",
-    "pop r11",
-    "pop r10",
-    "pop r9",
-    "pop r8",
-    "pop rdi",
-    "pop rsi",
-    "pop rdx",
-    "pop rcx",
-    "pop rax",
-    "ret",
 ];
 
-/// Bytes of a splice.
-const SPLICE: usize = 5;
-/// The end of the addresses that instructions reach without a register.
-const LOW_END: u64 = 1 << 31;
+/// The instructions after [`WAIT`]: the thread leaves.
+const END: [&str; 11] = [
+    "popf", "pop r11", "pop r10", "pop r9", "pop r8", "pop rdi", "pop rsi", "pop rdx", "pop rcx",
+    "pop rax", "ret",
+];
 
 /// A rendezvous that was proven: the only one that is written to a process.
 #[derive(Clone, Debug)]
@@ -143,8 +98,7 @@ pub fn verify(
     rendezvous: Rendezvous,
 ) -> Result<VerifiedRendezvous, RendezvousViolation> {
     let start = rendezvous.words.start;
-    let end = start.0.checked_add(RendezvousWords::LEN_BYTES);
-    if !start.0.is_multiple_of(8) || end.is_none_or(|end| end > LOW_END) {
+    if !are_low(start, RendezvousWords::LEN_BYTES) {
         return Err(RendezvousViolation::Words(start));
     }
     splice(image, &rendezvous)?;
@@ -188,11 +142,7 @@ fn splice(image: &Image, rendezvous: &Rendezvous) -> Result<(), RendezvousViolat
             why: why.to_string(),
         })?;
     }
-    let decode = || Decoder::with_ip(64, &rendezvous.splice, at.0, DecoderOptions::NONE).decode();
-    let jumps = rendezvous.splice.len() == SPLICE
-        && decode().code() == Code::Jmp_rel32_64
-        && decode().near_branch_target() == rendezvous.start.0;
-    match jumps {
+    match branches_to(&rendezvous.splice, at, rendezvous.start) {
         true => Ok(()),
         false => Err(RendezvousViolation::Splice(at)),
     }
@@ -200,18 +150,9 @@ fn splice(image: &Image, rendezvous: &Rendezvous) -> Result<(), RendezvousViolat
 
 /// Compares the code with its listing.
 fn code(rendezvous: &Rendezvous) -> Result<(), RendezvousViolation> {
-    let word = |name, offset| (name, rendezvous.words.at(offset).0);
-    let numbers = [
-        word("REQUESTED", RendezvousWords::REQUESTED),
-        word("ANSWERED", RendezvousWords::ANSWERED),
-        word("OPEN", RendezvousWords::OPEN),
-        word("INTERVAL", RendezvousWords::INTERVAL),
-        ("PATIENCE", rendezvous.patience),
-    ];
-    Ok(compare(
-        rendezvous.start,
-        &rendezvous.code,
-        &LISTING,
-        &numbers,
-    )?)
+    let listing = [&START[..], &WAIT, &END].concat();
+    let (start, code) = (rendezvous.start, &rendezvous.code);
+    let all = decoded(code, start);
+    let numbers = numbers(rendezvous.words, rendezvous.patience, (&all, START.len()));
+    Ok(compare(start, code, &listing, &numbers)?)
 }
