@@ -11,9 +11,9 @@ use iced_x86::{Instruction, InstructionInfoFactory, Register};
 use super::blocks::DecodedInstruction;
 use super::holders::holders;
 use crate::Addr;
-use crate::isa::RegisterSet;
 use crate::isa::memory::{self, MemoryPlace};
 use crate::isa::stack::stack_shift;
+use crate::isa::{RegisterSet, number_of};
 
 /// The area of a thread, whose base of `gs` it is relative to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,7 +243,7 @@ impl RecordPlan {
             MemoryPlace::Repeated(register) => AccessPlace::Repeated {
                 first: self.store(number, register, false),
                 after: self.store(number, register, true),
-                register: u8::try_from(register.number()).unwrap_or_default(),
+                register: number_of(register),
                 copied: Addr(0),
             },
             MemoryPlace::Operand(operand, displacement) => {

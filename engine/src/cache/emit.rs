@@ -4,6 +4,7 @@ use iced_x86::{Encoder, Instruction, Register};
 
 use super::rows::{CacheRow, RowState};
 use crate::isa::encode::rel32;
+use crate::isa::number_of;
 use crate::{Addr, Refusal, Rule};
 
 /// Places of registers that sequences keep, in bytes from the stack pointer at the target: below the red zone.
@@ -171,6 +172,6 @@ fn modrm(register: Register) -> u8 {
         register,
         Register::RAX | Register::RCX | Register::RDX | Register::RSI
     ));
-    let number = u8::try_from(register.number()).unwrap_or_default();
+    let number = number_of(register);
     0x84 | number << 3
 }

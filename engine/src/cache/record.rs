@@ -11,6 +11,7 @@ use super::pending::{FullArea, PendingExit};
 use super::rows::RowState;
 use super::translate::{TranslationWork, conditional};
 use crate::ids::to_u32;
+use crate::isa::number_of;
 use crate::{Addr, Refusal};
 
 /// A block that is being recorded.
@@ -70,7 +71,7 @@ impl TranslationWork<'_> {
             exits: Vec::new(),
             from: Addr(0),
             end: Addr(0),
-            pointer: u8::try_from(pointer.number()).unwrap_or_default(),
+            pointer: number_of(pointer),
         };
         self.out.row(original, RowState::Exact);
         self.store(word(AccessArea::KEPT), pointer, original)?;
@@ -178,7 +179,7 @@ impl TranslationWork<'_> {
         for exit in std::mem::take(&mut self.exits) {
             let here = self.out.here();
             self.out.resolve(exit.field, here)?;
-            let number = u8::try_from(exit.pointer.number()).unwrap_or_default();
+            let number = number_of(exit.pointer);
             self.out.row(exit.target, RowState::Recording(number));
             let noted = at(exit.pointer, 4 - to_i64(exit.group));
             let executed = note(exit.executed).cast_signed();

@@ -28,8 +28,9 @@ pub(crate) fn rel32(end: Addr, target: Addr) -> Option<[u8; 4]> {
     i32::try_from(end.to(target)).ok().map(i32::to_le_bytes)
 }
 
-/// `jmp rel32` at `at`: the form of splices and of terminating branches.
-pub(crate) fn jump(at: Addr, target: Addr) -> Option<[u8; 5]> {
+/// Returns `jmp rel32` at `at`, the form of splices and of terminating branches; `None` if the target is out of its reach.
+#[must_use]
+pub fn jump(at: Addr, target: Addr) -> Option<[u8; 5]> {
     let [a, b, c, d] = rel32(at.add(5), target)?;
     Some([0xe9, a, b, c, d])
 }

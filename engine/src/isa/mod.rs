@@ -10,5 +10,6 @@ pub mod relocate;
 pub(crate) mod stack;
 
 pub use abi::ARGUMENTS;
-pub(crate) use registers::BY_NUMBER;
+pub use encode::jump;
 pub use registers::RegisterSet;
+pub(crate) use registers::{BY_NUMBER, number_of};

@@ -29,6 +29,12 @@ pub(crate) const BY_NUMBER: [Register; 16] = [
     Register::R15,
 ];
 
+/// The number of a general register.
+pub(crate) fn number_of(register: Register) -> u8 {
+    debug_assert!(register.is_gpr(), "{register:?} is no general register");
+    u8::try_from(register.full_register().number()).unwrap_or(u8::MAX)
+}
+
 impl RegisterSet {
     /// No register.
     pub const EMPTY: Self = Self(0);

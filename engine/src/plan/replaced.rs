@@ -84,6 +84,7 @@ fn calls_unknown_code(image: &Image, function: &Function) -> bool {
                     return true;
                 }
                 let to = Addr(branch.near_branch_target());
+                // Code that is in no function says nothing.
                 let Some(callee) = image.function_at(to) else {
                     continue;
                 };

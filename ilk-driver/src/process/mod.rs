@@ -69,6 +69,7 @@ pub use objects::{Object, ObjectChoice, objects};
 pub use record::Client;
 pub use recorder::Recorder;
 pub use removal::{Cleaned, clean_leftovers};
+pub use replaced::replacements;
 pub use rings::{Drained, SampleRings};
 pub use same_clock::check_same_clock;
 pub use subject::{Reserved, Subject};

@@ -18,13 +18,16 @@ pub(crate) fn may_be_relied_on(image: &Image, entry: Addr) -> bool {
     let mut visited = Set::default();
     let mut worklist = vec![entry];
     while let Some(at) = worklist.pop() {
+        // Code that is in no function says nothing.
         let Some(function) = image.function_at(at) else {
             continue;
         };
         if !visited.insert(function.span.start) || visited.len() > MOST {
             continue;
         }
-        let bytes = image.bytes(function.span).unwrap_or_default();
+        let Some(bytes) = image.bytes(function.span) else {
+            return true;
+        };
         let decoder = Decoder::with_ip(64, bytes, function.span.start.0, DecoderOptions::NONE);
         for instruction in decoder {
             let to = match instruction.op0_kind() {

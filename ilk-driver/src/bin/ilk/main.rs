@@ -37,6 +37,7 @@ mod process_children;
 mod process_count;
 mod process_every;
 mod process_executions;
+mod process_replaced;
 mod process_results;
 mod program;
 mod progress;

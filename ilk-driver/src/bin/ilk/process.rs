@@ -32,6 +32,7 @@ use crate::plan::{Natives, Strict, grouped};
 use crate::process_children::{Children, OwnChild};
 use crate::process_count::{Counted, report};
 use crate::process_executions::Exec;
+use crate::process_replaced::{Replaced, replaced, replacement};
 use crate::process_results::{CounterNames, ProcessPlan};
 use crate::program::exit;
 use crate::supervisor;
@@ -132,25 +133,6 @@ pub(crate) struct Process {
     force: Force,
     #[command(flatten)]
     strict: Strict,
-}
-
-/// A function, and the instrument by which it is replaced.
-#[derive(Clone)]
-pub(crate) struct Replaced {
-    function: String,
-    instrument: String,
-}
-
-fn replacement(text: &str) -> Result<Replaced, String> {
-    let parts = text.rsplit_once('=');
-    let parts =
-        parts.filter(|(function, instrument)| !function.is_empty() && !instrument.is_empty());
-    let (function, instrument) = parts
-        .ok_or("write a function and a name of the object file: 'libc.so.6:malloc=few-bytes'")?;
-    Ok(Replaced {
-        function: function.to_owned(),
-        instrument: instrument.to_owned(),
-    })
 }
 
 pub(crate) fn time(text: &str) -> Result<f64, String> {
@@ -453,7 +435,7 @@ impl Measurement {
                 names.join(", ")
             );
         }
-        for (function, by) in self.replaced(&plan.planned.session) {
+        for (function, by) in replaced(&plan.planned.session, &self.library) {
             note!("{function} is replaced by {by}.");
         }
         note!(
@@ -539,7 +521,8 @@ impl Measurement {
             let error = match self.strict.planned(image, &session, &self.library, layout) {
                 Ok(planned) => {
                     ensure!(
-                        self.replaced(&planned.session).eq(self.replaced(&session)),
+                        replaced(&planned.session, &self.library)
+                            .eq(replaced(&session, &self.library)),
                         "A function is not replaced:\n{}",
                         planned.left_out.trim_end()
                     );
@@ -563,19 +546,6 @@ impl Measurement {
                 _ => return Err(error),
             }
         }
-    }
-
-    /// The functions that a session replaces, and by which functions of object files.
-    fn replaced<'s>(&'s self, session: &'s Session) -> impl Iterator<Item = (&'s str, &'s str)> {
-        let placements = session.placements.iter();
-        placements.filter_map(|placement| {
-            let name = &*placement.instrument;
-            let is_own = session.sources.contains_key(name);
-            let definition = self.library.get(name).ok().filter(|_| !is_own)?;
-            definition
-                .replaces()
-                .then_some((&*placement.function, name))
-        })
     }
 
     /// Returns the titles of the static probes that the script may stand on.
@@ -630,14 +600,7 @@ impl Measurement {
         };
         // Calls are counted before, and those of the function by its replacement are not.
         for one in self.replaced.iter().filter(|one| scope.has(&one.function)) {
-            session.placements.push(Placement {
-                function: one.function.as_str().into(),
-                block: 0,
-                hook: HookType::Pre,
-                instrument: one.instrument.as_str().into(),
-                launch: 0.0,
-                splash: session.duration,
-            });
+            session.placements.push(one.placement(session.duration));
         }
         session.name = format!("process {pid}");
         Ok((session, names))

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use gilk_engine::Addr;
+use gilk_engine::isa::jump;
 use gilk_engine::layout::Replacement;
 use gilk_instruments::Native;
 use object::read::elf::{ElfFile64, ElfSymbol64, FileHeader as _};
@@ -14,7 +15,7 @@ use object::{
     SectionIndex, elf,
 };
 
-use super::linked::{JUMP_BYTES, LinkedObject, LinkedPart, Stub, jump};
+use super::linked::{JUMP_BYTES, LinkedObject, LinkedPart, Stub};
 use super::symbols::ProcessSymbols;
 use crate::process::maps::PAGE;
 

@@ -7,8 +7,6 @@ use gilk_instruments::Native;
 
 use crate::process::maps::PAGE;
 
-/// Opcode of `jmp rel32`.
-const JUMP: u8 = 0xe9;
 /// Length of `jmp rel32`.
 pub(super) const JUMP_BYTES: u64 = 5;
 
@@ -45,11 +43,4 @@ impl LinkedPart {
     pub(in crate::process) fn span(&self) -> Span {
         Span::new(self.start, (self.bytes.len() as u64).next_multiple_of(PAGE))
     }
-}
-
-/// Returns a jump, if it reaches.
-pub(super) fn jump(at: Addr, to: Addr) -> Option<[u8; 5]> {
-    let distance = i32::try_from(at.add(JUMP_BYTES).to(to)).ok()?;
-    let [a, b, c, d] = distance.to_le_bytes();
-    Some([JUMP, a, b, c, d])
 }

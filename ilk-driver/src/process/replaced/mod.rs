@@ -12,11 +12,13 @@ mod symbols;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use gilk_engine::isa::jump;
+use gilk_engine::session::Placement;
 use gilk_engine::{Addr, Session, Span, VerifiedPlan};
 use gilk_instruments::{Library, Native};
 
 use self::link::LinkableFile;
-use self::linked::{JUMP_BYTES, LinkedObject, jump};
+use self::linked::{JUMP_BYTES, LinkedObject};
 use self::symbols::ProcessSymbols;
 use super::record::Written;
 use super::subject::{Reserved, Subject};
@@ -50,13 +52,9 @@ impl Reserved {
         for span in std::iter::once(self.words).chain(self.arenas.iter().copied()) {
             maps::insert(&mut taken, span);
         }
-        for functions in wanted.into_values() {
-            let Some((first, _)) = functions.first() else {
-                continue;
-            };
-            let file = Arc::clone(&first.file);
+        for ((file, bytes), functions) in wanted {
             let failed = |why: String| refused(pid, format!("{file} cannot be used there: {why}"));
-            let object = LinkableFile::read(&first.object, &functions).map_err(failed)?;
+            let object = LinkableFile::read(&bytes, &functions).map_err(failed)?;
             let near = self.near(functions.iter().flat_map(|(_, replaced)| replaced));
             let span = maps::free_near(&taken, object.len_bytes(), near);
             let span = span.ok_or_else(|| {
@@ -130,18 +128,25 @@ impl Reserved {
     }
 }
 
+/// Returns the placements of a session that replace functions, and by which.
+pub fn replacements<'s>(
+    session: &'s Session,
+    library: &'s Library,
+) -> impl Iterator<Item = (&'s Placement, &'s Arc<Native>)> {
+    session.placements.iter().filter_map(|placement| {
+        let name = &*placement.instrument;
+        // The planner refuses names that neither has.
+        let shared = !session.sources.contains_key(name);
+        let definition = library.get(name).ok().filter(|_| shared)?;
+        let native = definition.native().filter(|native| native.replaces)?;
+        Some((placement, native))
+    })
+}
+
 /// The replacements of a session, by object file.
 fn wanted(subject: &Subject, session: &Session, library: &Library) -> Result<WantedFiles> {
     let mut wanted = WantedFiles::new();
-    for placement in &session.placements {
-        if session.sources.contains_key(&*placement.instrument) {
-            continue;
-        }
-        let definition = library.get(&placement.instrument);
-        let definition = definition.map_err(gilk_engine::Error::from)?;
-        let Some(native) = definition.native().filter(|native| native.replaces) else {
-            continue;
-        };
+    for (placement, native) in replacements(session, library) {
         let function = subject.image.function_named(&placement.function)?;
         let key = (Arc::clone(&native.file), Arc::clone(&native.object));
         let functions = wanted.entry(key).or_default();
