@@ -26,6 +26,8 @@ const FUNCTIONS: [&str; 11] = [
 ];
 /// Duration of a session, which ends with its workload.
 const SECONDS: f64 = 22.0;
+/// Sessions that may pass before a stack is sampled below what a patch has pushed, which few instructions are.
+const SESSIONS: usize = 4;
 /// Command for backtraces of all CPUs.
 const DUMPS: u32 = 15;
 /// Outermost functions of stacks of threads that entered from user space.
@@ -66,18 +68,20 @@ fn stacks_through_patches_equal_those_without() {
     for one in timed {
         one.instrument = "timestamp".into();
     }
-    let with = Seen::of(&turn, hooked);
-
-    assert_eq!(with.asleep, without.asleep);
-    assert!(
-        with.asleep
-            .iter()
-            .any(|line| line.contains("hrtimer_nanosleep")),
-        "{:?}",
-        with.asleep
-    );
-    with.assert_dumps_are_whole(image);
-    with.assert_chains_are_those_of(&without, image);
+    let below_pushed = (0..SESSIONS).any(|_| {
+        let with = Seen::of(&turn, hooked.clone());
+        assert_eq!(with.asleep, without.asleep);
+        assert!(
+            with.asleep
+                .iter()
+                .any(|line| line.contains("hrtimer_nanosleep")),
+            "{:?}",
+            with.asleep
+        );
+        with.assert_dumps_are_whole(image);
+        with.assert_chains_are_those_of(&without, image) > 0
+    });
+    assert!(below_pushed, "no stack below what a patch has pushed");
 }
 
 /// Checks the backtrace of a module that warns when its file is read.
@@ -242,8 +246,9 @@ impl Seen {
         assert!(whole >= DUMPS, "{:#?}", self.dumps);
     }
 
-    /// Checks that the callers of threads inside patches also occur without patches.
-    fn assert_chains_are_those_of(&self, without: &Self, image: &Image) {
+    /// Checks that the callers of threads inside patches also occur without patches. Returns how many of these
+    /// threads were below what the patch had pushed.
+    fn assert_chains_are_those_of(&self, without: &Self, image: &Image) -> u64 {
         let stacks: BTreeSet<&[u64]> = without
             .chains
             .iter()
@@ -300,7 +305,8 @@ impl Seen {
             places.len(),
             without.chains.iter().map(|chain| chain.count).sum::<u64>()
         );
-        assert!(inside > 50 && pushed > 0, "{inside}, {pushed}");
+        assert!(inside > 50, "{inside}");
+        pushed
     }
 
     fn is_pushed(&self, at: u64) -> bool {
