@@ -40,6 +40,8 @@ pub enum Rule {
     Trap,
     /// `endbr64` must stay the first instruction.
     Endbr,
+    /// A branch skips the `lock` prefix of the instruction, which therefore executes in two ways.
+    SkippedPrefix,
     /// A system, far or interrupt-shadow instruction that is not moved.
     System,
     /// The post-hook would be after a call that returns to the original text.
@@ -120,6 +122,7 @@ impl Rule {
             Self::MayFault => "may-fault",
             Self::Trap => "trap",
             Self::Endbr => "endbr",
+            Self::SkippedPrefix => "skipped-prefix",
             Self::System => "system",
             Self::PostAfterCall => "post-after-call",
             Self::NothingToDisplace => "nothing-to-displace",

@@ -150,7 +150,7 @@ fn graph(decoded: &DecodedFunction, text: &Arc<FunctionBytes>) -> (Vec<Block>, V
         (index <= cuts[block].last).then_some(block)
     };
     let target = |target: Target| match target {
-        Target::Inside(index) => block_of(index),
+        Target::Inside(index) | Target::PastLock(index) => block_of(index),
         Target::Outside => None,
     };
     let mut edges = Vec::new();
@@ -228,6 +228,7 @@ fn graph(decoded: &DecodedFunction, text: &Arc<FunctionBytes>) -> (Vec<Block>, V
             end,
             entered: first.entered,
             open: first.open,
+            skipped: first.skipped,
         }
     };
     (cuts.iter().zip(ends).map(block).collect(), edges)

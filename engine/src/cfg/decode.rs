@@ -19,11 +19,17 @@ impl InsnIndex {
     }
 }
 
+/// The prefix that makes an instruction atomic.
+const LOCK: u8 = 0xf0;
+
 /// The target of a branch, seen from its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// To this instruction of the function.
     Inside(InsnIndex),
+    /// To this instruction of the function, after its `lock` prefix: `je 1f; lock; 1: cmpxchg`, which a program with
+    /// one thread executes without.
+    PastLock(InsnIndex),
     /// Somewhere else.
     Outside,
 }
@@ -62,6 +68,8 @@ pub(super) struct CfgInsn {
     pub(super) flow: FlowAfter,
     /// True if it is reached by a branch, a fixup or from outside.
     pub(super) leader: bool,
+    /// True if a branch skips its `lock` prefix.
+    pub(super) skipped: bool,
     /// True if it is reached from outside, or by an instruction that is not a branch.
     pub(super) entered: bool,
     /// True if it has entries from unknown sources.
@@ -75,6 +83,8 @@ pub(super) struct Offsets {
     pub(super) span: Span,
     /// By offset; `None` where no instruction begins.
     at: Vec<Option<InsnIndex>>,
+    /// Instructions of which a `lock` prefix is the first byte.
+    locked: Vec<InsnIndex>,
 }
 
 impl Offsets {
@@ -86,8 +96,13 @@ impl Offsets {
 
     /// The target of a branch to `to`.
     fn target(&self, from: Addr, to: Addr) -> Result<Target, Refusal> {
+        let locked = || {
+            let index = self.index(Addr(to.0.checked_sub(1)?))?;
+            self.locked.binary_search(&index).is_ok().then_some(index)
+        };
         match self.index(to) {
             Some(index) => Ok(Target::Inside(index)),
+            None if let Some(index) = locked() => Ok(Target::PastLock(index)),
             None if self.span.contains(to) => Err(Refusal::new(
                 Rule::Undecodable,
                 from,
@@ -133,6 +148,7 @@ fn instructions(span: Span, bytes: &[u8]) -> Result<(Vec<Instruction>, Offsets),
     let mut offsets = Offsets {
         span,
         at: Vec::with_capacity(bytes.len()),
+        locked: Vec::new(),
     };
     while decoder.can_decode() {
         let instruction = decoder.decode();
@@ -147,7 +163,11 @@ fn instructions(span: Span, bytes: &[u8]) -> Result<(Vec<Instruction>, Offsets),
             let why = "the letters after this ud2 are no instruction: a hypervisor emulates what follows them";
             return Err(Refusal::new(Rule::Undecodable, Addr(instruction.ip()), why));
         }
-        offsets.at.push(Some(InsnIndex::new(instructions.len())));
+        let index = InsnIndex::new(instructions.len());
+        if bytes.get(offsets.at.len()) == Some(&LOCK) {
+            offsets.locked.push(index);
+        }
+        offsets.at.push(Some(index));
         offsets.at.resize(decoder.position(), None);
         instructions.push(instruction);
     }
@@ -161,6 +181,7 @@ impl CfgInsn {
             flow: flow(image, &instruction, offsets)?,
             instruction,
             leader: false,
+            skipped: false,
             entered: false,
             open: false,
             padding: false,

@@ -13,6 +13,16 @@ impl DecodedFunction {
         self.insns[index].entered = true;
     }
 
+    /// Makes a block of the one instruction of which a branch skips the `lock` prefix: what is hooked before and after
+    /// it then has the one or the other.
+    fn skip_lock(&mut self, index: InsnIndex) {
+        self.insns[index].leader = true;
+        self.insns[index].skipped = true;
+        if let Some(next) = self.insns.find_mut(index.next()) {
+            next.leader = true;
+        }
+    }
+
     /// Finds the leaders: instructions reached other than by falling through, and static probes.
     pub(super) fn find_leaders(&mut self, image: &Image, offsets: &Offsets) -> Result<(), Refusal> {
         if let Some(first) = self.insns.keys().next() {
@@ -24,6 +34,9 @@ impl DecodedFunction {
                 FlowAfter::Jump(Target::Inside(to))
                 | FlowAfter::Conditional(Target::Inside(to))
                 | FlowAfter::Key(Target::Inside(to), _) => self.insns[to].leader = true,
+                FlowAfter::Jump(Target::PastLock(to))
+                | FlowAfter::Conditional(Target::PastLock(to))
+                | FlowAfter::Key(Target::PastLock(to), _) => self.skip_lock(to),
                 // A call into the function itself, as thunks do to push an address.
                 FlowAfter::Next if insn.instruction.flow_control() == FlowControl::Call => {
                     let to = branch_target(&insn.instruction);

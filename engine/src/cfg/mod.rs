@@ -95,6 +95,8 @@ pub struct Block {
     /// True if it has entries from unknown sources: it begins a function, or follows the tracer's site of
     /// one, it is a fixup, or its address may be in a pointer. If not, [`Cfg::ways_in`] has all entries.
     pub open: bool,
+    /// True if it is one instruction of which a branch skips the `lock` prefix ([`Rule::SkippedPrefix`](crate::Rule)).
+    pub skipped: bool,
 }
 
 /// The entries into a block whose source is known.

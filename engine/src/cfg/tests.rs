@@ -5,7 +5,7 @@ use iced_x86::code_asm::{CodeAssembler, cr0, eax, ptr, rax, rbx, rdi};
 use super::{BlockEnd, BlockIndex, Cfg, EdgeKind, dot, text};
 use crate::Image;
 use crate::code::FunctionId;
-use crate::kernel::fixture::Fixture;
+use crate::kernel::fixture::{Fixture, exchange};
 use crate::{Addr, Rule};
 
 fn first(fixture: &Fixture) -> (Image, Cfg) {
@@ -229,6 +229,32 @@ fn every_way_into_a_block_is_known_or_known_to_be_missing() {
     );
     let cold = Cfg::of(&image, FunctionId(1));
     assert!(cold.blocks[0].open);
+}
+
+#[test]
+fn an_instruction_whose_lock_prefix_is_skipped_is_a_block() {
+    let (image, cfg) = first(&Fixture::new().compiled("f", |a| exchange(a, true)));
+    assert_eq!(cfg.refusal, None);
+    let ends = ends(&cfg);
+    // The site of the function tracer is the first block, since the loop begins after it.
+    let expected = [
+        BlockEnd::FallThrough,
+        BlockEnd::Conditional,
+        BlockEnd::FallThrough,
+        BlockEnd::Conditional,
+        BlockEnd::Return,
+    ];
+    assert_eq!(ends, expected);
+    let skipped: Vec<bool> = cfg.blocks.iter().map(|block| block.skipped).collect();
+    assert_eq!(skipped, [false, false, true, false, false]);
+    let exchanges = &cfg.blocks[2];
+    assert_eq!(exchanges.instructions.len(), 1);
+    assert!(exchanges.instructions.first().unwrap().has_lock_prefix());
+    let into = cfg.ways_in(&image, BlockIndex(2)).unwrap();
+    assert_eq!(into.edges.len(), 2, "both ways of the branch");
+
+    let (_, whole) = first(&Fixture::new().compiled("f", |a| exchange(a, false)));
+    assert!(whole.blocks.iter().all(|block| !block.skipped));
 }
 
 #[test]

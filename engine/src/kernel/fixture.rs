@@ -1,7 +1,7 @@
 //! A small kernel for tests: functions of a few instructions, with every table an image needs.
 
 use iced_x86::IcedError;
-use iced_x86::code_asm::CodeAssembler;
+use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, ecx, qword_ptr, rax, rcx, rdi, rsi};
 
 use super::LiveParts;
 use crate::{Addr, Image, Result};
@@ -43,6 +43,25 @@ pub(crate) struct Fixture {
     pub(crate) pointers: Vec<u64>,
     /// Blacklisted spans.
     pub(crate) blacklist: Vec<(u64, u64)>,
+}
+
+/// Code that exchanges a value until it succeeds; where `skips` is set it does so without the `lock` prefix while
+/// there is one thread, as the C library does.
+pub(crate) fn exchange(a: &mut CodeAssembler, skips: bool) -> std::result::Result<(), IcedError> {
+    let (mut again, mut locked, mut past) = (a.create_label(), a.create_label(), a.create_label());
+    a.set_label(&mut again)?;
+    a.mov(eax, dword_ptr(rdi))?;
+    a.lea(ecx, dword_ptr(rax + 1))?;
+    a.cmp(dword_ptr(rsi), 0)?;
+    a.je(if skips { past } else { locked })?;
+    a.set_label(&mut locked)?;
+    a.db(&[0xf0])?;
+    a.set_label(&mut past)?;
+    a.cmpxchg(dword_ptr(rdi), ecx)?;
+    a.jne(again)?;
+    a.lea(rax, qword_ptr(rdi + 16))?;
+    a.add(rax, rcx)?;
+    a.ret()
 }
 
 impl Fixture {

@@ -110,6 +110,9 @@ fn why(rule: Rule) -> &'static str {
         }
         Rule::Trap => "the kernel finds this ud2 (BUG or WARN) by its address",
         Rule::Blacklisted => "the kernel forbids probes here",
+        Rule::SkippedPrefix => {
+            "a branch skips the lock prefix of this instruction, which therefore executes in two ways"
+        }
         Rule::Endbr => "endbr64 must stay where indirect branches land",
         _ => "it may not be moved",
     }
@@ -241,6 +244,7 @@ impl<'a> Body<'a> {
                     len: len.unwrap_or(u8::MAX),
                     stays: match site {
                         Some(site) => Some(rule_of(site.why)),
+                        None if block.skipped => Some(Rule::SkippedPrefix),
                         None => stays(abi, cfg, &instruction),
                     },
                 };
@@ -401,6 +405,17 @@ impl<'a> Body<'a> {
     /// The rule that forbids displacing the instruction.
     pub(super) fn stays(&self, at: InsnId) -> Option<Rule> {
         self.insns[at].stays
+    }
+
+    /// Checks that an instruction executes in one way.
+    ///
+    /// # Errors
+    /// [`Rule::SkippedPrefix`].
+    pub(super) fn is_whole(&self, at: InsnId) -> Result<(), Refusal> {
+        match self.stays(at) {
+            Some(rule @ Rule::SkippedPrefix) => Err(Refusal::new(rule, self.start(at), why(rule))),
+            _ => Ok(()),
+        }
     }
 
     /// The registers and flags that are dead in the graph of an instruction.

@@ -72,6 +72,7 @@ fn approach(
     available: &mut Availability,
     moment: Moment,
 ) -> Result<Approach, Refusal> {
+    body.is_whole(moment.at())?;
     let cheapest = |available: &Availability| Search { body, available }.first(moment);
     cheapest(available).or_else(|refusal| trap::reach(available, cheapest).ok_or(refusal))
 }

@@ -177,7 +177,7 @@ impl<'a> Reach<'a> {
         if let Some((site, patch)) = self.site_at(to) {
             return self.run(site, patch);
         }
-        let Some(index) = self.routine.index(to) else {
+        let Some(index) = self.routine.executed_from(to) else {
             let why = Reason::InsideInstruction;
             self.wrong.push((Addr(to), why));
             return;

@@ -221,7 +221,7 @@ fn leads_to(image: &Image, routine: &Routine) -> Vec<Option<Addr>> {
             continue;
         }
         let decoded = routine
-            .index(at)
+            .executed_from(at)
             .and_then(|index| routine.instructions.get(index));
         let Some(decoded) = decoded else {
             out.push(None);

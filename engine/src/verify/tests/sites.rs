@@ -1,13 +1,15 @@
 //! Places where no splice may be, and sites that are not what they say.
 
 use super::*;
-use crate::Image;
-use crate::placement::{Site, Splice};
+use crate::code::FunctionId;
+use crate::kernel::fixture::exchange;
+use crate::placement::{Site, Splice, at_hook};
 use crate::verify::text::callee::Callees;
 use crate::verify::text::liveness::{LiveSets, SampledAt};
 use crate::verify::text::originals::OriginalCode;
 use crate::verify::text::routine::Routine;
 use crate::verify::text::site::judge;
+use crate::{Image, Rule};
 
 /// Address of `f`; its block is `mov rax, rdi; lea rax, [rax+9]; mov rdx, rax; add rdx, 77` at +5,
 /// +8, +12, +15.
@@ -62,6 +64,12 @@ fn site(displaced: Span, overwritten: u32) -> Site {
 fn refused_by(image: &Image, rule: &str) {
     let plan = good();
     passes(&f(FIRST).image(), &plan);
+    refused_there(image, plan, rule);
+}
+
+/// Sees that a plan is refused for an image that it was not made for, by the rule.
+#[track_caller]
+fn refused_there(image: &Image, plan: Plan, rule: &str) {
     let Err(violations) = verify(image, plan) else {
         panic!("it passes, and should be {rule:?}")
     };
@@ -161,6 +169,48 @@ fn landings_from_the_function_itself() {
         "{:x?}",
         routine.targets
     );
+}
+
+/// What precedes and follows the instruction is hooked, and both ways that lead to it; a plan that displaces it is
+/// refused.
+#[test]
+fn an_instruction_whose_lock_prefix_is_skipped_stays() {
+    let exchanging = |skips| {
+        let kernel = Fixture::new().compiled("f", |a| exchange(a, skips));
+        kernel.image()
+    };
+    let image = exchanging(true);
+    let library = Library::builtin().unwrap();
+    let plan_of = |image: &Image, block, hook, instrument| {
+        let session = session(vec![placement("f", block, hook, instrument)]);
+        crate::plan::plan(image, &session, &library, &layout()).unwrap()
+    };
+    let cfg = Cfg::of(&image, FunctionId(0));
+    let mut hooked = 0;
+    for block in cfg.blocks.iter().map(|block| block.index) {
+        for hook in ALL {
+            let choice = at_hook(&image, &cfg, block, hook);
+            let is_branch = matches!(hook, HookType::Taken | HookType::Untaken);
+            if cfg[block].skipped && !is_branch {
+                assert_eq!(choice.unwrap_err().rule, Rule::SkippedPrefix);
+                continue;
+            }
+            if choice.is_ok() {
+                hooked += 1;
+                for instrument in ["counter", "timestamp"] {
+                    passes(&image, &plan_of(&image, block.0, hook, instrument));
+                }
+            }
+        }
+    }
+    assert!(hooked > 8, "{hooked}");
+
+    let whole = exchanging(false);
+    for hook in [HookType::Pre, HookType::Post] {
+        let good = plan_of(&whole, 2, hook, "counter");
+        passes(&whole, &good);
+        refused_there(&image, good, "TargetInside|EntersBlock");
+    }
 }
 
 #[test]

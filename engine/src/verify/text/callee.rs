@@ -123,7 +123,7 @@ fn follow(routine: &Routine) -> Option<()> {
         for &target in &decoded.leads_to {
             // A fault leaves before the instruction.
             let frame = if decoded.is_branch() { &after } else { &frame };
-            worklist.push((routine.index(target)?, frame.clone()));
+            worklist.push((routine.executed_from(target)?, frame.clone()));
         }
         if decoded.runs_on {
             worklist.push((index + 1, after));

@@ -37,7 +37,7 @@ impl LiveSets {
                 decoded
                     .leads_to
                     .iter()
-                    .map(|&target| routine.index(target))
+                    .map(|&target| routine.executed_from(target))
                     .collect()
             })
             .collect();
@@ -84,7 +84,7 @@ impl LiveSets {
     /// Returns the live set before an address, including the instruments at that very point.
     pub(crate) fn before(&self, routine: &Routine, at: u64) -> Mask {
         routine
-            .index(at)
+            .executed_from(at)
             .and_then(|index| self.before.get(index).copied())
             .unwrap_or(Mask::ALL)
     }
@@ -142,7 +142,7 @@ fn changed(routine: &Routine) -> Vec<Mask> {
         let after = all.union(decoded.changes);
         ways.extend(decoded.runs_on.then_some((index + 1, after)));
         let targets = decoded.leads_to.iter();
-        ways.extend(targets.filter_map(|&to| Some((routine.index(to)?, after))));
+        ways.extend(targets.filter_map(|&to| Some((routine.executed_from(to)?, after))));
     }
     // Of an instruction that nothing reaches nothing is known.
     let known = before.into_iter();

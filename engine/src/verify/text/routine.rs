@@ -34,7 +34,9 @@ pub(crate) struct Routine {
     pub(crate) sites: Vec<Fixed>,
     /// Spans in which the kernel forbids probes.
     forbidden: Vec<Fixed>,
-    /// True if a branch targets the middle of an instruction, so that some code is decoded twice.
+    /// Targets of its own branches that skip the `lock` prefix of an instruction.
+    past_locks: BTreeSet<u64>,
+    /// True if a branch targets the middle of an instruction otherwise, so that some code is decoded twice.
     pub(crate) strays: bool,
     /// True if it is compiled C that keeps the calling convention.
     pub(crate) compiled: bool,
@@ -112,6 +114,7 @@ impl Routine {
             returns: BTreeSet::new(),
             sites,
             forbidden,
+            past_locks: BTreeSet::new(),
             strays: false,
             compiled: image.keeps_convention(span.start),
             thunks: Vec::new(),
@@ -193,6 +196,7 @@ impl Routine {
         }
         routine.thunks.sort_unstable();
         routine.thunks.dedup();
+        routine.past_locks = routine.find_past_locks(bytes);
         routine.follow_strays(bytes);
         // The table may have all functions of a kernel.
         routine.instructions.shrink_to_fit();
@@ -225,12 +229,28 @@ impl Routine {
     }
 
     /// Decodes the code of branches into the middle of instructions, which may branch and call too.
+    /// Finds the targets of its own branches that skip the `lock` prefix of an instruction.
+    fn find_past_locks(&self, bytes: &[u8]) -> BTreeSet<u64> {
+        let skips = |at: u64| {
+            let before = at
+                .checked_sub(1)
+                .filter(|&before| self.index(before).is_some())?;
+            let offset = usize::try_from(before.checked_sub(self.span.start.0)?).ok()?;
+            (bytes.get(offset) == Some(&0xf0)).then_some(())
+        };
+        let own = self.instructions.iter().flat_map(|one| one.leads_to.iter());
+        own.copied()
+            .filter(|at| self.index(*at).is_none() && !self.entered.contains(at))
+            .filter(|&at| skips(at).is_some())
+            .collect()
+    }
+
     fn follow_strays(&mut self, bytes: &[u8]) {
         let mut to_follow: Vec<u64> = self
             .targets
             .iter()
             .copied()
-            .filter(|&at| self.index(at).is_none())
+            .filter(|&at| self.index(at).is_none() && !self.past_locks.contains(&at))
             .collect();
         self.strays = !to_follow.is_empty();
         let mut followed: BTreeSet<u64> = BTreeSet::new();
@@ -412,6 +432,16 @@ impl Routine {
         self.instructions
             .binary_search_by_key(&at, DecodedInsn::at)
             .ok()
+    }
+
+    /// Returns the index of the instruction that executes from `at` on: without its `lock` prefix, if a branch skips
+    /// that, which makes no difference to registers, flags and memory.
+    pub(crate) fn executed_from(&self, at: u64) -> Option<usize> {
+        let skipped = || {
+            self.index(at.checked_sub(1)?)
+                .filter(|_| self.past_locks.contains(&at))
+        };
+        self.index(at).or_else(skipped)
     }
 
     /// Returns the instructions of a span, if it begins and ends at instruction boundaries.
