@@ -23,6 +23,7 @@ mod killed;
 mod launched;
 mod lines;
 mod loaded;
+mod prefixes;
 mod probes;
 mod programs;
 mod refused;
