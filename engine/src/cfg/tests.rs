@@ -232,7 +232,7 @@ fn every_way_into_a_block_is_known_or_known_to_be_missing() {
 }
 
 #[test]
-fn an_instruction_whose_lock_prefix_is_skipped_is_a_block() {
+fn an_instruction_with_a_skipped_lock_prefix_is_a_block() {
     let (image, cfg) = first(&Fixture::new().compiled("f", |a| exchange(a, true)));
     assert_eq!(cfg.refusal, None);
     let ends = ends(&cfg);

@@ -171,10 +171,10 @@ fn landings_from_the_function_itself() {
     );
 }
 
-/// What precedes and follows the instruction is hooked, and both ways that lead to it; a plan that displaces it is
+/// Hooks all code around the instruction, and both ways of the branch to it; a plan that displaces it is
 /// refused.
 #[test]
-fn an_instruction_whose_lock_prefix_is_skipped_stays() {
+fn an_instruction_with_a_skipped_lock_prefix_stays() {
     let exchanging = |skips| {
         let kernel = Fixture::new().compiled("f", |a| exchange(a, skips));
         kernel.image()

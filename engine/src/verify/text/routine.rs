@@ -228,7 +228,6 @@ impl Routine {
             .any(|site| site.why == Why::StaticCall)
     }
 
-    /// Decodes the code of branches into the middle of instructions, which may branch and call too.
     /// Finds the targets of its own branches that skip the `lock` prefix of an instruction.
     fn find_past_locks(&self, bytes: &[u8]) -> BTreeSet<u64> {
         let skips = |at: u64| {
@@ -245,6 +244,7 @@ impl Routine {
             .collect()
     }
 
+    /// Decodes the code of branches into the middle of instructions, which may branch and call too.
     fn follow_strays(&mut self, bytes: &[u8]) {
         let mut to_follow: Vec<u64> = self
             .targets
