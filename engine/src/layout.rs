@@ -397,13 +397,12 @@ impl RuntimeLayout {
     fn check_sequences(&self, sequences: Sequences) -> Result<()> {
         let wrong = |reason: String| Err(Error::Layout { reason });
         let Sequences {
-            area,
-            cpus,
-            stride_log2,
-            ..
+            cpus, stride_log2, ..
         } = sequences;
-        if area.near().is_none() || sequences.armed().near().is_none() {
-            return wrong(format!("the rseq area is at offset {:#x}", area.0));
+        for word in [sequences.area, sequences.armed()].into_iter().flatten() {
+            if word.near().is_none() {
+                return wrong(format!("the rseq area has a word at offset {:#x}", word.0));
+            }
         }
         if cpus == 0 || stride_log2 > 30 {
             return wrong(format!(

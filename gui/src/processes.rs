@@ -52,7 +52,7 @@ pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut
         let chosen = rows(ui, dialog);
         widgets::caption(
             ui,
-            "You need the right to trace the process, as for a debugger. It needs glibc 2.35 or later.",
+            "You need the right to trace the process, as for a debugger. Samples need glibc 2.35 or later in it.",
         );
         ui.add_space(space::MEDIUM);
         let closed = buttons(ui, |ui| {

@@ -51,8 +51,9 @@ pub enum RingOwner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Sequences {
     /// The thread's `struct rseq` (include/uapi/linux/rseq.h), from the base of the segment: `__rseq_offset` of
-    /// glibc.
-    pub area: SegmentOffset,
+    /// glibc. `None` if no thread registers one (musl, glibc before 2.35): then all update the words of threads without
+    /// an area, nothing is sampled, and the CPU is not known.
+    pub area: Option<SegmentOffset>,
     /// The four bytes before the address where an aborted sequence continues, as the area was registered with them.
     pub signature: u32,
     /// CPUs that the machine may have: their numbers are below it.
@@ -68,21 +69,21 @@ impl Sequences {
     /// The number of a CPU that the thread has executed on, 32 bits, always below [`Self::cpus`]: that of the last one,
     /// or 0 if the area is not registered (`cpu_id_start`).
     #[must_use]
-    pub const fn cpu_id_start(self) -> SegmentOffset {
+    pub const fn cpu_id_start(self) -> Option<SegmentOffset> {
         self.area
     }
 
     /// The number of the CPU that the thread executes on, 32 bits: at least [`Self::cpus`] if the area is not
     /// registered.
     #[must_use]
-    pub const fn cpu_id(self) -> SegmentOffset {
-        SegmentOffset(self.area.0.wrapping_add(4))
+    pub fn cpu_id(self) -> Option<SegmentOffset> {
+        self.area.map(|area| SegmentOffset(area.0.wrapping_add(4)))
     }
 
     /// The address of the descriptor of the sequence that the thread executes, 64 bits.
     #[must_use]
-    pub const fn armed(self) -> SegmentOffset {
-        SegmentOffset(self.area.0.wrapping_add(8))
+    pub fn armed(self) -> Option<SegmentOffset> {
+        self.area.map(|area| SegmentOffset(area.0.wrapping_add(8)))
     }
 
     /// Bytes from a word of CPU 0 to that of threads without an area.

@@ -80,8 +80,24 @@ struct Begun {
     unregistered: Forward,
 }
 
+/// The words of a thread's area that a sequence uses.
+struct AreaWords {
+    armed: SegmentOffset,
+    cpu_id: SegmentOffset,
+}
+
+impl AreaWords {
+    /// The words, if threads have an area.
+    fn of(sequences: Sequences) -> Option<Self> {
+        Some(Self {
+            armed: sequences.armed()?,
+            cpu_id: sequences.cpu_id()?,
+        })
+    }
+}
+
 /// Arms a sequence, and reads the number of the CPU into a register.
-fn begin(e: &mut Emitter, sequences: Sequences, through: Register) -> Begun {
+fn begin(e: &mut Emitter, (sequences, area): (Sequences, &AreaWords), through: Register) -> Begun {
     let short = through.full_register32();
     let relative =
         |address: u64| MemoryOperand::with_base_displ(Register::RIP, address.cast_signed());
@@ -93,10 +109,10 @@ fn begin(e: &mut Emitter, sequences: Sequences, through: Register) -> Begun {
     let descriptor = relative(abort.0);
     e.op(Instruction::with2(Code::Lea_r64_m, through, descriptor));
     let loads = e.last_displacement();
-    let armed = e.word(sequences.armed());
+    let armed = e.word(area.armed);
     e.op(Instruction::with2(Code::Mov_rm64_r64, armed, through));
     let start = e.here();
-    let cpu = e.word(sequences.cpu_id());
+    let cpu = e.word(area.cpu_id);
     e.op(Instruction::with2(Code::Mov_r32_rm32, short, cpu));
     // Without an area the number is negative.
     e.op(Instruction::with2(
@@ -126,15 +142,22 @@ impl Begun {
     }
 }
 
-/// Updates a word of the CPU, through a register.
+/// Updates a word of the CPU, through a register. Where threads have no area, all update the word that CPUs share, and
+/// the register is not used.
 pub(super) fn update_restartably(
     e: &mut Emitter,
     word: RowWord,
     update: WordUpdate,
     sequences: Sequences,
     through: Register,
-) -> Lost {
-    let begun = begin(e, sequences, through);
+) -> Option<Lost> {
+    let address = word.address.wrapping_add(sequences.unregistered());
+    let shared = RowWord { address, ..word }.of(Register::None);
+    let Some(area) = AreaWords::of(sequences) else {
+        e.op(update.of_shared(shared));
+        return None;
+    };
+    let begun = begin(e, (sequences, &area), through);
     e.op(Instruction::with2(
         Code::Shl_rm64_imm8,
         through,
@@ -142,12 +165,11 @@ pub(super) fn update_restartably(
     ));
     e.op(update.of(word.of(through)));
     begun.commit(e);
-    let address = word.address.wrapping_add(sequences.unregistered());
-    Lost::Shared {
+    Some(Lost::Shared {
         from: begun.unregistered,
-        word: RowWord { address, ..word }.of(Register::None),
+        word: shared,
         update,
-    }
+    })
 }
 
 /// Fills the next slot of the CPU's ring, and makes it a sample by the commit: an increment of the ring's head. The clock
@@ -158,14 +180,18 @@ pub(super) fn sample_restartably(
     (layout, sequences): (&RuntimeLayout, Sequences),
     value: &SampleValue,
     [row, slot]: [Register; 2],
-) -> [Lost; 2] {
+) -> Option<[Lost; 2]> {
     use Register::{EAX, RAX, RDX};
+    let Some(area) = AreaWords::of(sequences) else {
+        e.lacks("rseq area for a sample");
+        return None;
+    };
     let rings = &layout.rings;
     let word_of = |word: SegmentOffset| RowWord {
         address: word.0,
         place: None,
     };
-    let begun = begin(e, sequences, row);
+    let begun = begin(e, (sequences, &area), row);
     let mut op = |instruction| e.op(instruction);
     op(Instruction::with2(Code::Mov_r64_rm64, slot, row));
     for (register, by) in [(slot, rings.stride_log2), (row, sequences.stride_log2)] {
@@ -214,9 +240,9 @@ pub(super) fn sample_restartably(
         (full, lost.of(row)),
         (begun.unregistered, unregistered.of(Register::None)),
     ];
-    words.map(|(from, word)| Lost::Shared {
+    Some(words.map(|(from, word)| Lost::Shared {
         from,
         word,
         update: WordUpdate::Increment,
-    })
+    }))
 }

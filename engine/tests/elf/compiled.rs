@@ -148,7 +148,7 @@ void plain(void) { __asm__ volatile(\"movl $1, %%eax\" ::: \"eax\"); }
 fn process() -> RuntimeLayout {
     use gilk_engine::layout::{Abi, CounterBank, Guard, Inputs, Rings, SegmentOffset, Sequences};
     let sequences = Sequences {
-        area: SegmentOffset(0xffff_ffff_ffff_f6a0),
+        area: Some(SegmentOffset(0xffff_ffff_ffff_f6a0)),
         signature: 0x5305_3053,
         cpus: 8,
         stride_log2: 12,

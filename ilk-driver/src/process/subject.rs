@@ -11,8 +11,8 @@ use gilk_engine::layout::{
 use gilk_engine::reads::{MemoryReader, ReadGate};
 use gilk_engine::{Addr, Image, Session, Span};
 use gilk_instruments::program::Input;
-use object::Endianness;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::{Endianness, Object as _, ObjectSymbol as _};
 
 use super::maps;
 use super::objects::{Object, ObjectChoice, chosen, file_of, linker, objects, slide};
@@ -20,10 +20,14 @@ use super::record::{MOST_PER_WRITE, Written};
 use super::removal::memory;
 use super::replaced::linked::LinkedObject;
 use super::stopped::{Stopped, is_filtered, threads, traced};
-use super::{refused, text};
+use super::{proc, refused, text};
 use crate::client::TargetInfo;
 use crate::{Error, Result};
 
+/// The section of each program of Go (`debug/buildinfo` reads it).
+const GO_SECTION: &str = ".go.buildinfo";
+/// The setting of glibc by which a program registers no area.
+const SWITCHED_OFF: &str = "glibc.pthread.rseq=0";
 /// Addresses that a 32-bit displacement reaches.
 const LOW: u64 = 1 << 31;
 /// Bytes of the arena for each counter: several times a patch's.
@@ -107,8 +111,8 @@ impl Reserved {
 /// The registration of a process's threads for restartable sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Registered {
-    /// The area, from the base of the segment.
-    area: SegmentOffset,
+    /// The area, from the base of the segment; `None` if no thread registers one.
+    area: Option<SegmentOffset>,
     signature: u32,
 }
 
@@ -492,20 +496,67 @@ fn registered(pid: u32) -> Result<Registered> {
         let area = thread.rseq.area.wrapping_sub(thread.registers.fs_base);
         (SegmentOffset(area), thread.rseq.signature)
     });
-    let (area, signature) = known.next().ok_or_else(|| {
-        refused(
-            pid,
-            "no thread has registered for restartable sequences (rseq), by which hits are counted: glibc \
-             does so from version 2.35 on, and other C libraries do not (rule no-runtime)",
-        )
-    })?;
+    let Some((area, signature)) = known.next() else {
+        return unregistered(pid);
+    };
     if known.any(|other| other != (area, signature)) {
         return Err(refused(
             pid,
             "its threads have registered for restartable sequences in different ways (rule no-runtime)",
         ));
     }
-    Ok(Registered { area, signature })
+    Ok(Registered {
+        area: Some(area),
+        signature,
+    })
+}
+
+/// Returns the registration of a process that has none, and whose C library makes none.
+fn unregistered(pid: u32) -> Result<Registered> {
+    let program = fs::read(proc(pid, "exe"))
+        .map_err(|error| refused(pid, format!("its program cannot be read ({error})")))?;
+    if has_section(&program, GO_SECTION) {
+        return Err(refused(
+            pid,
+            "its program is written in Go, whose runtime ends it when an instruction faults elsewhere than in its own \
+             code; `ilk clone` executes it in the code cache, where addresses are as they were (rule no-runtime)",
+        ));
+    }
+    let library = match linker(pid) {
+        Ok(linker) => file_of(pid, &linker)?,
+        // It is linked statically.
+        Err(_) => program,
+    };
+    let environment = fs::read(proc(pid, "environ"))
+        .map_err(|error| refused(pid, format!("its environment cannot be read ({error})")))?;
+    let is_off = contains(&environment, SWITCHED_OFF.as_bytes());
+    if names_area(&library) && !is_off {
+        return Err(refused(
+            pid,
+            "no thread has registered for restartable sequences (rseq), by which hits are counted, and its C library \
+             does so when the program begins or not at all on this kernel: try again (rule no-runtime)",
+        ));
+    }
+    Ok(Registered {
+        area: None,
+        signature: 0,
+    })
+}
+
+/// Returns whether a C library has the word that says where it registers areas.
+fn names_area(file: &[u8]) -> bool {
+    object::File::parse(file).is_ok_and(|elf| {
+        let mut symbols = elf.symbols().chain(elf.dynamic_symbols());
+        symbols.any(|symbol| symbol.name() == Ok("__rseq_offset"))
+    })
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+fn has_section(file: &[u8], name: &str) -> bool {
+    object::File::parse(file).is_ok_and(|elf| elf.section_by_name(name).is_some())
 }
 
 /// Returns the name of the machine.
@@ -547,7 +598,7 @@ fn layout(
     shadow_stack: bool,
 ) -> RuntimeLayout {
     let mut inputs = Inputs::default();
-    inputs.set(Input::Cpu, Some(InputLocation::Segment(sequences.cpu_id())));
+    inputs.set(Input::Cpu, sequences.cpu_id().map(InputLocation::Segment));
     let mut arenas = arenas.into_iter();
     // Without code there is none, and nothing is planned.
     let first = arenas.next();

@@ -30,6 +30,7 @@ mod refused;
 mod replaced;
 mod suites;
 mod types;
+mod unregistered;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
@@ -220,10 +221,22 @@ fn clean(removed: &Removed) {
     assert!(!removed.ended);
 }
 
+/// Has the C library register no thread for restartable sequences, as versions before 2.35 do.
+fn without_area(command: &mut Command) {
+    command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
+}
+
 #[test]
 fn every_call_is_counted_and_nothing_remains() {
-    for options in [&[][..], &["-no-pie"], &["-O0"]] {
-        let mut counted = Counted::start(options, |_| {});
+    type Change = fn(&mut Command);
+    let ways: [(&[&str], Change); 4] = [
+        (&[], |_| {}),
+        (&["-no-pie"], |_| {}),
+        (&["-O0"], |_| {}),
+        (&[], without_area),
+    ];
+    for (options, change) in ways {
+        let mut counted = Counted::start(options, change);
         let text = counted.text();
         let attached = attached(counted.pid());
         assert!(counted.maps().contains("memfd:gilk"));

@@ -1,6 +1,7 @@
 //! Programs of the language in a process: their totals are those of the program.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use gilk_engine::Session;
 use gilk_engine::verify::verify;
@@ -11,7 +12,7 @@ use ilk_driver::client::totals;
 use ilk_driver::process::{Attached, Drained, SampleRings, Subject};
 use ilk_driver::script::{Filter, Script, resolve};
 
-use super::{Counted, clean, subject};
+use super::{Counted, clean, subject, without_area};
 
 const SCRIPT: &str = "
     cpu @seen;
@@ -35,7 +36,7 @@ const SCRIPT: &str = "
 ";
 
 /// The session of a script for the program.
-fn session(subject: &Subject, script: &str) -> Session {
+pub(super) fn session(subject: &Subject, script: &str) -> Session {
     let script = Script::parse(script).unwrap();
     let filter = Filter {
         duration: 10.0,
@@ -48,9 +49,21 @@ fn session(subject: &Subject, script: &str) -> Session {
 
 #[test]
 fn totals_of_programs_are_those_of_the_process() {
-    let mut counted = Counted::start(&[], |_| {});
+    totals_are_those_of_the_process(SCRIPT, |_| {});
+}
+
+#[test]
+fn totals_need_no_restartable_sequences() {
+    // Without them there are no words of a CPU.
+    let lines = SCRIPT.lines().filter(|line| !line.contains("@seen"));
+    let script: Vec<&str> = lines.collect();
+    totals_are_those_of_the_process(&script.join("\n"), without_area);
+}
+
+fn totals_are_those_of_the_process(script: &str, change: impl FnOnce(&mut Command)) {
+    let mut counted = Counted::start(&[], change);
     let (subject, reserved) = subject(counted.pid(), "counted", 8192);
-    let session = session(&subject, SCRIPT);
+    let session = session(&subject, script);
     let library = Library::builtin().unwrap();
     let plan = gilk_engine::plan::plan(subject.image(), &session, &library, &reserved.layout);
     let plan = verify(subject.image(), plan.unwrap()).unwrap();

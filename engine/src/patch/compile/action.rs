@@ -65,6 +65,7 @@ impl<'c> Compiler<'c> {
             let target = (self.layout, sequences);
             let lost = sample_restartably(self.e, self.hooked, target, &value, registers);
             let end = self.e.here();
+            let lost = lost.into_iter().flatten();
             self.lost.extend(lost.map(|lost| (lost, end)));
             return;
         }
@@ -281,7 +282,7 @@ impl<'c> Compiler<'c> {
             let word = RowWord { address, place };
             let way = update_restartably(self.e, word, update, sequences, through);
             let end = self.e.here();
-            self.lost.push((way, end));
+            self.lost.extend(way.map(|way| (way, end)));
             return;
         }
         let word = match place {

@@ -177,7 +177,8 @@ impl Needs<'_> {
         };
         // A word that no displacement reaches, or of another address on each CPU, is reached through the second
         // register.
-        let sequences = self.layout.sequences().is_some();
+        let sequences = self.layout.sequences();
+        let sequences = sequences.is_some_and(|sequences| sequences.area.is_some());
         let word = |slot| Demand::of(if far(slot) || sequences { 2 } else { 0 });
         let needed = match &action.kind {
             // The words that are not constants; a slot's place, the first ring, and a spare.

@@ -120,7 +120,8 @@ impl Compiler<'_> {
         through: Register,
     ) -> MemoryOperand {
         let word = self.planned(self.layout.counter(slot), "word of that number");
-        let cpu = self.e.word(sequences.cpu_id_start());
+        let cpu = self.planned(sequences.cpu_id_start(), "rseq area");
+        let cpu = self.e.word(cpu);
         let short = through.full_register32();
         self.e
             .op(Instruction::with2(Code::Mov_r32_rm32, short, cpu));

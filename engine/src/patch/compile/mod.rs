@@ -30,7 +30,7 @@ use super::instrument::Lost;
 use super::registers::Registers;
 use crate::ids::Ids;
 use crate::isa::abi::{argument, input_register};
-use crate::layout::{CounterSlot, Guard, RuntimeLayout};
+use crate::layout::{CounterSlot, Guard, RuntimeLayout, Sequences};
 use crate::liveness::RegisterSet;
 use crate::{Addr, Rule};
 
@@ -123,6 +123,17 @@ impl Probed {
         let probe = self.probe()?;
         if let Some(why) = layout.rings.per.unserved() {
             return Some((Rule::RingOwner, why.to_owned()));
+        }
+        let has_area = |sequences: Sequences| sequences.area.is_some();
+        if !layout.sequences().is_none_or(has_area)
+            && let Some(what) = self.of_a_cpu(probe)
+        {
+            let why = format!(
+                "no thread of the process registers for restartable sequences (glibc from 2.35 does), by which a thread \
+                 finds what is its CPU's, and it {what}; count(), sum(), avg(), min(), max(), histograms, values(), maps \
+                 and global variables work, by locked instructions"
+            );
+            return Some((Rule::RingOwner, why));
         }
         if layout.sequences().is_some()
             && let Some(what) = self.beyond_one_store(probe, layout)
@@ -232,6 +243,32 @@ impl Probed {
             let any = expressions.any(|expr| expr.any(&mut |node| reads(node)));
             any.then_some(keeps)
         })
+    }
+}
+
+impl Probed {
+    /// Returns what the probe does that needs a CPU's own words, or its number.
+    fn of_a_cpu(&self, probe: &Probe) -> Option<&'static str> {
+        let own = |id| matches!(self.home(id), Some(Home::Cpu(_)));
+        let keeps = "keeps a variable of each CPU";
+        let action = probe.actions.iter().find_map(|action| match action.kind {
+            ActionKind::Sample(_) => Some("delivers samples"),
+            ActionKind::Store(id, _) | ActionKind::Add(id, _) => own(id).then_some(keeps),
+            ActionKind::Update(..) => None,
+        });
+        let reads = |node: &Expr| match node.kind {
+            ExprKind::Variable(id) if own(id) => Some(keeps),
+            ExprKind::Input(Input::Cpu) => Some("reads the number of the CPU"),
+            _ => None,
+        };
+        let mut found = None;
+        for expr in probe.expressions() {
+            expr.any(&mut |node| {
+                found = found.or_else(|| reads(node));
+                found.is_some()
+            });
+        }
+        action.or(found)
     }
 }
 

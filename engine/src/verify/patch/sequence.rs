@@ -64,7 +64,10 @@ impl<'a> InstrumentMachine<'a> {
                     && !compares
                     && instruction.mnemonic() != Mnemonic::Nop
                     && instruction.memory_base() != Register::RSP;
-                if stores && self.is_at(instruction, sequences.armed().0, 8)? {
+                if stores
+                    && let Some(armed) = sequences.armed()
+                    && self.is_at(instruction, armed.0, 8)?
+                {
                     let flow = self.arm(instruction, state, expected, progress)?;
                     return Ok(Some(flow));
                 }
@@ -72,12 +75,21 @@ impl<'a> InstrumentMachine<'a> {
                 let calls = instruction.mnemonic() == Mnemonic::Call
                     && !(instruction.op0_kind() == OpKind::NearBranch64
                         && self.layout.readers().any(|reader| reader == to));
-                if calls || stores && !self.is_shared_write(instruction, state, progress)? {
+                if calls {
                     return Err(Reason::OutsideSequence);
+                }
+                if stores && !self.is_shared_write(instruction, state, progress)? {
+                    // Without areas there are no sequences: all threads update the words that CPUs share.
+                    let before = WholeStage::of(progress.stage);
+                    let before = before.filter(|_| sequences.area.is_none() && expected.is_some());
+                    let before = before.ok_or(Reason::OutsideSequence)?;
+                    let row = self.values.constant(sequences.unregistered());
+                    return self.updates(instruction, state, (row, true, before), progress);
                 }
                 if instruction.mnemonic() == Mnemonic::Mov
                     && instruction.op1_kind() == OpKind::Memory
-                    && self.is_at(instruction, sequences.cpu_id_start().0, 4)?
+                    && let Some(cpu) = sequences.cpu_id_start()
+                    && self.is_at(instruction, cpu.0, 4)?
                 {
                     self.reads_cpu(instruction, state, progress)?;
                     return Ok(Some(MachineFlow::On(Some(progress))));
@@ -203,11 +215,12 @@ impl<'a> InstrumentMachine<'a> {
         }
         match done {
             SequenceStep::Armed => {
+                let cpu_id = sequences.cpu_id().ok_or_else(wrong)?;
                 let reads = mnemonic == Mnemonic::Mov
                     && instruction.op0_kind() == OpKind::Register
                     && instruction.op0_register().is_gpr32()
                     && instruction.op1_kind() == OpKind::Memory
-                    && self.is_at(instruction, sequences.cpu_id().0, 4)?;
+                    && self.is_at(instruction, cpu_id.0, 4)?;
                 if !reads {
                     return Err(wrong());
                 }

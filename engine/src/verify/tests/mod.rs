@@ -32,6 +32,7 @@ mod sequences;
 mod sites;
 mod stacks;
 mod tactics;
+mod unregistered;
 mod unwinding;
 
 use gilk_instruments::Library;

@@ -9,7 +9,7 @@ use crate::layout::{InputLocation, Sequences};
 use crate::patch::PieceKind;
 
 /// Programs, with the number of their sequences.
-const PROGRAMS: [(&str, u32); 27] = [
+pub(super) const PROGRAMS: [(&str, u32); 27] = [
     ("hit { @n = count() }", 1),
     ("entry { @n = sum(arg0) }", 1),
     ("entry { @n = sum(arg0 + 5); @m = sum(1) }", 2),
@@ -52,7 +52,7 @@ const PROGRAMS: [(&str, u32); 27] = [
 ];
 
 /// The layout of the other tests, with room for tables, and the input `cpu`.
-fn layout_of_process() -> RuntimeLayout {
+pub(super) fn layout_of_process() -> RuntimeLayout {
     let sequences = Sequences {
         stride_log2: 18,
         ..SEQUENCES
@@ -62,7 +62,7 @@ fn layout_of_process() -> RuntimeLayout {
     layout.rings = Rings::of_sequences(sequences, (Addr(0x3000_0000), 10), words);
     layout.counters[0].slots = 1 << 14;
     layout.shared = vec![Addr(0x2000_0000 + (5 << 18))];
-    let cpu = InputLocation::Segment(sequences.cpu_id());
+    let cpu = InputLocation::Segment(sequences.cpu_id().unwrap());
     layout.inputs.set(Input::Cpu, Some(cpu));
     layout
 }

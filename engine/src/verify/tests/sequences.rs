@@ -9,7 +9,7 @@ use crate::placement::Splice;
 use crate::reads::MemoryReader;
 
 pub(super) const SEQUENCES: Sequences = Sequences {
-    area: SegmentOffset(0xffff_ffff_ffff_f6a0),
+    area: Some(SegmentOffset(0xffff_ffff_ffff_f6a0)),
     signature: 0x5305_3053,
     cpus: 5,
     stride_log2: 9,
@@ -251,7 +251,9 @@ fn the_layout_of_a_process_is_checked_and_is_that_of_the_code() {
             plan.layout.rings = Rings::none(other);
         });
     };
-    refused("OutsideSequence", &|other| other.area.0 -= 8);
+    refused("OutsideSequence", &|other| {
+        other.area.as_mut().unwrap().0 -= 8;
+    });
     refused("Descriptor: signature", &|other| other.signature += 1);
     refused("InSequence", &|other| other.cpus += 1);
     refused("OtherAggregate", &|other| other.stride_log2 += 1);
@@ -278,7 +280,7 @@ fn the_layout_of_a_process_is_checked_and_is_that_of_the_code() {
         layout.shared.clear();
     };
     wrong(
-        &|layout| set(&|other| other.area.0 = 1 << 40, layout),
+        &|layout| set(&|other| other.area = Some(SegmentOffset(1 << 40)), layout),
         "rseq area",
     );
     wrong(&|layout| set(&|other| other.cpus = 0, layout), "0 CPUs");

@@ -183,7 +183,7 @@ fn left_out(session: &Session, refused: &[LeftOut]) -> String {
         let placement = session.placements.get(one.placement)?;
         let Refusal { rule, why, .. } = &one.refusal;
         let reason = match rule {
-            Rule::NotReplaceable => format!("{rule} ({why})"),
+            Rule::NotReplaceable | Rule::RingOwner => format!("{rule} ({why})"),
             _ => rule.to_string(),
         };
         Some((reason, placement.function.to_string()))

@@ -47,7 +47,7 @@ const NAMED: usize = 8;
 
 /// Count the calls of functions of a process on this machine, or run a script in it, without the kernel's module.
 ///
-/// The process needs glibc 2.35 or later, and you the right to trace it (as for gdb). Hits are
+/// You need the right to trace the process (as for gdb); samples need glibc 2.35 or later in it. Hits are
 /// counted exactly, on all threads; those of forked children are added, unless --children clean leaves them out. Ctrl-C, or the end of
 /// the process, removes everything and shows the results.
 #[derive(Args)]

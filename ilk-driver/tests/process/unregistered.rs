@@ -1,0 +1,105 @@
+//! Processes of which no thread registers for restartable sequences: older C libraries, and others.
+
+use std::process::Command;
+
+use gilk_instruments::Library;
+
+use super::launched::{counters, ilk, text_of};
+use super::programs::session;
+use super::refused::refused;
+use super::{Counted, compile, compiled_from, subject, without_area};
+
+#[test]
+fn samples_and_words_of_a_cpu_are_refused() {
+    let counted = Counted::start(&[], without_area);
+    let (subject, reserved) = subject(counted.pid(), "counted", 8192);
+    let library = Library::builtin().unwrap();
+    for script in [
+        "entry:counted { sample(arg0) }",
+        "cpu @seen; entry:counted { @seen += 1 }",
+        "entry:counted / cpu < 4 / { @n = count() }",
+    ] {
+        let session = session(&subject, script);
+        let plan = gilk_engine::plan::plan(subject.image(), &session, &library, &reserved.layout);
+        let error = plan.unwrap_err().to_string();
+        assert!(error.contains("ring-owner"), "{script}: {error}");
+        assert!(error.contains("glibc from 2.35"), "{script}: {error}");
+    }
+    counted.end();
+}
+
+/// Adds in four threads, and calls itself.
+const SOURCE: &str = "
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+static __thread unsigned own;
+__attribute__((noinline)) unsigned counted(unsigned n)
+{
+    own += n;
+    return n % 3 == 0 ? own : n;
+}
+static void *calls(void *argument)
+{
+    for (unsigned n = 0; n < 30000; n++)
+        own ^= counted(n);
+    return argument;
+}
+int main(int count, char **arguments)
+{
+    pthread_t all[4];
+    for (int n = 0; n < 4; n++)
+        pthread_create(&all[n], 0, calls, 0);
+    for (int n = 0; n < 4; n++)
+        pthread_join(all[n], 0);
+    printf(\"%zu\\n\", strlen(arguments[count - 1]));
+    return 7;
+}
+";
+
+#[test]
+fn programs_of_another_c_library_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("own.c"), folder.path().join("own"));
+    std::fs::write(&source, SOURCE).unwrap();
+    let mut compiler = Command::new("musl-gcc");
+    compile(compiler.args(["-O2", "-o"]).arg(&program).arg(&source));
+    let name = program.to_str().unwrap();
+    let output = ilk(&["--blocks", "counted,main", "--", name, "argument"], "");
+    let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));
+    assert_eq!(output.status.code(), Some(7), "{shown}{errors}");
+    assert!(shown.starts_with("8\n"), "{shown}");
+    let counted = counters(&shown);
+    assert_eq!(counted.get("counted block 0"), Some(&120_000), "{shown}");
+    assert_eq!(counted.get("main block 0"), Some(&1), "{shown}");
+    // The C library is the dynamic linker.
+    let output = ilk(&["libc.so:strlen", "--", name, "argument"], "");
+    let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));
+    assert_eq!(output.status.code(), Some(7), "{shown}{errors}");
+    let counted = counters(&shown);
+    let hits = counted.get("libc.so:strlen block 0");
+    assert!(hits.is_some_and(|&hits| hits > 0), "{shown}");
+    let output = ilk(&["-e", "entry:counted { sample(arg0) }", "--", name], "");
+    let errors = text_of(&output.stderr);
+    assert!(
+        !output.status.success() && errors.contains("glibc from 2.35"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_program_of_go_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = include_str!("counted.c").to_owned()
+        + "\n__attribute__((used, section(\".go.buildinfo\"))) static const char go[32] = {1};\n";
+    let program = compiled_from(folder.path(), &text, &[]);
+    let mut command = Command::new(program);
+    without_area(&mut command);
+    let counted = Counted::of(command, folder);
+    refused(
+        counted.pid(),
+        "main",
+        &["no-runtime", "written in Go", "ilk clone"],
+    );
+    counted.end();
+}
