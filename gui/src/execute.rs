@@ -8,6 +8,7 @@ use gilk_engine::VerifiedPlan;
 use gilk_engine::placement::Style;
 use gilk_samples::index::Shared;
 use ilk_driver::client::StopFlag;
+use ilk_driver::process::ProcessChoices;
 
 use crate::app::App;
 use crate::args::Source;
@@ -421,12 +422,18 @@ impl App {
             return;
         };
         let info = info.as_ref().clone();
+        let source = self.state.source.as_ref();
+        let choices = match source.is_some_and(Source::is_process) {
+            true => self.state.document.choices(),
+            false => ProcessChoices::default(),
+        };
         let (stop, index) = (StopFlag::new(), Shared::default());
         let status = SharedStatus::default();
         self.state.machines.together = None;
         self.state.run.last = None;
         self.state.run.active = Some(Active {
             stop: stop.clone(),
+            choices,
             index: index.clone(),
             status: status.clone(),
             ..Active::new(plan, session.clone(), recording.clone())
@@ -441,6 +448,8 @@ impl App {
             together: None,
             pair: None,
             threads,
+            choices,
+            library: Arc::clone(&self.state.library),
         });
     }
 

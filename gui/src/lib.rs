@@ -64,6 +64,7 @@ mod placing;
 mod plan_reply;
 pub mod plan_state;
 pub mod process_dialog;
+mod process_options;
 mod processes;
 pub mod purpose;
 pub mod questions;

@@ -66,7 +66,7 @@ impl App {
             Some(path) => {
                 self.after_saving = then;
                 let edited = self.state.document.edited();
-                let desk = Sidecar::text(&self.state.desk, self.state.document.notes());
+                let desk = Sidecar::text(&self.state.desk, &edited);
                 files::write_session(self.workers.mail(), path, edited, desk);
             }
             None => self.request_path(Purpose::SaveSession, then),
@@ -89,7 +89,7 @@ impl App {
             Purpose::SaveSession => {
                 self.after_saving = then;
                 let edited = self.state.document.edited();
-                let desk = Sidecar::text(&self.state.desk, self.state.document.notes());
+                let desk = Sidecar::text(&self.state.desk, &edited);
                 files::write_session(mail, path, edited, desk);
             }
             Purpose::ExportGraph => self.export_graph(path),

@@ -7,6 +7,7 @@ use std::time::Instant;
 use gilk_engine::VerifiedPlan;
 use gilk_samples::index::Shared;
 use ilk_driver::client::{StopFlag, Summary};
+use ilk_driver::process::ProcessChoices;
 
 use crate::document::EditedSession;
 
@@ -36,6 +37,8 @@ pub struct Active {
     pub plan: Arc<VerifiedPlan>,
     /// The session at the start of the run.
     pub session: EditedSession,
+    /// The fate of what a process starts that it runs in.
+    pub choices: ProcessChoices,
     /// Path of the recording.
     pub recording: PathBuf,
     /// Its samples, added as they arrive.
@@ -59,6 +62,7 @@ impl Active {
             duration: session.duration,
             plan: Arc::clone(plan),
             session,
+            choices: ProcessChoices::default(),
             recording,
             index: Shared::default(),
             status: SharedStatus::default(),

@@ -233,6 +233,9 @@ impl State {
             }
             return self.threads_in_cache().err();
         }
+        if let Some(hindrance) = self.choices_hindrance() {
+            return Some(hindrance);
+        }
         if self.document.session().placements.is_empty() {
             return Some("The session has no instruments; select a block and add one.".to_owned());
         }

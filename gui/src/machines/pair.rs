@@ -228,6 +228,8 @@ impl App {
                     together: None,
                     pair: Some(seat),
                     threads: CloneThreads::All,
+                    choices: self.state.document.choices(),
+                    library: Arc::clone(&self.state.library),
                 });
             }
         }

@@ -1,28 +1,28 @@
 //! Thread of a target: boots the lab, connects, loads symbols and text, and runs sessions.
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_engine::{Image, Session, VerifiedPlan};
+use gilk_instruments::Library;
 use gilk_samples::clocks::Alignment;
 use gilk_samples::index::{Index, KEPT, Shared};
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Recording;
-use ilk_driver::client::{
-    Connection, CpuLosses, Event, Seat, StopFlag, Summary, TargetInfo, metadata,
-};
+use ilk_driver::client::{Connection, CpuLosses, Event, Seat, StopFlag, TargetInfo, metadata};
 use ilk_driver::lab::{self, Lab};
-use ilk_driver::process::{CloneThreads, ProcessTarget};
+use ilk_driver::process::{CloneThreads, ProcessChoices, ProcessTarget};
 use ilk_driver::saved;
 use ilk_driver::ssh::Tunnel;
 
 use super::machine_lane::MachineLane;
 use super::mail::{Mail, Message, Progress, TargetNews};
 use super::pair_sink::{KernelSink, PairSeat, ProcessSink};
+use super::runner::{CachedProcess, RunOrder, Runner};
 use crate::args::Source;
 use crate::catalogue::Catalogue;
 use crate::document::EditedSession;
@@ -54,6 +54,10 @@ pub(crate) struct Order {
     pub(crate) pair: Option<PairSeat>,
     /// For a run in the code cache: the threads that are in it.
     pub(crate) threads: CloneThreads,
+    /// For a run in a process: the fate of what it starts.
+    pub(crate) choices: ProcessChoices,
+    /// The instruments.
+    pub(crate) library: Arc<Library>,
 }
 
 /// Destination of the samples of a run.
@@ -353,98 +357,6 @@ fn run_process(
     run_orders(&mut runner, reporter, orders)
 }
 
-/// A process that executes in the code cache during a run.
-struct CachedProcess(ProcessTarget);
-
-impl AsRef<ProcessTarget> for CachedProcess {
-    fn as_ref(&self) -> &ProcessTarget {
-        &self.0
-    }
-}
-
-impl Runner for CachedProcess {
-    fn check(&mut self) -> ilk_driver::Result<()> {
-        self.0.check()
-    }
-
-    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
-        let length = Duration::from_secs_f64(order.session.duration);
-        self.0.run_in_cache(
-            order.threads,
-            length,
-            order.recording,
-            order.events,
-            order.stop,
-        )
-    }
-}
-
-/// A target on which sessions run.
-trait Runner {
-    /// Checks that the target is still there.
-    fn check(&mut self) -> ilk_driver::Result<()>;
-
-    /// Runs a session to its end.
-    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary>;
-}
-
-/// A session to run, and the receiver of its events.
-struct RunOrder<'o> {
-    plan: &'o VerifiedPlan,
-    session: &'o Session,
-    recording: &'o Path,
-    events: &'o Sender<Event>,
-    stop: &'o StopFlag,
-    together: Option<(Seat, String)>,
-    threads: &'o CloneThreads,
-}
-
-impl Runner for Connection {
-    fn check(&mut self) -> ilk_driver::Result<()> {
-        self.ping()
-    }
-
-    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
-        let RunOrder {
-            plan,
-            session,
-            recording,
-            events,
-            stop,
-            together,
-            threads: _,
-        } = order;
-        match together {
-            None => Self::run(self, plan, session, recording, events, stop),
-            Some((seat, name)) => {
-                self.set_name(&name);
-                self.run_together(plan, session, recording, events, stop, seat)
-            }
-        }
-    }
-}
-
-impl Runner for ProcessTarget {
-    fn check(&mut self) -> ilk_driver::Result<()> {
-        Self::check(self)
-    }
-
-    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
-        if order.together.is_some() {
-            let words = "A session of several machines does not run in a process yet; remove the other machines.";
-            return Err(ilk_driver::Error::Target(words.to_owned()));
-        }
-        Self::run(
-            self,
-            order.plan,
-            order.session,
-            order.recording,
-            order.events,
-            order.stop,
-        )
-    }
-}
-
 /// Runs sessions until the target is left or lost.
 fn run_orders(
     runner: &mut impl Runner,
@@ -510,6 +422,8 @@ fn run_orders(
                 stop: &order.stop,
                 together: order.together,
                 threads: &order.threads,
+                choices: order.choices,
+                library: &order.library,
             })
         });
         drop(events);

@@ -33,6 +33,7 @@ mod second_pass;
 mod sizes;
 mod snapshots;
 mod sources;
+mod starting;
 mod styles;
 mod support;
 mod theme_snapshots;

@@ -12,8 +12,10 @@
 mod attached;
 mod cached;
 mod child;
+mod children;
 mod clone;
 mod executing;
+mod executions;
 mod followed;
 mod forks;
 mod frame;
@@ -29,6 +31,7 @@ pub(crate) mod maps;
 pub(crate) mod names;
 mod objects;
 mod pages;
+mod planning;
 mod ptrace;
 mod record;
 mod recorder;
@@ -36,6 +39,7 @@ mod remote;
 mod removal;
 mod replaced;
 mod rings;
+mod runs;
 mod same_clock;
 mod shared;
 mod stopped;
@@ -53,11 +57,13 @@ use std::path::PathBuf;
 use gilk_engine::Addr;
 
 pub use attached::{Attached, Removed};
+pub use children::{Children, with_children};
 pub use clone::{
     AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneNews, CloneOptions, CloneReport,
     CloneThreads, check_condition, execute_in_cache, ready, recorded_so_far,
 };
 pub use executing::ProgramFile;
+pub use executions::{Exec, LOOK, PATIENCE, executions, write_beside};
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};
 pub use forks::{ForkWatch, ForkedChildren};
 pub use instrumented::Instrumented;
@@ -66,11 +72,13 @@ pub use lines::ObjectLines;
 pub use listed::ListedProcess;
 pub use names::ProcessNames;
 pub use objects::{Object, ObjectChoice, objects};
+pub use planning::Scope;
 pub use record::Client;
 pub use recorder::Recorder;
 pub use removal::{Cleaned, clean_leftovers};
 pub use replaced::replacements;
 pub use rings::{Drained, SampleRings};
+pub use runs::{ProcessChoices, ProcessRun};
 pub use same_clock::check_same_clock;
 pub use subject::{Reserved, Subject};
 pub use supervisor::{Supervisor, supervise};

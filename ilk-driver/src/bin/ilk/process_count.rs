@@ -14,7 +14,6 @@ use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
 use ilk_driver::process::{FollowedEnd, FollowedProcess, Recorder, clock};
 
 use crate::process::Measurement;
-use crate::process_children;
 use crate::process_results::{ProcessPlan, Results};
 use crate::supervisor;
 
@@ -126,7 +125,7 @@ impl Measurement {
         }
         write!(notes, "{}", supervisor::text(&removed.cleaned))?;
         if let Some(children) = &children {
-            write!(notes, "{}", process_children::text(children))?;
+            write!(notes, "{children}")?;
         }
         Ok(Counted {
             words,

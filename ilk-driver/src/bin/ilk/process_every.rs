@@ -9,20 +9,13 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use gilk_samples::beside::Beside;
-use gilk_samples::recording::Recording;
 use ilk_driver::interrupt;
 use ilk_driver::note;
-use ilk_driver::process::{Client, ProgramFile, Supervisor};
+use ilk_driver::process::{Client, LOOK, PATIENCE, ProgramFile, Supervisor, write_beside};
 
 use crate::process::{Measured, Measurement};
 use crate::process_count::report;
 use crate::script::RecordingFile;
-
-/// Time between two looks at the processes.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
-/// Time after which a process that cannot be instrumented is left alone: one that begins is not ready at first.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The measurement of a process, and the file of its recording.
 struct OfProcess {
@@ -85,7 +78,7 @@ impl Measurement {
             let recordings = measured
                 .iter()
                 .map(|one| (one.measured.pid, one.recording.as_path()));
-            beside(recordings, output)?;
+            write_beside(recordings, output)?;
         }
         let mut out = std::io::stdout().lock();
         for group in alike(&measured) {
@@ -181,20 +174,6 @@ impl Measurement {
             }
         })
     }
-}
-
-/// Writes the recordings of processes as one.
-pub(crate) fn beside<'p>(
-    processes: impl Iterator<Item = (u32, &'p Path)>,
-    output: &Path,
-) -> anyhow::Result<()> {
-    let opened = processes.map(|(pid, recording)| {
-        let recording = Recording::open(recording)?;
-        Ok((format!("process {pid}"), recording))
-    });
-    let opened = opened.collect::<anyhow::Result<Vec<_>>>()?;
-    Beside::new(opened)?.write(output)?;
-    Ok(())
 }
 
 /// The processes in groups, in each of which counts can be added.

@@ -7,16 +7,16 @@ use gilk_engine::{Addr, HookType, Plan};
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::totals::{Total, TotalValue, Totals};
 use ilk_driver::client::{TargetInfo, label, metadata, totals_of_banks};
+use ilk_driver::possible::PossiblePlan;
 
 use crate::blocks::SparingCounts;
-use crate::plan::Planned;
 
 /// Names of the aggregates of a script's instruments that only count, by instrument.
 pub(crate) type CounterNames = BTreeMap<String, String>;
 
 /// A verified plan of a measurement.
 pub(crate) struct ProcessPlan {
-    pub(crate) planned: Planned,
+    pub(crate) planned: PossiblePlan,
     pub(crate) names: CounterNames,
     pub(crate) sparing: SparingCounts,
     /// Titles of the static probes that its script may stand on, by address.
