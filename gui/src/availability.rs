@@ -57,7 +57,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::Back => state.history.available().0,
         Command::Forward => state.history.available().1,
         Command::ClearMarkers => state.timeline.markers.iter().any(Option::is_some),
-        Command::AddToEntry | Command::AddToReturns => graph,
+        Command::AddToEntry | Command::AddToReturns | Command::Replace(_) => graph,
         Command::UseInstrument | Command::FormatInstrument => state.editor.name().is_some(),
         Command::SaveInstrument => state.editor.text.is_some(),
         Command::ExportRecording => {

@@ -79,6 +79,8 @@ pub enum Command {
     FollowNotTaken,
     /// Selects a hook of the selected block.
     Hook(HookType),
+    /// Has calls of the open function call a function of an object file in its place, or the function itself again.
+    Replace(Option<String>),
     /// Places the inspector's instrument at the selected block.
     AddInstrument,
     /// Places the inspector's instrument at every block of the function that has the hook.
@@ -402,6 +404,7 @@ impl Command {
             Self::SavePicture => "Save picture of window…",
             Self::AddToMatching => "Add to entry of every match",
             Self::Put(..) => "Place instrument",
+            Self::Replace(_) => "Replace function",
             Self::AddToEntry => "Add to function entry",
             Self::AddToReturns => "Add to every return",
             Self::NewInstrument => "New instrument",

@@ -204,6 +204,7 @@ impl App {
             Command::StopReading => self.stop_reading(),
             Command::SavePicture => self.request_path(Purpose::Picture, None),
             Command::Put(at, name) => self.put(at, &name),
+            Command::Replace(name) => self.replace_function(name.as_deref()),
             Command::AddToEntry => self.put_draft(Destination::Entry),
             Command::AddToReturns => self.put_draft(Destination::Returns),
             Command::NewInstrument => self.edit_instrument(None),
@@ -377,6 +378,9 @@ impl App {
             }
             Some(number) if self.is_member(number) => self.member_left(number),
             _ => self.not_running(),
+        }
+        if !self.state.is_pair() {
+            self.state.machines.process = None;
         }
         self.state.target = TargetState::None;
         self.state.machines.first = None;

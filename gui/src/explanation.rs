@@ -121,6 +121,9 @@ impl Command {
                 "Places the inspector's instrument in every function that the list shows."
             }
             Self::Put(..) => "Places the instrument.",
+            Self::Replace(_) => {
+                "Has calls of the open function call a function of an object file in its place."
+            }
             Self::AddToEntry => "Places the inspector's instrument where the function is entered.",
             Self::AddToReturns => "Places the inspector's instrument where the function returns.",
             Self::NewInstrument => "Writes an instrument of your own.",

@@ -275,7 +275,7 @@ impl App {
             TargetNews::Started(described) => self.started(described),
             TargetNews::Recorded(metadata, index) => self.recorded(*metadata, index),
             TargetNews::Begun(clock, reading) => self.member_started(number, clock, reading),
-            TargetNews::Process(pid) => self.state.machines.pid = Some(pid),
+            TargetNews::Process(process) => self.state.machines.process = Some(*process),
             TargetNews::Ended(summary) if self.is_in_pair(number) => {
                 self.pair_ended(number, summary);
             }
@@ -375,7 +375,12 @@ impl App {
     fn ended(&mut self, summary: Result<Box<Summary>, Error>) {
         let now = self.state.timeline.record.as_ref().and_then(|one| one.now);
         let active = self.state.run.active.as_ref();
-        let is_idle = active.is_some_and(|active| active.session.workload.is_none());
+        let is_idle = active.is_some_and(|active| active.session.workload.is_none())
+            && !self.state.has_process();
+        let measures = active.is_none_or(|active| {
+            let mut instruments = active.plan.plan().instruments.iter();
+            instruments.any(|one| !one.definition.replaces())
+        });
         let missed = active.filter(|active| {
             let is_whole = active.choices.is_one() && active.status.look().missed == 0;
             !is_whole && active.recording.exists()
@@ -432,7 +437,10 @@ impl App {
                     );
                     self.state.notify(NoticeKind::Warning, words);
                 } else {
-                    let (kind, words) = measured(&summary, is_idle);
+                    let (kind, words) = match measures {
+                        true => measured(&summary, is_idle),
+                        false => (NoticeKind::Good, ".".to_owned()),
+                    };
                     let words = format!("The session {how}{words} {}", summary.ended);
                     let words = words.trim_end().to_owned();
                     self.state.notify(kind, words);

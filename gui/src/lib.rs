@@ -71,6 +71,7 @@ pub mod questions;
 mod recent;
 mod recent_paths;
 mod recording_reader;
+mod replacement_panel;
 pub mod run;
 pub mod schedule;
 pub mod screenshot;

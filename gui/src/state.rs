@@ -326,6 +326,11 @@ impl State {
     pub fn drafted(&self, block: BlockIndex, hook: HookType) -> Option<Placement> {
         let scene = self.graph.scene.as_ref()?;
         let draft = &self.draft;
+        let definition = self.definition(&draft.instrument);
+        let (block, hook) = match definition.is_some_and(Definition::replaces) {
+            true => (BlockIndex(0), HookType::Pre),
+            false => (block, hook),
+        };
         Some(Placement {
             function: scene.name.as_str().into(),
             block: block.0,

@@ -23,6 +23,7 @@ fn edits(command: &Command) -> bool {
         | Command::AddToEveryBlock
         | Command::AddToMatching
         | Command::Put(..)
+        | Command::Replace(_)
         | Command::AddToEntry
         | Command::AddToReturns
         | Command::CountPaths

@@ -350,7 +350,7 @@ fn run_process(
 ) -> Result<(), End> {
     reporter.check_cancelled()?;
     let process = runner.as_ref();
-    reporter.send(TargetNews::Process(process.pid()));
+    reporter.send(TargetNews::Process(Box::new(process.layouts().clone())));
     reporter.step("process", "analyzing every function", 0.6);
     reporter.send(TargetNews::Image(catalogue(process.image().clone())));
     reporter.send(TargetNews::Connected(Box::new(process.info().clone())));

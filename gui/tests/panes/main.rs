@@ -28,6 +28,7 @@ mod questions;
 mod refused_values;
 mod remote;
 mod repairs;
+mod replacing;
 mod schedule;
 mod second_pass;
 mod sizes;

@@ -50,7 +50,8 @@ int main(void) {
 const SESSION: &str = r#"(version: 1, name: "calls", duration: 600.0, placements: [
     (function: "counted", block: 0, hook: Pre, instrument: "counter", launch: 0.0, splash: 600.0)])"#;
 
-struct Starting {
+/// A program that answers each line with one.
+pub(crate) struct Starting {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -63,6 +64,11 @@ impl Starting {
         let mut compiler = Command::new("cc");
         let compiler = compiler.args(["-O2", "-o"]).args([&program, &source]);
         assert!(compiler.status().unwrap().success());
+        Self::of(&program)
+    }
+
+    /// Starts a program, which says when it is ready.
+    pub(crate) fn of(program: &Path) -> Self {
         let mut command = Command::new(program);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -82,7 +88,11 @@ impl Starting {
         line.trim_end().to_owned()
     }
 
-    fn does(&mut self, command: &str, answer: &str) {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn does(&mut self, command: &str, answer: &str) {
         writeln!(self.input, "{command}").unwrap();
         assert_eq!(self.line(), answer);
     }
@@ -97,7 +107,7 @@ impl Drop for Starting {
 fn opened(session: &Path, process: &Starting) -> Window {
     let start = Start {
         session: Some(session.to_path_buf()),
-        pid: Some(process.child.id()),
+        pid: Some(process.pid()),
         ..Start::default()
     };
     let mut harness = window(start, [1500.0, 950.0]);
@@ -128,15 +138,20 @@ fn choices(harness: &Window) -> ProcessChoices {
     harness.state().state().document.choices()
 }
 
-fn no_trouble(state: &State) {
+pub(crate) fn no_trouble(state: &State) {
     let bad = state.notices.iter().find(|one| one.kind == NoticeKind::Bad);
     assert!(bad.is_none(), "{bad:?}");
 }
 
 /// Begins a run.
-fn begin(harness: &mut Window, recording: &Path) {
+pub(crate) fn begin(harness: &mut Window, recording: &Path) {
     scroll_to(harness, "Recording path");
     fill(harness, "Recording path", &recording.display().to_string());
+    // A field that was left may have changed the session.
+    until_within(harness, PATIENCE, "it can be run", |state| {
+        no_trouble(state);
+        state.run_hindrance().is_none()
+    });
     press(harness, Modifiers::NONE, Key::F5);
     until_within(harness, PATIENCE, "it is instrumented", |state| {
         no_trouble(state);
@@ -146,7 +161,7 @@ fn begin(harness: &mut Window, recording: &Path) {
 }
 
 /// Ends a run. Returns the calls that each instrument has counted, with its label, and the words about the end.
-fn end(harness: &mut Window) -> (Vec<(u64, String)>, String) {
+pub(crate) fn end(harness: &mut Window) -> (Vec<(u64, String)>, String) {
     run_command(harness, "stop run");
     until_within(harness, PATIENCE, "it is left", |state| {
         no_trouble(state);
@@ -155,7 +170,7 @@ fn end(harness: &mut Window) -> (Vec<(u64, String)>, String) {
     let last = harness.state().state().run.last.as_ref().unwrap();
     let counted = last.instruments.iter();
     let mut counted: Vec<_> = counted
-        .map(|one| (one.total.unwrap(), one.label.clone()))
+        .filter_map(|one| Some((one.total?, one.label.clone())))
         .collect();
     counted.sort();
     (counted, last.ended.clone())
@@ -175,7 +190,7 @@ fn forked_children_count_with_their_parent_or_alone_or_not_at_all() {
     let session = folder.path().join("calls.ron");
     std::fs::write(&session, SESSION).unwrap();
     let mut process = Starting::start(folder.path());
-    let pid = process.child.id();
+    let pid = process.pid();
     let mut harness = opened(&session, &process);
     let measured = |harness: &mut Window, process: &mut Starting, name: &str| {
         begin(harness, &folder.path().join(name));
@@ -319,6 +334,6 @@ fn children_are_not_met_where_instruments_stand() {
     });
     assert!(!recording.exists());
     process.does("f", "done");
-    let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.child.id())).unwrap();
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).unwrap();
     assert!(!maps.contains("memfd:gilk"), "{maps}");
 }

@@ -82,7 +82,7 @@ pub use runs::{ProcessChoices, ProcessRun};
 pub use same_clock::check_same_clock;
 pub use subject::{Reserved, Subject};
 pub use supervisor::{Supervisor, supervise};
-pub use target::ProcessTarget;
+pub use target::{ProcessLayouts, ProcessTarget};
 pub use watch::EarlyWatch;
 
 use crate::protocol::Started;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use gilk_engine::plan::PlannedInstrument;
+use gilk_engine::plan::{PlannedInstrument, Stage};
 use gilk_engine::{Plan, Session, VerifiedPlan};
 use gilk_instruments::Library;
 use gilk_samples::collector::Collector;
@@ -24,6 +24,7 @@ use super::{
 use crate::client::{
     CpuLosses, Event, InstrumentSummary, StopFlag, Summary, TargetInfo, label, metadata, totals,
 };
+use crate::possible::PossiblePlan;
 use crate::script::TypesWanted;
 use crate::{Error, Result};
 
@@ -77,6 +78,8 @@ struct PlannedPart<'p> {
     plan: &'p VerifiedPlan,
     session: &'p Session,
     info: &'p TargetInfo,
+    /// A sentence about each object file of replacements.
+    staying: &'p [String],
 }
 
 /// The measurement of a process in one program, or of a forked child.
@@ -165,16 +168,33 @@ impl ProcessTarget {
             is_over: &is_over,
             leaves: AtomicBool::new(false),
         };
-        let reserved = self.reserved.clone().for_session(run.session);
+        let reserved = self.layouts.reserved(run.session, run.library)?;
+        // Object files may have other addresses than when the plan was made.
+        let is_same = reserved.layout == run.plan.plan().layout;
+        let relinked = (!is_same).then(|| {
+            let target = (self.image(), &reserved.layout);
+            PossiblePlan::of(
+                target,
+                (run.session, run.library),
+                true,
+                &mut watch(&is_over),
+            )
+        });
+        let relinked = relinked.transpose()?;
+        let plan = relinked
+            .as_ref()
+            .map_or(run.plan, |relinked| &relinked.plan);
         let forks = run.choices.children.watch(pid, &reserved.spans())?;
         if let Some(forks) = &forks {
-            forks.refuse_overlap(run.plan.plan(), self.image())?;
+            forks.refuse_overlap(plan.plan(), self.image())?;
         }
-        let attached = Attached::attach(&self.subject, reserved, run.plan)?;
+        let staying = reserved.staying();
+        let attached = Attached::attach(&self.layouts.subject, reserved, plan)?;
         let part = PlannedPart {
-            plan: run.plan,
+            plan,
             session: run.session,
             info: &self.info,
+            staying: &staying,
         };
         let (program, supervisor) = (&mut self.program, &mut self.supervisor);
         let begins = |clock| {
@@ -250,17 +270,16 @@ impl Course<'_> {
         if !wanted.is_empty() {
             subject.read_types(&wanted, &|_| !(self.is_over)())?;
         }
-        let watch = &mut |_| match (self.is_over)() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        };
+        let watch = &mut watch(self.is_over);
         let (reserved, planned) = subject.planned((&session, library), false, watch)?;
         let info = subject.info(&reserved)?;
+        let staying = reserved.staying();
         let attached = Attached::attach(&subject, reserved, &planned.plan)?;
         let part = PlannedPart {
             plan: &planned.plan,
             session: &planned.session,
             info: &info,
+            staying: &staying,
         };
         self.measured(part, (attached, forks), (recording, None), |_| Ok(()))
     }
@@ -311,7 +330,12 @@ impl Course<'_> {
     /// Records an instrumented process until it ends or `is_over`.
     fn recorded(
         &self,
-        PlannedPart { plan, session, .. }: PlannedPart<'_>,
+        PlannedPart {
+            plan,
+            session,
+            staying,
+            ..
+        }: PlannedPart<'_>,
         process: FollowedProcess<'_, ()>,
         (clock, mut recorder, path): (Clock, Recorder, &Path),
         is_over: &dyn Fn() -> bool,
@@ -338,6 +362,9 @@ impl Course<'_> {
         let children = children.map(|children| children.to_string());
         let children = children.iter().flat_map(|text| text.lines());
         notes.extend(children.map(str::to_owned));
+        if !removed.ended {
+            notes.extend_from_slice(staying);
+        }
         totals.ended = text(&notes, removed.ended);
         let recording = recorder.finish(totals.clone())?.unwrap_or_default();
         let losses = recorder.losses();
@@ -371,6 +398,14 @@ impl Course<'_> {
     }
 }
 
+/// Ends a plan when the run is over.
+fn watch(is_over: &dyn Fn() -> bool) -> impl FnMut(Stage) -> ControlFlow<()> {
+    move |_| match is_over() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    }
+}
+
 /// Returns sentences about the course of a measurement, and one about its end.
 fn text(notes: &[String], has_ended: bool) -> String {
     let ended = has_ended.then_some("The process has ended.");
@@ -384,6 +419,7 @@ fn begin(
         plan,
         session,
         info,
+        ..
     }: PlannedPart<'_>,
     recording: &Path,
     listener: Option<Sender<Event>>,

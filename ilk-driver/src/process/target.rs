@@ -1,6 +1,10 @@
 //! A process as the target of sessions: its objects are read once, and each session instruments it and leaves it.
 
-use gilk_engine::{Image, Plan};
+use std::sync::Arc;
+
+use gilk_engine::layout::RuntimeLayout;
+use gilk_engine::{Image, Plan, Session};
+use gilk_instruments::Library;
 
 use super::record::text_of;
 use super::supervisor::Supervisor;
@@ -13,11 +17,39 @@ const WORDS: u32 = 1 << 14;
 /// Patterns of all functions of the program and of its libraries.
 const ALL: [&str; 2] = ["*", "*:*"];
 
+/// The layouts of plans for a process with all of its objects, as it was read.
+#[derive(Clone, Debug)]
+pub struct ProcessLayouts {
+    pub(super) subject: Arc<Subject>,
+    pub(super) reserved: Reserved,
+}
+
+impl ProcessLayouts {
+    /// Returns the number of the process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.subject.pid
+    }
+
+    /// Returns the addresses for a session, with its replacements linked for the process as it is now.
+    pub(super) fn reserved(&self, session: &Session, library: &Library) -> Result<Reserved> {
+        let reserved = self.reserved.clone().for_session(session);
+        reserved.with_replacements(&self.subject, session, library)
+    }
+
+    /// Returns the layout of a plan for a session.
+    ///
+    /// # Errors
+    /// As [`Reserved::with_replacements`].
+    pub fn layout(&self, session: &Session, library: &Library) -> Result<RuntimeLayout> {
+        Ok(self.reserved(session, library)?.layout)
+    }
+}
+
 /// A process with all of its objects.
 #[derive(Debug)]
 pub struct ProcessTarget {
-    pub(super) subject: Subject,
-    pub(super) reserved: Reserved,
+    pub(super) layouts: ProcessLayouts,
     pub(super) info: TargetInfo,
     /// A program that was started for its sessions.
     pub(super) program: Option<LaunchedProgram>,
@@ -61,8 +93,10 @@ impl ProcessTarget {
         let reserved = subject.reserve(WORDS)?;
         let info = subject.info(&reserved)?;
         Ok(Self {
-            subject,
-            reserved,
+            layouts: ProcessLayouts {
+                subject: Arc::new(subject),
+                reserved,
+            },
             info,
             program: started.map(|started| LaunchedProgram {
                 started,
@@ -75,14 +109,20 @@ impl ProcessTarget {
 
     /// Returns the number of the process.
     #[must_use]
-    pub const fn pid(&self) -> u32 {
-        self.subject.pid
+    pub fn pid(&self) -> u32 {
+        self.layouts.pid()
+    }
+
+    /// The layouts of plans for it.
+    #[must_use]
+    pub const fn layouts(&self) -> &ProcessLayouts {
+        &self.layouts
     }
 
     /// The objects, with their bytes in the process.
     #[must_use]
     pub fn image(&self) -> &Image {
-        self.subject.image()
+        self.layouts.subject.image()
     }
 
     /// The machine and the process, as recordings describe them, and the layout that plans have.
@@ -103,13 +143,13 @@ impl ProcessTarget {
     /// [`Error::Target`] if it does not.
     pub fn check(&self) -> Result<()> {
         let ended = |_| {
-            let pid = self.subject.pid;
+            let pid = self.pid();
             let what = format!(
                 "Process {pid} has ended, or executed another program; choose it or start it again."
             );
             Error::Target(what)
         };
-        self.subject.is_still_mapped().map_err(ended)
+        self.layouts.subject.is_still_mapped().map_err(ended)
     }
 
     /// Describes the end of the process.

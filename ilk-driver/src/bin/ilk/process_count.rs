@@ -110,11 +110,8 @@ impl Measurement {
         if removed.ended {
             writeln!(notes, "The process has ended.")?;
         } else {
-            for (file, bytes) in &plan.staying {
-                writeln!(
-                    notes,
-                    "{file} stays mapped, {bytes} bytes: the process may execute its functions and use its data still."
-                )?;
+            for sentence in &plan.staying {
+                writeln!(notes, "{sentence}")?;
             }
         }
         if removed.reads_ended {

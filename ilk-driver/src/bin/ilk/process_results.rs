@@ -21,8 +21,8 @@ pub(crate) struct ProcessPlan {
     pub(crate) sparing: SparingCounts,
     /// Titles of the static probes that its script may stand on, by address.
     pub(crate) probes: BTreeMap<Addr, String>,
-    /// Object files of replacements, and the bytes that stay mapped of each.
-    pub(crate) staying: Vec<(String, u64)>,
+    /// A sentence about each object file of replacements, which stays mapped.
+    pub(crate) staying: Vec<String>,
 }
 
 impl ProcessPlan {
