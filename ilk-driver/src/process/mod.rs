@@ -14,6 +14,7 @@ mod cached;
 mod child;
 mod children;
 mod clone;
+mod every;
 mod executing;
 mod executions;
 mod followed;
@@ -62,6 +63,7 @@ pub use clone::{
     AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneNews, CloneOptions, CloneReport,
     CloneThreads, check_condition, execute_in_cache, ready, recorded_so_far,
 };
+pub use every::{EveryEnd, EveryNews, in_every};
 pub use executing::ProgramFile;
 pub use executions::{Exec, LOOK, PATIENCE, executions, write_beside};
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};
