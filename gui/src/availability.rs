@@ -101,6 +101,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         | Command::ChooseProcessInCache
         | Command::OpenProcessInCache(_)
         | Command::StartProgramInCache
+        | Command::ChooseEvery
         | Command::ConnectHere
         | Command::ConnectSocket
         | Command::ConnectSsh
@@ -110,6 +111,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::AddMachines => state.run.active.is_none(),
         Command::AddKernel => {
             let is_process = state.source.as_ref().is_some_and(Source::is_process);
+            let is_process = is_process && !state.has_every();
             state.run.active.is_none() && is_process && state.machines.others.is_empty()
         }
         Command::ShowBeside => state.can_show_beside(),

@@ -217,6 +217,8 @@ pub enum Command {
     StartProgram,
     /// Requests a program and its arguments, and starts it for the code cache.
     StartProgramInCache,
+    /// Requests a program, all processes of which are the target.
+    ChooseEvery,
     /// Connects to the agent on this machine.
     ConnectHere,
     /// Requests an agent's socket and connects to it.
@@ -426,6 +428,7 @@ impl Command {
             Self::OpenProcessInCache(_) => "Open process in the code cache",
             Self::StartProgram => "Program…",
             Self::StartProgramInCache => "Program in the code cache…",
+            Self::ChooseEvery => "All processes of a program…",
             Self::ConnectHere => "Connect to this machine",
             Self::ConnectSocket => "Connect to a socket…",
             Self::ConnectSsh => "Connect over ssh…",

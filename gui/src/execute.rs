@@ -269,6 +269,7 @@ impl App {
             Command::OpenProcess(pid) => self.connect(Source::Process(pid)),
             Command::OpenProcessInCache(pid) => self.connect(Source::ProcessInCache(pid)),
             Command::StartProgram => self.request_path(Purpose::Program, None),
+            Command::ChooseEvery => self.request_path(Purpose::Every, None),
             Command::StartProgramInCache => self.request_path(Purpose::ProgramInCache, None),
             Command::StartLab => self.connect(Source::Lab),
             Command::Reconnect => {
@@ -437,7 +438,7 @@ impl App {
         self.state.run.last = None;
         self.state.run.active = Some(Active {
             stop: stop.clone(),
-            choices,
+            is_several: !choices.is_one() || self.state.has_every(),
             index: index.clone(),
             status: status.clone(),
             ..Active::new(plan, session.clone(), recording.clone())

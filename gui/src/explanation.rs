@@ -150,6 +150,9 @@ impl Command {
             Self::OpenProcessInCache(_) => {
                 "Makes the process the target of runs in the code cache."
             }
+            Self::ChooseEvery => {
+                "Shows a process of a program; runs instrument all of its processes, and those that begin meanwhile."
+            }
             Self::StartProgramInCache => {
                 "Starts a program, of which the run counts every block in the code cache."
             }

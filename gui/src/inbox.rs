@@ -382,11 +382,11 @@ impl App {
             instruments.any(|one| !one.definition.replaces())
         });
         let missed = active.filter(|active| {
-            let is_whole = active.choices.is_one() && active.status.look().missed == 0;
+            let is_whole = !active.is_several && active.status.look().missed == 0;
             !is_whole && active.recording.exists()
         });
         if let Some(path) = missed.map(|active| active.recording.clone()) {
-            // The recording also has the samples that were dropped from the screen, and those of what a process started.
+            // The recording also has the samples that were dropped from the screen, and those of other processes.
             self.read_recording(path);
         }
         self.not_running();

@@ -105,6 +105,7 @@ impl App {
             Purpose::Machines => self.add_typed(&path.display().to_string()),
             Purpose::LabKernel => self.connect(Source::LabOf(path.display().to_string())),
             Purpose::Program => self.connect(Source::Program(path.display().to_string())),
+            Purpose::Every => self.connect(Source::Every(path.display().to_string())),
             Purpose::ProgramInCache => {
                 self.connect(Source::ProgramInCache(path.display().to_string()));
             }

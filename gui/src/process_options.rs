@@ -3,7 +3,7 @@
 
 use egui::accesskit::Role;
 use egui::{ComboBox, Ui};
-use ilk_driver::process::{Children, Exec, ProcessChoices};
+use ilk_driver::process::{Children, EveryTarget, Exec, ProcessChoices};
 
 use crate::args::Source;
 use crate::state::State;
@@ -47,7 +47,8 @@ const EXEC: [(Exec, &str, &str); 2] = [
 /// Draws both choices, if the target is a process, or one of them is not the usual one.
 pub(crate) fn show(ui: &mut Ui, state: &mut State) {
     let choices = state.document.choices();
-    if !state.has_process() && choices == ProcessChoices::default() {
+    let is_offered = state.has_process() && !state.has_every();
+    if !is_offered && choices == ProcessChoices::default() {
         return;
     }
     let ProcessChoices {
@@ -99,9 +100,25 @@ impl State {
         self.is_pair() || self.source.as_ref().is_some_and(Source::is_process)
     }
 
+    /// Returns whether the target is all processes of a program.
+    pub(crate) const fn has_every(&self) -> bool {
+        matches!(self.source, Some(Source::Every(_)))
+    }
+
     /// Returns the reason why the session cannot run with its choices for a process, if so.
     pub(crate) fn choices_hindrance(&self) -> Option<String> {
         let choices = self.document.choices();
+        if self.has_every() {
+            if !self.machines.others.is_empty() {
+                let why = "All processes of a program are measured without other machines, and without the kernel: remove those \
+                           from the bar below the menus.";
+                return Some(why.to_owned());
+            }
+            let why = EveryTarget::refusal(choices)?;
+            return Some(format!(
+                "{why}: choose as usual in the options of the session."
+            ));
+        }
         if self.is_pair() {
             let why = choices.refused_with_kernel()?;
             return Some(format!(
@@ -136,7 +153,12 @@ mod tests {
         assert!(why.contains("open a process"), "{why}");
         state.source = Some(Source::Process(1));
         assert_eq!(state.choices_hindrance(), None);
+        // All processes of a program are measured in one way.
+        state.source = Some(Source::Every("cat".to_owned()));
+        let why = state.choices_hindrance().unwrap();
+        assert!(why.starts_with("All processes of a program"), "{why}");
         assert!(state.document.undo());
+        assert_eq!(state.choices_hindrance(), None);
         state.source = None;
         assert_eq!(state.choices_hindrance(), None);
     }

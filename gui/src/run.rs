@@ -7,7 +7,6 @@ use std::time::Instant;
 use gilk_engine::VerifiedPlan;
 use gilk_samples::index::Shared;
 use ilk_driver::client::{StopFlag, Summary};
-use ilk_driver::process::ProcessChoices;
 
 use crate::document::EditedSession;
 
@@ -37,8 +36,8 @@ pub struct Active {
     pub plan: Arc<VerifiedPlan>,
     /// The session at the start of the run.
     pub session: EditedSession,
-    /// The fate of what a process starts that it runs in.
-    pub choices: ProcessChoices,
+    /// True if the recording will have more than the samples that arrive: those of other processes.
+    pub is_several: bool,
     /// Path of the recording.
     pub recording: PathBuf,
     /// Its samples, added as they arrive.
@@ -62,7 +61,7 @@ impl Active {
             duration: session.duration,
             plan: Arc::clone(plan),
             session,
-            choices: ProcessChoices::default(),
+            is_several: false,
             recording,
             index: Shared::default(),
             status: SharedStatus::default(),

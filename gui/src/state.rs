@@ -241,7 +241,7 @@ impl State {
         }
         match &self.plan.outcome {
             Some(Ok(_)) if !self.plan.pending() => match &self.source {
-                Some(Source::Process(_) | Source::Program(_)) => {
+                Some(source) if source.is_process() => {
                     let refusal = self.plan.process_refusal.clone();
                     refusal.or_else(|| self.machines.hindrance())
                 }

@@ -137,6 +137,7 @@ fn edits(command: &Command) -> bool {
         | Command::ChooseProcessInCache
         | Command::OpenProcessInCache(_)
         | Command::StartProgramInCache
+        | Command::ChooseEvery
         | Command::ConnectHere
         | Command::ConnectSocket
         | Command::ConnectSsh

@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 use gilk_engine::{Session, VerifiedPlan};
 use gilk_instruments::Library;
 use ilk_driver::client::{Connection, Event, Seat, StopFlag, Summary};
-use ilk_driver::process::{CloneThreads, ProcessChoices, ProcessRun, ProcessTarget};
+use ilk_driver::process::{CloneThreads, EveryTarget, ProcessChoices, ProcessRun, ProcessTarget};
 
 /// A target on which sessions run.
 pub(super) trait Runner {
@@ -82,16 +82,17 @@ impl Runner for Connection {
     }
 }
 
-impl Runner for ProcessTarget {
-    fn check(&mut self) -> ilk_driver::Result<()> {
-        Self::check(self)
+/// Refuses a run on several machines.
+fn check_alone(order: &RunOrder<'_>) -> ilk_driver::Result<()> {
+    if order.together.is_some() {
+        let words = "A session of several machines does not run in a process yet; remove the other machines.";
+        return Err(ilk_driver::Error::Target(words.to_owned()));
     }
+    Ok(())
+}
 
-    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
-        if order.together.is_some() {
-            let words = "A session of several machines does not run in a process yet; remove the other machines.";
-            return Err(ilk_driver::Error::Target(words.to_owned()));
-        }
+impl<'o> From<RunOrder<'o>> for ProcessRun<'o> {
+    fn from(order: RunOrder<'o>) -> Self {
         let RunOrder {
             plan,
             session,
@@ -102,7 +103,7 @@ impl Runner for ProcessTarget {
             library,
             ..
         } = order;
-        let run = ProcessRun {
+        Self {
             plan,
             session,
             library,
@@ -110,7 +111,29 @@ impl Runner for ProcessTarget {
             recording,
             events,
             stop,
-        };
-        Self::run(self, run)
+        }
+    }
+}
+
+impl Runner for ProcessTarget {
+    fn check(&mut self) -> ilk_driver::Result<()> {
+        Self::check(self)
+    }
+
+    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
+        check_alone(&order)?;
+        Self::run(self, order.into())
+    }
+}
+
+impl Runner for EveryTarget {
+    fn check(&mut self) -> ilk_driver::Result<()> {
+        // Others may begin after the process that is shown has ended.
+        Ok(())
+    }
+
+    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
+        check_alone(&order)?;
+        Self::run(self, order.into())
     }
 }

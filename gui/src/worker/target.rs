@@ -1,7 +1,7 @@
 //! Thread of a target: boots the lab, connects, loads symbols and text, and runs sessions.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Recording;
 use ilk_driver::client::{Connection, CpuLosses, Event, Seat, StopFlag, TargetInfo, metadata};
 use ilk_driver::lab::{self, Lab};
-use ilk_driver::process::{CloneThreads, ProcessChoices, ProcessTarget};
+use ilk_driver::process::{CloneThreads, EveryTarget, ProcessChoices, ProcessTarget};
 use ilk_driver::saved;
 use ilk_driver::ssh::Tunnel;
 
@@ -227,6 +227,12 @@ fn serve(source: &Source, reporter: &Reporter, orders: &Receiver<Order>) -> Resu
             run_process(ProcessTarget::open(*pid)?, reporter, orders)
         }
         Source::Program(line) => run_process(start(line, reporter)?, reporter, orders),
+        Source::Every(program) => {
+            let step = format!("reading a process of {program}");
+            reporter.step("process", &step, 0.1);
+            let processes = EveryTarget::open(Path::new(program))?;
+            run_process(processes, reporter, orders)
+        }
         Source::ProcessInCache(pid) => {
             reporter.step("process", &format!("reading process {pid}"), 0.1);
             let process = ProcessTarget::open(*pid)?;

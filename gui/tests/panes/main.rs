@@ -12,6 +12,7 @@ mod access;
 mod cached;
 mod calls;
 mod desk;
+mod every;
 mod fourth_pass;
 mod graph;
 mod keyboard;

@@ -47,8 +47,18 @@ int main(void) {
 }
 "#;
 
-const SESSION: &str = r#"(version: 1, name: "calls", duration: 600.0, placements: [
+pub(crate) const SESSION: &str = r#"(version: 1, name: "calls", duration: 600.0, placements: [
     (function: "counted", block: 0, hook: Pre, instrument: "counter", launch: 0.0, splash: 600.0)])"#;
+
+/// Compiles the program.
+pub(crate) fn compiled(folder: &Path) -> PathBuf {
+    let (source, program) = (folder.join("starting.c"), folder.join("starting"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let mut compiler = Command::new("cc");
+    let compiler = compiler.args(["-O2", "-o"]).args([&program, &source]);
+    assert!(compiler.status().unwrap().success());
+    program
+}
 
 /// A program that answers each line with one.
 pub(crate) struct Starting {
@@ -59,12 +69,7 @@ pub(crate) struct Starting {
 
 impl Starting {
     fn start(folder: &Path) -> Self {
-        let (source, program) = (folder.join("starting.c"), folder.join("starting"));
-        std::fs::write(&source, PROGRAM).unwrap();
-        let mut compiler = Command::new("cc");
-        let compiler = compiler.args(["-O2", "-o"]).args([&program, &source]);
-        assert!(compiler.status().unwrap().success());
-        Self::of(&program)
+        Self::of(&compiled(folder))
     }
 
     /// Starts a program, which says when it is ready.

@@ -15,6 +15,7 @@ mod child;
 mod children;
 mod clone;
 mod every;
+mod every_target;
 mod executing;
 mod executions;
 mod followed;
@@ -64,6 +65,7 @@ pub use clone::{
     CloneThreads, check_condition, execute_in_cache, ready, recorded_so_far,
 };
 pub use every::{EveryEnd, EveryNews, in_every};
+pub use every_target::EveryTarget;
 pub use executing::ProgramFile;
 pub use executions::{Exec, LOOK, PATIENCE, executions, write_beside};
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};

@@ -83,8 +83,8 @@ struct PlannedPart<'p> {
 }
 
 /// The measurement of a process in one program, or of a forked child.
-struct RecordedProcess {
-    pid: u32,
+pub(super) struct RecordedProcess {
+    pub(super) pid: u32,
     recording: PathBuf,
     /// The process had ended, or executed another program.
     ended: bool,
@@ -94,19 +94,19 @@ struct RecordedProcess {
 }
 
 /// The measurements of a run.
-struct Measured {
+pub(super) struct Measured {
     /// The process, in the program that it executes at the start.
-    first: RecordedProcess,
-    /// Its children, and the programs that it executes then with theirs.
-    others: Vec<RecordedProcess>,
+    pub(super) first: RecordedProcess,
+    /// Its children, and the programs that it executes then with theirs; or other processes.
+    pub(super) others: Vec<RecordedProcess>,
 }
 
 /// The course of a run.
-struct Course<'c> {
-    run: ProcessRun<'c>,
-    is_over: &'c (dyn Fn() -> bool + Sync),
-    /// Splices could not be removed.
-    leaves: AtomicBool,
+pub(super) struct Course<'c> {
+    pub(super) run: ProcessRun<'c>,
+    pub(super) is_over: &'c (dyn Fn() -> bool + Sync),
+    /// Set if splices could not be removed.
+    pub(super) leaves: &'c AtomicBool,
 }
 
 impl ProcessTarget {
@@ -127,32 +127,14 @@ impl ProcessTarget {
         Writer::check(recording, &described).map_err(|source| Error::Recording { source })?;
         let summary = match run.choices.is_one() {
             true => self.measured(run, recording)?.first.summary,
-            false => self.run_in_parts(run)?,
+            false => in_parts(recording, |folder| {
+                let measured = self.measured(run, &folder.join("0.arrow"))?;
+                merged(measured, recording)
+            })?,
         };
         // A listener that has ended needs no events.
         let _no_listener = run.events.send(Event::Finished(Box::new(summary.clone())));
         Ok(summary)
-    }
-
-    /// Runs a session of several measurements, whose recordings become one.
-    fn run_in_parts(&mut self, run: ProcessRun<'_>) -> Result<Summary> {
-        let folder = run.recording.with_extension("parts");
-        let hint = "It is for the recordings of the process and what it starts; remove it, or record to another file.";
-        std::fs::create_dir(&folder).map_err(Error::io(&folder, hint))?;
-        let measured = self.measured(run, &folder.join("0.arrow"));
-        match measured.and_then(|measured| merged(measured, run.recording)) {
-            Ok(whole) => {
-                let hint = "The recording of all processes is whole; remove this folder.";
-                std::fs::remove_dir_all(&folder).map_err(Error::io(&folder, hint))?;
-                Ok(whole)
-            }
-            // A folder with recordings stays.
-            Err(error) if std::fs::remove_dir(&folder).is_ok() => Err(error),
-            Err(error) => Err(Error::Target(format!(
-                "{error} What was recorded of each process is in {}.",
-                folder.display()
-            ))),
-        }
     }
 
     /// Runs a session; returns all measurements, the process's in its first program first. The recordings of others stand in
@@ -163,10 +145,11 @@ impl ProcessTarget {
         let begun = Instant::now();
         let length = Duration::from_secs_f64(run.session.duration);
         let is_over = || run.stop.is_stopped() || begun.elapsed() >= length;
+        let leaves = AtomicBool::new(false);
         let course = Course {
             run,
             is_over: &is_over,
-            leaves: AtomicBool::new(false),
+            leaves: &leaves,
         };
         let reserved = self.layouts.reserved(run.session, run.library)?;
         // Object files may have other addresses than when the plan was made.
@@ -215,7 +198,7 @@ impl ProcessTarget {
             Exec::Ends => first,
             Exec::Follows => course.follow(process, first, recording),
         });
-        self.leaves |= course.leaves.into_inner();
+        self.leaves |= leaves.into_inner();
         let mut measured = measured?;
         let has_ended = match run.choices.exec {
             Exec::Ends => measured.first.ended,
@@ -255,7 +238,7 @@ impl Course<'_> {
     }
 
     /// Plans the session for the program that a process executes now, and measures in it.
-    fn measured_next(&self, pid: u32, recording: &Path) -> Result<Measured> {
+    pub(super) fn measured_next(&self, pid: u32, recording: &Path) -> Result<Measured> {
         let ProcessRun {
             session, library, ..
         } = self.run;
@@ -406,11 +389,44 @@ fn watch(is_over: &dyn Fn() -> bool) -> impl FnMut(Stage) -> ControlFlow<()> {
     }
 }
 
+/// Returns the clock of a recording that begins now.
+pub(super) fn now() -> Clock {
+    let started = clock();
+    Clock {
+        hz: started.tsc_hz,
+        start: started.tsc,
+        start_unix_ns: started.unix_ns,
+    }
+}
+
 /// Returns sentences about the course of a measurement, and one about its end.
 fn text(notes: &[String], has_ended: bool) -> String {
     let ended = has_ended.then_some("The process has ended.");
     let notes = notes.iter().map(String::as_str);
     notes.chain(ended).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs a session of several measurements, whose recordings stand in a folder until they are one.
+pub(super) fn in_parts(
+    recording: &Path,
+    run: impl FnOnce(&Path) -> Result<Summary>,
+) -> Result<Summary> {
+    let folder = recording.with_extension("parts");
+    let hint = "It is for the recordings of the process and what it starts; remove it, or record to another file.";
+    std::fs::create_dir(&folder).map_err(Error::io(&folder, hint))?;
+    match run(&folder) {
+        Ok(whole) => {
+            let hint = "The recording of all processes is whole; remove this folder.";
+            std::fs::remove_dir_all(&folder).map_err(Error::io(&folder, hint))?;
+            Ok(whole)
+        }
+        // A folder with recordings stays.
+        Err(error) if std::fs::remove_dir(&folder).is_ok() => Err(error),
+        Err(error) => Err(Error::Target(format!(
+            "{error} What was recorded of each process is in {}.",
+            folder.display()
+        ))),
+    }
 }
 
 /// Begins a recording.
@@ -424,12 +440,7 @@ fn begin(
     recording: &Path,
     listener: Option<Sender<Event>>,
 ) -> Result<(Clock, Recorder)> {
-    let started = clock();
-    let clock = Clock {
-        hz: started.tsc_hz,
-        start: started.tsc,
-        start_unix_ns: started.unix_ns,
-    };
+    let clock = now();
     let described = metadata(plan.plan(), session, info, clock)?;
     let collector = Writer::create(recording, &described).and_then(Collector::start);
     let collector = collector.map_err(|source| Error::Recording { source })?;
@@ -437,7 +448,7 @@ fn begin(
 }
 
 /// Writes the recordings of all measurements as one, and returns its summary.
-fn merged(Measured { first, others }: Measured, recording: &Path) -> Result<Summary> {
+pub(super) fn merged(Measured { first, others }: Measured, recording: &Path) -> Result<Summary> {
     let all = || std::iter::once(&first).chain(&others);
     let written = write_beside(
         all().map(|one| (one.pid, one.recording.as_path())),
