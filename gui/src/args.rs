@@ -103,6 +103,8 @@ pub enum Source {
     Process(u32),
     /// A program with its arguments, separated by spaces, which is started.
     Program(String),
+    /// All processes of this machine that execute a program, by its path or name.
+    Every(String),
     /// A process of this machine, whose runs execute in the code cache.
     ProcessInCache(u32),
     /// A program with its arguments, separated by spaces, which is started, and executes in the code cache.
@@ -110,10 +112,10 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns whether it is a process of this machine that sessions instrument.
+    /// Returns whether it is a process of this machine that sessions instrument, or all of a program.
     #[must_use]
     pub const fn is_process(&self) -> bool {
-        matches!(self, Self::Process(_) | Self::Program(_))
+        matches!(self, Self::Process(_) | Self::Program(_) | Self::Every(_))
     }
 
     /// Returns whether it is a process of this machine that runs execute in the code cache, with every block counted.

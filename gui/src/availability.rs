@@ -57,7 +57,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::Back => state.history.available().0,
         Command::Forward => state.history.available().1,
         Command::ClearMarkers => state.timeline.markers.iter().any(Option::is_some),
-        Command::AddToEntry | Command::AddToReturns => graph,
+        Command::AddToEntry | Command::AddToReturns | Command::Replace(_) => graph,
         Command::UseInstrument | Command::FormatInstrument => state.editor.name().is_some(),
         Command::SaveInstrument => state.editor.text.is_some(),
         Command::ExportRecording => {
@@ -101,6 +101,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         | Command::ChooseProcessInCache
         | Command::OpenProcessInCache(_)
         | Command::StartProgramInCache
+        | Command::ChooseEvery
         | Command::ConnectHere
         | Command::ConnectSocket
         | Command::ConnectSsh
@@ -110,6 +111,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::AddMachines => state.run.active.is_none(),
         Command::AddKernel => {
             let is_process = state.source.as_ref().is_some_and(Source::is_process);
+            let is_process = is_process && !state.has_every();
             state.run.active.is_none() && is_process && state.machines.others.is_empty()
         }
         Command::ShowBeside => state.can_show_beside(),

@@ -306,6 +306,7 @@ impl App {
             catalogue: Arc::clone(catalogue),
             library: Arc::clone(&self.state.library),
             layout,
+            process: self.state.machines.process.clone(),
             within: self.state.within(),
         }
     }

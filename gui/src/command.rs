@@ -79,6 +79,8 @@ pub enum Command {
     FollowNotTaken,
     /// Selects a hook of the selected block.
     Hook(HookType),
+    /// Has calls of the open function call a function of an object file in its place, or the function itself again.
+    Replace(Option<String>),
     /// Places the inspector's instrument at the selected block.
     AddInstrument,
     /// Places the inspector's instrument at every block of the function that has the hook.
@@ -215,6 +217,8 @@ pub enum Command {
     StartProgram,
     /// Requests a program and its arguments, and starts it for the code cache.
     StartProgramInCache,
+    /// Requests a program, all processes of which are the target.
+    ChooseEvery,
     /// Connects to the agent on this machine.
     ConnectHere,
     /// Requests an agent's socket and connects to it.
@@ -402,6 +406,7 @@ impl Command {
             Self::SavePicture => "Save picture of window…",
             Self::AddToMatching => "Add to entry of every match",
             Self::Put(..) => "Place instrument",
+            Self::Replace(_) => "Replace function",
             Self::AddToEntry => "Add to function entry",
             Self::AddToReturns => "Add to every return",
             Self::NewInstrument => "New instrument",
@@ -423,6 +428,7 @@ impl Command {
             Self::OpenProcessInCache(_) => "Open process in the code cache",
             Self::StartProgram => "Program…",
             Self::StartProgramInCache => "Program in the code cache…",
+            Self::ChooseEvery => "All processes of a program…",
             Self::ConnectHere => "Connect to this machine",
             Self::ConnectSocket => "Connect to a socket…",
             Self::ConnectSsh => "Connect over ssh…",

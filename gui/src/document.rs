@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::Session;
+use ilk_driver::process::ProcessChoices;
 
 use crate::edited::Extent;
 pub use crate::edited::{Edited, EditedSession, Note};
@@ -69,8 +70,11 @@ impl Document {
     /// Creates a document from a session read from `path` and the notes of its sidecar.
     #[must_use]
     pub fn of(session: impl Into<EditedSession>, notes: Vec<Note>, path: Option<PathBuf>) -> Self {
-        let session = session.into();
-        let now = Edited { session, notes };
+        let now = Edited {
+            session: session.into(),
+            notes,
+            choices: ProcessChoices::default(),
+        };
         Self {
             saved: now.clone(),
             now,
@@ -85,14 +89,22 @@ impl Document {
         }
     }
 
+    /// Has the choices of the session's sidecar.
+    #[must_use]
+    pub fn with_choices(mut self, choices: ProcessChoices) -> Self {
+        self.now.choices = choices;
+        self.saved.choices = choices;
+        self
+    }
+
     /// Creates a document from a session whose window ended before it was saved.
     #[must_use]
     pub fn restored(
         session: impl Into<EditedSession>,
-        notes: Vec<Note>,
+        (notes, choices): (Vec<Note>, ProcessChoices),
         path: Option<PathBuf>,
     ) -> Self {
-        let mut document = Self::of(session, notes, path);
+        let mut document = Self::of(session, notes, path).with_choices(choices);
         document.saved = Self::new().now;
         document.compare();
         document
@@ -108,6 +120,18 @@ impl Document {
     #[must_use]
     pub fn notes(&self) -> &[Note] {
         &self.now.notes
+    }
+
+    /// Returns the fate of what a process starts that it runs in.
+    #[must_use]
+    pub const fn choices(&self) -> ProcessChoices {
+        self.now.choices
+    }
+
+    /// Changes the fate of what a process starts, as one undo step.
+    pub fn choose(&mut self, choices: ProcessChoices) {
+        self.change("choices", |now| now.choices = choices);
+        self.close_step();
     }
 
     /// Returns the session's file, if it was ever saved.
@@ -128,7 +152,7 @@ impl Document {
         self.hooks
     }
 
-    /// Increases with every change of the session or its notes.
+    /// Increases with every change of the session, its notes or its choices.
     pub(crate) const fn changes(&self) -> u64 {
         self.changes
     }
@@ -316,7 +340,7 @@ impl Document {
         }
     }
 
-    /// Returns the session and its notes.
+    /// Returns the session, its notes and its choices.
     #[must_use]
     pub fn edited(&self) -> Edited {
         self.now.clone()

@@ -8,6 +8,7 @@ use gilk_engine::Session;
 use gilk_engine::collection::Collection;
 use gilk_engine::placement::Style;
 use gilk_engine::session::{KernelPart, Placement, Workload};
+use ilk_driver::process::ProcessChoices;
 use serde::{Deserialize, Serialize};
 
 use crate::placements::{Difference, Placements};
@@ -241,13 +242,15 @@ pub struct Edited {
     pub session: EditedSession,
     /// Notes on its times.
     pub notes: Vec<Note>,
+    /// The fate of what a process starts that it runs in.
+    pub choices: ProcessChoices,
 }
 
 /// The parts of a document that two states do not share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Extent {
-    /// Notes only.
-    Notes,
+    /// Notes and choices, which the sidecar has.
+    Sidecar,
     /// The session, but neither the hooks of its placements nor their instruments.
     Session,
     /// Hooks, instruments, or the number of placements.
@@ -271,7 +274,10 @@ impl Extent {
             Some(Difference::Hooks) => Some(Self::Hooks),
             Some(Difference::Times) => Some(Self::Session),
             None if !same_rest() => Some(Self::Session),
-            None => (one.notes != other.notes).then_some(Self::Notes),
+            None => {
+                let differs = one.notes != other.notes || one.choices != other.choices;
+                differs.then_some(Self::Sidecar)
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use gilk_engine::VerifiedPlan;
 use gilk_engine::placement::Style;
 use gilk_samples::index::Shared;
 use ilk_driver::client::StopFlag;
+use ilk_driver::process::ProcessChoices;
 
 use crate::app::App;
 use crate::args::Source;
@@ -203,6 +204,7 @@ impl App {
             Command::StopReading => self.stop_reading(),
             Command::SavePicture => self.request_path(Purpose::Picture, None),
             Command::Put(at, name) => self.put(at, &name),
+            Command::Replace(name) => self.replace_function(name.as_deref()),
             Command::AddToEntry => self.put_draft(Destination::Entry),
             Command::AddToReturns => self.put_draft(Destination::Returns),
             Command::NewInstrument => self.edit_instrument(None),
@@ -267,6 +269,7 @@ impl App {
             Command::OpenProcess(pid) => self.connect(Source::Process(pid)),
             Command::OpenProcessInCache(pid) => self.connect(Source::ProcessInCache(pid)),
             Command::StartProgram => self.request_path(Purpose::Program, None),
+            Command::ChooseEvery => self.request_path(Purpose::Every, None),
             Command::StartProgramInCache => self.request_path(Purpose::ProgramInCache, None),
             Command::StartLab => self.connect(Source::Lab),
             Command::Reconnect => {
@@ -377,6 +380,9 @@ impl App {
             Some(number) if self.is_member(number) => self.member_left(number),
             _ => self.not_running(),
         }
+        if !self.state.is_pair() {
+            self.state.machines.process = None;
+        }
         self.state.target = TargetState::None;
         self.state.machines.first = None;
     }
@@ -421,12 +427,18 @@ impl App {
             return;
         };
         let info = info.as_ref().clone();
+        let source = self.state.source.as_ref();
+        let choices = match source.is_some_and(Source::is_process) {
+            true => self.state.document.choices(),
+            false => ProcessChoices::default(),
+        };
         let (stop, index) = (StopFlag::new(), Shared::default());
         let status = SharedStatus::default();
         self.state.machines.together = None;
         self.state.run.last = None;
         self.state.run.active = Some(Active {
             stop: stop.clone(),
+            is_several: !choices.is_one() || self.state.has_every(),
             index: index.clone(),
             status: status.clone(),
             ..Active::new(plan, session.clone(), recording.clone())
@@ -441,6 +453,8 @@ impl App {
             together: None,
             pair: None,
             threads,
+            choices,
+            library: Arc::clone(&self.state.library),
         });
     }
 

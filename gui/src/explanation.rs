@@ -121,6 +121,9 @@ impl Command {
                 "Places the inspector's instrument in every function that the list shows."
             }
             Self::Put(..) => "Places the instrument.",
+            Self::Replace(_) => {
+                "Has calls of the open function call a function of an object file in its place."
+            }
             Self::AddToEntry => "Places the inspector's instrument where the function is entered.",
             Self::AddToReturns => "Places the inspector's instrument where the function returns.",
             Self::NewInstrument => "Writes an instrument of your own.",
@@ -146,6 +149,9 @@ impl Command {
             }
             Self::OpenProcessInCache(_) => {
                 "Makes the process the target of runs in the code cache."
+            }
+            Self::ChooseEvery => {
+                "Shows a process of a program; runs instrument all of its processes, and those that begin meanwhile."
             }
             Self::StartProgramInCache => {
                 "Starts a program, of which the run counts every block in the code cache."

@@ -1,6 +1,6 @@
 //! Messages from workers and their effects.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::catalogue::Catalogue;
 use crate::console_pane;
 use crate::derived::Derived;
 use crate::desk::Pane;
-use crate::document::{Document, Edited, EditedSession, Note};
+use crate::document::{Document, Edited};
 use crate::graph::Scene;
 use crate::purpose::Purpose;
 use crate::state::{Natives, NoticeKind, TargetState};
@@ -177,14 +177,18 @@ impl App {
             }
             Message::NotSaved(error) => self.state.notify(NoticeKind::Warning, error.to_string()),
             Message::SessionRead(path, session, sidecar) => {
-                let mut notes = Vec::new();
-                if let (Ok(_), Some(sidecar)) = (&session, sidecar) {
-                    if let Some(desk) = sidecar.desk() {
-                        self.state.desk = desk;
-                    }
-                    notes = sidecar.notes;
+                let mut sidecar = sidecar.map(|sidecar| *sidecar).unwrap_or_default();
+                if session.is_ok()
+                    && let Some(desk) = sidecar.desk()
+                {
+                    self.state.desk = desk;
                 }
-                self.session_read(path, session, notes);
+                let session = session.map(|session| {
+                    let notes = std::mem::take(&mut sidecar.notes);
+                    let document = Document::of(session, notes, Some(path.clone()));
+                    document.with_choices(sidecar.choices)
+                });
+                self.session_read(&path, session);
             }
             Message::SessionWritten(path, edited, written) => {
                 self.session_written(path, edited, written, ctx);
@@ -271,7 +275,7 @@ impl App {
             TargetNews::Started(described) => self.started(described),
             TargetNews::Recorded(metadata, index) => self.recorded(*metadata, index),
             TargetNews::Begun(clock, reading) => self.member_started(number, clock, reading),
-            TargetNews::Process(pid) => self.state.machines.pid = Some(pid),
+            TargetNews::Process(process) => self.state.machines.process = Some(*process),
             TargetNews::Ended(summary) if self.is_in_pair(number) => {
                 self.pair_ended(number, summary);
             }
@@ -371,10 +375,18 @@ impl App {
     fn ended(&mut self, summary: Result<Box<Summary>, Error>) {
         let now = self.state.timeline.record.as_ref().and_then(|one| one.now);
         let active = self.state.run.active.as_ref();
-        let is_idle = active.is_some_and(|active| active.session.workload.is_none());
-        let missed = active.filter(|active| active.status.look().missed > 0);
+        let is_idle = active.is_some_and(|active| active.session.workload.is_none())
+            && !self.state.has_process();
+        let measures = active.is_none_or(|active| {
+            let mut instruments = active.plan.plan().instruments.iter();
+            instruments.any(|one| !one.definition.replaces())
+        });
+        let missed = active.filter(|active| {
+            let is_whole = !active.is_several && active.status.look().missed == 0;
+            !is_whole && active.recording.exists()
+        });
         if let Some(path) = missed.map(|active| active.recording.clone()) {
-            // The recording also has the samples that were dropped from the screen.
+            // The recording also has the samples that were dropped from the screen, and those of other processes.
             self.read_recording(path);
         }
         self.not_running();
@@ -425,8 +437,12 @@ impl App {
                     );
                     self.state.notify(NoticeKind::Warning, words);
                 } else {
-                    let (kind, words) = measured(&summary, is_idle);
-                    let words = format!("The session {how}{words}");
+                    let (kind, words) = match measures {
+                        true => measured(&summary, is_idle),
+                        false => (NoticeKind::Good, ".".to_owned()),
+                    };
+                    let words = format!("The session {how}{words} {}", summary.ended);
+                    let words = words.trim_end().to_owned();
                     self.state.notify(kind, words);
                 }
                 self.state.run.last = Some(summary);
@@ -453,14 +469,9 @@ impl App {
         }
     }
 
-    fn session_read(
-        &mut self,
-        path: PathBuf,
-        session: Result<EditedSession, Error>,
-        notes: Vec<Note>,
-    ) {
-        match session {
-            Ok(session) => self.replace_document(Document::of(session, notes, Some(path))),
+    fn session_read(&mut self, path: &Path, document: Result<Document, Error>) {
+        match document {
+            Ok(document) => self.replace_document(document),
             Err(error) => {
                 self.fail_shot(&error);
                 let (path, why) = (path.display().to_string(), error.to_string());

@@ -14,7 +14,9 @@ use crate::hook_facts::LastPlan;
 use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
-use crate::{availability, hook_instruments, paths, sources, style_panel, widgets};
+use crate::{
+    availability, hook_instruments, paths, replacement_panel, sources, style_panel, widgets,
+};
 
 /// Draws the inspector.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
@@ -52,6 +54,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
                     ui.add_space(space::TIGHT);
                     hook_instruments::show(ui, state, block, commands);
                     ui.add_space(space::SMALL);
+                    replacement_panel::show(ui, state, &scene, commands);
                     style_panel::show(ui, state, &scene, commands);
                     paths::show(ui, state, &scene, commands);
                 }
@@ -61,6 +64,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
                     ui.add_space(space::SMALL);
                     ui.label(RichText::new("Click a block to see its hooks.").color(tokens.weak));
                     ui.add_space(space::SMALL);
+                    replacement_panel::show(ui, state, &scene, commands);
                     style_panel::show(ui, state, &scene, commands);
                     paths::show(ui, state, &scene, commands);
                 }

@@ -16,6 +16,8 @@ pub(crate) enum InstrumentGroup {
     Branches,
     Calls,
     Threads,
+    /// Functions of object files that replace functions of a process.
+    Replacements,
 }
 
 impl InstrumentGroup {
@@ -23,6 +25,9 @@ impl InstrumentGroup {
     pub(crate) fn of(definition: &Definition, own: bool) -> Self {
         if own {
             return Self::Session;
+        }
+        if definition.replaces() {
+            return Self::Replacements;
         }
         // Instruments whose subject is not the kind of their values.
         match definition.name.as_str() {
@@ -53,6 +58,7 @@ impl InstrumentGroup {
             Self::Branches => "Branches and coverage",
             Self::Calls => "Calls",
             Self::Threads => "Locks and threads",
+            Self::Replacements => "Replacements of functions",
         }
     }
 
@@ -66,6 +72,7 @@ impl InstrumentGroup {
             Self::Branches => Icon::Branch,
             Self::Calls => Icon::Nested,
             Self::Threads => Icon::Lock,
+            Self::Replacements => Icon::Branch,
         }
     }
 }

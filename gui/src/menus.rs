@@ -244,6 +244,7 @@ pub(crate) const MENUS: &[(&str, &[MenuItem])] = &[
             Entry(Command::StartLabWith),
             Entry(Command::ChooseProcess),
             Entry(Command::StartProgram),
+            Entry(Command::ChooseEvery),
             Entry(Command::ChooseProcessInCache),
             Entry(Command::StartProgramInCache),
             Menu(

@@ -16,9 +16,12 @@ use crate::widgets::{self, buttons, modal, primary, title};
 use crate::worker::{Mail, Message};
 
 /// The risk that the user accepts.
-const MEANING: &str = "This code runs inside the kernel. GILK proves that it is called \
-    correctly and that registers are preserved, but not what it computes: a mistake in it can crash the machine. \
-    It can be used until the window closes and is not saved with sessions.";
+const MEANING: &str = "This code runs inside the kernel, or in the process that is the target. GILK proves that it is \
+    called correctly and that registers are preserved, but not what it computes: a mistake in it can crash the machine, \
+    or the process. It can be used until the window closes and is not saved with sessions.";
+/// The use of replacements.
+const REPLACEMENTS: &str =
+    "Replacements are for functions of a process: the inspector has them for the open function.";
 
 /// Reads an object file.
 pub(crate) fn read(mail: &Mail, path: PathBuf) {
@@ -52,6 +55,9 @@ pub(crate) fn confirm(ctx: &Context, state: &mut State, said: &mut Vec<Command>)
         ui.add_space(space::SMALL);
         let meaning = ui.label(RichText::new(MEANING).color(Tokens::of(ui).warning));
         widgets::named(meaning, Role::Label, MEANING);
+        if natives.definitions.iter().any(Definition::replaces) {
+            ui.label(RichText::new(REPLACEMENTS).small());
+        }
         ui.add_space(space::MEDIUM);
         buttons(ui, |ui| {
             let used = primary(ui, Command::UseNatives.name(), true);

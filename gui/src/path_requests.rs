@@ -66,7 +66,7 @@ impl App {
             Some(path) => {
                 self.after_saving = then;
                 let edited = self.state.document.edited();
-                let desk = Sidecar::text(&self.state.desk, self.state.document.notes());
+                let desk = Sidecar::text(&self.state.desk, &edited);
                 files::write_session(self.workers.mail(), path, edited, desk);
             }
             None => self.request_path(Purpose::SaveSession, then),
@@ -89,7 +89,7 @@ impl App {
             Purpose::SaveSession => {
                 self.after_saving = then;
                 let edited = self.state.document.edited();
-                let desk = Sidecar::text(&self.state.desk, self.state.document.notes());
+                let desk = Sidecar::text(&self.state.desk, &edited);
                 files::write_session(mail, path, edited, desk);
             }
             Purpose::ExportGraph => self.export_graph(path),
@@ -105,6 +105,7 @@ impl App {
             Purpose::Machines => self.add_typed(&path.display().to_string()),
             Purpose::LabKernel => self.connect(Source::LabOf(path.display().to_string())),
             Purpose::Program => self.connect(Source::Program(path.display().to_string())),
+            Purpose::Every => self.connect(Source::Every(path.display().to_string())),
             Purpose::ProgramInCache => {
                 self.connect(Source::ProgramInCache(path.display().to_string()));
             }

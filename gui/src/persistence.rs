@@ -4,13 +4,14 @@
 //! | file | contents |
 //! |---|---|
 //! | `desk.ron` in the state folder | the last layout, colours, and recent paths |
-//! | `session-PID.ron` in the state folder | the unsaved session and notes of a window that runs or crashed |
-//! | `NAME.desk.ron` next to a session's file | the sidecar: its layout and the notes on its timeline |
+//! | `session-PID.ron` in the state folder | the unsaved session, notes and choices of a window that runs or crashed |
+//! | `NAME.desk.ron` next to a session's file | the sidecar: its layout, the notes on its timeline, and choices for a process |
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use gilk_engine::Session;
+use ilk_driver::process::ProcessChoices;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -32,6 +33,8 @@ struct Unsaved {
     session: Session,
     #[serde(default)]
     notes: Vec<Note>,
+    #[serde(default)]
+    choices: ProcessChoices,
 }
 
 fn not_saved(error: &ron::Error) -> String {
@@ -66,7 +69,7 @@ impl App {
             self.state.notify(NoticeKind::Warning, words);
             self.replace_document(Document::restored(
                 unsaved.session,
-                unsaved.notes,
+                (unsaved.notes, unsaved.choices),
                 unsaved.path,
             ));
             // The file now belongs to this window's process. Otherwise later windows restore it too.
@@ -120,6 +123,7 @@ impl App {
                         path: of,
                         session: edited.session.to_session(),
                         notes: edited.notes,
+                        choices: edited.choices,
                     };
                     ron::to_string(&unsaved)
                 });

@@ -151,6 +151,33 @@ impl App {
         Ok(places)
     }
 
+    /// Replaces the open function by a function of an object file for the whole session, or by none.
+    pub(crate) fn replace_function(&mut self, name: Option<&str>) {
+        let Some(scene) = self.state.graph.scene.clone() else {
+            return;
+        };
+        let duration = self.state.document.session().duration;
+        let function: Arc<str> = scene.name.as_str().into();
+        let placement = name.map(|name| Placement {
+            launch: 0.0,
+            splash: duration,
+            ..self.placed(function, BlockIndex(0), HookType::Pre, name)
+        });
+        let library = Arc::clone(&self.state.library);
+        self.state.document.edit("replace", |session| {
+            let replaces = |one: &Placement| {
+                let definition = library.get(&one.instrument);
+                definition.is_ok_and(Definition::replaces)
+            };
+            let entry = (scene.name.as_str(), 0);
+            session.placements.retain_at(entry, |one| !replaces(one));
+            if let Some(placement) = placement {
+                session.placements.push(placement);
+            }
+        });
+        self.state.document.close_step();
+    }
+
     /// Returns the entries of all functions that match the list's filter.
     fn matching(&self) -> Result<Vec<HookPlace>, String> {
         let found = &self.state.functions.found;

@@ -38,6 +38,8 @@ pub enum Purpose {
     Program,
     /// A program to start, with its arguments, for the code cache.
     ProgramInCache,
+    /// A program, all processes of which are instrumented.
+    Every,
     /// A kernel file to open.
     Kernel,
     /// An object file with instruments.
@@ -67,6 +69,7 @@ impl Purpose {
             Self::LabKernel => "Start the lab with another kernel",
             Self::Program => "Start a program",
             Self::ProgramInCache => "Start a program in the code cache",
+            Self::Every => "Open all processes of a program",
             Self::Kernel => "Open kernel file",
             Self::DebugInfo => "Open debug information",
             Self::Natives => "Open native instruments",
@@ -81,6 +84,7 @@ impl Purpose {
             Self::Machines => "here, root@web1, web2=/run/web2.sock",
             Self::LabKernel => "6.12, 6.12 rt, or a vmlinuz and its headers",
             Self::Program | Self::ProgramInCache => "program and arguments, separated by spaces",
+            Self::Every => "name or path of the program",
             Self::Socket => "path of the agent's socket",
             Self::Natives => "object file that cc -c made from C code with gilk.h",
             Self::DebugInfo => "vmlinux with debug information of exactly this kernel",
@@ -99,6 +103,10 @@ impl Purpose {
             )),
             Self::Program => Some(
                 "It is stopped at its entry, and continues when the session has instrumented it."
+                    .to_owned(),
+            ),
+            Self::Every => Some(
+                "The functions of one of its processes are shown. A run instruments all, and those that begin until its end."
                     .to_owned(),
             ),
             Self::ProgramInCache => Some(
@@ -130,7 +138,12 @@ impl Purpose {
     pub const fn is_file(self) -> bool {
         !matches!(
             self,
-            Self::Machine | Self::Machines | Self::LabKernel | Self::Program | Self::ProgramInCache
+            Self::Machine
+                | Self::Machines
+                | Self::LabKernel
+                | Self::Program
+                | Self::ProgramInCache
+                | Self::Every
         )
     }
 
@@ -150,6 +163,7 @@ impl Purpose {
             | Self::LabKernel
             | Self::Program
             | Self::ProgramInCache
+            | Self::Every
             | Self::Kernel => ("All files", vec!["*"]),
             Self::OpenRecording | Self::CompareRecording | Self::SaveRecording => {
                 ("Recordings", vec!["arrow", "gilk"])

@@ -36,6 +36,8 @@ pub struct Active {
     pub plan: Arc<VerifiedPlan>,
     /// The session at the start of the run.
     pub session: EditedSession,
+    /// True if the recording will have more than the samples that arrive: those of other processes.
+    pub is_several: bool,
     /// Path of the recording.
     pub recording: PathBuf,
     /// Its samples, added as they arrive.
@@ -59,6 +61,7 @@ impl Active {
             duration: session.duration,
             plan: Arc::clone(plan),
             session,
+            is_several: false,
             recording,
             index: Shared::default(),
             status: SharedStatus::default(),

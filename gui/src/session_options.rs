@@ -1,19 +1,22 @@
-//! The options of a session that few sessions need: registers, tracepoints, and the collection of samples.
+//! The options of a session that few sessions need: registers, tracepoints, what a process starts, and the collection of
+//! samples.
 
 use egui::accesskit::Role;
 use egui::{Checkbox, CollapsingHeader, ComboBox, RichText, Ui};
 use gilk_engine::collection::{Collection, Interval, Strategy};
+use ilk_driver::process::ProcessChoices;
 
 use crate::seconds::seconds;
 use crate::state::State;
-use crate::widgets;
+use crate::{process_options, widgets};
 
 /// Draws the options, folded unless the user has opened them.
 pub(crate) fn show(ui: &mut Ui, state: &mut State) {
     let session = state.document.session();
     let (mut save_all, mut tracepoints) = (session.save_all, session.tracepoints);
     let mut collection = session.collection;
-    let title = match (save_all, tracepoints, collection.is_default()) {
+    let is_usual = state.document.choices() == ProcessChoices::default();
+    let title = match (save_all, tracepoints, collection.is_default() && is_usual) {
         (false, false, true) => "Options",
         _ => "Options (changed)",
     };
@@ -32,6 +35,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State) {
                 "Save all registers",
                 "Instruments save every register that they use, and the flags, even where those are dead: to measure what the analysis saves.",
             );
+            process_options::show(ui, state);
             samples(ui, &mut collection);
         });
     widgets::named(header.header_response, Role::Button, "Session options");

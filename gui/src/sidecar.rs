@@ -1,19 +1,23 @@
-//! Sidecar of a session's file: the layout of its panes, and the notes on its timeline.
+//! Sidecar of a session's file: the layout of its panes, the notes on its timeline, and the fate of what a process starts
+//! that it runs in.
 
 use std::path::{Path, PathBuf};
 
+use ilk_driver::process::ProcessChoices;
 use serde::{Deserialize, Serialize};
 
 use crate::desk::{Desk, Shelf};
-use crate::document::Note;
+use crate::document::{Edited, Note};
 
-/// Sidecar of a session: its layout, and the notes on its timeline.
+/// Sidecar of a session: its layout, the notes on its timeline, and choices for a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sidecar {
     layout: Option<Shelf>,
     /// Notes on the session's times.
     pub notes: Vec<Note>,
+    /// The fate of what a process starts.
+    pub choices: ProcessChoices,
 }
 
 impl Sidecar {
@@ -29,11 +33,12 @@ impl Sidecar {
         self.layout.as_ref()?.desk()
     }
 
-    /// Serializes the sidecar of a layout and the notes of a session.
-    pub(crate) fn text(desk: &Desk, notes: &[Note]) -> Option<String> {
+    /// Serializes the sidecar of a layout, and the notes and choices of a session.
+    pub(crate) fn text(desk: &Desk, edited: &Edited) -> Option<String> {
         let sidecar = Self {
             layout: Shelf::of(desk),
-            notes: notes.to_vec(),
+            notes: edited.notes.clone(),
+            choices: edited.choices,
         };
         ron::to_string(&sidecar).ok()
     }

@@ -233,12 +233,15 @@ impl State {
             }
             return self.threads_in_cache().err();
         }
+        if let Some(hindrance) = self.choices_hindrance() {
+            return Some(hindrance);
+        }
         if self.document.session().placements.is_empty() {
             return Some("The session has no instruments; select a block and add one.".to_owned());
         }
         match &self.plan.outcome {
             Some(Ok(_)) if !self.plan.pending() => match &self.source {
-                Some(Source::Process(_) | Source::Program(_)) => {
+                Some(source) if source.is_process() => {
                     let refusal = self.plan.process_refusal.clone();
                     refusal.or_else(|| self.machines.hindrance())
                 }
@@ -323,6 +326,11 @@ impl State {
     pub fn drafted(&self, block: BlockIndex, hook: HookType) -> Option<Placement> {
         let scene = self.graph.scene.as_ref()?;
         let draft = &self.draft;
+        let definition = self.definition(&draft.instrument);
+        let (block, hook) = match definition.is_some_and(Definition::replaces) {
+            true => (BlockIndex(0), HookType::Pre),
+            false => (block, hook),
+        };
         Some(Placement {
             function: scene.name.as_str().into(),
             block: block.0,

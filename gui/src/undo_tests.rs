@@ -23,6 +23,7 @@ fn edits(command: &Command) -> bool {
         | Command::AddToEveryBlock
         | Command::AddToMatching
         | Command::Put(..)
+        | Command::Replace(_)
         | Command::AddToEntry
         | Command::AddToReturns
         | Command::CountPaths
@@ -136,6 +137,7 @@ fn edits(command: &Command) -> bool {
         | Command::ChooseProcessInCache
         | Command::OpenProcessInCache(_)
         | Command::StartProgramInCache
+        | Command::ChooseEvery
         | Command::ConnectHere
         | Command::ConnectSocket
         | Command::ConnectSsh

@@ -25,6 +25,7 @@ pub mod interrupt;
 pub mod lab;
 mod mapping;
 pub mod memory;
+pub mod possible;
 pub mod process;
 mod processor;
 mod programs;

@@ -41,7 +41,7 @@ pub enum Stand {
     Block,
     /// A block that ends with a conditional branch.
     Branch,
-    /// A function: any block and hook of it mean the same.
+    /// A function: any block and hook of it mean the same. One that replaces functions is placed before the first block.
     Function,
 }
 
@@ -95,7 +95,10 @@ impl Definition {
     #[must_use]
     pub fn stand(&self) -> Stand {
         let Some(source) = self.source() else {
-            return Stand::Hook;
+            return match self.replaces() {
+                true => Stand::Function,
+                false => Stand::Hook,
+            };
         };
         let has = |hooks: &[Hook]| {
             let mut probes = source.parts.probes.iter();

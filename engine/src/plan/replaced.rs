@@ -32,7 +32,8 @@ pub(super) fn check(
         let cfg = &functions.analysed(Major::of(instrument.id)).cfg;
         let why = match layout.replacement(native) {
             None => Some(
-                "functions are replaced in processes, by `ilk process` and `ilk run` with --native and the object file",
+                "functions are replaced in processes, once the object file is opened there (--native, or native instruments \
+                 in the window)",
             ),
             Some(_) => misplaced(image, cfg, instrument),
         };

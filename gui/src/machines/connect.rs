@@ -101,7 +101,7 @@ impl App {
 
     /// Requests a plan for each machine whose plan is stale.
     pub(crate) fn request_machine_plans(&mut self) {
-        let within = self.state.machines.pid.filter(|_| self.state.is_pair());
+        let within = self.state.machines.pid().filter(|_| self.state.is_pair());
         let is_pair = self.state.is_pair();
         let state = (self.documents, self.state.document.revision());
         for machine in &mut self.state.machines.others {
@@ -127,6 +127,7 @@ impl App {
                 catalogue: Arc::clone(catalogue),
                 library: Arc::clone(&self.state.library),
                 layout: Some(info.layout.clone()),
+                process: self.state.machines.process.clone(),
                 within: within.filter(|_| is_kernel),
             });
         }

@@ -10,6 +10,7 @@ use crate::target_state::TargetState;
 use crate::worker::machine_planner;
 use gilk_engine::VerifiedPlan;
 use gilk_engine::cfg::BlockIndex;
+use ilk_driver::process::ProcessLayouts;
 
 /// The additional machines, and the session that runs on all machines.
 #[derive(Debug, Default)]
@@ -20,8 +21,8 @@ pub struct Machines {
     pub together: Option<Together>,
     /// The name given to the target, if any.
     pub(crate) first: Option<String>,
-    /// The number of the process that a target is, if one is.
-    pub(crate) pid: Option<u32>,
+    /// The process that a target is, if one is.
+    pub(crate) process: Option<ProcessLayouts>,
     /// The running session in a process and its kernel.
     pub(crate) pair: Option<PairRun>,
 }
@@ -87,6 +88,11 @@ impl Machine {
 }
 
 impl Machines {
+    /// Returns the number of the process that a target is, if one is.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(ProcessLayouts::pid)
+    }
+
     /// Returns the reason why a session cannot start on all machines, if any.
     pub(crate) fn hindrance(&self) -> Option<String> {
         self.others.iter().find_map(Machine::hindrance)

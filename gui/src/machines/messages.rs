@@ -59,7 +59,7 @@ impl App {
                 self.pair_ended(number, summary);
             }
             TargetNews::Ended(summary) => self.member_ended(number, summary),
-            TargetNews::Process(pid) => self.state.machines.pid = Some(pid),
+            TargetNews::Process(process) => self.state.machines.process = Some(*process),
             // Beside a process, the kernel describes the run of both.
             TargetNews::Started(described) if self.is_in_pair(number) => self.started(described),
             // Additional machines have no runs of their own, and are not labs.

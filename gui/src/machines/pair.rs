@@ -48,12 +48,12 @@ impl State {
 
     /// Returns the process that the session is hit by alone, while the kernel beside it is shown.
     pub(crate) fn within(&self) -> Option<u32> {
-        self.machines.pid.filter(|_| self.shows_kernel_beside())
+        self.machines.pid().filter(|_| self.shows_kernel_beside())
     }
 
     /// Returns the names of the target and of the machine beside it.
     pub(crate) fn pair_names(&self) -> Option<[String; 2]> {
-        let process = match self.machines.pid {
+        let process = match self.machines.pid() {
             Some(pid) => format!("process {pid}"),
             None => "process".to_owned(),
         };
@@ -148,7 +148,7 @@ impl App {
     /// Starts the session in the process and its kernel.
     pub(crate) fn run_pair(&mut self, plan: &Arc<VerifiedPlan>) {
         let (Some([kernel, process]), Some(pid)) =
-            (self.ready_sides(plan), self.state.machines.pid)
+            (self.ready_sides(plan), self.state.machines.pid())
         else {
             return;
         };
@@ -228,6 +228,8 @@ impl App {
                     together: None,
                     pair: Some(seat),
                     threads: CloneThreads::All,
+                    choices: self.state.document.choices(),
+                    library: Arc::clone(&self.state.library),
                 });
             }
         }

@@ -9,7 +9,7 @@ use gilk_samples::clocks::{Alignment, Reading};
 use gilk_samples::joined::Joint;
 use gilk_samples::metadata::Clock;
 use ilk_driver::client::{Seat, StopFlag, Summary, TargetInfo, metadata};
-use ilk_driver::process::CloneThreads;
+use ilk_driver::process::{CloneThreads, ProcessChoices};
 
 use super::together::{Member, Together, turn};
 use crate::app::App;
@@ -86,6 +86,8 @@ impl App {
                     together: Some((seat, name.clone())),
                     pair: None,
                     threads: CloneThreads::All,
+                    choices: ProcessChoices::default(),
+                    library: Arc::clone(&self.state.library),
                 },
             ));
             members.push(Member {

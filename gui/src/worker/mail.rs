@@ -14,7 +14,7 @@ use gilk_samples::index::Index;
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::totals::Totals;
 use ilk_driver::client::{Summary, TargetInfo};
-use ilk_driver::process::ListedProcess;
+use ilk_driver::process::{ListedProcess, ProcessLayouts};
 use ilk_driver::sources::Sources;
 
 use crate::Error;
@@ -119,8 +119,8 @@ pub enum TargetNews {
     Step(Progress),
     /// The image: symbols and text are loaded.
     Image(Arc<Catalogue>),
-    /// The number of the process that the target is.
-    Process(u32),
+    /// The process that the target is.
+    Process(Box<ProcessLayouts>),
     /// New lines of the lab's console.
     Console(Vec<String>),
     /// The agent replied.

@@ -22,6 +22,7 @@ mod mail;
 pub(crate) mod pair_sink;
 pub(crate) mod path_completion;
 mod planner;
+mod runner;
 pub(crate) mod searcher;
 pub(crate) mod sources;
 pub(crate) mod target;

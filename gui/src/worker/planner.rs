@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use gilk_engine::cfg::{BlockIndex, Cfg};
+use gilk_engine::code::Origin;
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::placement::{Comparison, compare};
 use gilk_engine::plan::{HitCosts, plan_watched};
@@ -14,7 +15,7 @@ use gilk_engine::verify::verify;
 use gilk_engine::{Addr, Error, HookType, Plan, Session, VerifiedPlan};
 use gilk_instruments::Library;
 use ilk_driver::memory;
-use ilk_driver::process::ProcessTarget;
+use ilk_driver::process::{ProcessLayouts, ProcessTarget};
 
 use super::mail::{Mail, Message};
 use crate::catalogue::Catalogue;
@@ -38,6 +39,8 @@ pub struct Planning {
     pub library: Arc<Library>,
     /// The layout of the target's module; without a target, `nominal`.
     pub layout: Option<RuntimeLayout>,
+    /// The process that is a target, whose layout has the session's replacements.
+    pub process: Option<ProcessLayouts>,
     /// The process that the session is hit by alone: the part of the kernel beside it.
     pub within: Option<u32>,
 }
@@ -62,9 +65,17 @@ fn planned(
     newer: &Receiver<Planning>,
 ) -> Option<Result<Arc<VerifiedPlan>, Faults>> {
     let image = planning.catalogue.image();
-    let layout = planning.layout.clone().unwrap_or_else(nominal);
     let mut session = planning.session.shown();
     session.placements.extend(planning.added.clone());
+    let layout = match layout(planning, &session) {
+        Ok(layout) => layout,
+        Err(error) => {
+            return Some(Err(Faults {
+                words: vec![error.to_string()],
+                placement: None,
+            }));
+        }
+    };
     // Here rather than in a frame after the next edit.
     planning.session.placements.learn();
     let mut give_back = memory::between_stages();
@@ -91,6 +102,16 @@ fn planned(
         words: violations.iter().map(ToString::to_string).collect(),
         placement: None,
     }))
+}
+
+/// Returns the layout of the target for a session.
+fn layout(planning: &Planning, session: &Session) -> ilk_driver::Result<RuntimeLayout> {
+    let is_process = planning.catalogue.image().origin() == Origin::Object;
+    match (&planning.process, &planning.layout) {
+        (Some(process), Some(_)) if is_process => process.layout(session, &planning.library),
+        (_, Some(layout)) => Ok(layout.clone()),
+        (_, None) => Ok(nominal()),
+    }
 }
 
 /// Returns the session for the process that alone is to hit it, if there is one.

@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_engine::{Image, Session, VerifiedPlan};
+use gilk_instruments::Library;
 use gilk_samples::clocks::Alignment;
 use gilk_samples::index::{Index, KEPT, Shared};
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Recording;
-use ilk_driver::client::{
-    Connection, CpuLosses, Event, Seat, StopFlag, Summary, TargetInfo, metadata,
-};
+use ilk_driver::client::{Connection, CpuLosses, Event, Seat, StopFlag, TargetInfo, metadata};
 use ilk_driver::lab::{self, Lab};
-use ilk_driver::process::{CloneThreads, ProcessTarget};
+use ilk_driver::process::{CloneThreads, EveryTarget, ProcessChoices, ProcessTarget};
 use ilk_driver::saved;
 use ilk_driver::ssh::Tunnel;
 
 use super::machine_lane::MachineLane;
 use super::mail::{Mail, Message, Progress, TargetNews};
 use super::pair_sink::{KernelSink, PairSeat, ProcessSink};
+use super::runner::{CachedProcess, RunOrder, Runner};
 use crate::args::Source;
 use crate::catalogue::Catalogue;
 use crate::document::EditedSession;
@@ -54,6 +54,10 @@ pub(crate) struct Order {
     pub(crate) pair: Option<PairSeat>,
     /// For a run in the code cache: the threads that are in it.
     pub(crate) threads: CloneThreads,
+    /// For a run in a process: the fate of what it starts.
+    pub(crate) choices: ProcessChoices,
+    /// The instruments.
+    pub(crate) library: Arc<Library>,
 }
 
 /// Destination of the samples of a run.
@@ -223,6 +227,12 @@ fn serve(source: &Source, reporter: &Reporter, orders: &Receiver<Order>) -> Resu
             run_process(ProcessTarget::open(*pid)?, reporter, orders)
         }
         Source::Program(line) => run_process(start(line, reporter)?, reporter, orders),
+        Source::Every(program) => {
+            let step = format!("reading a process of {program}");
+            reporter.step("process", &step, 0.1);
+            let processes = EveryTarget::open(Path::new(program))?;
+            run_process(processes, reporter, orders)
+        }
         Source::ProcessInCache(pid) => {
             reporter.step("process", &format!("reading process {pid}"), 0.1);
             let process = ProcessTarget::open(*pid)?;
@@ -346,103 +356,11 @@ fn run_process(
 ) -> Result<(), End> {
     reporter.check_cancelled()?;
     let process = runner.as_ref();
-    reporter.send(TargetNews::Process(process.pid()));
+    reporter.send(TargetNews::Process(Box::new(process.layouts().clone())));
     reporter.step("process", "analyzing every function", 0.6);
     reporter.send(TargetNews::Image(catalogue(process.image().clone())));
     reporter.send(TargetNews::Connected(Box::new(process.info().clone())));
     run_orders(&mut runner, reporter, orders)
-}
-
-/// A process that executes in the code cache during a run.
-struct CachedProcess(ProcessTarget);
-
-impl AsRef<ProcessTarget> for CachedProcess {
-    fn as_ref(&self) -> &ProcessTarget {
-        &self.0
-    }
-}
-
-impl Runner for CachedProcess {
-    fn check(&mut self) -> ilk_driver::Result<()> {
-        self.0.check()
-    }
-
-    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
-        let length = Duration::from_secs_f64(order.session.duration);
-        self.0.run_in_cache(
-            order.threads,
-            length,
-            order.recording,
-            order.events,
-            order.stop,
-        )
-    }
-}
-
-/// A target on which sessions run.
-trait Runner {
-    /// Checks that the target is still there.
-    fn check(&mut self) -> ilk_driver::Result<()>;
-
-    /// Runs a session to its end.
-    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary>;
-}
-
-/// A session to run, and the receiver of its events.
-struct RunOrder<'o> {
-    plan: &'o VerifiedPlan,
-    session: &'o Session,
-    recording: &'o Path,
-    events: &'o Sender<Event>,
-    stop: &'o StopFlag,
-    together: Option<(Seat, String)>,
-    threads: &'o CloneThreads,
-}
-
-impl Runner for Connection {
-    fn check(&mut self) -> ilk_driver::Result<()> {
-        self.ping()
-    }
-
-    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
-        let RunOrder {
-            plan,
-            session,
-            recording,
-            events,
-            stop,
-            together,
-            threads: _,
-        } = order;
-        match together {
-            None => Self::run(self, plan, session, recording, events, stop),
-            Some((seat, name)) => {
-                self.set_name(&name);
-                self.run_together(plan, session, recording, events, stop, seat)
-            }
-        }
-    }
-}
-
-impl Runner for ProcessTarget {
-    fn check(&mut self) -> ilk_driver::Result<()> {
-        Self::check(self)
-    }
-
-    fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
-        if order.together.is_some() {
-            let words = "A session of several machines does not run in a process yet; remove the other machines.";
-            return Err(ilk_driver::Error::Target(words.to_owned()));
-        }
-        Self::run(
-            self,
-            order.plan,
-            order.session,
-            order.recording,
-            order.events,
-            order.stop,
-        )
-    }
 }
 
 /// Runs sessions until the target is left or lost.
@@ -510,6 +428,8 @@ fn run_orders(
                 stop: &order.stop,
                 together: order.together,
                 threads: &order.threads,
+                choices: order.choices,
+                library: &order.library,
             })
         });
         drop(events);

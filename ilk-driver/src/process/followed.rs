@@ -179,6 +179,11 @@ impl<'p, P> FollowedProcess<'p, P> {
         Ok(followed)
     }
 
+    /// The number of the process.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Has the forked children of the process met until its end.
     #[must_use]
     pub fn with_forks(mut self, forks: ForkWatch) -> Self {

@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use gilk_engine::forks::{ForkWait, ForkWords};
 use gilk_engine::rendezvous::RendezvousWords;
 use gilk_engine::verify::forks::{VerifiedForkWait, verify};
-use gilk_engine::{Addr, Span};
+use gilk_engine::{Addr, Image, Plan, Span};
 
 use super::attached::{Attached, ForkedAttachment};
 use super::child::{ChildPlace, WaitingPlace, adopted, freed};
@@ -80,13 +80,17 @@ struct Served {
 }
 
 impl ForkWatch {
-    /// Has the forked children of a process wait before their first instruction, until their fate is decided.
+    /// Has the forked children of a process wait before their first instruction, until their fate is decided. Nothing is
+    /// mapped at addresses that are `reserved`.
     ///
     /// # Errors
     /// [`Error::Process`] if no place is known where the process forks, or another tool has changed it.
-    pub fn attach(pid: u32) -> Result<Self> {
+    pub fn attach(pid: u32, reserved: &[Span]) -> Result<Self> {
         let memory = memory(pid)?;
         let mut maps = maps::read(pid)?;
+        for span in reserved {
+            maps::insert(&mut maps, *span);
+        }
         let full = |what: &str| refused(pid, format!("no memory is free {what}"));
         let words = maps::free_below(&maps, maps::PAGE, 1 << 31)
             .ok_or_else(|| full("in its lower 2 GiB"))?;
@@ -190,6 +194,30 @@ impl ForkWatch {
             server: None,
             unwatched: BTreeSet::new(),
             removed: false,
+        })
+    }
+
+    /// Refuses a plan that was made before the watch, if it has splices in a function that this watches.
+    ///
+    /// # Errors
+    /// [`Error::Process`] with the name of the function.
+    pub(super) fn refuse_overlap(&self, plan: &Plan, image: &Image) -> Result<()> {
+        let watched = |at: Addr| {
+            let function = image.function_at(at)?;
+            let mut places = self.served.places.iter();
+            let is_watched = places.any(|place| function.span.contains(place.after));
+            is_watched.then_some(&function.name)
+        };
+        let hit = plan
+            .sites
+            .iter()
+            .find_map(|site| watched(site.displaced.start));
+        hit.map_or(Ok(()), |name| {
+            let why = format!(
+                "its forked children are met in {name}, which has instruments (rule probed); leave those out, or have \
+                 children count with it"
+            );
+            Err(refused(self.served.waits.pid, why))
         })
     }
 

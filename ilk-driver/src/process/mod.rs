@@ -12,8 +12,12 @@
 mod attached;
 mod cached;
 mod child;
+mod children;
 mod clone;
+mod every;
+mod every_target;
 mod executing;
+mod executions;
 mod followed;
 mod forks;
 mod frame;
@@ -29,6 +33,7 @@ pub(crate) mod maps;
 pub(crate) mod names;
 mod objects;
 mod pages;
+mod planning;
 mod ptrace;
 mod record;
 mod recorder;
@@ -36,6 +41,7 @@ mod remote;
 mod removal;
 mod replaced;
 mod rings;
+mod runs;
 mod same_clock;
 mod shared;
 mod stopped;
@@ -53,11 +59,15 @@ use std::path::PathBuf;
 use gilk_engine::Addr;
 
 pub use attached::{Attached, Removed};
+pub use children::{Children, with_children};
 pub use clone::{
     AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneNews, CloneOptions, CloneReport,
     CloneThreads, check_condition, execute_in_cache, ready, recorded_so_far,
 };
+pub use every::{EveryEnd, EveryNews, in_every};
+pub use every_target::EveryTarget;
 pub use executing::ProgramFile;
+pub use executions::{Exec, LOOK, PATIENCE, executions, write_beside};
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};
 pub use forks::{ForkWatch, ForkedChildren};
 pub use instrumented::Instrumented;
@@ -66,15 +76,17 @@ pub use lines::ObjectLines;
 pub use listed::ListedProcess;
 pub use names::ProcessNames;
 pub use objects::{Object, ObjectChoice, objects};
+pub use planning::Scope;
 pub use record::Client;
 pub use recorder::Recorder;
 pub use removal::{Cleaned, clean_leftovers};
 pub use replaced::replacements;
 pub use rings::{Drained, SampleRings};
+pub use runs::{ProcessChoices, ProcessRun};
 pub use same_clock::check_same_clock;
 pub use subject::{Reserved, Subject};
 pub use supervisor::{Supervisor, supervise};
-pub use target::ProcessTarget;
+pub use target::{ProcessLayouts, ProcessTarget};
 pub use watch::EarlyWatch;
 
 use crate::protocol::Started;

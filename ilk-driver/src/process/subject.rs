@@ -18,7 +18,7 @@ use super::maps;
 use super::objects::{Object, ObjectChoice, chosen, file_of, linker, objects, slide};
 use super::record::{MOST_PER_WRITE, Written};
 use super::removal::memory;
-use super::replaced::linked::LinkedObject;
+use super::replaced::linked::{LinkedObject, LinkedPart};
 use super::stopped::{Stopped, is_filtered, threads, traced};
 use super::{proc, refused, text};
 use crate::client::TargetInfo;
@@ -96,6 +96,16 @@ impl Reserved {
     /// The first of the words of the guards that end reads.
     pub(super) fn guard_words(&self) -> Addr {
         self.gate().closed.add(ReadGate::LEN_BYTES)
+    }
+
+    /// The addresses of everything that will be mapped.
+    pub(super) fn spans(&self) -> Vec<Span> {
+        let objects = self.objects.iter().flat_map(|object| &object.parts);
+        let arenas = self.arenas.iter().copied();
+        std::iter::once(self.words)
+            .chain(arenas)
+            .chain(objects.map(LinkedPart::span))
+            .collect()
     }
 
     /// Returns them for a session, which may switch static probes on ([`Session::tracepoints`]).

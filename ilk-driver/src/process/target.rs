@@ -1,23 +1,15 @@
 //! A process as the target of sessions: its objects are read once, and each session instruments it and leaves it.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
 
-use crossbeam_channel::Sender;
-use gilk_engine::plan::PlannedInstrument;
-use gilk_engine::{Image, Plan, Session, VerifiedPlan};
-use gilk_samples::collector::Collector;
-use gilk_samples::metadata::Clock;
-use gilk_samples::recording::Writer;
+use gilk_engine::layout::RuntimeLayout;
+use gilk_engine::{Image, Plan, Session};
+use gilk_instruments::Library;
 
 use super::record::text_of;
-use super::recorder::Recorder;
 use super::supervisor::Supervisor;
-use super::{Attached, FollowedProcess, ObjectChoice, Reserved, StartedProgram, Subject, clock};
-use crate::client::{
-    Event, InstrumentSummary, StopFlag, Summary, TargetInfo, label, metadata, totals,
-};
+use super::{ObjectChoice, Reserved, StartedProgram, Subject};
+use crate::client::TargetInfo;
 use crate::{Error, Result};
 
 /// Words of each CPU for the counters of a session.
@@ -25,18 +17,46 @@ const WORDS: u32 = 1 << 14;
 /// Patterns of all functions of the program and of its libraries.
 const ALL: [&str; 2] = ["*", "*:*"];
 
+/// The layouts of plans for a process with all of its objects, as it was read.
+#[derive(Clone, Debug)]
+pub struct ProcessLayouts {
+    pub(super) subject: Arc<Subject>,
+    pub(super) reserved: Reserved,
+}
+
+impl ProcessLayouts {
+    /// Returns the number of the process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.subject.pid
+    }
+
+    /// Returns the addresses for a session, with its replacements linked for the process as it is now.
+    pub(super) fn reserved(&self, session: &Session, library: &Library) -> Result<Reserved> {
+        let reserved = self.reserved.clone().for_session(session);
+        reserved.with_replacements(&self.subject, session, library)
+    }
+
+    /// Returns the layout of a plan for a session.
+    ///
+    /// # Errors
+    /// As [`Reserved::with_replacements`].
+    pub fn layout(&self, session: &Session, library: &Library) -> Result<RuntimeLayout> {
+        Ok(self.reserved(session, library)?.layout)
+    }
+}
+
 /// A process with all of its objects.
 #[derive(Debug)]
 pub struct ProcessTarget {
-    pub(super) subject: Subject,
-    reserved: Reserved,
-    info: TargetInfo,
+    pub(super) layouts: ProcessLayouts,
+    pub(super) info: TargetInfo,
     /// A program that was started for its sessions.
     pub(super) program: Option<LaunchedProgram>,
     /// Removes what this leaves in the process, should this program be killed.
     pub(super) supervisor: Supervisor,
     /// A session's splices could not be removed: the supervisor tries again.
-    leaves: bool,
+    pub(super) leaves: bool,
 }
 
 #[derive(Debug)]
@@ -73,8 +93,10 @@ impl ProcessTarget {
         let reserved = subject.reserve(WORDS)?;
         let info = subject.info(&reserved)?;
         Ok(Self {
-            subject,
-            reserved,
+            layouts: ProcessLayouts {
+                subject: Arc::new(subject),
+                reserved,
+            },
             info,
             program: started.map(|started| LaunchedProgram {
                 started,
@@ -87,14 +109,20 @@ impl ProcessTarget {
 
     /// Returns the number of the process.
     #[must_use]
-    pub const fn pid(&self) -> u32 {
-        self.subject.pid
+    pub fn pid(&self) -> u32 {
+        self.layouts.pid()
+    }
+
+    /// The layouts of plans for it.
+    #[must_use]
+    pub const fn layouts(&self) -> &ProcessLayouts {
+        &self.layouts
     }
 
     /// The objects, with their bytes in the process.
     #[must_use]
     pub fn image(&self) -> &Image {
-        self.subject.image()
+        self.layouts.subject.image()
     }
 
     /// The machine and the process, as recordings describe them, and the layout that plans have.
@@ -115,91 +143,13 @@ impl ProcessTarget {
     /// [`Error::Target`] if it does not.
     pub fn check(&self) -> Result<()> {
         let ended = |_| {
-            let pid = self.subject.pid;
+            let pid = self.pid();
             let what = format!(
                 "Process {pid} has ended, or executed another program; choose it or start it again."
             );
             Error::Target(what)
         };
-        self.subject.is_still_mapped().map_err(ended)
-    }
-
-    /// Runs a session: writes its plan, records until its end, the end of the process or `stop`, and removes all.
-    ///
-    /// # Errors
-    /// As [`Attached::attach`]; [`Error::Recording`] if the recording cannot be written; [`Error::Process`] if the
-    /// process cannot be stopped for the removal.
-    pub fn run(
-        &mut self,
-        plan: &VerifiedPlan,
-        session: &Session,
-        recording: &Path,
-        events: &Sender<Event>,
-        stop: &StopFlag,
-    ) -> Result<Summary> {
-        let failed = |source| Error::Recording { source };
-        // An error in creating the file must show before the first splice.
-        let described = metadata(plan.plan(), session, &self.info, Clock::default())?;
-        Writer::check(recording, &described).map_err(failed)?;
-        let attached = Attached::attach(
-            &self.subject,
-            self.reserved.clone().for_session(session),
-            plan,
-        )?;
-        let started = clock();
-        let clock = Clock {
-            hz: started.tsc_hz,
-            start: started.tsc,
-            start_unix_ns: started.unix_ns,
-        };
-        let described = metadata(plan.plan(), session, &self.info, clock)?;
-        let collector = Writer::create(recording, &described).and_then(Collector::start);
-        let mut recorder = Recorder::new(Some(collector.map_err(failed)?), Some(events.clone()));
-        // A listener that has ended needs no events.
-        let _no_listener = events.send(Event::Started(clock));
-        if let Some(program) = self.program.as_mut().filter(|program| !program.executes) {
-            program.started.release()?;
-            program.executes = true;
-            self.supervisor.released()?;
-        }
-        let length = Duration::from_secs_f64(session.duration);
-        let process = FollowedProcess::<()>::alone(attached);
-        let end = recorder.follow(process, plan.plan(), length, || stop.is_stopped());
-        self.leaves |= end.is_err();
-        let removed = end?.removed;
-        let hits: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
-        let mut totals = totals(plan.plan(), &hits);
-        if removed.ended {
-            "The process has ended.".clone_into(&mut totals.ended);
-        } else if removed.reads_ended {
-            "The process was about to filter its system calls, or may have been: its memory was not read after that."
-                .clone_into(&mut totals.ended);
-        }
-        let recording = recorder.finish(totals.clone())?.unwrap_or_default();
-        let losses = recorder.losses();
-        let summary = Summary {
-            recording,
-            clock,
-            stopped: stop.is_stopped(),
-            taken: losses.iter().map(|cpu| cpu.taken).sum(),
-            missing: 0,
-            losses,
-            instruments: instruments(plan.plan(), &recorder, &hits),
-            aggregates: totals.added_up,
-            cache: None,
-            ended: totals.ended,
-            symbols: totals.symbols,
-            failed_reads: totals.failed_reads,
-            no_room: totals.no_room,
-            stacks: totals.stacks,
-            cost: None,
-            gaps: Vec::new(),
-            switches: Vec::new(),
-            workload: removed.ended.then(|| self.end()).transpose()?,
-            retired: 0,
-        };
-        let _no_listener = events.send(Event::Finished(Box::new(summary.clone())));
-        Ok(summary)
+        self.layouts.subject.is_still_mapped().map_err(ended)
     }
 
     /// Describes the end of the process.
@@ -227,22 +177,4 @@ impl Drop for ProcessTarget {
             self.supervisor.dismiss();
         }
     }
-}
-
-/// The results of all instruments.
-fn instruments(
-    plan: &Plan,
-    recorder: &Recorder,
-    hits: &BTreeMap<u64, u64>,
-) -> Vec<InstrumentSummary> {
-    let summary = |one: &PlannedInstrument| {
-        let id = one.id.pack();
-        InstrumentSummary {
-            id,
-            label: label(plan, one),
-            samples: recorder.samples_of(id),
-            total: hits.get(&id).copied(),
-        }
-    };
-    plan.instruments.iter().map(summary).collect()
 }

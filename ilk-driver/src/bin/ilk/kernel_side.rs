@@ -17,10 +17,11 @@ use gilk_samples::totals::Totals;
 use ilk_driver::agent::SOCKET;
 use ilk_driver::client::{Connection, Event, StopFlag, Summary};
 use ilk_driver::note;
+use ilk_driver::possible::{PossiblePlan, grouped};
 use ilk_driver::process::{check_same_clock, tsc};
 use ilk_driver::script::{Filter, Script, resolve};
 
-use crate::plan::{Planned, Strict, grouped};
+use crate::plan::Strict;
 use crate::script::RecordingFile;
 use crate::target;
 
@@ -45,7 +46,7 @@ pub(crate) enum KernelWork {
 /// The kernel's side of a measurement, ready to begin.
 pub(crate) struct PlannedKernel {
     connection: Connection,
-    planned: Planned,
+    planned: PossiblePlan,
     /// The placements, as a session's file has them: those of any process.
     part: KernelPart,
     left_out: String,

@@ -1,21 +1,20 @@
 //! `ilk plan`: the writes of a session.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
 use gilk_engine::code::Origin;
 use gilk_engine::layout::RuntimeLayout;
-use gilk_engine::plan::{LeftOut, Watch};
-use gilk_engine::verify::verify_watched;
-use gilk_engine::{Image, Plan, Refusal, Rule, Session, VerifiedPlan, plan};
+use gilk_engine::plan::Stage;
+use gilk_engine::{Image, Session, plan};
 use gilk_instruments::{Definition, Library};
 use gilk_samples::input;
 use ilk_driver::note;
+use ilk_driver::possible::PossiblePlan;
+use ilk_driver::process::{Reserved, Subject};
 use ilk_driver::{interrupt, memory};
 
 use crate::target::ImageArgs;
@@ -83,7 +82,7 @@ impl PlanCommand {
             }
         };
         let library = self.natives.library()?;
-        let Planned { plan, left_out, .. } =
+        let PossiblePlan { plan, left_out, .. } =
             self.strict.planned(&image, &session, &library, &layout)?;
         if self.image.is_saved() {
             note!("No target is connected: the arena's address is an assumption.");
@@ -111,17 +110,6 @@ pub(crate) struct Strict {
     unknown_kernel: bool,
 }
 
-/// A verified plan of all placements that no rule refuses.
-pub(crate) struct Planned {
-    pub(crate) plan: VerifiedPlan,
-    /// The session of the plan.
-    pub(crate) session: Session,
-    /// Indexes of the plan's placements in the original session.
-    pub(crate) kept: Vec<usize>,
-    /// A line for each rule that left placements out, with their names.
-    pub(crate) left_out: String,
-}
-
 impl Strict {
     /// The switch as set.
     pub(crate) const ON: Self = Self {
@@ -146,96 +134,33 @@ impl Strict {
         session: &Session,
         library: &Library,
         layout: &RuntimeLayout,
-    ) -> anyhow::Result<Planned> {
+    ) -> ilk_driver::Result<PossiblePlan> {
         let insisted =
             (self.unknown_kernel && !image.is_known()).then(|| image.clone().taken_as_known());
         let image = insisted.as_ref().unwrap_or(image);
-        let mut give_back = memory::between_stages();
-        let watch = &mut |stage| match interrupt::arrived() {
-            true => ControlFlow::Break(()),
-            false => give_back(stage),
-        };
-        let possible = plan::plan_possible(image, session, library, layout, watch)?;
-        let left_out = left_out(session, &possible.left_out);
-        if self.strict && !possible.left_out.is_empty() {
-            bail!("Placements are refused:\n{}", left_out.trim_end());
-        }
-        if possible.session.placements.is_empty() && !session.placements.is_empty() {
-            bail!("Every placement is refused:\n{}", left_out.trim_end());
-        }
-        let refused: BTreeSet<usize> = possible.left_out.iter().map(|one| one.placement).collect();
-        let kept = (0..session.placements.len()).filter(|index| !refused.contains(index));
-        Ok(Planned {
-            plan: verified(image, possible.plan, watch)?,
-            session: possible.session,
-            kept: kept.collect(),
-            left_out,
-        })
+        PossiblePlan::of(
+            (image, layout),
+            (session, library),
+            self.strict,
+            &mut watch(),
+        )
+    }
+
+    /// The same for objects of a process, with as many words as the plan needs.
+    pub(crate) fn planned_in(
+        self,
+        subject: &Subject,
+        work: (&Session, &Library),
+    ) -> ilk_driver::Result<(Reserved, PossiblePlan)> {
+        subject.planned(work, self.strict, &mut watch())
     }
 }
 
-/// Names in a line of refused placements.
-const NAMED: usize = 8;
-
-/// Returns a line for each rule, with the number and the names of the functions that it refuses.
-fn left_out(session: &Session, refused: &[LeftOut]) -> String {
-    let functions = refused.iter().filter_map(|one| {
-        let placement = session.placements.get(one.placement)?;
-        let Refusal { rule, why, .. } = &one.refusal;
-        let reason = match rule {
-            Rule::NotReplaceable | Rule::RingOwner => format!("{rule} ({why})"),
-            _ => rule.to_string(),
-        };
-        Some((reason, placement.function.to_string()))
-    });
-    grouped(functions, "Left out", NAMED)
-}
-
-/// Returns a line for each reason: `Left out, 12 functions: blacklisted: a, b, c and 9 others`.
-pub(crate) fn grouped(
-    reasons: impl Iterator<Item = (String, String)>,
-    begin: &str,
-    named: usize,
-) -> String {
-    let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (reason, function) in reasons {
-        groups.entry(reason).or_default().insert(function);
-    }
-    let mut groups: Vec<_> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, functions)| std::cmp::Reverse(functions.len()));
-    let mut out = String::new();
-    for (reason, functions) in groups {
-        let count = functions.len();
-        let noun = if count == 1 { "function" } else { "functions" };
-        let names: Vec<&str> = functions.iter().take(named).map(String::as_str).collect();
-        let others = match count.saturating_sub(named) {
-            0 => String::new(),
-            1 => " and 1 other".to_owned(),
-            more => format!(" and {more} others"),
-        };
-        // Writing to a String cannot fail.
-        let _infallible = writeln!(
-            out,
-            "{begin}, {count} {noun}: {reason}: {}{others}",
-            names.join(", ")
-        );
-    }
-    out
-}
-
-fn verified(image: &Image, plan: Plan, watch: &mut Watch<'_>) -> anyhow::Result<VerifiedPlan> {
-    match verify_watched(image, plan, watch)? {
-        Ok(verified) => Ok(verified),
-        Err(violations) => {
-            let list: Vec<String> = violations
-                .iter()
-                .map(|violation| format!("  {violation}"))
-                .collect();
-            bail!(
-                "The plan failed its verification, which is a bug in gilk; nothing was \
-                 sent:\n{}",
-                list.join("\n")
-            )
-        }
+/// Ends a plan at Ctrl-C, and gives memory back between its stages.
+fn watch() -> impl FnMut(Stage) -> ControlFlow<()> {
+    let mut give_back = memory::between_stages();
+    move |stage| match interrupt::arrived() {
+        true => ControlFlow::Break(()),
+        false => give_back(stage),
     }
 }

@@ -13,25 +13,25 @@ use gilk_engine::code::FunctionId;
 use gilk_engine::ids::Id;
 use gilk_engine::placement::Style;
 use gilk_engine::session::{KernelPart, Placement};
-use gilk_engine::{Addr, Error, HookType, Image, Session};
+use gilk_engine::{Addr, HookType, Image, Session};
 use gilk_instruments::Library;
 use gilk_samples::chart::scale;
 use gilk_samples::output::{self, Contents};
 use ilk_driver::interrupt;
 use ilk_driver::note;
+use ilk_driver::possible::grouped;
 use ilk_driver::process::{
-    Attached, Client, EarlyWatch, FollowedProcess, LaterPlan, Object, ObjectChoice, ObjectLines,
-    Reserved, StartedProgram, Subject, Supervisor, objects,
+    Attached, Children, Client, EarlyWatch, Exec, FollowedProcess, LaterPlan, Object, ObjectChoice,
+    ObjectLines, Reserved, Scope, StartedProgram, Subject, Supervisor, objects,
 };
 use ilk_driver::script::{Designations, Filter, Script, TypesWanted, matches, resolve};
 
 use crate::blocks::SparingCounts;
 use crate::kernel_side::{KernelSide, KernelWork};
 use crate::output::Force;
-use crate::plan::{Natives, Strict, grouped};
-use crate::process_children::{Children, OwnChild};
+use crate::plan::{Natives, Strict};
+use crate::process_children::OwnChild;
 use crate::process_count::{Counted, report};
-use crate::process_executions::Exec;
 use crate::process_replaced::{Replaced, replaced, replacement};
 use crate::process_results::{CounterNames, ProcessPlan};
 use crate::program::exit;
@@ -39,9 +39,6 @@ use crate::supervisor;
 
 /// The session's length where none is given: a day.
 const UNLIMITED: f64 = 86_400.0;
-/// Words of each CPU that a process is given at first, and at most.
-const WORDS: [u32; 2] = [64, 1 << 20];
-
 /// Names in a line of functions that are left out.
 const NAMED: usize = 8;
 
@@ -224,24 +221,6 @@ pub(crate) enum Work {
     Session(Session),
 }
 
-/// The objects that placements are looked for in.
-struct Scope {
-    /// The program, too, and all that the process has mapped at the start; else a library that it has loaded.
-    is_start: bool,
-    /// Names of libraries.
-    libraries: Vec<String>,
-}
-
-impl Scope {
-    /// Returns whether a function, or the functions of a pattern, may be there.
-    fn has(&self, designation: &str) -> bool {
-        match designation.split_once(':') {
-            Some((library, _)) => self.libraries.iter().any(|name| matches(library, name)),
-            None => self.is_start,
-        }
-    }
-}
-
 /// The results of a measurement in a process.
 pub(crate) struct Measured {
     pub(crate) plan: ProcessPlan,
@@ -333,14 +312,12 @@ impl Measurement {
         let Some(kernel) = &self.kernel else {
             return self.instrument_alone(pid, started);
         };
-        ensure!(
-            self.children != Children::Own,
-            "A part of the kernel is of one process, and has no counts of its children: leave out --children own."
-        );
-        ensure!(
-            self.exec == Exec::Ends,
-            "A process with a part of the kernel is measured in one program: leave out --exec follows."
-        );
+        if let Some(why) = self.children.refused_with_kernel() {
+            bail!("{why}: leave out --children own.");
+        }
+        if let Some(why) = self.exec.refused_with_kernel() {
+            bail!("{why}: leave out --exec follows.");
+        }
         let kernel = kernel.planned(pid, self.length.unwrap_or(UNLIMITED), self.strict)?;
         let recording = kernel.recording_of_process();
         let output = self.output.as_ref().map(|_| recording.as_path());
@@ -372,13 +349,10 @@ impl Measurement {
     ) -> anyhow::Result<Measured> {
         let choice = self.choice();
         // Before anything else is spliced, so that no child has what is not removed from it.
-        let mut forks = self.children.watch(pid)?;
+        let mut forks = self.children.watch(pid, &[])?;
         let watch = EarlyWatch::attach(pid, &choice);
         let (subject, awaited) = Subject::read_mapped(pid, &choice)?;
-        let scope = Scope {
-            is_start: true,
-            libraries: subject.libraries(&choice).map(str::to_owned).collect(),
-        };
+        let scope = Scope::at_start(&subject, &choice);
         let (reserved, mut plan) = self.planned(pid, &subject, &scope)?;
         plan.planned.session.kernel = kernel;
         if let Some(file) = &self.save {
@@ -472,10 +446,7 @@ impl Measurement {
             }
             Work::Script(script) => ObjectChoice::of(script.functions().chain(replaced))
                 .with_probes(script.static_probes()),
-            Work::Session(session) => {
-                let placements = session.placements.iter();
-                ObjectChoice::of(placements.map(|placement| &*placement.function))
-            }
+            Work::Session(session) => ObjectChoice::of_session(session),
         }
     }
 
@@ -486,10 +457,7 @@ impl Measurement {
         subject: &Subject,
         choice: &ObjectChoice,
     ) -> anyhow::Result<Option<LaterPlan<ProcessPlan>>> {
-        let scope = Scope {
-            is_start: false,
-            libraries: subject.libraries(choice).map(str::to_owned).collect(),
-        };
+        let scope = Scope::later(subject, choice);
         let (reserved, kept) = self.planned(pid, subject, &scope)?;
         let is_empty = kept.planned.session.placements.is_empty();
         Ok((!is_empty).then(|| LaterPlan {
@@ -510,42 +478,16 @@ impl Measurement {
         self.read_types(subject)?;
         let mut sparing = SparingCounts::default();
         let (session, names) = self.session((pid, scope), subject, &mut sparing)?;
-        let [least, most] = WORDS;
-        // A counter is one word; other instruments have more.
-        let placements = u32::try_from(session.placements.len()).unwrap_or(most);
-        let mut words = placements.saturating_add(least).min(most);
-        loop {
-            let reserved = subject.reserve(words)?.for_session(&session);
-            let reserved = reserved.with_replacements(subject, &session, &self.library)?;
-            let layout = &reserved.layout;
-            let error = match self.strict.planned(image, &session, &self.library, layout) {
-                Ok(planned) => {
-                    ensure!(
-                        replaced(&planned.session, &self.library)
-                            .eq(replaced(&session, &self.library)),
-                        "A function is not replaced:\n{}",
-                        planned.left_out.trim_end()
-                    );
-                    let plan = ProcessPlan {
-                        planned,
-                        names,
-                        sparing,
-                        probes: self.static_probes(image),
-                        staying: reserved.staying(),
-                    };
-                    return Ok((reserved, plan));
-                }
-                Err(error) => error,
-            };
-            // The number of words decides the layout.
-            match error.downcast_ref() {
-                Some(&Error::Full { needed, .. }) if words < most => {
-                    let needed = u32::try_from(needed).unwrap_or(most);
-                    words = needed.max(words.saturating_mul(4)).min(most);
-                }
-                _ => return Err(error),
-            }
-        }
+        let work = (&session, &self.library);
+        let (reserved, planned) = self.strict.planned_in(subject, work)?;
+        let plan = ProcessPlan {
+            planned,
+            names,
+            sparing,
+            probes: self.static_probes(image),
+            staying: reserved.staying(),
+        };
+        Ok((reserved, plan))
     }
 
     /// Returns the titles of the static probes that the script may stand on.
@@ -584,10 +526,7 @@ impl Measurement {
         let image = subject.image();
         let (mut session, names) = match &self.work {
             Work::Session(session) => {
-                let mut session = session.clone();
-                let placements = &mut session.placements;
-                placements.retain(|placement| scope.has(&placement.function));
-                return Ok((session, CounterNames::new()));
+                return Ok((scope.within(session), CounterNames::new()));
             }
             Work::Script(script) => {
                 let script = script.within(|pattern| scope.has(pattern), scope.is_start);

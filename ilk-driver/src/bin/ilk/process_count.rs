@@ -14,7 +14,6 @@ use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
 use ilk_driver::process::{FollowedEnd, FollowedProcess, Recorder, clock};
 
 use crate::process::Measurement;
-use crate::process_children;
 use crate::process_results::{ProcessPlan, Results};
 use crate::supervisor;
 
@@ -111,11 +110,8 @@ impl Measurement {
         if removed.ended {
             writeln!(notes, "The process has ended.")?;
         } else {
-            for (file, bytes) in &plan.staying {
-                writeln!(
-                    notes,
-                    "{file} stays mapped, {bytes} bytes: the process may execute its functions and use its data still."
-                )?;
+            for sentence in &plan.staying {
+                writeln!(notes, "{sentence}")?;
             }
         }
         if removed.reads_ended {
@@ -126,7 +122,7 @@ impl Measurement {
         }
         write!(notes, "{}", supervisor::text(&removed.cleaned))?;
         if let Some(children) = &children {
-            write!(notes, "{}", process_children::text(children))?;
+            write!(notes, "{children}")?;
         }
         Ok(Counted {
             words,

@@ -1,30 +1,18 @@
-//! The choice of what follows when an instrumented process executes another program, and its measurements in one after the
-//! other.
+//! The measurements of a process in the programs that it executes, one after the other.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use ilk_driver::interrupt;
 use ilk_driver::note;
-use ilk_driver::process::{Client, StartedProgram, Supervisor};
+use ilk_driver::process::{
+    Children, Client, Exec, StartedProgram, Supervisor, executions, write_beside,
+};
 
 use crate::process::{Measured, Measurement, ended};
-use crate::process_children::Children;
-use crate::process_every::{LOOK, PATIENCE, beside};
 use crate::script::RecordingFile;
-
-/// The fate of the measurement of a process that executes another program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Exec {
-    /// It ends.
-    #[default]
-    Ends,
-    /// It is made in that program, too.
-    Follows,
-}
 
 impl Measurement {
     /// Instruments a process, without the kernel, until the end.
@@ -45,7 +33,7 @@ impl Measurement {
             let children = children.map(|child| (child.pid, child.recording.as_path()));
             std::iter::once((pid, recording.as_path())).chain(children)
         });
-        beside(recordings, output)?;
+        write_beside(recordings, output)?;
         self.shown(&measured, started)
     }
 
@@ -71,48 +59,24 @@ impl Measurement {
         if self.exec == Exec::Ends {
             return Ok(all);
         }
-        loop {
-            let name = format!("{}.arrow", all.len());
-            let output = output.map(|output| output.with_file_name(name));
-            match self.next_execution(process, output.as_deref(), &is_over) {
-                Some(next) => all.push((next, output.unwrap_or_default())),
-                None => return Ok(all),
-            }
-        }
-    }
-
-    /// Measures in the program that a process executes now, as soon as it can be instrumented; `None` if the process has
-    /// ended by then.
-    fn next_execution(
-        &self,
-        process: Client,
-        output: Option<&Path>,
-        is_over: &dyn Fn() -> bool,
-    ) -> Option<Measured> {
-        let (begun, mut is_noted) = (Instant::now(), false);
-        let mut tried = begun;
-        while process.is_alive() && !is_over() {
-            // A program that cannot be instrumented may execute another.
-            let interval = if is_noted { PATIENCE } else { LOOK };
-            if tried.elapsed() >= interval || tried == begun {
-                let measured = self.instrument_process(process.pid, None, None, (output, is_over));
-                tried = Instant::now();
-                match measured {
-                    Ok(measured) => return Some(measured),
-                    // One that begins is not ready at first.
-                    Err(error) if !is_noted && begun.elapsed() >= PATIENCE => {
-                        is_noted = true;
-                        let pid = process.pid;
-                        note!(
-                            "Process {pid} is not instrumented in the program that it executes now: {error:#}"
-                        );
-                    }
-                    Err(_) => {}
-                }
-            }
-            std::thread::sleep(LOOK);
-        }
-        None
+        let next = executions(
+            process,
+            &is_over,
+            |number| {
+                let name = format!("{number}.arrow");
+                let output = output.map(|output| output.with_file_name(name));
+                let about = (output.as_deref(), &is_over as &dyn Fn() -> bool);
+                let measured = self.instrument_process(pid, None, None, about)?;
+                Ok((measured, output.unwrap_or_default()))
+            },
+            |error: anyhow::Error| {
+                note!(
+                    "Process {pid} is not instrumented in the program that it executes now: {error:#}"
+                );
+            },
+        );
+        all.extend(next);
+        Ok(all)
     }
 
     /// Prints the results of all executions; returns the exit status of the command.

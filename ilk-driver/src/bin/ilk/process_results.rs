@@ -7,22 +7,22 @@ use gilk_engine::{Addr, HookType, Plan};
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::totals::{Total, TotalValue, Totals};
 use ilk_driver::client::{TargetInfo, label, metadata, totals_of_banks};
+use ilk_driver::possible::PossiblePlan;
 
 use crate::blocks::SparingCounts;
-use crate::plan::Planned;
 
 /// Names of the aggregates of a script's instruments that only count, by instrument.
 pub(crate) type CounterNames = BTreeMap<String, String>;
 
 /// A verified plan of a measurement.
 pub(crate) struct ProcessPlan {
-    pub(crate) planned: Planned,
+    pub(crate) planned: PossiblePlan,
     pub(crate) names: CounterNames,
     pub(crate) sparing: SparingCounts,
     /// Titles of the static probes that its script may stand on, by address.
     pub(crate) probes: BTreeMap<Addr, String>,
-    /// Object files of replacements, and the bytes that stay mapped of each.
-    pub(crate) staying: Vec<(String, u64)>,
+    /// A sentence about each object file of replacements, which stays mapped.
+    pub(crate) staying: Vec<String>,
 }
 
 impl ProcessPlan {

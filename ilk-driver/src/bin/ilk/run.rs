@@ -20,13 +20,13 @@ use ilk_driver::client::{
     Connection, CpuLosses, Event, Participant, Prediction, StopFlag, Summary, counting, together,
 };
 use ilk_driver::interrupt;
+use ilk_driver::possible::PossiblePlan;
+use ilk_driver::process::{Children, Exec};
 
 use crate::kernel_side::{KernelSide, KernelWork};
 use crate::output::Force;
-use crate::plan::{Planned, Strict};
+use crate::plan::Strict;
 use crate::process::{Measurement, Work};
-use crate::process_children::Children;
-use crate::process_executions::Exec;
 use crate::progress::Progress;
 use crate::script::RecordingFile;
 use crate::{plan, program, show, target};
@@ -159,7 +159,7 @@ impl Run {
         &self,
         connection: &mut Connection,
         image: &Image,
-        planned: &Planned,
+        planned: &PossiblePlan,
         seconds: f64,
     ) -> anyhow::Result<Prediction> {
         ensure!(
@@ -289,7 +289,7 @@ fn prepare(
     session: &Session,
     library: &Library,
     strict: Strict,
-) -> anyhow::Result<(Arc<Image>, Planned)> {
+) -> anyhow::Result<(Arc<Image>, PossiblePlan)> {
     let (parts, modules) = target::read(connection)?;
     if strict.unknown_kernel() {
         connection.insist_on_unknown_kernel();

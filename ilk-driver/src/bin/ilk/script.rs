@@ -18,12 +18,13 @@ use gilk_samples::output::{self, Contents};
 use ilk_driver::client::{StopFlag, Summary};
 use ilk_driver::interrupt;
 use ilk_driver::note;
+use ilk_driver::possible::grouped;
 use ilk_driver::script::{Filter, Script, resolve};
 use ilk_driver::sources::Sources;
 
 use crate::answer::is_zero;
 use crate::output::Force;
-use crate::plan::{Strict, grouped};
+use crate::plan::Strict;
 use crate::{target, tools};
 use screen::{Form, Screen};
 

@@ -85,14 +85,18 @@ impl Reserved {
         spans.reduce(hull).unwrap_or_default()
     }
 
-    /// The names of the object files whose functions stay in the process, with the bytes of each.
+    /// A sentence about each object file whose functions stay in the process.
     #[must_use]
-    pub fn staying(&self) -> Vec<(String, u64)> {
-        let bytes = |object: &LinkedObject| object.parts.iter().map(|part| part.span().len()).sum();
-        let objects = self.objects.iter();
-        objects
-            .map(|object| (object.file.to_string(), bytes(object)))
-            .collect()
+    pub fn staying(&self) -> Vec<String> {
+        let sentence = |object: &LinkedObject| {
+            let bytes: u64 = object.parts.iter().map(|part| part.span().len()).sum();
+            let file = &object.file;
+            format!(
+                "The functions that {file} replaced are called again; it stays mapped, {bytes} bytes: the process may execute \
+                 its functions and use its data still."
+            )
+        };
+        self.objects.iter().map(sentence).collect()
     }
 
     /// The writes of the stubs, by which replacements of a plan call the functions that they replace.

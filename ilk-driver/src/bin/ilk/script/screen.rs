@@ -21,9 +21,9 @@ use ilk_driver::note;
 use ilk_driver::script::{Place, Query, Script, Terminal, TerminalAction, time_of_day};
 
 use crate::answer::{Answer, FRAMES, Printer, Row};
-use crate::plan::Planned;
 use crate::program;
 use crate::progress::Progress;
+use ilk_driver::possible::PossiblePlan;
 
 /// Interval at which Ctrl-C is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -77,7 +77,7 @@ pub(super) struct Screen<'a> {
 impl<'a> Screen<'a> {
     pub(super) fn new(
         image: &'a Image,
-        (query, planned): (&'a Query, &'a Planned),
+        (query, planned): (&'a Query, &'a PossiblePlan),
         (script, form): (&'a Script, Form),
         stop: &'a StopFlag,
     ) -> Self {

@@ -1,0 +1,525 @@
+//! Sessions that run in a process to the end: beside the children that it forks, and in the programs that it executes one
+//! after the other, by choice.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use gilk_engine::plan::{PlannedInstrument, Stage};
+use gilk_engine::{Plan, Session, VerifiedPlan};
+use gilk_instruments::Library;
+use gilk_samples::collector::Collector;
+use gilk_samples::metadata::Clock;
+use gilk_samples::recording::{Recording, Writer};
+use serde::{Deserialize, Serialize};
+
+use super::forks::ForkWatch;
+use super::{
+    Attached, Children, Client, Exec, FollowedEnd, FollowedProcess, ObjectChoice, ProcessTarget,
+    Recorder, Scope, Subject, clock, executions, refused, with_children, write_beside,
+};
+use crate::client::{
+    CpuLosses, Event, InstrumentSummary, StopFlag, Summary, TargetInfo, label, metadata, totals,
+};
+use crate::possible::PossiblePlan;
+use crate::script::TypesWanted;
+use crate::{Error, Result};
+
+/// The fate of what an instrumented process starts: its forked children, and programs that it executes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessChoices {
+    /// Forked children.
+    pub children: Children,
+    /// The measurement when it executes another program.
+    pub exec: Exec,
+}
+
+impl ProcessChoices {
+    /// Returns whether there is one measurement: of one program, and of no child.
+    #[must_use]
+    pub fn is_one(self) -> bool {
+        self.children != Children::Own && self.exec == Exec::Ends
+    }
+
+    /// Returns why a process with a part of the kernel cannot be measured so, if so.
+    #[must_use]
+    pub fn refused_with_kernel(self) -> Option<&'static str> {
+        let children = self.children.refused_with_kernel();
+        children.or_else(|| self.exec.refused_with_kernel())
+    }
+}
+
+/// A run of a session in a process.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessRun<'r> {
+    /// The plan for the objects of the process.
+    pub plan: &'r VerifiedPlan,
+    /// The session of the plan.
+    pub session: &'r Session,
+    /// The instruments, for programs that it executes.
+    pub library: &'r Library,
+    /// The fate of what it starts.
+    pub choices: ProcessChoices,
+    /// The file of the recording.
+    pub recording: &'r Path,
+    /// The receiver of events; samples are those of the process in the program that it executes at the start.
+    pub events: &'r Sender<Event>,
+    /// Ends the run.
+    pub stop: &'r StopFlag,
+}
+
+/// A session that is planned for a program of the process.
+#[derive(Clone, Copy)]
+struct PlannedPart<'p> {
+    plan: &'p VerifiedPlan,
+    session: &'p Session,
+    info: &'p TargetInfo,
+    /// A sentence about each object file of replacements.
+    staying: &'p [String],
+}
+
+/// The measurement of a process in one program, or of a forked child.
+pub(super) struct RecordedProcess {
+    pub(super) pid: u32,
+    recording: PathBuf,
+    /// The process had ended, or executed another program.
+    ended: bool,
+    /// Sentences about the course and the end.
+    notes: Vec<String>,
+    summary: Summary,
+}
+
+/// The measurements of a run.
+pub(super) struct Measured {
+    /// The process, in the program that it executes at the start.
+    pub(super) first: RecordedProcess,
+    /// Its children, and the programs that it executes then with theirs; or other processes.
+    pub(super) others: Vec<RecordedProcess>,
+}
+
+/// The course of a run.
+pub(super) struct Course<'c> {
+    pub(super) run: ProcessRun<'c>,
+    pub(super) is_over: &'c (dyn Fn() -> bool + Sync),
+    /// Set if splices could not be removed.
+    pub(super) leaves: &'c AtomicBool,
+}
+
+impl ProcessTarget {
+    /// Runs a session: writes its plan, records until its end, the end of the process or `stop`, and removes all.
+    ///
+    /// # Errors
+    /// As [`Children::watch`] and [`Attached::attach`]; [`Error::Recording`] if the recording cannot be written;
+    /// [`Error::Process`] if the process cannot be stopped for the removal.
+    pub fn run(&mut self, run: ProcessRun<'_>) -> Result<Summary> {
+        let ProcessRun {
+            plan,
+            session,
+            recording,
+            ..
+        } = run;
+        // An error in creating the file must show before the first splice.
+        let described = metadata(plan.plan(), session, &self.info, Clock::default())?;
+        Writer::check(recording, &described).map_err(|source| Error::Recording { source })?;
+        let summary = match run.choices.is_one() {
+            true => self.measured(run, recording)?.first.summary,
+            false => in_parts(recording, |folder| {
+                let measured = self.measured(run, &folder.join("0.arrow"))?;
+                merged(measured, recording)
+            })?,
+        };
+        // A listener that has ended needs no events.
+        let _no_listener = run.events.send(Event::Finished(Box::new(summary.clone())));
+        Ok(summary)
+    }
+
+    /// Runs a session; returns all measurements, the process's in its first program first. The recordings of others stand in
+    /// the folder of its.
+    fn measured(&mut self, run: ProcessRun<'_>, recording: &Path) -> Result<Measured> {
+        let pid = self.pid();
+        let process = Client::of(pid)?;
+        let begun = Instant::now();
+        let length = Duration::from_secs_f64(run.session.duration);
+        let is_over = || run.stop.is_stopped() || begun.elapsed() >= length;
+        let leaves = AtomicBool::new(false);
+        let course = Course {
+            run,
+            is_over: &is_over,
+            leaves: &leaves,
+        };
+        let reserved = self.layouts.reserved(run.session, run.library)?;
+        // Object files may have other addresses than when the plan was made.
+        let is_same = reserved.layout == run.plan.plan().layout;
+        let relinked = (!is_same).then(|| {
+            let target = (self.image(), &reserved.layout);
+            PossiblePlan::of(
+                target,
+                (run.session, run.library),
+                true,
+                &mut watch(&is_over),
+            )
+        });
+        let relinked = relinked.transpose()?;
+        let plan = relinked
+            .as_ref()
+            .map_or(run.plan, |relinked| &relinked.plan);
+        let forks = run.choices.children.watch(pid, &reserved.spans())?;
+        if let Some(forks) = &forks {
+            forks.refuse_overlap(plan.plan(), self.image())?;
+        }
+        let staying = reserved.staying();
+        let attached = Attached::attach(&self.layouts.subject, reserved, plan)?;
+        let part = PlannedPart {
+            plan,
+            session: run.session,
+            info: &self.info,
+            staying: &staying,
+        };
+        let (program, supervisor) = (&mut self.program, &mut self.supervisor);
+        let begins = |clock| {
+            // A listener that has ended needs no events.
+            let _no_listener = run.events.send(Event::Started(clock));
+            match program.as_mut().filter(|program| !program.executes) {
+                Some(program) => {
+                    program.started.release()?;
+                    program.executes = true;
+                    supervisor.released()
+                }
+                None => Ok(()),
+            }
+        };
+        let listener = Some(run.events.clone());
+        let first = course.measured(part, (attached, forks), (recording, listener), begins);
+        let measured = first.map(|first| match run.choices.exec {
+            Exec::Ends => first,
+            Exec::Follows => course.follow(process, first, recording),
+        });
+        self.leaves |= leaves.into_inner();
+        let mut measured = measured?;
+        let has_ended = match run.choices.exec {
+            Exec::Ends => measured.first.ended,
+            Exec::Follows => !process.is_alive(),
+        };
+        if has_ended {
+            measured.first.summary.workload = Some(self.end()?);
+        }
+        Ok(measured)
+    }
+}
+
+impl Course<'_> {
+    /// Measures in the programs that the process executes after its first.
+    fn follow(&self, process: Client, first: Measured, recording: &Path) -> Measured {
+        let mut all = first;
+        let next = executions(
+            process,
+            self.is_over,
+            |number| {
+                let recording = recording.with_file_name(format!("{number}.arrow"));
+                self.measured_next(process.pid, &recording)
+            },
+            |error: Error| {
+                let pid = process.pid;
+                let line = format!(
+                    "Process {pid} is not instrumented in the program that it executes now: {error}"
+                );
+                let _no_listener = self.run.events.send(Event::Workload(line));
+            },
+        );
+        for Measured { first, others } in next {
+            all.others.push(first);
+            all.others.extend(others);
+        }
+        all
+    }
+
+    /// Plans the session for the program that a process executes now, and measures in it.
+    pub(super) fn measured_next(&self, pid: u32, recording: &Path) -> Result<Measured> {
+        let ProcessRun {
+            session, library, ..
+        } = self.run;
+        let forks = self.run.choices.children.watch(pid, &[])?;
+        let choice = ObjectChoice::of_session(session);
+        let (subject, _) = Subject::read_mapped(pid, &choice)?;
+        let session = Scope::at_start(&subject, &choice).within(session);
+        if session.placements.is_empty() {
+            return Err(refused(pid, "it has no object that the session is of"));
+        }
+        let wanted = TypesWanted::of_session(&session, subject.image());
+        if !wanted.is_empty() {
+            subject.read_types(&wanted, &|_| !(self.is_over)())?;
+        }
+        let watch = &mut watch(self.is_over);
+        let (reserved, planned) = subject.planned((&session, library), false, watch)?;
+        let info = subject.info(&reserved)?;
+        let staying = reserved.staying();
+        let attached = Attached::attach(&subject, reserved, &planned.plan)?;
+        let part = PlannedPart {
+            plan: &planned.plan,
+            session: &planned.session,
+            info: &info,
+            staying: &staying,
+        };
+        self.measured(part, (attached, forks), (recording, None), |_| Ok(()))
+    }
+
+    /// Measures in an instrumented process, which begins to execute then, and in its children if they have counts of their
+    /// own.
+    fn measured(
+        &self,
+        part: PlannedPart<'_>,
+        (attached, mut forks): (Attached, Option<ForkWatch>),
+        (recording, listener): (&Path, Option<Sender<Event>>),
+        begins: impl FnOnce(Clock) -> Result<()>,
+    ) -> Result<Measured> {
+        let own = match &mut forks {
+            Some(forks) if self.run.choices.children == Children::Own => {
+                Some(forks.instrument_children(&attached))
+            }
+            _ => None,
+        };
+        let unwatched = forks.iter().flat_map(ForkWatch::unwatched);
+        let mut notes: Vec<String> = unwatched
+            .map(|why| format!("Some forked children may not be met: {why}"))
+            .collect();
+        let process = FollowedProcess::<()>::alone(attached);
+        let process = match forks {
+            Some(forks) => process.with_forks(forks),
+            None => process,
+        };
+        let (clock, recorder) = begin(part, recording, listener)?;
+        begins(clock)?;
+        let measure = || self.recorded(part, process, (clock, recorder, recording), self.is_over);
+        let (mut first, others) = match own {
+            None => (measure()?, Vec::new()),
+            Some(children) => with_children(&children, measure, |child, number, is_left| {
+                let stem = recording.file_stem().unwrap_or_default().display();
+                let recording = recording.with_file_name(format!("{stem}-{number}.arrow"));
+                let (clock, recorder) = begin(part, &recording, None)?;
+                let child = FollowedProcess::alone(child);
+                self.recorded(part, child, (clock, recorder, &recording), is_left)
+            })?,
+        };
+        notes.append(&mut first.notes);
+        first.notes = notes;
+        first.summary.ended = text(&first.notes, first.ended);
+        Ok(Measured { first, others })
+    }
+
+    /// Records an instrumented process until it ends or `is_over`.
+    fn recorded(
+        &self,
+        PlannedPart {
+            plan,
+            session,
+            staying,
+            ..
+        }: PlannedPart<'_>,
+        process: FollowedProcess<'_, ()>,
+        (clock, mut recorder, path): (Clock, Recorder, &Path),
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<RecordedProcess> {
+        let pid = process.pid();
+        let plan = plan.plan();
+        let length = Duration::from_secs_f64(session.duration);
+        let end = recorder.follow(process, plan, length, is_over);
+        if end.is_err() {
+            self.leaves.store(true, Ordering::Release);
+        }
+        let FollowedEnd {
+            removed, children, ..
+        } = end?;
+        let hits: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
+        let mut totals = totals(plan, &hits);
+        let mut notes = Vec::new();
+        if removed.reads_ended && !removed.ended {
+            notes.push(
+                "The process was about to filter its system calls, or may have been: its memory was not read after that."
+                    .to_owned(),
+            );
+        }
+        let children = children.map(|children| children.to_string());
+        let children = children.iter().flat_map(|text| text.lines());
+        notes.extend(children.map(str::to_owned));
+        if !removed.ended {
+            notes.extend_from_slice(staying);
+        }
+        totals.ended = text(&notes, removed.ended);
+        let recording = recorder.finish(totals.clone())?.unwrap_or_default();
+        let losses = recorder.losses();
+        Ok(RecordedProcess {
+            pid,
+            recording: path.to_path_buf(),
+            ended: removed.ended,
+            notes,
+            summary: Summary {
+                recording,
+                clock,
+                stopped: self.run.stop.is_stopped(),
+                taken: losses.iter().map(|cpu| cpu.taken).sum(),
+                missing: 0,
+                losses,
+                instruments: instruments(plan, &recorder, &hits),
+                aggregates: totals.added_up,
+                cache: None,
+                ended: totals.ended,
+                symbols: totals.symbols,
+                failed_reads: totals.failed_reads,
+                no_room: totals.no_room,
+                stacks: totals.stacks,
+                cost: None,
+                gaps: Vec::new(),
+                switches: Vec::new(),
+                workload: None,
+                retired: 0,
+            },
+        })
+    }
+}
+
+/// Ends a plan when the run is over.
+fn watch(is_over: &dyn Fn() -> bool) -> impl FnMut(Stage) -> ControlFlow<()> {
+    move |_| match is_over() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    }
+}
+
+/// Returns the clock of a recording that begins now.
+pub(super) fn now() -> Clock {
+    let started = clock();
+    Clock {
+        hz: started.tsc_hz,
+        start: started.tsc,
+        start_unix_ns: started.unix_ns,
+    }
+}
+
+/// Returns sentences about the course of a measurement, and one about its end.
+fn text(notes: &[String], has_ended: bool) -> String {
+    let ended = has_ended.then_some("The process has ended.");
+    let notes = notes.iter().map(String::as_str);
+    notes.chain(ended).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs a session of several measurements, whose recordings stand in a folder until they are one.
+pub(super) fn in_parts(
+    recording: &Path,
+    run: impl FnOnce(&Path) -> Result<Summary>,
+) -> Result<Summary> {
+    let folder = recording.with_extension("parts");
+    let hint = "It is for the recordings of the process and what it starts; remove it, or record to another file.";
+    std::fs::create_dir(&folder).map_err(Error::io(&folder, hint))?;
+    match run(&folder) {
+        Ok(whole) => {
+            let hint = "The recording of all processes is whole; remove this folder.";
+            std::fs::remove_dir_all(&folder).map_err(Error::io(&folder, hint))?;
+            Ok(whole)
+        }
+        // A folder with recordings stays.
+        Err(error) if std::fs::remove_dir(&folder).is_ok() => Err(error),
+        Err(error) => Err(Error::Target(format!(
+            "{error} What was recorded of each process is in {}.",
+            folder.display()
+        ))),
+    }
+}
+
+/// Begins a recording.
+fn begin(
+    PlannedPart {
+        plan,
+        session,
+        info,
+        ..
+    }: PlannedPart<'_>,
+    recording: &Path,
+    listener: Option<Sender<Event>>,
+) -> Result<(Clock, Recorder)> {
+    let clock = now();
+    let described = metadata(plan.plan(), session, info, clock)?;
+    let collector = Writer::create(recording, &described).and_then(Collector::start);
+    let collector = collector.map_err(|source| Error::Recording { source })?;
+    Ok((clock, Recorder::new(Some(collector), listener)))
+}
+
+/// Writes the recordings of all measurements as one, and returns its summary.
+pub(super) fn merged(Measured { first, others }: Measured, recording: &Path) -> Result<Summary> {
+    let all = || std::iter::once(&first).chain(&others);
+    let written = write_beside(
+        all().map(|one| (one.pid, one.recording.as_path())),
+        recording,
+    )?;
+    let whole = Recording::open(recording).map_err(|source| Error::Recording { source })?;
+    let mut losses: BTreeMap<u16, CpuLosses> = BTreeMap::new();
+    for one in all().flat_map(|one| &one.summary.losses) {
+        let sum = losses.entry(one.cpu).or_insert(CpuLosses {
+            cpu: one.cpu,
+            ..CpuLosses::default()
+        });
+        sum.taken += one.taken;
+        sum.full += one.full;
+        sum.disabled += one.disabled;
+    }
+    // They are described in the order of their recordings.
+    let instruments = all().flat_map(|one| &one.summary.instruments);
+    let described = whole.metadata().instruments.iter();
+    let instruments = described
+        .zip(instruments)
+        .map(|(info, one)| InstrumentSummary {
+            id: info.id,
+            label: info.label.clone(),
+            ..one.clone()
+        });
+    let instruments = instruments.collect();
+    let taken = all().map(|one| one.summary.taken).sum();
+    let totals = whole.totals();
+    // The recording has the words about each child, too.
+    let process = || all().filter(|one| one.pid == first.pid);
+    let mut notes: Vec<String> = process().flat_map(|one| one.notes.clone()).collect();
+    match process().count() - 1 {
+        0 => {}
+        1 => {
+            notes.push("The process executed another program, which was measured, too.".to_owned());
+        }
+        more => notes.push(format!(
+            "The process executed {more} other programs, which were measured, too."
+        )),
+    }
+    let ended = text(&notes, process().next_back().is_some_and(|last| last.ended));
+    Ok(Summary {
+        recording: written,
+        taken,
+        losses: losses.into_values().collect(),
+        instruments,
+        aggregates: totals.added_up.clone(),
+        ended,
+        symbols: totals.symbols.clone(),
+        failed_reads: totals.failed_reads.clone(),
+        no_room: totals.no_room.clone(),
+        stacks: totals.stacks.clone(),
+        ..first.summary
+    })
+}
+
+/// The results of all instruments.
+fn instruments(
+    plan: &Plan,
+    recorder: &Recorder,
+    hits: &BTreeMap<u64, u64>,
+) -> Vec<InstrumentSummary> {
+    let summary = |one: &PlannedInstrument| {
+        let id = one.id.pack();
+        InstrumentSummary {
+            id,
+            label: label(plan, one),
+            samples: recorder.samples_of(id),
+            total: hits.get(&id).copied(),
+        }
+    };
+    plan.instruments.iter().map(summary).collect()
+}
