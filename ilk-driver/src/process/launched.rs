@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::library::{names_area, program_file};
 use super::ptrace::{self, Tid};
 use super::record::Client;
 use super::removal::memory;
@@ -78,21 +79,22 @@ impl StartedProgram {
         })
     }
 
-    /// Refuses a program that is not registered for restartable sequences at its entry, as the dynamic linker does it:
-    /// its hits could not be counted.
+    /// Refuses a program that registers for restartable sequences after its entry. Others do it before, in the dynamic
+    /// linker, or never.
     ///
     /// # Errors
-    /// [`Error::Process`] if it is linked statically.
+    /// [`Error::Process`] if glibc is linked statically, or the program cannot be read.
     pub fn check_registered(&self) -> Result<()> {
         let pid = self.pid();
-        match auxiliary(pid, BASE)? {
-            Some(1..) => Ok(()),
-            _ => Err(refused(
+        let is_static = auxiliary(pid, BASE)?.is_none_or(|base| base == 0);
+        if is_static && names_area(&program_file(pid)?) {
+            return Err(refused(
                 pid,
                 "its program is linked statically, and registers for restartable sequences only after its \
                  entry; start it, and instrument it with -p",
-            )),
+            ));
         }
+        Ok(())
     }
 
     /// The number of its process.

@@ -25,6 +25,7 @@ mod generated;
 mod guards;
 mod instrumented;
 mod launched;
+mod library;
 mod lines;
 mod linker;
 mod listed;

@@ -11,9 +11,10 @@ use gilk_engine::layout::{
 use gilk_engine::reads::{MemoryReader, ReadGate};
 use gilk_engine::{Addr, Image, Session, Span};
 use gilk_instruments::program::Input;
+use object::Endianness;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
-use object::{Endianness, Object as _, ObjectSymbol as _};
 
+use super::library::{is_of_go, names_area, program_file};
 use super::maps;
 use super::objects::{Object, ObjectChoice, chosen, file_of, linker, objects, slide};
 use super::record::{MOST_PER_WRITE, Written};
@@ -24,8 +25,6 @@ use super::{proc, refused, text};
 use crate::client::TargetInfo;
 use crate::{Error, Result};
 
-/// The section of each program of Go (`debug/buildinfo` reads it).
-const GO_SECTION: &str = ".go.buildinfo";
 /// The setting of glibc by which a program registers no area.
 const SWITCHED_OFF: &str = "glibc.pthread.rseq=0";
 /// Addresses that a 32-bit displacement reaches.
@@ -523,9 +522,8 @@ fn registered(pid: u32) -> Result<Registered> {
 
 /// Returns the registration of a process that has none, and whose C library makes none.
 fn unregistered(pid: u32) -> Result<Registered> {
-    let program = fs::read(proc(pid, "exe"))
-        .map_err(|error| refused(pid, format!("its program cannot be read ({error})")))?;
-    if has_section(&program, GO_SECTION) {
+    let program = program_file(pid)?;
+    if is_of_go(&program) {
         return Err(refused(
             pid,
             "its program is written in Go, whose runtime ends it when an instruction faults elsewhere than in its own \
@@ -553,20 +551,8 @@ fn unregistered(pid: u32) -> Result<Registered> {
     })
 }
 
-/// Returns whether a C library has the word that says where it registers areas.
-fn names_area(file: &[u8]) -> bool {
-    object::File::parse(file).is_ok_and(|elf| {
-        let mut symbols = elf.symbols().chain(elf.dynamic_symbols());
-        symbols.any(|symbol| symbol.name() == Ok("__rseq_offset"))
-    })
-}
-
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
-}
-
-fn has_section(file: &[u8], name: &str) -> bool {
-    object::File::parse(file).is_ok_and(|elf| elf.section_by_name(name).is_some())
 }
 
 /// Returns the name of the machine.

@@ -31,6 +31,7 @@ fn samples_and_words_of_a_cpu_are_refused() {
 /// Adds in four threads, and calls itself.
 const SOURCE: &str = "
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 static __thread unsigned own;
@@ -47,6 +48,7 @@ static void *calls(void *argument)
 }
 int main(int count, char **arguments)
 {
+    signal(SIGPIPE, SIG_IGN);
     pthread_t all[4];
     for (int n = 0; n < 4; n++)
         pthread_create(&all[n], 0, calls, 0);
@@ -62,16 +64,19 @@ fn programs_of_another_c_library_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("own.c"), folder.path().join("own"));
     std::fs::write(&source, SOURCE).unwrap();
-    let mut compiler = Command::new("musl-gcc");
-    compile(compiler.args(["-O2", "-o"]).arg(&program).arg(&source));
     let name = program.to_str().unwrap();
-    let output = ilk(&["--blocks", "counted,main", "--", name, "argument"], "");
-    let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));
-    assert_eq!(output.status.code(), Some(7), "{shown}{errors}");
-    assert!(shown.starts_with("8\n"), "{shown}");
-    let counted = counters(&shown);
-    assert_eq!(counted.get("counted block 0"), Some(&120_000), "{shown}");
-    assert_eq!(counted.get("main block 0"), Some(&1), "{shown}");
+    for linked in ["-static", "-s", "-static-pie", "-pie"] {
+        let mut compiler = Command::new("musl-gcc");
+        let compiler = compiler.args(["-O2", linked, "-rdynamic", "-o"]);
+        compile(compiler.arg(&program).arg(&source));
+        let output = ilk(&["--blocks", "counted", "--", name, "argument"], "");
+        let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));
+        assert_eq!(output.status.code(), Some(7), "{linked}: {shown}{errors}");
+        assert!(shown.starts_with("8\n"), "{linked}: {shown}");
+        let counted = counters(&shown);
+        let hits = counted.get("counted block 0");
+        assert_eq!(hits, Some(&120_000), "{linked}: {shown}");
+    }
     // The C library is the dynamic linker.
     let output = ilk(&["libc.so:strlen", "--", name, "argument"], "");
     let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));

@@ -1,0 +1,30 @@
+//! The C library of a process, or the runtime in its place, as its files show it.
+
+use std::fs;
+
+use object::{Object as _, ObjectSymbol as _};
+
+use super::{proc, refused};
+use crate::Result;
+
+/// The section of each program of Go (`debug/buildinfo` reads it).
+const GO_SECTION: &str = ".go.buildinfo";
+
+/// Reads the file of a process's program.
+pub(super) fn program_file(pid: u32) -> Result<Vec<u8>> {
+    fs::read(proc(pid, "exe"))
+        .map_err(|error| refused(pid, format!("its program cannot be read ({error})")))
+}
+
+/// Returns whether a C library has the word that says where it registers areas.
+pub(super) fn names_area(file: &[u8]) -> bool {
+    object::File::parse(file).is_ok_and(|elf| {
+        let mut symbols = elf.symbols().chain(elf.dynamic_symbols());
+        symbols.any(|symbol| symbol.name() == Ok("__rseq_offset"))
+    })
+}
+
+/// Returns whether a program is written in Go.
+pub(super) fn is_of_go(program: &[u8]) -> bool {
+    object::File::parse(program).is_ok_and(|elf| elf.section_by_name(GO_SECTION).is_some())
+}
