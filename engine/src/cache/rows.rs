@@ -15,6 +15,9 @@ pub enum RowState {
     /// The system call before the original instruction has returned: `rcx` is not yet the address of the original
     /// instruction.
     Returned,
+    /// The instruments before the original instruction run: a thread continues to the exit of their
+    /// [patch](super::BlockPatch), where it is [`Exact`](Self::Exact) again.
+    Instruments,
     /// As [`Exact`](Self::Exact), but for the register of this number, which holds the recorder's: its value is in the
     /// thread's [area](super::AccessArea::KEPT).
     Recording(u8),

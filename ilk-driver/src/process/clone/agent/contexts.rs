@@ -104,7 +104,7 @@ impl CacheAgent<'_> {
                 rcx: row.original.0,
                 ..registers
             }),
-            RowState::Busy | RowState::Evaluated => None,
+            RowState::Busy | RowState::Evaluated | RowState::Instruments => None,
         })
     }
 
