@@ -15,6 +15,8 @@ mod host;
 mod instrumented;
 #[path = "cache/mutants.rs"]
 mod mutants;
+#[path = "cache/patched.rs"]
+mod patched;
 
 use std::ffi::CString;
 use std::os::unix::fs::FileExt;

@@ -45,6 +45,7 @@ mod target;
 mod types;
 mod waits;
 mod watch;
+mod words;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -54,8 +55,9 @@ use gilk_engine::Addr;
 
 pub use attached::{Attached, Removed};
 pub use clone::{
-    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneNews, CloneOptions, CloneReport,
-    CloneThreads, check_condition, execute_in_cache, ready, recorded_so_far,
+    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneInstruments, CloneNews,
+    CloneOptions, CloneReport, CloneThreads, check_condition, execute_in_cache, ready,
+    recorded_so_far,
 };
 pub use executing::ProgramFile;
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};

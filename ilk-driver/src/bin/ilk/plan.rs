@@ -111,6 +111,14 @@ pub(crate) struct Strict {
     unknown_kernel: bool,
 }
 
+impl Strict {
+    /// Leaves out all that a rule refuses.
+    pub(crate) const LENIENT: Self = Self {
+        strict: false,
+        unknown_kernel: false,
+    };
+}
+
 /// A verified plan of all placements that no rule refuses.
 pub(crate) struct Planned {
     pub(crate) plan: VerifiedPlan,

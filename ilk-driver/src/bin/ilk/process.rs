@@ -225,11 +225,11 @@ pub(crate) enum Work {
 }
 
 /// The objects that placements are looked for in.
-struct Scope {
+pub(crate) struct Scope {
     /// The program, too, and all that the process has mapped at the start; else a library that it has loaded.
-    is_start: bool,
+    pub(crate) is_start: bool,
     /// Names of libraries.
-    libraries: Vec<String>,
+    pub(crate) libraries: Vec<String>,
 }
 
 impl Scope {
@@ -464,7 +464,7 @@ impl Measurement {
     }
 
     /// The objects that the placements are in.
-    fn choice(&self) -> ObjectChoice {
+    pub(crate) fn choice(&self) -> ObjectChoice {
         let replaced = self.replaced.iter().map(|one| one.function.as_str());
         match &self.work {
             Work::Calls(patterns) | Work::Blocks(patterns) | Work::SparingBlocks(patterns) => {
@@ -500,7 +500,7 @@ impl Measurement {
     }
 
     /// Plans for objects of a process, with as many words as the plan needs.
-    fn planned(
+    pub(crate) fn planned(
         &self,
         pid: u32,
         subject: &Subject,

@@ -70,7 +70,9 @@ impl CacheAgent<'_> {
     /// Has the original instruction fault, with the addresses that it has.
     fn fault(&mut self, tid: Tid, registers: Registers) -> Result<Outcome> {
         let row = self.cache.row(Addr(registers.rip));
-        let Some(row) = row.filter(|row| row.state != RowState::Busy) else {
+        let Some(row) =
+            row.filter(|row| !matches!(row.state, RowState::Busy | RowState::Instruments))
+        else {
             let why = format!(
                 "its thread {tid} faults in the code cache at {:#x}, which is a bug in gilk",
                 registers.rip
@@ -91,6 +93,7 @@ impl CacheAgent<'_> {
         }
         self.cut(&registers, &original, true)
             .map_err(self.failed(tid))?;
+        self.leaves_after_instruments(tid, &registers);
         self.outside(&mut original);
         ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
         self.stepped += 1;
