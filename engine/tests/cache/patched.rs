@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gilk_engine::cache::resident::Resident;
-use gilk_engine::cache::{CacheInstruments, Counting, RowState, Translation, Translator};
+use gilk_engine::cache::{CacheInstruments, CacheRow, Counting, RowState, Translation, Translator};
 use gilk_engine::elf::ElfParts;
 use gilk_engine::layout::{RuntimeLayout, SegmentOffset};
 use gilk_engine::verify::fragments::{FragmentProver, FragmentRule, InstrumentProof};
@@ -27,7 +27,7 @@ struct Instrumented {
 
 impl Instrumented {
     /// Counters and samples before some blocks of a function, in this order.
-    fn new(blocks: &[(u32, &str)]) -> Self {
+    fn new(blocks: &[(u32, &str)], saves_all: bool) -> Self {
         use super::instrumented::{layout, placement, planned, session};
         let library = Library::compiled("instrumented", &["-O2"]);
         let file = std::fs::read(&library.file).unwrap();
@@ -47,7 +47,7 @@ impl Instrumented {
         assert_eq!(plan.plan().instruments.len(), blocks.len());
         let image = Arc::new(image);
         Self {
-            instruments: Arc::new(CacheInstruments::of(&image, plan.plan(), false).unwrap()),
+            instruments: Arc::new(CacheInstruments::of(&image, plan.plan(), saves_all).unwrap()),
             proof: Arc::new(InstrumentProof::new(&image, &plan).unwrap()),
             seed: image.function_named("mixed").unwrap().span.start,
             image,
@@ -76,7 +76,7 @@ impl Instrumented {
 /// Calls `refused` with the rule by which each of the wrong translations is refused.
 pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
     use FragmentRule as R;
-    let instrumented = Instrumented::new(&[(0, "counter"), (0, "sampled"), (1, "counter")]);
+    let instrumented = Instrumented::new(&[(0, "counter"), (0, "sampled"), (1, "counter")], true);
     let good = instrumented.translation();
     assert_eq!(good.patches.len(), 2);
     instrumented.prove(good.clone()).unwrap();
@@ -124,19 +124,47 @@ pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
         let row = rows.find(|row| row.state == RowState::Instruments);
         row.unwrap().state = RowState::Exact;
     });
+    // The place of `rax`, and the bytes that are pushed.
+    let is_kept = |row: &&mut CacheRow| matches!(row.state, RowState::Saving { rax: Some(_), .. });
+    let is_saving = |row: &&mut CacheRow| matches!(row.state, RowState::Saving { .. });
+    check(R::WrongRow, &|changed| {
+        let row = changed.rows.iter_mut().find(is_kept).unwrap();
+        if let RowState::Saving { rax, .. } = &mut row.state {
+            *rax = rax.map(|place| place + 8);
+        }
+    });
+    check(R::WrongRow, &|changed| {
+        let row = changed.rows.iter_mut().find(is_kept).unwrap();
+        if let RowState::Saving { rax, .. } = &mut row.state {
+            *rax = None;
+        }
+    });
+    check(R::WrongRow, &|changed| {
+        let row = changed.rows.iter_mut().rfind(is_saving).unwrap();
+        if let RowState::Saving { pushed, .. } = &mut row.state {
+            *pushed += 8;
+        }
+    });
+    // An instruction that works is no save.
+    check(R::WrongRow, &|changed| {
+        let mut rows = changed.rows.iter_mut();
+        let row = rows.rfind(|row| row.state == RowState::Instruments);
+        let row = row.unwrap();
+        row.at = row.at.add(4);
+    });
     // Of other instruments: one too few, and in another order.
     for blocks in [
         &[(0, "counter"), (1, "counter")][..],
         &[(0, "sampled"), (0, "counter"), (1, "counter")],
     ] {
-        let other = Instrumented::new(blocks).translation();
+        let other = Instrumented::new(blocks, true).translation();
         check(R::WrongPatch, &|changed| *changed = other.clone());
     }
 }
 
 #[test]
 fn every_byte_of_a_patch_is_proved() {
-    let instrumented = Instrumented::new(&[(0, "counter"), (1, "sampled")]);
+    let instrumented = Instrumented::new(&[(0, "counter"), (1, "sampled")], false);
     let good = instrumented.translation();
     let first = good.patches[0].span.start.0 - good.start.0;
     let jumps = good.patches.iter().map(|patch| patch.exit.0 - good.start.0);

@@ -206,15 +206,20 @@ fn samples_are_of_the_chosen_threads_and_calls() {
     chosen.end();
 }
 
-fn refused(arguments: &[&str], program: &Path) -> String {
-    let Output { status, stderr, .. } = Command::new(env!("CARGO_BIN_EXE_ilk"))
+fn in_cache(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ilk"))
         .env("XDG_CACHE_HOME", program.parent().unwrap())
         .arg("clone")
-        .args(arguments)
+        .args(options)
         .arg("--")
         .arg(program)
+        .args(arguments)
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+fn refused(options: &[&str], program: &Path) -> String {
+    let Output { status, stderr, .. } = in_cache(options, program, &[]);
     let said = String::from_utf8(stderr).unwrap();
     assert!(!status.success(), "{said}");
     said
@@ -245,4 +250,49 @@ fn instruments_that_the_cache_does_not_run_are_refused() {
     let program = compiled(folder.path(), &["-static"]);
     let said = refused(&counter, &program);
     assert!(said.contains("statically"), "{said}");
+}
+
+/// A call at the end of a stack is executed without an instrument, and its fault is handled as ever.
+#[test]
+fn stack_overflows_are_handled_as_without_instruments() {
+    let folder = tempfile::tempdir().unwrap();
+    for options in [&[][..], &["-O1", "-fno-omit-frame-pointer"]] {
+        let program = super::cloned::compiled_from(folder.path(), include_str!("deep.c"), options);
+        let alone = Command::new(&program).output().unwrap();
+        let script = "entry:deep { @calls = hist(arg0); @n = count() }";
+        let cached = in_cache(&["-e", script], &program, &[]);
+        let said = String::from_utf8_lossy(&cached.stderr);
+        let text = String::from_utf8(alone.stdout).unwrap();
+        assert_eq!(String::from_utf8_lossy(&cached.stdout), text, "{said}");
+        let (caught, deep) = text.split_once(" caught, ").unwrap();
+        let deep: u64 = deep.strip_suffix(" deep\n").unwrap().parse().unwrap();
+        assert_eq!(caught, "50");
+        // The last calls of each round have no space for it.
+        let counted = total(&said, "@n");
+        assert!(
+            (deep - 50 * 8..=deep + 50).contains(&counted),
+            "{deep}: {said}"
+        );
+    }
+}
+
+/// With a counter at each block of the program.
+#[test]
+fn programs_that_observe_themselves_see_what_they_see_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = include_str!("observing.c");
+    let program = super::cloned::compiled_from(folder.path(), source, &[]);
+    let names = Command::new(&program).output().unwrap();
+    let names = String::from_utf8(names.stdout).unwrap();
+    assert!(names.lines().count() > 30);
+    for name in names.lines() {
+        let alone = Command::new(&program).arg(name).output().unwrap();
+        let cached = in_cache(&["-e", "block:*:* { @n = count() }"], &program, &[name]);
+        let said = String::from_utf8_lossy(&cached.stderr);
+        let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(text(&cached), text(&alone), "{name}: {said}");
+        let expected = alone.status.code().unwrap_or(1);
+        assert_eq!(cached.status.code(), Some(expected), "{name}: {said}");
+        assert!(said.contains("@n of"), "{name}: {said}");
+    }
 }

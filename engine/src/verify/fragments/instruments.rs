@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use iced_x86::{Code, Register};
+
 use super::{FragmentRule, Proof};
 use crate::cache::{BlockPatch, CachedBlock, CodeBytes, RowState};
 use crate::ids::Id;
@@ -16,6 +18,7 @@ use crate::verify::meaning::hooks::{self, HitEvent};
 use crate::verify::patch::descriptor;
 use crate::verify::patch::hit::Expected;
 use crate::verify::patch::phase::{BrokenRule, By, Lists};
+use crate::verify::patch::state::RAX;
 use crate::verify::patch::walk::{Walk, WalkBuffers};
 use crate::verify::reason::Reason;
 use crate::verify::text::callee::Callees;
@@ -210,6 +213,47 @@ fn event(
 }
 
 impl Proof<'_> {
+    /// Proves the rows of a patch: while it saves, only the stack pointer and `rax` are others than the original code's.
+    fn saves(&self, patch: &BlockPatch, place: &ProvedPlace) -> Result<(), FragmentRule> {
+        let (original, end) = (patch.original, patch.span.end);
+        let mut read = self.sequence(patch.span.start, FragmentRule::WrongRow);
+        let (mut pushed, mut kept, mut rax) = (0_u32, None, None);
+        while self
+            .rows((read.at, end), original, RowState::Instruments)
+            .is_err()
+        {
+            let at = read.at;
+            let instruction = read.next()?;
+            self.rows((at, read.at), original, RowState::Saving { pushed, rax })?;
+            match instruction.code() {
+                Code::Push_r64 => {
+                    pushed += 8;
+                    if instruction.op0_register() == Register::RAX && rax.is_none() {
+                        kept = Some(pushed);
+                    }
+                }
+                Code::Lahf => {
+                    // Its value is lost if it was not pushed.
+                    if kept.is_none() && place.live.has_register(RAX) {
+                        return Err(FragmentRule::WrongRow);
+                    }
+                    rax = kept;
+                }
+                Code::Seto_rm8 if instruction.op0_register() == Register::AL => {}
+                Code::Lea_r64_m
+                    if instruction.op0_register() == Register::RSP
+                        && instruction.memory_base() == Register::RSP
+                        && instruction.memory_index() == Register::None =>
+                {
+                    let below = instruction.memory_displacement64().wrapping_neg();
+                    pushed += u32::try_from(below).map_err(|_| FragmentRule::WrongRow)?;
+                }
+                _ => return Err(FragmentRule::WrongRow),
+            }
+        }
+        Ok(())
+    }
+
     /// Returns whether instruments must run before an instruction.
     pub(super) fn is_instrumented(&self, at: Addr) -> bool {
         let instruments = self.before.instruments.as_ref();
@@ -237,11 +281,7 @@ impl Proof<'_> {
         let code = self.bytes.span(patch.span);
         let code = code.filter(|_| patch.exit == read.at);
         let code = code.ok_or(FragmentRule::WrongPatch)?;
-        self.rows(
-            (patch.span.start, patch.span.end),
-            original,
-            RowState::Instruments,
-        )?;
+        self.saves(patch, place)?;
         match instruments.prove(patch, place, code) {
             Ok(()) => Ok(read.at),
             Err(_) => Err(FragmentRule::WrongPatch),

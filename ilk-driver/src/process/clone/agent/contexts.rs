@@ -106,6 +106,16 @@ impl CacheAgent<'_> {
             RowState::Recording(pointer) => {
                 Some(self.recorded(registers, row.original, pointer)?)
             }
+            RowState::Saving { pushed, rax } => {
+                let rsp = registers.rsp.wrapping_add(pushed.into());
+                let kept = rax.map(|place| self.word(rsp.wrapping_sub(place.into())));
+                Some(Registers {
+                    rip: row.original.0,
+                    rsp,
+                    rax: kept.transpose()?.unwrap_or(registers.rax),
+                    ..registers
+                })
+            }
             RowState::Exact => Some(Registers {
                 rip: row.original.0,
                 ..registers

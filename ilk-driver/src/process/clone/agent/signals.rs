@@ -91,6 +91,11 @@ impl CacheAgent<'_> {
             let recorded = self.recorded(registers, row.original, pointer);
             original = recorded.map_err(self.failed(tid))?;
         }
+        // The stack has no space for the instruments: the instruction is executed without them.
+        if let RowState::Saving { .. } = row.state {
+            let before = self.in_cache(registers).map_err(self.failed(tid))?;
+            original = before.unwrap_or(original);
+        }
         self.cut(&registers, &original, true)
             .map_err(self.failed(tid))?;
         self.leaves_after_instruments(tid, &registers);
