@@ -15,6 +15,7 @@ use gilk_engine::verify::verify;
 use gilk_engine::{HookType, Image, Session, VerifiedPlan};
 use gilk_instruments::Library as Instruments;
 use gilk_instruments::program::Input;
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use super::*;
 
@@ -232,6 +233,18 @@ fn disarm(sequences: Sequences) {
     }
 }
 
+/// The last instruction of a block, and whether it is a branch.
+fn last(image: &Image, block: Span) -> (Addr, bool) {
+    let bytes = image.bytes(block).unwrap();
+    let decoder = Decoder::with_ip(64, bytes, block.start.0, DecoderOptions::NONE);
+    let last = decoder.into_iter().last().unwrap();
+    let branches = !matches!(
+        last.flow_control(),
+        FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall
+    );
+    (Addr(last.ip()), branches)
+}
+
 const OPTIONS: [&[&str]; 4] = [
     &["-O2"],
     &["-O2", "-fcf-protection=full"],
@@ -252,9 +265,13 @@ fn every_block_is_counted_by_its_instrument_as_often_as_it_executes() {
             };
             for name in FUNCTIONS {
                 let graph = Cfg::of(&image, image.function_named(name).unwrap().id);
-                for block in 0..graph.blocks.len() {
-                    let hook = (u32::try_from(block).unwrap(), HookType::Pre);
-                    session.placements.push(placement(name, hook, "counter"));
+                for block in &graph.blocks {
+                    let hooks = [HookType::Pre, HookType::Post];
+                    let ends = last(&image, block.span).1;
+                    for hook in hooks.into_iter().take(1 + usize::from(ends)) {
+                        let hook = (block.index.0, hook);
+                        session.placements.push(placement(name, hook, "counter"));
+                    }
                 }
             }
             let (mut cache, plan) = cache(&library, Counting::Threads, &session, &words);
@@ -269,7 +286,11 @@ fn every_block_is_counted_by_its_instrument_as_often_as_it_executes() {
             assert!(plan.instruments.len() > 30, "{}", plan.instruments.len());
             for one in &plan.instruments {
                 let function = plan.function(one.id.major).unwrap();
-                let start = function.outline.blocks[one.id.block as usize].start;
+                let block = function.outline.blocks[one.id.block as usize];
+                let start = match one.id.hook {
+                    HookType::Post => last(&image, block).0,
+                    _ => block.start,
+                };
                 let count = words.count(one.counter.unwrap());
                 // An `endbr64` is a block of its own, before the one with the instrument.
                 let begun = [start, start.add(4)].map(|at| executed.get(&at).copied());

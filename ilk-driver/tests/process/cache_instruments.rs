@@ -225,6 +225,46 @@ fn refused(options: &[&str], program: &Path) -> String {
     said
 }
 
+/// The end of the command, by SIGKILL too, lets the process go from among its instruments.
+#[test]
+fn a_process_is_let_go_from_its_instruments() {
+    let mut counted = super::Counted::start(&[], |_| {});
+    let pid = counted.pid();
+    let maps = super::maps(pid);
+    counted.does("begin");
+    for round in 0..8 {
+        let script = "entry:counted { @n = count() } return:counted { sample(retval) }";
+        let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"));
+        let ilk = ilk.args(["clone", "-e", script, "-p", &pid.to_string()]);
+        let mut ilk = ilk.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(ilk.stderr.take().unwrap()).lines();
+        let ready = lines.find(|line| line.as_ref().unwrap().contains("is ready"));
+        assert!(ready.is_some());
+        std::thread::sleep(Duration::from_millis(30 + 10 * round));
+        match round % 2 {
+            0 => ilk.kill().unwrap(),
+            _ => {
+                let mut killer = Command::new("kill");
+                let done = killer.args(["-INT", &ilk.id().to_string()]).status();
+                assert!(done.unwrap().success());
+            }
+        }
+        ilk.wait().unwrap();
+        let begun = Instant::now();
+        while super::maps(pid).contains("memfd:gilk") {
+            assert!(
+                begun.elapsed() < Duration::from_secs(10),
+                "{}",
+                super::maps(pid)
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    counted.does("end");
+    assert!(maps.lines().all(|line| counted.maps().contains(line)));
+    counted.end();
+}
+
 /// Each is refused before the program begins.
 #[test]
 fn instruments_that_the_cache_does_not_run_are_refused() {
