@@ -43,7 +43,8 @@ static void repair(int signal, siginfo_t *info, void *context)
 
 static void interrupted(int signal)
 {
-	handled += counted(100) == 301;
+	/* Two threads may be interrupted at the same time. */
+	__atomic_fetch_add(&handled, counted(100) == 301, __ATOMIC_RELAXED);
 }
 
 static void *thread(void *argument)
