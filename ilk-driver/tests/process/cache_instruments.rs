@@ -161,6 +161,31 @@ fn every_call_in_the_cache_is_counted_once() {
     }
 }
 
+/// A session's file, in which each block of the function has a counter.
+#[test]
+fn a_session_runs_in_the_cache() {
+    let mut chosen = Chosen::start(&[]);
+    let (subject, _) = super::subject(chosen.child.id(), "counted", 64);
+    let session = super::every_block(subject.image(), &["counted"]);
+    let file = chosen.folder.path().join("blocks.ron");
+    std::fs::write(&file, session.to_ron().unwrap()).unwrap();
+    let file = file.to_str().unwrap().to_owned();
+    let (round, said) = chosen.cached(&["--session", &file]);
+    let calls = (1..=3).map(|number| CALLS * number + OTHERS).sum::<u64>() + round.handled;
+    assert_eq!(total(&said, "pre counted block 0"), calls, "{said}");
+    // It is read, and no output.
+    let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"));
+    let pid = chosen.child.id().to_string();
+    let options = ["--session", &file, "-o", &file, "-p", &pid];
+    let refused = ilk.arg("clone").args(options).output().unwrap();
+    assert!(!refused.status.success());
+    assert_eq!(
+        std::fs::read_to_string(&file).unwrap(),
+        session.to_ron().unwrap()
+    );
+    chosen.end();
+}
+
 /// One thread, or those that are in a function, with samples.
 #[test]
 fn samples_are_of_the_chosen_threads_and_calls() {

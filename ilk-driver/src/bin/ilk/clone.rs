@@ -106,7 +106,11 @@ impl Clone {
         let session = self.session.as_deref();
         let work = CacheWork::of(self.script.as_deref(), session, self.length)?;
         if let Some(output) = &self.output {
-            self.force.goals().goal(output, Contents::Other)?;
+            let mut goals = self.force.goals();
+            if let Some(session) = &self.session {
+                goals = goals.reads(session);
+            }
+            goals.goal(output, Contents::Other)?;
         }
         let length = work.as_ref().map_or(self.length, CacheWork::length);
         let live = self.output.as_ref().filter(|_| self.live);
