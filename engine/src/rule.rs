@@ -99,6 +99,9 @@ pub enum Rule {
     WrittenOften,
     /// The code cache has no more bytes, counters or entries of its table.
     CacheFull,
+    /// The code cache does not run the instrument: it is on an edge or at the end of a block that no branch ends, calls
+    /// native code, reads memory, or is not in place for the whole session.
+    NotInCache,
     /// The function cannot be replaced there: not at its entry, not in a process that has the object file, or its callers
     /// may rely on more than the calling convention.
     NotReplaceable,
@@ -150,6 +153,7 @@ impl Rule {
             Self::MayChange => "may-change",
             Self::WrittenOften => "written-often",
             Self::CacheFull => "cache-full",
+            Self::NotInCache => "not-in-cache",
             Self::NotReplaceable => "not-replaceable",
         }
     }

@@ -11,19 +11,24 @@
 
 #[path = "support/host.rs"]
 mod host;
+#[path = "cache/instrumented.rs"]
+mod instrumented;
 #[path = "cache/mutants.rs"]
 mod mutants;
+#[path = "cache/patched.rs"]
+mod patched;
 
 use std::ffi::CString;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use gilk_engine::cache::{
-    CacheLayout, CachedBlock, CodeBytes, Counting, Targets, Translation, TranslationReach,
-    Translator,
+    CacheInstruments, CacheLayout, CachedBlock, CodeBytes, Counting, Targets, Translation,
+    TranslationReach, Translator,
 };
-use gilk_engine::verify::fragments::FragmentProver;
+use gilk_engine::verify::fragments::{FragmentProver, InstrumentProof};
 use gilk_engine::{Addr, Span};
 use host::Mapping;
 
@@ -83,14 +88,20 @@ impl CodeBytes for OwnCode {
 /// A library of C functions, loaded into this process.
 struct Library {
     handle: usize,
+    file: PathBuf,
     _folder: tempfile::TempDir,
 }
 
 impl Library {
     fn compile(options: &[&str]) -> Self {
+        Self::compiled("functions", options)
+    }
+
+    fn compiled(name: &str, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let object = folder.path().join("functions.so");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cache/functions.c");
+        let object = folder.path().join(name).with_extension("so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cache");
+        let source = source.join(name).with_extension("c");
         let compiled = Command::new("gcc")
             .args(["-shared", "-fPIC", "-w", "-o"])
             .arg(&object)
@@ -106,6 +117,7 @@ impl Library {
         assert!(!handle.is_null());
         Self {
             handle: handle as usize,
+            file: object,
             _folder: folder,
         }
     }
@@ -133,6 +145,15 @@ struct Cache {
 
 impl Cache {
     fn near(at: Addr, counting: Counting) -> Self {
+        Self::with_instruments(at, counting, None, None)
+    }
+
+    fn with_instruments(
+        at: Addr,
+        counting: Counting,
+        instruments: Option<Arc<CacheInstruments>>,
+        proof: Option<Arc<InstrumentProof>>,
+    ) -> Self {
         let targets_log2 = 17;
         let bytes = 8 * CacheLayout::RECENT + (16 << targets_log2) + 4096 + 8 * COUNTERS;
         let mut words = Mapping::low(usize::try_from(bytes).unwrap());
@@ -154,7 +175,9 @@ impl Cache {
         let span = Span::new(Addr(arena.start()), ARENA as u64);
         let translator = Translator::new(layout, span, counting).unwrap();
         let resident = translator.resident().clone();
+        let translator = translator.with_instruments(instruments);
         let prover = FragmentProver::new(layout, span, &resident).unwrap();
+        let prover = prover.with_instruments(proof);
         for entry in 0..CacheLayout::RECENT {
             words.write(8 * entry, &resident.search.0.to_le_bytes());
         }

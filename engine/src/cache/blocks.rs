@@ -78,6 +78,7 @@ impl DecodedBlocks {
     pub(super) fn search(
         (code, arena): (&dyn CodeBytes, Span),
         records: bool,
+        is_instrumented: impl Fn(Addr) -> bool,
         is_translated: impl Fn(Addr) -> bool,
         seeds: &[Addr],
         reach: TranslationReach,
@@ -96,12 +97,18 @@ impl DecodedBlocks {
             let start = discovered.instructions.len();
             let instructions = &mut discovered.instructions;
             let continues = match records {
-                true => decode_recorded(&mut reader, (at, arena), &mut factory, instructions),
+                true => decode_recorded(
+                    &mut reader,
+                    (at, arena),
+                    &mut factory,
+                    &is_instrumented,
+                    instructions,
+                ),
                 false => decode_block(
                     &mut reader,
                     (at, arena),
                     instructions,
-                    |_| true,
+                    |decoded| decoded.at() == at || !is_instrumented(decoded.at()),
                     FlowKind::is_sequential,
                 ),
             };
@@ -205,11 +212,15 @@ fn decode_recorded(
     reader: &mut OriginalReader<'_>,
     place: (Addr, Span),
     factory: &mut InstructionInfoFactory,
+    is_instrumented: &dyn Fn(Addr) -> bool,
     instructions: &mut Vec<DecodedInstruction>,
 ) -> bool {
     let mut named = RegisterSet::EMPTY;
     let takes = |decoded: &mut DecodedInstruction| {
         let is_first = decoded.at() == place.0;
+        if !is_first && is_instrumented(decoded.at()) {
+            return false;
+        }
         if memory::uses_thread_bases(&decoded.instruction) {
             decoded.flow = FlowKind::Stepped;
         }

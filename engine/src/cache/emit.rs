@@ -46,7 +46,12 @@ impl CodeBuffer {
 
     /// Begins a row at the next byte, unless the row before says the same.
     pub(super) fn row(&mut self, original: Addr, state: RowState) {
-        let at = self.here();
+        self.row_at(0, original, state);
+    }
+
+    /// Begins a row some bytes after the next one, as [`row`](Self::row).
+    pub(super) fn row_at(&mut self, after: usize, original: Addr, state: RowState) {
+        let at = self.here().add(after as u64);
         let last = self.rows.last();
         if last.is_some_and(|row| row.at == at) {
             self.rows.pop();

@@ -13,6 +13,9 @@
 //! 4. A target that is in neither stops the thread for the agent that translates, or, where the agent was lost, is
 //!    executed in the original code.
 //!
+//! A block before which [instruments](CacheInstruments) run begins with a branch to a patch, as a splice is one, which
+//! continues with the rest of the block.
+//!
 //! No step changes a flag that may be read, takes a lock, or calls anything. What the agent adds is written before the
 //! word by which a thread finds it.
 //!
@@ -25,7 +28,9 @@ mod dead;
 mod emit;
 mod flow;
 mod holders;
+mod instruments;
 mod original;
+mod patches;
 mod pending;
 mod record;
 pub mod resident;
@@ -41,10 +46,11 @@ use crate::{Addr, Image, Span};
 
 pub use accesses::{AccessArea, AccessPlace, RecordedAccess, RecordedBlock, RecordedExit};
 pub use blocks::TranslationReach;
+pub use instruments::CacheInstruments;
 pub use rows::{CacheRow, RowState};
 pub use targets::{TargetWrite, Targets};
 pub use translate::Translator;
-pub use translation::{CachedBlock, Counting, Landing, Link, Translation};
+pub use translation::{BlockPatch, CachedBlock, Counting, Landing, Link, Translation};
 
 /// Conventions of translated code. It reaches no words by a segment, and pushes return addresses from memory.
 pub(crate) const CACHE_ABI: Abi = Abi {

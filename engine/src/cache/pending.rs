@@ -1,4 +1,5 @@
-//! Branches out of the middle of blocks that record their accesses, resolved at the end of a translation.
+//! Branches to code after all blocks, resolved at the end of a translation: out of the middle of blocks that record their
+//! accesses, and to the patches of blocks with instruments.
 
 use iced_x86::Register;
 
@@ -25,4 +26,13 @@ pub(super) struct PendingExit {
     pub(super) executed: u32,
     /// The index of the block among those that record, and of the branch among its exits.
     pub(super) stated: (usize, usize),
+}
+
+/// The branch with which a block with instruments begins.
+pub(super) struct PendingPatch {
+    pub(super) field: Field,
+    /// The first instruction of the block.
+    pub(super) original: Addr,
+    /// The place after the branch.
+    pub(super) exit: Addr,
 }

@@ -15,6 +15,17 @@ pub enum RowState {
     /// The system call before the original instruction has returned: `rcx` is not yet the address of the original
     /// instruction.
     Returned,
+    /// As [`Exact`](Self::Exact), but for the stack pointer and perhaps `rax`: the instruments before the original
+    /// instruction save registers, none of which they have changed, and a store may fault.
+    Saving {
+        /// Bytes that are pushed, the red zone included.
+        pushed: u32,
+        /// The place of `rax`, if that has the flags: bytes below the original stack pointer.
+        rax: Option<u32>,
+    },
+    /// The instruments before the original instruction run: a thread continues to the exit of their
+    /// [patch](super::BlockPatch), where it is [`Exact`](Self::Exact) again.
+    Instruments,
     /// As [`Exact`](Self::Exact), but for the register of this number, which holds the recorder's: its value is in the
     /// thread's [area](super::AccessArea::KEPT).
     Recording(u8),

@@ -2,12 +2,15 @@
 
 mod work;
 
+use std::sync::Arc;
+
 use iced_x86::InstructionInfoFactory;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::blocks::{DecodedBlocks, TranslationReach};
 use super::dead::FlagReader;
 use super::emit::CodeBuffer;
+use super::instruments::CacheInstruments;
 use super::resident::Resident;
 use super::rows::RowState;
 use super::starts::BlockStarts;
@@ -38,6 +41,7 @@ pub struct Translator {
     /// The addresses of `known`.
     starts: BlockStarts,
     unlinked: UnlinkedBranches,
+    instruments: Option<Arc<CacheInstruments>>,
 }
 
 impl Translator {
@@ -61,6 +65,7 @@ impl Translator {
             known: FxHashMap::default(),
             starts: BlockStarts::default(),
             unlinked: UnlinkedBranches::default(),
+            instruments: None,
         })
     }
 
@@ -68,6 +73,10 @@ impl Translator {
     #[must_use]
     pub fn resident(&self) -> &Resident {
         &self.resident
+    }
+
+    pub(super) fn instruments(&self) -> Option<&Arc<CacheInstruments>> {
+        self.instruments.as_ref()
     }
 
     /// The arena, which begins with the resident code.
@@ -96,6 +105,15 @@ impl Translator {
     /// Sets how blocks that are translated from now on count.
     pub fn set_counting(&mut self, counting: Counting) {
         self.counting = counting;
+    }
+
+    /// Runs instruments in the blocks that are translated from now on.
+    #[must_use]
+    pub fn with_instruments(self, instruments: Option<Arc<CacheInstruments>>) -> Self {
+        Self {
+            instruments,
+            ..self
+        }
     }
 
     /// The translation of the block that begins at an original address.
@@ -183,6 +201,12 @@ impl Translator {
         Ok(done)
     }
 
+    /// Returns whether instruments run before an instruction.
+    fn is_instrumented(&self, code: &dyn CodeBytes, at: Addr) -> bool {
+        let instruments = self.instruments.as_ref();
+        instruments.is_some_and(|instruments| instruments.is_place(code, at))
+    }
+
     /// Emits what is reached from some addresses, with its blocks, and the targets and displacements of its branches to
     /// other code. Some addresses get a landing.
     fn emit(
@@ -198,9 +222,11 @@ impl Translator {
             }
         }
         let is_translated = |at: Addr| self.known.contains_key(&at);
+        let is_instrumented = |at: Addr| self.is_instrumented(code, at);
         let discovered = DecodedBlocks::search(
             (code, self.arena),
             self.counting == Counting::Accesses,
+            is_instrumented,
             is_translated,
             seeds,
             reach,
@@ -216,6 +242,7 @@ impl Translator {
             constants: Vec::new(),
             full: Vec::new(),
             exits: Vec::new(),
+            patched: Vec::new(),
             state: RowState::Exact,
             factory: InstructionInfoFactory::new(),
             counters: self.counters,

@@ -5,6 +5,7 @@ use iced_x86::{Decoder, DecoderOptions};
 use super::CodeBytes;
 use super::accesses::RecordedBlock;
 use super::rows::CacheRow;
+use crate::unwind::Row;
 use crate::{Addr, Span};
 
 /// Records that blocks keep of their executions.
@@ -41,6 +42,21 @@ pub struct CachedBlock {
     pub instructions: u32,
 }
 
+/// Code that runs the instruments before an original instruction, and continues with the block that begins there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockPatch {
+    /// The original instruction.
+    pub original: Addr,
+    /// Its bytes in the cache, and after them the descriptors of restartable sequences.
+    pub span: Span,
+    /// Descriptors at the end, 32 bytes each.
+    pub sequences: u32,
+    /// Unwind entries.
+    pub rows: Vec<Row>,
+    /// The place of the block's rest, after the branch to the patch.
+    pub exit: Addr,
+}
+
 /// The place that a lookup of an original address finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Landing {
@@ -72,6 +88,8 @@ pub struct Translation {
     pub blocks: Vec<CachedBlock>,
     /// Its blocks that record their accesses, in the order of `blocks`.
     pub recorded: Vec<RecordedBlock>,
+    /// Its patches, in order of address: after all other code.
+    pub patches: Vec<BlockPatch>,
     /// Its landings, to be written to the tables after the code.
     pub landings: Vec<Landing>,
     /// Its rows, in order of address.

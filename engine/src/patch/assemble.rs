@@ -11,7 +11,7 @@ use crate::code::{Decided, Decision, Transfer, Why, present};
 use crate::isa::relocate::{called, emulate, relocate};
 use crate::layout::{Abi, RuntimeLayout};
 use crate::liveness::Live;
-use crate::placement::{InsnEdge, Point, Site};
+use crate::placement::{InsnEdge, Point, Site, Splice};
 use crate::{Addr, Image, InstrumentId, Refusal, Rule, Span};
 
 /// Instruments by point, each list in the order in which it runs; sorted, no two for one point.
@@ -39,6 +39,21 @@ impl Originals for Image {
     fn may_fault(&self, at: Addr) -> bool {
         let mut sites = self.fixed().overlapping(Span::new(at, 1));
         sites.any(|site| matches!(site.why, Why::Exception { .. }))
+    }
+}
+
+/// No original code, for patches that copy none.
+impl Originals for () {
+    fn bytes(&self, _: Span) -> Option<&[u8]> {
+        None
+    }
+
+    fn decided(&self, _: Addr) -> Option<Decided> {
+        None
+    }
+
+    fn may_fault(&self, _: Addr) -> bool {
+        false
     }
 }
 
@@ -84,8 +99,47 @@ impl<'a> Assembler<'a> {
         hooks: &Hooks<'_>,
         live: &dyn Fn(Point) -> Live,
     ) -> Result<Code, Refusal> {
+        self.work(at, site, hooks, live).patch()?;
+        self.emitter.finish()
+    }
+
+    /// Assembles a patch that runs instruments before the instruction at `original` and continues at the address `exit`,
+    /// which executes that instruction.
+    ///
+    /// # Errors
+    /// As [`assemble`](Self::assemble).
+    pub fn assemble_before(
+        &mut self,
+        at: Addr,
+        (original, exit): (Addr, Addr),
+        instruments: &[Hooked<'_>],
+        live: Live,
+    ) -> Result<Code, Refusal> {
+        let site = Site {
+            splice: Splice::Jump,
+            displaced: Span::new(original, 0),
+            overwritten: 0,
+            filled: 0,
+            continuations: Box::default(),
+        };
+        let hooks = [(Point::Entry, instruments)];
+        let live = |_| live;
+        let mut work = self.work(at, &site, &hooks, &live);
+        work.hook(Point::Entry);
+        work.jump_out(exit);
+        work.rest();
+        self.emitter.finish()
+    }
+
+    fn work<'w>(
+        &'w mut self,
+        at: Addr,
+        site: &'w Site,
+        hooks: &'w Hooks<'w>,
+        live: &'w dyn Fn(Point) -> Live,
+    ) -> Work<'w> {
         self.emitter.begin(at, site.splice.pushes());
-        let work = Work {
+        Work {
             originals: self.originals,
             layout: self.layout,
             e: &mut self.emitter,
@@ -98,9 +152,7 @@ impl<'a> Assembler<'a> {
             copies: Vec::new(),
             stubs: Vec::new(),
             branches: Vec::new(),
-        };
-        work.patch()?;
-        self.emitter.finish()
+        }
     }
 }
 
@@ -124,7 +176,7 @@ struct Work<'w> {
     branches: Vec<(InsnEdge, Forward)>,
 }
 
-/// The destination of control at the end of a copy. A code cache would add exits that look their target up.
+/// The destination of control at the end of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
     /// The original code at an address.
@@ -181,12 +233,7 @@ impl Work<'_> {
                 self.e.land_at(forward, stub);
             }
         }
-        for (id, lost, end, frame) in std::mem::take(&mut self.lost) {
-            self.e.set_frame(frame);
-            emit_lost(self.e, lost, end);
-            self.e.piece(PieceKind::Lost(id));
-        }
-        self.e.descriptors();
+        self.rest();
         for ((point, _), passed) in self.hooks.iter().zip(&self.passed) {
             if !passed {
                 return Err(Refusal::new(
@@ -197,6 +244,16 @@ impl Work<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Emits the rare paths of the instruments, and the descriptors.
+    fn rest(&mut self) {
+        for (id, lost, end, frame) in std::mem::take(&mut self.lost) {
+            self.e.set_frame(frame);
+            emit_lost(self.e, lost, end);
+            self.e.piece(PieceKind::Lost(id));
+        }
+        self.e.descriptors();
     }
 
     fn list(&self, point: Point) -> Option<usize> {
@@ -315,10 +372,15 @@ impl Work<'_> {
             }
         };
         self.e.stands_for(edge.to);
+        self.jump_out(target);
+        Ok(None)
+    }
+
+    /// Emits the terminating branch.
+    fn jump_out(&mut self, target: Addr) {
         self.e.jump(target);
         self.e.stop();
         self.e.piece(PieceKind::Terminating);
-        Ok(None)
     }
 
     /// Copies instructions, with the instruments before and between them. Returns the edge at the end, if control

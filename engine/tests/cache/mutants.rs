@@ -12,12 +12,14 @@ use gilk_engine::{Addr, Span};
 use iced_x86::code_asm::{CodeAssembler, dword_ptr, qword_ptr, registers::*};
 use iced_x86::{Decoder, DecoderOptions};
 
+use super::patched;
+
 const START: u64 = 0x7f00_0000_1000;
 const ARENA: Span = Span {
     start: Addr(0x7f00_0010_0000),
     end: Addr(0x7f00_0020_0000),
 };
-const LAYOUT: CacheLayout = CacheLayout {
+pub(super) const LAYOUT: CacheLayout = CacheLayout {
     recent: Addr(0x10_0000),
     targets: Addr(0x20_0000),
     targets_log2: 10,
@@ -481,6 +483,7 @@ fn every_wrong_translation_is_refused_by_its_rule() {
         assert!(all.iter().any(|one| one.rule == R::FlagsLive), "{all:?}");
         *refused.entry(R::FlagsLive).or_default() += 1;
     }
+    patched::every_wrong_patch(&mut |rule| *refused.entry(rule).or_default() += 1);
     for change in 0..Resident::new(ARENA.start, &LAYOUT).bytes.len() {
         let mut resident = Resident::new(ARENA.start, &LAYOUT);
         let before = text_at(&resident.bytes, change);
@@ -625,7 +628,7 @@ fn bytes_that_end_in_a_block_are_reported() {
 }
 
 /// The instruction that a byte belongs to, as text.
-fn text_at(bytes: &[u8], at: usize) -> Option<String> {
+pub(super) fn text_at(bytes: &[u8], at: usize) -> Option<String> {
     let decoder = Decoder::with_ip(64, bytes, START, DecoderOptions::NONE);
     let place = START + at as u64;
     let mut found = decoder

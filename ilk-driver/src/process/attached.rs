@@ -6,7 +6,6 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::layout::{CounterSlot, RuntimeLayout, Sequences};
 use gilk_engine::plan::Patch;
 use gilk_engine::reads::{MemoryReader, ReadGate};
 use gilk_engine::verify::reads;
@@ -21,9 +20,9 @@ use super::removal::{self, Cleaned, Patched, unmap};
 use super::replaced::linked::LinkedObject;
 use super::rings::SampleRings;
 use super::stopped::{Stopped, is_filtered, quiet, traced};
-use super::subject::{Reserved, Subject, rows};
+use super::subject::{Reserved, Subject};
+use super::words::PlannedWords;
 use super::{maps, refused, write_memory};
-use crate::writes;
 use crate::{Error, Result};
 
 /// Opcode of the one-byte trap.
@@ -37,10 +36,7 @@ pub struct Attached {
     /// The words of all CPUs, which outlive the process.
     counters: File,
     record: Record,
-    layout: RuntimeLayout,
-    sequences: Sequences,
-    /// Keys and words of the counters.
-    slots: Vec<(u64, CounterSlot)>,
+    planned: PlannedWords,
     rings: Option<SampleRings>,
     /// The words that end its reads of memory, if it has any.
     gate: Option<ReadGate>,
@@ -54,9 +50,7 @@ pub struct Attached {
 #[derive(Clone, Debug)]
 pub(super) struct ForkedAttachment {
     record: Record,
-    layout: RuntimeLayout,
-    sequences: Sequences,
-    slots: Vec<(u64, CounterSlot)>,
+    planned: PlannedWords,
     gate: Option<ReadGate>,
 }
 
@@ -69,9 +63,7 @@ impl ForkedAttachment {
     pub(super) fn attached(&self, pid: u32, memory: File, counters: File) -> Attached {
         let Self {
             record,
-            layout,
-            sequences,
-            slots,
+            planned,
             gate,
         } = self.clone();
         Attached {
@@ -79,9 +71,7 @@ impl ForkedAttachment {
             memory,
             counters,
             record,
-            layout,
-            sequences,
-            slots,
+            planned,
             rings: None,
             gate,
             stopped: Duration::ZERO,
@@ -183,9 +173,7 @@ impl Attached {
             memory,
             counters,
             record,
-            layout: reserved.layout,
-            sequences: reserved.sequences,
-            slots: slots(plan),
+            planned: PlannedWords::of(plan, reserved.layout, reserved.sequences),
             rings: None,
             gate: None,
             stopped: Duration::ZERO,
@@ -236,7 +224,7 @@ impl Attached {
     }
 
     fn prepared(&mut self, record: &[u8]) -> Result<()> {
-        let rings = SampleRings::open(&self.counters, &self.layout);
+        let rings = SampleRings::open(&self.counters, &self.planned.layout);
         let pid = self.pid;
         self.rings = Some(rings.map_err(|error| {
             refused(
@@ -256,9 +244,7 @@ impl Attached {
     pub(super) fn forked(&self) -> ForkedAttachment {
         ForkedAttachment {
             record: self.record.clone(),
-            layout: self.layout.clone(),
-            sequences: self.sequences,
-            slots: self.slots.clone(),
+            planned: self.planned.clone(),
             gate: self.gate,
         }
     }
@@ -271,7 +257,7 @@ impl Attached {
         spliced: &BTreeSet<Addr>,
         stopped: &Stopped,
     ) -> Result<()> {
-        let rings = SampleRings::open(&self.counters, &self.layout);
+        let rings = SampleRings::open(&self.counters, &self.planned.layout);
         let pid = self.pid;
         self.rings = Some(rings.map_err(|error| {
             refused(
@@ -303,8 +289,8 @@ impl Attached {
 
     /// Writes the code by which instruments read memory, and that by which the reads end.
     fn write_readers(&self, gate: ReadGate, guards: &ReadGuards) -> Result<()> {
-        let readers = MemoryReader::all(&self.layout, gate);
-        let verified = reads::verify(&self.layout, gate, readers);
+        let readers = MemoryReader::all(&self.planned.layout, gate);
+        let verified = reads::verify(&self.planned.layout, gate, readers);
         let verified = verified.map_err(|violation| Error::Plan {
             reason: format!("the code that reads memory is wrong: {violation}"),
         })?;
@@ -387,33 +373,8 @@ impl Attached {
     /// # Errors
     /// [`Error::Process`] if the file of counters cannot be read.
     pub fn counts(&self) -> Result<Vec<(u64, u64)>> {
-        let mut bytes = vec![0; usize::try_from(rows(self.sequences)).unwrap_or(0)];
-        let read = self.counters.read_exact_at(&mut bytes, 0);
-        read.map_err(|error| refused(self.pid, format!("its counters cannot be read ({error})")))?;
-        let (words, _) = bytes.as_chunks::<8>();
-        let word = |at: u64| {
-            let offset = at.checked_sub(self.record.words.start.0)?;
-            Some(u64::from_le_bytes(
-                *words.get(usize::try_from(offset / 8).ok()?)?,
-            ))
-        };
-        let sum = |slot: CounterSlot| -> Option<u64> {
-            let first = self.layout.counter(slot)?.0;
-            let rows = 0..=u64::from(self.sequences.cpus);
-            let mut words = rows.map(|row| word(first + (row << self.sequences.stride_log2)));
-            // Words of sums may be negative.
-            words.try_fold(0_u64, |sum, word| Some(sum.wrapping_add(word?)))
-        };
-        let counts = self.slots.iter().map(|&(key, slot)| {
-            let sum = sum(slot).ok_or_else(|| {
-                refused(
-                    self.pid,
-                    "a counter is outside of its file, which is a bug in gilk",
-                )
-            });
-            Ok((key, sum?))
-        });
-        counts.collect()
+        let start = self.record.words.start;
+        self.planned.counts(self.pid, &self.counters, start)
     }
 
     /// Takes the reader of the samples, which remain after the removal and the end of the process; once.
@@ -571,18 +532,6 @@ fn semaphores(subject: &Subject, plan: &Plan, text: &[Written]) -> Vec<Semaphore
         .collect();
     let all = all.into_iter();
     all.map(|(at, splice)| Semaphore { at, splice }).collect()
-}
-
-/// The words of a plan, with their keys.
-fn slots(plan: &Plan) -> Vec<(u64, CounterSlot)> {
-    let instruments = plan.instruments.iter();
-    let hits = instruments.filter_map(|one| Some((one.id.pack(), one.counter?)));
-    let aggregates = writes::owners(plan).flat_map(|(owner, probed)| {
-        writes::aggregates_of(owner, probed).flat_map(|(_, words)| words)
-    });
-    let failed =
-        writes::owners(plan).filter_map(|(owner, probed)| writes::failed_reads_word(owner, probed));
-    hits.chain(aggregates).chain(failed).collect()
 }
 
 /// Returns the record of plans: the arenas have their patches, and the last of them the record itself.

@@ -52,6 +52,7 @@ mod target;
 mod types;
 mod waits;
 mod watch;
+mod words;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -62,8 +63,9 @@ use gilk_engine::Addr;
 pub use attached::{Attached, Removed};
 pub use children::{Children, with_children};
 pub use clone::{
-    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneNews, CloneOptions, CloneReport,
-    CloneThreads, check_condition, execute_in_cache, ready, recorded_so_far,
+    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneInstruments, CloneNews,
+    CloneOptions, CloneReport, CloneThreads, check_condition, execute_in_cache, ready,
+    recorded_so_far,
 };
 pub use every::{EveryEnd, EveryNews, in_every};
 pub use every_target::EveryTarget;

@@ -101,7 +101,7 @@ impl Recorder {
         if later.peek().is_none() && self.waiting.is_empty() {
             drop(later);
             return match rings {
-                Some(rings) => self.drain(rings, 0, Self::deliver),
+                Some(rings) => self.take(rings),
                 None => Ok(()),
             };
         }
@@ -135,6 +135,14 @@ impl Recorder {
         }
         waiting.retain(|_, kept| !kept.is_empty());
         self.waiting = waiting;
+    }
+
+    /// Takes all samples out of the rings of a process.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if the process has written over the words of its rings.
+    pub fn take(&mut self, rings: &mut SampleRings) -> Result<()> {
+        self.drain(rings, 0, Self::deliver)
     }
 
     fn has_failed(&self) -> bool {

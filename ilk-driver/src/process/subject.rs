@@ -315,6 +315,11 @@ impl Subject {
         }
     }
 
+    /// Gives away the objects, with the number of the process.
+    pub(super) fn into_image(self) -> (u32, Image) {
+        (self.pid, self.image)
+    }
+
     /// The objects, with their bytes in the process.
     #[must_use]
     pub fn image(&self) -> &Image {

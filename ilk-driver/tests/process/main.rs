@@ -9,6 +9,7 @@
 )]
 
 mod accessing;
+mod cache_instruments;
 mod cache_recording;
 #[path = "../lab/circulation.rs"]
 mod circulation;

@@ -9,7 +9,7 @@ use super::super::blocks::{DecodedBlock, DecodedBlocks, DecodedInstruction};
 use super::super::dead::{FlagReader, INCREMENTED};
 use super::super::emit::{CodeBuffer, Field, KEPT, RCX, RDX};
 use super::super::flow::{FlowKind, reaches};
-use super::super::pending::{FullArea, PendingExit};
+use super::super::pending::{FullArea, PendingExit, PendingPatch};
 use super::super::rows::RowState;
 use super::super::translation::{CachedBlock, Counting, Landing, Translation};
 use super::{Known, Translator};
@@ -46,6 +46,8 @@ pub(in crate::cache) struct TranslationWork<'w> {
     pub(in crate::cache) full: Vec<FullArea>,
     /// Conditional branches after which a block that records its accesses continues.
     pub(in crate::cache) exits: Vec<PendingExit>,
+    /// Branches to patches of blocks.
+    pub(in crate::cache) patched: Vec<PendingPatch>,
     /// The registers before the instruction that is copied next.
     pub(in crate::cache) state: RowState,
     pub(in crate::cache) factory: InstructionInfoFactory,
@@ -97,6 +99,9 @@ impl TranslationWork<'_> {
         let landing = self.done.landings.last();
         let landing = landing.is_some_and(|landing| landing.original == leader);
         self.known.insert(leader, Known { at, landing });
+        if self.translator.is_instrumented(self.code, leader) {
+            self.branch_to_patch(leader);
+        }
         let bytes = self.code.code_from(leader).unwrap_or_default();
         // The next block may begin before the last of them.
         let mut starts = self.translator.starts.near(leader);
@@ -502,6 +507,7 @@ impl TranslationWork<'_> {
             });
             self.out.resolve(field, at)?;
         }
+        self.patches()?;
         self.done.bytes = self.out.bytes;
         self.done.rows = self.out.rows;
         Ok((self.done, self.known, unlinked, self.counters))

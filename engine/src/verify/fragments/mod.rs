@@ -6,6 +6,10 @@
 //! claimed, and so proved, for the original targets. Sequences are recognised by their instructions. What the
 //! translator states beside, rows, counters and ends of blocks, is compared with what was found.
 //!
+//! The patches of instruments are proved by the walk that proves those of splices ([`InstrumentProof`]): each block
+//! before which the plan has instruments branches to them, no other block passes that instruction, and all that may be
+//! read after them is as it was.
+//!
 //! It shares with the translator the decoder and the types of its results.
 //!
 //! # Not verified
@@ -18,6 +22,7 @@
 mod exits;
 mod flags;
 mod instructions;
+mod instruments;
 mod reader;
 mod recorded;
 mod recording;
@@ -25,6 +30,7 @@ mod resident;
 mod violation;
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 
@@ -33,11 +39,12 @@ use self::recorded::RecordProof;
 use super::hash::{Map, Set};
 use crate::cache::resident::Resident;
 use crate::cache::{
-    CacheLayout, CacheRow, CachedBlock, CodeBytes, Counting, Link, RecordedBlock, RowState,
-    Translation,
+    BlockPatch, CacheLayout, CacheRow, CachedBlock, CodeBytes, Counting, Link, RecordedBlock,
+    RowState, Translation,
 };
 use crate::{Addr, Span};
 
+pub use instruments::InstrumentProof;
 pub use violation::{FragmentRule, FragmentViolation};
 
 /// A translation that was proved: the only form that is written to a process.
@@ -67,6 +74,7 @@ pub struct FragmentProver {
     /// Original targets of branches, by the address of their displacement.
     branches: Map<Addr, Addr>,
     counters: Set<u32>,
+    instruments: Option<Arc<InstrumentProof>>,
 }
 
 impl FragmentProver {
@@ -101,7 +109,17 @@ impl FragmentProver {
             blocks: Map::default(),
             branches: Map::default(),
             counters: Set::default(),
+            instruments: None,
         })
+    }
+
+    /// Proves from now on that blocks run these instruments.
+    #[must_use]
+    pub fn with_instruments(self, instruments: Option<Arc<InstrumentProof>>) -> Self {
+        Self {
+            instruments,
+            ..self
+        }
     }
 
     /// Proves what a request adds.
@@ -150,6 +168,7 @@ impl FragmentProver {
             originals: RefCell::new(None),
             counting,
             recorded: recorded(&translation.recorded),
+            patches: patches(&translation.patches),
             state: RowState::Exact,
             factory: InstructionInfoFactory::new(),
             bytes: CachedBytes::new(translation.start, &translation.bytes, &decoder),
@@ -200,6 +219,14 @@ fn recorded(blocks: &[RecordedBlock]) -> Map<Addr, &RecordedBlock> {
     named.collect()
 }
 
+/// Patches by the first instruction of their block.
+fn patches(patches: &[BlockPatch]) -> Map<Addr, &BlockPatch> {
+    patches
+        .iter()
+        .map(|patch| (patch.original, patch))
+        .collect()
+}
+
 /// A proof under way.
 struct Proof<'p> {
     before: &'p FragmentProver,
@@ -209,6 +236,8 @@ struct Proof<'p> {
     counting: Counting,
     /// Statements of blocks on their accesses, by their first instruction.
     recorded: Map<Addr, &'p RecordedBlock>,
+    /// Patches of blocks, by their first instruction.
+    patches: Map<Addr, &'p BlockPatch>,
     /// The registers before the instruction that is copied next.
     state: RowState,
     factory: InstructionInfoFactory,
@@ -268,6 +297,13 @@ impl<'p> Proof<'p> {
         let stated = translation.blocks.iter().filter(states).count();
         if stated != translation.recorded.len() {
             self.violation(Addr(0), translation.start, FragmentRule::WrongRecording);
+            return;
+        }
+        // A patch without a block would be proved by none.
+        let patched = translation.blocks.iter();
+        let patched = patched.filter(|block| self.patches.contains_key(&block.original.start));
+        if patched.count() != translation.patches.len() {
+            self.violation(Addr(0), translation.start, FragmentRule::WrongPatch);
             return;
         }
         for block in &translation.blocks {
@@ -369,7 +405,11 @@ impl<'p> Proof<'p> {
         let mut instructions = 0_u32;
         let mut place = (block.original.start, block.at);
         self.state = RowState::Exact;
-        let mut record = match self.begin_record(block) {
+        let begun = self.patched(block).and_then(|at| {
+            place.1 = at;
+            self.begin_record(block, at)
+        });
+        let mut record = match begun {
             Ok(None) => None,
             Ok(Some((record, from))) => {
                 place.1 = from;
@@ -393,6 +433,10 @@ impl<'p> Proof<'p> {
                     self.violation(original, at, rule);
                 }
                 break;
+            }
+            if original != block.original.start && self.is_instrumented(original) {
+                self.violation(original, at, FragmentRule::PatchMissing);
+                return;
             }
             if original > block.original.end {
                 self.violation(original, at, FragmentRule::WrongExtent);

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use iced_x86::{Code, Decoder, Instruction, OpKind, Register};
 
 use super::violation::FragmentRule;
-use crate::Addr;
+use crate::{Addr, Span};
 
 /// Bytes at an address.
 #[derive(Clone, Copy)]
@@ -64,6 +64,12 @@ impl<'b> CachedBytes<'b> {
             bytes,
             [_, 0x48, 0xff, 0x04, 0x25, ..] | [0x48, 0x89, 0x84, 0x24, ..]
         )
+    }
+
+    /// The bytes of a span.
+    pub(super) fn span(&self, span: Span) -> Option<&'b [u8]> {
+        let length = usize::try_from(span.len()).ok()?;
+        self.rest(span.start)?.get(..length)
     }
 
     /// The word of 64 bits at an address.

@@ -127,6 +127,7 @@ impl<'p> Proof<'p> {
     pub(super) fn begin_record(
         &mut self,
         block: &CachedBlock,
+        at: Addr,
     ) -> Result<Option<(RecordProof<'p>, Addr)>, FragmentRule> {
         let original = block.original.start;
         let Some(recorded) = self.recorded.get(&original).copied() else {
@@ -146,7 +147,7 @@ impl<'p> Proof<'p> {
         if !is_new {
             return Err(FragmentRule::ForeignCounter);
         }
-        let mut read = self.sequence(block.at, rule);
+        let mut read = self.sequence(at, rule);
         store(&mut read, (Register::None, AccessArea::KEPT), pointer)?;
         let compares = self.bytes.at(read.at)?.code() == Code::Cmp_rm8_imm8;
         let moves = !compares && pointer != Register::RCX;

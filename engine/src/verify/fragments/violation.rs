@@ -48,6 +48,8 @@ rules! {
     WrongRecording = "a block does not record its accesses as it states",
     RecorderNamed = "an instruction names a register that the recorder holds",
     AccessMissing = "a block does not record an access",
+    PatchMissing = "control passes an instruction with instruments without their patch",
+    WrongPatch = "a patch does not run the instruments of its block, or does not continue there as the original code",
     WrongExtent = "a block does not end where it states",
     WrongRow = "a row does not have the original instruction or the state of the registers",
     WrongLink = "a link is not the displacement of a branch to that target",

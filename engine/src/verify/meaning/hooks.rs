@@ -173,7 +173,7 @@ pub(crate) fn sampled_at(plan: &Plan) -> SampledAt {
 }
 
 /// Returns the registers that an instrument reads.
-fn sampled(instrument: &PlannedInstrument) -> Option<Mask> {
+pub(crate) fn sampled(instrument: &PlannedInstrument) -> Option<Mask> {
     let read = inputs(instrument).filter_map(|input| match input {
         Input::Argument(number) => argument_number(number),
         Input::Returned => Some(0),

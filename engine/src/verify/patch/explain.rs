@@ -53,6 +53,7 @@ impl Walk<'_> {
     fn awaited(&self, goal: Aim) -> String {
         match (goal.by, self.originals.instruction(goal.at)) {
             (By::Text { .. }, _) => format!("the jump to {}", Addr(goal.at)),
+            (By::Fragment { place, .. }, _) => format!("the jump to {}", Addr(place)),
             (By::Copy(_), Some((_, original))) => {
                 format!("`{}` at {}", original.instruction, Addr(goal.at))
             }

@@ -28,7 +28,7 @@ mod scan;
 pub(crate) mod sequence;
 pub(crate) mod slot;
 mod stack;
-mod state;
+pub(crate) mod state;
 pub(crate) mod step;
 pub(crate) mod timer;
 pub(crate) mod transfer;

@@ -4,6 +4,7 @@ use super::hit::{Expected, Progress};
 use crate::Addr;
 use crate::placement::{InsnEdge, Point};
 use crate::verify::reason::Reason;
+use crate::verify::text::effects::Mask;
 
 /// The position of the original code that control in the patch corresponds to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +22,8 @@ pub(crate) enum By {
     Copy(usize),
     /// The text; control leaves the instruction at `from`.
     Text { from: u64 },
+    /// A code cache, at a place where these registers and flags must have their values.
+    Fragment { place: u64, live: Mask },
 }
 
 /// The phase of the walk.

@@ -26,7 +26,11 @@ impl Walk<'_> {
         goal: Aim,
     ) -> Result<bool, Reason> {
         let copy = match goal.by {
-            By::Text { from } => return self.leave(instruction, state, from, goal.at),
+            By::Text { from } => {
+                let live = self.originals.live_on(from, goal.at);
+                return self.leave(instruction, state, live, goal.at);
+            }
+            By::Fragment { place, live } => return self.leave(instruction, state, live, place),
             By::Copy(copy) => copy,
         };
         let originals = self.originals;
@@ -306,17 +310,17 @@ impl Walk<'_> {
         }
     }
 
-    /// Checks the jump to the continuation in the text.
+    /// Checks the jump to the continuation in the text or in a code cache.
     fn leave(
         &mut self,
         instruction: &Instruction,
         state: &AbstractState,
-        from: u64,
+        live: Mask,
         to: u64,
     ) -> Result<bool, Reason> {
         let target = instruction.near_branch_target();
         let leaves = instruction.is_jmp_short_or_near() && !self.span.contains(Addr(target));
-        if !leaves || !self.restored(state, self.originals.live_on(from, to)) {
+        if !leaves || !self.restored(state, live) {
             return Ok(false);
         }
         if target != to {

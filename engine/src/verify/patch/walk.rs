@@ -134,11 +134,19 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// The first broken rule and its place.
     pub(crate) fn run(&mut self) -> Result<(), BrokenRule> {
+        self.run_by(By::Copy(0))
+    }
+
+    /// Walks the patch of a site, whose first displaced instruction is executed by the code that `by` names.
+    ///
+    /// # Errors
+    /// The first broken rule and its place.
+    pub(crate) fn run_by(&mut self, by: By) -> Result<(), BrokenRule> {
         unwind::order(self.machine.layout, self.rows).map_err(|why| (self.span.start, why))?;
         let start = AbstractState::original(Mask::NONE);
         let goal = Aim {
             at: self.site.displaced.start.0,
-            by: By::Copy(0),
+            by,
         };
         let phase = self
             .settled(Some(Point::Entry), 0, Progress::default(), goal)

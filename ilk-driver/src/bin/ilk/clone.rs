@@ -17,6 +17,7 @@ use ilk_driver::process::{
     CloneThreads, StartedProgram, execute_in_cache, ready, recorded_so_far,
 };
 
+use crate::clone_instruments::{CacheSession, CacheWork};
 use crate::output::Force;
 use crate::program::exit;
 
@@ -25,7 +26,8 @@ const SHOWN: usize = 20;
 
 /// Execute a program, or a running process, from a code cache: translated code in place of its own, which is only read.
 ///
-/// With --count, every block of the program and of its libraries counts its executions. Ctrl-C or the time of --for
+/// With -e, a script's instruments run in the cache: with --thread in one thread alone, with --while only while a function
+/// is called. With --count, every block of the program and of its libraries counts its executions. Ctrl-C or the time of --for
 /// lets a process go: it continues in its original code. What cannot be in the cache, such as code on a
 /// stack, lets it go too, and the rule is named. So does the end of this program, even by `kill -9`: its agent, a
 /// process of its own, outlives it.
@@ -40,22 +42,34 @@ pub(crate) struct Clone {
     )]
     pid: Option<u32>,
     /// Count the executions of every block.
-    #[arg(long)]
+    #[arg(long, group = "recorded")]
     count: bool,
-    /// Show all blocks that were executed, not only the twenty with the most instructions.
-    #[arg(long, requires = "count")]
+    /// Run a script in the cache: 'entry:parse { sample(arg1) }', as in `ilk process`; `ilk help probes` and `ilk help
+    /// language` have the words.
+    #[arg(
+        short = 'e',
+        long = "execute",
+        value_name = "SCRIPT",
+        group = "recorded"
+    )]
+    script: Option<String>,
+    /// Run the instruments of a session's file in the cache.
+    #[arg(long, value_name = "FILE.ron", group = "recorded")]
+    session: Option<PathBuf>,
+    /// Show all blocks that were executed, not only the twenty with the most instructions; with -e, places without hits.
+    #[arg(long, requires = "recorded")]
     all: bool,
-    /// Record the executions of the blocks of all functions, and the numbers of the cache, in this file: 'ilk stats' shows
-    /// them, and the window in its graphs. An existing file is kept, unless --force is given.
-    #[arg(short, long, value_name = "FILE", requires = "count")]
+    /// Record what is counted or sampled, and the numbers of the cache, in this file: with --count the executions of the
+    /// blocks of all functions. 'ilk stats' shows them, and the window. An existing file is kept, unless --force is given.
+    #[arg(short, long, value_name = "FILE", requires = "recorded")]
     output: Option<PathBuf>,
     /// Meanwhile, write the recording up to now to FILE.live, about each second; it is removed at the end.
-    #[arg(long, requires = "output")]
+    #[arg(long, requires = "output", requires = "count")]
     live: bool,
     #[command(flatten)]
     force: Force,
     /// Record every access of memory in this file, which 'ilk accesses' reads.
-    #[arg(long, value_name = "FILE", conflicts_with = "count")]
+    #[arg(long, value_name = "FILE", conflicts_with = "recorded")]
     accesses: Option<PathBuf>,
     /// Bytes of records after which accesses are only counted as lost.
     #[arg(long, value_name = "BYTES", requires = "accesses", default_value_t = 1 << 30)]
@@ -89,9 +103,16 @@ pub(crate) struct Clone {
 
 impl Clone {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let session = self.session.as_deref();
+        let work = CacheWork::of(self.script.as_deref(), session, self.length)?;
         if let Some(output) = &self.output {
-            self.force.goals().goal(output, Contents::Other)?;
+            let mut goals = self.force.goals();
+            if let Some(session) = &self.session {
+                goals = goals.reads(session);
+            }
+            goals.goal(output, Contents::Other)?;
         }
+        let length = work.as_ref().map_or(self.length, CacheWork::length);
         let live = self.output.as_ref().filter(|_| self.live);
         let live = live.map(|output| output.with_added_extension("live"));
         if let Some(live) = &live {
@@ -106,9 +127,9 @@ impl Clone {
         }
         let options = CloneOptions {
             count: self.count,
-            over_time: self.output.is_some(),
+            over_time: self.count && self.output.is_some(),
             live,
-            length: self.length.map(Duration::from_secs_f64),
+            length: length.map(Duration::from_secs_f64),
             threads: match (&self.function, self.thread) {
                 (Some(function), _) => CloneThreads::While {
                     function: function.clone(),
@@ -142,9 +163,26 @@ impl Clone {
                 note!("ilk: The recording up to now is not written: {error}");
             }
         };
-        let mut report = execute_in_cache(pid, launched.as_mut(), &options, &news)?;
-        let recorded = self.output.as_ref().map(|output| report.record(output));
+        if let (Some(_), Some(program)) = (&work, &launched) {
+            program.check_registered()?;
+        }
+        let output = self.output.as_ref();
+        let begun = work.map(|work| work.begin(pid, output)).transpose()?;
+        let (instruments, mut results) = begun.map(CacheSession::split).unzip();
+        let recorder = results.as_mut().map(|results| &mut results.recorder);
+        let mut report = execute_in_cache(
+            pid,
+            launched.as_mut(),
+            &options,
+            instruments.zip(recorder),
+            &news,
+        )?;
+        let counted = output.filter(|_| self.count);
+        let recorded = counted.map(|output| report.record(output));
         self.show(pid, &mut report);
+        if let Some(results) = results {
+            results.finish(&report, self.all)?;
+        }
         if let Some(recorded) = recorded.transpose()? {
             self.show_recorded(&recorded);
         }

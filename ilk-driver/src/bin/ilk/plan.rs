@@ -111,6 +111,11 @@ pub(crate) struct Strict {
 }
 
 impl Strict {
+    /// Leaves out all that a rule refuses.
+    pub(crate) const LENIENT: Self = Self {
+        strict: false,
+        unknown_kernel: false,
+    };
     /// The switch as set.
     pub(crate) const ON: Self = Self {
         strict: true,

@@ -438,7 +438,7 @@ impl Measurement {
     }
 
     /// The objects that the placements are in.
-    fn choice(&self) -> ObjectChoice {
+    pub(crate) fn choice(&self) -> ObjectChoice {
         let replaced = self.replaced.iter().map(|one| one.function.as_str());
         match &self.work {
             Work::Calls(patterns) | Work::Blocks(patterns) | Work::SparingBlocks(patterns) => {
@@ -468,7 +468,7 @@ impl Measurement {
     }
 
     /// Plans for objects of a process, with as many words as the plan needs.
-    fn planned(
+    pub(crate) fn planned(
         &self,
         pid: u32,
         subject: &Subject,

@@ -28,11 +28,28 @@ pub(crate) struct Counted {
     samples: Option<(u64, u64)>,
     /// Lines about its objects and its end.
     notes: String,
-    /// The longest time for which its threads were stopped.
-    stopped: Duration,
+    /// The longest time for which its threads were stopped, if it was spliced.
+    stopped: Option<Duration>,
 }
 
 impl Counted {
+    /// The counts of instruments in the code cache.
+    pub(crate) fn in_cache(
+        words: BTreeMap<u64, u64>,
+        described: Metadata,
+        samples: Option<(u64, u64)>,
+        notes: String,
+    ) -> Self {
+        Self {
+            words,
+            described,
+            later: Vec::new(),
+            samples,
+            notes,
+            stopped: None,
+        }
+    }
+
     /// Returns whether two processes have counted in the same places, so that their counts can be added.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         fn places(counted: &Counted) -> impl Iterator<Item = (u64, &String)> {
@@ -130,7 +147,7 @@ impl Measurement {
             later,
             samples: instruments.any(samples).then_some((taken, lost)),
             notes,
-            stopped: removed.cleaned.stopped,
+            stopped: Some(removed.cleaned.stopped),
         })
     }
 }
@@ -194,8 +211,10 @@ pub(crate) fn report(
     let about = processes.iter();
     let about: Vec<_> = about.map(|(pid, one)| (*pid, one.notes.as_str())).collect();
     report += &notes(&about);
-    let stopped = counted.iter().map(|one| one.stopped).max();
-    let stopped = scale::duration(stopped.unwrap_or_default().as_secs_f64());
+    let Some(stopped) = counted.iter().filter_map(|one| one.stopped).max() else {
+        return Ok(report);
+    };
+    let stopped = scale::duration(stopped.as_secs_f64());
     let possessive = match counted.as_slice() {
         [_] => "Its",
         _ => "Their",

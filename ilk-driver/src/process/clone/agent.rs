@@ -4,6 +4,7 @@
 mod calls;
 mod contexts;
 mod guests;
+mod instruments;
 mod misses;
 mod recorded;
 mod signals;
@@ -26,6 +27,7 @@ use super::super::stopped::threads;
 use super::super::{refused, text};
 use super::cache::{ProcessCache, ResidentStop};
 use super::code::ProcessCode;
+use super::passed::PassedInstruments;
 use super::trace::{self, Change, EVENT_STOP, SignalInfo, is_fault};
 use super::trigger::{Trigger, TriggeredCall};
 use super::writes::page_of;
@@ -35,7 +37,7 @@ use crate::Result;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// The knowledge that the agent has of a thread between two stops.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ThreadState {
     /// It is stopped.
     stopped: bool,
@@ -45,6 +47,8 @@ struct ThreadState {
     blocked: Option<u64>,
     /// The call that it is in the cache for, if only those of a function are.
     call: Option<TriggeredCall>,
+    /// Instruments that it has passed when it left the cache.
+    passed: PassedInstruments,
 }
 
 /// The end of an execution in the cache.
@@ -559,8 +563,9 @@ impl<'a> CacheAgent<'a> {
                     }
                 }
             }
+            let left = self.leave_cache(tid);
             self.set_breakpoints(tid, false)?;
-            let ended = match self.leave_cache(tid) {
+            let ended = match left {
                 Ok(()) => trace::detach(tid, signal).is_err_and(|error| !ptrace::is_gone(&error)),
                 Err(_) if self.is_gone(tid) => false,
                 Err(error) => return Err(error),

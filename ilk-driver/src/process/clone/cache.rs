@@ -1,6 +1,7 @@
 //! The code cache of a process: its words and arenas, and what was translated.
 
 mod changed;
+mod instrumented;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -27,6 +28,7 @@ use super::changing::ChangingFragments;
 use super::code::{self, ProcessCode};
 use super::earlier::{BlockList, EarlierBlocks};
 use super::files::{close_file, create_file};
+use super::instruments::{CloneInstruments, MappedWords};
 use super::writes::{WriteWatch, page_of};
 use crate::{Error, Result};
 
@@ -60,6 +62,8 @@ struct CacheArena {
     translator: Translator,
     prover: FragmentProver,
     rows: Vec<CacheRow>,
+    /// The places at which threads leave the patches of instruments, by the block's first instruction.
+    exits: BTreeMap<Addr, Addr>,
 }
 
 /// Sizes and numbers of a cache.
@@ -101,6 +105,7 @@ pub(super) struct ProcessCache {
     stopping: BTreeSet<Addr>,
     /// Areas in which threads record their accesses.
     pub(super) accesses: Option<AccessAreas>,
+    instruments: Option<CloneInstruments>,
 }
 
 /// The stop of a thread in the resident code.
@@ -122,9 +127,16 @@ impl ProcessCache {
         stopped: &Stopped,
         memory: File,
         code: &ProcessCode,
-        (counting, accesses): (Counting, Option<&AccessOptions>),
-    ) -> Result<Self> {
-        let mapped = maps::read(pid)?;
+        (counting, accesses, instruments): (
+            Counting,
+            Option<&AccessOptions>,
+            Option<CloneInstruments>,
+        ),
+    ) -> Result<(Self, Option<MappedWords>)> {
+        let mut mapped = maps::read(pid)?;
+        if let Some(instruments) = &instruments {
+            maps::insert(&mut mapped, instruments.span());
+        }
         let bytes = 8 * CacheLayout::RECENT + (16 << TARGETS_LOG2) + maps::PAGE + 8 * COUNTERS;
         let words = maps::free_below(&mapped, bytes, LOW);
         let words = words.ok_or_else(|| {
@@ -156,7 +168,12 @@ impl ProcessCache {
         let number = create_file(&remote)?;
         let mut placed = Vec::new();
         let mut areas = None;
+        let mut instrumented = None;
         let all = (|| {
+            if let Some(instruments) = &instruments {
+                instrumented = Some(instruments.map(&remote)?);
+                placed.push(instruments.span());
+            }
             let clusters = clusters(code);
             let bytes = words.len() + ARENA * clusters.len() as u64;
             let shared = counters(pid, number, bytes)?;
@@ -227,13 +244,14 @@ impl ProcessCache {
             demanded: Vec::new(),
             stopping: BTreeSet::new(),
             accesses: areas,
+            instruments,
         };
         for (cluster, span, code) in arenas {
             let arena = cache.arena(cluster, span, code)?;
             cache.arenas.push(arena);
         }
         cache.clear_recent()?;
-        Ok(cache)
+        Ok((cache, instrumented))
     }
 
     /// Returns whether code at an address is within reach of an arena.
@@ -276,12 +294,18 @@ impl ProcessCache {
         let prover = FragmentProver::new(self.layout, span, resident)
             .map_err(|violation| wrong(violation.to_string()))?;
         let resident = resident.clone();
+        let instruments = self.instruments.as_ref();
+        let translated = instruments.map(|all| Arc::clone(&all.translated));
+        let proof = instruments.map(|all| Arc::clone(&all.proof));
+        let translator = translator.with_instruments(translated);
+        let prover = prover.with_instruments(proof);
         let arena = CacheArena {
             cluster,
             span,
             code,
             prover,
             rows: Vec::new(),
+            exits: BTreeMap::new(),
             translator,
         };
         self.write(&arena, &resident.bytes, resident.start)?;
@@ -336,7 +360,9 @@ impl ProcessCache {
     pub(super) fn spans(&self) -> Vec<Span> {
         let arenas = self.arenas.iter().map(|arena| arena.span);
         let areas = self.accesses.iter().map(AccessAreas::span);
-        arenas.chain([self.words]).chain(areas).collect()
+        let instruments = self.instruments.iter().map(CloneInstruments::span);
+        let others = areas.chain(instruments);
+        arenas.chain([self.words]).chain(others).collect()
     }
 
     /// Returns whether an address is in an arena.
@@ -556,6 +582,9 @@ impl ProcessCache {
         let translation = proved.translation();
         if let Some(arena) = self.arenas.get_mut(index) {
             arena.rows.extend_from_slice(&translation.rows);
+            let patches = translation.patches.iter();
+            let exits = patches.map(|patch| (patch.original, patch.exit));
+            arena.exits.extend(exits);
         }
         self.counters.add(&translation.blocks);
         if let Some(accesses) = &mut self.accesses {

@@ -9,11 +9,14 @@ mod cache;
 mod changing;
 mod code;
 mod condition;
+mod drained;
 mod earlier;
 mod files;
+mod instruments;
 mod live;
 mod moments;
 mod owner;
+mod passed;
 mod progress;
 mod recording;
 mod report;
@@ -36,6 +39,7 @@ use self::agent::CacheAgent;
 use self::cache::ProcessCache;
 use self::code::ProcessCode;
 use self::condition::Condition;
+use self::drained::{DRAINED, Draining};
 use self::earlier::EarlierBlocks;
 use self::moments::CountedMoments;
 use self::progress::{Ended, ExecutionBegin, Progress};
@@ -47,13 +51,14 @@ use super::ptrace::Tid;
 use super::remote::Remote;
 use super::removal::{memory, unmap};
 use super::stopped::{self, ATTEMPTS, BETWEEN, Stopped, traced};
-use super::{maps, proc, refused, text};
+use super::{Recorder, maps, proc, refused, text};
 use crate::{Result, interrupt};
 
 pub use accesses::AccessOptions;
 pub use agent::CloneEnd;
 pub use apart::AgentProcess;
 pub use condition::check as check_condition;
+pub use instruments::CloneInstruments;
 pub use progress::{CloneNews, ready, recorded_so_far};
 pub use recording::CacheRecording;
 pub use report::CloneReport;
@@ -97,7 +102,8 @@ pub struct CloneOptions {
 }
 
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
-/// process go. A started program is released once its thread is in the cache.
+/// process go. A started program is released once its thread is in the cache. Instruments run in the blocks of the cache,
+/// and a recorder takes what they deliver.
 ///
 /// # Errors
 /// [`crate::Error::Process`] if it may not be traced, or has code that a rule refuses; nothing was written then.
@@ -105,12 +111,15 @@ pub fn execute_in_cache(
     pid: u32,
     launched: Option<&mut StartedProgram>,
     options: &CloneOptions,
+    instruments: Option<(CloneInstruments, &mut Recorder)>,
     news: &(dyn Fn(CloneNews<'_>) + Sync),
 ) -> Result<CloneReport> {
     crate::processor::check()?;
     let progress = Progress::default();
     let moments = Mutex::new(CountedMoments::new());
     let waiter = std::thread::current();
+    let (instruments, recorder) = instruments.unzip();
+    let mut draining = recorder.map(Draining::new);
     wake_by_signal();
     std::thread::scope(|scope| {
         let work = || {
@@ -119,7 +128,7 @@ pub fn execute_in_cache(
             let thread = unsafe { libc::pthread_self() };
             progress.thread.store(thread, Ordering::Release);
             let _ended = Ended(&progress.done, &waiter);
-            execute(pid, options, &progress, news)
+            execute(pid, (options, instruments), &progress, news)
         };
         let worker = scope.spawn(work);
         let keeper = options.live.as_ref();
@@ -128,6 +137,7 @@ pub fn execute_in_cache(
         let mut launched = launched;
         let begun = std::time::Instant::now();
         let mut released = Ok(());
+        let mut drained = Ok(());
         while !progress.has_ended() {
             if progress.ready.load(Ordering::Acquire)
                 && let Some(program) = launched.take()
@@ -137,7 +147,12 @@ pub fn execute_in_cache(
             let over = options
                 .length
                 .is_some_and(|length| begun.elapsed() >= length);
-            if interrupt::arrived() || over || released.is_err() {
+            if let (Some(draining), Some(words), Ok(())) =
+                (&mut draining, progress.words.get(), &drained)
+            {
+                drained = draining.poll(words);
+            }
+            if interrupt::arrived() || over || released.is_err() || drained.is_err() {
                 progress.leave();
             }
             if let (true, Some(counters)) = (options.over_time, progress.counters.get()) {
@@ -146,12 +161,15 @@ pub fn execute_in_cache(
             }
             std::thread::park_timeout(if launched.is_some() {
                 Duration::from_micros(200)
+            } else if draining.is_some() {
+                DRAINED
             } else {
                 POLLED
             });
         }
         let report = worker.join();
         released?;
+        drained?;
         // The end may have come before this thread has noticed that the program is ready.
         if let (Ok(Ok(_)), Some(program)) = (&report, launched.take()) {
             program.release()?;
@@ -159,6 +177,9 @@ pub fn execute_in_cache(
         let mut report = report.unwrap_or_else(|_| {
             Err(refused(pid, "the agent has failed, which is a bug in gilk"))
         })?;
+        if let (Some(draining), Some(words)) = (draining, progress.words.get()) {
+            report.counts = draining.end(words)?;
+        }
         // It locks the moments until it ends.
         let recorder =
             keeper.map(|keeper| keeper.join().unwrap_or_else(|panic| resume_unwind(panic)));
@@ -261,7 +282,7 @@ fn trigger(pid: u32, threads: &CloneThreads) -> Result<Trigger> {
 
 fn execute(
     pid: u32,
-    options: &CloneOptions,
+    (options, instruments): (&CloneOptions, Option<CloneInstruments>),
     progress: &Progress,
     news: &(dyn Fn(CloneNews<'_>) + Sync),
 ) -> Result<CloneReport> {
@@ -284,8 +305,12 @@ fn execute(
             ));
         }
         let again = self::memory(pid)?;
-        let what = (counting, options.accesses.as_ref());
-        ProcessCache::map(pid, &stopped, again, &code, what)?
+        let what = (counting, options.accesses.as_ref(), instruments);
+        let (cache, words) = ProcessCache::map(pid, &stopped, again, &code, what)?;
+        if let Some(words) = words {
+            progress.words.get_or_init(|| words);
+        }
+        cache
     };
     let mut unkept = None;
     let file = earlier::file_of(pid, options.accesses.is_some());
@@ -379,6 +404,7 @@ fn execute(
         ended,
         blocks,
         moments: Vec::new(),
+        counts: Vec::new(),
         accesses,
         names,
         unkept,

@@ -8,6 +8,7 @@ use std::thread::Thread;
 use gilk_samples::metadata::Clock;
 
 use super::block_counters::BlockCounters;
+use super::instruments::MappedWords;
 use crate::Error;
 
 /// News of an execution in the cache.
@@ -33,6 +34,8 @@ pub(super) struct Progress {
     /// The agent's thread.
     pub(super) thread: AtomicU64,
     pub(super) counters: OnceLock<BlockCounters>,
+    /// The words of instruments.
+    pub(super) words: OnceLock<MappedWords>,
     pub(super) begin: OnceLock<ExecutionBegin>,
 }
 

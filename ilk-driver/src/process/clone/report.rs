@@ -21,6 +21,8 @@ pub struct CloneReport {
     pub end: CloneEnd,
     /// Blocks, by when they were translated, and their executions; a block that was translated again is there again.
     pub blocks: Vec<(CachedBlock, u64)>,
+    /// Hits and totals of instruments, by key.
+    pub counts: Vec<(u64, u64)>,
     /// Readings of the counters before the end.
     pub(super) moments: Vec<CountedMoment>,
     /// Numbers of the cache.

@@ -252,6 +252,7 @@ const PATHS: &[(&str, &str, Role)] = &[
     ("accesses", "file", Input),
     // Its agent, a process of its own, creates the file and replaces none: `tests/process/accessing.rs` has it refuse one.
     ("clone", "accesses", Other),
+    ("clone", "session", Input),
     // No process has that number.
     (
         "clone",

@@ -23,12 +23,14 @@ impl CacheAgent<'_> {
     pub(super) fn leave_cache(&mut self, tid: Tid) -> Result<()> {
         let failed = self.failed(tid);
         let mut before = None;
+        let mut left = None;
         let mut context = || -> io::Result<bool> {
             let mut blocked = None;
             let mut done = false;
             for _ in 0..MOST_STEPS {
                 let registers = ptrace::registers(tid)?;
                 if let Some(original) = self.original(registers)? {
+                    left = Some(registers);
                     self.cut(&registers, &original, false)?;
                     if original.rip != registers.rip
                         || original.rcx != registers.rcx
@@ -44,6 +46,11 @@ impl CacheAgent<'_> {
                     blocked = Some(ptrace::blocked(tid)?);
                     ptrace::set_blocked(tid, ALL_BUT_TRAP)?;
                 }
+                let row = self.cache.row(Addr(registers.rip));
+                if let Some(row) = row.filter(|row| row.state == RowState::Instruments) {
+                    self.finish_instruments(tid, row.original)?;
+                    continue;
+                }
                 trace::step(tid, 0)?;
                 if let Change::Ended(_) = trace::wait_for(tid)? {
                     return Err(io::Error::from_raw_os_error(libc::ESRCH));
@@ -52,9 +59,13 @@ impl CacheAgent<'_> {
             if let Some(blocked) = blocked {
                 ptrace::set_blocked(tid, blocked)?;
             }
+            self.disarm(tid)?;
             Ok(done)
         };
         let done = context();
+        if let Some(registers) = left {
+            self.leaves_after_instruments(tid, &registers);
+        }
         if let Some(before) = before {
             self.before_steps.entry(tid).or_insert(before);
         }
@@ -95,6 +106,16 @@ impl CacheAgent<'_> {
             RowState::Recording(pointer) => {
                 Some(self.recorded(registers, row.original, pointer)?)
             }
+            RowState::Saving { pushed, rax } => {
+                let rsp = registers.rsp.wrapping_add(pushed.into());
+                let kept = rax.map(|place| self.word(rsp.wrapping_sub(place.into())));
+                Some(Registers {
+                    rip: row.original.0,
+                    rsp,
+                    rax: kept.transpose()?.unwrap_or(registers.rax),
+                    ..registers
+                })
+            }
             RowState::Exact => Some(Registers {
                 rip: row.original.0,
                 ..registers
@@ -104,7 +125,7 @@ impl CacheAgent<'_> {
                 rcx: row.original.0,
                 ..registers
             }),
-            RowState::Busy | RowState::Evaluated => None,
+            RowState::Busy | RowState::Evaluated | RowState::Instruments => None,
         })
     }
 

@@ -30,7 +30,7 @@ impl CacheAgent<'_> {
                 {
                     return Ok(None);
                 }
-                registers.rip = place.0;
+                registers.rip = self.place_after_instruments(tid, &registers, place).0;
                 ptrace::set_registers(tid, &registers).map_err(self.failed(tid))?;
                 Ok(None)
             }

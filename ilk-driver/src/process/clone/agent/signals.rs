@@ -70,7 +70,9 @@ impl CacheAgent<'_> {
     /// Has the original instruction fault, with the addresses that it has.
     fn fault(&mut self, tid: Tid, registers: Registers) -> Result<Outcome> {
         let row = self.cache.row(Addr(registers.rip));
-        let Some(row) = row.filter(|row| row.state != RowState::Busy) else {
+        let Some(row) =
+            row.filter(|row| !matches!(row.state, RowState::Busy | RowState::Instruments))
+        else {
             let why = format!(
                 "its thread {tid} faults in the code cache at {:#x}, which is a bug in gilk",
                 registers.rip
@@ -89,8 +91,14 @@ impl CacheAgent<'_> {
             let recorded = self.recorded(registers, row.original, pointer);
             original = recorded.map_err(self.failed(tid))?;
         }
+        // The stack has no space for the instruments: the instruction is executed without them.
+        if let RowState::Saving { .. } = row.state {
+            let before = self.in_cache(registers).map_err(self.failed(tid))?;
+            original = before.unwrap_or(original);
+        }
         self.cut(&registers, &original, true)
             .map_err(self.failed(tid))?;
+        self.leaves_after_instruments(tid, &registers);
         self.outside(&mut original);
         ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
         self.stepped += 1;

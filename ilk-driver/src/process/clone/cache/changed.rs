@@ -45,6 +45,10 @@ impl ProcessCache {
         };
         let mut pages = Span::new(page_of(original), maps::PAGE);
         loop {
+            if self.is_instrumented(pages) {
+                let why = format!("{} has instruments, and may change", code::named(mapping));
+                return Ok(Err(Refusal::new(Rule::MayChange, original, why)));
+            }
             let bytes = match self.watched(code, mapping, pages)? {
                 Ok(bytes) => bytes,
                 Err(refusal) => return Ok(Err(refusal)),

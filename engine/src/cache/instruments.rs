@@ -1,0 +1,198 @@
+//! Instruments before instructions of code in the cache. Each instruction that has some begins a block, and the block
+//! begins with a branch to a patch: the same code as that of a splice, without displaced instructions, whose exit is the
+//! rest of the block.
+
+use std::collections::BTreeMap;
+
+use iced_x86::{FlowControl, Instruction, Mnemonic};
+
+use super::CodeBytes;
+use super::original::OriginalReader;
+use crate::cfg::{BlockIndex, Cfg};
+use crate::code::FunctionId;
+use crate::ids::Id as _;
+use crate::layout::RuntimeLayout;
+use crate::liveness::{Analysis, Live, Liveness, RegisterSet};
+use crate::patch::{Assembler, Code, HookProgram, Hooked, Probed, may_fault};
+use crate::plan::{Plan, PlannedInstrument};
+use crate::{Addr, HookType, Image, Refusal, Rule, Span};
+
+/// The instruments of a plan, by the instructions before which they run.
+#[derive(Clone, Debug)]
+pub struct CacheInstruments {
+    layout: RuntimeLayout,
+    places: BTreeMap<Addr, InstrumentedPlace>,
+    /// Functions with instruments, and their bytes: other code that is mapped there later has none.
+    functions: BTreeMap<Addr, Box<[u8]>>,
+}
+
+/// An instruction with instruments before it.
+#[derive(Clone, Debug)]
+struct InstrumentedPlace {
+    /// The start of its function.
+    function: Addr,
+    /// In the order of execution.
+    instruments: Vec<PlannedInstrument>,
+    /// Registers and flags that they preserve.
+    live: Live,
+}
+
+/// The graph of a function, and its liveness.
+struct ReadFunction {
+    cfg: Cfg,
+    liveness: Liveness,
+}
+
+impl CacheInstruments {
+    /// Finds the places of a plan's instruments; its sites and patches are not used. Where `saves_all`, instruments save
+    /// every register that they change, live or not.
+    ///
+    /// # Errors
+    /// [`Rule::NotInCache`] for an instrument that the code cache does not run: of an edge, of the end of a block that no
+    /// branch ends, with native code, that reads memory, or that is not in place for the whole session.
+    pub fn of(image: &Image, plan: &Plan, saves_all: bool) -> Result<Self, Refusal> {
+        let read = plan.instruments.iter().filter_map(|one| one.probe.as_ref());
+        // What one instrument reads, no other one may change, though the function does not read it.
+        let read = read.fold(RegisterSet::EMPTY, |read, probed| {
+            read.union(probed.reads())
+        });
+        let analysis = Analysis::new(image);
+        let mut graphs: BTreeMap<FunctionId, ReadFunction> = BTreeMap::new();
+        let mut instruments = Self {
+            layout: plan.layout.clone(),
+            places: BTreeMap::new(),
+            functions: BTreeMap::new(),
+        };
+        for one in &plan.instruments {
+            let planned = plan.function(one.id.major);
+            let block = planned.and_then(|planned| {
+                let block = planned.outline.block(BlockIndex(one.id.block))?;
+                Some((planned.outline.function, planned.outline.span, block))
+            });
+            let Some((function, span, block)) = block else {
+                let why = "an instrument of the plan is in no block of it, which is a bug in gilk";
+                return Err(Refusal::new(Rule::NotInCache, Addr(0), why));
+            };
+            if let Some(why) = refusal(plan, one) {
+                return Err(Refusal::new(Rule::NotInCache, block.start, why));
+            }
+            let graph = graphs.entry(function).or_insert_with(|| {
+                let cfg = Cfg::of(image, function);
+                let liveness = Liveness::of(&analysis, &cfg);
+                ReadFunction { cfg, liveness }
+            });
+            let at = place(image, &graph.cfg, one)
+                .map_err(|why| Refusal::new(Rule::NotInCache, block.start, why))?;
+            let live = graph.liveness.before(at);
+            let bytes = image.bytes(span).unwrap_or_default();
+            instruments.functions.insert(span.start, bytes.into());
+            let place = instruments.places.entry(at);
+            let place = place.or_insert_with(|| InstrumentedPlace {
+                function: span.start,
+                instruments: Vec::new(),
+                live: match saves_all {
+                    true => Live::ALL,
+                    false => Live {
+                        registers: live.registers.union(read),
+                        ..live
+                    },
+                },
+            });
+            place.instruments.push(one.clone());
+        }
+        for place in instruments.places.values_mut() {
+            // A block of one instruction begins before it ends.
+            place
+                .instruments
+                .sort_by_key(|one| one.id.hook == HookType::Post);
+        }
+        Ok(instruments)
+    }
+
+    /// The layout of their words.
+    #[must_use]
+    pub fn layout(&self) -> &RuntimeLayout {
+        &self.layout
+    }
+
+    /// Returns whether a span of original code has an instruction with instruments.
+    #[must_use]
+    pub fn any_in(&self, span: Span) -> bool {
+        self.places.range(span.start..span.end).next().is_some()
+    }
+
+    /// Returns whether instruments run before an instruction: the function is the one that they were planned for.
+    pub(super) fn is_place(&self, code: &dyn CodeBytes, at: Addr) -> bool {
+        self.places.get(&at).is_some_and(|place| {
+            let bytes = self.functions.get(&place.function);
+            bytes.is_some_and(|bytes| {
+                let found = code.code_from(place.function);
+                found.is_some_and(|found| found.starts_with(bytes))
+            })
+        })
+    }
+
+    /// Assembles the patch of a place, for an address that is [aligned](RuntimeLayout::patch_align).
+    pub(super) fn assemble(&self, at: Addr, original: Addr, exit: Addr) -> Result<Code, Refusal> {
+        let missing = || Refusal::new(Rule::NotInCache, original, "no instrument is there");
+        let place = self.places.get(&original).ok_or_else(missing)?;
+        let hooked = place.instruments.iter().map(|one| {
+            Some(Hooked {
+                id: one.id,
+                program: HookProgram::Probe(one.probe.as_deref()?),
+                counter: one.counter,
+            })
+        });
+        let hooked: Vec<Hooked<'_>> = hooked.collect::<Option<_>>().ok_or_else(missing)?;
+        Assembler::new(&(), &self.layout).assemble_before(at, (original, exit), &hooked, place.live)
+    }
+}
+
+/// The reason why the code cache does not run an instrument, whatever its place is.
+fn refusal(plan: &Plan, one: &PlannedInstrument) -> Option<&'static str> {
+    if one.launch > 0.0 || one.splash < plan.duration {
+        return Some("instruments in the code cache are in place for the whole session");
+    }
+    let Some(probe) = one.probe.as_deref().map(Probed::probe) else {
+        return Some("native code is not called from the code cache");
+    };
+    match probe.is_some_and(may_fault) {
+        true => Some("instruments in the code cache do not read memory"),
+        false => None,
+    }
+}
+
+/// The instruction before which an instrument runs.
+fn place(image: &Image, cfg: &Cfg, one: &PlannedInstrument) -> Result<Addr, &'static str> {
+    let block = cfg.blocks.get(BlockIndex(one.id.block).index());
+    let block = block.ok_or("its block is none of its function")?;
+    let mut reader = OriginalReader::new(image);
+    let mut decode = |at| reader.at(at).map(|decoder| decoder.decode());
+    match one.id.hook {
+        HookType::Pre => {
+            let is_entry = block.span.start == cfg.span.start;
+            let stays = |one: &Instruction| {
+                // A sealed endbr64 is a nop of the same length.
+                let is_sealed = one.mnemonic() == Mnemonic::Nop && one.len() == 4;
+                one.mnemonic() == Mnemonic::Endbr64 || is_entry && is_sealed
+            };
+            let mut at = block.span.start;
+            while at < block.span.end {
+                match decode(at) {
+                    Some(found) if stays(&found) => at = Addr(found.next_ip()),
+                    _ => return Ok(at),
+                }
+            }
+            Err("its block has nothing but an endbr64")
+        }
+        HookType::Post => {
+            let last = decode(block.last_at());
+            let falls = |one: Instruction| one.flow_control() == FlowControl::Next;
+            match last.is_none_or(falls) {
+                true => Err("it is at the end of a block that no branch ends"),
+                false => Ok(block.last_at()),
+            }
+        }
+        HookType::Taken | HookType::Untaken => Err("it is on one of the two ways of a branch"),
+    }
+}

@@ -1,0 +1,84 @@
+//! Patches of blocks with instruments: after all other code of a translation.
+
+use std::sync::Arc;
+
+use iced_x86::{Code as Op, Decoder, DecoderOptions, Register};
+
+use super::pending::PendingPatch;
+use super::rows::RowState;
+use super::translate::TranslationWork;
+use super::translation::BlockPatch;
+use crate::ids::part;
+use crate::patch::{Code, PieceKind};
+use crate::{Addr, Refusal, Span};
+
+impl TranslationWork<'_> {
+    /// Emits the branch with which a block with instruments begins.
+    pub(super) fn branch_to_patch(&mut self, original: Addr) {
+        self.out.row(original, RowState::Exact);
+        let field = self.out.later(&[0xe9]);
+        self.patched.push(PendingPatch {
+            field,
+            original,
+            exit: self.out.here(),
+        });
+    }
+
+    /// Emits the patches.
+    pub(super) fn patches(&mut self) -> Result<(), Refusal> {
+        let Some(instruments) = self.translator.instruments().map(Arc::clone) else {
+            return Ok(());
+        };
+        for PendingPatch {
+            field,
+            original,
+            exit,
+        } in std::mem::take(&mut self.patched)
+        {
+            self.out.align(instruments.layout().patch_align());
+            let at = self.out.here();
+            let patch = instruments.assemble(at, original, exit)?;
+            self.out.resolve(field, at)?;
+            self.saves(original, &patch);
+            self.out.push(&patch.bytes);
+            self.done.patches.push(BlockPatch {
+                original,
+                span: Span::new(at, patch.bytes.len() as u64),
+                sequences: patch.sequences,
+                rows: patch.rows,
+                exit,
+            });
+        }
+        Ok(())
+    }
+
+    /// Adds the rows of a patch: at each instruction that saves, and after these.
+    fn saves(&mut self, original: Addr, patch: &Code) {
+        let first = patch.pieces.first();
+        let saves = first.filter(|piece| piece.kind == PieceKind::Save);
+        let end = saves.map_or(0, |piece| piece.range.end as usize);
+        let bytes = part(&patch.bytes, 0..end);
+        let (mut pushed, mut kept, mut rax) = (0, None, None);
+        for instruction in &mut Decoder::new(64, bytes, DecoderOptions::NONE) {
+            let at = usize::try_from(instruction.ip()).unwrap_or(usize::MAX);
+            self.out
+                .row_at(at, original, RowState::Saving { pushed, rax });
+            match instruction.code() {
+                Op::Push_r64 => {
+                    pushed += 8;
+                    if instruction.op0_register() == Register::RAX && rax.is_none() {
+                        kept = Some(pushed);
+                    }
+                }
+                Op::Lahf => rax = kept,
+                // The step over the red zone.
+                Op::Lea_r64_m => {
+                    let below = instruction.memory_displacement64().wrapping_neg();
+                    pushed += u32::try_from(below).unwrap_or(u32::MAX);
+                }
+                _ => {}
+            }
+        }
+        self.out.row_at(end, original, RowState::Instruments);
+    }
+}

@@ -1,0 +1,198 @@
+//! Wrong patches of instruments in the cache: each is refused, and by the rule that it breaks.
+
+use std::sync::Arc;
+
+use gilk_engine::cache::resident::Resident;
+use gilk_engine::cache::{CacheInstruments, CacheRow, Counting, RowState, Translation, Translator};
+use gilk_engine::elf::ElfParts;
+use gilk_engine::layout::{RuntimeLayout, SegmentOffset};
+use gilk_engine::verify::fragments::{FragmentProver, FragmentRule, InstrumentProof};
+use gilk_engine::{Addr, HookType, Image, Span};
+
+use super::mutants::{LAYOUT, text_at};
+use super::{Library, WHOLE};
+
+/// An arena near the code of a file.
+const NEAR: Span = Span {
+    start: Addr(0x1000_0000),
+    end: Addr(0x1010_0000),
+};
+/// A function of a file with instruments.
+struct Instrumented {
+    image: Arc<Image>,
+    instruments: Arc<CacheInstruments>,
+    proof: Arc<InstrumentProof>,
+    seed: Addr,
+}
+
+impl Instrumented {
+    /// Counters and samples before some blocks of a function, in this order.
+    fn new(blocks: &[(u32, &str)], saves_all: bool) -> Self {
+        use super::instrumented::{layout, placement, planned, session};
+        let library = Library::compiled("instrumented", &["-O2"]);
+        let file = std::fs::read(&library.file).unwrap();
+        let image = Image::from_elf(&ElfParts::of_file("instrumented.so", &file)).unwrap();
+        let layout = RuntimeLayout {
+            arena: Span::new(Addr(0x2000_0000), 1 << 20),
+            ..layout(Addr(0x3000_0000), SegmentOffset(0xffff_ffff_ffff_f6a0))
+        };
+        let mut session = session();
+        let source = "instrument sampled \"x.\"; hit { sample(tsc) }";
+        session.sources.insert("sampled".into(), source.into());
+        let placed = blocks
+            .iter()
+            .map(|&(block, instrument)| placement("mixed", (block, HookType::Pre), instrument));
+        session.placements = placed.collect();
+        let (plan, _) = planned(&image, &session, &layout);
+        assert_eq!(plan.plan().instruments.len(), blocks.len());
+        let image = Arc::new(image);
+        Self {
+            instruments: Arc::new(CacheInstruments::of(&image, plan.plan(), saves_all).unwrap()),
+            proof: Arc::new(InstrumentProof::new(&image, &plan).unwrap()),
+            seed: image.function_named("mixed").unwrap().span.start,
+            image,
+        }
+    }
+
+    fn translation(&self) -> Translation {
+        let translator = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
+        let mut translator = translator.with_instruments(Some(Arc::clone(&self.instruments)));
+        let image: &Image = &self.image;
+        translator.translate(image, &[self.seed], WHOLE).unwrap()
+    }
+
+    fn prove(&self, translation: Translation) -> Result<(), Vec<FragmentRule>> {
+        let resident = Resident::new(NEAR.start, &LAYOUT);
+        let prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
+        let mut prover = prover.with_instruments(Some(Arc::clone(&self.proof)));
+        let image: &Image = &self.image;
+        match prover.prove(image, translation, Counting::Off) {
+            Ok(_) => Ok(()),
+            Err(all) => Err(all.iter().map(|one| one.rule).collect()),
+        }
+    }
+}
+
+/// Calls `refused` with the rule by which each of the wrong translations is refused.
+pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
+    use FragmentRule as R;
+    let instrumented = Instrumented::new(&[(0, "counter"), (0, "sampled"), (1, "counter")], true);
+    let good = instrumented.translation();
+    assert_eq!(good.patches.len(), 2);
+    instrumented.prove(good.clone()).unwrap();
+    let mut check = |rule: R, change: &dyn Fn(&mut Translation)| {
+        let mut mutant = good.clone();
+        change(&mut mutant);
+        let rules = instrumented.prove(mutant).unwrap_err();
+        assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
+        refused(rule);
+    };
+    let plain = Translator::new(LAYOUT, NEAR, Counting::Off);
+    let image: &Image = &instrumented.image;
+    let plain = plain.unwrap().translate(image, &[instrumented.seed], WHOLE);
+    let plain = plain.unwrap();
+    check(R::PatchMissing, &|changed| *changed = plain.clone());
+    check(R::PatchMissing, &|changed| drop(changed.patches.remove(1)));
+    // The branch to a patch.
+    check(R::PatchMissing, &|changed| {
+        let at = changed.patches[0].exit.0 - changed.start.0;
+        changed.bytes[usize::try_from(at).unwrap() - 4] ^= 0x20;
+    });
+    check(R::PatchMissing, &|changed| {
+        let at = changed.patches[0].exit.0 - changed.start.0;
+        changed.bytes[usize::try_from(at).unwrap() - 5] = 0xe8;
+    });
+    check(R::WrongPatch, &|changed| {
+        changed.patches[0].original = changed.patches[0].original.add(1);
+    });
+    check(R::WrongPatch, &|changed| {
+        let first = changed.patches[0].clone();
+        changed.patches.push(first);
+    });
+    check(R::WrongPatch, &|changed| {
+        changed.patches[0].exit = changed.patches[0].exit.add(1);
+    });
+    check(R::WrongPatch, &|changed| changed.patches[0].sequences -= 1);
+    check(R::WrongPatch, &|changed| {
+        changed.patches[0].rows[0].pushed += 8;
+    });
+    check(R::WrongPatch, &|changed| {
+        changed.patches[0].span.end = changed.patches[0].span.end.add(1 << 20);
+    });
+    check(R::WrongRow, &|changed| {
+        let mut rows = changed.rows.iter_mut();
+        let row = rows.find(|row| row.state == RowState::Instruments);
+        row.unwrap().state = RowState::Exact;
+    });
+    // The place of `rax`, and the bytes that are pushed.
+    let is_kept = |row: &&mut CacheRow| matches!(row.state, RowState::Saving { rax: Some(_), .. });
+    let is_saving = |row: &&mut CacheRow| matches!(row.state, RowState::Saving { .. });
+    check(R::WrongRow, &|changed| {
+        let row = changed.rows.iter_mut().find(is_kept).unwrap();
+        if let RowState::Saving { rax, .. } = &mut row.state {
+            *rax = rax.map(|place| place + 8);
+        }
+    });
+    check(R::WrongRow, &|changed| {
+        let row = changed.rows.iter_mut().find(is_kept).unwrap();
+        if let RowState::Saving { rax, .. } = &mut row.state {
+            *rax = None;
+        }
+    });
+    check(R::WrongRow, &|changed| {
+        let row = changed.rows.iter_mut().rfind(is_saving).unwrap();
+        if let RowState::Saving { pushed, .. } = &mut row.state {
+            *pushed += 8;
+        }
+    });
+    // An instruction that works is no save.
+    check(R::WrongRow, &|changed| {
+        let mut rows = changed.rows.iter_mut();
+        let row = rows.rfind(|row| row.state == RowState::Instruments);
+        let row = row.unwrap();
+        row.at = row.at.add(4);
+    });
+    // Of other instruments: one too few, and in another order.
+    for blocks in [
+        &[(0, "counter"), (1, "counter")][..],
+        &[(0, "sampled"), (0, "counter"), (1, "counter")],
+    ] {
+        let other = Instrumented::new(blocks, true).translation();
+        check(R::WrongPatch, &|changed| *changed = other.clone());
+    }
+}
+
+#[test]
+fn every_byte_of_a_patch_is_proved() {
+    let instrumented = Instrumented::new(&[(0, "counter"), (1, "sampled")], false);
+    let good = instrumented.translation();
+    let first = good.patches[0].span.start.0 - good.start.0;
+    let jumps = good.patches.iter().map(|patch| patch.exit.0 - good.start.0);
+    let jumps = jumps.flat_map(|end| end - 5..end);
+    let mut survivors = Vec::new();
+    for at in jumps.chain(first..good.bytes.len() as u64) {
+        let at = usize::try_from(at).unwrap();
+        for bit in 0..8 {
+            let mut mutant = good.clone();
+            mutant.bytes[at] ^= 1 << bit;
+            let text = |bytes: &[u8]| text_at(bytes, at).unwrap_or_default();
+            let (before, after) = (text(&good.bytes), text(&mutant.bytes));
+            // A signature is the operand of a `nop`, which may be of another form.
+            let is_nop = before.starts_with("7 nop") && after.contains(" nop");
+            // Numbers of CPUs and slots, and the addresses of descriptors here, have 32 bits.
+            let is_low = good.bytes[at] >> 4 == 4 && bit == 3;
+            // Of the number of a shift, the processor takes six bits.
+            let is_shift = before.starts_with("4 shl") && after.contains(" shl ") && bit >= 6;
+            // Sums of numbers that have no bit in common.
+            let or_and_add = [("3 or ", "3 add "), ("3 add ", "3 or ")];
+            let mut pairs = or_and_add.iter();
+            let is_sum = pairs.any(|(one, other)| before.replace(one, other) == after);
+            let same = good.bytes[at] == 0xcc || before == after;
+            let harmless = same || is_nop || is_low || is_shift || is_sum;
+            if !harmless && instrumented.prove(mutant).is_ok() {
+                survivors.push(format!("{at} {bit}: {before} became {after}"));
+            }
+        }
+    }
+    assert!(survivors.is_empty(), "{survivors:#?}");
+}

@@ -1,0 +1,93 @@
+//! Threads between the instruments of a block and its first instruction: they leave the cache there, for the handler of a
+//! signal, for example, and when they come back the instruments have run already.
+
+use std::io;
+
+use gilk_engine::Addr;
+use gilk_engine::cache::{CacheRow, RowState};
+
+use super::super::super::ptrace::{self, Registers, Tid};
+use super::super::trace::{self, Change, is_fault};
+use super::super::trigger;
+use super::CacheAgent;
+
+/// Stops of a thread, at most, until it has left the instruments of a block.
+const MOST_STOPS: usize = 1 << 10;
+
+impl CacheAgent<'_> {
+    /// Notes that a stopped thread leaves the cache, if it has passed the instruments before its next instruction.
+    pub(super) fn leaves_after_instruments(&mut self, tid: Tid, registers: &Registers) {
+        if !self.cache.has_instruments() {
+            return;
+        }
+        let at = Addr(registers.rip);
+        // Of the instructions in the place of the block's first one, some may have executed, with no effect yet.
+        let is_after = |row: &CacheRow| {
+            let exit = self.cache.exit(row.original);
+            let same = |exit| exit <= at && self.cache.row(exit) == Some(*row);
+            row.state == RowState::Exact && exit.is_some_and(same)
+        };
+        let row = self.cache.row(at).filter(is_after);
+        if let (Some(row), Some(state)) = (row, self.threads.get_mut(&tid)) {
+            state.passed.add(row.original, registers.rsp);
+        }
+    }
+
+    /// The place in the cache for a thread that enters it with these original registers: after the instruments of the
+    /// block, if it has passed them.
+    pub(super) fn place_after_instruments(
+        &mut self,
+        tid: Tid,
+        registers: &Registers,
+        place: Addr,
+    ) -> Addr {
+        let original = Addr(registers.rip);
+        let state = self.threads.get_mut(&tid);
+        let has_passed = state.is_some_and(|state| state.passed.take(original, registers.rsp));
+        let exit = self.cache.exit(original).filter(|_| has_passed);
+        exit.unwrap_or(place)
+    }
+
+    /// Lets a stopped thread, all of whose signals are blocked, execute until it has left the instruments of a block. It
+    /// is not stepped: each step would set it back to the beginning of a restartable sequence.
+    pub(super) fn finish_instruments(&self, tid: Tid, original: Addr) -> io::Result<()> {
+        let exit = self.cache.exit(original);
+        let exit =
+            exit.ok_or_else(|| io::Error::other("a patch has no exit, which is a bug in gilk"))?;
+        trigger::set_breakpoints(tid, &[exit], true)?;
+        let left = self.leave_instruments(tid, exit);
+        let entries = self.trigger.entries();
+        let restored = trigger::set_breakpoints(tid, entries, !entries.is_empty());
+        left.and(restored)
+    }
+
+    fn leave_instruments(&self, tid: Tid, exit: Addr) -> io::Result<()> {
+        for _ in 0..MOST_STOPS {
+            trace::proceed(tid, 0)?;
+            match trace::wait_for(tid)? {
+                Change::Ended(_) => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
+                _ if ptrace::registers(tid)?.rip == exit.0 => return Ok(()),
+                Change::Signal(signal) if is_fault(signal, &trace::signal_info(tid)?) => {
+                    let why = "its stack has no space for an instrument";
+                    return Err(io::Error::other(why));
+                }
+                // An interruption, or a stop of its group.
+                _ => {}
+            }
+        }
+        Err(io::Error::other("it does not leave an instrument"))
+    }
+
+    /// Clears the descriptor of the restartable sequence that a stopped thread has armed last: the kernel would read it
+    /// where the cache is no more, or has other code, and end the process.
+    pub(super) fn disarm(&self, tid: Tid) -> io::Result<()> {
+        if !self.cache.has_instruments() {
+            return Ok(());
+        }
+        let area = ptrace::rseq(tid)?.area;
+        match usize::try_from(area) {
+            Ok(0) | Err(_) => Ok(()),
+            Ok(area) => ptrace::request(libc::PTRACE_POKEDATA, tid, area + 8, 0),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Instruments in the cache: those of a plan, whose code is in blocks of the cache in place of patches of splices, and
+//! their words and rings, which the process maps.
+
+use std::fs::File;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gilk_engine::cache::CacheInstruments;
+use gilk_engine::verify::fragments::InstrumentProof;
+use gilk_engine::{Addr, Session, Span, VerifiedPlan};
+
+use super::super::mapped::{counters, place};
+use super::super::record::text_of;
+use super::super::refused;
+use super::super::remote::Remote;
+use super::super::rings::SampleRings;
+use super::super::subject::{Reserved, Subject};
+use super::super::words::PlannedWords;
+use super::files::{close_file, create_file};
+use crate::{Error, Result};
+
+/// Instruments for the code cache of one process.
+#[derive(Clone)]
+pub struct CloneInstruments {
+    pid: u32,
+    pub(super) translated: Arc<CacheInstruments>,
+    pub(super) proof: Arc<InstrumentProof>,
+    planned: PlannedWords,
+    /// Words and rings.
+    span: Span,
+}
+
+impl CloneInstruments {
+    /// Takes the instruments of a plan, which was made for the subject's image and the reserved layout.
+    ///
+    /// # Errors
+    /// [`Error::Process`] by the rule `not-in-cache` for an instrument that the cache does not run; [`Error::Target`] if
+    /// one begins or ends within the session; [`Error::Plan`] if the plan is of another process.
+    pub fn new(
+        subject: Subject,
+        reserved: &Reserved,
+        plan: &VerifiedPlan,
+        session: &Session,
+    ) -> Result<Self> {
+        text_of(plan.plan())?;
+        let (pid, image) = subject.into_image();
+        if plan.plan().layout != reserved.layout || plan.plan().release != image.release() {
+            return Err(Error::Plan {
+                reason: "it is of another process".to_owned(),
+            });
+        }
+        let translated = CacheInstruments::of(&image, plan.plan(), session.save_all);
+        let translated = translated.map_err(|refusal| {
+            refused(
+                pid,
+                format!("an instrument is not in the code cache: {refusal}"),
+            )
+        })?;
+        let image = Arc::new(image);
+        let proof = InstrumentProof::new(&image, plan).map_err(|(at, why)| {
+            let why = format!("the instruments of the code cache are not proved at {at}: {why}");
+            Error::Plan { reason: why }
+        })?;
+        Ok(Self {
+            pid,
+            translated: Arc::new(translated),
+            proof: Arc::new(proof),
+            planned: PlannedWords::of(plan.plan(), reserved.layout.clone(), reserved.sequences),
+            span: reserved.words,
+        })
+    }
+
+    /// The addresses of words and rings.
+    pub(super) fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Maps words and rings into a stopped process, and opens the rings.
+    pub(super) fn map(&self, remote: &Remote<'_>) -> Result<MappedWords> {
+        let number = create_file(remote)?;
+        let file = counters(self.pid, number, self.span.len()).and_then(|file| {
+            let writable = libc::PROT_READ | libc::PROT_WRITE;
+            place(remote, self.span, (writable, libc::MAP_SHARED), (number, 0))?;
+            Ok(file)
+        });
+        close_file(remote, number)?;
+        let file = file?;
+        let rings = SampleRings::open(&file, &self.planned.layout).map_err(|error| {
+            refused(
+                self.pid,
+                format!("its rings of samples cannot be opened ({error})"),
+            )
+        })?;
+        Ok(MappedWords {
+            pid: self.pid,
+            planned: self.planned.clone(),
+            start: self.span.start,
+            file,
+            rings: Mutex::new(Some(rings)),
+        })
+    }
+}
+
+/// The words of instruments, which outlive the process.
+pub(super) struct MappedWords {
+    pid: u32,
+    planned: PlannedWords,
+    start: Addr,
+    file: File,
+    rings: Mutex<Option<SampleRings>>,
+}
+
+impl MappedWords {
+    /// Takes the reader of the samples, once.
+    pub(super) fn take_rings(&self) -> Option<SampleRings> {
+        let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        rings.take()
+    }
+
+    /// The hits and totals up to now, by key.
+    pub(super) fn counts(&self) -> Result<Vec<(u64, u64)>> {
+        self.planned.counts(self.pid, &self.file, self.start)
+    }
+}
