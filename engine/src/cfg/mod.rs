@@ -227,6 +227,12 @@ impl Index<BlockIndex> for Cfg {
 }
 
 impl Block {
+    /// The first byte that each execution of the block executes: the one after a `lock` prefix that a branch skips.
+    #[must_use]
+    pub const fn first_executed(&self) -> Addr {
+        self.span.start.add(self.skipped as u64)
+    }
+
     /// Decodes the last instruction.
     pub(crate) fn last(&self) -> Instruction {
         let last = self.instructions.last();

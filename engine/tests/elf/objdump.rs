@@ -63,6 +63,8 @@ struct Graph {
     /// The length of each instruction of a block.
     instructions: HashMap<u64, usize>,
     starts: Vec<u64>,
+    /// Addresses after `lock` prefixes that branches skip.
+    after_locks: Vec<u64>,
     refused: bool,
 }
 
@@ -73,7 +75,9 @@ impl Graph {
             .blocks
             .iter()
             .flat_map(|block| block.instructions.iter());
+        let skipped = cfg.blocks.iter().filter(|block| block.skipped);
         Self {
+            after_locks: skipped.map(|block| block.span.start.0 + 1).collect(),
             instructions: all.map(|each| (each.ip(), each.len())).collect(),
             starts: cfg.blocks.iter().map(|block| block.span.start.0).collect(),
             refused: cfg.blocks.is_empty(),
@@ -134,7 +138,7 @@ fn compare(image: &Image, path: &Path, compared: &mut Compared) {
             .and_then(|word| u64::from_str_radix(word, 16).ok());
         if let Some(target) = target.filter(|&to| is_jump && function.span.contains(Addr(to))) {
             compared.targets += 1;
-            if !graph.starts.contains(&target) {
+            if !graph.starts.contains(&target) && !graph.after_locks.contains(&target) {
                 compared.different.push(format!(
                     "{} {at:#x}: {text:?}, and no block begins there",
                     path.display()

@@ -129,7 +129,13 @@ impl Judge {
             self.refused += 1;
             return None;
         }
-        let Some(&(instruction, block)) = walked.instructions.get(&ip) else {
+        // A branch may skip the `lock` prefix of the instruction.
+        let skipped = || {
+            let found = walked.instructions.get(&ip.checked_sub(1)?)?;
+            walked.cfg[found.1].skipped.then_some(found)
+        };
+        let found = walked.instructions.get(&ip).or_else(skipped);
+        let Some(&(instruction, block)) = found else {
             self.wrong.push(format!(
                 "{ip:#x} of {} in {} is no instruction",
                 loaded.mapping.name, walked.cfg.name

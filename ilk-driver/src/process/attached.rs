@@ -12,7 +12,9 @@ use gilk_engine::verify::reads;
 use gilk_engine::{Addr, HookType, Image, Plan, Span, VerifiedPlan};
 
 use super::guards::{ReadGuards, reads_memory};
+use super::library::is_of_go;
 use super::mapped::{map, number_of, place};
+use super::objects::program_of;
 use super::pages::TextPages;
 use super::record::{Kept, Record, Semaphore, Written, text_of};
 use super::remote::Remote;
@@ -94,6 +96,24 @@ pub struct Removed {
     pub cleaned: Cleaned,
 }
 
+/// Refuses splices in a program of Go: an instruction that faults in a patch would end it.
+fn refuse_go(subject: &Subject, plan: &Plan) -> Result<()> {
+    let path = program_of(subject.pid)?;
+    let program = subject.objects.iter().find(|one| one.is_program(&path));
+    let is_in = |span: Span| {
+        let mut sites = plan.sites.iter();
+        sites.any(|site| span.contains(site.displaced.start))
+    };
+    if program.is_some_and(|program| is_in(program.span)) && is_of_go(subject.pid)? {
+        return Err(refused(
+            subject.pid,
+            "its program is written in Go, whose runtime ends it when an instruction faults elsewhere than in its own \
+             code; `ilk clone` executes it in the code cache, where addresses are as they were (rule no-runtime)",
+        ));
+    }
+    Ok(())
+}
+
 impl Attached {
     /// Writes a plan, which was made for the subject's image and the reserved layout, into its process.
     ///
@@ -110,6 +130,7 @@ impl Attached {
                 reason: "it is of another process".to_owned(),
             });
         }
+        refuse_go(subject, plan)?;
         let guards = reads_memory(plan).then(|| ReadGuards::of(subject, &reserved));
         let guards = guards.transpose()?;
         let mut text = text_of(plan)?;

@@ -1,8 +1,8 @@
 //! The C library of a process, or the runtime in its place, as its files show it.
 
-use std::fs;
+use std::fs::{self, File};
 
-use object::{Object as _, ObjectSymbol as _};
+use object::{Object as _, ObjectSymbol as _, ReadCache};
 
 use super::{proc, refused};
 use crate::Result;
@@ -24,7 +24,14 @@ pub(super) fn names_area(file: &[u8]) -> bool {
     })
 }
 
-/// Returns whether a program is written in Go.
-pub(super) fn is_of_go(program: &[u8]) -> bool {
-    object::File::parse(program).is_ok_and(|elf| elf.section_by_name(GO_SECTION).is_some())
+/// Returns whether a process's program is written in Go.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn is_of_go(pid: u32) -> Result<bool> {
+    let program = File::open(proc(pid, "exe"))
+        .map_err(|error| refused(pid, format!("its program cannot be read ({error})")))?;
+    let read = ReadCache::new(program);
+    let elf = object::File::parse(&read);
+    Ok(elf.is_ok_and(|elf| elf.section_by_name(GO_SECTION).is_some()))
 }

@@ -14,7 +14,7 @@ use gilk_instruments::program::Input;
 use object::Endianness;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 
-use super::library::{is_of_go, names_area, program_file};
+use super::library::{names_area, program_file};
 use super::maps;
 use super::objects::{Object, ObjectChoice, chosen, file_of, linker, objects, slide};
 use super::record::{MOST_PER_WRITE, Written};
@@ -527,18 +527,10 @@ fn registered(pid: u32) -> Result<Registered> {
 
 /// Returns the registration of a process that has none, and whose C library makes none.
 fn unregistered(pid: u32) -> Result<Registered> {
-    let program = program_file(pid)?;
-    if is_of_go(&program) {
-        return Err(refused(
-            pid,
-            "its program is written in Go, whose runtime ends it when an instruction faults elsewhere than in its own \
-             code; `ilk clone` executes it in the code cache, where addresses are as they were (rule no-runtime)",
-        ));
-    }
     let library = match linker(pid) {
         Ok(linker) => file_of(pid, &linker)?,
         // It is linked statically.
-        Err(_) => program,
+        Err(_) => program_file(pid)?,
     };
     let environment = fs::read(proc(pid, "environ"))
         .map_err(|error| refused(pid, format!("its environment cannot be read ({error})")))?;

@@ -1,5 +1,10 @@
 //! Functions with branches that skip the `lock` prefix of an instruction, as the C library has them.
 
+use std::process::Command;
+
+use gilk_samples::recording::Recording;
+
+use super::cache_recording::recorded;
 use super::compiled_from;
 use super::launched::{counters, ilk, text_of};
 
@@ -68,4 +73,28 @@ fn a_skipped_lock_prefix_leaves_its_function_to_instruments() {
         let refused = shown.contains("skipped-prefix: increased");
         assert_eq!(refused, sparing.is_none(), "{shown}");
     }
+}
+
+#[test]
+fn both_ways_into_an_instruction_are_counted_in_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), SOURCE, &["-O2", "-pthread"]);
+    let file = folder.path().join("counts.arrow");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ilk"));
+    let command = command.args(["clone", "--count", "-o"]).arg(&file);
+    let command = command.env("XDG_CACHE_HOME", folder.path());
+    let output = command.arg("--").arg(&program).output().unwrap();
+    let errors = text_of(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let counts = recorded(&Recording::open(&file).unwrap());
+    let of_blocks = counts.iter().filter(|((name, _), _)| name == "increased");
+    let counts: Vec<u64> = of_blocks.map(|(_, count)| *count).collect();
+    let [entry, tried, exchanged, repeats, last] = counts[..] else {
+        panic!("{counts:?}");
+    };
+    assert_eq!((entry, last), (2000, 2000));
+    assert!(
+        tried >= 2000 && exchanged == tried && repeats == tried,
+        "{counts:?}"
+    );
 }

@@ -14,7 +14,7 @@ use super::{Counted, attached, every_block, hits, maps, planned_session, subject
 const UNPRIVILEGED: u32 = 65534;
 
 #[track_caller]
-pub(super) fn refused(pid: u32, function: &str, words: &[&str]) {
+fn refused(pid: u32, function: &str, words: &[&str]) {
     let choice = ObjectChoice::of(std::iter::once(function));
     let error = Subject::read(pid, &choice).unwrap_err().to_string();
     for words in words {

@@ -6,7 +6,6 @@ use gilk_instruments::Library;
 
 use super::launched::{counters, ilk, text_of};
 use super::programs::session;
-use super::refused::refused;
 use super::{Counted, compile, compiled_from, subject, without_area};
 
 #[test]
@@ -94,17 +93,25 @@ fn programs_of_another_c_library_are_counted() {
 
 #[test]
 fn a_program_of_go_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = include_str!("counted.c").to_owned()
-        + "\n__attribute__((used, section(\".go.buildinfo\"))) static const char go[32] = {1};\n";
-    let program = compiled_from(folder.path(), &text, &[]);
-    let mut command = Command::new(program);
-    without_area(&mut command);
-    let counted = Counted::of(command, folder);
-    refused(
-        counted.pid(),
-        "main",
-        &["no-runtime", "written in Go", "ilk clone"],
-    );
-    counted.end();
+    // With C in it, its C library registers its threads.
+    for change in [without_area as fn(&mut Command), |_| {}] {
+        let folder = tempfile::tempdir().unwrap();
+        let text = include_str!("counted.c").to_owned()
+            + "\n__attribute__((used, section(\".go.buildinfo\"))) static const char go[32] = {1};\n";
+        let program = compiled_from(folder.path(), &text, &[]);
+        let mut command = Command::new(program);
+        change(&mut command);
+        let mut counted = Counted::of(command, folder);
+        let (maps, text) = (counted.maps(), counted.text());
+        let pid = counted.pid().to_string();
+        let output = ilk(&["-p", &pid, "counted", "--for", "100ms"], "");
+        let errors = text_of(&output.stderr);
+        assert!(!output.status.success(), "{errors}");
+        for words in ["no-runtime", "written in Go", "ilk clone"] {
+            assert!(errors.contains(words), "{errors}");
+        }
+        counted.does("nothing");
+        assert_eq!((counted.maps(), counted.text()), (maps, text));
+        counted.end();
+    }
 }

@@ -92,24 +92,40 @@ fn no_instruction_of_a_program_can_be_left_out() {
     let image = super::handmade::image();
     for (source, _) in PROGRAMS {
         let good = written(&image, source);
-        let patch = &good.patches[0];
-        let pieces = patch
-            .pieces()
-            .filter(|piece| matches!(piece.kind, PieceKind::Instrument(_) | PieceKind::Lost(_)));
-        for piece in pieces {
-            let range = piece.range.start as usize..piece.range.end as usize;
-            let at = Addr(patch.address.0 + u64::from(piece.range.start));
-            for instruction in decoded(at, &patch.code[range]) {
-                if instruction.mnemonic() == Mnemonic::Int3 {
-                    continue;
-                }
-                let mut bad = good.clone();
-                let start = (instruction.ip() - patch.address.0) as usize;
-                bad.patches[0].code[start..start + instruction.len()].fill(0x90);
-                assert!(verify(&image, bad).is_err(), "{source}: {instruction}");
-            }
+        for instruction in instructions_of_instruments(&good) {
+            refused_without(&image, (source, &good), &instruction, instruction.len());
         }
     }
+}
+
+/// The instructions of the first patch's instruments, in order.
+pub(super) fn instructions_of_instruments(plan: &Plan) -> Vec<Instruction> {
+    let patch = &plan.patches[0];
+    let pieces = patch
+        .pieces()
+        .filter(|piece| matches!(piece.kind, PieceKind::Instrument(_) | PieceKind::Lost(_)));
+    let instructions = pieces.flat_map(|piece| {
+        let range = piece.range.start as usize..piece.range.end as usize;
+        let at = Addr(patch.address.0 + u64::from(piece.range.start));
+        decoded(at, &patch.code[range])
+    });
+    instructions
+        .filter(|instruction| instruction.mnemonic() != Mnemonic::Int3)
+        .collect()
+}
+
+/// Sees that a plan is refused where nops are in the place of the first bytes of an instruction of its first patch.
+pub(super) fn refused_without(
+    image: &Image,
+    (source, good): (&str, &Plan),
+    instruction: &Instruction,
+    bytes: usize,
+) {
+    let mut bad = good.clone();
+    let patch = &mut bad.patches[0];
+    let start = (instruction.ip() - patch.address.0) as usize;
+    patch.code[start..start + bytes].fill(0x90);
+    assert!(verify(image, bad).is_err(), "{source}: {instruction}");
 }
 
 /// The first instruction of a kind, with its bytes in the patch.

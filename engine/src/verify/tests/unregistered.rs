@@ -2,11 +2,12 @@
 
 use gilk_instruments::program::Input;
 
-use super::sequence_programs::{PROGRAMS, layout_of_process};
+use super::sequence_programs::{
+    PROGRAMS, instructions_of_instruments, layout_of_process, refused_without,
+};
 use super::*;
 use crate::Rule;
 use crate::layout::{RingOwner, Rings, Sequences};
-use crate::patch::PieceKind;
 
 /// The layout of processes with sequences, without areas and rings.
 fn layout_without() -> RuntimeLayout {
@@ -72,28 +73,11 @@ fn every_instruction_and_every_prefix_matters() {
     let image = super::handmade::image();
     let mut locked = 0;
     for (source, good) in plans(&image) {
-        let patch = &good.patches[0];
-        let pieces = patch
-            .pieces()
-            .filter(|piece| matches!(piece.kind, PieceKind::Instrument(_) | PieceKind::Lost(_)));
-        for piece in pieces {
-            let range = piece.range.start as usize..piece.range.end as usize;
-            let at = Addr(patch.address.0 + u64::from(piece.range.start));
-            for instruction in decoded(at, &patch.code[range]) {
-                if instruction.mnemonic() == Mnemonic::Int3 {
-                    continue;
-                }
-                let start = (instruction.ip() - patch.address.0) as usize;
-                let refused = |bytes: std::ops::Range<usize>| {
-                    let mut bad = good.clone();
-                    bad.patches[0].code[bytes].fill(0x90);
-                    assert!(verify(&image, bad).is_err(), "{source}: {instruction}");
-                };
-                refused(start..start + instruction.len());
-                if instruction.has_lock_prefix() {
-                    locked += 1;
-                    refused(start..start + 1);
-                }
+        for instruction in instructions_of_instruments(&good) {
+            refused_without(&image, (source, &good), &instruction, instruction.len());
+            if instruction.has_lock_prefix() {
+                locked += 1;
+                refused_without(&image, (source, &good), &instruction, 1);
             }
         }
     }

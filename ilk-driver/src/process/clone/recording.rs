@@ -199,7 +199,7 @@ impl CacheRecorder {
         let graphs = std::mem::take(&mut self.graphs);
         for (major, graph) in &graphs {
             for block in &graph.blocks {
-                let start = block.span.start;
+                let start = block.first_executed();
                 if is_executed(start) && self.counted.insert((*major, block.index)) {
                     let counted = CountedBlock::OfGraph(start);
                     self.count(*major, &graph.name, block.index.0, counted);
