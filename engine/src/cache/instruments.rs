@@ -7,10 +7,8 @@ use std::collections::BTreeMap;
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use super::CodeBytes;
-use super::original::OriginalReader;
 use crate::cfg::{BlockIndex, Cfg};
 use crate::code::FunctionId;
-use crate::ids::Id as _;
 use crate::layout::RuntimeLayout;
 use crate::liveness::{Analysis, Live, Liveness, RegisterSet};
 use crate::patch::{Assembler, Code, HookProgram, Hooked, Probed, may_fault};
@@ -81,7 +79,7 @@ impl CacheInstruments {
                 let liveness = Liveness::of(&analysis, &cfg);
                 ReadFunction { cfg, liveness }
             });
-            let at = place(image, &graph.cfg, one)
+            let at = place(&graph.cfg, one)
                 .map_err(|why| Refusal::new(Rule::NotInCache, block.start, why))?;
             let live = graph.liveness.before(at);
             let bytes = image.bytes(span).unwrap_or_default();
@@ -163,11 +161,9 @@ fn refusal(plan: &Plan, one: &PlannedInstrument) -> Option<&'static str> {
 }
 
 /// The instruction before which an instrument runs.
-fn place(image: &Image, cfg: &Cfg, one: &PlannedInstrument) -> Result<Addr, &'static str> {
-    let block = cfg.blocks.get(BlockIndex(one.id.block).index());
+fn place(cfg: &Cfg, one: &PlannedInstrument) -> Result<Addr, &'static str> {
+    let block = cfg.block(BlockIndex(one.id.block));
     let block = block.ok_or("its block is none of its function")?;
-    let mut reader = OriginalReader::new(image);
-    let mut decode = |at| reader.at(at).map(|decoder| decoder.decode());
     match one.id.hook {
         HookType::Pre => {
             let is_entry = block.span.start == cfg.span.start;
@@ -176,21 +172,16 @@ fn place(image: &Image, cfg: &Cfg, one: &PlannedInstrument) -> Result<Addr, &'st
                 let is_sealed = one.mnemonic() == Mnemonic::Nop && one.len() == 4;
                 one.mnemonic() == Mnemonic::Endbr64 || is_entry && is_sealed
             };
-            let mut at = block.span.start;
-            while at < block.span.end {
-                match decode(at) {
-                    Some(found) if stays(&found) => at = Addr(found.next_ip()),
-                    _ => return Ok(at),
-                }
-            }
-            Err("its block has nothing but an endbr64")
+            let first = block.instructions.iter().find(|one| !stays(one));
+            first
+                .map(|one| Addr(one.ip()))
+                .ok_or("its block has nothing but an endbr64")
         }
         HookType::Post => {
-            let last = decode(block.last_at());
-            let falls = |one: Instruction| one.flow_control() == FlowControl::Next;
-            match last.is_none_or(falls) {
-                true => Err("it is at the end of a block that no branch ends"),
-                false => Ok(block.last_at()),
+            let last = block.last();
+            match last.flow_control() {
+                FlowControl::Next => Err("it is at the end of a block that no branch ends"),
+                _ => Ok(Addr(last.ip())),
             }
         }
         HookType::Taken | HookType::Untaken => Err("it is on one of the two ways of a branch"),

@@ -85,11 +85,7 @@ impl Connection {
         let Message::Started(started) = answer else {
             return Err(unexpected(&answer));
         };
-        let clock = Clock {
-            hz: started.tsc_hz,
-            start: started.tsc,
-            start_unix_ns: started.unix_ns,
-        };
+        let clock = Clock::from(started);
         lease.count(&answer);
         let writer = Writer::create(
             recording,

@@ -125,11 +125,7 @@ impl Attached {
         crate::processor::check()?;
         let stubs = reserved.stubs(plan)?;
         let plan = plan.plan();
-        if plan.layout != reserved.layout || plan.release != subject.image.release() {
-            return Err(Error::Plan {
-                reason: "it is of another process".to_owned(),
-            });
-        }
+        reserved.check(plan, &subject.image)?;
         refuse_go(subject, plan)?;
         let guards = reads_memory(plan).then(|| ReadGuards::of(subject, &reserved));
         let guards = guards.transpose()?;

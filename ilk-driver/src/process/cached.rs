@@ -11,7 +11,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use gilk_samples::metadata::Clock;
 use gilk_samples::recording::{self, Recording};
 
 use super::{CloneThreads, ProcessTarget, clock, ready, recorded_so_far, refused};
@@ -86,13 +85,8 @@ impl ProcessTarget {
 
     /// Lets a program execute that was started for its session, and whose thread is in the cache.
     fn begin(&mut self, events: &Sender<Event>) -> Result<()> {
-        let started = clock();
         // A listener that has ended needs no events.
-        let _no_listener = events.send(Event::Started(Clock {
-            hz: started.tsc_hz,
-            start: started.tsc,
-            start_unix_ns: started.unix_ns,
-        }));
+        let _no_listener = events.send(Event::Started(clock().into()));
         if let Some(program) = self.program.as_mut().filter(|program| !program.executes) {
             program.started.release()?;
             program.executes = true;

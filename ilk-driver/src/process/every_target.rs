@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Writer;
 
-use super::runs::{Course, Measured, in_parts, merged, now};
+use super::runs::{Course, in_parts, merged};
 use super::{
-    Client, EveryEnd, EveryNews, ProcessChoices, ProcessRun, ProcessTarget, ProgramFile, in_every,
+    Client, EveryEnd, EveryNews, ProcessChoices, ProcessRun, ProcessTarget, ProgramFile, clock,
+    in_every,
 };
 use crate::client::{Event, Summary, metadata};
 use crate::{Error, Result};
@@ -91,7 +92,7 @@ impl EveryTarget {
         let begun = Instant::now();
         let length = Duration::from_secs_f64(run.session.duration);
         let is_over = || run.stop.is_stopped() || begun.elapsed() >= length;
-        let clock = now();
+        let clock = Clock::from(clock());
         // A listener that has ended needs no events.
         let _no_listener = run.events.send(Event::Started(clock));
         let leaves = AtomicBool::new(false);
@@ -121,9 +122,8 @@ impl EveryTarget {
         let first = measured.next();
         let mut all = first
             .ok_or_else(|| Error::Target(format!("No process of {name} was instrumented.")))?;
-        for Measured { first, others } in measured {
-            all.others.push(first);
-            all.others.extend(others);
+        for next in measured {
+            all.add(next);
         }
         let others = all.others.iter().map(|other| other.pid);
         let processes: BTreeSet<u32> = others.chain([all.first.pid]).collect();

@@ -101,6 +101,14 @@ pub(super) struct Measured {
     pub(super) others: Vec<RecordedProcess>,
 }
 
+impl Measured {
+    /// Adds those of another program or process.
+    pub(super) fn add(&mut self, Self { first, others }: Self) {
+        self.others.push(first);
+        self.others.extend(others);
+    }
+}
+
 /// The course of a run.
 pub(super) struct Course<'c> {
     pub(super) run: ProcessRun<'c>,
@@ -230,9 +238,8 @@ impl Course<'_> {
                 let _no_listener = self.run.events.send(Event::Workload(line));
             },
         );
-        for Measured { first, others } in next {
-            all.others.push(first);
-            all.others.extend(others);
+        for next in next {
+            all.add(next);
         }
         all
     }
@@ -389,16 +396,6 @@ fn watch(is_over: &dyn Fn() -> bool) -> impl FnMut(Stage) -> ControlFlow<()> {
     }
 }
 
-/// Returns the clock of a recording that begins now.
-pub(super) fn now() -> Clock {
-    let started = clock();
-    Clock {
-        hz: started.tsc_hz,
-        start: started.tsc,
-        start_unix_ns: started.unix_ns,
-    }
-}
-
 /// Returns sentences about the course of a measurement, and one about its end.
 fn text(notes: &[String], has_ended: bool) -> String {
     let ended = has_ended.then_some("The process has ended.");
@@ -440,7 +437,7 @@ fn begin(
     recording: &Path,
     listener: Option<Sender<Event>>,
 ) -> Result<(Clock, Recorder)> {
-    let clock = now();
+    let clock = Clock::from(clock());
     let described = metadata(plan.plan(), session, info, clock)?;
     let collector = Writer::create(recording, &described).and_then(Collector::start);
     let collector = collector.map_err(|source| Error::Recording { source })?;

@@ -9,7 +9,7 @@ use gilk_engine::layout::{
     SegmentOffset, Sequences,
 };
 use gilk_engine::reads::{MemoryReader, ReadGate};
-use gilk_engine::{Addr, Image, Session, Span};
+use gilk_engine::{Addr, Image, Plan, Session, Span};
 use gilk_instruments::program::Input;
 use object::Endianness;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
@@ -95,6 +95,19 @@ impl Reserved {
     /// The first of the words of the guards that end reads.
     pub(super) fn guard_words(&self) -> Addr {
         self.gate().closed.add(ReadGate::LEN_BYTES)
+    }
+
+    /// Checks that a plan was made for these addresses, and for the image of the same process.
+    ///
+    /// # Errors
+    /// [`Error::Plan`].
+    pub(super) fn check(&self, plan: &Plan, image: &Image) -> Result<()> {
+        if plan.layout != self.layout || plan.release != image.release() {
+            return Err(Error::Plan {
+                reason: "it is of another process".to_owned(),
+            });
+        }
+        Ok(())
     }
 
     /// The addresses of everything that will be mapped.

@@ -3,6 +3,7 @@ use std::fmt;
 use gilk_engine::HookType;
 use gilk_engine::layout::{EventCounter, RuntimeLayout};
 use gilk_engine::placement::Style;
+use gilk_samples::metadata::Clock;
 use serde::{Deserialize, Serialize};
 
 use super::{Bytes, Schedule};
@@ -306,6 +307,17 @@ pub struct Started {
     pub tsc: u64,
     /// Nanoseconds since 1970 at second 0, by the target's clock.
     pub unix_ns: u64,
+}
+
+impl From<Started> for Clock {
+    /// The clock of a recording that begins then.
+    fn from(started: Started) -> Self {
+        Self {
+            hz: started.tsc_hz,
+            start: started.tsc,
+            start_unix_ns: started.unix_ns,
+        }
+    }
 }
 
 /// The total of a counter over all CPUs.

@@ -230,17 +230,17 @@ impl Routine {
 
     /// Finds the targets of its own branches that skip the `lock` prefix of an instruction.
     fn find_past_locks(&self, bytes: &[u8]) -> BTreeSet<u64> {
+        let byte = |at: u64| {
+            let offset = usize::try_from(at.checked_sub(self.span.start.0)?).ok()?;
+            bytes.get(offset).copied()
+        };
         let skips = |at: u64| {
-            let before = at
-                .checked_sub(1)
-                .filter(|&before| self.index(before).is_some())?;
-            let offset = usize::try_from(before.checked_sub(self.span.start.0)?).ok()?;
-            (bytes.get(offset) == Some(&0xf0)).then_some(())
+            let before = at.checked_sub(1);
+            before.is_some_and(|at| self.index(at).is_some() && byte(at) == Some(0xf0))
         };
         let own = self.instructions.iter().flat_map(|one| one.leads_to.iter());
         own.copied()
-            .filter(|at| self.index(*at).is_none() && !self.entered.contains(at))
-            .filter(|&at| skips(at).is_some())
+            .filter(|at| self.index(*at).is_none() && !self.entered.contains(at) && skips(*at))
             .collect()
     }
 

@@ -99,12 +99,7 @@ impl CacheWork {
         let planned = &plan.planned;
         let instruments =
             CloneInstruments::new(subject, &reserved, &planned.plan, &planned.session)?;
-        let started = clock();
-        let clock = Clock {
-            hz: started.tsc_hz,
-            start: started.tsc,
-            start_unix_ns: started.unix_ns,
-        };
+        let clock = Clock::from(clock());
         let described = plan.described(&info, clock)?;
         let writer = output.map(|output| Writer::create(output, &described));
         let collector = writer.transpose()?.map(Collector::start).transpose()?;

@@ -69,12 +69,7 @@ impl Measurement {
         info: &TargetInfo,
         (output, is_over): (Option<&Path>, &dyn Fn() -> bool),
     ) -> anyhow::Result<Counted> {
-        let started = clock();
-        let clock = Clock {
-            hz: started.tsc_hz,
-            start: started.tsc,
-            start_unix_ns: started.unix_ns,
-        };
+        let clock = Clock::from(clock());
         let described = plan.described(info, clock)?;
         let writer = output.map(|output| Writer::create(output, &described));
         let collector = writer.transpose()?.map(Collector::start).transpose()?;

@@ -43,11 +43,7 @@ impl CloneInstruments {
     ) -> Result<Self> {
         text_of(plan.plan())?;
         let (pid, image) = subject.into_image();
-        if plan.plan().layout != reserved.layout || plan.plan().release != image.release() {
-            return Err(Error::Plan {
-                reason: "it is of another process".to_owned(),
-            });
-        }
+        reserved.check(plan.plan(), &image)?;
         let translated = CacheInstruments::of(&image, plan.plan(), session.save_all);
         let translated = translated.map_err(|refusal| {
             refused(

@@ -34,6 +34,7 @@ use std::time::Duration;
 use gilk_engine::cache::Counting;
 use gilk_engine::{Addr, Span};
 use gilk_samples::cache_numbers::CacheNumbers;
+use gilk_samples::metadata::Clock;
 
 use self::agent::CacheAgent;
 use self::cache::ProcessCache;
@@ -51,7 +52,7 @@ use super::ptrace::Tid;
 use super::remote::Remote;
 use super::removal::{memory, unmap};
 use super::stopped::{self, ATTEMPTS, BETWEEN, Stopped, traced};
-use super::{Recorder, maps, proc, refused, text};
+use super::{Recorder, clock, maps, proc, refused, text};
 use crate::{Result, interrupt};
 
 pub use accesses::AccessOptions;
@@ -326,14 +327,14 @@ fn execute(
     let owned = owner::own(&cache)?;
     let program = program(pid)?;
     let mut agent = CacheAgent::new(pid, memory, code, cache, (trigger, &progress.leave));
-    let mut clock = recording::clock();
+    let mut began = Clock::from(clock());
     let begin = |clock| ExecutionBegin { program, clock };
     let end = (|| {
         if let Some(end) = agent.take_over()? {
             return Ok(end);
         }
-        clock = recording::clock();
-        progress.begin.get_or_init(|| begin(clock));
+        began = Clock::from(clock());
+        progress.begin.get_or_init(|| begin(began));
         news(CloneNews::Begun);
         progress.ready.store(true, Ordering::Release);
         agent.work()
@@ -400,7 +401,7 @@ fn execute(
             other_calls: is_conditional.then_some(agent.other_calls),
             failed_reads: is_conditional.then_some(agent.failed_reads),
         },
-        recorder: CacheRecorder::new(pid, begin(clock)),
+        recorder: CacheRecorder::new(pid, begin(began)),
         ended,
         blocks,
         moments: Vec::new(),

@@ -16,7 +16,7 @@ use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::code::FunctionId;
 use gilk_engine::{Addr, HookType, InstrumentId, Session, Span};
 use gilk_instruments::Library;
-use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata};
+use gilk_samples::metadata::{Delivers, FunctionInfo, InstrumentInfo, Metadata};
 use gilk_samples::recording::{Summary, Writer};
 use gilk_samples::totals::Totals;
 
@@ -256,15 +256,5 @@ impl CacheRecorder {
             instruments: instruments.collect(),
             ..Metadata::default()
         })
-    }
-}
-
-/// Returns the clock of a recording that begins now.
-pub(super) fn clock() -> Clock {
-    let started = crate::process::clock();
-    Clock {
-        hz: started.tsc_hz,
-        start: started.tsc,
-        start_unix_ns: started.unix_ns,
     }
 }
