@@ -1,6 +1,6 @@
 //! From a name to its function, and to what to write instead.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::symbols::{Symbol, Symbols};
 use super::text::Texts;
@@ -24,7 +24,7 @@ pub fn name_and_address(requested: &str) -> (&str, Option<&str>) {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FunctionNames {
     /// By address.
-    by_name: HashMap<String, Vec<FunctionId>>,
+    by_name: FxHashMap<String, Vec<FunctionId>>,
 }
 
 impl FunctionNames {
@@ -36,7 +36,7 @@ impl FunctionNames {
         texts: &Texts,
         names: impl Fn(&Symbol, &str) -> bool,
     ) -> Self {
-        let mut by_name: HashMap<String, Vec<FunctionId>> = HashMap::new();
+        let mut by_name: FxHashMap<String, Vec<FunctionId>> = FxHashMap::default();
         for function in functions {
             let at = function.span.start;
             for symbol in symbols.at(at) {

@@ -1,7 +1,7 @@
 //! Bounds of the parts of a kernel, by the symbols of its linker script
 //! (arch/x86/kernel/vmlinux.lds.S and include/asm-generic/vmlinux.lds.h of Linux).
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::code::Symbols;
 use crate::{Addr, Error, Result, Span};
@@ -53,7 +53,7 @@ impl Bounds {
     /// [`Error::Image`] that names the symbol which is missing.
     pub(crate) fn of(symbols: &Symbols) -> Result<Self> {
         // All bounds begin with an underscore, as few other symbols do.
-        let named: HashMap<&str, Addr> = symbols
+        let named: FxHashMap<&str, Addr> = symbols
             .entries()
             .iter()
             .filter(|symbol| !symbol.module)

@@ -5,7 +5,7 @@
 //! has the target of its trampoline, which the kernel rewrites first: `arch_static_call_transform`
 //! of arch/x86/kernel/static_call.c.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::collect::Tables;
 use crate::code::{Decided, Decision, Memory, Symbols, Transfer};
@@ -14,7 +14,7 @@ use crate::{Addr, Span};
 /// Returns the decisions of the tables' sites as far as they are known, by address.
 pub(super) fn decided(tables: &Tables, symbols: &Symbols, memory: &Memory) -> Vec<Decided> {
     // Every jump label and static call was given a site when the tables were read.
-    let spans: HashMap<Addr, Span> = tables
+    let spans: FxHashMap<Addr, Span> = tables
         .sites
         .iter()
         .map(|site| (site.span.start, site.span))
@@ -31,7 +31,7 @@ pub(super) fn decided(tables: &Tables, symbols: &Symbols, memory: &Memory) -> Ve
         })
     });
 
-    let trampolines: HashMap<&str, Addr> = symbols
+    let trampolines: FxHashMap<&str, Addr> = symbols
         .entries()
         .iter()
         .filter(|symbol| symbol.is_text())

@@ -4,7 +4,7 @@
 //!
 //! The notifiers before the driver's are called through pointers; [`super::notifiers`] finds them.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::functions::Extent;
 use crate::code::{Branch, Symbols};
@@ -89,11 +89,11 @@ pub(super) fn on_the_path(
 ) -> Vec<Span> {
     debug_assert!(branches.is_sorted_by_key(|branch| branch.source));
     let name = |extent: &Extent| symbols.name(&extent.symbol);
-    let elsewhere: HashSet<&str> = ELSEWHERE
+    let elsewhere: FxHashSet<&str> = ELSEWHERE
         .iter()
         .flat_map(|(_, names)| names.iter().copied())
         .collect();
-    let iterators: HashMap<&str, &Extent> = extents
+    let iterators: FxHashMap<&str, &Extent> = extents
         .iter()
         .filter_map(|extent| Some((name(extent).strip_prefix(TRACEPOINTS.1)?, extent)))
         .collect();
@@ -106,7 +106,7 @@ pub(super) fn on_the_path(
         .iter()
         .filter(|extent| name(extent) == HANDLER)
         .collect();
-    let mut visited: HashSet<Addr> = worklist.iter().map(|extent| extent.span.start).collect();
+    let mut visited: FxHashSet<Addr> = worklist.iter().map(|extent| extent.span.start).collect();
     let mut is_new = |callee: &Extent| {
         let whole = name(callee).split('.').next().unwrap_or_default();
         !elsewhere.contains(whole)

@@ -106,7 +106,10 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
             ))?;
             if options.read_first {
                 let outcome = match common.kernel.image() {
-                    Ok(image) => format!("{} functions", image.functions().len()),
+                    Ok(image) => {
+                        let types = if image.types().is_some() { "" } else { "no " };
+                        format!("{} functions, {types}types", image.functions().len())
+                    }
                     Err(refusal) => refusal.text,
                 };
                 // Without a reader there is no snapshot to wait for.

@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(10);
 const RUN: &str = "lab/run";
 /// The file with the TSC ticks per second of the machine that saved it.
 const RATE: &str = "rate";
-/// Snapshots that are kept, of about 80 MiB each.
+/// Snapshots that are kept, of about 300 MiB each.
 const KEPT: usize = 10;
 
 /// The snapshot of one kind of lab: a folder that exists once it is complete.

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// # Errors
 /// [`Error::Protocol`] if the message is larger than [`MAX_FRAME`].
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>> {
-    let framed = postcard::to_extend(message, vec![0; 4])
+    let framed = postcard::to_io(message, vec![0; 4])
         .map_err(|e| wrong(format!("a message that cannot be encoded ({e})")))?;
     let length = framed.len().saturating_sub(4);
     if length > MAX_FRAME {

@@ -125,7 +125,7 @@ impl Checksum {
     fn add<T: Serialize>(&mut self, value: &T) -> Result<()> {
         self.buffer.clear();
         let buffer = std::mem::take(&mut self.buffer);
-        self.buffer = postcard::to_extend(value, buffer).map_err(|error| Error::Protocol {
+        self.buffer = postcard::to_io(value, buffer).map_err(|error| Error::Protocol {
             what: format!("a part of a plan that cannot be encoded ({error})"),
         })?;
         self.hasher.update(&self.buffer);

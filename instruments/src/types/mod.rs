@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use btf::Btf;
 pub(crate) use btf::{Id, Shape};
+use rustc_hash::FxHashMap;
 pub use walk::{Pointee, Reached};
 
 use crate::{Error, Result};
@@ -22,13 +23,13 @@ const DEEP: u32 = 32;
 #[derive(Clone)]
 pub struct Types {
     btf: Btf,
-    structs: HashMap<Box<str>, Id>,
-    unions: HashMap<Box<str>, Id>,
-    enumerations: HashMap<Box<str>, Id>,
+    structs: FxHashMap<Box<str>, Id>,
+    unions: FxHashMap<Box<str>, Id>,
+    enumerations: FxHashMap<Box<str>, Id>,
     /// Prototypes by name of the function; `None` where functions of one name differ.
-    functions: HashMap<Box<str>, Option<Id>>,
+    functions: FxHashMap<Box<str>, Option<Id>>,
     /// Values of the names in enumerations, and their enumerations.
-    constants: HashMap<Box<str>, (i128, Id)>,
+    constants: FxHashMap<Box<str>, (i128, Id)>,
     /// Functions of objects, by name.
     described: HashMap<Box<str>, FunctionDescription>,
 }
@@ -129,11 +130,11 @@ impl Types {
     pub fn read(bytes: impl Into<Arc<[u8]>>) -> Result<Self> {
         let btf = Btf::new(bytes.into()).map_err(|reason| Error::Types { reason })?;
         let mut types = Self {
-            structs: HashMap::new(),
-            unions: HashMap::new(),
-            enumerations: HashMap::new(),
-            functions: HashMap::new(),
-            constants: HashMap::new(),
+            structs: FxHashMap::default(),
+            unions: FxHashMap::default(),
+            enumerations: FxHashMap::default(),
+            functions: FxHashMap::default(),
+            constants: FxHashMap::default(),
             described: HashMap::new(),
             btf: btf.clone(),
         };
