@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Index;
+use std::sync::Arc;
 
 use crate::ids::{self, Id};
 use crate::layout::RuntimeLayout;
@@ -250,6 +251,17 @@ impl Image {
     #[must_use]
     pub fn types(&self) -> Option<&gilk_instruments::Types> {
         self.types.get(&self.memory)
+    }
+
+    /// The target's types, if a call of [`Image::types`] has indexed them.
+    #[must_use]
+    pub fn indexed_types(&self) -> Option<Arc<gilk_instruments::Types>> {
+        self.types.indexed()
+    }
+
+    /// Uses the indexed types of an earlier image if its type data were the same bytes.
+    pub fn reuse_types(&self, earlier: Arc<gilk_instruments::Types>) {
+        self.types.reuse(earlier, &self.memory);
     }
 
     /// Sets the types of an image whose memory has none, as those of programs; returns whether none were requested before.

@@ -27,6 +27,19 @@ impl LazyTypes {
         self.read.set(Some(Arc::new(types))).is_ok()
     }
 
+    /// The types, if they were indexed.
+    pub(super) fn indexed(&self) -> Option<Arc<Types>> {
+        self.read.get()?.clone()
+    }
+
+    /// Sets types that were indexed before, if the target's type data are those bytes.
+    pub(super) fn reuse(&self, types: Arc<Types>, memory: &Memory) {
+        if self.span.and_then(|span| memory.bytes(span)) == Some(types.data()) {
+            // Those that are indexed already are the same.
+            let _same = self.read.set(Some(types));
+        }
+    }
+
     /// The types; `None` if the target has none, or they were not read, or are damaged: they are
     /// optional.
     pub(super) fn get(&self, memory: &Memory) -> Option<&Types> {

@@ -1,6 +1,7 @@
 //! The analysis of a real kernel. Needs what was read from one: see `parts`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use gilk_engine::cfg::{Block, BlockEnd, Cfg, EdgeKind, dot, text};
 use gilk_engine::code::Why;
@@ -8,7 +9,7 @@ use gilk_engine::kernel::{LiveParts, wanted};
 use gilk_engine::liveness::{Analysis, Arguments, Liveness, RegisterSet};
 use gilk_engine::remarks::Remarks;
 use gilk_engine::{Error, Image, Rule, Span};
-use gilk_instruments::{Context, Source};
+use gilk_instruments::{Context, Source, Types};
 use iced_x86::{Code, FlowControl, Register};
 
 use super::saved::{graphs, image, part_of_graphs, parts};
@@ -374,6 +375,16 @@ fn the_kernels_own_types_are_in_its_memory() {
     assert!(program.cost(&program.probes[0]).loads > 0);
     let faults = check("entry { sample(conut) }").unwrap_err().to_string();
     assert!(faults.contains("Did you mean count?"), "{faults}");
+
+    // They serve another image of the kernel, and those of other data do not.
+    let later = Image::from_live(&parts()).unwrap();
+    assert!(later.indexed_types().is_none());
+    let header = [0xeb9f_u32 | 1 << 16, 24, 0, 0, 0, 1].map(u32::to_le_bytes);
+    let other = Types::read([header.as_flattened(), &[0]].concat()).unwrap();
+    later.reuse_types(Arc::new(other));
+    assert!(later.indexed_types().is_none());
+    later.reuse_types(image.indexed_types().unwrap());
+    assert!(std::ptr::eq(later.types().unwrap(), types));
 }
 
 #[test]

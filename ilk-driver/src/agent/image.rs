@@ -117,7 +117,8 @@ impl KernelCache {
             return Ok(Arc::clone(&known.image));
         }
         // An outdated image is dropped before the next one takes memory.
-        cached.image = None;
+        let outdated = cached.image.take();
+        let types = outdated.and_then(|outdated| outdated.image.indexed_types());
         let read = |spans: &Vec<Span>| {
             let read = |span: &Span| {
                 let length = usize::try_from(span.len()).map_err(|e| unusable(&e))?;
@@ -139,6 +140,9 @@ impl KernelCache {
             memory: read(modules)?,
         };
         let image = Image::with_modules(&parts, &modules).map_err(|error| unusable(&error))?;
+        if let Some(types) = types {
+            image.reuse_types(types);
+        }
         let image = Arc::new(image);
         cached.image = Some(CachedImage {
             lists,

@@ -105,6 +105,10 @@ pub(crate) struct Btf {
 }
 
 impl Btf {
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Indexes type data.
     ///
     /// # Errors

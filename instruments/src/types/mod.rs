@@ -162,6 +162,12 @@ impl Types {
         Ok(types)
     }
 
+    /// The type data that were read.
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        self.btf.data()
+    }
+
     /// Adds what is known of functions of objects beside their types, by their names in sessions.
     #[must_use]
     pub fn with_descriptions(mut self, described: HashMap<Box<str>, FunctionDescription>) -> Self {
