@@ -18,7 +18,15 @@ pub(super) struct AbstractMachine<'m> {
     pub(super) factory: InstructionInfoFactory,
     /// The lowest address of each stack frame that the function computes: objects from there on may be
     /// written by pointers.
-    pub(super) taken: FxHashMap<ExpressionId, i64>,
+    taken: FxHashMap<ExpressionId, i64>,
+    /// The highest end of a slot of each stack frame that was kept where a pointer wrote.
+    kept: FxHashMap<ExpressionId, i64>,
+}
+
+/// Returns whether a pointer may reach a slot of a stack frame, given its end.
+fn reaches(taken: &FxHashMap<ExpressionId, i64>, base: ExpressionId, end: i64) -> bool {
+    let mut taken = taken.iter();
+    taken.any(|(&own, &first)| own != base || end > first)
 }
 
 /// The number of a general-purpose register, and its bits.
@@ -40,7 +48,19 @@ impl<'m> AbstractMachine<'m> {
             read_only,
             factory: InstructionInfoFactory::new(),
             taken: FxHashMap::default(),
+            kept: FxHashMap::default(),
         }
+    }
+
+    /// Begins to interpret the function again, with the addresses that it is known to compute.
+    pub(super) fn begin(&mut self) {
+        self.kept.clear();
+    }
+
+    /// Returns whether a slot was kept that a pointer may reach by what is known now.
+    pub(super) fn has_kept_too_much(&self) -> bool {
+        let mut kept = self.kept.iter();
+        kept.any(|(&base, &end)| reaches(&self.taken, base, end))
     }
 
     pub(super) fn produce(
@@ -203,13 +223,16 @@ impl<'m> AbstractMachine<'m> {
     /// Memory was written, the stack only where a pointer may point.
     pub(super) fn written_by_pointer(&mut self, state: &mut MachineState, at: u64) {
         state.memory = self.all.produced(at, Which::Memory);
-        let taken = &self.taken;
-        let reaches = |(base, offset): Place| {
-            taken
-                .iter()
-                .any(|(&own, &first)| own != base || offset.saturating_add(8) > first)
-        };
-        state.slots.retain(|place| !reaches(place));
+        let (taken, kept) = (&self.taken, &mut self.kept);
+        state.slots.retain(|(base, offset)| {
+            let end = offset.saturating_add(8);
+            let is_kept = !reaches(taken, base, end);
+            if is_kept {
+                let highest = kept.entry(base).or_insert(end);
+                *highest = (*highest).max(end);
+            }
+            is_kept
+        });
     }
 
     pub(super) fn write(

@@ -12,6 +12,7 @@
 
 mod calls;
 mod condition;
+mod facts;
 mod labelled;
 mod machine;
 mod slots;
@@ -26,7 +27,7 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 use rustc_hash::FxHashMap;
 
 use crate::code::{Entries, Function, Memory};
-use crate::isa::decode::branch_target;
+use crate::isa::decode::{branch_target, is_padding};
 use crate::{Addr, Refusal, Rule, Span};
 
 pub(super) use calls::Callees;
@@ -154,6 +155,13 @@ fn decoded(memory: &Memory, span: Span) -> Option<Vec<Instruction>> {
     is_valid.then_some(all)
 }
 
+/// Returns the number of instructions that a list begins with and that fill the space before a target.
+fn padding(instructions: Option<&[Instruction]>) -> usize {
+    let all = instructions.unwrap_or_default().iter();
+    all.take_while(|instruction| is_padding(instruction))
+        .count()
+}
+
 /// A function under analysis.
 struct Flow<'c> {
     span: Span,
@@ -191,6 +199,14 @@ impl<'c> Flow<'c> {
             instruction.flow_control() != FlowControl::Next && branch_target(instruction).is_some()
         });
         leaders.extend(branches.map(|(next, _)| next));
+        // What nothing passes control to is what tables target: leaders from the beginning spare most functions a round.
+        let ends = (1..).zip(&instructions).filter(|(_, instruction)| {
+            matches!(
+                instruction.flow_control(),
+                FlowControl::IndirectBranch | FlowControl::Return | FlowControl::UnconditionalBranch
+            )
+        });
+        leaders.extend(ends.map(|(next, _)| next + padding(instructions.get(next..))));
         leaders.extend(branched.filter_map(|to| index(&to)));
         Some(Self {
             span,
@@ -206,11 +222,12 @@ impl<'c> Flow<'c> {
 
     /// Interprets the function to a fixpoint, with the targets known from earlier rounds.
     fn round(&mut self, code: &ObjectCode<'_>) -> Result<RoundOutcome, Refusal> {
-        let known = |flow: &Self| {
-            let (leaders, entered) = (flow.leaders.clone(), flow.entered.clone());
-            (leaders, entered, flow.machine.taken.clone())
+        let (starts, entered) = (self.leaders.clone(), self.entered.clone());
+        let holds = |flow: &Self| {
+            let is_known = flow.leaders == starts && flow.entered == entered;
+            is_known && !flow.machine.has_kept_too_much()
         };
-        let before = known(self);
+        self.machine.begin();
         self.jumps.clear();
         let mut leaders: BTreeMap<usize, Leader> = BTreeMap::new();
         let mut worklist: BTreeSet<usize> = BTreeSet::new();
@@ -225,7 +242,12 @@ impl<'c> Flow<'c> {
         let mut last = 0;
         // Sweeps in order of address, so that most ways have arrived at an instruction when their states are joined: at
         // each instruction of an interpreter arrive as many as it has.
-        while let Some(&index) = worklist.range(last..).next().or_else(|| worklist.first()) {
+        while let Some(&first) = worklist.first() {
+            let index = worklist.range(last..).next().copied().unwrap_or(first);
+            // After a sweep most is found that this result would not know of.
+            if index < last && !holds(self) {
+                return Ok(RoundOutcome::More);
+            }
             worklist.remove(&index);
             last = index;
             let at = self.ip(index);
@@ -246,10 +268,10 @@ impl<'c> Flow<'c> {
                 }
             }
         }
-        if before == known(self) {
+        if holds(self) {
             self.enter_unreached();
         }
-        Ok(match before == known(self) {
+        Ok(match holds(self) {
             true => RoundOutcome::Done,
             false => RoundOutcome::More,
         })

@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use rustc_hash::FxHashMap;
-
 use crate::ids::Id;
 
+use super::facts::Facts;
 use super::slots::{Place, Slots};
 use super::value::{Expression, ExpressionId, Expressions, Numbers, Which, mask};
 
@@ -58,7 +57,7 @@ pub(super) struct Compared {
 pub(super) struct MachineState {
     pub(super) registers: [ExpressionId; 16],
     pub(super) slots: Slots,
-    facts: FxHashMap<ExpressionId, ValueFact>,
+    facts: Facts,
     pub(super) memory: ExpressionId,
     pub(super) compared: Option<Compared>,
 }
@@ -89,7 +88,7 @@ impl MachineState {
 
     /// Returns what is known of a value by itself, or by its parts.
     pub(super) fn fact(&self, all: &Expressions, id: ExpressionId) -> ValueFact {
-        if let Some(fact) = self.facts.get(&id) {
+        if let Some(fact) = self.facts.get(id) {
             return fact.clone();
         }
         match all.form(id) {
@@ -192,7 +191,7 @@ impl MachineState {
         }
         // What is known of an expression holds where its parts are combined again.
         let memory = self.memory;
-        self.facts.retain(|&id, _| lives(all, &kept, memory, id));
+        self.facts.retain(|id| lives(all, &kept, memory, id));
     }
 
     /// The state at an instruction that several ways reach: a value that differs between them is a value
@@ -217,7 +216,7 @@ impl MachineState {
                 let fact = facts.reduce(|fact, more| fact.union(&more));
                 let fact = fact.unwrap_or(ValueFact::UNKNOWN);
                 match before {
-                    Some(before) if before.facts.contains_key(&id) => {
+                    Some(before) if before.facts.get(id).is_some() => {
                         let known = before.fact(all, id);
                         let mut fact = known.union(&fact);
                         if widen && fact.numbers != known.numbers {
@@ -231,9 +230,9 @@ impl MachineState {
         for number in 0..joined.registers.len() {
             let own = first.register(number);
             if others.iter().any(|way| way.register(number) != own) {
-                apart.registers.insert(number);
+                apart.registers |= 1 << number;
             }
-            if apart.registers.contains(&number) {
+            if apart.registers >> number & 1 == 1 {
                 let id = all.produced(at, Which::Joined(number));
                 renamed.push((id, fact_of(all, id, &|way| way.register(number))));
                 for bits in [8, 16, 32] {
@@ -277,7 +276,7 @@ impl MachineState {
         if others.iter().any(|way| way.compared != first.compared) {
             joined.compared = None;
         }
-        for (&id, fact) in &mut joined.facts {
+        for (id, fact) in joined.facts.iter_mut() {
             for way in others {
                 if *fact == ValueFact::UNKNOWN {
                     break;
@@ -285,7 +284,9 @@ impl MachineState {
                 *fact = fact.union(&way.fact(all, id));
             }
         }
-        joined.facts.extend(renamed);
+        for (id, fact) in renamed {
+            joined.learn(id, fact);
+        }
         joined.tidy(all);
         Some(joined)
     }
@@ -294,7 +295,8 @@ impl MachineState {
 /// Values that differed between the ways to an instruction.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Apart {
-    registers: BTreeSet<usize>,
+    /// A bit for each number.
+    registers: u16,
     slots: BTreeSet<Place>,
     memory: bool,
 }
