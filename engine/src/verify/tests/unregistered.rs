@@ -173,6 +173,12 @@ fn each_part_of_a_sample_in_the_shared_ring_is_proven() {
     refused("UnlockedRing", claim, &unlocked);
     refused("NeedlessSlot|UntestedExchange", retry, &nops);
     refused("UntestedExchange", retry, &|bytes| bytes[0] = 0x72);
+    // Nothing is stored before.
+    let shifted: Which = |one| one.mnemonic() == Mnemonic::Shl && one.immediate8() == 32;
+    refused("OutsideSample", shifted, &|bytes| {
+        // mov [rdi], rdx
+        bytes.copy_from_slice(&[0x48, 0x89, 0x17, 0x90]);
+    });
     // The words of its own slot, each once and with its value.
     refused("OutsideSlot", place, &last(1));
     refused("OutsideSlot", scale, &|bytes| bytes[3] ^= 1);
