@@ -18,7 +18,7 @@ use crate::{Addr, Error, Result, Span};
 pub use abi::{Abi, ReturnPush, SegmentOffset, WordSegment};
 pub use guard::Guard;
 pub use inputs::{InputLocation, Inputs, KernelInputs, Owner};
-pub use rings::{RingOwner, Rings, SLOT_LOG2, Sequences};
+pub use rings::{CPU_BITS, RingOwner, Rings, SLOT_LOG2, Sequences};
 
 /// Alignment of patches in bytes: processors fetch instructions in blocks of it.
 pub(crate) const PATCH_ALIGN: u64 = 16;
@@ -426,10 +426,11 @@ impl RuntimeLayout {
             ));
         }
         let ring = 1 << self.rings.stride_log2.min(32);
-        let last = self.rings.base.0.saturating_add(u64::from(cpus) * ring);
+        let rings = sequences.rings();
+        let last = self.rings.base.0.saturating_add(u64::from(rings) * ring);
         if self.rings.exist() && last > 1 << 31 {
             return wrong(format!(
-                "rings at {} of {cpus} CPUs are out of reach of a displacement",
+                "{rings} rings at {} are out of reach of a displacement",
                 self.rings.base
             ));
         }

@@ -11,7 +11,7 @@ use iced_x86::{Code, Decoder, DecoderOptions};
 use crate::isa::encode::{jump, rel32};
 use crate::{Addr, Error, Image, Refusal, Result, Rule, Span};
 
-/// The name of the function in glibc.
+/// The name of the function in glibc and musl.
 pub const RENDEZVOUS: &str = "_dl_debug_state";
 
 /// `futex` of include/uapi/asm/unistd_64.h.
@@ -72,7 +72,7 @@ impl Rendezvous {
     /// Makes the splice and the code, at `start`, for the dynamic linker of an image.
     ///
     /// # Errors
-    /// [`Error::Unplanned`] if the function is not the empty one that glibc has, or is refused.
+    /// [`Error::Unplanned`] if the function is not the empty one that glibc and musl have, or is refused.
     pub fn new(
         image: &Image,
         function: &str,
@@ -106,7 +106,8 @@ impl Rendezvous {
             .iter()
             .any(|other| other.id != function.id && other.span.overlaps(displaced));
         if first.code() != Code::Retnq || others || !image.entered(displaced).is_empty() {
-            let why = "it is not an empty function with padding after it, as glibc's is";
+            let why =
+                "it is not an empty function with padding after it, as that of glibc and musl is";
             return Err(refused(Rule::NothingToDisplace, why));
         }
         Ok(Self {

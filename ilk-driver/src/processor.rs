@@ -8,6 +8,8 @@ use crate::{Error, Result};
 /// manual, volume 2A, CPUID).
 const EXTENDED: u32 = 0x8000_0001;
 const LAHF: u32 = 1;
+/// The bit in edx for `rdtscp`.
+const RDTSCP: u32 = 1 << 27;
 
 /// Checks that the processor executes `lahf` and `sahf`, with which patches save the flags.
 ///
@@ -18,6 +20,11 @@ pub(crate) fn check() -> Result<()> {
         return Err(Error::Processor);
     }
     Ok(())
+}
+
+/// Returns whether the processor executes `rdtscp`, as those do since about 2009.
+pub(crate) fn has_rdtscp() -> bool {
+    __cpuid(EXTENDED).edx & RDTSCP != 0
 }
 
 /// Returns the processor's time-stamp counter.

@@ -173,14 +173,15 @@ fn stack() -> impl Strategy<Value = NumberedStack> {
 
 fn losses() -> impl Strategy<Value = Vec<CpuLosses>> {
     vec(
-        any::<(u16, [u64; 5])>().prop_map(
-            |(cpu, [taken, full, disabled, overwritten, overtaken])| CpuLosses {
+        any::<(u16, [u64; 6])>().prop_map(
+            |(cpu, [taken, full, disabled, overwritten, overtaken, unfinished])| CpuLosses {
                 cpu,
                 taken,
                 full,
                 disabled,
                 overwritten,
                 overtaken,
+                unfinished,
             },
         ),
         0..9,

@@ -8,9 +8,16 @@ use crate::Addr;
 /// Bytes of a slot, as a power of two (`struct ilk_slot`).
 pub const SLOT_LOG2: u32 = 5;
 
+/// Bits of the number of a CPU in the mark of a slot of the ring that all threads share.
+pub const CPU_BITS: u32 = 12;
+
 /// The rings of samples, and the words by which slots are reserved. With [`Sequences`] the words are memory in the rows
 /// of counters, the head is the number of samples so far, and nothing is written to a slot's mark; without rings there
 /// only [`Rings::per`] has a meaning.
+///
+/// Where no thread has an area for sequences, all threads share ring 0, whose words are those of threads without an area:
+/// a locked `cmpxchg` advances the head, and the mark, which makes a slot a sample, is
+/// `serial number of the sample << CPU_BITS | number of the CPU`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rings {
     /// The owner of a ring.
@@ -39,7 +46,8 @@ pub enum RingOwner {
     /// ([`Rule::RingOwner`](crate::Rule::RingOwner)).
     Thread,
     /// A CPU, from user space, by restartable sequences (`rseq(2)`): each write of a CPU's word is the commit of one.
-    /// What no single store completes is refused ([`Rule::RingOwner`](crate::Rule::RingOwner)).
+    /// What no single store completes is refused ([`Rule::RingOwner`](crate::Rule::RingOwner)). Without an area, all
+    /// threads.
     Rseq(Sequences),
 }
 
@@ -52,7 +60,7 @@ pub enum RingOwner {
 pub struct Sequences {
     /// The thread's `struct rseq` (include/uapi/linux/rseq.h), from the base of the segment: `__rseq_offset` of
     /// glibc. `None` if no thread registers one (musl, glibc before 2.35): then all update the words of threads without
-    /// an area, nothing is sampled, and the CPU is not known.
+    /// an area, and share a ring.
     pub area: Option<SegmentOffset>,
     /// The four bytes before the address where an aborted sequence continues, as the area was registered with them.
     pub signature: u32,
@@ -86,6 +94,15 @@ impl Sequences {
         self.area.map(|area| SegmentOffset(area.0.wrapping_add(8)))
     }
 
+    /// The number of rings: one of each CPU, or one that all threads share.
+    #[must_use]
+    pub const fn rings(self) -> u32 {
+        match self.area {
+            Some(_) => self.cpus,
+            None => 1,
+        }
+    }
+
     /// Bytes from a word of CPU 0 to that of threads without an area.
     #[must_use]
     pub const fn unregistered(self) -> u64 {
@@ -100,8 +117,7 @@ impl Rings {
         !matches!(self.per, RingOwner::Rseq(_)) || self.base.0 != 0
     }
 
-    /// Rings of CPUs that are reached by restartable sequences: of `1 << slots_log2` slots, from `base` on, with the
-    /// three words of CPU 0 at `words`.
+    /// The rings of a process, each of `1 << slots_log2` slots, from `base` on, with the three words of CPU 0 at `words`.
     #[must_use]
     pub const fn of_sequences(
         sequences: Sequences,

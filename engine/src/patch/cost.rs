@@ -94,7 +94,7 @@ impl HitWork {
 
     fn add(&mut self, instruction: &Instruction) {
         let counted = match instruction.code() {
-            Code::Rdtsc | Code::Rdpmc => &mut self.clocks,
+            Code::Rdtsc | Code::Rdtscp | Code::Rdpmc => &mut self.clocks,
             Code::Bsr_r64_rm64 => &mut self.scans,
             _ if instruction.has_lock_prefix() => &mut self.locked,
             Code::Cmpxchg_rm64_r64 => &mut self.exchanges,

@@ -15,7 +15,7 @@ use crate::layout::{RuntimeLayout, SLOT_LOG2, SegmentOffset};
 use gilk_samples::Sample;
 
 /// Offsets of the parts of a slot (`struct ilk_slot`).
-const SLOT_MARK: i64 = 0;
+pub(super) const SLOT_MARK: i64 = 0;
 pub(super) const SLOT_VALUE: i64 = 8;
 pub(super) const SLOT_TSC: i64 = 16;
 pub(super) const SLOT_ID: i64 = 24;
@@ -72,6 +72,27 @@ pub(super) enum SampleValue {
     Since(Register),
 }
 
+impl SampleValue {
+    /// Stores the value in a slot. The time is in rdx, and is not needed any more.
+    pub(super) fn store(&self, e: &mut Emitter, to: MemoryOperand, spare: Register) {
+        use Register::RDX;
+        match *self {
+            Self::Tsc => e.op(Instruction::with2(Code::Mov_rm64_r64, to, RDX)),
+            Self::Number(number) => e.op(Instruction::with2(Code::Mov_rm64_imm32, to, number)),
+            Self::Register(from) => e.op(Instruction::with2(Code::Mov_rm64_r64, to, from)),
+            Self::Saved(offset) => {
+                let saved = at(Register::RSP, offset);
+                e.op(Instruction::with2(Code::Mov_r64_rm64, spare, saved));
+                e.op(Instruction::with2(Code::Mov_rm64_r64, to, spare));
+            }
+            Self::Since(start) => {
+                e.op(Instruction::with2(Code::Sub_r64_rm64, RDX, start));
+                e.op(Instruction::with2(Code::Mov_rm64_r64, to, RDX));
+            }
+        }
+    }
+}
+
 /// The part of a sample that is in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SamplePart {
@@ -125,7 +146,12 @@ fn count(e: &mut Emitter, counter: SegmentOffset, a: Register) {
 
 /// `rdx = tsc`, through rax.
 pub(super) fn read_tsc(e: &mut Emitter) {
-    e.op(Ok(Instruction::with(Code::Rdtsc)));
+    read_clock(e, Code::Rdtsc);
+}
+
+/// The same, by an instruction that may read more.
+pub(super) fn read_clock(e: &mut Emitter, by: Code) {
+    e.op(Ok(Instruction::with(by)));
     whole(e);
 }
 
@@ -241,22 +267,7 @@ pub(super) fn fill(
     let part = |displacement| indexed(b, a, 8, displacement);
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_TSC), RDX));
     let slot = part(SLOT_VALUE);
-    match *value {
-        SampleValue::Tsc => e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX)),
-        SampleValue::Number(number) => e.op(Instruction::with2(Code::Mov_rm64_imm32, slot, number)),
-        SampleValue::Register(register) => {
-            e.op(Instruction::with2(Code::Mov_rm64_r64, slot, register));
-        }
-        SampleValue::Saved(offset) => {
-            let saved = at(Register::RSP, offset);
-            e.op(Instruction::with2(Code::Mov_r64_rm64, spare, saved));
-            e.op(Instruction::with2(Code::Mov_rm64_r64, slot, spare));
-        }
-        SampleValue::Since(start) => {
-            e.op(Instruction::with2(Code::Sub_r64_rm64, RDX, start));
-            e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX));
-        }
-    }
+    value.store(e, slot, spare);
     let id = match part_of {
         SamplePart::Head => Some(hooked.id.pack()),
         SamplePart::Word => Some(hooked.id.pack() | Sample::WORD),

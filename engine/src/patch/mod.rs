@@ -39,6 +39,7 @@ mod native;
 mod pieces;
 mod registers;
 mod restartable;
+mod shared_ring;
 
 use std::ops::Range;
 

@@ -208,21 +208,7 @@ pub(super) fn sample_restartably(
     e.op(Instruction::with2(Code::Add_r64_rm64, slot, RAX));
     let part = |offset: i64| at(slot, rings.base.0.cast_signed().wrapping_add(offset));
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_TSC), RDX));
-    let to = part(SLOT_VALUE);
-    match *value {
-        SampleValue::Tsc => e.op(Instruction::with2(Code::Mov_rm64_r64, to, RDX)),
-        SampleValue::Number(number) => e.op(Instruction::with2(Code::Mov_rm64_imm32, to, number)),
-        SampleValue::Register(from) => e.op(Instruction::with2(Code::Mov_rm64_r64, to, from)),
-        SampleValue::Saved(offset) => {
-            let saved = at(Register::RSP, offset);
-            e.op(Instruction::with2(Code::Mov_r64_rm64, RDX, saved));
-            e.op(Instruction::with2(Code::Mov_rm64_r64, to, RDX));
-        }
-        SampleValue::Since(start) => {
-            e.op(Instruction::with2(Code::Sub_r64_rm64, RDX, start));
-            e.op(Instruction::with2(Code::Mov_rm64_r64, to, RDX));
-        }
-    }
+    value.store(e, part(SLOT_VALUE), RDX);
     e.op(Instruction::with2(
         Code::Mov_r64_imm64,
         RDX,

@@ -172,6 +172,7 @@ reasons! {
     UnhookedReservation = "it reserves a slot where no instrument runs",
     NoEntry = "it exchanges memory that is no entry of the table of storage",
     UnlockedEntry = "it exchanges an entry that all CPUs share without a lock prefix",
+    UnlockedRing = "it changes a word of the ring that all threads share without a lock prefix",
     OtherExchange = "cmpxchg may only move the head of the ring",
     DeepStack = "it pushes more words than an instrument needs",
     Instruction { instruction: String } = "`{instruction}` is not an instruction that instrument code may have here",

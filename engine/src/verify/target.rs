@@ -124,7 +124,9 @@ fn wrong_rows(layout: &RuntimeLayout, sequences: Sequences) -> Option<&'static s
         return None;
     }
     // Rings are after the rows, or before.
-    let slots = Span::new(rings.base, u64::from(cpus) << rings.stride_log2.min(30));
+    // Threads without an area share one.
+    let number = sequences.area.map_or(1, |_| u64::from(cpus));
+    let slots = Span::new(rings.base, number << rings.stride_log2.min(30));
     let last = high.saturating_add(u64::from(cpus) << stride_log2);
     let row = u64::from(cpus) << stride_log2;
     let mut shared = layout.counters.iter().zip(&layout.shared);

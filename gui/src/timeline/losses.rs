@@ -202,6 +202,7 @@ impl LossStretch {
             LossCause::RingOff => format!("the ring of {cpu} was off"),
             LossCause::Overwritten => format!("newer samples of {cpu} overwrote them"),
             LossCause::Overtaken => format!("older samples of {cpu} overwrote them"),
+            LossCause::Unfinished => "their threads have left them unfinished".to_owned(),
         };
         format!(
             "{} hits lost within {}: {cause}",

@@ -213,6 +213,7 @@ impl Drain {
                 },
                 // Empty until the rings were read for the last time.
                 overtaken: overtaken.get(usize::from(cpu)).copied().unwrap_or_default(),
+                unfinished: 0,
             }
         };
         Ok((0_u16..).zip(&self.device.states()?).map(of).collect())

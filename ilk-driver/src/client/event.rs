@@ -158,6 +158,7 @@ impl Summary {
             disabled: sum(|cpu| cpu.disabled),
             overwritten: sum(|cpu| cpu.overwritten),
             overtaken: sum(|cpu| cpu.overtaken),
+            unfinished: sum(|cpu| cpu.unfinished),
         }
     }
 

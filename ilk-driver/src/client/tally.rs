@@ -157,6 +157,7 @@ impl Tally {
                 (LossCause::RingOff, now.disabled, before.disabled),
                 (LossCause::Overwritten, now.overwritten, before.overwritten),
                 (LossCause::Overtaken, now.overtaken, before.overtaken),
+                (LossCause::Unfinished, now.unfinished, before.unfinished),
             ] {
                 add(cause, now.saturating_sub(before));
             }

@@ -365,7 +365,7 @@ impl Attached {
         self.pid
     }
 
-    /// The time for which all threads were stopped at the start.
+    /// The longest time for which threads were stopped so far.
     #[must_use]
     pub fn stopped(&self) -> Duration {
         self.stopped
@@ -397,6 +397,17 @@ impl Attached {
     /// Takes the reader of the samples, which remain after the removal and the end of the process; once.
     pub fn take_rings(&mut self) -> Option<SampleRings> {
         self.rings.take()
+    }
+
+    /// Gives samples up that hold a ring up and will never be written: each process that has the ring had a moment since
+    /// then in which no thread was in a patch, or would return to one. Its attempts are some time apart.
+    pub(super) fn give_up(&mut self, rings: &mut SampleRings) {
+        if let Some(before) = rings.held_up()
+            && let Ok(file) = number_of(self.pid, &self.counters)
+            && removal::have_left_patches(file, &mut self.stopped)
+        {
+            rings.give_up(before);
+        }
     }
 
     /// Removes everything from the process and its forked children, and returns the last counts.

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::MutexGuard;
 
 use gilk_engine::forks::WaitingFrame;
 use gilk_engine::{Addr, Span};
@@ -15,7 +16,7 @@ use super::ptrace::{self, Registers};
 use super::record::{self, Client, Record};
 use super::remote::{Remote, RemoteCode};
 use super::removal::{Cleaned, Patched, memory};
-use super::stopped::{Stopped, Thread, is_filtered};
+use super::stopped::{Stopped, Thread, alone, is_filtered};
 use super::{maps, refused};
 use crate::Result;
 
@@ -160,11 +161,13 @@ struct StoppedChild {
     stopped: Stopped,
     /// Each with the number of its file.
     records: Vec<(u64, Record)>,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl StoppedChild {
     fn stop(pid: u32) -> Result<Self> {
         let memory = memory(pid)?;
+        let alone = alone();
         let stopped = Stopped::stop(pid)?;
         let own = Client::current()?;
         let kept = record::kept(pid)?.into_iter();
@@ -177,6 +180,7 @@ impl StoppedChild {
             memory,
             stopped,
             records,
+            _alone: alone,
         })
     }
 

@@ -224,6 +224,19 @@ impl<'p, P> FollowedProcess<'p, P> {
         self.left.clear();
     }
 
+    /// Gives up samples that hold up one of the rings: `rings`, those of the objects that the process had at the start, or
+    /// those of later ones.
+    pub(super) fn give_up(&mut self, rings: Option<&mut SampleRings>) {
+        if let Some(rings) = rings {
+            self.attached.give_up(rings);
+        }
+        for live in &mut self.live {
+            if let Some(rings) = &mut live.rings {
+                live.attached.give_up(rings);
+            }
+        }
+    }
+
     /// The plans of objects that were loaded later.
     pub(super) fn later_plans(&self) -> impl Iterator<Item = &Plan> {
         self.parts.iter().map(|part| part.plan.plan())
@@ -364,6 +377,9 @@ impl<'p, P> FollowedProcess<'p, P> {
     fn end(&mut self, mut live: LiveObject) -> Result<()> {
         let left = live.attached.leave(&mut self.cleaned);
         let counts = live.attached.counts()?;
+        if let Some(rings) = &mut live.rings {
+            rings.end();
+        }
         if let Some(part) = self.parts.get_mut(live.part) {
             self.left
                 .extend(live.rings.take().map(|rings| (rings, part.first_major)));

@@ -1,6 +1,7 @@
 //! The dynamic linker of a process.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 
 use gilk_engine::{Addr, Image};
 use object::{Object as _, ObjectSymbol};
@@ -10,7 +11,7 @@ use super::refused;
 use super::subject::{files_of, image_of};
 use crate::Result;
 
-/// Offset of `r_state` in `struct r_debug` (glibc's elf/link.h).
+/// Offset of `r_state` in `struct r_debug` (glibc's elf/link.h), and of `state` in `struct debug` (musl's ldso/dynlink.c).
 const R_STATE: u64 = 24;
 
 /// The dynamic linker of a process.
@@ -30,8 +31,14 @@ impl Linker {
         let image = image_of(pid, memory, &objects, &files)?;
         let [(object, _)] = objects;
         let mut files = files.iter();
-        let state = files.find_map(|file| state(file, slide(pid, file, &object).ok()?));
-        let state = state.ok_or_else(|| refused(pid, "its dynamic linker has no _r_debug"))?;
+        let debug = files.find_map(|file| debug(file, slide(pid, file, &object).ok()?, memory));
+        let debug = debug.ok_or_else(|| {
+            refused(
+                pid,
+                "its dynamic linker has neither _r_debug, as that of glibc, nor _dl_debug_addr, as that of musl",
+            )
+        })?;
+        let state = debug.add(R_STATE);
         Ok(Self {
             object,
             image,
@@ -40,12 +47,20 @@ impl Linker {
     }
 }
 
-/// Returns the address of `r_state` of a dynamic linker that is loaded `slide` bytes above the addresses in its file.
-fn state(file: &[u8], slide: u64) -> Option<Addr> {
+/// Returns the address of `struct r_debug` of a dynamic linker that is loaded `slide` bytes above the addresses in its
+/// file: a variable of glibc's, and one that a variable of musl's points to, whose fields are at the same offsets.
+fn debug(file: &[u8], slide: u64, memory: &File) -> Option<Addr> {
     let elf = object::File::parse(file).ok()?;
-    let mut symbols = elf.dynamic_symbols();
-    let debug = symbols.find(|symbol| symbol.name() == Ok("_r_debug"))?;
-    Some(Addr(
-        slide.wrapping_add(debug.address()).wrapping_add(R_STATE),
-    ))
+    let named = |name| {
+        let mut symbols = elf.dynamic_symbols();
+        let found = symbols.find(|symbol| symbol.name() == Ok(name))?;
+        Some(Addr(slide.wrapping_add(found.address())))
+    };
+    if let Some(debug) = named("_r_debug") {
+        return Some(debug);
+    }
+    let mut pointer = [0; 8];
+    let at = named("_dl_debug_addr")?;
+    memory.read_exact_at(&mut pointer, at.0).ok()?;
+    Some(Addr(u64::from_le_bytes(pointer))).filter(|debug| debug.0 != 0)
 }

@@ -76,6 +76,13 @@ pub(super) struct Kept {
     arenas: Vec<Span>,
 }
 
+impl Kept {
+    /// The mappings of the patches and the record, by address.
+    pub(super) fn arenas(&self) -> &[Span] {
+        &self.arenas
+    }
+}
+
 impl Client {
     /// This process.
     ///

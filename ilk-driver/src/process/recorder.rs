@@ -78,12 +78,16 @@ impl Recorder {
             };
             process.wait(interval.min(length.saturating_sub(begun.elapsed())))?;
             self.drain_all(rings.as_mut(), &mut process)?;
+            process.give_up(rings.as_mut());
             if counted.elapsed() >= INTERVAL {
                 counted = Instant::now();
                 self.counts(&process.counts()?);
             }
         }
         let removed = process.remove()?;
+        if let Some(rings) = &mut rings {
+            rings.end();
+        }
         self.drain_all(rings.as_mut(), &mut process)?;
         self.deliver_waiting(u64::MAX);
         self.counts(&process.counts()?);
@@ -176,6 +180,7 @@ impl Recorder {
             let losses = self.of_cpu(cpu);
             match cause {
                 LossCause::RingFull => losses.full += count,
+                LossCause::Unfinished => losses.unfinished += count,
                 _ => losses.disabled += count,
             }
         }

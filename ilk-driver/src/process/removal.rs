@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gilk_engine::{Addr, Span};
 
@@ -11,7 +11,7 @@ use super::maps::MappedSpan;
 use super::pages::TextPages;
 use super::record::{self, Client, Kept, Record, Semaphore, Written, is_ours};
 use super::remote::Remote;
-use super::stopped::{ATTEMPTS, BETWEEN, Stopped, quiet, traced};
+use super::stopped::{ATTEMPTS, Attempt, BETWEEN, Stopped, alone, quiet, quiet_now, traced};
 use super::{maps, proc, refused, write_memory};
 use crate::Result;
 
@@ -296,6 +296,32 @@ pub(super) fn clean(chosen: &dyn Fn(u32, &Kept) -> bool, cleaned: &mut Cleaned) 
             }
         }
     }
+}
+
+/// Returns whether each process that has mapped a file had a moment in which no thread was in its patches, or would return
+/// to one. One that cannot be stopped may have had none. `stopped` is the longest time for which threads are stopped.
+pub(super) fn have_left_patches(file: u64, stopped: &mut Duration) -> bool {
+    let mut has_left = |pid, arenas: &[Span]| {
+        let memory = memory(pid)?;
+        let _alone = alone();
+        let begun = Instant::now();
+        let left = traced(pid, || {
+            let moment = quiet_now(pid, &memory, arenas)?;
+            Ok(matches!(moment, Attempt::Quiet(_)))
+        });
+        *stopped = begun.elapsed().max(*stopped);
+        left
+    };
+    let has_mapped = |pid| {
+        let kept = record::kept(pid).unwrap_or_default();
+        kept.iter().any(|kept| kept.file == file)
+    };
+    let Ok(all) = everywhere() else {
+        return false;
+    };
+    let mut all = all.into_iter().filter(|(_, kept)| kept.file == file);
+    // One that has ended, or executed another program, has no thread in a patch.
+    all.all(|(pid, kept)| has_left(pid, kept.arenas()).unwrap_or(false) || !has_mapped(pid))
 }
 
 /// Opens the memory of a process; of this program alone, should the process execute another.

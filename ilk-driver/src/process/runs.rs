@@ -461,6 +461,7 @@ pub(super) fn merged(Measured { first, others }: Measured, recording: &Path) -> 
         sum.taken += one.taken;
         sum.full += one.full;
         sum.disabled += one.disabled;
+        sum.unfinished += one.unfinished;
     }
     // They are described in the order of their recordings.
     let instruments = all().flat_map(|one| &one.summary.instruments);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::marker::PhantomData;
 use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gilk_engine::{Addr, Span};
@@ -50,23 +51,48 @@ pub(super) fn traced<T: Send>(pid: u32, work: impl FnOnce() -> Result<T> + Send)
 pub(super) fn quiet(pid: u32, memory: &File, avoided: &[Span]) -> Result<Stopped> {
     let mut busy = 0;
     for _ in 0..ATTEMPTS {
-        let mut stopped = Stopped::stop(pid)?;
-        // Only the threads that are there execute meanwhile. They may wait for others.
-        while stopped.duration() < TURNS {
-            let inside = stopped.inside(memory, avoided)?;
-            let Some(&first) = inside.first() else {
-                return Ok(stopped);
-            };
-            busy = first;
-            stopped.turn(&inside)?;
+        match quiet_now(pid, memory, avoided)? {
+            Attempt::Quiet(stopped) => return Ok(stopped),
+            Attempt::Busy(tid) => busy = tid,
         }
-        drop(stopped);
         std::thread::sleep(BETWEEN);
     }
     Err(refused(
         pid,
         format!("its thread {busy} stays among instructions that would be displaced; try again"),
     ))
+}
+
+/// Returns the right to stop a process that another thread of this program may stop, too: a forked child that waits, and
+/// has its parent's words.
+pub(super) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An attempt to find a moment in which no thread is in some spans.
+pub(super) enum Attempt {
+    /// No thread is there.
+    Quiet(Stopped),
+    /// This one stays there.
+    Busy(Tid),
+}
+
+/// Stops a process, and lets the threads that are in some spans, or will return there, leave them within a few
+/// milliseconds.
+pub(super) fn quiet_now(pid: u32, memory: &File, avoided: &[Span]) -> Result<Attempt> {
+    let mut stopped = Stopped::stop(pid)?;
+    loop {
+        let inside = stopped.inside(memory, avoided)?;
+        let Some(&first) = inside.first() else {
+            return Ok(Attempt::Quiet(stopped));
+        };
+        if stopped.duration() >= TURNS {
+            return Ok(Attempt::Busy(first));
+        }
+        // Only the threads that are there execute meanwhile. They may wait for others.
+        stopped.turn(&inside)?;
+    }
 }
 
 /// Returns the threads of a process.

@@ -22,7 +22,8 @@ use super::removal::memory;
 use super::replaced::linked::{LinkedObject, LinkedPart};
 use super::stopped::{Stopped, is_filtered, threads, traced};
 use super::{proc, refused, text};
-use crate::client::TargetInfo;
+use crate::client::{TargetInfo, samples};
+use crate::processor::has_rdtscp;
 use crate::{Error, Result};
 
 /// The setting of glibc by which a program registers no area.
@@ -105,6 +106,14 @@ impl Reserved {
         if plan.layout != self.layout || plan.release != image.release() {
             return Err(Error::Plan {
                 reason: "it is of another process".to_owned(),
+            });
+        }
+        let shares_ring = self.sequences.area.is_none() && plan.instruments.iter().any(samples);
+        if shares_ring && !has_rdtscp() {
+            let why = "this processor has no instruction that reads the time with the number of the CPU (rdtscp among the \
+                       flags of /proc/cpuinfo), by which threads sample that register no area for restartable sequences";
+            return Err(Error::Plan {
+                reason: why.to_owned(),
             });
         }
         Ok(())
@@ -235,8 +244,8 @@ impl Subject {
         let pid = self.pid;
         let sequences = self.sequences(counters);
         let mut maps = maps::read(pid)?;
-        let slots_log2 = slots_log2(sequences.cpus);
-        let rings = u64::from(sequences.cpus) << (slots_log2 + SLOT_LOG2);
+        let slots_log2 = slots_log2(sequences);
+        let rings = u64::from(sequences.rings()) << (slots_log2 + SLOT_LOG2);
         let bytes = rows(sequences) + rings;
         let words = maps::free_below(&maps, bytes, LOW);
         let words = words.ok_or_else(|| {
@@ -583,13 +592,17 @@ pub(super) fn cpus() -> Result<u32> {
     Ok(last + 1)
 }
 
-/// Returns the slots of each ring, as a power of two.
-fn slots_log2(cpus: u32) -> u32 {
+/// Returns the slots of each ring, as a power of two. One that all threads share has those of all CPUs.
+fn slots_log2(sequences: Sequences) -> u32 {
+    let cpus = sequences.cpus;
     let [mut slots_log2, least] = SLOTS_LOG2;
     while slots_log2 > least && u64::from(cpus) << (slots_log2 + SLOT_LOG2) > MOST_RINGS {
         slots_log2 -= 1;
     }
-    slots_log2
+    match sequences.area {
+        Some(_) => slots_log2,
+        None => slots_log2 + cpus.next_power_of_two().ilog2(),
+    }
 }
 
 /// Bytes of the words of all CPUs, and of threads without an area.

@@ -17,7 +17,7 @@ use super::waits::Waits;
 use super::{maps, refused};
 use crate::{Error, Result};
 
-/// `RT_CONSISTENT` of glibc's elf/link.h: no object is being mapped or unmapped.
+/// `RT_CONSISTENT` of glibc's elf/link.h and musl's ldso/dynlink.c: no object is being mapped or unmapped.
 const CONSISTENT: u32 = 0;
 /// The longest wait for the end of a change of the objects that had begun.
 const SETTLED: Duration = Duration::from_secs(5);

@@ -405,13 +405,15 @@ pub struct CpuLosses {
     /// Samples overwritten by an older one: the older hit was interrupted before its write, and the
     /// ring wrapped around before it resumed.
     pub overtaken: u64,
+    /// Samples that were never written, since their thread ended or left the hit; of a process only.
+    pub unfinished: u64,
 }
 
 impl CpuLosses {
     /// Returns the number of samples that were put into the ring and can never arrive.
     #[must_use]
     pub fn gone(&self) -> u64 {
-        self.overwritten + self.overtaken
+        self.overwritten + self.overtaken + self.unfinished
     }
 
     /// Returns the number of hits without a sample and of samples that can never arrive.

@@ -48,7 +48,7 @@ pub use schedule::{Collection, Interval, Schedule, Strategy, Workload};
 pub use serde_bytes::ByteBuf as Bytes;
 
 /// Protocol version; changes with every change of a message.
-pub const VERSION: u32 = 22;
+pub const VERSION: u32 = 23;
 /// Limit on the bytes of a frame, excluding its length field.
 pub const MAX_FRAME: usize = 4 << 20;
 /// Limit on the bytes of kernel memory in one [`Request::Read`].

@@ -10,15 +10,19 @@ use gilk_samples::totals::TotalValue;
 
 use super::killed::{cleaned, is_alive, kill, supervisor_of};
 use super::launched::{counters, ilk, text_of};
-use super::{Counted, compiled_from};
+use super::{Counted, compiled_from, compiled_with_musl};
 
 const WORK: &str = "libwork.so:work";
 
 /// The library, compiled.
 fn library(folder: &Path) -> String {
+    library_by("cc", folder)
+}
+
+fn library_by(compiler: &str, folder: &Path) -> String {
     let (source, library) = (folder.join("loaded.c"), folder.join("libwork.so"));
     std::fs::write(&source, include_str!("loaded.c")).unwrap();
-    let mut compiler = Command::new("cc");
+    let mut compiler = Command::new(compiler);
     let compiler = compiler.args(["-O2", "-shared", "-fPIC", "-o"]);
     let done = compiler.args([&library, &source]).status();
     assert!(done.unwrap().success());
@@ -118,6 +122,47 @@ fn every_call_of_a_library_is_counted_from_its_first_instruction_to_its_unloadin
     assert!(!shown.contains("Not instrumented"), "{shown}");
     assert!(!program.maps().contains("memfd:gilk"), "{}", program.maps());
     assert_eq!(program.text(), before);
+    program.does("together");
+    program.end();
+}
+
+#[test]
+fn a_library_that_a_program_of_musl_loads_is_counted_and_sampled() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_with_musl(folder.path(), include_str!("loading.c"), &["-rdynamic"]);
+    let mut command = Command::new(program);
+    command.arg(library_by("musl-gcc", folder.path()));
+    let mut program = Counted::of(command, folder);
+    let before = program.text();
+    let script = format!("entry:{WORK} {{ @calls = count(); sample(arg0) }}");
+    let following = Following::start(program.pid(), &["-e", &script]);
+    assert!(
+        following.begun.contains("has not mapped libwork.so"),
+        "{}",
+        following.begun
+    );
+    program.does("fork");
+    program.does("alone");
+    let (calls, loaded) = program.does("together");
+    // musl unloads nothing.
+    assert_eq!((calls, loaded), (2303, 1));
+    let pid = following.client.id().to_string();
+    let interrupted = Command::new("kill").args(["-INT", &pid]).status();
+    assert!(interrupted.unwrap().success());
+    let shown = following.end();
+    assert!(shown.contains("2,303 samples, 0 lost."), "{shown}");
+    assert!(shown.contains("libwork.so was loaded once"), "{shown}");
+    assert!(!program.maps().contains("memfd:gilk"), "{}", program.maps());
+    let is_there = |part: &(String, Vec<u8>)| before.contains(part);
+    let parts = program.text().into_iter();
+    let changed: Vec<String> = parts
+        .filter(|part| !is_there(part))
+        .map(|part| part.0)
+        .collect();
+    assert!(
+        changed.iter().all(|name| name.contains("libwork.so")),
+        "{changed:?}"
+    );
     program.does("together");
     program.end();
 }

@@ -69,6 +69,23 @@ fn compiled_from(folder: &Path, text: &str, options: &[&str]) -> PathBuf {
     program
 }
 
+/// A program of this source, compiled with musl, whose own headers precede those of the kernel.
+fn compiled_with_musl(folder: &Path, text: &str, options: &[&str]) -> PathBuf {
+    let (source, program) = (folder.join("counted.c"), folder.join("counted"));
+    std::fs::write(&source, text).unwrap();
+    let headers = ["/usr/include", "/usr/include/x86_64-linux-gnu"];
+    let headers = headers.iter().flat_map(|folder| ["-idirafter", folder]);
+    compile(
+        Command::new("musl-gcc")
+            .args(["-O2", "-o"])
+            .arg(&program)
+            .args(headers)
+            .args(options)
+            .arg(&source),
+    );
+    program
+}
+
 /// Runs a compiler, and fails with its messages.
 fn compile(compiler: &mut Command) {
     let done = compiler.output().unwrap();

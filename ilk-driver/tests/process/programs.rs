@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gilk_engine::Session;
 use gilk_engine::verify::verify;
@@ -9,10 +10,10 @@ use gilk_instruments::Library;
 use gilk_samples::Batch;
 use gilk_samples::totals::TotalValue;
 use ilk_driver::client::totals;
-use ilk_driver::process::{Attached, Drained, SampleRings, Subject};
+use ilk_driver::process::{Attached, Drained, SampleRings, Subject, tsc};
 use ilk_driver::script::{Filter, Script, resolve};
 
-use super::{Counted, clean, subject, without_area};
+use super::{Counted, clean, compiled_with_musl, subject, without_area};
 
 const SCRIPT: &str = "
     cpu @seen;
@@ -114,17 +115,42 @@ fn totals_are_those_of_the_process(script: &str, change: impl FnOnce(&mut Comman
 
 #[test]
 fn each_hit_is_a_sample_or_a_loss_that_is_counted() {
-    let mut counted = Counted::start(&[], |_| {});
+    each_hit_is_a_sample_or_a_loss_of(Counted::start(&[], |_| {}), ("", 100_000));
+}
+
+#[test]
+fn each_hit_is_a_sample_or_a_loss_without_restartable_sequences() {
+    let without = || Counted::start(&[], without_area);
+    let musl = |linked| {
+        let folder = tempfile::tempdir().unwrap();
+        let text = include_str!("counted.c");
+        let program = compiled_with_musl(folder.path(), text, &[linked]);
+        Counted::of(Command::new(program), folder)
+    };
+    for counted in [without(), musl("-pie"), musl("-static")] {
+        each_hit_is_a_sample_or_a_loss_of(counted, ("", 100_000));
+    }
+    // Few enough for the reader to follow: several times round the ring.
+    for counted in [without(), musl("-pie")] {
+        let predicate = "/ (u32)arg0 % 128 == 1 /";
+        each_hit_is_a_sample_or_a_loss_of(counted, (predicate, 3 << 19));
+    }
+}
+
+/// Samples calls of the function that a predicate chooses, until at least so many samples were taken.
+fn each_hit_is_a_sample_or_a_loss_of(mut counted: Counted, (predicate, least): (&str, u64)) {
+    let began = tsc();
     let (subject, reserved) = subject(counted.pid(), "counted", 64);
-    let session = session(
-        &subject,
-        "entry:counted { sample((u32)arg0); @calls = count() }",
+    let script = format!(
+        "entry:counted {predicate} {{ sample((u32)arg0); @calls = count(); @sum = sum((u32)arg0) }}"
     );
+    let session = session(&subject, &script);
     let library = Library::builtin().unwrap();
     let plan = gilk_engine::plan::plan(subject.image(), &session, &library, &reserved.layout);
     let plan = verify(subject.image(), plan.unwrap()).unwrap();
     let mut attached = Attached::attach(&subject, reserved, &plan).unwrap();
     let mut rings = attached.take_rings().unwrap();
+    let id = plan.plan().instruments[0].id.pack();
     let mut last = BTreeMap::new();
     let (mut taken, mut lost, mut sum) = (0, 0, 0_u64);
     let mut drain = |rings: &mut SampleRings| {
@@ -133,36 +159,52 @@ fn each_hit_is_a_sample_or_a_loss_that_is_counted() {
             for sample in samples {
                 let before = last.insert(cpu, sample.tsc).unwrap_or_default();
                 assert!(before < sample.tsc, "CPU {cpu}: {before} {}", sample.tsc);
+                let times = began..tsc();
+                assert!(times.contains(&sample.tsc), "{times:?} {}", sample.tsc);
+                assert!(sample.id == id && (1..2_000_005).contains(&sample.value));
                 sum += sample.value;
                 taken += 1;
             }
         }
         lost += losses.iter().map(|loss| loss.count).sum::<u64>();
+        taken
     };
-    // Slowly enough for none to be lost, then as fast as it can.
+    let is_enough = AtomicBool::new(false);
     let (ended, is_over) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let loaded = scope.spawn(|| {
-            let calls = counted.does("load").0;
+        let (counted, is_enough) = (&mut counted, &is_enough);
+        scope.spawn(move || {
+            while !is_enough.load(Ordering::Relaxed) {
+                counted.does("load");
+            }
             ended.send(()).unwrap();
-            calls
         });
         while is_over.try_recv().is_err() {
-            drain(&mut rings);
+            is_enough.store(drain(&mut rings) >= least, Ordering::Relaxed);
         }
-        loaded.join().unwrap();
     });
     let (calls, _) = counted.does("count");
-    let (truth, _) = counted.does("sums");
     let removed = attached.remove().unwrap();
     clean(&removed);
+    rings.end();
     drain(&mut rings);
-    assert_eq!(taken + lost, calls);
-    assert!(taken > 100_000, "{taken} of {calls}");
-    if lost == 0 {
-        assert_eq!(sum, truth);
+    let words: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
+    let all = totals(plan.plan(), &words).added_up;
+    let number = |name: &str| -> u64 {
+        let total = all.iter().find(|one| one.name == name).unwrap();
+        let TotalValue::Number(number) = total.value else {
+            panic!("{total:?}");
+        };
+        number.try_into().unwrap()
+    };
+    let hits = number("calls");
+    assert_eq!(taken + lost, hits);
+    assert!(!predicate.is_empty() || hits == calls, "{hits} {calls}");
+    match lost {
+        0 => assert_eq!(sum, number("sum")),
+        _ => assert!(sum < number("sum")),
     }
-    println!("{taken} samples, {lost} lost of {calls}");
+    println!("{taken} samples, {lost} lost of {hits}");
     counted.end();
 }
 

@@ -1,20 +1,33 @@
 //! Processes of which no thread registers for restartable sequences: older C libraries, and others.
 
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use gilk_engine::Plan;
 use gilk_instruments::Library;
+use gilk_samples::recording::Recording;
+use iced_x86::{Code, Decoder, DecoderOptions};
+use ilk_driver::client::Event;
+use ilk_driver::process::{Attached, FollowedProcess, Recorder};
+use ilk_driver::protocol::CpuLosses;
 
 use super::launched::{counters, ilk, text_of};
 use super::programs::session;
-use super::{Counted, compile, compiled_from, subject, without_area};
+use super::{
+    Counted, clean, compile, compiled_from, compiled_with_musl, planned_session, subject,
+    without_area,
+};
 
 #[test]
-fn samples_and_words_of_a_cpu_are_refused() {
+fn words_of_a_cpu_are_refused() {
     let counted = Counted::start(&[], without_area);
     let (subject, reserved) = subject(counted.pid(), "counted", 8192);
     let library = Library::builtin().unwrap();
     for script in [
-        "entry:counted { sample(arg0) }",
         "cpu @seen; entry:counted { @seen += 1 }",
         "entry:counted / cpu < 4 / { @n = count() }",
     ] {
@@ -83,12 +96,155 @@ fn programs_of_another_c_library_are_counted() {
     let counted = counters(&shown);
     let hits = counted.get("libc.so:strlen block 0");
     assert!(hits.is_some_and(|&hits| hits > 0), "{shown}");
-    let output = ilk(&["-e", "entry:counted { sample(arg0) }", "--", name], "");
-    let errors = text_of(&output.stderr);
-    assert!(
-        !output.status.success() && errors.contains("glibc from 2.35"),
-        "{errors}"
-    );
+}
+
+#[test]
+fn programs_of_another_c_library_are_sampled_into_a_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("samples.arrow");
+    for linked in ["-static", "-pie"] {
+        let program = compiled_with_musl(folder.path(), SOURCE, &[linked]);
+        let name = program.to_str().unwrap();
+        let script = "entry:counted / arg0 % 3 == 0 / { sample(arg0) }";
+        let file = recording.to_str().unwrap();
+        let output = ilk(&["-e", script, "-o", file, "--", name, "argument"], "");
+        let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));
+        assert_eq!(output.status.code(), Some(7), "{linked}: {shown}{errors}");
+        assert!(shown.contains("40,000 samples, 0 lost."), "{shown}");
+        let opened = Recording::open(&recording).unwrap();
+        let (mut values, mut last) = (0, 0);
+        for sample in opened.merged() {
+            let (cpu, sample) = sample.unwrap();
+            assert!(cpu < 4096 && last <= sample.tsc, "CPU {cpu}");
+            last = sample.tsc;
+            values += sample.value;
+        }
+        assert_eq!(values, 4 * (0..30_000).step_by(3).sum::<u64>());
+        let exported = folder.path().join("samples.csv");
+        let output = Command::new(env!("CARGO_BIN_EXE_ilk"))
+            .args(["export", file, "-o", exported.to_str().unwrap()])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text_of(&output.stderr));
+        let rows = std::fs::read_to_string(&exported).unwrap();
+        assert!(rows.lines().count() > 40_000, "{}", rows.lines().count());
+        for file in [&recording, &exported] {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+}
+
+/// Leaves a hit where an `int3` is, by a handler that does not return, or by the end of the thread there; or returns to it
+/// late; a forked child leaves it, too. And calls.
+const LEAVING: &str = include_str!("leaving.c");
+
+/// The address of the store of the mark in a plan of one sample: the last one to the slot.
+fn mark(plan: &Plan) -> u64 {
+    let patch = &plan.patches[0];
+    let decoder = Decoder::with_ip(64, &patch.code, patch.address.0, DecoderOptions::NONE);
+    let mut stores = decoder.into_iter().filter(|one| {
+        one.code() == Code::Mov_rm64_r64 && one.memory_displacement64() == plan.layout.rings.base.0
+    });
+    stores.next().unwrap().ip()
+}
+
+#[test]
+fn a_sample_that_its_thread_has_left_is_lost_and_holds_no_other_up() {
+    for musl in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = match musl {
+            true => Command::new(compiled_with_musl(folder.path(), LEAVING, &[])),
+            false => Command::new(compiled_from(folder.path(), LEAVING, &[])),
+        };
+        without_area(&mut command);
+        let mut counted = Counted::of(command, folder);
+        let (subject, reserved) = subject(counted.pid(), "counted", 64);
+        let session = session(&subject, "entry:counted { sample(arg0) }");
+        let plan = planned_session(&subject, &reserved, &session);
+        let attached = Attached::attach(&subject, reserved, &plan).unwrap();
+        let at = mark(plan.plan());
+        let memory = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{}/mem", counted.pid()))
+            .unwrap();
+        let (sender, events) = crossbeam_channel::unbounded();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let plan = plan.plan();
+            let recorded = scope.spawn(|| {
+                let process = FollowedProcess::<()>::alone(attached);
+                let mut recorder = Recorder::new(None, Some(sender));
+                let stopped = || is_over.load(Ordering::Acquire);
+                let end = recorder.follow(process, plan, Duration::from_secs(60), stopped);
+                end.unwrap().removed
+            });
+            let (mut values, mut losses) = (BTreeMap::new(), Vec::new());
+            // Until so many samples have arrived, and so many are lost.
+            let mut arrived = |calls: usize, unfinished: u64| {
+                let begun = Instant::now();
+                let lost = |losses: &[CpuLosses]| losses.iter().map(|one| one.unfinished).sum();
+                while values.values().sum::<usize>() < calls || unfinished > lost(&losses) {
+                    assert!(begun.elapsed() < Duration::from_secs(30), "{values:?}");
+                    match events.recv_timeout(Duration::from_secs(30)).unwrap() {
+                        Event::Samples(batch) => {
+                            for sample in &batch.samples {
+                                *values.entry(sample.value).or_default() += 1;
+                            }
+                        }
+                        Event::Losses(now) => losses = now,
+                        _ => {}
+                    }
+                }
+                assert_eq!(lost(&losses), unfinished);
+                values.clone()
+            };
+            let original = {
+                let mut byte = [0];
+                memory.read_exact_at(&mut byte, at).unwrap();
+                byte
+            };
+            counted.does("call");
+            arrived(100_000, 0);
+            for (number, command) in (1..).zip(["jump", "end", "fork"]) {
+                memory.write_all_at(&[0xcc], at).unwrap();
+                counted.does(command);
+                std::thread::sleep(Duration::from_millis(50));
+                memory.write_all_at(&original, at).unwrap();
+                counted.does("call");
+                let calls = (number + 1) * 100_000;
+                // Nothing of the samples that were left.
+                let values = arrived(calls, number as u64);
+                assert_eq!(values, BTreeMap::from([(3, calls)]));
+            }
+            counted.does("kill");
+            // One that its thread returns to is waited for.
+            memory.write_all_at(&[0xcc], at).unwrap();
+            writeln!(counted.input, "wait").unwrap();
+            std::thread::sleep(Duration::from_millis(300));
+            memory.write_all_at(&original, at).unwrap();
+            counted.line();
+            counted.does("call");
+            let values = arrived(500_001, 3);
+            assert_eq!(values, BTreeMap::from([(3, 500_000), (4, 1)]));
+            // At the end, too, what is not written is lost.
+            memory.write_all_at(&[0xcc], at).unwrap();
+            counted.does("jump");
+            memory.write_all_at(&original, at).unwrap();
+            is_over.store(true, Ordering::Release);
+            clean(&recorded.join().unwrap());
+            let mut last = Vec::new();
+            for event in events.try_iter() {
+                match event {
+                    Event::Losses(now) => last = now,
+                    Event::Samples(batch) => panic!("{batch:?}"),
+                    _ => {}
+                }
+            }
+            assert_eq!(last.iter().map(CpuLosses::lost).sum::<u64>(), 4);
+        });
+        counted.end();
+    }
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub enum LossCause {
     Overwritten,
     /// 5: an older sample overwrote it, whose hit was interrupted while the ring wrapped around.
     Overtaken,
+    /// 6: its slot was reserved, and its thread ended, or left the hit by a handler of a signal.
+    Unfinished,
 }
 
 /// Kinds of events.
@@ -50,7 +52,7 @@ pub enum MarkKind {
 
 impl RowKind {
     /// Every kind, with its number and its words in `gilk.kinds`.
-    pub(crate) const ALL: [(u8, Self, &str); 11] = [
+    pub(crate) const ALL: [(u8, Self, &str); 12] = [
         (0, Self::Sample, "sample"),
         (1, Self::Loss(LossCause::RingFull), "lost: ring full"),
         (
@@ -61,6 +63,7 @@ impl RowKind {
         (3, Self::Loss(LossCause::RingOff), "lost: ring off"),
         (4, Self::Loss(LossCause::Overwritten), "lost: overwritten"),
         (5, Self::Loss(LossCause::Overtaken), "lost: overtaken"),
+        (6, Self::Loss(LossCause::Unfinished), "lost: unfinished"),
         (16, Self::Mark(MarkKind::Launch), "mark: launch"),
         (17, Self::Mark(MarkKind::Splash), "mark: splash"),
         (18, Self::Mark(MarkKind::User), "mark: user"),
@@ -78,6 +81,7 @@ impl RowKind {
             Self::Loss(LossCause::RingOff) => 3,
             Self::Loss(LossCause::Overwritten) => 4,
             Self::Loss(LossCause::Overtaken) => 5,
+            Self::Loss(LossCause::Unfinished) => 6,
             Self::Mark(MarkKind::Launch) => 16,
             Self::Mark(MarkKind::Splash) => 17,
             Self::Mark(MarkKind::User) => 18,
@@ -106,6 +110,7 @@ impl LossCause {
             Self::RingOff => "ring off",
             Self::Overwritten => "overwritten",
             Self::Overtaken => "overtaken",
+            Self::Unfinished => "unfinished",
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::layout::{CounterSlot, SegmentOffset};
 use crate::patch::entry::{Kept, empty, find_entry, keep_entry, own_entry, place_of};
 use crate::patch::instrument::{Lost, SamplePart, SampleValue, advance, fill, reserve, sample};
 use crate::patch::restartable::{RowWord, WordUpdate, sample_restartably, update_restartably};
+use crate::patch::shared_ring::sample_shared;
 
 impl<'c> Compiler<'c> {
     pub(super) fn action(&mut self, action: &'c Action) {
@@ -63,10 +64,19 @@ impl<'c> Compiler<'c> {
         let registers = [self.work(first), self.work(first + 1)];
         if let Some(sequences) = self.layout.sequences() {
             let target = (self.layout, sequences);
-            let lost = sample_restartably(self.e, self.hooked, target, &value, registers);
+            let lost = match sequences.area {
+                Some(_) => sample_restartably(self.e, self.hooked, target, &value, registers)
+                    .map_or_else(Vec::new, Vec::from),
+                None => vec![sample_shared(
+                    self.e,
+                    self.hooked,
+                    target,
+                    &value,
+                    self.work(first),
+                )],
+            };
             let end = self.e.here();
-            let lost = lost.into_iter().flatten();
-            self.lost.extend(lost.map(|lost| (lost, end)));
+            self.lost.extend(lost.into_iter().map(|lost| (lost, end)));
             return;
         }
         let reserved = self.groups.next();

@@ -177,8 +177,10 @@ impl Needs<'_> {
         };
         // A word that no displacement reaches, or of another address on each CPU, is reached through the second
         // register.
-        let sequences = self.layout.sequences();
-        let sequences = sequences.is_some_and(|sequences| sequences.area.is_some());
+        let of_process = self.layout.sequences();
+        let sequences = of_process.is_some_and(|sequences| sequences.area.is_some());
+        // All threads share a ring.
+        let shares = of_process.is_some() && !sequences;
         let word = |slot| Demand::of(if far(slot) || sequences { 2 } else { 0 });
         let needed = match &action.kind {
             // The words that are not constants; a slot's place, the first ring, and a spare.
@@ -186,9 +188,18 @@ impl Needs<'_> {
                 kind: ExprKind::List(words),
                 ..
             }) => Demand::fixed(kept_words(words).count() + 3),
-            // A value that is at hand needs no register while a slot is reserved.
-            ActionKind::Sample(value) if is_sampled_as_it_is(value) => Demand::fixed(2),
-            ActionKind::Sample(_) => Demand::fixed(3),
+            ActionKind::Sample(value) => {
+                // A value that is at hand needs no register while a slot is reserved.
+                let value = usize::from(!is_sampled_as_it_is(value));
+                match shares {
+                    // The clock is read with the CPU in rcx.
+                    true => Demand {
+                        counts: true,
+                        ..Demand::fixed(value + 1)
+                    },
+                    false => Demand::fixed(value + 2),
+                }
+            }
             ActionKind::Store(id, _) | ActionKind::Add(id, _) => match self.probed.home(*id) {
                 Some(Home::Thread(_) | Home::Call(_)) if self.is_found(*id) => Demand::fixed(1),
                 Some(Home::Thread(_) | Home::Call(_)) => Demand::fixed(3),

@@ -130,8 +130,8 @@ impl Probed {
         {
             let why = format!(
                 "no thread of the process registers for restartable sequences (glibc from 2.35 does), by which a thread \
-                 finds what is its CPU's, and it {what}; count(), sum(), avg(), min(), max(), histograms, values(), maps \
-                 and global variables work, by locked instructions"
+                 finds what is its CPU's, and it {what}; sample(), count(), sum(), avg(), min(), max(), histograms, \
+                 values(), maps and global variables work, by locked instructions"
             );
             return Some((Rule::RingOwner, why));
         }
@@ -252,9 +252,8 @@ impl Probed {
         let own = |id| matches!(self.home(id), Some(Home::Cpu(_)));
         let keeps = "keeps a variable of each CPU";
         let action = probe.actions.iter().find_map(|action| match action.kind {
-            ActionKind::Sample(_) => Some("delivers samples"),
             ActionKind::Store(id, _) | ActionKind::Add(id, _) => own(id).then_some(keeps),
-            ActionKind::Update(..) => None,
+            ActionKind::Sample(_) | ActionKind::Update(..) => None,
         });
         let reads = |node: &Expr| match node.kind {
             ExprKind::Variable(id) if own(id) => Some(keeps),

@@ -9,7 +9,7 @@ use gilk_samples::Sample;
 
 use super::descriptor::{Sequence, SequenceStep};
 use super::program::steps;
-use super::slot::SlotWords;
+use super::slot::{SlotWords, shared_mark, shared_slot};
 use super::state::{AbstractState, Fact};
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::Probed;
@@ -333,8 +333,12 @@ impl HitRules<'_> {
         let step = self.values.as_constant(step);
         let slots = step.and_then(|step| slots_of(step, self.layout));
         let words = self.words(progress);
-        // A line reserves for itself alone.
-        let fits = |&slots: &u8| slots > 0 && (words == 1 || slots == words);
+        // A line reserves for itself alone. In a process there are no groups.
+        let most = match self.layout.sequences() {
+            Some(_) => 1,
+            None => u8::MAX,
+        };
+        let fits = |&slots: &u8| slots > 0 && slots <= most && (words == 1 || slots == words);
         let slots = slots.filter(fits).ok_or(Reason::HeadStep)?;
         let one = self.values.constant(self.one());
         let mut head = old;
@@ -410,7 +414,7 @@ impl HitRules<'_> {
                     Some(0) => {
                         return if written != SlotWords::ALL {
                             Err(Reason::EarlyMark)
-                        } else if stored != head {
+                        } else if !self.is_mark(stored, head, tsc) {
                             Err(Reason::OtherMark)
                         } else if let Some(further) = further.checked_sub(1) {
                             let one = self.values.constant(self.one());
@@ -527,6 +531,9 @@ impl HitRules<'_> {
     /// `one` to the middle, and the CPU is the bits below; no CPU has the upper two of those, which
     /// stand for the eights in a slot.
     fn slot(&mut self, head: SymValue) -> SymValue {
+        if self.layout.sequences().is_some() {
+            return shared_slot(self.values, self.layout, head);
+        }
         let one = self.one();
         let cpu = self.values.mask(head, one / 4 - 1);
         let cpu = self
@@ -538,6 +545,16 @@ impl HitRules<'_> {
         let base = self.values.constant(self.layout.rings.base.0);
         let ring = self.values.add(base, cpu);
         self.values.add(ring, slot)
+    }
+
+    /// Returns whether a value is the mark of the slot of a head: that itself, or with the number of the CPU that was read
+    /// with the time.
+    fn is_mark(&mut self, stored: SymValue, head: SymValue, tsc: SymValue) -> bool {
+        let mark = match self.layout.sequences() {
+            Some(_) => shared_mark(self.values, head, tsc),
+            None => head,
+        };
+        !mark.is_unknown() && stored == mark
     }
 
     /// Checks that `stored` is the value that the instrument samples.
@@ -562,7 +579,10 @@ impl HitRules<'_> {
 
 /// Returns the increment of a head from one sample to the next.
 pub(super) fn one(layout: &RuntimeLayout) -> u64 {
-    1 << (32 - layout.rings.slots_log2.min(31))
+    match layout.sequences() {
+        Some(_) => 1,
+        None => 1 << (32 - layout.rings.slots_log2.min(31)),
+    }
 }
 
 /// Returns the number of slots that a head moves on by an addition; never as many as the ring has.

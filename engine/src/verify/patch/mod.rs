@@ -26,6 +26,7 @@ mod replaced;
 pub(crate) mod ring;
 mod scan;
 pub(crate) mod sequence;
+mod shared_ring;
 pub(crate) mod slot;
 mod stack;
 pub(crate) mod state;

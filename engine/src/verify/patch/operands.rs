@@ -99,6 +99,9 @@ impl<'a> InstrumentMachine<'a> {
             }
             Location::Word(word) => Err(Reason::ForeignWord { word }),
             Location::Memory(address) => {
+                if let Some(word) = self.shared_ring_word(address, progress) {
+                    return self.load_shared(word, at, state, progress);
+                }
                 let Some((entry, word)) = timer_entry(&mut self.values, self.layout, address)
                 else {
                     return Err(Reason::ForeignMemory);
@@ -303,6 +306,17 @@ impl<'a> InstrumentMachine<'a> {
         } else {
             return Err(not_allowed(instruction));
         };
+        if let (Location::Memory(address), Some(program)) = (place, self.program())
+            && self.shared_ring_word(address, progress) == Some(self.layout.rings.head)
+        {
+            if !instruction.has_lock_prefix() {
+                return Err(Reason::UnlockedRing);
+            }
+            let old = state.register(RAX);
+            state.set(RAX, SymValue::UNKNOWN);
+            state.compare = Compare::Unknown;
+            return self.hit(program).reserve(progress, old, new, state);
+        }
         if let (Location::Memory(address), Some(program)) = (place, self.program())
             && let Some(word) = self.values.as_constant(address)
             && self.layout.sequences().is_some()

@@ -64,6 +64,7 @@ impl<'a> InstrumentMachine<'a> {
                     && !compares
                     && instruction.mnemonic() != Mnemonic::Nop
                     && instruction.memory_base() != Register::RSP;
+                let shares = self.shares_ring(progress);
                 if stores
                     && let Some(armed) = sequences.armed()
                     && self.is_at(instruction, armed.0, 8)?
@@ -77,6 +78,12 @@ impl<'a> InstrumentMachine<'a> {
                         && self.layout.readers().any(|reader| reader == to));
                 if calls {
                     return Err(Reason::OutsideSequence);
+                }
+                if shares {
+                    return match stores {
+                        true => self.writes_shared_ring(instruction, state, progress),
+                        false => Ok(None),
+                    };
                 }
                 if stores && !self.is_shared_write(instruction, state, progress)? {
                     // Without areas there are no sequences: all threads update the words that CPUs share.

@@ -7,7 +7,7 @@ use super::hit::{Expected, HitRules, HitStage, Progress, one, slots_after_head};
 use super::location;
 use super::machine::{BranchWay, InstrumentMachine, MachineFlow};
 use super::operands::{is_wide, not_allowed, push};
-use super::state::{AbstractState, Compare, Fact, RAX, RDX, Since};
+use super::state::{AbstractState, Compare, Fact, RAX, RCX, RDX, Since};
 use crate::verify::symbolic::atom::{Atom, SymValue};
 
 impl<'a> InstrumentMachine<'a> {
@@ -158,11 +158,19 @@ impl<'a> InstrumentMachine<'a> {
                 }
                 self.set(instruction, value, state)?;
             }
-            Mnemonic::Rdtsc => {
+            Mnemonic::Rdtscp if !self.shares_ring(progress) => {
+                return Err(not_allowed(instruction));
+            }
+            Mnemonic::Rdtsc | Mnemonic::Rdtscp => {
                 let tsc = self.read(Atom::Tsc(instruction.ip()), state, progress)?;
                 let (low, high) = (self.values.mask(tsc, 0xffff_ffff), self.values.shr(tsc, 32));
                 state.set(RAX, low);
                 state.set(RDX, high);
+                if mnemonic == Mnemonic::Rdtscp {
+                    let cpu = self.read(Atom::ClockCpu(instruction.ip()), state, progress)?;
+                    let cpu = self.values.mask(cpu, 0xffff_ffff);
+                    state.set(RCX, cpu);
+                }
                 state.since_head.tsc = Some(tsc);
                 // The first reading of a step is its clock; the next is for the sample.
                 if self.program().is_some()

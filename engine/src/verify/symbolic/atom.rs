@@ -62,6 +62,8 @@ pub(crate) enum Atom {
     Limit(u64),
     /// The time-stamp counter.
     Tsc(u64),
+    /// The number of the CPU, below that of its node, as it was read with the time-stamp counter.
+    ClockCpu(u64),
     /// The number of the CPU, in the thread's area for restartable sequences.
     CpuOf(u64),
     /// The pointer to the running task.

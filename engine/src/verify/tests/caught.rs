@@ -217,6 +217,7 @@ pub(crate) const CODE: &[&str] = &[
     "UnhookedReservation",
     "NoEntry",
     "UnlockedEntry",
+    "UnlockedRing",
     "OtherExchange",
     "DeepStack",
     "Instruction",

@@ -239,7 +239,7 @@ impl KernelResults {
         };
         write!(out, "{}", totals::text(&totals, &metadata, all))?;
         let lost = summary.lost_by_cause();
-        let lost = lost.full + lost.disabled + lost.overwritten + lost.overtaken;
+        let lost = lost.full + lost.disabled + lost.gone();
         writeln!(
             out,
             "{} samples, {} lost.",

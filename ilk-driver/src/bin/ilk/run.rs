@@ -421,6 +421,10 @@ pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) -> std::i
         (lost.overwritten, "samples overwritten by newer ones"),
         (lost.overtaken, "samples overwritten by interrupted ones"),
         (
+            lost.unfinished,
+            "samples that their threads have left unfinished",
+        ),
+        (
             summary.retired,
             "splices retired after their instruments were hit",
         ),

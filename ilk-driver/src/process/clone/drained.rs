@@ -42,6 +42,10 @@ impl<'r> Draining<'r> {
 
     /// Takes the rest, once no thread executes instruments; returns the counts, by key.
     pub(super) fn end(mut self, words: &MappedWords) -> Result<Vec<(u64, u64)>> {
+        self.rings = self.rings.take().or_else(|| words.take_rings());
+        if let Some(rings) = &mut self.rings {
+            rings.end();
+        }
         self.poll(words)?;
         let counts = words.counts()?;
         self.recorder.counts(&counts);

@@ -1,0 +1,106 @@
+//! The words of a process's rings of samples, mapped into this one.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gilk_engine::layout::{RuntimeLayout, Sequences};
+use gilk_samples::Sample;
+
+use super::shared::SharedWords;
+use super::subject::rows;
+
+/// Words of a slot: the mark, the value, the time, the identifier.
+const SLOT_WORDS: usize = 4;
+
+/// The words of rings, mapped.
+#[derive(Debug)]
+pub(super) struct RingWords {
+    shared: SharedWords,
+    pub(super) sequences: Sequences,
+    pub(super) slots_log2: u32,
+    /// Indexes of the words of CPU 0.
+    head: usize,
+    limit: usize,
+    lost: usize,
+    /// Index of the first word of ring 0.
+    first: usize,
+}
+
+impl RingWords {
+    /// Maps them.
+    ///
+    /// # Errors
+    /// `mmap` failed, or the layout is not that of the file.
+    pub(super) fn open(file: &File, layout: &RuntimeLayout) -> io::Result<Self> {
+        let misfit = || io::Error::other("the layout is not that of the file");
+        let sequences = layout.sequences().ok_or_else(misfit)?;
+        let rings = &layout.rings;
+        let start = rings.base.0.checked_sub(rows(sequences));
+        let start = start.ok_or_else(misfit)?;
+        let index = |at: u64| {
+            let offset = at.checked_sub(start)?;
+            usize::try_from(offset / 8).ok()
+        };
+        let bytes = rows(sequences) + (u64::from(sequences.rings()) << rings.stride_log2);
+        Ok(Self {
+            shared: SharedWords::new(file, usize::try_from(bytes).map_err(|_| misfit())?)?,
+            sequences,
+            slots_log2: rings.slots_log2,
+            head: index(rings.head.0).ok_or_else(misfit)?,
+            limit: index(rings.limit.0).ok_or_else(misfit)?,
+            lost: index(rings.lost_full.0).ok_or_else(misfit)?,
+            first: index(rings.base.0).ok_or_else(misfit)?,
+        })
+    }
+
+    /// The word of a row.
+    fn word(&self, first: usize, row: usize) -> Option<&AtomicU64> {
+        let further = row.checked_shl(self.sequences.stride_log2)? / size_of::<u64>();
+        self.shared.word(first.checked_add(further)?)
+    }
+
+    /// The row of the words of a ring: its CPU's, or that of threads without an area.
+    fn row(&self, ring: usize) -> usize {
+        match self.sequences.area {
+            Some(_) => ring,
+            None => self.sequences.cpus as usize,
+        }
+    }
+
+    /// The lost samples of a row.
+    pub(super) fn lost(&self, row: usize) -> Option<&AtomicU64> {
+        self.word(self.lost, row)
+    }
+
+    /// The number of samples of a ring so far.
+    pub(super) fn head(&self, ring: usize) -> Option<&AtomicU64> {
+        self.word(self.head, self.row(ring))
+    }
+
+    /// The number of samples at which a ring is full.
+    pub(super) fn limit(&self, ring: usize) -> Option<&AtomicU64> {
+        self.word(self.limit, self.row(ring))
+    }
+
+    /// A word of the slot of a sample.
+    pub(super) fn slot_word(&self, ring: usize, serial: u64, word: usize) -> Option<&AtomicU64> {
+        let slots = 1_u64 << self.slots_log2;
+        let slot = usize::try_from(serial & (slots - 1)).ok()?;
+        let ring = self.first + (ring << self.slots_log2) * SLOT_WORDS;
+        self.shared.word(ring + slot * SLOT_WORDS + word)
+    }
+
+    /// The sample of a slot, which is written.
+    pub(super) fn sample(&self, ring: usize, serial: u64) -> Option<Sample> {
+        let load = |word| {
+            let word = self.slot_word(ring, serial, word)?;
+            Some(word.load(Ordering::Relaxed))
+        };
+        Some(Sample {
+            value: load(1)?,
+            tsc: load(2)?,
+            id: load(3)?,
+        })
+    }
+}
