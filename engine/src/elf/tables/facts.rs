@@ -1,13 +1,13 @@
-//! What is known of expressions, by expression: a sorted list, since it is copied and compared at every branch.
+//! Facts about expressions, by expression: a sorted list, since it is copied and compared at every branch.
 
 use super::state::ValueFact;
 use super::value::ExpressionId;
 
-/// Facts by the expression that they are about.
+/// ExpressionFacts by the expression that they are about.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Facts(Vec<(ExpressionId, ValueFact)>);
+pub(super) struct ExpressionFacts(Vec<(ExpressionId, ValueFact)>);
 
-impl Facts {
+impl ExpressionFacts {
     /// Returns the fact about an expression.
     pub(super) fn get(&self, id: ExpressionId) -> Option<&ValueFact> {
         let at = self.0.binary_search_by_key(&id, |(own, _)| *own).ok()?;
@@ -37,7 +37,7 @@ impl Facts {
     }
 }
 
-impl FromIterator<(ExpressionId, ValueFact)> for Facts {
+impl FromIterator<(ExpressionId, ValueFact)> for ExpressionFacts {
     fn from_iter<I: IntoIterator<Item = (ExpressionId, ValueFact)>>(facts: I) -> Self {
         let mut all = Self::default();
         for (id, fact) in facts {

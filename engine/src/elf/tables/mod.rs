@@ -203,7 +203,9 @@ impl<'c> Flow<'c> {
         let ends = (1..).zip(&instructions).filter(|(_, instruction)| {
             matches!(
                 instruction.flow_control(),
-                FlowControl::IndirectBranch | FlowControl::Return | FlowControl::UnconditionalBranch
+                FlowControl::IndirectBranch
+                    | FlowControl::Return
+                    | FlowControl::UnconditionalBranch
             )
         });
         leaders.extend(ends.map(|(next, _)| next + padding(instructions.get(next..))));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::ids::Id;
 
-use super::facts::Facts;
+use super::facts::ExpressionFacts;
 use super::slots::{Place, Slots};
 use super::value::{Expression, ExpressionId, Expressions, Numbers, Which, mask};
 
@@ -57,7 +57,7 @@ pub(super) struct Compared {
 pub(super) struct MachineState {
     pub(super) registers: [ExpressionId; 16],
     pub(super) slots: Slots,
-    facts: Facts,
+    facts: ExpressionFacts,
     pub(super) memory: ExpressionId,
     pub(super) compared: Option<Compared>,
 }
