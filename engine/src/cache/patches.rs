@@ -1,9 +1,8 @@
 //! Patches of blocks with instruments: after all other code of a translation.
 
-use std::sync::Arc;
-
 use iced_x86::{Code as Op, Decoder, DecoderOptions, Register};
 
+use super::instruments::READ_SPACE;
 use super::pending::PendingPatch;
 use super::rows::RowState;
 use super::translate::TranslationWork;
@@ -13,9 +12,15 @@ use crate::patch::{Code, PieceKind};
 use crate::{Addr, Refusal, Span};
 
 impl TranslationWork<'_> {
-    /// Emits the branch with which a block with instruments begins.
+    /// Emits the branch with which a block with instruments begins. Where these read memory, a write finds out before it
+    /// whether the stack has the space.
     pub(super) fn branch_to_patch(&mut self, original: Addr) {
         self.out.row(original, RowState::Exact);
+        let instruments = self.translator.instruments();
+        if instruments.is_some_and(|instruments| instruments.reads_at(original)) {
+            let below = i32::try_from(READ_SPACE).map_or(i32::MIN, |space| -space);
+            self.out.with(&[0x48, 0x89, 0xa4, 0x24], below); // mov [rsp-READ_SPACE], rsp
+        }
         let field = self.out.later(&[0xe9]);
         self.patched.push(PendingPatch {
             field,
@@ -26,7 +31,7 @@ impl TranslationWork<'_> {
 
     /// Emits the patches.
     pub(super) fn patches(&mut self) -> Result<(), Refusal> {
-        let Some(instruments) = self.translator.instruments().map(Arc::clone) else {
+        let Some(instruments) = self.translator.instruments() else {
             return Ok(());
         };
         for PendingPatch {
@@ -35,7 +40,7 @@ impl TranslationWork<'_> {
             exit,
         } in std::mem::take(&mut self.patched)
         {
-            self.out.align(instruments.layout().patch_align());
+            self.out.align(instruments.patch_align());
             let at = self.out.here();
             let patch = instruments.assemble(at, original, exit)?;
             self.out.resolve(field, at)?;

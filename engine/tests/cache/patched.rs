@@ -5,8 +5,11 @@ use std::sync::Arc;
 use gilk_engine::cache::resident::Resident;
 use gilk_engine::cache::{CacheInstruments, CacheRow, Counting, RowState, Translation, Translator};
 use gilk_engine::elf::ElfParts;
-use gilk_engine::layout::{RuntimeLayout, SegmentOffset};
-use gilk_engine::verify::fragments::{FragmentProver, FragmentRule, InstrumentProof};
+use gilk_engine::layout::SegmentOffset;
+use gilk_engine::reads::MemoryReader;
+use gilk_engine::verify::fragments::{
+    FragmentProver, FragmentRule, FragmentViolation, InstrumentProof,
+};
 use gilk_engine::{Addr, HookType, Image, Span};
 
 use super::mutants::{LAYOUT, text_at};
@@ -28,17 +31,18 @@ struct Instrumented {
 impl Instrumented {
     /// Counters and samples before some blocks of a function, in this order.
     fn new(blocks: &[(u32, &str)], saves_all: bool) -> Self {
-        use super::instrumented::{layout, placement, planned, session};
+        use super::instrumented::{gate, layout, placement, planned, session, with_arena};
         let library = Library::compiled("instrumented", &["-O2"]);
         let file = std::fs::read(&library.file).unwrap();
         let image = Image::from_elf(&ElfParts::of_file("instrumented.so", &file)).unwrap();
-        let layout = RuntimeLayout {
-            arena: Span::new(Addr(0x2000_0000), 1 << 20),
-            ..layout(Addr(0x3000_0000), SegmentOffset(0xffff_ffff_ffff_f6a0))
-        };
+        let layout = layout(Addr(0x3000_0000), SegmentOffset(0xffff_ffff_ffff_f6a0));
+        let layout = with_arena(&layout, Span::new(Addr(0x2000_0000), 1 << 20));
+        let gate = gate(&layout);
         let mut session = session();
         let source = "instrument sampled \"x.\"; hit { sample(tsc) }";
         session.sources.insert("sampled".into(), source.into());
+        let source = "instrument reading \"x.\"; hit { sample(*(u16 *)uptr(reg(\"di\"))) }";
+        session.sources.insert("reading".into(), source.into());
         let placed = blocks
             .iter()
             .map(|&(block, instrument)| placement("mixed", (block, HookType::Pre), instrument));
@@ -47,24 +51,36 @@ impl Instrumented {
         assert_eq!(plan.plan().instruments.len(), blocks.len());
         let image = Arc::new(image);
         Self {
-            instruments: Arc::new(CacheInstruments::of(&image, plan.plan(), saves_all).unwrap()),
-            proof: Arc::new(InstrumentProof::new(&image, &plan).unwrap()),
+            instruments: Arc::new(
+                CacheInstruments::of(&image, plan.plan(), gate, saves_all).unwrap(),
+            ),
+            proof: Arc::new(InstrumentProof::new(&image, &plan, gate).unwrap()),
             seed: image.function_named("mixed").unwrap().span.start,
             image,
         }
     }
 
-    fn translation(&self) -> Translation {
+    fn translator(&self) -> Translator {
         let translator = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
-        let mut translator = translator.with_instruments(Some(Arc::clone(&self.instruments)));
+        translator.with_instruments(Some(Arc::clone(&self.instruments)))
+    }
+
+    fn translation(&self) -> Translation {
         let image: &Image = &self.image;
+        let mut translator = self.translator();
         translator.translate(image, &[self.seed], WHOLE).unwrap()
     }
 
-    fn prove(&self, translation: Translation) -> Result<(), Vec<FragmentRule>> {
+    /// Proves an arena with some code that reads memory.
+    fn prover(&self, reader: Option<&MemoryReader>) -> Result<FragmentProver, FragmentViolation> {
         let resident = Resident::new(NEAR.start, &LAYOUT);
         let prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
-        let mut prover = prover.with_instruments(Some(Arc::clone(&self.proof)));
+        prover.with_instruments(Some(Arc::clone(&self.proof)), reader)
+    }
+
+    fn prove(&self, translation: Translation) -> Result<(), Vec<FragmentRule>> {
+        let translator = self.translator();
+        let mut prover = self.prover(translator.reader()).unwrap();
         let image: &Image = &self.image;
         match prover.prove(image, translation, Counting::Off) {
             Ok(_) => Ok(()),
@@ -162,13 +178,87 @@ pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
     }
 }
 
+/// Calls `refused` with the rule by which wrong code that reads memory is refused, and blocks that do not find out whether
+/// the stack has the space for it.
+pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
+    use FragmentRule as R;
+    let instrumented = Instrumented::new(&[(0, "reading"), (1, "counter")], true);
+    let translator = instrumented.translator();
+    let reader = translator.reader().unwrap().clone();
+    instrumented.prover(Some(&reader)).unwrap();
+    let mut wrong = |change: &dyn Fn(&mut MemoryReader)| {
+        let mut mutant = reader.clone();
+        change(&mut mutant);
+        let violation = instrumented.prover(Some(&mutant)).unwrap_err();
+        assert_eq!(violation.rule, R::Reader);
+        refused(R::Reader);
+    };
+    for at in 0..reader.code.len() {
+        wrong(&|changed| changed.code[at] ^= 0xff);
+    }
+    wrong(&|changed| changed.start = NEAR.start);
+    wrong(&|changed| changed.start = Addr(NEAR.end.0 - 8));
+    wrong(&|changed| changed.row += 8);
+    wrong(&|changed| changed.gate.closed = changed.gate.closed.add(8));
+    let good = instrumented.translation();
+    instrumented.prove(good.clone()).unwrap();
+    // Without it, no patch may call it.
+    let image: &Image = &instrumented.image;
+    let mut without = instrumented.prover(None).unwrap();
+    let without = without.prove(image, good.clone(), Counting::Off);
+    assert!(
+        without
+            .unwrap_err()
+            .iter()
+            .any(|one| one.rule == R::WrongPatch)
+    );
+    // Plain code has none.
+    let resident = Resident::new(NEAR.start, &LAYOUT);
+    let prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
+    let plain = prover.with_instruments(None, Some(&reader));
+    assert_eq!(plain.unwrap_err().rule, R::Reader);
+    let mut check = |rule: R, change: &dyn Fn(&mut Translation)| {
+        let mut mutant = good.clone();
+        change(&mut mutant);
+        let rules = instrumented.prove(mutant).unwrap_err();
+        assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
+        refused(rule);
+    };
+    let start = usize::try_from(good.patches[0].exit.0 - good.start.0).unwrap() - 5 - 8;
+    // mov [rsp-400], rsp became a nop, and another place.
+    let nop = [0x0f, 0x1f, 0x84, 0x24, 0x70, 0xfe, 0xff, 0xff];
+    check(R::PatchMissing, &|changed| {
+        changed.bytes[start..start + 8].copy_from_slice(&nop);
+    });
+    check(R::PatchMissing, &|changed| changed.bytes[start + 4] -= 8);
+    // The block begins after it.
+    check(R::StackUntested, &|changed| {
+        let original = changed.patches[0].original;
+        let mut blocks = changed.blocks.iter_mut();
+        let block = blocks
+            .find(|block| block.original.start == original)
+            .unwrap();
+        block.at = block.at.add(8);
+    });
+}
+
 #[test]
 fn every_byte_of_a_patch_is_proved() {
-    let instrumented = Instrumented::new(&[(0, "counter"), (1, "sampled")], false);
+    bytes_are_proved(&[(0, "counter"), (1, "sampled")], 5);
+}
+
+#[test]
+fn every_byte_of_a_patch_that_reads_memory_is_proved() {
+    bytes_are_proved(&[(0, "reading"), (1, "reading")], 8 + 5);
+}
+
+/// Flips each bit of patches, and of the instructions with which their blocks begin.
+fn bytes_are_proved(blocks: &[(u32, &str)], begun: u64) {
+    let instrumented = Instrumented::new(blocks, false);
     let good = instrumented.translation();
     let first = good.patches[0].span.start.0 - good.start.0;
     let jumps = good.patches.iter().map(|patch| patch.exit.0 - good.start.0);
-    let jumps = jumps.flat_map(|end| end - 5..end);
+    let jumps = jumps.flat_map(|end| end - begun..end);
     let mut survivors = Vec::new();
     for at in jumps.chain(first..good.bytes.len() as u64) {
         let at = usize::try_from(at).unwrap();
@@ -188,7 +278,14 @@ fn every_byte_of_a_patch_is_proved() {
             let mut pairs = or_and_add.iter();
             let is_sum = pairs.any(|(one, other)| before.replace(one, other) == after);
             let same = good.bytes[at] == 0xcc || before == after;
-            let harmless = same || is_nop || is_low || is_shift || is_sum;
+            // Two words of the call of a read are popped into a register that a third one overwrites.
+            let length = before
+                .bytes()
+                .next()
+                .map_or(1, |digit| usize::from(digit - b'0'));
+            let following = text_at(&good.bytes, at + length);
+            let is_popped = before.contains(" pop ") && following.as_ref() == Some(&before);
+            let harmless = same || is_popped || is_nop || is_low || is_shift || is_sum;
             if !harmless && instrumented.prove(mutant).is_ok() {
                 survivors.push(format!("{at} {bit}: {before} became {after}"));
             }

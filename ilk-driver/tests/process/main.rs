@@ -10,6 +10,7 @@
 
 mod accessing;
 mod cache_instruments;
+mod cache_reads;
 mod cache_recording;
 #[path = "../lab/circulation.rs"]
 mod circulation;

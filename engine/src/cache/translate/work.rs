@@ -17,17 +17,19 @@ use crate::ids::{part, to_u32};
 use crate::isa::effect::STATUS;
 use crate::{Addr, Refusal, Rule, Span};
 
-/// The system calls that may change code or the bases of segments, or return to another address (`arch/x86/entry/syscalls/syscall_64.tbl` of
-/// Linux): the agent looks on.
-const WATCHED: [i32; 9] = [
+/// The system calls that may change code or the bases of segments, filter system calls, or return to another address
+/// (`arch/x86/entry/syscalls/syscall_64.tbl` of Linux): the agent looks on.
+const WATCHED: [i32; 11] = [
     9,   // mmap
     10,  // mprotect
     11,  // munmap
     15,  // rt_sigreturn
     25,  // mremap
     30,  // shmat
+    157, // prctl
     158, // arch_prctl
     216, // remap_file_pages
+    317, // seccomp
     329, // pkey_mprotect
 ];
 

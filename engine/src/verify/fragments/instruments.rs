@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use iced_x86::{Code, Register};
 
+use super::reader::SequenceReader;
 use super::{FragmentRule, Proof};
 use crate::cache::{BlockPatch, CachedBlock, CodeBytes, RowState};
 use crate::ids::Id;
@@ -13,6 +14,7 @@ use crate::layout::RuntimeLayout;
 use crate::patch::Pieces;
 use crate::placement::{Point, Site, SiteIndex, Splice};
 use crate::plan::{Patch, Plan, PlannedInstrument};
+use crate::reads::{MemoryReader, ReadGate};
 use crate::verify::VerifiedPlan;
 use crate::verify::meaning::hooks::{self, HitEvent};
 use crate::verify::patch::descriptor;
@@ -20,6 +22,7 @@ use crate::verify::patch::hit::Expected;
 use crate::verify::patch::phase::{BrokenRule, By, Lists};
 use crate::verify::patch::state::RAX;
 use crate::verify::patch::walk::{Walk, WalkBuffers};
+use crate::verify::reads;
 use crate::verify::reason::Reason;
 use crate::verify::text::callee::Callees;
 use crate::verify::text::effects::Mask;
@@ -33,9 +36,32 @@ use crate::{Addr, HookType, Image, Span};
 pub struct InstrumentProof {
     image: Arc<Image>,
     layout: RuntimeLayout,
+    /// Words that end reads of memory.
+    gate: ReadGate,
     places: BTreeMap<Addr, ProvedPlace>,
     /// Bytes of the functions with instruments.
     functions: BTreeMap<Addr, Box<[u8]>>,
+}
+
+/// The instruments of an arena, with the code there that reads memory for them.
+#[derive(Clone, Debug)]
+pub(super) struct ArenaProof {
+    all: Arc<InstrumentProof>,
+    layout: RuntimeLayout,
+}
+
+impl ArenaProof {
+    /// Proves the code that reads memory; `None` if it is wrong.
+    pub(super) fn new(all: Arc<InstrumentProof>, reader: Option<&MemoryReader>) -> Option<Self> {
+        let layout = RuntimeLayout {
+            users: reader.map(|reader| reader.start),
+            further_arenas: Vec::new(),
+            ..all.layout.clone()
+        };
+        let readers = reader.into_iter().cloned().collect();
+        reads::verify(&layout, all.gate, readers).ok()?;
+        Some(Self { all, layout })
+    }
 }
 
 /// An instruction with instruments before it.
@@ -53,10 +79,15 @@ type PlacedInstruments<'p> = BTreeMap<u64, Vec<&'p PlannedInstrument>>;
 
 impl InstrumentProof {
     /// Derives the places from the bytes of the functions; nothing of the plan's sites and patches is believed or used.
+    /// Reads of memory must end by the words of `gate`.
     ///
     /// # Errors
     /// The place and the reason for a function that does not decode, or an instrument that no single instruction hits.
-    pub fn new(image: &Arc<Image>, plan: &VerifiedPlan) -> Result<Self, (Addr, Reason)> {
+    pub fn new(
+        image: &Arc<Image>,
+        plan: &VerifiedPlan,
+        gate: ReadGate,
+    ) -> Result<Self, (Addr, Reason)> {
         let plan = plan.plan();
         let callees = Callees::new(image);
         let mut changed = Changed::default();
@@ -78,11 +109,8 @@ impl InstrumentProof {
         }
         let mut proof = Self {
             image: Arc::clone(image),
-            // Code that reads memory is not beside the cache.
-            layout: RuntimeLayout {
-                users: None,
-                ..plan.layout.clone()
-            },
+            layout: plan.layout.clone(),
+            gate,
             places: BTreeMap::new(),
             functions: BTreeMap::new(),
         };
@@ -143,14 +171,21 @@ impl InstrumentProof {
         let found = code.code_from(place.function)?.get(..expected.len())?;
         (found == &**expected).then_some(place)
     }
+}
 
-    /// Proves the bytes of a patch.
+impl ArenaProof {
+    /// The place at an instruction, if the function's bytes are there.
+    fn place(&self, code: &dyn CodeBytes, at: Addr) -> Option<&ProvedPlace> {
+        self.all.place(code, at)
+    }
+
+    /// Proves the bytes of a patch. Returns whether it reads memory.
     fn prove(
         &self,
         patch: &BlockPatch,
         place: &ProvedPlace,
         code: &[u8],
-    ) -> Result<(), BrokenRule> {
+    ) -> Result<bool, BrokenRule> {
         let lists: Lists = vec![(Point::Entry, place.instruments.clone())];
         let site = Site {
             splice: Splice::Jump,
@@ -168,7 +203,7 @@ impl InstrumentProof {
             pieces: Pieces::default(),
             hooks: vec![].into(),
         };
-        let originals = OriginalCode::new(&self.image, Vec::new());
+        let originals = OriginalCode::new(&self.all.image, Vec::new());
         let (code, descriptors) = descriptor::split(&planned, self.layout.sequences())?;
         let mut walk = Walk::new(
             WalkBuffers::new(),
@@ -183,7 +218,7 @@ impl InstrumentProof {
             live: place.live,
         })?;
         match walk.machine.faults.first() {
-            None => Ok(()),
+            None => Ok(walk.machine.reads_process),
             // No fault of the cache's own code is recovered from.
             Some(fault) => Err((
                 fault.at,
@@ -274,6 +309,8 @@ impl Proof<'_> {
             };
         };
         let mut read = self.sequence(block.at, FragmentRule::PatchMissing);
+        let tested = stack_test(self.sequence(block.at, FragmentRule::StackUntested));
+        read.at = tested.unwrap_or(read.at);
         if read.jump()? != patch.span.start {
             return Err(FragmentRule::PatchMissing);
         }
@@ -282,9 +319,28 @@ impl Proof<'_> {
         let code = code.filter(|_| patch.exit == read.at);
         let code = code.ok_or(FragmentRule::WrongPatch)?;
         self.saves(patch, place)?;
-        match instruments.prove(patch, place, code) {
-            Ok(()) => Ok(read.at),
-            Err(_) => Err(FragmentRule::WrongPatch),
+        let proved = instruments.prove(patch, place, code);
+        let reads = proved.map_err(|_| FragmentRule::WrongPatch)?;
+        let deepest = patch.rows.iter().map(|row| u64::from(row.pushed)).max();
+        let space = deepest.unwrap_or(0) + READER_STACK;
+        match reads {
+            true if tested.is_none() || space > TESTED => Err(FragmentRule::StackUntested),
+            false if tested.is_some() => Err(FragmentRule::WrongPatch),
+            _ => Ok(read.at),
         }
     }
+}
+
+/// Bytes below the stack pointer of the word that blocks write before instruments that read memory.
+const TESTED: u64 = 400;
+/// Bytes of the stack that the code which reads memory uses, with the address that it returns to: 16 words of its
+/// [listing](mod@crate::verify::reads).
+const READER_STACK: u64 = 16 * 8;
+
+/// Reads the store of a word below the stack pointer by which a block finds out whether its stack has the space; returns
+/// the place after it, if it is there.
+fn stack_test(mut read: SequenceReader<'_>) -> Option<Addr> {
+    let place = TESTED.cast_signed().wrapping_neg();
+    read.store(Register::RSP, place).ok()?;
+    Some(read.at)
 }

@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 
+use self::instruments::ArenaProof;
 use self::reader::{CachedBytes, SequenceReader, is_jump};
 use self::recorded::RecordProof;
 use super::hash::{Map, Set};
@@ -42,6 +43,7 @@ use crate::cache::{
     BlockPatch, CacheLayout, CacheRow, CachedBlock, CodeBytes, Counting, Link, RecordedBlock,
     RowState, Translation,
 };
+use crate::reads::MemoryReader;
 use crate::{Addr, Span};
 
 pub use instruments::InstrumentProof;
@@ -74,7 +76,7 @@ pub struct FragmentProver {
     /// Original targets of branches, by the address of their displacement.
     branches: Map<Addr, Addr>,
     counters: Set<u32>,
-    instruments: Option<Arc<InstrumentProof>>,
+    instruments: Option<ArenaProof>,
 }
 
 impl FragmentProver {
@@ -113,13 +115,35 @@ impl FragmentProver {
         })
     }
 
-    /// Proves from now on that blocks run these instruments.
-    #[must_use]
-    pub fn with_instruments(self, instruments: Option<Arc<InstrumentProof>>) -> Self {
-        Self {
-            instruments,
-            ..self
-        }
+    /// Proves from now on that blocks run these instruments, and the code that reads memory for them, which is the first
+    /// of the arena after the resident code.
+    ///
+    /// # Errors
+    /// [`FragmentRule::Reader`].
+    pub fn with_instruments(
+        mut self,
+        instruments: Option<Arc<InstrumentProof>>,
+        reader: Option<&MemoryReader>,
+    ) -> Result<Self, FragmentViolation> {
+        let at = reader.map_or(self.end, |reader| reader.start);
+        let wrong = FragmentViolation {
+            original: Addr(0),
+            at,
+            rule: FragmentRule::Reader,
+        };
+        let end = reader.map_or(Some(at), |reader| {
+            reader.start.0.checked_add(MemoryReader::BYTES).map(Addr)
+        });
+        let end = end
+            .filter(|end| at >= self.end && *end <= self.arena.end)
+            .ok_or(wrong)?;
+        self.instruments = match (instruments, reader) {
+            (Some(all), reader) => Some(ArenaProof::new(all, reader).ok_or(wrong)?),
+            (None, None) => None,
+            (None, Some(_)) => return Err(wrong),
+        };
+        self.end = end;
+        Ok(self)
     }
 
     /// Proves what a request adds.

@@ -106,6 +106,8 @@ pub(super) struct ProcessCache {
     /// Areas in which threads record their accesses.
     pub(super) accesses: Option<AccessAreas>,
     instruments: Option<CloneInstruments>,
+    /// Instruments do not read memory any more.
+    pub(super) reads_ended: bool,
 }
 
 /// The stop of a thread in the resident code.
@@ -245,6 +247,7 @@ impl ProcessCache {
             stopping: BTreeSet::new(),
             accesses: areas,
             instruments,
+            reads_ended: false,
         };
         for (cluster, span, code) in arenas {
             let arena = cache.arena(cluster, span, code)?;
@@ -298,7 +301,10 @@ impl ProcessCache {
         let translated = instruments.map(|all| Arc::clone(&all.translated));
         let proof = instruments.map(|all| Arc::clone(&all.proof));
         let translator = translator.with_instruments(translated);
-        let prover = prover.with_instruments(proof);
+        let reader = translator.reader().cloned();
+        let prover = prover
+            .with_instruments(proof, reader.as_ref())
+            .map_err(|violation| wrong(violation.to_string()))?;
         let arena = CacheArena {
             cluster,
             span,
@@ -309,6 +315,9 @@ impl ProcessCache {
             translator,
         };
         self.write(&arena, &resident.bytes, resident.start)?;
+        if let Some(reader) = reader {
+            self.write(&arena, &reader.code, reader.start)?;
+        }
         Ok(arena)
     }
 

@@ -51,6 +51,12 @@ impl CacheAgent<'_> {
                     self.finish_instruments(tid, row.original)?;
                     continue;
                 }
+                if let Some(end) = self.cache.end_of_read(Addr(registers.rip))
+                    && registers.rip != end.0
+                {
+                    self.execute_to(tid, end)?;
+                    continue;
+                }
                 trace::step(tid, 0)?;
                 if let Change::Ended(_) = trace::wait_for(tid)? {
                     return Err(io::Error::from_raw_os_error(libc::ESRCH));
