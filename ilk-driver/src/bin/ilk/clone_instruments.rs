@@ -148,6 +148,9 @@ impl CacheResults {
         let mut recorded = results.recorded;
         recorded.cache = Some(clone.numbers);
         recorded.ended = clone.end.sentence();
+        if clone.reads_ended {
+            recorded.ended = format!("{} {READS_ENDED}", recorded.ended);
+        }
         let losses = self.recorder.losses();
         self.recorder.finish(recorded)?;
         let taken: u64 = losses.iter().map(|cpu| cpu.taken).sum();
