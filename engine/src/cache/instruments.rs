@@ -1,6 +1,6 @@
-//! Instruments before instructions of code in the cache. Each instruction that has some begins a block, and the block
-//! begins with a branch to a patch: the same code as that of a splice, without displaced instructions, whose exit is the
-//! rest of the block.
+//! Instruments of code in the cache. Each instruction that has some before it begins a block, and the block begins with a
+//! branch to a patch: the same code as that of a splice, without displaced instructions, whose exit is the rest of the
+//! block. On a way of a conditional branch, the branch to the patch is on that way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use super::CodeBytes;
+use super::translation::PatchMoment;
 use crate::cfg::{BlockIndex, Cfg};
 use crate::code::FunctionId;
 use crate::layout::RuntimeLayout;
@@ -25,18 +26,18 @@ const READER_ALIGN: u64 = 16;
 /// them first, so that the thread has no fault in a patch.
 pub(super) const READ_SPACE: u64 = 400;
 
-/// The instruments of a plan, by the instructions before which they run.
+/// The instruments of a plan, by the instructions at which they run.
 #[derive(Clone, Debug)]
 pub struct CacheInstruments {
     layout: RuntimeLayout,
     /// Words that end the reads of memory.
     gate: ReadGate,
-    places: BTreeMap<Addr, InstrumentedPlace>,
+    places: BTreeMap<(Addr, PatchMoment), InstrumentedPlace>,
     /// Functions with instruments, and their bytes: other code that is mapped there later has none.
     functions: BTreeMap<Addr, Box<[u8]>>,
 }
 
-/// An instruction with instruments before it.
+/// An instruction with instruments before it, or a way of a conditional branch with instruments.
 #[derive(Clone, Debug)]
 struct InstrumentedPlace {
     /// The start of its function.
@@ -68,8 +69,8 @@ impl CacheInstruments {
     /// every register that they change, live or not. Their reads of memory end by the words of `gate`.
     ///
     /// # Errors
-    /// [`Rule::NotInCache`] for an instrument that the code cache does not run: of an edge, of the end of a block that no
-    /// branch ends, with native code, or that is not in place for the whole session.
+    /// [`Rule::NotInCache`] for an instrument that the code cache does not run: of a way of a branch that no flag decides,
+    /// of the end of a block that no branch ends, with native code, or that is not in place for the whole session.
     pub fn of(
         image: &Image,
         plan: &Plan,
@@ -107,9 +108,10 @@ impl CacheInstruments {
                 let liveness = Liveness::of(&analysis, &cfg);
                 ReadFunction { cfg, liveness }
             });
-            let at = place(&graph.cfg, one)
-                .map_err(|why| Refusal::new(Rule::NotInCache, block.start, why))?;
-            let live = graph.liveness.before(at);
+            let found = place(&graph.cfg, one);
+            let (at, next) =
+                found.map_err(|why| Refusal::new(Rule::NotInCache, block.start, why))?;
+            let live = graph.liveness.before(next);
             let bytes = image.bytes(span).unwrap_or_default();
             instruments.functions.insert(span.start, bytes.into());
             let place = instruments.places.entry(at);
@@ -146,11 +148,12 @@ impl CacheInstruments {
     /// Returns whether a span of original code has an instruction with instruments.
     #[must_use]
     pub fn any_in(&self, span: Span) -> bool {
-        self.places.range(span.start..span.end).next().is_some()
+        let [start, end] = [span.start, span.end].map(|at| (at, PatchMoment::Before));
+        self.places.range(start..end).next().is_some()
     }
 
-    /// Returns whether instruments run before an instruction: the function is the one that they were planned for.
-    pub(super) fn is_place(&self, code: &dyn CodeBytes, at: Addr) -> bool {
+    /// Returns whether instruments run at an instruction: the function is the one that they were planned for.
+    pub(super) fn is_place(&self, code: &dyn CodeBytes, at: (Addr, PatchMoment)) -> bool {
         self.places.get(&at).is_some_and(|place| {
             let bytes = self.functions.get(&place.function);
             bytes.is_some_and(|bytes| {
@@ -189,15 +192,21 @@ impl ArenaInstruments {
     }
 
     /// Returns whether instruments at a place read memory.
-    pub(super) fn reads_at(&self, original: Addr) -> bool {
-        let place = self.all.places.get(&original);
+    pub(super) fn reads_at(&self, original: Addr, moment: PatchMoment) -> bool {
+        let place = self.all.places.get(&(original, moment));
         place.is_some_and(|place| place.reads)
     }
 
     /// Assembles the patch of a place, for an address that is [aligned](Self::patch_align).
-    pub(super) fn assemble(&self, at: Addr, original: Addr, exit: Addr) -> Result<Code, Refusal> {
+    pub(super) fn assemble(
+        &self,
+        at: Addr,
+        (original, moment): (Addr, PatchMoment),
+        exit: Addr,
+    ) -> Result<Code, Refusal> {
         let missing = || Refusal::new(Rule::NotInCache, original, "no instrument is there");
-        let place = self.all.places.get(&original).ok_or_else(missing)?;
+        let place = self.all.places.get(&(original, moment));
+        let place = place.ok_or_else(missing)?;
         let hooked = place.instruments.iter().map(|one| {
             Some(Hooked {
                 id: one.id,
@@ -226,8 +235,9 @@ fn reads_memory(probed: &Probed) -> bool {
     probed.homes.failed.is_some()
 }
 
-/// The instruction before which an instrument runs.
-fn place(cfg: &Cfg, one: &PlannedInstrument) -> Result<Addr, &'static str> {
+/// The instruction at which an instrument runs, with the moment, and the one that executes after it.
+fn place(cfg: &Cfg, one: &PlannedInstrument) -> Result<((Addr, PatchMoment), Addr), &'static str> {
+    let before = |at| ((at, PatchMoment::Before), at);
     let block = cfg.block(BlockIndex(one.id.block));
     let block = block.ok_or("its block is none of its function")?;
     match one.id.hook {
@@ -240,16 +250,26 @@ fn place(cfg: &Cfg, one: &PlannedInstrument) -> Result<Addr, &'static str> {
             };
             let first = block.instructions.iter().find(|one| !stays(one));
             first
-                .map(|one| Addr(one.ip()))
+                .map(|one| before(Addr(one.ip())))
                 .ok_or("its block has nothing but an endbr64")
         }
         HookType::Post => {
             let last = block.last();
             match last.flow_control() {
                 FlowControl::Next => Err("it is at the end of a block that no branch ends"),
-                _ => Ok(Addr(last.ip())),
+                _ => Ok(before(Addr(last.ip()))),
             }
         }
-        HookType::Taken | HookType::Untaken => Err("it is on one of the two ways of a branch"),
+        HookType::Taken | HookType::Untaken => {
+            let last = block.last();
+            if !last.is_jcc_short_or_near() {
+                return Err("it is on one of the two ways of a branch that no flag decides");
+            }
+            let (moment, next) = match one.id.hook {
+                HookType::Taken => (PatchMoment::Taken, last.near_branch_target()),
+                _ => (PatchMoment::Untaken, last.next_ip()),
+            };
+            Ok(((Addr(last.ip()), moment), Addr(next)))
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::instruments::{ArenaInstruments, CacheInstruments};
 use super::resident::Resident;
 use super::rows::RowState;
 use super::starts::BlockStarts;
-use super::translation::{Counting, Link, Translation};
+use super::translation::{Counting, Link, PatchMoment, Translation};
 use super::unlinked::UnlinkedBranches;
 use super::{CacheLayout, CodeBytes};
 use crate::reads::MemoryReader;
@@ -212,10 +212,15 @@ impl Translator {
         Ok(done)
     }
 
-    /// Returns whether instruments run before an instruction.
-    fn is_instrumented(&self, code: &dyn CodeBytes, at: Addr) -> bool {
+    /// Returns whether instruments run at an instruction.
+    pub(super) fn is_instrumented(
+        &self,
+        code: &dyn CodeBytes,
+        at: Addr,
+        moment: PatchMoment,
+    ) -> bool {
         let instruments = self.instruments.as_ref();
-        instruments.is_some_and(|instruments| instruments.all.is_place(code, at))
+        instruments.is_some_and(|instruments| instruments.all.is_place(code, (at, moment)))
     }
 
     /// Emits what is reached from some addresses, with its blocks, and the targets and displacements of its branches to
@@ -233,7 +238,7 @@ impl Translator {
             }
         }
         let is_translated = |at: Addr| self.known.contains_key(&at);
-        let is_instrumented = |at: Addr| self.is_instrumented(code, at);
+        let is_instrumented = |at: Addr| self.is_instrumented(code, at, PatchMoment::Before);
         let discovered = DecodedBlocks::search(
             (code, self.arena),
             self.counting == Counting::Accesses,
@@ -254,6 +259,7 @@ impl Translator {
             full: Vec::new(),
             exits: Vec::new(),
             patched: Vec::new(),
+            ways: Vec::new(),
             state: RowState::Exact,
             factory: InstructionInfoFactory::new(),
             counters: self.counters,

@@ -282,9 +282,17 @@ fn every_block_is_counted_by_its_instrument_as_often_as_it_executes() {
             for name in FUNCTIONS {
                 let graph = Cfg::of(&image, image.function_named(name).unwrap().id);
                 for block in &graph.blocks {
-                    let hooks = [HookType::Pre, HookType::Post];
-                    let ends = last(&image, block.span).1;
-                    for hook in hooks.into_iter().take(1 + usize::from(ends)) {
+                    let hooks = [
+                        HookType::Pre,
+                        HookType::Post,
+                        HookType::Taken,
+                        HookType::Untaken,
+                    ];
+                    let count = match block.instructions.last() {
+                        Some(one) if one.is_jcc_short_or_near() => 4,
+                        _ => 1 + usize::from(last(&image, block.span).1),
+                    };
+                    for hook in hooks.into_iter().take(count) {
                         let hook = (block.index.0, hook);
                         session.placements.push(placement(name, hook, "counter"));
                     }
@@ -298,16 +306,22 @@ fn every_block_is_counted_by_its_instrument_as_often_as_it_executes() {
                 .map(|(block, count)| (block.original.start, count))
                 .collect();
             let mut hits = 0;
+            let mut ways: BTreeMap<Addr, u64> = BTreeMap::new();
             let plan = plan.plan();
             assert!(plan.instruments.len() > 30, "{}", plan.instruments.len());
             for one in &plan.instruments {
                 let function = plan.function(one.id.major).unwrap();
                 let block = function.outline.blocks[one.id.block as usize];
+                let count = words.count(one.counter.unwrap());
+                if matches!(one.id.hook, HookType::Taken | HookType::Untaken) {
+                    let branch = last(&image, block).0;
+                    *ways.entry(branch).or_insert(0) += count;
+                    continue;
+                }
                 let start = match one.id.hook {
                     HookType::Post => last(&image, block).0,
                     _ => block.start,
                 };
-                let count = words.count(one.counter.unwrap());
                 // An `endbr64` is a block of its own, before the one with the instrument.
                 let begun = [start, start.add(4)].map(|at| executed.get(&at).copied());
                 assert!(
@@ -318,6 +332,11 @@ fn every_block_is_counted_by_its_instrument_as_often_as_it_executes() {
                 hits += count;
             }
             assert!(hits > 10_000, "{hits}");
+            // Each branch was executed as often as its two ways are taken.
+            assert!(ways.len() > 5, "{}", ways.len());
+            for (branch, taken) in ways {
+                assert_eq!(executed.get(&branch), Some(&taken), "{branch} {options:?}");
+            }
         }
     }
 }

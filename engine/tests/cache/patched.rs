@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
+use gilk_engine::HookType::{self, Pre, Taken, Untaken};
 use gilk_engine::cache::resident::Resident;
-use gilk_engine::cache::{CacheInstruments, CacheRow, Counting, RowState, Translation, Translator};
+use gilk_engine::cache::{
+    CacheInstruments, CacheRow, Counting, PatchMoment, RowState, Translation, Translator,
+};
+use gilk_engine::cfg::Cfg;
 use gilk_engine::elf::ElfParts;
 use gilk_engine::layout::SegmentOffset;
 use gilk_engine::reads::MemoryReader;
 use gilk_engine::verify::fragments::{
     FragmentProver, FragmentRule, FragmentViolation, InstrumentProof,
 };
-use gilk_engine::{Addr, HookType, Image, Span};
+use gilk_engine::{Addr, Image, Span};
 
 use super::mutants::{LAYOUT, text_at};
 use super::{Library, WHOLE};
@@ -29,8 +33,8 @@ struct Instrumented {
 }
 
 impl Instrumented {
-    /// Counters and samples before some blocks of a function, in this order.
-    fn new(blocks: &[(u32, &str)], saves_all: bool) -> Self {
+    /// Counters and samples at some blocks of a function, in this order.
+    fn new(blocks: &[(u32, HookType, &str)], saves_all: bool) -> Self {
         use super::instrumented::{gate, layout, placement, planned, session, with_arena};
         let library = Library::compiled("instrumented", &["-O2"]);
         let file = std::fs::read(&library.file).unwrap();
@@ -43,9 +47,18 @@ impl Instrumented {
         session.sources.insert("sampled".into(), source.into());
         let source = "instrument reading \"x.\"; hit { sample(*(u16 *)uptr(reg(\"di\"))) }";
         session.sources.insert("reading".into(), source.into());
-        let placed = blocks
-            .iter()
-            .map(|&(block, instrument)| placement("mixed", (block, HookType::Pre), instrument));
+        // Of the hooks at a branch, the block is the first that ends in one.
+        let function = image.function_named("mixed").unwrap().id;
+        let graph = Cfg::of(&image, function);
+        let branching = graph.blocks.iter().find(|block| {
+            let last = block.instructions.last();
+            last.is_some_and(|last| last.is_jcc_short_or_near())
+        });
+        let branching = branching.unwrap().index.0;
+        let at = |block, hook| if hook == Pre { block } else { branching };
+        let placed = blocks.iter().map(|&(block, hook, instrument)| {
+            placement("mixed", (at(block, hook), hook), instrument)
+        });
         session.placements = placed.collect();
         let (plan, _) = planned(&image, &session, &layout);
         assert_eq!(plan.plan().instruments.len(), blocks.len());
@@ -92,7 +105,14 @@ impl Instrumented {
 /// Calls `refused` with the rule by which each of the wrong translations is refused.
 pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
     use FragmentRule as R;
-    let instrumented = Instrumented::new(&[(0, "counter"), (0, "sampled"), (1, "counter")], true);
+    let instrumented = Instrumented::new(
+        &[
+            (0, Pre, "counter"),
+            (0, Pre, "sampled"),
+            (1, Pre, "counter"),
+        ],
+        true,
+    );
     let good = instrumented.translation();
     assert_eq!(good.patches.len(), 2);
     instrumented.prove(good.clone()).unwrap();
@@ -170,8 +190,12 @@ pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
     });
     // Of other instruments: one too few, and in another order.
     for blocks in [
-        &[(0, "counter"), (1, "counter")][..],
-        &[(0, "sampled"), (0, "counter"), (1, "counter")],
+        &[(0, Pre, "counter"), (1, Pre, "counter")][..],
+        &[
+            (0, Pre, "sampled"),
+            (0, Pre, "counter"),
+            (1, Pre, "counter"),
+        ],
     ] {
         let other = Instrumented::new(blocks, true).translation();
         check(R::WrongPatch, &|changed| *changed = other.clone());
@@ -182,7 +206,7 @@ pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
 /// the stack has the space for it.
 pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
     use FragmentRule as R;
-    let instrumented = Instrumented::new(&[(0, "reading"), (1, "counter")], true);
+    let instrumented = Instrumented::new(&[(0, Pre, "reading"), (1, Pre, "counter")], true);
     let translator = instrumented.translator();
     let reader = translator.reader().unwrap().clone();
     instrumented.prover(Some(&reader)).unwrap();
@@ -239,21 +263,84 @@ pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
             .find(|block| block.original.start == original)
             .unwrap();
         block.at = block.at.add(8);
+        changed.patches[0].begin = changed.patches[0].begin.add(8);
     });
 }
 
 #[test]
 fn every_byte_of_a_patch_is_proved() {
-    bytes_are_proved(&[(0, "counter"), (1, "sampled")], 5);
+    bytes_are_proved(&[(0, Pre, "counter"), (1, Pre, "sampled")], 5);
+}
+
+/// Calls `refused` with the rule by which wrong patches of the ways of a branch are refused.
+pub(super) fn every_wrong_way(refused: &mut dyn FnMut(FragmentRule)) {
+    use FragmentRule as R;
+    let ways = [(0, Taken, "counter"), (0, Untaken, "sampled")];
+    let instrumented = Instrumented::new(&ways, true);
+    let good = instrumented.translation();
+    let moments: Vec<PatchMoment> = good.patches.iter().map(|one| one.moment).collect();
+    assert_eq!(moments, [PatchMoment::Untaken, PatchMoment::Taken]);
+    instrumented.prove(good.clone()).unwrap();
+    let mut check = |rule: R, change: &dyn Fn(&mut Translation)| {
+        let mut mutant = good.clone();
+        change(&mut mutant);
+        let rules = instrumented.prove(mutant).unwrap_err();
+        assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
+        refused(rule);
+    };
+    for number in 0..2 {
+        check(R::PatchMissing, &|changed| {
+            drop(changed.patches.remove(number));
+        });
+        check(R::WrongPatch, &|changed| {
+            let patch = &mut changed.patches[number];
+            patch.begin = patch.begin.add(1);
+        });
+        check(R::WrongPatch, &|changed| {
+            changed.patches[number].moment = PatchMoment::Before;
+        });
+        check(R::WrongPatch, &|changed| {
+            let other = changed.patches[1 - number].exit;
+            changed.patches[number].exit = other;
+        });
+    }
+    // The branch after the patch goes elsewhere.
+    let exit = usize::try_from(good.patches[1].exit.0 - good.start.0).unwrap();
+    assert_eq!(good.bytes[exit], 0xe9);
+    check(R::WrongTarget, &|changed| changed.bytes[exit + 1] ^= 1);
+    // With the instruments of the other way, of one way alone, before the branch, and with none.
+    for others in [
+        &[(0, Untaken, "counter"), (0, Taken, "sampled")][..],
+        &[(0, Taken, "counter")],
+        &[(0, Untaken, "sampled")],
+        &[(0, HookType::Post, "counter")],
+    ] {
+        let other = Instrumented::new(others, true).translation();
+        let rule = match others {
+            [(_, Taken | Untaken, _)] => R::PatchMissing,
+            _ => R::WrongPatch,
+        };
+        check(rule, &|changed| *changed = other.clone());
+    }
+    let image: &Image = &instrumented.image;
+    let plain = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
+    let plain = { plain }.translate(image, &[instrumented.seed], WHOLE);
+    let plain = plain.unwrap();
+    check(R::PatchMissing, &|changed| *changed = plain.clone());
+}
+
+#[test]
+fn every_byte_of_the_patches_of_ways_is_proved() {
+    bytes_are_proved(&[(0, Taken, "counter"), (0, Untaken, "counter")], 5);
 }
 
 #[test]
 fn every_byte_of_a_patch_that_reads_memory_is_proved() {
-    bytes_are_proved(&[(0, "reading"), (1, "reading")], 8 + 5);
+    bytes_are_proved(&[(0, Pre, "reading"), (1, Pre, "reading")], 8 + 5);
 }
 
 /// Flips each bit of patches, and of the instructions with which their blocks begin.
-fn bytes_are_proved(blocks: &[(u32, &str)], begun: u64) {
+fn bytes_are_proved(blocks: &[(u32, HookType, &str)], begun: u64) {
     let instrumented = Instrumented::new(blocks, false);
     let good = instrumented.translation();
     let first = good.patches[0].span.start.0 - good.start.0;

@@ -332,7 +332,9 @@ fn instruments_run_only_in_the_chosen_calls_and_their_choice_is_saved() {
     with_instruments(&mut harness);
     place(&mut harness, 0, "counter");
     // What the code cache does not run is refused before the run, by its rule.
-    run_command(&mut harness, "hook where branch is taken");
+    // No branch ends the block.
+    click(&mut harness, "block 1 of counted");
+    run_command(&mut harness, "hook after block");
     run_command(&mut harness, "add instrument");
     assert_eq!(
         harness.state().state().document.session().placements.len(),

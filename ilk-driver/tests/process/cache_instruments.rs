@@ -312,7 +312,7 @@ fn instruments_that_the_cache_does_not_run_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), &[]);
     for (script, why) in [
-        ("taken:outer:0 { @n = count() }", "not-in-cache"),
+        ("post:falling+0x0 { @n = count() }", "not-in-cache"),
         ("usdt:a:b { @n = count() }", "Static probes"),
         ("entry:absent.so:counted { @n = count() }", "has not mapped"),
         ("entry:nowhere { @n = count() }", "nowhere"),

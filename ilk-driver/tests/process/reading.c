@@ -20,7 +20,7 @@ struct request {
 static int begin[THREADS][2], end[THREADS][2];
 static struct request requests[KINDS];
 static const struct request *passed[KINDS];
-static volatile unsigned long handled, faults;
+static volatile unsigned long begun, handled, faults;
 static unsigned long results;
 
 /* The seventh argument is on the stack. */
@@ -32,6 +32,7 @@ __attribute__((noipa)) unsigned long handle(const struct request *request, unsig
 
 static void interrupted(int signal)
 {
+	__atomic_fetch_add(&begun, 1, __ATOMIC_RELAXED);
 	/* Its argument is counted, too. */
 	handle(&requests[0], 0, 0, 0, 0, 0, 1);
 	__atomic_fetch_add(&handled, 1, __ATOMIC_RELAXED);
@@ -111,13 +112,17 @@ int main(void)
 	printf("ready\n");
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
-		handled = faults = results = 0;
+		begun = handled = faults = results = 0;
 		setitimer(ITIMER_REAL, &timer, NULL);
 		for (int i = 0; i < THREADS; i++)
 			write(begin[i][1], "", 1);
 		for (int i = 0; i < THREADS; i++)
 			read(end[i][0], &byte, 1);
 		setitimer(ITIMER_REAL, &none, NULL);
+		/* Handlers may still execute. */
+		do
+			usleep(20000);
+		while (begun != handled);
 		printf("%lx %lu %lu\n", results, handled, faults);
 		fflush(stdout);
 	}

@@ -62,7 +62,9 @@ impl Proof<'_> {
             return Ok((next, Some(at.add(bytes.len() as u64))));
         }
         let cached = self.bytes.at(at)?;
-        if spills(&cached, Register::RCX) && self.stepped(original, at).is_ok() {
+        // The ways of a branch that is executed elsewhere have no patch.
+        let may_step = !self.has_ways(original);
+        if may_step && spills(&cached, Register::RCX) && self.stepped(original, at).is_ok() {
             return Ok((next, None));
         }
         match instruction.flow_control() {

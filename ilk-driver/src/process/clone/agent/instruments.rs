@@ -4,10 +4,11 @@
 use std::io;
 
 use gilk_engine::Addr;
-use gilk_engine::cache::{CacheRow, RowState};
+use gilk_engine::cache::{CacheRow, PatchMoment, RowState};
 
 use super::super::super::ptrace::{self, Registers, Tid};
 use super::super::super::stopped::is_filtered;
+use super::super::cache::PlacedPatch;
 use super::super::trace::{self, Change, is_fault};
 use super::super::trigger;
 use super::{CacheAgent, Outcome};
@@ -35,6 +36,21 @@ impl CacheAgent<'_> {
         }
     }
 
+    /// Notes that a thread leaves the cache with these original registers from a way of a conditional branch, before the
+    /// instruments there, and executes the branch again.
+    pub(super) fn leaves_before_way(&mut self, tid: Tid, at: Addr, original: &Registers) {
+        let patch = self.cache.patch(at);
+        let is_way = |patch: &PlacedPatch| {
+            patch.moment != PatchMoment::Before && patch.original.0 == original.rip
+        };
+        if let Some(patch) = patch.filter(is_way)
+            && self.cache.exit(patch.original).is_some()
+            && let Some(state) = self.threads.get_mut(&tid)
+        {
+            state.passed.add(patch.original, original.rsp);
+        }
+    }
+
     /// The place in the cache for a thread that enters it with these original registers: after the instruments of the
     /// block, if it has passed them.
     pub(super) fn place_after_instruments(
@@ -51,11 +67,11 @@ impl CacheAgent<'_> {
     }
 
     /// Lets a stopped thread, all of whose signals are blocked, execute until it has left the instruments of a block.
-    pub(super) fn finish_instruments(&self, tid: Tid, original: Addr) -> io::Result<()> {
-        let exit = self.cache.exit(original);
-        let exit =
-            exit.ok_or_else(|| io::Error::other("a patch has no exit, which is a bug in gilk"))?;
-        self.execute_to(tid, exit)
+    pub(super) fn finish_instruments(&self, tid: Tid, at: Addr) -> io::Result<()> {
+        let patch = self.cache.patch(at);
+        let patch = patch
+            .ok_or_else(|| io::Error::other("a patch is not known, which is a bug in gilk"))?;
+        self.execute_to(tid, patch.exit)
     }
 
     /// Lets such a thread execute to an instruction. It is not stepped: each step would set it back to the beginning of a

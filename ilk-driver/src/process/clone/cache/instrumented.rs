@@ -6,6 +6,7 @@ use gilk_engine::{Addr, Span};
 
 use super::super::super::refused;
 use super::ProcessCache;
+use super::patches::PlacedPatch;
 use crate::Result;
 
 impl ProcessCache {
@@ -52,6 +53,12 @@ impl ProcessCache {
     /// The place at which threads leave the instruments before an original instruction, which was translated.
     pub(in super::super) fn exit(&self, original: Addr) -> Option<Addr> {
         let mut arenas = self.arenas.iter();
-        arenas.find_map(|arena| arena.exits.get(&original).copied())
+        arenas.find_map(|arena| arena.patches.exits.get(&original).copied())
+    }
+
+    /// The patch that an address is in, or in the branch to it.
+    pub(in super::super) fn patch(&self, at: Addr) -> Option<PlacedPatch> {
+        let arena = self.arenas.iter().find(|arena| arena.span.contains(at))?;
+        arena.patches.find(at)
     }
 }
