@@ -177,7 +177,8 @@ impl Cache {
         let resident = translator.resident().clone();
         let translator = translator.with_instruments(instruments);
         let prover = FragmentProver::new(layout, span, &resident).unwrap();
-        let prover = prover.with_instruments(proof);
+        let prover = prover.with_instruments(proof, translator.reader());
+        let prover = prover.unwrap();
         for entry in 0..CacheLayout::RECENT {
             words.write(8 * entry, &resident.search.0.to_le_bytes());
         }
@@ -193,6 +194,10 @@ impl Cache {
             blocks: Vec::new(),
         };
         cache.arena.write(0, &resident.bytes);
+        if let Some(reader) = cache.translator.reader().cloned() {
+            let offset = reader.start.0 - cache.arena.start();
+            cache.arena.write(offset, &reader.code);
+        }
         cache
     }
 

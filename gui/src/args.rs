@@ -118,7 +118,7 @@ impl Source {
         matches!(self, Self::Process(_) | Self::Program(_) | Self::Every(_))
     }
 
-    /// Returns whether it is a process of this machine that runs execute in the code cache, with every block counted.
+    /// Returns whether it is a process of this machine that runs execute in the code cache.
     #[must_use]
     pub const fn is_in_cache(&self) -> bool {
         matches!(self, Self::ProcessInCache(_) | Self::ProgramInCache(_))

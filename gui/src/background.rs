@@ -307,6 +307,7 @@ impl App {
             library: Arc::clone(&self.state.library),
             layout,
             process: self.state.machines.process.clone(),
+            in_cache: self.state.is_in_cache(),
             within: self.state.within(),
         }
     }

@@ -13,6 +13,7 @@ use ilk_driver::process::ProcessChoices;
 use crate::app::App;
 use crate::args::Source;
 use crate::availability::possible;
+use crate::cached_work::cached_work;
 use crate::command::{Command, Destination};
 use crate::desk::{Desk, Pane, filter_field};
 use crate::document::{Document, EditedSession};
@@ -392,7 +393,7 @@ impl App {
             self.state.notify(NoticeKind::Warning, hindrance);
             return;
         }
-        if self.state.is_in_cache() {
+        if self.state.counts_in_cache() {
             return self.run_in_cache();
         }
         let Some(Ok(plan)) = &self.state.plan.outcome else {
@@ -428,9 +429,13 @@ impl App {
         };
         let info = info.as_ref().clone();
         let source = self.state.source.as_ref();
-        let choices = match source.is_some_and(Source::is_process) {
-            true => self.state.document.choices(),
-            false => ProcessChoices::default(),
+        let choices = match source {
+            Some(source) if source.is_process() => self.state.document.choices(),
+            Some(source) if source.is_in_cache() => ProcessChoices {
+                cached: cached_work(&session),
+                ..ProcessChoices::default()
+            },
+            _ => ProcessChoices::default(),
         };
         let (stop, index) = (StopFlag::new(), Shared::default());
         let status = SharedStatus::default();

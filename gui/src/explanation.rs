@@ -145,7 +145,7 @@ impl Command {
             Self::OpenProcess(_) => "Makes the process the target.",
             Self::StartProgram => "Starts a program, which waits at its entry for the session.",
             Self::ChooseProcessInCache => {
-                "Counts every block of a running process, which executes in the code cache meanwhile."
+                "Counts every block of a running process, which executes in the code cache meanwhile, or runs instruments there."
             }
             Self::OpenProcessInCache(_) => {
                 "Makes the process the target of runs in the code cache."
@@ -154,7 +154,7 @@ impl Command {
                 "Shows a process of a program; runs instrument all of its processes, and those that begin meanwhile."
             }
             Self::StartProgramInCache => {
-                "Starts a program, of which the run counts every block in the code cache."
+                "Starts a program, of which the run counts every block in the code cache, or runs instruments there."
             }
             Self::ConnectHere => "Connects to the agent of this machine's kernel.",
             Self::ConnectSocket => "Connects to the socket of an agent.",

@@ -376,7 +376,8 @@ impl App {
         let now = self.state.timeline.record.as_ref().and_then(|one| one.now);
         let active = self.state.run.active.as_ref();
         let is_idle = active.is_some_and(|active| active.session.workload.is_none())
-            && !self.state.has_process();
+            && !self.state.has_process()
+            && !self.state.is_in_cache();
         let measures = active.is_none_or(|active| {
             let mut instruments = active.plan.plan().instruments.iter();
             instruments.any(|one| !one.definition.replaces())
@@ -427,7 +428,7 @@ impl App {
                         crate::widgets::grouped(lost)
                     );
                     self.state.notify(NoticeKind::Warning, words);
-                } else if let Some(cache) = &summary.cache {
+                } else if let Some(cache) = summary.cache.as_ref().filter(|_| !measures) {
                     let (kind, words) = counted(&summary, cache, &path.to_string());
                     self.state.notify(kind, words);
                 } else if summary.gone() > 0 {
@@ -443,6 +444,10 @@ impl App {
                     };
                     let words = format!("The session {how}{words} {}", summary.ended);
                     let words = words.trim_end().to_owned();
+                    let kind = match (&summary.cache, kind) {
+                        (Some(_), NoticeKind::Good) => end_kind(&summary),
+                        _ => kind,
+                    };
                     self.state.notify(kind, words);
                 }
                 self.state.run.last = Some(summary);
@@ -559,14 +564,19 @@ impl App {
     }
 }
 
+/// Returns the kind of a message about a run in the code cache: a process that was let go by a rule is worth a warning.
+fn end_kind(summary: &Summary) -> NoticeKind {
+    match summary.workload.is_some() || summary.ended.is_empty() {
+        true => NoticeKind::Good,
+        false => NoticeKind::Warning,
+    }
+}
+
 /// Returns what a run in the code cache has counted, and the reason of its end, if it was not requested.
 fn counted(summary: &Summary, cache: &CacheNumbers, path: &str) -> (NoticeKind, String) {
     let blocks = crate::widgets::grouped(summary.instruments.len() as u64);
     let translated = crate::widgets::grouped(cache.blocks);
-    let kind = match summary.workload.is_some() || summary.ended.is_empty() {
-        true => NoticeKind::Good,
-        false => NoticeKind::Warning,
-    };
+    let kind = end_kind(summary);
     let words = format!(
         "{} {blocks} blocks of {translated} in the code cache were executed; their counts are in {path}.",
         summary.ended

@@ -8,6 +8,7 @@ pub mod app;
 pub mod args;
 mod availability;
 mod background;
+mod cached_work;
 pub mod call_graph;
 pub mod calls;
 pub mod catalogue;

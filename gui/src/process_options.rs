@@ -48,12 +48,13 @@ const EXEC: [(Exec, &str, &str); 2] = [
 pub(crate) fn show(ui: &mut Ui, state: &mut State) {
     let choices = state.document.choices();
     let is_offered = state.has_process() && !state.has_every();
-    if !is_offered && choices == ProcessChoices::default() {
+    if !is_offered && choices.is_usual() {
         return;
     }
     let ProcessChoices {
         mut children,
         mut exec,
+        cached,
     } = choices;
     ui.horizontal_wrapped(|ui| {
         widgets::caption(ui, "forked children");
@@ -63,14 +64,18 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State) {
         widgets::caption(ui, "an executed program");
         choice(ui, "Executed programs", &mut exec, &EXEC);
     });
-    let chosen = ProcessChoices { children, exec };
+    let chosen = ProcessChoices {
+        children,
+        exec,
+        cached,
+    };
     if chosen != choices {
         state.document.choose(chosen);
     }
 }
 
 /// Draws a list of choices with their meanings.
-fn choice<T: Copy + PartialEq>(
+pub(crate) fn choice<T: Copy + PartialEq>(
     ui: &mut Ui,
     name: &str,
     now: &mut T,
@@ -125,7 +130,7 @@ impl State {
                 "{why}: choose another in the options of the session."
             ));
         }
-        let is_met = choices == ProcessChoices::default() || self.has_process();
+        let is_met = choices.is_usual() || self.has_process();
         (!is_met).then(|| {
             "The session has a choice for the forked children of a process, or for programs that it executes: open a \
              process, or choose as usual in the options of the session."

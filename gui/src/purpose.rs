@@ -110,7 +110,7 @@ impl Purpose {
                     .to_owned(),
             ),
             Self::ProgramInCache => Some(
-                "It is stopped at its entry. The run executes it in the code cache and counts every block."
+                "It is stopped at its entry. The run executes it in the code cache and counts every block, or runs the session's instruments there."
                     .to_owned(),
             ),
             Self::Machines => Some(

@@ -15,7 +15,7 @@ use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::session_duration::{set_duration, too_short};
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
-use crate::{availability, only_while_row, session_options, widgets};
+use crate::{availability, cached_work, only_while_row, session_options, widgets};
 
 /// Height of a row of the table.
 const ROW: f32 = 24.0;
@@ -47,11 +47,12 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     widgets::inset(ui, |ui| {
         fields(ui, state);
         if state.is_in_cache() {
+            cached_work::show(ui, state);
             only_while_row::show(ui, state);
         }
         troubles(ui, state);
     });
-    if state.is_in_cache() {
+    if state.counts_in_cache() {
         let words = "A run executes the process in the code cache and counts every block. The session's duration applies, \
                      its instruments and its choices for what a process starts do not.";
         let run = (Command::Run, availability::possible(state, &Command::Run));

@@ -226,14 +226,11 @@ impl State {
             return Some(hindrance);
         }
         if self.is_in_cache() {
-            let others = !self.machines.others.is_empty();
-            if others {
-                let why = "A run in the code cache is of one process; remove the other machines.";
-                return Some(why.to_owned());
+            let hindrance = self.cache_hindrance();
+            if hindrance.is_some() || self.counts_in_cache() {
+                return hindrance;
             }
-            return self.threads_in_cache().err();
-        }
-        if let Some(hindrance) = self.choices_hindrance() {
+        } else if let Some(hindrance) = self.choices_hindrance() {
             return Some(hindrance);
         }
         if self.document.session().placements.is_empty() {
@@ -241,7 +238,7 @@ impl State {
         }
         match &self.plan.outcome {
             Some(Ok(_)) if !self.plan.pending() => match &self.source {
-                Some(source) if source.is_process() => {
+                Some(source) if source.is_process() || source.is_in_cache() => {
                     let refusal = self.plan.process_refusal.clone();
                     refusal.or_else(|| self.machines.hindrance())
                 }
@@ -252,7 +249,7 @@ impl State {
         }
     }
 
-    /// Returns whether runs execute the target in the code cache, with every block counted.
+    /// Returns whether runs execute the target in the code cache.
     #[must_use]
     pub fn is_in_cache(&self) -> bool {
         self.source.as_ref().is_some_and(Source::is_in_cache)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ilk_driver::client::StopFlag;
-use ilk_driver::process::{CloneThreads, ProcessTarget};
+use ilk_driver::process::{CachedRun, CloneThreads, ProcessTarget};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -14,13 +14,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let mut process = ProcessTarget::open(pid.parse()?)?;
     let (events, _received) = crossbeam_channel::unbounded();
-    let summary = process.run_in_cache(
-        &CloneThreads::All,
-        Duration::from_secs(10),
-        Path::new(&file),
-        &events,
-        &StopFlag::new(),
-    )?;
+    let summary = process.run_in_cache(CachedRun {
+        session: None,
+        threads: &CloneThreads::All,
+        length: Duration::from_secs(10),
+        recording: Path::new(&file),
+        events: &events,
+        stop: &StopFlag::new(),
+    })?;
     println!("{} blocks were executed.", summary.instruments.len());
     Ok(())
 }

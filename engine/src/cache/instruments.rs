@@ -1,30 +1,43 @@
-//! Instruments before instructions of code in the cache. Each instruction that has some begins a block, and the block
-//! begins with a branch to a patch: the same code as that of a splice, without displaced instructions, whose exit is the
-//! rest of the block.
+//! Instruments of code in the cache. Each instruction that has some before it begins a block, and the block begins with a
+//! branch to a patch: the same code as that of a splice, without displaced instructions, whose exit is the rest of the
+//! block. On a way of a conditional branch, the branch to the patch is on that way.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use super::CodeBytes;
+use super::translation::PatchMoment;
 use crate::cfg::{BlockIndex, Cfg};
 use crate::code::FunctionId;
 use crate::layout::RuntimeLayout;
 use crate::liveness::{Analysis, Live, Liveness, RegisterSet};
-use crate::patch::{Assembler, Code, HookProgram, Hooked, Probed, may_fault};
+use crate::patch::{Assembler, Code, HookProgram, Hooked, Probed};
 use crate::plan::{Plan, PlannedInstrument};
+use crate::reads::{MemoryReader, ReadGate};
 use crate::{Addr, HookType, Image, Refusal, Rule, Span};
 
-/// The instruments of a plan, by the instructions before which they run.
+/// Alignment of the code that reads memory.
+const READER_ALIGN: u64 = 16;
+
+/// Bytes below the stack pointer that instruments which read memory use, at most: the red zone, the saved registers and
+/// flags, the words of a call of the code that reads, and its own. A block with such instruments writes to the last of
+/// them first, so that the thread has no fault in a patch.
+pub(super) const READ_SPACE: u64 = 400;
+
+/// The instruments of a plan, by the instructions at which they run.
 #[derive(Clone, Debug)]
 pub struct CacheInstruments {
     layout: RuntimeLayout,
-    places: BTreeMap<Addr, InstrumentedPlace>,
+    /// Words that end the reads of memory.
+    gate: ReadGate,
+    places: BTreeMap<(Addr, PatchMoment), InstrumentedPlace>,
     /// Functions with instruments, and their bytes: other code that is mapped there later has none.
     functions: BTreeMap<Addr, Box<[u8]>>,
 }
 
-/// An instruction with instruments before it.
+/// An instruction with instruments before it, or a way of a conditional branch with instruments.
 #[derive(Clone, Debug)]
 struct InstrumentedPlace {
     /// The start of its function.
@@ -33,6 +46,16 @@ struct InstrumentedPlace {
     instruments: Vec<PlannedInstrument>,
     /// Registers and flags that they preserve.
     live: Live,
+    /// They read memory of the process.
+    reads: bool,
+}
+
+/// Instruments in one arena, with the code there that reads memory for them.
+#[derive(Clone, Debug)]
+pub(super) struct ArenaInstruments {
+    pub(super) all: Arc<CacheInstruments>,
+    layout: RuntimeLayout,
+    reader: Option<MemoryReader>,
 }
 
 /// The graph of a function, and its liveness.
@@ -43,12 +66,17 @@ struct ReadFunction {
 
 impl CacheInstruments {
     /// Finds the places of a plan's instruments; its sites and patches are not used. Where `saves_all`, instruments save
-    /// every register that they change, live or not.
+    /// every register that they change, live or not. Their reads of memory end by the words of `gate`.
     ///
     /// # Errors
-    /// [`Rule::NotInCache`] for an instrument that the code cache does not run: of an edge, of the end of a block that no
-    /// branch ends, with native code, that reads memory, or that is not in place for the whole session.
-    pub fn of(image: &Image, plan: &Plan, saves_all: bool) -> Result<Self, Refusal> {
+    /// [`Rule::NotInCache`] for an instrument that the code cache does not run: of a way of a branch that no flag decides,
+    /// of the end of a block that no branch ends, with native code, or that is not in place for the whole session.
+    pub fn of(
+        image: &Image,
+        plan: &Plan,
+        gate: ReadGate,
+        saves_all: bool,
+    ) -> Result<Self, Refusal> {
         let read = plan.instruments.iter().filter_map(|one| one.probe.as_ref());
         // What one instrument reads, no other one may change, though the function does not read it.
         let read = read.fold(RegisterSet::EMPTY, |read, probed| {
@@ -58,6 +86,7 @@ impl CacheInstruments {
         let mut graphs: BTreeMap<FunctionId, ReadFunction> = BTreeMap::new();
         let mut instruments = Self {
             layout: plan.layout.clone(),
+            gate,
             places: BTreeMap::new(),
             functions: BTreeMap::new(),
         };
@@ -79,9 +108,10 @@ impl CacheInstruments {
                 let liveness = Liveness::of(&analysis, &cfg);
                 ReadFunction { cfg, liveness }
             });
-            let at = place(&graph.cfg, one)
-                .map_err(|why| Refusal::new(Rule::NotInCache, block.start, why))?;
-            let live = graph.liveness.before(at);
+            let found = place(&graph.cfg, one);
+            let (at, next) =
+                found.map_err(|why| Refusal::new(Rule::NotInCache, block.start, why))?;
+            let live = graph.liveness.before(next);
             let bytes = image.bytes(span).unwrap_or_default();
             instruments.functions.insert(span.start, bytes.into());
             let place = instruments.places.entry(at);
@@ -95,7 +125,9 @@ impl CacheInstruments {
                         ..live
                     },
                 },
+                reads: false,
             });
+            place.reads |= one.probe.as_deref().is_some_and(reads_memory);
             place.instruments.push(one.clone());
         }
         for place in instruments.places.values_mut() {
@@ -107,20 +139,21 @@ impl CacheInstruments {
         Ok(instruments)
     }
 
-    /// The layout of their words.
+    /// Returns whether an instrument reads memory of the process.
     #[must_use]
-    pub fn layout(&self) -> &RuntimeLayout {
-        &self.layout
+    pub fn read_memory(&self) -> bool {
+        self.places.values().any(|place| place.reads)
     }
 
     /// Returns whether a span of original code has an instruction with instruments.
     #[must_use]
     pub fn any_in(&self, span: Span) -> bool {
-        self.places.range(span.start..span.end).next().is_some()
+        let [start, end] = [span.start, span.end].map(|at| (at, PatchMoment::Before));
+        self.places.range(start..end).next().is_some()
     }
 
-    /// Returns whether instruments run before an instruction: the function is the one that they were planned for.
-    pub(super) fn is_place(&self, code: &dyn CodeBytes, at: Addr) -> bool {
+    /// Returns whether instruments run at an instruction: the function is the one that they were planned for.
+    pub(super) fn is_place(&self, code: &dyn CodeBytes, at: (Addr, PatchMoment)) -> bool {
         self.places.get(&at).is_some_and(|place| {
             let bytes = self.functions.get(&place.function);
             bytes.is_some_and(|bytes| {
@@ -130,10 +163,50 @@ impl CacheInstruments {
         })
     }
 
-    /// Assembles the patch of a place, for an address that is [aligned](RuntimeLayout::patch_align).
-    pub(super) fn assemble(&self, at: Addr, original: Addr, exit: Addr) -> Result<Code, Refusal> {
+    /// The instruments in an arena that is free from an address on.
+    pub(super) fn in_arena(self: Arc<Self>, free: Addr) -> ArenaInstruments {
+        let layout = RuntimeLayout {
+            users: Some(Addr(free.0.next_multiple_of(READER_ALIGN))),
+            further_arenas: Vec::new(),
+            ..self.layout.clone()
+        };
+        let readers = self.read_memory();
+        let readers = readers.then(|| MemoryReader::all(&layout, self.gate));
+        ArenaInstruments {
+            reader: readers.into_iter().flatten().next(),
+            all: self,
+            layout,
+        }
+    }
+}
+
+impl ArenaInstruments {
+    /// The code that reads memory, if instruments do.
+    pub(super) fn reader(&self) -> Option<&MemoryReader> {
+        self.reader.as_ref()
+    }
+
+    /// The alignment of patches in bytes.
+    pub(super) fn patch_align(&self) -> u64 {
+        self.layout.patch_align()
+    }
+
+    /// Returns whether instruments at a place read memory.
+    pub(super) fn reads_at(&self, original: Addr, moment: PatchMoment) -> bool {
+        let place = self.all.places.get(&(original, moment));
+        place.is_some_and(|place| place.reads)
+    }
+
+    /// Assembles the patch of a place, for an address that is [aligned](Self::patch_align).
+    pub(super) fn assemble(
+        &self,
+        at: Addr,
+        (original, moment): (Addr, PatchMoment),
+        exit: Addr,
+    ) -> Result<Code, Refusal> {
         let missing = || Refusal::new(Rule::NotInCache, original, "no instrument is there");
-        let place = self.places.get(&original).ok_or_else(missing)?;
+        let place = self.all.places.get(&(original, moment));
+        let place = place.ok_or_else(missing)?;
         let hooked = place.instruments.iter().map(|one| {
             Some(Hooked {
                 id: one.id,
@@ -151,17 +224,20 @@ fn refusal(plan: &Plan, one: &PlannedInstrument) -> Option<&'static str> {
     if one.launch > 0.0 || one.splash < plan.duration {
         return Some("instruments in the code cache are in place for the whole session");
     }
-    let Some(probe) = one.probe.as_deref().map(Probed::probe) else {
-        return Some("native code is not called from the code cache");
-    };
-    match probe.is_some_and(may_fault) {
-        true => Some("instruments in the code cache do not read memory"),
-        false => None,
+    match one.probe {
+        Some(_) => None,
+        None => Some("native code is not called from the code cache"),
     }
 }
 
-/// The instruction before which an instrument runs.
-fn place(cfg: &Cfg, one: &PlannedInstrument) -> Result<Addr, &'static str> {
+/// Returns whether a program reads memory of the process: it counts the reads that fail.
+fn reads_memory(probed: &Probed) -> bool {
+    probed.homes.failed.is_some()
+}
+
+/// The instruction at which an instrument runs, with the moment, and the one that executes after it.
+fn place(cfg: &Cfg, one: &PlannedInstrument) -> Result<((Addr, PatchMoment), Addr), &'static str> {
+    let before = |at| ((at, PatchMoment::Before), at);
     let block = cfg.block(BlockIndex(one.id.block));
     let block = block.ok_or("its block is none of its function")?;
     match one.id.hook {
@@ -174,16 +250,26 @@ fn place(cfg: &Cfg, one: &PlannedInstrument) -> Result<Addr, &'static str> {
             };
             let first = block.instructions.iter().find(|one| !stays(one));
             first
-                .map(|one| Addr(one.ip()))
+                .map(|one| before(Addr(one.ip())))
                 .ok_or("its block has nothing but an endbr64")
         }
         HookType::Post => {
             let last = block.last();
             match last.flow_control() {
                 FlowControl::Next => Err("it is at the end of a block that no branch ends"),
-                _ => Ok(Addr(last.ip())),
+                _ => Ok(before(Addr(last.ip()))),
             }
         }
-        HookType::Taken | HookType::Untaken => Err("it is on one of the two ways of a branch"),
+        HookType::Taken | HookType::Untaken => {
+            let last = block.last();
+            if !last.is_jcc_short_or_near() {
+                return Err("it is on one of the two ways of a branch that no flag decides");
+            }
+            let (moment, next) = match one.id.hook {
+                HookType::Taken => (PatchMoment::Taken, last.near_branch_target()),
+                _ => (PatchMoment::Untaken, last.next_ip()),
+            };
+            Ok(((Addr(last.ip()), moment), Addr(next)))
+        }
     }
 }

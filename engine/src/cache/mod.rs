@@ -50,7 +50,7 @@ pub use instruments::CacheInstruments;
 pub use rows::{CacheRow, RowState};
 pub use targets::{TargetWrite, Targets};
 pub use translate::Translator;
-pub use translation::{BlockPatch, CachedBlock, Counting, Landing, Link, Translation};
+pub use translation::{BlockPatch, CachedBlock, Counting, Landing, Link, PatchMoment, Translation};
 
 /// Conventions of translated code. It reaches no words by a segment, and pushes return addresses from memory.
 pub(crate) const CACHE_ABI: Abi = Abi {

@@ -1,48 +1,95 @@
-//! Patches of blocks with instruments: after all other code of a translation.
-
-use std::sync::Arc;
+//! Patches of instruments, and the branches to them. Patches are after all other code of a translation.
 
 use iced_x86::{Code as Op, Decoder, DecoderOptions, Register};
 
-use super::pending::PendingPatch;
+use super::instruments::READ_SPACE;
+use super::pending::{PendingPatch, PendingWay};
 use super::rows::RowState;
 use super::translate::TranslationWork;
-use super::translation::BlockPatch;
+use super::translation::{BlockPatch, PatchMoment};
 use crate::ids::part;
 use crate::patch::{Code, PieceKind};
 use crate::{Addr, Refusal, Span};
 
 impl TranslationWork<'_> {
-    /// Emits the branch with which a block with instruments begins.
-    pub(super) fn branch_to_patch(&mut self, original: Addr) {
+    /// Emits the branch to the patch of an instruction. Where its instruments read memory, a write finds out before it
+    /// whether the stack has the space.
+    pub(super) fn branch_to_patch(&mut self, original: Addr, moment: PatchMoment) {
         self.out.row(original, RowState::Exact);
+        let begin = self.out.here();
+        let instruments = self.translator.instruments();
+        if instruments.is_some_and(|instruments| instruments.reads_at(original, moment)) {
+            let below = i32::try_from(READ_SPACE).map_or(i32::MIN, |space| -space);
+            self.out.with(&[0x48, 0x89, 0xa4, 0x24], below); // mov [rsp-READ_SPACE], rsp
+        }
         let field = self.out.later(&[0xe9]);
         self.patched.push(PendingPatch {
             field,
             original,
+            moment,
+            begin,
             exit: self.out.here(),
         });
     }
 
+    /// Emits a conditional branch; one with instruments on the way that it takes targets code after all blocks.
+    pub(super) fn conditional_branch(&mut self, opcode: &[u8], original: Addr, target: Addr) {
+        if !self.is_instrumented(original, PatchMoment::Taken) {
+            return self.branch(opcode, target);
+        }
+        let field = self.out.later(opcode);
+        self.ways.push(PendingWay {
+            field,
+            original,
+            target,
+        });
+    }
+
+    /// Emits the ways of conditional branches with instruments on them.
+    pub(super) fn instrumented_ways(&mut self) -> Result<(), Refusal> {
+        for PendingWay {
+            field,
+            original,
+            target,
+        } in std::mem::take(&mut self.ways)
+        {
+            let at = self.out.here();
+            self.out.resolve(field, at)?;
+            self.branch_to_patch(original, PatchMoment::Taken);
+            self.out.row(target, RowState::Exact);
+            self.branch(&[0xe9], target);
+        }
+        Ok(())
+    }
+
+    /// Returns whether instruments run at an instruction.
+    pub(super) fn is_instrumented(&self, original: Addr, moment: PatchMoment) -> bool {
+        self.translator.is_instrumented(self.code, original, moment)
+    }
+
     /// Emits the patches.
     pub(super) fn patches(&mut self) -> Result<(), Refusal> {
-        let Some(instruments) = self.translator.instruments().map(Arc::clone) else {
+        let Some(instruments) = self.translator.instruments() else {
             return Ok(());
         };
         for PendingPatch {
             field,
             original,
+            moment,
+            begin,
             exit,
         } in std::mem::take(&mut self.patched)
         {
-            self.out.align(instruments.layout().patch_align());
+            self.out.align(instruments.patch_align());
             let at = self.out.here();
-            let patch = instruments.assemble(at, original, exit)?;
+            let patch = instruments.assemble(at, (original, moment), exit)?;
             self.out.resolve(field, at)?;
             self.saves(original, &patch);
             self.out.push(&patch.bytes);
             self.done.patches.push(BlockPatch {
                 original,
+                moment,
+                begin,
                 span: Span::new(at, patch.bytes.len() as u64),
                 sequences: patch.sequences,
                 rows: patch.rows,

@@ -4,6 +4,7 @@
 use iced_x86::Register;
 
 use super::emit::Field;
+use super::translation::PatchMoment;
 use crate::Addr;
 
 /// A branch that is taken where the thread's area is full.
@@ -28,11 +29,21 @@ pub(super) struct PendingExit {
     pub(super) stated: (usize, usize),
 }
 
-/// The branch with which a block with instruments begins.
+/// A conditional branch with instruments on the way that it takes.
+pub(super) struct PendingWay {
+    pub(super) field: Field,
+    pub(super) original: Addr,
+    pub(super) target: Addr,
+}
+
+/// The branch to a patch with instruments.
 pub(super) struct PendingPatch {
     pub(super) field: Field,
-    /// The first instruction of the block.
+    /// The first instruction of the block, or the conditional branch.
     pub(super) original: Addr,
+    pub(super) moment: PatchMoment,
+    /// The place where the branch begins.
+    pub(super) begin: Addr,
     /// The place after the branch.
     pub(super) exit: Addr,
 }

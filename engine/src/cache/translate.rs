@@ -10,13 +10,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::blocks::{DecodedBlocks, TranslationReach};
 use super::dead::FlagReader;
 use super::emit::CodeBuffer;
-use super::instruments::CacheInstruments;
+use super::instruments::{ArenaInstruments, CacheInstruments};
 use super::resident::Resident;
 use super::rows::RowState;
 use super::starts::BlockStarts;
-use super::translation::{Counting, Link, Translation};
+use super::translation::{Counting, Link, PatchMoment, Translation};
 use super::unlinked::UnlinkedBranches;
 use super::{CacheLayout, CodeBytes};
+use crate::reads::MemoryReader;
 use crate::{Addr, Refusal, Rule, Span};
 
 pub(super) use work::{TranslationWork, conditional};
@@ -41,7 +42,7 @@ pub struct Translator {
     /// The addresses of `known`.
     starts: BlockStarts,
     unlinked: UnlinkedBranches,
-    instruments: Option<Arc<CacheInstruments>>,
+    instruments: Option<ArenaInstruments>,
 }
 
 impl Translator {
@@ -75,7 +76,13 @@ impl Translator {
         &self.resident
     }
 
-    pub(super) fn instruments(&self) -> Option<&Arc<CacheInstruments>> {
+    /// The code that reads memory for instruments, to write before any translation; `None` if no instrument reads.
+    #[must_use]
+    pub fn reader(&self) -> Option<&MemoryReader> {
+        self.instruments.as_ref()?.reader()
+    }
+
+    pub(super) fn instruments(&self) -> Option<&ArenaInstruments> {
         self.instruments.as_ref()
     }
 
@@ -107,11 +114,15 @@ impl Translator {
         self.counting = counting;
     }
 
-    /// Runs instruments in the blocks that are translated from now on.
+    /// Runs instruments in the blocks that are translated from now on: the first ones of the arena.
     #[must_use]
     pub fn with_instruments(self, instruments: Option<Arc<CacheInstruments>>) -> Self {
+        let instruments = instruments.map(|all| all.in_arena(self.resident.end()));
+        let reader = instruments.as_ref().and_then(ArenaInstruments::reader);
+        let used = reader.map_or(self.used, |reader| reader.start.add(MemoryReader::BYTES));
         Self {
             instruments,
+            used,
             ..self
         }
     }
@@ -201,10 +212,15 @@ impl Translator {
         Ok(done)
     }
 
-    /// Returns whether instruments run before an instruction.
-    fn is_instrumented(&self, code: &dyn CodeBytes, at: Addr) -> bool {
+    /// Returns whether instruments run at an instruction.
+    pub(super) fn is_instrumented(
+        &self,
+        code: &dyn CodeBytes,
+        at: Addr,
+        moment: PatchMoment,
+    ) -> bool {
         let instruments = self.instruments.as_ref();
-        instruments.is_some_and(|instruments| instruments.is_place(code, at))
+        instruments.is_some_and(|instruments| instruments.all.is_place(code, (at, moment)))
     }
 
     /// Emits what is reached from some addresses, with its blocks, and the targets and displacements of its branches to
@@ -222,7 +238,7 @@ impl Translator {
             }
         }
         let is_translated = |at: Addr| self.known.contains_key(&at);
-        let is_instrumented = |at: Addr| self.is_instrumented(code, at);
+        let is_instrumented = |at: Addr| self.is_instrumented(code, at, PatchMoment::Before);
         let discovered = DecodedBlocks::search(
             (code, self.arena),
             self.counting == Counting::Accesses,
@@ -243,6 +259,7 @@ impl Translator {
             full: Vec::new(),
             exits: Vec::new(),
             patched: Vec::new(),
+            ways: Vec::new(),
             state: RowState::Exact,
             factory: InstructionInfoFactory::new(),
             counters: self.counters,

@@ -42,18 +42,35 @@ pub struct CachedBlock {
     pub instructions: u32,
 }
 
-/// Code that runs the instruments before an original instruction, and continues with the block that begins there.
+/// The moment at which the instruments of a patch run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PatchMoment {
+    /// Before the original instruction.
+    Before,
+    /// As the original instruction, a conditional branch, is taken.
+    Taken,
+    /// As it is not.
+    Untaken,
+}
+
+/// Code that runs the instruments before an original instruction, and continues with the block that begins there; or on
+/// one of the two ways of a conditional branch, and continues on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockPatch {
     /// The original instruction.
     pub original: Addr,
+    /// Before the instruction, or on one of its ways.
+    pub moment: PatchMoment,
+    /// The first instruction of those that branch to the patch, up to its exit. Up to where it has saved registers, a
+    /// thread can execute the original instruction again.
+    pub begin: Addr,
     /// Its bytes in the cache, and after them the descriptors of restartable sequences.
     pub span: Span,
     /// Descriptors at the end, 32 bytes each.
     pub sequences: u32,
     /// Unwind entries.
     pub rows: Vec<Row>,
-    /// The place of the block's rest, after the branch to the patch.
+    /// The place of the block's rest, or of the way of the branch, after the branch to the patch.
     pub exit: Addr,
 }
 

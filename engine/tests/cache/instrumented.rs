@@ -10,6 +10,7 @@ use gilk_engine::layout::{
     SegmentOffset, Sequences,
 };
 use gilk_engine::plan::{Possible, plan_possible};
+use gilk_engine::reads::{MemoryReader, ReadGate};
 use gilk_engine::session::Placement;
 use gilk_engine::verify::verify;
 use gilk_engine::{HookType, Image, Session, VerifiedPlan};
@@ -51,6 +52,22 @@ pub(super) fn layout(start: Addr, area: SegmentOffset) -> RuntimeLayout {
         faults: 0,
         users: None,
         ..RuntimeLayout::supposed(Addr(0x7000_0000_0000))
+    }
+}
+
+/// The layout with an arena for splices, before which code reads memory.
+pub(super) fn with_arena(layout: &RuntimeLayout, arena: Span) -> RuntimeLayout {
+    RuntimeLayout {
+        arena,
+        users: Some(Addr(arena.start.0 - MemoryReader::BYTES)),
+        ..layout.clone()
+    }
+}
+
+/// The words that end reads, after those of the ring.
+pub(super) fn gate(layout: &RuntimeLayout) -> ReadGate {
+    ReadGate {
+        closed: Addr(layout.rings.lost_full.0).add(8),
     }
 }
 
@@ -179,13 +196,12 @@ fn cache(
     let image = Arc::new(image(library, &code));
     // Splices are planned into an arena that no byte is written to.
     let near = library.function(FUNCTIONS[0]);
-    let layout = RuntimeLayout {
-        arena: Span::new(Addr((near.0 & !0xfff) - (1 << 30)), 1 << 22),
-        ..words.layout.clone()
-    };
+    let arena = Span::new(Addr((near.0 & !0xfff) - (1 << 30)), 1 << 22);
+    let layout = with_arena(&words.layout, arena);
     let (plan, session) = planned(&image, session, &layout);
-    let instruments = CacheInstruments::of(&image, plan.plan(), session.save_all).unwrap();
-    let proof = InstrumentProof::new(&image, &plan).unwrap();
+    let gate = gate(&words.layout);
+    let instruments = CacheInstruments::of(&image, plan.plan(), gate, session.save_all).unwrap();
+    let proof = InstrumentProof::new(&image, &plan, gate).unwrap();
     let functions = FUNCTIONS.map(|name| library.function(name));
     let mut cache = Cache::with_instruments(
         functions[0],
@@ -266,9 +282,17 @@ fn every_block_is_counted_by_its_instrument_as_often_as_it_executes() {
             for name in FUNCTIONS {
                 let graph = Cfg::of(&image, image.function_named(name).unwrap().id);
                 for block in &graph.blocks {
-                    let hooks = [HookType::Pre, HookType::Post];
-                    let ends = last(&image, block.span).1;
-                    for hook in hooks.into_iter().take(1 + usize::from(ends)) {
+                    let hooks = [
+                        HookType::Pre,
+                        HookType::Post,
+                        HookType::Taken,
+                        HookType::Untaken,
+                    ];
+                    let count = match block.instructions.last() {
+                        Some(one) if one.is_jcc_short_or_near() => 4,
+                        _ => 1 + usize::from(last(&image, block.span).1),
+                    };
+                    for hook in hooks.into_iter().take(count) {
                         let hook = (block.index.0, hook);
                         session.placements.push(placement(name, hook, "counter"));
                     }
@@ -282,16 +306,22 @@ fn every_block_is_counted_by_its_instrument_as_often_as_it_executes() {
                 .map(|(block, count)| (block.original.start, count))
                 .collect();
             let mut hits = 0;
+            let mut ways: BTreeMap<Addr, u64> = BTreeMap::new();
             let plan = plan.plan();
             assert!(plan.instruments.len() > 30, "{}", plan.instruments.len());
             for one in &plan.instruments {
                 let function = plan.function(one.id.major).unwrap();
                 let block = function.outline.blocks[one.id.block as usize];
+                let count = words.count(one.counter.unwrap());
+                if matches!(one.id.hook, HookType::Taken | HookType::Untaken) {
+                    let branch = last(&image, block).0;
+                    *ways.entry(branch).or_insert(0) += count;
+                    continue;
+                }
                 let start = match one.id.hook {
                     HookType::Post => last(&image, block).0,
                     _ => block.start,
                 };
-                let count = words.count(one.counter.unwrap());
                 // An `endbr64` is a block of its own, before the one with the instrument.
                 let begun = [start, start.add(4)].map(|at| executed.get(&at).copied());
                 assert!(
@@ -302,6 +332,11 @@ fn every_block_is_counted_by_its_instrument_as_often_as_it_executes() {
                 hits += count;
             }
             assert!(hits > 10_000, "{hits}");
+            // Each branch was executed as often as its two ways are taken.
+            assert!(ways.len() > 5, "{}", ways.len());
+            for (branch, taken) in ways {
+                assert_eq!(executed.get(&branch), Some(&taken), "{branch} {options:?}");
+            }
         }
     }
 }
@@ -327,6 +362,55 @@ fn calls_and_results_are_sampled_once_and_in_order() {
             let result = call(library.function("full"), one, other);
             assert_eq!(pair[0], (begun, one), "{options:?}");
             assert_eq!(pair[1].1, result, "{options:?}");
+        }
+    }
+}
+
+/// Reads of memory at valid and other addresses, and after they have ended.
+#[test]
+fn reads_of_memory_yield_what_is_there_or_0_and_are_counted() {
+    for options in OPTIONS {
+        for save_all in [false, true] {
+            let library = Library::compiled("instrumented", options);
+            let mut words = Words::new();
+            let mut session = Session {
+                save_all,
+                ..session()
+            };
+            let source = "instrument cell \"x.\"; entry { sample(*(u32 *)uptr(arg0 + 4)) }";
+            session.sources.insert("cell".into(), source.into());
+            let entry = placement("full", (0, HookType::Pre), "cell");
+            session.placements.push(entry);
+            let (cache, plan) = cache(&library, Counting::Off, &session, &words);
+            let [one] = plan.plan().instruments.as_slice() else {
+                panic!("{:?}", plan.plan().instruments);
+            };
+            let failed = one.probe.as_ref().unwrap().homes.failed.unwrap();
+            let function = library.function("full");
+            let translated = cache.translator.block(function).unwrap();
+            let cells: Vec<u64> = (1..=20).map(|number| number << 32 | 7).collect();
+            let read = |at: u64, other: u64| {
+                assert_eq!(call(translated, at, other), call(function, at, other));
+            };
+            let mut expected = Vec::new();
+            for (number, cell) in (1..).zip(&cells) {
+                read(std::ptr::from_ref(cell).addr() as u64, number);
+                read(8, number);
+                read(u64::MAX, number);
+                expected.extend([number, 0, 0]);
+            }
+            assert_eq!(words.count(failed), 40, "{options:?}");
+            let closed = gate(&words.layout).closed.0 - words.memory.start();
+            words.memory.write(closed, &1_u32.to_le_bytes());
+            read(cells.as_ptr().addr() as u64, 1);
+            expected.push(0);
+            disarm(words.layout.sequences().unwrap());
+            let samples = words.samples();
+            let values: Vec<u64> = samples.iter().map(|(_, value)| *value).collect();
+            assert_eq!(values, expected, "{options:?}");
+            assert_eq!(words.count(failed), 41);
+            // None is under way.
+            assert_eq!(words.memory.word(closed) >> 32, 0);
         }
     }
 }

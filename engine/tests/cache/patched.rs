@@ -2,12 +2,19 @@
 
 use std::sync::Arc;
 
+use gilk_engine::HookType::{self, Pre, Taken, Untaken};
 use gilk_engine::cache::resident::Resident;
-use gilk_engine::cache::{CacheInstruments, CacheRow, Counting, RowState, Translation, Translator};
+use gilk_engine::cache::{
+    CacheInstruments, CacheRow, Counting, PatchMoment, RowState, Translation, Translator,
+};
+use gilk_engine::cfg::Cfg;
 use gilk_engine::elf::ElfParts;
-use gilk_engine::layout::{RuntimeLayout, SegmentOffset};
-use gilk_engine::verify::fragments::{FragmentProver, FragmentRule, InstrumentProof};
-use gilk_engine::{Addr, HookType, Image, Span};
+use gilk_engine::layout::SegmentOffset;
+use gilk_engine::reads::MemoryReader;
+use gilk_engine::verify::fragments::{
+    FragmentProver, FragmentRule, FragmentViolation, InstrumentProof,
+};
+use gilk_engine::{Addr, Image, Span};
 
 use super::mutants::{LAYOUT, text_at};
 use super::{Library, WHOLE};
@@ -26,45 +33,67 @@ struct Instrumented {
 }
 
 impl Instrumented {
-    /// Counters and samples before some blocks of a function, in this order.
-    fn new(blocks: &[(u32, &str)], saves_all: bool) -> Self {
-        use super::instrumented::{layout, placement, planned, session};
+    /// Counters and samples at some blocks of a function, in this order.
+    fn new(blocks: &[(u32, HookType, &str)], saves_all: bool) -> Self {
+        use super::instrumented::{gate, layout, placement, planned, session, with_arena};
         let library = Library::compiled("instrumented", &["-O2"]);
         let file = std::fs::read(&library.file).unwrap();
         let image = Image::from_elf(&ElfParts::of_file("instrumented.so", &file)).unwrap();
-        let layout = RuntimeLayout {
-            arena: Span::new(Addr(0x2000_0000), 1 << 20),
-            ..layout(Addr(0x3000_0000), SegmentOffset(0xffff_ffff_ffff_f6a0))
-        };
+        let layout = layout(Addr(0x3000_0000), SegmentOffset(0xffff_ffff_ffff_f6a0));
+        let layout = with_arena(&layout, Span::new(Addr(0x2000_0000), 1 << 20));
+        let gate = gate(&layout);
         let mut session = session();
         let source = "instrument sampled \"x.\"; hit { sample(tsc) }";
         session.sources.insert("sampled".into(), source.into());
-        let placed = blocks
-            .iter()
-            .map(|&(block, instrument)| placement("mixed", (block, HookType::Pre), instrument));
+        let source = "instrument reading \"x.\"; hit { sample(*(u16 *)uptr(reg(\"di\"))) }";
+        session.sources.insert("reading".into(), source.into());
+        // Of the hooks at a branch, the block is the first that ends in one.
+        let function = image.function_named("mixed").unwrap().id;
+        let graph = Cfg::of(&image, function);
+        let branching = graph.blocks.iter().find(|block| {
+            let last = block.instructions.last();
+            last.is_some_and(|last| last.is_jcc_short_or_near())
+        });
+        let branching = branching.unwrap().index.0;
+        let at = |block, hook| if hook == Pre { block } else { branching };
+        let placed = blocks.iter().map(|&(block, hook, instrument)| {
+            placement("mixed", (at(block, hook), hook), instrument)
+        });
         session.placements = placed.collect();
         let (plan, _) = planned(&image, &session, &layout);
         assert_eq!(plan.plan().instruments.len(), blocks.len());
         let image = Arc::new(image);
         Self {
-            instruments: Arc::new(CacheInstruments::of(&image, plan.plan(), saves_all).unwrap()),
-            proof: Arc::new(InstrumentProof::new(&image, &plan).unwrap()),
+            instruments: Arc::new(
+                CacheInstruments::of(&image, plan.plan(), gate, saves_all).unwrap(),
+            ),
+            proof: Arc::new(InstrumentProof::new(&image, &plan, gate).unwrap()),
             seed: image.function_named("mixed").unwrap().span.start,
             image,
         }
     }
 
-    fn translation(&self) -> Translation {
+    fn translator(&self) -> Translator {
         let translator = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
-        let mut translator = translator.with_instruments(Some(Arc::clone(&self.instruments)));
+        translator.with_instruments(Some(Arc::clone(&self.instruments)))
+    }
+
+    fn translation(&self) -> Translation {
         let image: &Image = &self.image;
+        let mut translator = self.translator();
         translator.translate(image, &[self.seed], WHOLE).unwrap()
     }
 
-    fn prove(&self, translation: Translation) -> Result<(), Vec<FragmentRule>> {
+    /// Proves an arena with some code that reads memory.
+    fn prover(&self, reader: Option<&MemoryReader>) -> Result<FragmentProver, FragmentViolation> {
         let resident = Resident::new(NEAR.start, &LAYOUT);
         let prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
-        let mut prover = prover.with_instruments(Some(Arc::clone(&self.proof)));
+        prover.with_instruments(Some(Arc::clone(&self.proof)), reader)
+    }
+
+    fn prove(&self, translation: Translation) -> Result<(), Vec<FragmentRule>> {
+        let translator = self.translator();
+        let mut prover = self.prover(translator.reader()).unwrap();
         let image: &Image = &self.image;
         match prover.prove(image, translation, Counting::Off) {
             Ok(_) => Ok(()),
@@ -76,7 +105,14 @@ impl Instrumented {
 /// Calls `refused` with the rule by which each of the wrong translations is refused.
 pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
     use FragmentRule as R;
-    let instrumented = Instrumented::new(&[(0, "counter"), (0, "sampled"), (1, "counter")], true);
+    let instrumented = Instrumented::new(
+        &[
+            (0, Pre, "counter"),
+            (0, Pre, "sampled"),
+            (1, Pre, "counter"),
+        ],
+        true,
+    );
     let good = instrumented.translation();
     assert_eq!(good.patches.len(), 2);
     instrumented.prove(good.clone()).unwrap();
@@ -154,21 +190,162 @@ pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
     });
     // Of other instruments: one too few, and in another order.
     for blocks in [
-        &[(0, "counter"), (1, "counter")][..],
-        &[(0, "sampled"), (0, "counter"), (1, "counter")],
+        &[(0, Pre, "counter"), (1, Pre, "counter")][..],
+        &[
+            (0, Pre, "sampled"),
+            (0, Pre, "counter"),
+            (1, Pre, "counter"),
+        ],
     ] {
         let other = Instrumented::new(blocks, true).translation();
         check(R::WrongPatch, &|changed| *changed = other.clone());
     }
 }
 
+/// Calls `refused` with the rule by which wrong code that reads memory is refused, and blocks that do not find out whether
+/// the stack has the space for it.
+pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
+    use FragmentRule as R;
+    let instrumented = Instrumented::new(&[(0, Pre, "reading"), (1, Pre, "counter")], true);
+    let translator = instrumented.translator();
+    let reader = translator.reader().unwrap().clone();
+    instrumented.prover(Some(&reader)).unwrap();
+    let mut wrong = |change: &dyn Fn(&mut MemoryReader)| {
+        let mut mutant = reader.clone();
+        change(&mut mutant);
+        let violation = instrumented.prover(Some(&mutant)).unwrap_err();
+        assert_eq!(violation.rule, R::Reader);
+        refused(R::Reader);
+    };
+    for at in 0..reader.code.len() {
+        wrong(&|changed| changed.code[at] ^= 0xff);
+    }
+    wrong(&|changed| changed.start = NEAR.start);
+    wrong(&|changed| changed.start = Addr(NEAR.end.0 - 8));
+    wrong(&|changed| changed.row += 8);
+    wrong(&|changed| changed.gate.closed = changed.gate.closed.add(8));
+    let good = instrumented.translation();
+    instrumented.prove(good.clone()).unwrap();
+    // Without it, no patch may call it.
+    let image: &Image = &instrumented.image;
+    let mut without = instrumented.prover(None).unwrap();
+    let without = without.prove(image, good.clone(), Counting::Off);
+    assert!(
+        without
+            .unwrap_err()
+            .iter()
+            .any(|one| one.rule == R::WrongPatch)
+    );
+    // Plain code has none.
+    let resident = Resident::new(NEAR.start, &LAYOUT);
+    let prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
+    let plain = prover.with_instruments(None, Some(&reader));
+    assert_eq!(plain.unwrap_err().rule, R::Reader);
+    let mut check = |rule: R, change: &dyn Fn(&mut Translation)| {
+        let mut mutant = good.clone();
+        change(&mut mutant);
+        let rules = instrumented.prove(mutant).unwrap_err();
+        assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
+        refused(rule);
+    };
+    let start = usize::try_from(good.patches[0].exit.0 - good.start.0).unwrap() - 5 - 8;
+    // mov [rsp-400], rsp became a nop, and another place.
+    let nop = [0x0f, 0x1f, 0x84, 0x24, 0x70, 0xfe, 0xff, 0xff];
+    check(R::PatchMissing, &|changed| {
+        changed.bytes[start..start + 8].copy_from_slice(&nop);
+    });
+    check(R::PatchMissing, &|changed| changed.bytes[start + 4] -= 8);
+    // The block begins after it.
+    check(R::StackUntested, &|changed| {
+        let original = changed.patches[0].original;
+        let mut blocks = changed.blocks.iter_mut();
+        let block = blocks
+            .find(|block| block.original.start == original)
+            .unwrap();
+        block.at = block.at.add(8);
+        changed.patches[0].begin = changed.patches[0].begin.add(8);
+    });
+}
+
 #[test]
 fn every_byte_of_a_patch_is_proved() {
-    let instrumented = Instrumented::new(&[(0, "counter"), (1, "sampled")], false);
+    bytes_are_proved(&[(0, Pre, "counter"), (1, Pre, "sampled")], 5);
+}
+
+/// Calls `refused` with the rule by which wrong patches of the ways of a branch are refused.
+pub(super) fn every_wrong_way(refused: &mut dyn FnMut(FragmentRule)) {
+    use FragmentRule as R;
+    let ways = [(0, Taken, "counter"), (0, Untaken, "sampled")];
+    let instrumented = Instrumented::new(&ways, true);
+    let good = instrumented.translation();
+    let moments: Vec<PatchMoment> = good.patches.iter().map(|one| one.moment).collect();
+    assert_eq!(moments, [PatchMoment::Untaken, PatchMoment::Taken]);
+    instrumented.prove(good.clone()).unwrap();
+    let mut check = |rule: R, change: &dyn Fn(&mut Translation)| {
+        let mut mutant = good.clone();
+        change(&mut mutant);
+        let rules = instrumented.prove(mutant).unwrap_err();
+        assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
+        refused(rule);
+    };
+    for number in 0..2 {
+        check(R::PatchMissing, &|changed| {
+            drop(changed.patches.remove(number));
+        });
+        check(R::WrongPatch, &|changed| {
+            let patch = &mut changed.patches[number];
+            patch.begin = patch.begin.add(1);
+        });
+        check(R::WrongPatch, &|changed| {
+            changed.patches[number].moment = PatchMoment::Before;
+        });
+        check(R::WrongPatch, &|changed| {
+            let other = changed.patches[1 - number].exit;
+            changed.patches[number].exit = other;
+        });
+    }
+    // The branch after the patch goes elsewhere.
+    let exit = usize::try_from(good.patches[1].exit.0 - good.start.0).unwrap();
+    assert_eq!(good.bytes[exit], 0xe9);
+    check(R::WrongTarget, &|changed| changed.bytes[exit + 1] ^= 1);
+    // With the instruments of the other way, of one way alone, before the branch, and with none.
+    for others in [
+        &[(0, Untaken, "counter"), (0, Taken, "sampled")][..],
+        &[(0, Taken, "counter")],
+        &[(0, Untaken, "sampled")],
+        &[(0, HookType::Post, "counter")],
+    ] {
+        let other = Instrumented::new(others, true).translation();
+        let rule = match others {
+            [(_, Taken | Untaken, _)] => R::PatchMissing,
+            _ => R::WrongPatch,
+        };
+        check(rule, &|changed| *changed = other.clone());
+    }
+    let image: &Image = &instrumented.image;
+    let plain = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
+    let plain = { plain }.translate(image, &[instrumented.seed], WHOLE);
+    let plain = plain.unwrap();
+    check(R::PatchMissing, &|changed| *changed = plain.clone());
+}
+
+#[test]
+fn every_byte_of_the_patches_of_ways_is_proved() {
+    bytes_are_proved(&[(0, Taken, "counter"), (0, Untaken, "counter")], 5);
+}
+
+#[test]
+fn every_byte_of_a_patch_that_reads_memory_is_proved() {
+    bytes_are_proved(&[(0, Pre, "reading"), (1, Pre, "reading")], 8 + 5);
+}
+
+/// Flips each bit of patches, and of the instructions with which their blocks begin.
+fn bytes_are_proved(blocks: &[(u32, HookType, &str)], begun: u64) {
+    let instrumented = Instrumented::new(blocks, false);
     let good = instrumented.translation();
     let first = good.patches[0].span.start.0 - good.start.0;
     let jumps = good.patches.iter().map(|patch| patch.exit.0 - good.start.0);
-    let jumps = jumps.flat_map(|end| end - 5..end);
+    let jumps = jumps.flat_map(|end| end - begun..end);
     let mut survivors = Vec::new();
     for at in jumps.chain(first..good.bytes.len() as u64) {
         let at = usize::try_from(at).unwrap();
@@ -188,7 +365,14 @@ fn every_byte_of_a_patch_is_proved() {
             let mut pairs = or_and_add.iter();
             let is_sum = pairs.any(|(one, other)| before.replace(one, other) == after);
             let same = good.bytes[at] == 0xcc || before == after;
-            let harmless = same || is_nop || is_low || is_shift || is_sum;
+            // Two words of the call of a read are popped into a register that a third one overwrites.
+            let length = before
+                .bytes()
+                .next()
+                .map_or(1, |digit| usize::from(digit - b'0'));
+            let following = text_at(&good.bytes, at + length);
+            let is_popped = before.contains(" pop ") && following.as_ref() == Some(&before);
+            let harmless = same || is_popped || is_nop || is_low || is_shift || is_sum;
             if !harmless && instrumented.prove(mutant).is_ok() {
                 survivors.push(format!("{at} {bit}: {before} became {after}"));
             }

@@ -128,6 +128,7 @@ impl App {
                 library: Arc::clone(&self.state.library),
                 layout: Some(info.layout.clone()),
                 process: self.state.machines.process.clone(),
+                in_cache: false,
                 within: within.filter(|_| is_kernel),
             });
         }

@@ -41,6 +41,8 @@ pub struct Planning {
     pub layout: Option<RuntimeLayout>,
     /// The process that is a target, whose layout has the session's replacements.
     pub process: Option<ProcessLayouts>,
+    /// Its instruments are for the code cache of the process.
+    pub in_cache: bool,
     /// The process that the session is hit by alone: the part of the kernel beside it.
     pub within: Option<u32>,
 }
@@ -169,6 +171,13 @@ fn compared(planning: &Planning) -> BTreeMap<String, Comparison> {
     compared.collect()
 }
 
+/// Returns the reason why a process cannot execute a plan, in the code cache if it is for that.
+fn refusal(planning: &Planning, plan: &Plan) -> Option<String> {
+    let process = planning.process.as_ref().filter(|_| planning.in_cache);
+    let in_cache = || process?.cache_refusal(plan);
+    ProcessTarget::refusal(plan).or_else(in_cache)
+}
+
 pub(super) fn work(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
     let Some(planned) = planned(planning, newer) else {
         return;
@@ -183,7 +192,7 @@ pub(super) fn work(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail)
     });
     let reply = PlanReply {
         bytes,
-        process_refusal: plan.and_then(ProcessTarget::refusal),
+        process_refusal: plan.and_then(|plan| refusal(planning, plan)),
         outcome,
         compared: compared(planning),
         fault,

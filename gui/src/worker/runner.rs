@@ -7,7 +7,9 @@ use crossbeam_channel::Sender;
 use gilk_engine::{Session, VerifiedPlan};
 use gilk_instruments::Library;
 use ilk_driver::client::{Connection, Event, Seat, StopFlag, Summary};
-use ilk_driver::process::{CloneThreads, EveryTarget, ProcessChoices, ProcessRun, ProcessTarget};
+use ilk_driver::process::{
+    CachedRun, CachedWork, CloneThreads, EveryTarget, ProcessChoices, ProcessRun, ProcessTarget,
+};
 
 /// A target on which sessions run.
 pub(super) trait Runner {
@@ -46,14 +48,19 @@ impl Runner for CachedProcess {
     }
 
     fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
-        let length = Duration::from_secs_f64(order.session.duration);
-        self.0.run_in_cache(
-            order.threads,
-            length,
-            order.recording,
-            order.events,
-            order.stop,
-        )
+        check_alone(&order)?;
+        let session = match order.choices.cached {
+            CachedWork::Blocks => None,
+            CachedWork::Instruments => Some(order.session),
+        };
+        self.0.run_in_cache(CachedRun {
+            session,
+            threads: order.threads,
+            length: Duration::from_secs_f64(order.session.duration),
+            recording: order.recording,
+            events: order.events,
+            stop: order.stop,
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! A program in the code cache: every block of it is counted without an instrument.
+//! A program in the code cache: every block of it is counted without an instrument, or the session's instruments run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,6 +11,8 @@ use gilk_gui::graph::heat::Heat;
 use gilk_gui::state::{NoticeKind, State};
 use gilk_samples::chart::totals::{cache, cache_lines};
 use gilk_samples::recording::Recording;
+use ilk_driver::client::InstrumentSummary;
+use ilk_driver::process::CachedWork;
 
 use crate::processes::{Cat, PATIENCE, read};
 use crate::support::{
@@ -241,4 +243,147 @@ fn a_process_is_counted_in_the_code_cache_until_it_is_let_go() {
     let mut files: Vec<_> = files.map(|file| file.file_name()).collect();
     files.sort();
     assert_eq!(files, ["counts.arrow", "counts.arrow.idx"]);
+}
+
+/// Chooses that the session's instruments run.
+fn with_instruments(harness: &mut Window) {
+    click(harness, "Measured in the cache");
+    click(harness, "the session's instruments");
+    harness.run_steps(2);
+}
+
+/// Places an instrument at a block of `counted`.
+fn place(harness: &mut Window, block: u32, instrument: &str) {
+    click(harness, &format!("block {block} of counted"));
+    click(harness, "Instrument");
+    click(harness, instrument);
+    click(harness, "Add instrument");
+}
+
+/// Runs once the session is planned.
+fn run_planned(harness: &mut Window, recording: &Path) {
+    until_within(harness, PATIENCE, "it can be run", |state| {
+        no_trouble(state);
+        state.run_hindrance().is_none()
+    });
+    run(harness, recording);
+}
+
+/// The results of the last run's instruments: hits, if they count, and samples, by their labels.
+fn results(harness: &Window) -> Vec<(String, Option<u64>, u64)> {
+    let last = harness.state().state().run.last.as_ref().unwrap();
+    let one = |one: &InstrumentSummary| (one.label.clone(), one.total, one.samples);
+    last.instruments.iter().map(one).collect()
+}
+
+fn measured(harness: &Window) -> CachedWork {
+    harness.state().state().document.choices().cached
+}
+
+#[test]
+fn the_instruments_of_a_session_run_in_the_code_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path());
+    let mut harness = start(&program);
+    // As long as every block is counted, none is needed.
+    assert_eq!(harness.state().state().run_hindrance(), None);
+    with_instruments(&mut harness);
+    let hindrance = harness.state().state().run_hindrance().unwrap();
+    assert!(hindrance.contains("no instruments"), "{hindrance}");
+    place(&mut harness, 0, "counter");
+    place(&mut harness, 1, "counter");
+    place(&mut harness, 0, "timestamp");
+    let recording = folder.path().join("instruments.arrow");
+    run_planned(&mut harness, &recording);
+
+    let found = results(&harness);
+    let total = |label: &str| {
+        let one = found.iter().find(|(known, ..)| known == label);
+        one.unwrap_or_else(|| panic!("{label}: {found:?}"))
+    };
+    assert_eq!(total("counter pre counted block 0").1, Some(CALLS));
+    let inner = total("counter pre counted block 1").1;
+    assert!(
+        [CALLS / 3, CALLS - CALLS / 3].map(Some).contains(&inner),
+        "{found:?}"
+    );
+    let (_, total, samples) = total("timestamp pre counted block 0");
+    assert_eq!((*total, *samples), (None, CALLS));
+    // They are those of the recording that is shown, with the numbers of the cache.
+    let state = harness.state().state();
+    let record = state.timeline.record.as_ref().unwrap();
+    assert_eq!(record.lanes().len(), 3);
+    let sampled = record.lanes().iter();
+    let mut sampled = sampled.filter(|lane| lane.label.starts_with("timestamp"));
+    assert_eq!(sampled.next().map(|lane| record.hits(lane)), Some(CALLS));
+    let numbers = Recording::open(&recording).unwrap().totals().cache;
+    assert_eq!(record.cache, numbers);
+    assert!(numbers.is_some_and(|numbers| numbers.blocks > 0));
+    let notice = state.notices.last().unwrap();
+    let says = notice.words.starts_with("The session finished: ");
+    assert!(says && notice.kind == NoticeKind::Good, "{notice:?}");
+}
+
+#[test]
+fn instruments_run_only_in_the_chosen_calls_and_their_choice_is_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path());
+    let mut harness = start(&program);
+    with_instruments(&mut harness);
+    place(&mut harness, 0, "counter");
+    // What the code cache does not run is refused before the run, by its rule.
+    // No branch ends the block.
+    click(&mut harness, "block 1 of counted");
+    run_command(&mut harness, "hook after block");
+    run_command(&mut harness, "add instrument");
+    assert_eq!(
+        harness.state().state().document.session().placements.len(),
+        2
+    );
+    until_within(&mut harness, PATIENCE, "it is refused", |state| {
+        let hindrance = state.run_hindrance();
+        hindrance.is_some_and(|why| why.contains("not-in-cache"))
+    });
+    press(&mut harness, Modifiers::COMMAND, Key::Z);
+    click(&mut harness, "Threads in the cache");
+    click(&mut harness, "only while in");
+    fill(&mut harness, "Condition of the cache", "reg(\"edi\") < 900");
+    run_planned(&mut harness, &folder.path().join("calls.arrow"));
+    let label = "counter pre counted block 0".to_owned();
+    // A counter's samples are the readings of its total.
+    let found: Vec<_> = results(&harness)
+        .into_iter()
+        .map(|(label, total, _)| (label, total))
+        .collect();
+    assert_eq!(found, [(label, Some(900))]);
+
+    // The choice is a step, and the session's sidecar has it.
+    for _ in 0..4 {
+        press(&mut harness, Modifiers::COMMAND, Key::Z);
+    }
+    assert_eq!(measured(&harness), CachedWork::Blocks);
+    for _ in 0..4 {
+        press(&mut harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::Z);
+    }
+    assert_eq!(measured(&harness), CachedWork::Instruments);
+    let session = folder.path().join("session.ron");
+    run_command(&mut harness, "save session as");
+    fill(&mut harness, "Path", &session.display().to_string());
+    click(&mut harness, "Save");
+    until(&mut harness, "it is saved", |state| {
+        !state.document.unsaved()
+    });
+    let start = Start {
+        session: Some(session),
+        ..Start::default()
+    };
+    let mut again = window(start, [1500.0, 950.0]);
+    until(&mut again, "the session is open", |state| {
+        state.document.path().is_some()
+    });
+    assert_eq!(measured(&again), CachedWork::Instruments);
+    assert!(!again.state().state().document.unsaved());
+    // Of another target it is no hindrance.
+    let hindrance = again.state().state().run_hindrance().unwrap();
+    assert!(hindrance.starts_with("There is no target"), "{hindrance}");
 }

@@ -265,6 +265,7 @@ fn forked_children_count_with_their_parent_or_alone_or_not_at_all() {
     let expected = ProcessChoices {
         children: Children::Clean,
         exec: Exec::Follows,
+        ..ProcessChoices::default()
     };
     assert_eq!(choices(&again), expected);
     assert!(!again.state().state().document.unsaved());

@@ -1,20 +1,24 @@
-//! A session in which a process executes in the code cache with every block counted.
+//! A session in which a process executes in the code cache, with every block counted or with the session's instruments.
 //!
-//! It is what `ilk clone --count -p` does, and is done by that program: the agent of a cache must be a process of its own
+//! It is what `ilk clone --count -p` or `ilk clone --session FILE -p` does, and is done by that program: the agent of a cache must be a process of its own
 //! that outlives this one, and only a process with one thread can fork into it. Its report is its recording.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use gilk_samples::recording::{self, Recording};
+use gilk_engine::cache::CacheInstruments;
+use gilk_engine::{Plan, Session};
+use gilk_samples::Meaning;
+use gilk_samples::recording::{self, Loss, LossCause, Recording};
+use serde::{Deserialize, Serialize};
 
-use super::{CloneThreads, ProcessTarget, clock, ready, recorded_so_far, refused};
-use crate::client::{Event, InstrumentSummary, StopFlag, Summary};
+use super::{CloneThreads, ProcessLayouts, ProcessTarget, clock, ready, recorded_so_far, refused};
+use crate::client::{CpuLosses, Event, InstrumentSummary, StopFlag, Summary};
 use crate::{Error, Result, programs};
 
 /// Interval at which a request to stop is polled.
@@ -22,25 +26,61 @@ const POLLED: Duration = Duration::from_millis(20);
 /// Longest time that `ilk clone --for` takes.
 const LONGEST: Duration = Duration::from_hours(24);
 
+/// The measurement of a process in the code cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CachedWork {
+    /// Every block is counted.
+    #[default]
+    Blocks,
+    /// The session's instruments run, and nothing else is measured.
+    Instruments,
+}
+
+/// A run of a process in the code cache.
+#[derive(Clone, Copy, Debug)]
+pub struct CachedRun<'r> {
+    /// The session whose instruments run; `None` if every block is counted.
+    pub session: Option<&'r Session>,
+    /// The threads that are in the cache.
+    pub threads: &'r CloneThreads,
+    /// The longest time of the run.
+    pub length: Duration,
+    /// The file of the recording.
+    pub recording: &'r Path,
+    /// The receiver of events.
+    pub events: &'r Sender<Event>,
+    /// Ends the run.
+    pub stop: &'r StopFlag,
+}
+
+impl ProcessLayouts {
+    /// Returns why the instruments of a plan for the process do not run in the code cache, if so: the rule and the place.
+    #[must_use]
+    pub fn cache_refusal(&self, plan: &Plan) -> Option<String> {
+        let gate = self.reserved.gate();
+        let found = CacheInstruments::of(self.subject.image(), plan, gate, false);
+        found.err().map(|refusal| refusal.to_string())
+    }
+}
+
 impl ProcessTarget {
-    /// Has threads of the process execute in the code cache with every block counted, until its end, for `length`, or
-    /// until `stop`, when it continues in its original code. The executions and the numbers of the cache are in the
-    /// recording, which has all samples at its end; [`Event::Missed`] reports their number. Meanwhile
-    /// [`Event::Recorded`] has those up to now.
+    /// Has threads of the process execute in the code cache with every block counted or with the instruments of a session,
+    /// until its end, for a time, or until a stop, when it continues in its original code. The results and the numbers of
+    /// the cache are in the recording, which has all samples at its end; [`Event::Missed`] reports their number. Meanwhile
+    /// [`Event::Recorded`] has the executions of blocks up to now.
     ///
     /// # Errors
     /// [`Error::Io`] if `ilk` cannot be started; [`Error::Process`] with its reason if it fails; [`Error::Recording`] if
     /// its recording cannot be read.
-    pub fn run_in_cache(
-        &mut self,
-        threads: &CloneThreads,
-        length: Duration,
-        recording: &Path,
-        events: &Sender<Event>,
-        stop: &StopFlag,
-    ) -> Result<Summary> {
+    pub fn run_in_cache(&mut self, run: CachedRun<'_>) -> Result<Summary> {
+        let CachedRun {
+            recording,
+            events,
+            stop,
+            ..
+        } = run;
         let pid = self.pid();
-        let mut agent = start(pid, threads, length, recording)?;
+        let mut agent = start(pid, &run)?;
         let live = recording.with_added_extension("live");
         let recorded = recorded_so_far(&live);
         let lines = lines(&mut agent);
@@ -103,17 +143,23 @@ impl ProcessTarget {
 }
 
 /// Starts `ilk clone` for a process.
-fn start(pid: u32, threads: &CloneThreads, length: Duration, recording: &Path) -> Result<Child> {
+fn start(pid: u32, run: &CachedRun<'_>) -> Result<Child> {
     let ilk = programs::ilk()?;
+    let session = run.session.map(Session::to_ron).transpose()?;
     let mut command = Command::new(&ilk);
     command
-        .args(["clone", "--count", "--live", "--for"])
-        .arg(format!("{}ms", length.min(LONGEST).as_millis().max(1)))
+        .arg("clone")
+        .args(match session {
+            Some(_) => ["--session", "/dev/stdin"],
+            None => ["--count", "--live"],
+        })
+        .arg("--for")
+        .arg(format!("{}ms", run.length.min(LONGEST).as_millis().max(1)))
         .arg("-p")
         .arg(pid.to_string())
         .arg("-o")
-        .arg(recording)
-        .args(match threads {
+        .arg(run.recording)
+        .args(match run.threads {
             CloneThreads::All => Vec::new(),
             CloneThreads::One(tid) => vec!["--thread".to_owned(), tid.to_string()],
             CloneThreads::While {
@@ -126,7 +172,10 @@ fn start(pid: u32, threads: &CloneThreads, length: Duration, recording: &Path) -
                 chosen.into_iter().chain(condition).collect()
             }
         })
-        .stdin(Stdio::null())
+        .stdin(match session {
+            Some(_) => Stdio::piped(),
+            None => Stdio::null(),
+        })
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     let parent = std::process::id();
@@ -145,10 +194,15 @@ fn start(pid: u32, threads: &CloneThreads, length: Duration, recording: &Path) -
             }
         })
     };
-    command.spawn().map_err(Error::io(
+    let mut agent = command.spawn().map_err(Error::io(
         ilk,
         "The code cache is in the program ilk; install it in the folder of this program.",
-    ))
+    ))?;
+    if let (Some(session), Some(mut input)) = (session, agent.stdin.take()) {
+        // One that has ended has said why.
+        let _has_ended = input.write_all(session.as_bytes());
+    }
+    Ok(agent)
 }
 
 /// Reads the lines of its messages on a thread.
@@ -199,9 +253,13 @@ fn summary(path: &Path) -> Result<Summary> {
         id: info.id,
         label: info.label.clone(),
         samples: counts.get(&info.id).map_or(0, |(samples, _)| *samples),
-        total: counts.get(&info.id).map(|(_, total)| *total),
+        total: counts
+            .get(&info.id)
+            .filter(|_| info.meaning == Meaning::Count)
+            .map(|(_, total)| *total),
     });
     let totals = recording.totals();
+    let losses = recording.losses().map_err(failed)?;
     let bytes =
         std::fs::metadata(path).map_err(Error::io(path, "The recording must be readable."))?;
     Ok(Summary {
@@ -214,8 +272,33 @@ fn summary(path: &Path) -> Result<Summary> {
             ..recording::Summary::default()
         },
         clock: recording.metadata().clock,
+        losses: by_cpu(&losses),
+        aggregates: totals.added_up.clone(),
+        symbols: totals.symbols.clone(),
+        stacks: totals.stacks.clone(),
+        failed_reads: totals.failed_reads.clone(),
+        no_room: totals.no_room.clone(),
         cache: totals.cache,
         ended: totals.ended.clone(),
         ..Summary::default()
     })
+}
+
+/// Sums losses of rings by CPU.
+fn by_cpu(losses: &[Loss]) -> Vec<CpuLosses> {
+    let mut all: BTreeMap<u16, CpuLosses> = BTreeMap::new();
+    for &Loss {
+        cpu, cause, count, ..
+    } in losses
+    {
+        let losses = all.entry(cpu).or_insert_with(|| CpuLosses {
+            cpu,
+            ..CpuLosses::default()
+        });
+        match cause {
+            LossCause::RingFull => losses.full += count,
+            _ => losses.disabled += count,
+        }
+    }
+    all.into_values().collect()
 }

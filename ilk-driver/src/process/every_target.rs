@@ -58,7 +58,7 @@ impl EveryTarget {
     /// Returns why the processes cannot be measured with choices for what they start, if so.
     #[must_use]
     pub fn refusal(choices: ProcessChoices) -> Option<&'static str> {
-        (choices != ProcessChoices::default()).then_some(
+        (!choices.is_usual()).then_some(
             "All processes of a program are measured, and their forked children with them, in this program alone",
         )
     }

@@ -63,6 +63,7 @@ use std::path::PathBuf;
 use gilk_engine::Addr;
 
 pub use attached::{Attached, Removed};
+pub use cached::{CachedRun, CachedWork};
 pub use children::{Children, with_children};
 pub use clone::{
     AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneInstruments, CloneNews,

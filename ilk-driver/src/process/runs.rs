@@ -18,8 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use super::forks::ForkWatch;
 use super::{
-    Attached, Children, Client, Exec, FollowedEnd, FollowedProcess, ObjectChoice, ProcessTarget,
-    Recorder, Scope, Subject, clock, executions, refused, with_children, write_beside,
+    Attached, CachedWork, Children, Client, Exec, FollowedEnd, FollowedProcess, ObjectChoice,
+    ProcessTarget, Recorder, Scope, Subject, clock, executions, refused, with_children,
+    write_beside,
 };
 use crate::client::{
     CpuLosses, Event, InstrumentSummary, StopFlag, Summary, TargetInfo, label, metadata, totals,
@@ -28,7 +29,8 @@ use crate::possible::PossiblePlan;
 use crate::script::TypesWanted;
 use crate::{Error, Result};
 
-/// The fate of what an instrumented process starts: its forked children, and programs that it executes.
+/// The fate of what an instrumented process starts, its forked children and programs that it executes, and the measurement
+/// of one in the code cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessChoices {
@@ -36,9 +38,17 @@ pub struct ProcessChoices {
     pub children: Children,
     /// The measurement when it executes another program.
     pub exec: Exec,
+    /// The measurement when it executes in the code cache, where what it starts is not measured.
+    pub cached: CachedWork,
 }
 
 impl ProcessChoices {
+    /// Returns whether all that it starts has the usual fate.
+    #[must_use]
+    pub fn is_usual(self) -> bool {
+        self.children == Children::default() && self.exec == Exec::default()
+    }
+
     /// Returns whether there is one measurement: of one program, and of no child.
     #[must_use]
     pub fn is_one(self) -> bool {

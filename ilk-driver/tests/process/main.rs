@@ -10,7 +10,9 @@
 
 mod accessing;
 mod cache_instruments;
+mod cache_reads;
 mod cache_recording;
+mod cache_ways;
 #[path = "../lab/circulation.rs"]
 mod circulation;
 mod cloned;

@@ -9,32 +9,34 @@ use super::super::blocks::{DecodedBlock, DecodedBlocks, DecodedInstruction};
 use super::super::dead::{FlagReader, INCREMENTED};
 use super::super::emit::{CodeBuffer, Field, KEPT, RCX, RDX};
 use super::super::flow::{FlowKind, reaches};
-use super::super::pending::{FullArea, PendingExit, PendingPatch};
+use super::super::pending::{FullArea, PendingExit, PendingPatch, PendingWay};
 use super::super::rows::RowState;
-use super::super::translation::{CachedBlock, Counting, Landing, Translation};
+use super::super::translation::{CachedBlock, Counting, Landing, PatchMoment, Translation};
 use super::{Known, Translator};
 use crate::ids::{part, to_u32};
 use crate::isa::effect::STATUS;
 use crate::{Addr, Refusal, Rule, Span};
 
-/// The system calls that may change code or the bases of segments, or return to another address (`arch/x86/entry/syscalls/syscall_64.tbl` of
-/// Linux): the agent looks on.
-const WATCHED: [i32; 9] = [
+/// The system calls that may change code or the bases of segments, filter system calls, or return to another address
+/// (`arch/x86/entry/syscalls/syscall_64.tbl` of Linux): the agent looks on.
+const WATCHED: [i32; 11] = [
     9,   // mmap
     10,  // mprotect
     11,  // munmap
     15,  // rt_sigreturn
     25,  // mremap
     30,  // shmat
+    157, // prctl
     158, // arch_prctl
     216, // remap_file_pages
+    317, // seccomp
     329, // pkey_mprotect
 ];
 
 /// One request in the making.
 pub(in crate::cache) struct TranslationWork<'w> {
     pub(in crate::cache) translator: &'w Translator,
-    pub(super) code: &'w dyn CodeBytes,
+    pub(in crate::cache) code: &'w dyn CodeBytes,
     pub(super) flags: FlagReader<'w>,
     pub(in crate::cache) out: CodeBuffer,
     pub(super) known: FxHashMap<Addr, Known>,
@@ -46,8 +48,10 @@ pub(in crate::cache) struct TranslationWork<'w> {
     pub(in crate::cache) full: Vec<FullArea>,
     /// Conditional branches after which a block that records its accesses continues.
     pub(in crate::cache) exits: Vec<PendingExit>,
-    /// Branches to patches of blocks.
+    /// Branches to patches.
     pub(in crate::cache) patched: Vec<PendingPatch>,
+    /// Conditional branches with instruments on the way that they take.
+    pub(in crate::cache) ways: Vec<PendingWay>,
     /// The registers before the instruction that is copied next.
     pub(in crate::cache) state: RowState,
     pub(in crate::cache) factory: InstructionInfoFactory,
@@ -99,8 +103,8 @@ impl TranslationWork<'_> {
         let landing = self.done.landings.last();
         let landing = landing.is_some_and(|landing| landing.original == leader);
         self.known.insert(leader, Known { at, landing });
-        if self.translator.is_instrumented(self.code, leader) {
-            self.branch_to_patch(leader);
+        if self.is_instrumented(leader, PatchMoment::Before) {
+            self.branch_to_patch(leader, PatchMoment::Before);
         }
         let bytes = self.code.code_from(leader).unwrap_or_default();
         // The next block may begin before the last of them.
@@ -303,7 +307,10 @@ impl TranslationWork<'_> {
             FlowKind::Copied | FlowKind::LeftOut => {}
             FlowKind::Jump(to) => self.branch(&[0xe9], to),
             FlowKind::Conditional(to) => {
-                self.branch(&conditional(instruction), to);
+                self.conditional_branch(&conditional(instruction), ip, to);
+                if self.is_instrumented(ip, PatchMoment::Untaken) {
+                    self.branch_to_patch(ip, PatchMoment::Untaken);
+                }
             }
             FlowKind::ShortConditional(to) => {
                 let bytes = self.code.code_from(ip).unwrap_or_default();
@@ -480,6 +487,7 @@ impl TranslationWork<'_> {
         let mut unlinked = Vec::new();
         let mut stubs: FxHashMap<Addr, Addr> = FxHashMap::default();
         self.exit_stubs()?;
+        self.instrumented_ways()?;
         for (field, target) in std::mem::take(&mut self.branches) {
             let translation = self.translated(target);
             let at = match translation.or_else(|| stubs.get(&target).copied()) {

@@ -6,7 +6,7 @@ use iced_x86::{Code, Instruction, OpKind, Register};
 use super::reader::{SequenceReader, is_jump, is_word};
 use super::{FragmentRule, Proof};
 use crate::Addr;
-use crate::cache::{Landing, RowState};
+use crate::cache::{Landing, PatchMoment, RowState};
 
 impl Proof<'_> {
     /// Proves the target of a branch, and keeps the place of its displacement.
@@ -105,8 +105,22 @@ impl Proof<'_> {
             if !same {
                 return Err(FragmentRule::NotACopy);
             }
-            self.branch(cached, target)?;
-            return Ok(Addr(cached.next_ip()));
+            if self.is_instrumented(original, PatchMoment::Taken) {
+                let way = Addr(cached.near_branch_target());
+                let after = self.patched((original, PatchMoment::Taken), way)?;
+                let jump = self.bytes.at(after)?;
+                self.row(after, target, RowState::Exact)?;
+                if !is_jump(&jump) {
+                    return Err(FragmentRule::WrongTarget);
+                }
+                self.branch(&jump, target)?;
+            } else {
+                self.branch(cached, target)?;
+            }
+            return self.patched((original, PatchMoment::Untaken), Addr(cached.next_ip()));
+        }
+        if self.has_ways(original) {
+            return Err(FragmentRule::PatchMissing);
         }
         // op +2; jmp +5; jmp target
         let original_bytes = self

@@ -9,9 +9,9 @@ use crate::cache::{CachedBlock, Counting, RowState};
 use crate::isa::memory::uses_thread_bases;
 use crate::verify::hash::Set;
 
-/// System calls that change mappings or return elsewhere (include/uapi/asm/unistd_64.h of Linux): mmap, mprotect,
-/// munmap, rt_sigreturn, mremap, shmat, arch_prctl, remap_file_pages, pkey_mprotect.
-const WATCHED: [u64; 9] = [9, 10, 11, 15, 25, 30, 158, 216, 329];
+/// System calls that change mappings, may filter system calls, or return elsewhere (include/uapi/asm/unistd_64.h of Linux):
+/// mmap, mprotect, munmap, rt_sigreturn, mremap, shmat, prctl, arch_prctl, remap_file_pages, seccomp, pkey_mprotect.
+const WATCHED: [u64; 11] = [9, 10, 11, 15, 25, 30, 157, 158, 216, 317, 329];
 
 /// Proves that an instruction means the same at another address, but for an operand that is relative to it.
 fn may_move(instruction: &Instruction) -> Result<(), FragmentRule> {
@@ -62,7 +62,9 @@ impl Proof<'_> {
             return Ok((next, Some(at.add(bytes.len() as u64))));
         }
         let cached = self.bytes.at(at)?;
-        if spills(&cached, Register::RCX) && self.stepped(original, at).is_ok() {
+        // The ways of a branch that is executed elsewhere have no patch.
+        let may_step = !self.has_ways(original);
+        if may_step && spills(&cached, Register::RCX) && self.stepped(original, at).is_ok() {
             return Ok((next, None));
         }
         match instruction.flow_control() {

@@ -23,6 +23,7 @@ mod exits;
 mod flags;
 mod instructions;
 mod instruments;
+mod places;
 mod reader;
 mod recorded;
 mod recording;
@@ -34,17 +35,19 @@ use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 
+use self::places::ArenaProof;
 use self::reader::{CachedBytes, SequenceReader, is_jump};
 use self::recorded::RecordProof;
 use super::hash::{Map, Set};
 use crate::cache::resident::Resident;
 use crate::cache::{
-    BlockPatch, CacheLayout, CacheRow, CachedBlock, CodeBytes, Counting, Link, RecordedBlock,
-    RowState, Translation,
+    BlockPatch, CacheLayout, CacheRow, CachedBlock, CodeBytes, Counting, Link, PatchMoment,
+    RecordedBlock, RowState, Translation,
 };
+use crate::reads::MemoryReader;
 use crate::{Addr, Span};
 
-pub use instruments::InstrumentProof;
+pub use places::InstrumentProof;
 pub use violation::{FragmentRule, FragmentViolation};
 
 /// A translation that was proved: the only form that is written to a process.
@@ -74,7 +77,7 @@ pub struct FragmentProver {
     /// Original targets of branches, by the address of their displacement.
     branches: Map<Addr, Addr>,
     counters: Set<u32>,
-    instruments: Option<Arc<InstrumentProof>>,
+    instruments: Option<ArenaProof>,
 }
 
 impl FragmentProver {
@@ -113,13 +116,35 @@ impl FragmentProver {
         })
     }
 
-    /// Proves from now on that blocks run these instruments.
-    #[must_use]
-    pub fn with_instruments(self, instruments: Option<Arc<InstrumentProof>>) -> Self {
-        Self {
-            instruments,
-            ..self
-        }
+    /// Proves from now on that blocks run these instruments, and the code that reads memory for them, which is the first
+    /// of the arena after the resident code.
+    ///
+    /// # Errors
+    /// [`FragmentRule::Reader`].
+    pub fn with_instruments(
+        mut self,
+        instruments: Option<Arc<InstrumentProof>>,
+        reader: Option<&MemoryReader>,
+    ) -> Result<Self, FragmentViolation> {
+        let at = reader.map_or(self.end, |reader| reader.start);
+        let wrong = FragmentViolation {
+            original: Addr(0),
+            at,
+            rule: FragmentRule::Reader,
+        };
+        let end = reader.map_or(Some(at), |reader| {
+            reader.start.0.checked_add(MemoryReader::BYTES).map(Addr)
+        });
+        let end = end
+            .filter(|end| at >= self.end && *end <= self.arena.end)
+            .ok_or(wrong)?;
+        self.instruments = match (instruments, reader) {
+            (Some(all), reader) => Some(ArenaProof::new(all, reader).ok_or(wrong)?),
+            (None, None) => None,
+            (None, Some(_)) => return Err(wrong),
+        };
+        self.end = end;
+        Ok(self)
     }
 
     /// Proves what a request adds.
@@ -169,6 +194,7 @@ impl FragmentProver {
             counting,
             recorded: recorded(&translation.recorded),
             patches: patches(&translation.patches),
+            proved: Set::default(),
             state: RowState::Exact,
             factory: InstructionInfoFactory::new(),
             bytes: CachedBytes::new(translation.start, &translation.bytes, &decoder),
@@ -220,10 +246,10 @@ fn recorded(blocks: &[RecordedBlock]) -> Map<Addr, &RecordedBlock> {
 }
 
 /// Patches by the first instruction of their block.
-fn patches(patches: &[BlockPatch]) -> Map<Addr, &BlockPatch> {
+fn patches(patches: &[BlockPatch]) -> Map<(Addr, PatchMoment), &BlockPatch> {
     patches
         .iter()
-        .map(|patch| (patch.original, patch))
+        .map(|patch| ((patch.original, patch.moment), patch))
         .collect()
 }
 
@@ -237,7 +263,9 @@ struct Proof<'p> {
     /// Statements of blocks on their accesses, by their first instruction.
     recorded: Map<Addr, &'p RecordedBlock>,
     /// Patches of blocks, by their first instruction.
-    patches: Map<Addr, &'p BlockPatch>,
+    patches: Map<(Addr, PatchMoment), &'p BlockPatch>,
+    /// Those that were proved.
+    proved: Set<(Addr, PatchMoment)>,
     /// The registers before the instruction that is copied next.
     state: RowState,
     factory: InstructionInfoFactory,
@@ -299,15 +327,12 @@ impl<'p> Proof<'p> {
             self.violation(Addr(0), translation.start, FragmentRule::WrongRecording);
             return;
         }
-        // A patch without a block would be proved by none.
-        let patched = translation.blocks.iter();
-        let patched = patched.filter(|block| self.patches.contains_key(&block.original.start));
-        if patched.count() != translation.patches.len() {
-            self.violation(Addr(0), translation.start, FragmentRule::WrongPatch);
-            return;
-        }
         for block in &translation.blocks {
             self.block(block);
+        }
+        // A patch without a block would be proved by none.
+        if self.proved.len() != translation.patches.len() {
+            self.violation(Addr(0), translation.start, FragmentRule::WrongPatch);
         }
         for landing in &translation.landings {
             if let Err(rule) = self.landing(landing) {
@@ -405,7 +430,8 @@ impl<'p> Proof<'p> {
         let mut instructions = 0_u32;
         let mut place = (block.original.start, block.at);
         self.state = RowState::Exact;
-        let begun = self.patched(block).and_then(|at| {
+        let begin = (block.original.start, PatchMoment::Before);
+        let begun = self.patched(begin, block.at).and_then(|at| {
             place.1 = at;
             self.begin_record(block, at)
         });
@@ -434,7 +460,9 @@ impl<'p> Proof<'p> {
                 }
                 break;
             }
-            if original != block.original.start && self.is_instrumented(original) {
+            if original != block.original.start
+                && self.is_instrumented(original, PatchMoment::Before)
+            {
                 self.violation(original, at, FragmentRule::PatchMissing);
                 return;
             }

@@ -49,6 +49,8 @@ rules! {
     RecorderNamed = "an instruction names a register that the recorder holds",
     AccessMissing = "a block does not record an access",
     PatchMissing = "control passes an instruction with instruments without their patch",
+    Reader = "the code that reads memory for instruments is not the one of its listing, or not after the resident code",
+    StackUntested = "instruments read memory, and their block does not find out first whether the stack has the space",
     WrongPatch = "a patch does not run the instruments of its block, or does not continue there as the original code",
     WrongExtent = "a block does not end where it states",
     WrongRow = "a row does not have the original instruction or the state of the registers",

@@ -56,6 +56,8 @@ pub(crate) struct InstrumentMachine<'a> {
     pub(crate) unwind_rows: (&'a [Row], Addr),
     /// Instructions that may fault, as found.
     pub(crate) faults: Vec<PatchFault>,
+    /// The target's code that reads the process is called.
+    pub(crate) reads_process: bool,
 }
 
 impl<'a> InstrumentMachine<'a> {

@@ -40,6 +40,7 @@ impl InstrumentMachine<'_> {
         state: &mut AbstractState,
         progress: Progress,
     ) -> Result<(), Reason> {
+        self.reads_process = true;
         let expected = self.program().ok_or(Reason::UnplannedCall)?;
         let other = || Reason::OtherUserRead;
         let slot = state.stack.len().checked_sub(WORDS).ok_or_else(other)?;

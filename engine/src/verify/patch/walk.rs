@@ -104,6 +104,7 @@ impl<'a> Walk<'a> {
                 planned_faults,
                 unwind_rows: (&patch.rows, patch.address),
                 faults: Vec::new(),
+                reads_process: false,
             },
             scan,
             joins,

@@ -1,6 +1,7 @@
 //! Instruments of `ilk clone`: a script or a session, planned as for `ilk process` and run in the code cache.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, ensure};
@@ -18,7 +19,7 @@ use ilk_driver::script::Script;
 
 use crate::plan::{Strict, open};
 use crate::process::{Measurement, Work};
-use crate::process_count::{Counted, report};
+use crate::process_count::{Counted, READS_ENDED, report};
 use crate::process_results::ProcessPlan;
 
 /// The instruments of a command.
@@ -147,13 +148,19 @@ impl CacheResults {
         let mut recorded = results.recorded;
         recorded.cache = Some(clone.numbers);
         recorded.ended = clone.end.sentence();
+        if clone.reads_ended {
+            recorded.ended = format!("{} {READS_ENDED}", recorded.ended);
+        }
         let losses = self.recorder.losses();
         self.recorder.finish(recorded)?;
         let taken: u64 = losses.iter().map(|cpu| cpu.taken).sum();
         let lost: u64 = losses.iter().map(CpuLosses::lost).sum();
         let mut instruments = self.plan.planned.plan.plan().instruments.iter();
         let sampled = instruments.any(samples).then_some((taken, lost));
-        let notes = self.plan.planned.left_out.clone();
+        let mut notes = self.plan.planned.left_out.clone();
+        if clone.reads_ended {
+            writeln!(notes, "{READS_ENDED}")?;
+        }
         let counted = Counted::in_cache(words, self.described, sampled, notes);
         let text = report(&self.plan, &[(clone.pid, &counted)], all)?;
         note!("{}", text.trim_end());

@@ -17,6 +17,9 @@ use crate::process::Measurement;
 use crate::process_results::{ProcessPlan, Results};
 use crate::supervisor;
 
+/// The note on a process whose reads of memory have ended.
+pub(crate) const READS_ENDED: &str = "It was about to filter its system calls (seccomp), or may have been: its memory was not read after that.";
+
 /// The counts of a process, and the course of them.
 pub(crate) struct Counted {
     /// The words of the plan, by identifier.
@@ -127,10 +130,7 @@ impl Measurement {
             }
         }
         if removed.reads_ended {
-            writeln!(
-                notes,
-                "It was about to filter its system calls (seccomp), or may have been: its memory was not read after that."
-            )?;
+            writeln!(notes, "{READS_ENDED}")?;
         }
         write!(notes, "{}", supervisor::text(&removed.cleaned))?;
         if let Some(children) = &children {

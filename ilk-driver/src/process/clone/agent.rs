@@ -186,6 +186,7 @@ impl<'a> CacheAgent<'a> {
             if registers.cs & 0xffff != 0x33 {
                 return Err(refused(self.pid, "its code is not of 64 bits"));
             }
+            self.end_reads_if_filtered(tid)?;
             if let Some(end) = self.enter(tid)? {
                 return Ok(Some(end));
             }
@@ -459,15 +460,17 @@ impl<'a> CacheAgent<'a> {
     fn step(&mut self, tid: Tid, registers: &Registers) -> Result<Outcome> {
         let mut bytes = [0; 2];
         let read = self.memory.read_exact_at(&mut bytes, registers.rip);
-        if read.is_ok()
-            && bytes == SYSCALL
-            && let Some(spans) = self.changes_code(registers)
-        {
-            if let Some(end) = self.drop_changing(&spans)? {
+        if read.is_ok() && bytes == SYSCALL {
+            if let Some(end) = self.end_reads_before(registers)? {
                 return Ok(Some(end));
             }
-            if let Some(state) = self.threads.get_mut(&tid) {
-                state.watched = Some(spans);
+            if let Some(spans) = self.changes_code(registers) {
+                if let Some(end) = self.drop_changing(&spans)? {
+                    return Ok(Some(end));
+                }
+                if let Some(state) = self.threads.get_mut(&tid) {
+                    state.watched = Some(spans);
+                }
             }
         }
         trace::step(tid, 0).map_err(self.failed(tid))?;
@@ -518,7 +521,9 @@ impl<'a> CacheAgent<'a> {
                 };
                 (overlaps(&first) || overlaps(&second)).then_some([first, second])
             }
-            libc::SYS_rt_sigreturn | libc::SYS_arch_prctl => None,
+            libc::SYS_rt_sigreturn | libc::SYS_arch_prctl | libc::SYS_prctl | libc::SYS_seccomp => {
+                None
+            }
             _ => all,
         }
     }

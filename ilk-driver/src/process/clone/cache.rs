@@ -2,6 +2,7 @@
 
 mod changed;
 mod instrumented;
+mod patches;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -15,6 +16,7 @@ use gilk_engine::cache::{
 use gilk_engine::verify::fragments::{FragmentProver, FragmentViolation, ProvedTranslation};
 use gilk_engine::{Addr, Refusal, Rule, Span};
 
+use self::patches::PlacedPatches;
 use super::super::mapped::{counters, place};
 use super::super::maps;
 use super::super::refused;
@@ -31,6 +33,8 @@ use super::files::{close_file, create_file};
 use super::instruments::{CloneInstruments, MappedWords};
 use super::writes::{WriteWatch, page_of};
 use crate::{Error, Result};
+
+pub(super) use self::patches::PlacedPatch;
 
 /// Entries of the table of all targets, as a power of two.
 const TARGETS_LOG2: u8 = 18;
@@ -62,8 +66,7 @@ struct CacheArena {
     translator: Translator,
     prover: FragmentProver,
     rows: Vec<CacheRow>,
-    /// The places at which threads leave the patches of instruments, by the block's first instruction.
-    exits: BTreeMap<Addr, Addr>,
+    patches: PlacedPatches,
 }
 
 /// Sizes and numbers of a cache.
@@ -106,6 +109,8 @@ pub(super) struct ProcessCache {
     /// Areas in which threads record their accesses.
     pub(super) accesses: Option<AccessAreas>,
     instruments: Option<CloneInstruments>,
+    /// Instruments do not read memory any more.
+    pub(super) reads_ended: bool,
 }
 
 /// The stop of a thread in the resident code.
@@ -245,6 +250,7 @@ impl ProcessCache {
             stopping: BTreeSet::new(),
             accesses: areas,
             instruments,
+            reads_ended: false,
         };
         for (cluster, span, code) in arenas {
             let arena = cache.arena(cluster, span, code)?;
@@ -298,17 +304,23 @@ impl ProcessCache {
         let translated = instruments.map(|all| Arc::clone(&all.translated));
         let proof = instruments.map(|all| Arc::clone(&all.proof));
         let translator = translator.with_instruments(translated);
-        let prover = prover.with_instruments(proof);
+        let reader = translator.reader().cloned();
+        let prover = prover
+            .with_instruments(proof, reader.as_ref())
+            .map_err(|violation| wrong(violation.to_string()))?;
         let arena = CacheArena {
             cluster,
             span,
             code,
             prover,
             rows: Vec::new(),
-            exits: BTreeMap::new(),
+            patches: PlacedPatches::default(),
             translator,
         };
         self.write(&arena, &resident.bytes, resident.start)?;
+        if let Some(reader) = reader {
+            self.write(&arena, &reader.code, reader.start)?;
+        }
         Ok(arena)
     }
 
@@ -582,9 +594,7 @@ impl ProcessCache {
         let translation = proved.translation();
         if let Some(arena) = self.arenas.get_mut(index) {
             arena.rows.extend_from_slice(&translation.rows);
-            let patches = translation.patches.iter();
-            let exits = patches.map(|patch| (patch.original, patch.exit));
-            arena.exits.extend(exits);
+            arena.patches.add(&translation.patches);
         }
         self.counters.add(&translation.blocks);
         if let Some(accesses) = &mut self.accesses {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gilk_engine::cache::CacheInstruments;
+use gilk_engine::reads::ReadGate;
 use gilk_engine::verify::fragments::InstrumentProof;
 use gilk_engine::{Addr, Session, Span, VerifiedPlan};
 
@@ -27,6 +28,8 @@ pub struct CloneInstruments {
     planned: PlannedWords,
     /// Words and rings.
     span: Span,
+    /// Words that end reads of memory, if an instrument reads.
+    pub(super) gate: Option<ReadGate>,
 }
 
 impl CloneInstruments {
@@ -44,7 +47,8 @@ impl CloneInstruments {
         text_of(plan.plan())?;
         let (pid, image) = subject.into_image();
         reserved.check(plan.plan(), &image)?;
-        let translated = CacheInstruments::of(&image, plan.plan(), session.save_all);
+        let gate = reserved.gate();
+        let translated = CacheInstruments::of(&image, plan.plan(), gate, session.save_all);
         let translated = translated.map_err(|refusal| {
             refused(
                 pid,
@@ -52,12 +56,13 @@ impl CloneInstruments {
             )
         })?;
         let image = Arc::new(image);
-        let proof = InstrumentProof::new(&image, plan).map_err(|(at, why)| {
+        let proof = InstrumentProof::new(&image, plan, gate).map_err(|(at, why)| {
             let why = format!("the instruments of the code cache are not proved at {at}: {why}");
             Error::Plan { reason: why }
         })?;
         Ok(Self {
             pid,
+            gate: translated.read_memory().then_some(gate),
             translated: Arc::new(translated),
             proof: Arc::new(proof),
             planned: PlannedWords::of(plan.plan(), reserved.layout.clone(), reserved.sequences),

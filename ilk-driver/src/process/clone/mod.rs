@@ -383,6 +383,7 @@ fn execute(
         }
     );
     let blocks = cache.counters.counted();
+    let reads_ended = cache.reads_ended;
     Ok(CloneReport {
         pid,
         end,
@@ -406,6 +407,7 @@ fn execute(
         blocks,
         moments: Vec::new(),
         counts: Vec::new(),
+        reads_ended,
         accesses,
         names,
         unkept,

@@ -23,6 +23,8 @@ pub struct CloneReport {
     pub blocks: Vec<(CachedBlock, u64)>,
     /// Hits and totals of instruments, by key.
     pub counts: Vec<(u64, u64)>,
+    /// The process was about to filter its system calls: instruments have not read its memory after that.
+    pub reads_ended: bool,
     /// Readings of the counters before the end.
     pub(super) moments: Vec<CountedMoment>,
     /// Numbers of the cache.

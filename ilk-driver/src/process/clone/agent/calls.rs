@@ -52,6 +52,7 @@ impl CacheAgent<'_> {
         }
         let returns_to = self.word(registers.rsp).map_err(self.failed(tid))?;
         self.cache.stop_lookups(Addr(returns_to))?;
+        self.end_reads_if_filtered(tid)?;
         self.calls += 1;
         if let Some(state) = self.threads.get_mut(&tid) {
             state.call = Some(TriggeredCall::at_entry(registers.rsp));

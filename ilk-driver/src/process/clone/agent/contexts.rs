@@ -30,7 +30,7 @@ impl CacheAgent<'_> {
             for _ in 0..MOST_STEPS {
                 let registers = ptrace::registers(tid)?;
                 if let Some(original) = self.original(registers)? {
-                    left = Some(registers);
+                    left = Some((registers, original));
                     self.cut(&registers, &original, false)?;
                     if original.rip != registers.rip
                         || original.rcx != registers.rcx
@@ -47,8 +47,14 @@ impl CacheAgent<'_> {
                     ptrace::set_blocked(tid, ALL_BUT_TRAP)?;
                 }
                 let row = self.cache.row(Addr(registers.rip));
-                if let Some(row) = row.filter(|row| row.state == RowState::Instruments) {
-                    self.finish_instruments(tid, row.original)?;
+                if row.is_some_and(|row| row.state == RowState::Instruments) {
+                    self.finish_instruments(tid, Addr(registers.rip))?;
+                    continue;
+                }
+                if let Some(end) = self.cache.end_of_read(Addr(registers.rip))
+                    && registers.rip != end.0
+                {
+                    self.execute_to(tid, end)?;
                     continue;
                 }
                 trace::step(tid, 0)?;
@@ -63,8 +69,9 @@ impl CacheAgent<'_> {
             Ok(done)
         };
         let done = context();
-        if let Some(registers) = left {
+        if let Some((registers, original)) = left {
             self.leaves_after_instruments(tid, &registers);
+            self.leaves_before_way(tid, Addr(registers.rip), &original);
         }
         if let Some(before) = before {
             self.before_steps.entry(tid).or_insert(before);

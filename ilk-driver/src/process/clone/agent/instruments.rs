@@ -4,12 +4,15 @@
 use std::io;
 
 use gilk_engine::Addr;
-use gilk_engine::cache::{CacheRow, RowState};
+use gilk_engine::cache::{CacheRow, PatchMoment, RowState};
 
 use super::super::super::ptrace::{self, Registers, Tid};
+use super::super::super::stopped::is_filtered;
+use super::super::cache::PlacedPatch;
 use super::super::trace::{self, Change, is_fault};
 use super::super::trigger;
-use super::CacheAgent;
+use super::{CacheAgent, Outcome};
+use crate::Result;
 
 /// Stops of a thread, at most, until it has left the instruments of a block.
 const MOST_STOPS: usize = 1 << 10;
@@ -33,6 +36,21 @@ impl CacheAgent<'_> {
         }
     }
 
+    /// Notes that a thread leaves the cache with these original registers from a way of a conditional branch, before the
+    /// instruments there, and executes the branch again.
+    pub(super) fn leaves_before_way(&mut self, tid: Tid, at: Addr, original: &Registers) {
+        let patch = self.cache.patch(at);
+        let is_way = |patch: &PlacedPatch| {
+            patch.moment != PatchMoment::Before && patch.original.0 == original.rip
+        };
+        if let Some(patch) = patch.filter(is_way)
+            && self.cache.exit(patch.original).is_some()
+            && let Some(state) = self.threads.get_mut(&tid)
+        {
+            state.passed.add(patch.original, original.rsp);
+        }
+    }
+
     /// The place in the cache for a thread that enters it with these original registers: after the instruments of the
     /// block, if it has passed them.
     pub(super) fn place_after_instruments(
@@ -48,12 +66,17 @@ impl CacheAgent<'_> {
         exit.unwrap_or(place)
     }
 
-    /// Lets a stopped thread, all of whose signals are blocked, execute until it has left the instruments of a block. It
-    /// is not stepped: each step would set it back to the beginning of a restartable sequence.
-    pub(super) fn finish_instruments(&self, tid: Tid, original: Addr) -> io::Result<()> {
-        let exit = self.cache.exit(original);
-        let exit =
-            exit.ok_or_else(|| io::Error::other("a patch has no exit, which is a bug in gilk"))?;
+    /// Lets a stopped thread, all of whose signals are blocked, execute until it has left the instruments of a block.
+    pub(super) fn finish_instruments(&self, tid: Tid, at: Addr) -> io::Result<()> {
+        let patch = self.cache.patch(at);
+        let patch = patch
+            .ok_or_else(|| io::Error::other("a patch is not known, which is a bug in gilk"))?;
+        self.execute_to(tid, patch.exit)
+    }
+
+    /// Lets such a thread execute to an instruction. It is not stepped: each step would set it back to the beginning of a
+    /// restartable sequence, and is seen in flags that are pushed.
+    pub(super) fn execute_to(&self, tid: Tid, exit: Addr) -> io::Result<()> {
         trigger::set_breakpoints(tid, &[exit], true)?;
         let left = self.leave_instruments(tid, exit);
         let entries = self.trigger.entries();
@@ -78,6 +101,40 @@ impl CacheAgent<'_> {
         Err(io::Error::other("it does not leave an instrument"))
     }
 
+    /// Ends the reads of memory if the system calls of a thread are filtered, which enters the cache.
+    pub(super) fn end_reads_if_filtered(&mut self, tid: Tid) -> Result<()> {
+        match self.cache.reads_memory() && is_filtered(self.pid, tid) {
+            true => self.cache.end_reads(),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends the reads of memory before a thread executes a system call that may filter those of the process: a read is
+    /// a system call. No thread is in the middle of one after that.
+    pub(super) fn end_reads_before(&mut self, registers: &Registers) -> Result<Outcome> {
+        if !self.cache.reads_memory() || !may_filter(registers) {
+            return Ok(None);
+        }
+        self.cache.end_reads()?;
+        self.stop_all()?;
+        let mut reading = Vec::new();
+        for &tid in self.threads.keys() {
+            match ptrace::registers(tid) {
+                Ok(at) if self.cache.end_of_read(Addr(at.rip)).is_some() => reading.push(tid),
+                Ok(_) => {}
+                Err(error) if ptrace::is_gone(&error) => {}
+                Err(error) => return Err(self.failed(tid)(error)),
+            }
+        }
+        for tid in reading {
+            self.leave_cache(tid)?;
+            if let Some(end) = self.enter(tid)? {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
+    }
+
     /// Clears the descriptor of the restartable sequence that a stopped thread has armed last: the kernel would read it
     /// where the cache is no more, or has other code, and end the process.
     pub(super) fn disarm(&self, tid: Tid) -> io::Result<()> {
@@ -89,5 +146,17 @@ impl CacheAgent<'_> {
             Ok(0) | Err(_) => Ok(()),
             Ok(area) => ptrace::request(libc::PTRACE_POKEDATA, tid, area + 8, 0),
         }
+    }
+}
+
+/// Returns whether a system call may filter those that follow (`seccomp(2)`).
+fn may_filter(registers: &Registers) -> bool {
+    const SETS: [u32; 2] = [libc::SECCOMP_SET_MODE_STRICT, libc::SECCOMP_SET_MODE_FILTER];
+    // The kernel reads 32 bits of each.
+    let [number, first] = [registers.rax, registers.rdi].map(|register| register as u32);
+    match i64::from(number) {
+        libc::SYS_seccomp => SETS.contains(&first),
+        libc::SYS_prctl => first == libc::PR_SET_SECCOMP.cast_unsigned(),
+        _ => false,
     }
 }

@@ -102,9 +102,7 @@ impl CacheAgent<'_> {
         self.outside(&mut original);
         ptrace::set_registers(tid, &original).map_err(self.failed(tid))?;
         self.stepped += 1;
-        trace::step(tid, 0).map_err(self.failed(tid))?;
-        self.runs(tid);
-        Ok(None)
+        self.step(tid, &original)
     }
 
     /// Reads a word of the process.

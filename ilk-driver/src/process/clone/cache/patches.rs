@@ -1,0 +1,49 @@
+//! The patches of instruments in the arenas of a process.
+
+use std::collections::BTreeMap;
+
+use gilk_engine::Addr;
+use gilk_engine::cache::{BlockPatch, PatchMoment};
+
+/// A patch of instruments.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct PlacedPatch {
+    pub(in super::super) original: Addr,
+    pub(in super::super) moment: PatchMoment,
+    /// The place at which threads leave it.
+    pub(in super::super) exit: Addr,
+}
+
+/// The patches of an arena.
+#[derive(Default)]
+pub(super) struct PlacedPatches {
+    /// Their exits, by the instruction before which they run.
+    pub(super) exits: BTreeMap<Addr, Addr>,
+    /// Their code, and the branches to them, by the first byte.
+    spans: BTreeMap<Addr, (Addr, PlacedPatch)>,
+}
+
+impl PlacedPatches {
+    /// Adds those of a translation.
+    pub(super) fn add(&mut self, patches: &[BlockPatch]) {
+        for patch in patches {
+            if patch.moment == PatchMoment::Before {
+                self.exits.insert(patch.original, patch.exit);
+            }
+            let placed = PlacedPatch {
+                original: patch.original,
+                moment: patch.moment,
+                exit: patch.exit,
+            };
+            self.spans.insert(patch.begin, (patch.exit, placed));
+            self.spans
+                .insert(patch.span.start, (patch.span.end, placed));
+        }
+    }
+
+    /// The patch that an address is in, or in the branch to it.
+    pub(super) fn find(&self, at: Addr) -> Option<PlacedPatch> {
+        let (_, (end, placed)) = self.spans.range(..=at).next_back()?;
+        (at < *end).then_some(*placed)
+    }
+}
