@@ -3,8 +3,9 @@
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use rustc_hash::FxHashMap;
 
+use super::facts::ValueFact;
 use super::slots::Place;
-use super::state::{FRAME, MachineState, STACK, ValueFact};
+use super::state::{FRAME, MachineState, STACK};
 use super::value::{Expression, ExpressionId, Expressions, MOST, Numbers, Which, mask};
 use crate::code::Memory;
 use crate::{Addr, Span};

@@ -2,8 +2,9 @@
 
 use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
+use super::facts::ValueFact;
 use super::machine::{AbstractMachine, general};
-use super::state::{Compared, FRAME, MachineState, STACK, ValueFact};
+use super::state::{Compared, FRAME, MachineState, STACK};
 use super::value::{Expression, ExpressionId, Numbers, Which, mask, sign_extended};
 use crate::isa::RegisterSet;
 use crate::isa::abi::CALLER_SAVED;
