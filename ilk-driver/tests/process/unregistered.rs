@@ -102,15 +102,25 @@ fn programs_of_another_c_library_are_counted() {
 fn programs_of_another_c_library_are_sampled_into_a_recording() {
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("samples.arrow");
-    for linked in ["-static", "-pie"] {
+    for (way, linked) in [
+        ("process", "-static"),
+        ("process", "-pie"),
+        // In the code cache.
+        ("clone", "-pie"),
+    ] {
         let program = compiled_with_musl(folder.path(), SOURCE, &[linked]);
         let name = program.to_str().unwrap();
         let script = "entry:counted / arg0 % 3 == 0 / { sample(arg0) }";
         let file = recording.to_str().unwrap();
-        let output = ilk(&["-e", script, "-o", file, "--", name, "argument"], "");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ilk"));
+        let command = command.env("XDG_CACHE_HOME", folder.path());
+        let command = command.args([way, "-e", script, "-o", file, "--", name, "argument"]);
+        let output = command.output().unwrap();
         let (shown, errors) = (text_of(&output.stdout), text_of(&output.stderr));
-        assert_eq!(output.status.code(), Some(7), "{linked}: {shown}{errors}");
-        assert!(shown.contains("40,000 samples, 0 lost."), "{shown}");
+        let status = output.status.code();
+        assert_eq!(status, Some(7), "{way}, {linked}: {shown}{errors}");
+        let said = format!("{shown}{errors}");
+        assert!(said.contains("40,000 samples, 0 lost."), "{way}: {said}");
         let opened = Recording::open(&recording).unwrap();
         let (mut values, mut last) = (0, 0);
         for sample in opened.merged() {
