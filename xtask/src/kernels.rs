@@ -122,7 +122,8 @@ fn save(series: Option<&str>, choice: &Path, name: &str, log: &Log) -> Result<Ke
         }
         let part = images.join(format!("{name}.part"));
         ilk.env("GILK_LAB_SNAPSHOT", "1");
-        log.run(ilk.args(["dump", "--lab", "-o"]).arg(&part))?;
+        // A run that was interrupted has left its part.
+        log.run(ilk.args(["dump", "--lab", "--force", "-o"]).arg(&part))?;
         fs::rename(&part, &dump)
             .map_err(|error| Fail::new(format!("cannot rename {}: {error}", part.display())))?;
     }
