@@ -144,7 +144,7 @@ impl<'m> AbstractMachine<'m> {
     ) -> ExpressionId {
         if let Some(slot) = self
             .place(state, address)
-            .and_then(|place| state.slots.get(place))
+            .and_then(|place| state.slots.get(place).copied())
         {
             return self.all.low(slot, bytes * 8);
         }

@@ -16,6 +16,7 @@ mod facts;
 mod labelled;
 mod machine;
 mod slots;
+mod sorted;
 mod state;
 mod step;
 mod value;

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use crate::ids::Id;
 
-use super::facts::{ExpressionFacts, ValueFact};
+use super::facts::ValueFact;
 use super::slots::{Place, Slots};
+use super::sorted::SortedMap;
 use super::value::{Expression, ExpressionId, Expressions, Numbers, Which, mask};
 
 /// Number of the stack pointer.
@@ -29,7 +30,7 @@ pub(super) struct Compared {
 pub(super) struct MachineState {
     pub(super) registers: [ExpressionId; 16],
     pub(super) slots: Slots,
-    facts: ExpressionFacts,
+    facts: SortedMap<ExpressionId, ValueFact>,
     pub(super) memory: ExpressionId,
     pub(super) compared: Option<Compared>,
 }
@@ -143,7 +144,7 @@ impl MachineState {
     pub(super) fn tidy(&mut self, all: &Expressions) {
         let mut kept = KeptExpressions::new(all);
         let mut worklist: Vec<ExpressionId> = self.registers.to_vec();
-        worklist.extend(self.slots.iter().map(|(_, value)| value));
+        worklist.extend(self.slots.iter().map(|(_, value)| *value));
         if let Some(compared) = self.compared {
             worklist.extend([compared.value, compared.with]);
         }
@@ -225,18 +226,18 @@ impl MachineState {
             }
         }
         joined.slots.clear();
-        for (place, own) in first.slots.iter() {
+        for (place, &own) in first.slots.iter() {
             if !others.iter().all(|way| way.slots.get(place).is_some()) {
                 continue;
             }
-            if others.iter().any(|way| way.slots.get(place) != Some(own)) {
+            if others.iter().any(|way| way.slots.get(place) != Some(&own)) {
                 apart.slots.insert(place);
             }
             let mut id = own;
             if apart.slots.contains(&place) {
                 let (base, offset) = place;
                 id = all.produced(at, Which::Slot { base, offset });
-                let fact = fact_of(all, id, &|way| way.slots.get(place));
+                let fact = fact_of(all, id, &|way| way.slots.get(place).copied());
                 renamed.push((id, fact));
             }
             joined.slots.insert(place, id);
