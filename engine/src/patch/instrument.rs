@@ -16,9 +16,9 @@ use gilk_samples::Sample;
 
 /// Offsets of the parts of a slot (`struct ilk_slot`).
 pub(super) const SLOT_MARK: i64 = 0;
-pub(super) const SLOT_VALUE: i64 = 8;
-pub(super) const SLOT_TSC: i64 = 16;
-pub(super) const SLOT_ID: i64 = 24;
+const SLOT_VALUE: i64 = 8;
+const SLOT_TSC: i64 = 16;
+const SLOT_ID: i64 = 24;
 
 /// A rare path: its code counts the event, and is placed after the other code of the patch.
 #[derive(Clone, Copy, Debug)]
@@ -284,6 +284,21 @@ pub(super) fn fill(
     }
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_ID), spare));
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_MARK), RAX));
+}
+
+/// Stores time, value and identifier of a process's sample, whose time is in rdx; rdx is used.
+pub(super) fn fill_unmarked(
+    e: &mut Emitter,
+    hooked: &Hooked<'_>,
+    value: &SampleValue,
+    part: impl Fn(i64) -> MemoryOperand,
+) {
+    use Register::RDX;
+    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_TSC), RDX));
+    value.store(e, part(SLOT_VALUE), RDX);
+    let id = hooked.id.pack();
+    e.op(Instruction::with2(Code::Mov_r64_imm64, RDX, id));
+    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_ID), RDX));
 }
 
 /// Emits a rare path: counts the event and branches back to `end`.

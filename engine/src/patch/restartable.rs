@@ -7,7 +7,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::Hooked;
 use super::emit::{Emitter, Forward, Restartable};
-use super::instrument::{Lost, SLOT_ID, SLOT_TSC, SLOT_VALUE, SampleValue, read_tsc};
+use super::instrument::{Lost, SampleValue, fill_unmarked, read_tsc};
 use crate::Addr;
 use crate::isa::encode::at;
 use crate::layout::{RuntimeLayout, SLOT_LOG2, SegmentOffset, Sequences};
@@ -181,7 +181,7 @@ pub(super) fn sample_restartably(
     value: &SampleValue,
     [row, slot]: [Register; 2],
 ) -> Option<[Lost; 2]> {
-    use Register::{EAX, RAX, RDX};
+    use Register::{EAX, RAX};
     let Some(area) = AreaWords::of(sequences) else {
         e.lacks("rseq area for a sample");
         return None;
@@ -207,14 +207,7 @@ pub(super) fn sample_restartably(
     e.op(Instruction::with2(Code::Shl_rm64_imm8, RAX, SLOT_LOG2));
     e.op(Instruction::with2(Code::Add_r64_rm64, slot, RAX));
     let part = |offset: i64| at(slot, rings.base.0.cast_signed().wrapping_add(offset));
-    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_TSC), RDX));
-    value.store(e, part(SLOT_VALUE), RDX);
-    e.op(Instruction::with2(
-        Code::Mov_r64_imm64,
-        RDX,
-        hooked.id.pack(),
-    ));
-    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_ID), RDX));
+    fill_unmarked(e, hooked, value, part);
     e.op(Instruction::with1(Code::Inc_rm64, head));
     begun.commit(e);
     let lost = word_of(rings.lost_full);

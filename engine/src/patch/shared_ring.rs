@@ -9,7 +9,7 @@ use iced_x86::{Code, Instruction, Register};
 
 use super::Hooked;
 use super::emit::Emitter;
-use super::instrument::{Lost, SLOT_ID, SLOT_MARK, SLOT_TSC, SLOT_VALUE, SampleValue, read_clock};
+use super::instrument::{Lost, SLOT_MARK, SampleValue, fill_unmarked, read_clock};
 use super::restartable::{RowWord, WordUpdate};
 use crate::isa::encode::at;
 use crate::layout::{CPU_BITS, RuntimeLayout, SLOT_LOG2, SegmentOffset, Sequences};
@@ -23,7 +23,7 @@ pub(super) fn sample_shared(
     value: &SampleValue,
     slot: Register,
 ) -> Lost {
-    use Register::{EAX, ECX, RAX, RCX, RDX};
+    use Register::{EAX, ECX, RAX, RCX};
     let rings = &layout.rings;
     let word = |word: SegmentOffset| {
         let address = word.0.wrapping_add(sequences.unregistered());
@@ -53,11 +53,7 @@ pub(super) fn sample_shared(
     e.op(Instruction::with2(Code::And_rm32_imm32, short, slots));
     e.op(Instruction::with2(Code::Shl_rm64_imm8, slot, SLOT_LOG2));
     let part = |offset: i64| at(slot, rings.base.0.cast_signed().wrapping_add(offset));
-    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_TSC), RDX));
-    value.store(e, part(SLOT_VALUE), RDX);
-    let id = hooked.id.pack();
-    e.op(Instruction::with2(Code::Mov_r64_imm64, RDX, id));
-    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_ID), RDX));
+    fill_unmarked(e, hooked, value, part);
     let cpus = (1_u32 << CPU_BITS) - 1;
     e.op(Instruction::with2(Code::Shl_rm64_imm8, RAX, CPU_BITS));
     e.op(Instruction::with2(Code::And_rm32_imm32, ECX, cpus));

@@ -100,6 +100,14 @@ impl Instrumented {
             Err(all) => Err(all.iter().map(|one| one.rule).collect()),
         }
     }
+
+    /// Asserts that a translation with a change is refused, by a rule among others.
+    fn refuses(&self, good: &Translation, rule: FragmentRule, change: &dyn Fn(&mut Translation)) {
+        let mut mutant = good.clone();
+        change(&mut mutant);
+        let rules = self.prove(mutant).unwrap_err();
+        assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
+    }
 }
 
 /// Calls `refused` with the rule by which each of the wrong translations is refused.
@@ -117,10 +125,7 @@ pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
     assert_eq!(good.patches.len(), 2);
     instrumented.prove(good.clone()).unwrap();
     let mut check = |rule: R, change: &dyn Fn(&mut Translation)| {
-        let mut mutant = good.clone();
-        change(&mut mutant);
-        let rules = instrumented.prove(mutant).unwrap_err();
-        assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
+        instrumented.refuses(&good, rule, change);
         refused(rule);
     };
     let plain = Translator::new(LAYOUT, NEAR, Counting::Off);
@@ -242,10 +247,7 @@ pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
     let plain = prover.with_instruments(None, Some(&reader));
     assert_eq!(plain.unwrap_err().rule, R::Reader);
     let mut check = |rule: R, change: &dyn Fn(&mut Translation)| {
-        let mut mutant = good.clone();
-        change(&mut mutant);
-        let rules = instrumented.prove(mutant).unwrap_err();
-        assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
+        instrumented.refuses(&good, rule, change);
         refused(rule);
     };
     let start = usize::try_from(good.patches[0].exit.0 - good.start.0).unwrap() - 5 - 8;
@@ -282,10 +284,7 @@ pub(super) fn every_wrong_way(refused: &mut dyn FnMut(FragmentRule)) {
     assert_eq!(moments, [PatchMoment::Untaken, PatchMoment::Taken]);
     instrumented.prove(good.clone()).unwrap();
     let mut check = |rule: R, change: &dyn Fn(&mut Translation)| {
-        let mut mutant = good.clone();
-        change(&mut mutant);
-        let rules = instrumented.prove(mutant).unwrap_err();
-        assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
+        instrumented.refuses(&good, rule, change);
         refused(rule);
     };
     for number in 0..2 {
