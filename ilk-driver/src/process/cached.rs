@@ -1,7 +1,8 @@
 //! A session in which a process executes in the code cache, with every block counted or with the session's instruments.
 //!
-//! It is what `ilk clone --count -p` or `ilk clone --session FILE -p` does, and is done by that program: the agent of a cache must be a process of its own
-//! that outlives this one, and only a process with one thread can fork into it. Its report is its recording.
+//! It is what `ilk clone --count -p` or `ilk clone --session FILE -p` does, and is done by that program: the agent of a
+//! cache must be a process of its own that outlives this one, and only a process with one thread can fork into it. Its
+//! report is its recording.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,7 +15,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_engine::cache::CacheInstruments;
 use gilk_engine::{Plan, Session};
 use gilk_samples::Meaning;
-use gilk_samples::recording::{self, Loss, LossCause, Recording};
+use gilk_samples::recording::{self, Loss, Recording};
 use serde::{Deserialize, Serialize};
 
 use super::{CloneThreads, ProcessLayouts, ProcessTarget, clock, ready, recorded_so_far, refused};
@@ -295,10 +296,7 @@ fn by_cpu(losses: &[Loss]) -> Vec<CpuLosses> {
             cpu,
             ..CpuLosses::default()
         });
-        match cause {
-            LossCause::RingFull => losses.full += count,
-            _ => losses.disabled += count,
-        }
+        losses.add(cause, count);
     }
     all.into_values().collect()
 }

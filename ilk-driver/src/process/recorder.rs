@@ -9,7 +9,7 @@ use gilk_engine::Plan;
 use gilk_samples::collector::Collector;
 use gilk_samples::metadata::Metadata;
 use gilk_samples::record::ALL_CPUS;
-use gilk_samples::recording::{Loss, LossCause};
+use gilk_samples::recording::Loss;
 use gilk_samples::totals::Totals;
 use gilk_samples::{Batch, InstrumentId, Sample};
 
@@ -177,12 +177,7 @@ impl Recorder {
             cpu, cause, count, ..
         } in &drained.losses
         {
-            let losses = self.of_cpu(cpu);
-            match cause {
-                LossCause::RingFull => losses.full += count,
-                LossCause::Unfinished => losses.unfinished += count,
-                _ => losses.disabled += count,
-            }
+            self.of_cpu(cpu).add(cause, count);
         }
         if let Some(collector) = &self.collector {
             collector.losses(drained.losses);

@@ -4,6 +4,7 @@ use gilk_engine::HookType;
 use gilk_engine::layout::{EventCounter, RuntimeLayout};
 use gilk_engine::placement::Style;
 use gilk_samples::metadata::Clock;
+use gilk_samples::recording::LossCause;
 use serde::{Deserialize, Serialize};
 
 use super::{Bytes, Schedule};
@@ -410,6 +411,18 @@ pub struct CpuLosses {
 }
 
 impl CpuLosses {
+    /// Adds losses of its ring of a cause.
+    pub(crate) fn add(&mut self, cause: LossCause, count: u64) {
+        *match cause {
+            LossCause::RingFull => &mut self.full,
+            // The latter is of timers, and in old recordings alone.
+            LossCause::RingOff | LossCause::Unmatched => &mut self.disabled,
+            LossCause::Overwritten => &mut self.overwritten,
+            LossCause::Overtaken => &mut self.overtaken,
+            LossCause::Unfinished => &mut self.unfinished,
+        } += count;
+    }
+
     /// Returns the number of samples that were put into the ring and can never arrive.
     #[must_use]
     pub fn gone(&self) -> u64 {
