@@ -85,8 +85,9 @@ impl Heat {
         for (&block, info) in &counting {
             heat.hits.insert(block, record.hits(info));
         }
-        if record.cache.is_some() {
-            // Every block is counted there, and those that were not executed are not recorded.
+        // Every block is counted there, for no placement, and those that were not executed are not recorded.
+        let mut lanes = record.lanes().iter();
+        if record.cache.is_some() && lanes.any(|info| info.placed.is_none()) {
             let mut functions = record.metadata.functions.iter();
             let function = functions.find(|one| one.name == name);
             for (block, _) in (0..).zip(function.iter().flat_map(|one| &one.blocks)) {

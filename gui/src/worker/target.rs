@@ -500,7 +500,7 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
             }),
             Event::Started(clock) => match &mut sink {
                 SampleSink::Alone(index, info) => {
-                    let empty = Index::limited(KEPT, (clock.start, clock.tsc(duration)));
+                    let empty = empty_index(clock, duration);
                     let described = metadata(plan.plan(), &session, info, clock);
                     index.replace(match &described {
                         Ok(described) => empty.by_thread_and_level(described),
@@ -517,6 +517,13 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
                 }
                 SampleSink::Process(_) => {}
             },
+            Event::Described(described) => {
+                if let SampleSink::Alone(index, _) = &sink {
+                    let empty = empty_index(described.clock, duration);
+                    index.replace(empty.by_thread_and_level(&described));
+                    send(TargetNews::Started(Ok(described)));
+                }
+            }
             // The first reading, which arrives after the start and before all samples.
             Event::Clock(reading) => {
                 if let (Some(clock), SampleSink::Shared(lane)) = (started.take(), &mut sink) {
@@ -554,6 +561,11 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
             }
         }
     }
+}
+
+/// Returns an index for the samples of a run.
+fn empty_index(clock: Clock, duration: f64) -> Index {
+    Index::limited(KEPT, (clock.start, clock.tsc(duration)))
 }
 
 fn catalogue(image: Image) -> Arc<Catalogue> {

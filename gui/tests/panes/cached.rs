@@ -78,12 +78,20 @@ fn start(program: &Path) -> Window {
 
 /// Returns the hits of each block of the open function, as its graph shows them.
 fn hits(harness: &Window) -> Vec<u64> {
+    shown_hits(harness)
+        .into_iter()
+        .map(Option::unwrap)
+        .collect()
+}
+
+/// Returns those that are shown: blocks without instruments have none.
+fn shown_hits(harness: &Window) -> Vec<Option<u64>> {
     let scene = scene(harness);
     let record = harness.state().state().timeline.record.as_ref().unwrap();
     let heat = Heat::of(record, &scene.name).unwrap();
     let blocks = 0..scene.cfg.blocks.len();
     let hits = blocks.map(|block| heat.block(BlockIndex(u32::try_from(block).unwrap())));
-    hits.map(Option::unwrap).collect()
+    hits.collect()
 }
 
 #[test]
@@ -187,10 +195,8 @@ fn only_calls_that_a_condition_chooses_are_counted_in_the_code_cache() {
     }
 }
 
-#[test]
-fn a_process_is_counted_in_the_code_cache_until_it_is_let_go() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut cat = Cat::start();
+/// Opens a window on a process of `cat` for the cache.
+fn attach(cat: &Cat) -> Window {
     let pid = cat.pid();
     let mut harness = window(Start::default(), [1500.0, 950.0]);
     run_command(&mut harness, "process in the code cache");
@@ -202,20 +208,28 @@ fn a_process_is_counted_in_the_code_cache_until_it_is_let_go() {
     harness.run_steps(3);
     click(&mut harness, &format!("process {pid}: cat"));
     read(&mut harness);
-    let recording = folder.path().join("counts.arrow");
     // It is stopped before, however slow this machine is.
     fill(&mut harness, "Session duration", "600");
-    fill(
-        &mut harness,
-        "Recording path",
-        &recording.display().to_string(),
-    );
-    press(&mut harness, Modifiers::NONE, Key::F5);
-    until_within(&mut harness, PATIENCE, "it is in the cache", |state| {
+    harness
+}
+
+/// Begins a run, and waits until the process is in the cache.
+fn begin(harness: &mut Window, recording: &Path) {
+    fill(harness, "Recording path", &recording.display().to_string());
+    press(harness, Modifiers::NONE, Key::F5);
+    until_within(harness, PATIENCE, "it is in the cache", |state| {
         no_trouble(state);
         let record = state.timeline.record.as_ref();
         record.is_some_and(|record| record.now.is_some())
     });
+}
+
+#[test]
+fn a_process_is_counted_in_the_code_cache_until_it_is_let_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cat = Cat::start();
+    let mut harness = attach(&cat);
+    begin(&mut harness, &folder.path().join("counts.arrow"));
     for number in 0..10 {
         cat.copy(&format!("line {number}"));
     }
@@ -254,7 +268,12 @@ fn with_instruments(harness: &mut Window) {
 
 /// Places an instrument at a block of `counted`.
 fn place(harness: &mut Window, block: u32, instrument: &str) {
-    click(harness, &format!("block {block} of counted"));
+    place_in(harness, "counted", block, instrument);
+}
+
+/// Places an instrument at a block of the open function.
+fn place_in(harness: &mut Window, function: &str, block: u32, instrument: &str) {
+    click(harness, &format!("block {block} of {function}"));
     click(harness, "Instrument");
     click(harness, instrument);
     click(harness, "Add instrument");
@@ -322,6 +341,68 @@ fn the_instruments_of_a_session_run_in_the_code_cache() {
     let notice = state.notices.last().unwrap();
     let says = notice.words.starts_with("The session finished: ");
     assert!(says && notice.kind == NoticeKind::Good, "{notice:?}");
+}
+
+/// The lane of an instrument on the timeline: hits, and the number of its samples.
+fn lane(state: &State, label: &str) -> (u64, u64) {
+    let record = state.timeline.record.as_ref().unwrap();
+    let mut lanes = record.lanes().iter();
+    let Some(lane) = lanes.find(|lane| lane.label == label) else {
+        return (0, 0);
+    };
+    let index = record.index.look();
+    let samples = index.lane(lane.id).map_or(0, |lane| lane.total.count);
+    (record.hits(lane), samples)
+}
+
+#[test]
+fn samples_and_hits_of_instruments_in_the_code_cache_are_shown_while_they_run() {
+    const WRITE: &str = "libc.so.6:write";
+    const COUNTER: &str = "counter pre libc.so.6:write block 0";
+    const SAMPLER: &str = "timestamp pre libc.so.6:write block 0";
+    let folder = tempfile::tempdir().unwrap();
+    let mut cat = Cat::start();
+    let mut harness = attach(&cat);
+    with_instruments(&mut harness);
+    open(&mut harness, WRITE);
+    place_in(&mut harness, WRITE, 0, "counter");
+    place_in(&mut harness, WRITE, 0, "timestamp");
+    until_within(&mut harness, PATIENCE, "it can be run", |state| {
+        no_trouble(state);
+        state.run_hindrance().is_none()
+    });
+    let recording = folder.path().join("samples.arrow");
+    begin(&mut harness, &recording);
+    for wanted in [10, 25] {
+        let lines = wanted - lane(harness.state().state(), SAMPLER).0;
+        for number in 0..lines {
+            cat.copy(&format!("line {number}"));
+        }
+        until_within(&mut harness, PATIENCE, "they are shown", |state| {
+            no_trouble(state);
+            assert!(state.run.active.is_some());
+            lane(state, COUNTER).0 == wanted && lane(state, SAMPLER) == (wanted, wanted)
+        });
+        // So are the hits of the block in the graph.
+        assert_eq!(shown_hits(&harness)[0], Some(wanted));
+    }
+    let shown = lane(harness.state().state(), COUNTER);
+    run_command(&mut harness, "stop run");
+    until_within(&mut harness, PATIENCE, "it is let go", |state| {
+        no_trouble(state);
+        state.run.active.is_none() && state.timeline.record.as_ref().unwrap().cache.is_some()
+    });
+    cat.copy("still the same program");
+    // What was shown is what the recording has: no sample twice, and none too few.
+    let state = harness.state().state();
+    assert_eq!(lane(state, SAMPLER), (25, 25));
+    assert_eq!(lane(state, COUNTER), shown);
+    let hits = shown_hits(&harness);
+    assert!(hits[0] == Some(25) && hits[1..].iter().all(Option::is_none));
+    let recorded = Recording::open(&recording).unwrap();
+    assert_eq!(recorded.samples(), 25 + shown.1);
+    let record = state.timeline.record.as_ref().unwrap();
+    assert_eq!(*record.metadata, *recorded.metadata());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use gilk_samples::Batch;
 use gilk_samples::cache_numbers::CacheNumbers;
 use gilk_samples::clocks::Reading;
 use gilk_samples::kept_stacks::KeptStacks;
-use gilk_samples::metadata::Clock;
+use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::totals::SessionCost;
 pub use gilk_samples::totals::{Counted, Gap, Total as AggregateSummary};
 
@@ -21,6 +21,8 @@ use crate::protocol::CpuLosses;
 pub enum Event {
     /// Second 0.
     Started(Clock),
+    /// Second 0 of a recording that another program writes, with the recording's metadata in the place of the plan's.
+    Described(Box<Metadata>),
     /// The target's clock was read: after the start, periodically, and at the end.
     Clock(Reading),
     /// Samples of a CPU. Totals of counters are samples of

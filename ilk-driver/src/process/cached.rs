@@ -9,13 +9,14 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_engine::cache::CacheInstruments;
 use gilk_engine::{Plan, Session};
 use gilk_samples::Meaning;
-use gilk_samples::recording::{self, Loss, Recording};
+use gilk_samples::recording::{self, Appended, GrowingRecording, Loss, Recording};
 use serde::{Deserialize, Serialize};
 
 use super::{CloneThreads, ProcessLayouts, ProcessTarget, clock, ready, recorded_so_far, refused};
@@ -24,6 +25,8 @@ use crate::{Error, Result, programs};
 
 /// Interval at which a request to stop is polled.
 const POLLED: Duration = Duration::from_millis(20);
+/// Interval at which samples are passed on that the recording has.
+const FOLLOWED: Duration = Duration::from_millis(100);
 /// Longest time that `ilk clone --for` takes.
 const LONGEST: Duration = Duration::from_hours(24);
 
@@ -67,8 +70,9 @@ impl ProcessLayouts {
 impl ProcessTarget {
     /// Has threads of the process execute in the code cache with every block counted or with the instruments of a session,
     /// until its end, for a time, or until a stop, when it continues in its original code. The results and the numbers of
-    /// the cache are in the recording, which has all samples at its end; [`Event::Missed`] reports their number. Meanwhile
-    /// [`Event::Recorded`] has the executions of blocks up to now.
+    /// the cache are in the recording, which has all samples at its end; [`Event::Missed`] reports the number of those that
+    /// no event had. Meanwhile [`Event::Recorded`] has the executions of blocks up to now, and [`Event::Samples`] those of
+    /// instruments, as the recording grows.
     ///
     /// # Errors
     /// [`Error::Io`] if `ilk` cannot be started; [`Error::Process`] with its reason if it fails; [`Error::Recording`] if
@@ -86,10 +90,23 @@ impl ProcessTarget {
         let recorded = recorded_so_far(&live);
         let lines = lines(&mut agent);
         let (mut last, mut released, mut requested) = (None, Ok(()), false);
+        let (mut followed, mut following) = (Ok(()), None);
         loop {
             match lines.recv_timeout(POLLED) {
                 Ok(line) if line.contains(&ready(pid)) => {
-                    released = self.begin(events);
+                    let begun = match run.session {
+                        Some(_) => FollowedRecording::begin(recording, events).map(Some),
+                        None => {
+                            // A listener that has ended needs no events.
+                            let _no_listener = events.send(Event::Started(clock().into()));
+                            Ok(None)
+                        }
+                    };
+                    match begun {
+                        Ok(begun) => following = begun,
+                        Err(error) => followed = Err(error),
+                    }
+                    released = self.begin();
                 }
                 Ok(line) if line.contains(&recorded) => {
                     // A listener that has ended needs no events.
@@ -99,7 +116,10 @@ impl ProcessTarget {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if (stop.is_stopped() || released.is_err()) && !requested {
+            if let (Some(following), Ok(())) = (&mut following, &followed) {
+                followed = following.poll(events);
+            }
+            if (stop.is_stopped() || released.is_err() || followed.is_err()) && !requested {
                 requested = true;
                 request_end(&agent);
             }
@@ -113,21 +133,25 @@ impl ProcessTarget {
             let why = why.strip_prefix("ilk: ").unwrap_or(&why);
             return Err(Error::Target(why.to_owned()));
         }
+        followed?;
+        let sent = match &mut following {
+            Some(following) => following.end(events)?,
+            None => 0,
+        };
         let mut summary = summary(recording)?;
         summary.stopped = stop.is_stopped();
         if self.has_ended() {
             summary.workload = Some(self.end()?);
         }
+        let missed = summary.recording.samples.saturating_sub(sent);
         // A listener that has ended needs no events.
-        let _no_listener = events.send(Event::Missed(summary.recording.samples));
+        let _no_listener = events.send(Event::Missed(missed));
         let _no_listener = events.send(Event::Finished(Box::new(summary.clone())));
         Ok(summary)
     }
 
     /// Lets a program execute that was started for its session, and whose thread is in the cache.
-    fn begin(&mut self, events: &Sender<Event>) -> Result<()> {
-        // A listener that has ended needs no events.
-        let _no_listener = events.send(Event::Started(clock().into()));
+    fn begin(&mut self) -> Result<()> {
         if let Some(program) = self.program.as_mut().filter(|program| !program.executes) {
             program.started.release()?;
             program.executes = true;
@@ -140,6 +164,61 @@ impl ProcessTarget {
     fn has_ended(&self) -> bool {
         let status = super::text(self.pid(), "status");
         status.map_or(true, |status| !status.contains("VmSize:"))
+    }
+}
+
+/// The recording of a run's instruments, whose samples are passed on as they are written.
+struct FollowedRecording {
+    growing: GrowingRecording,
+    next: Instant,
+    sent: u64,
+    losses: BTreeMap<u16, CpuLosses>,
+}
+
+impl FollowedRecording {
+    /// Opens the recording, and passes its metadata on.
+    fn begin(path: &Path, events: &Sender<Event>) -> Result<Self> {
+        let growing = GrowingRecording::open(path);
+        let growing = growing.map_err(|source| Error::Recording { source })?;
+        let described = Box::new(growing.metadata().clone());
+        // A listener that has ended needs no events.
+        let _no_listener = events.send(Event::Described(described));
+        Ok(Self {
+            growing,
+            next: Instant::now() + FOLLOWED,
+            sent: 0,
+            losses: BTreeMap::new(),
+        })
+    }
+
+    /// Passes on what was written, after a while.
+    fn poll(&mut self, events: &Sender<Event>) -> Result<()> {
+        if Instant::now() < self.next {
+            return Ok(());
+        }
+        self.end(events)?;
+        self.next = Instant::now() + FOLLOWED;
+        Ok(())
+    }
+
+    /// Passes on what was written; returns the number of all samples that were.
+    fn end(&mut self, events: &Sender<Event>) -> Result<u64> {
+        let appended = self.growing.read_on();
+        let Appended { batches, losses } =
+            appended.map_err(|source| Error::Recording { source })?;
+        for batch in batches {
+            self.sent += batch.len() as u64;
+            // A listener that has ended needs no events.
+            let _no_listener = events.send(Event::Samples(Arc::new(batch)));
+        }
+        if losses.is_empty() {
+            return Ok(self.sent);
+        }
+        add_by_cpu(&mut self.losses, &losses);
+        let losses = self.losses.values().copied().collect();
+        // A listener that has ended needs no events.
+        let _no_listener = events.send(Event::Losses(losses));
+        Ok(self.sent)
     }
 }
 
@@ -260,7 +339,8 @@ fn summary(path: &Path) -> Result<Summary> {
             .map(|(_, total)| *total),
     });
     let totals = recording.totals();
-    let losses = recording.losses().map_err(failed)?;
+    let mut by_cpu = BTreeMap::new();
+    add_by_cpu(&mut by_cpu, &recording.losses().map_err(failed)?);
     let bytes =
         std::fs::metadata(path).map_err(Error::io(path, "The recording must be readable."))?;
     Ok(Summary {
@@ -273,7 +353,7 @@ fn summary(path: &Path) -> Result<Summary> {
             ..recording::Summary::default()
         },
         clock: recording.metadata().clock,
-        losses: by_cpu(&losses),
+        losses: by_cpu.into_values().collect(),
         aggregates: totals.added_up.clone(),
         symbols: totals.symbols.clone(),
         stacks: totals.stacks.clone(),
@@ -285,9 +365,8 @@ fn summary(path: &Path) -> Result<Summary> {
     })
 }
 
-/// Sums losses of rings by CPU.
-fn by_cpu(losses: &[Loss]) -> Vec<CpuLosses> {
-    let mut all: BTreeMap<u16, CpuLosses> = BTreeMap::new();
+/// Adds losses of rings by CPU.
+fn add_by_cpu(all: &mut BTreeMap<u16, CpuLosses>, losses: &[Loss]) {
     for &Loss {
         cpu, cause, count, ..
     } in losses
@@ -298,5 +377,4 @@ fn by_cpu(losses: &[Loss]) -> Vec<CpuLosses> {
         });
         losses.add(cause, count);
     }
-    all.into_values().collect()
 }

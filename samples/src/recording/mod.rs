@@ -16,10 +16,11 @@
 //!
 //! A [`Writer`] appends whole batches; while it does, and after a crash, the file reads
 //! as a stream from its schema message. [`Writer::finish`] or [`recover()`] write the footer that
-//! makes it an Arrow *file*. [`Recording`] opens all of these.
+//! makes it an Arrow *file*. [`Recording`] opens all of these, and [`GrowingRecording`] reads one as it grows.
 
 mod batch;
 mod format;
+mod growing;
 mod head;
 mod merge;
 mod message;
@@ -31,6 +32,7 @@ mod sidecar;
 mod writer;
 
 pub use format::{COLUMNS, FORMAT_VERSION, MAX_ROWS};
+pub use growing::{Appended, GrowingRecording};
 pub use merge::Merged;
 pub(crate) use merge::Words;
 pub use path::sidecar_path;

@@ -128,6 +128,16 @@ impl Recording {
         &self.blocks
     }
 
+    /// Adds the whole batches that were appended to the file since it was opened.
+    pub(super) fn find_appended(&mut self) -> Result<()> {
+        let kind = self.file.metadata();
+        let kind = kind.map_err(|error| Error::io(&self.path, error))?;
+        let from = self.blocks.last().map_or(self.head_end, Block::end);
+        self.blocks
+            .extend(scan::appended(&self.file, from, kind.len()));
+        Ok(())
+    }
+
     /// Returns the number of samples.
     #[must_use]
     pub fn samples(&self) -> u64 {

@@ -74,6 +74,7 @@ fn of_cpu(contents: &[(u16, Sample)], cpu: u16) -> Vec<Sample> {
         .collect()
 }
 
+mod growing;
 mod torn;
 
 proptest! {

@@ -86,6 +86,22 @@ pub(super) fn scan(file: &File, path: &Path, head: &Head, len: u64) -> Scanned {
     }
 }
 
+/// Finds the whole batches from `from` on of a file of `len` bytes that a writer appends to.
+pub(super) fn appended(file: &File, from: u64, len: u64) -> Vec<Block> {
+    let mut walk = Walk {
+        file,
+        len,
+        at: from,
+        blocks: Vec::new(),
+        rejected: Vec::new(),
+        damage: Vec::new(),
+        decoder: Decoder::default(),
+    };
+    // The last batch may not be whole yet.
+    let _has_ended = walk.read_on(&[]);
+    walk.blocks
+}
+
 /// Message for totals that cannot be parsed.
 const UNREAD: &str = "What its instruments have added up cannot be read.";
 
