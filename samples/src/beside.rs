@@ -34,7 +34,8 @@ struct RecordedPart {
 }
 
 impl Beside {
-    /// Puts recordings together, each under a name, which the labels of its instruments begin with.
+    /// Puts recordings together, each under a name, which the labels of its instruments begin with; they stay as they are if
+    /// it is empty.
     ///
     /// # Errors
     /// [`Error::Joint`] if there are too many functions to number; [`Error::OtherClock`] if the clock of a recording has another
@@ -193,6 +194,7 @@ impl Beside {
             }
             all.symbols.append(&mut totals.symbols);
             all.stacks.frames.append(&mut totals.stacks.frames);
+            all.cache = all.cache.or(totals.cache);
             all.append(totals.named(&member.name), member.first_placement as usize);
         }
         all

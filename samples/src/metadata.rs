@@ -58,7 +58,8 @@ impl Metadata {
         }
     }
 
-    /// As [`append`](Self::append), of a description under a name, which the labels of its instruments begin with.
+    /// As [`append`](Self::append), of a description under a name, which the labels of its instruments begin with unless
+    /// it is empty.
     pub(crate) fn append_named(
         &mut self,
         name: &str,
@@ -68,7 +69,8 @@ impl Metadata {
     ) {
         let before = self.instruments.len();
         self.append(other, first_major, first_placement);
-        for instrument in self.instruments.iter_mut().skip(before) {
+        let named = self.instruments.iter_mut().skip(before);
+        for instrument in named.filter(|_| !name.is_empty()) {
             instrument.label = format!("{name}: {}", instrument.label);
         }
     }

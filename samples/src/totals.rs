@@ -146,9 +146,12 @@ impl Totals {
         self.stacks.lost += other.stacks.lost;
     }
 
-    /// Returns them with a name before those of instruments, and before the reason of an end.
+    /// Returns them with a name before those of instruments, and before the reason of an end; as they are if it is empty.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
+        if name.is_empty() {
+            return self;
+        }
         let prefix = |instrument: &mut String| *instrument = format!("{name}: {instrument}");
         let added_up = self.added_up.iter_mut();
         added_up.for_each(|one| prefix(&mut one.instrument));

@@ -49,8 +49,13 @@ fn counting<'a>(
     record: &'a Record,
     name: &str,
 ) -> Option<BTreeMap<BlockIndex, &'a InstrumentInfo>> {
-    let functions = &record.metadata.functions;
-    let major = functions.iter().find(|one| one.name == name)?.major;
+    // One with instruments beside counts of every block is there twice.
+    let functions = record.metadata.functions.iter();
+    let functions = functions.filter(|one| one.name == name);
+    let majors: Vec<u32> = functions.map(|one| one.major).collect();
+    if majors.is_empty() {
+        return None;
+    }
     let mut best: BTreeMap<BlockIndex, ((bool, u64), &InstrumentInfo)> = BTreeMap::new();
     for info in record.lanes() {
         // A recording may come from another program.
@@ -59,7 +64,7 @@ fn counting<'a>(
         };
         let is_way = matches!(id.hook, HookType::Taken | HookType::Untaken);
         let is_silent = info.instrument == SILENT || !info.counts_its_block();
-        if id.major != major || is_way || is_silent {
+        if !majors.contains(&id.major) || is_way || is_silent {
             continue;
         }
         let rank = (id.hook == HookType::Pre, record.hits(info));

@@ -468,3 +468,40 @@ fn instruments_run_only_in_the_chosen_calls_and_their_choice_is_saved() {
     let hindrance = again.state().state().run_hindrance().unwrap();
     assert!(hindrance.starts_with("There is no target"), "{hindrance}");
 }
+
+/// `ilk clone --count -e … -o FILE`.
+#[test]
+fn a_recording_of_instruments_and_blocks_in_the_code_cache_shows_all_hits() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path());
+    let recording = folder.path().join("both.arrow");
+    let tests = std::env::current_exe().unwrap();
+    let mut ilk = Command::new(tests.parent().unwrap().with_file_name("ilk"));
+    let script = "entry:counted / reg(\"edi\") < 900 / { sample(reg(\"edi\")) }";
+    let ilk = ilk
+        .args(["clone", "--count", "-e", script, "-o"])
+        .arg(&recording)
+        .arg("--")
+        .arg(&program);
+    let done = ilk.output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let start = Start {
+        recording: Some(recording),
+        ..Start::default()
+    };
+    let mut harness = window(start, [1500.0, 950.0]);
+    until(&mut harness, "the recording is shown", |state| {
+        let record = state.timeline.record.as_ref();
+        record.is_some_and(|record| !record.lanes().is_empty())
+    });
+    let record = harness.state().state().timeline.record.as_ref().unwrap();
+    let sampled = record.lanes().iter().find(|info| info.placed.is_some());
+    assert_eq!(record.hits(sampled.unwrap()), 900);
+    // The graph has the counts of all blocks, not those of the script's instrument.
+    let heat = Heat::of(record, "counted").unwrap();
+    let hits: Vec<u64> = (0..)
+        .map_while(|block| heat.block(BlockIndex(block)))
+        .collect();
+    assert_eq!(hits[0], CALLS);
+    assert!(hits.contains(&(CALLS / 3)), "{hits:?}");
+}

@@ -67,7 +67,7 @@ pub use cached::{CachedRun, CachedWork};
 pub use children::{Children, with_children};
 pub use clone::{
     AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneInstruments, CloneNews,
-    CloneOptions, CloneReport, CloneThreads, check_condition, execute_in_cache, ready,
+    CloneOptions, CloneReport, CloneThreads, blocks_path, check_condition, execute_in_cache, ready,
     recorded_so_far,
 };
 pub use every::{EveryEnd, EveryNews, in_every};

@@ -323,8 +323,14 @@ fn instruments_that_the_cache_does_not_run_are_refused() {
         assert!(!said.contains("ready"), "{script}: {said}");
     }
     let counter = ["-e", "entry:counted { @n = count() }"];
-    let said = refused(&[&counter[..], &["--count"]].concat(), &program);
-    assert!(said.contains("cannot be used with"), "{said}");
+    for other in [
+        &["--accesses", "accesses"][..],
+        &["--count", "-o", "counts.arrow", "--live"],
+        &["--session", "session.ron"],
+    ] {
+        let said = refused(&[&counter[..], other].concat(), &program);
+        assert!(said.contains("cannot be used with"), "{other:?}: {said}");
+    }
     let program = compiled(folder.path(), &["-static"]);
     let said = refused(&counter, &program);
     assert!(said.contains("statically"), "{said}");

@@ -9,6 +9,7 @@
 )]
 
 mod accessing;
+mod cache_both;
 mod cache_instruments;
 mod cache_reads;
 mod cache_recording;

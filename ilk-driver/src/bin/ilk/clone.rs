@@ -7,14 +7,14 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use gilk_engine::Addr;
 use gilk_samples::chart::{scale, totals};
 use gilk_samples::output::Contents;
 use ilk_driver::note;
 use ilk_driver::process::{
     AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneNews, CloneOptions, CloneReport,
-    CloneThreads, StartedProgram, execute_in_cache, ready, recorded_so_far,
+    CloneThreads, StartedProgram, blocks_path, execute_in_cache, ready, recorded_so_far,
 };
 
 use crate::clone_instruments::{CacheSession, CacheWork};
@@ -32,6 +32,7 @@ const SHOWN: usize = 20;
 /// stack, lets it go too, and the rule is named. So does the end of this program, even by `kill -9`: its agent, a
 /// process of its own, outlives it.
 #[derive(Args)]
+#[command(group = ArgGroup::new("recorded").multiple(true))]
 pub(crate) struct Clone {
     /// The process.
     #[arg(
@@ -54,7 +55,12 @@ pub(crate) struct Clone {
     )]
     script: Option<String>,
     /// Run the instruments of a session's file in the cache.
-    #[arg(long, value_name = "FILE.ron", group = "recorded")]
+    #[arg(
+        long,
+        value_name = "FILE.ron",
+        group = "recorded",
+        conflicts_with = "script"
+    )]
     session: Option<PathBuf>,
     /// Show all blocks that were executed, not only the twenty with the most instructions; with -e, places without hits.
     #[arg(long, requires = "recorded")]
@@ -63,8 +69,9 @@ pub(crate) struct Clone {
     /// blocks of all functions. 'ilk stats' shows them, and the window. An existing file is kept, unless --force is given.
     #[arg(short, long, value_name = "FILE", requires = "recorded")]
     output: Option<PathBuf>,
-    /// Meanwhile, write the recording up to now to FILE.live, about each second; it is removed at the end.
-    #[arg(long, requires = "output", requires = "count")]
+    /// Meanwhile, write the recording up to now to FILE.live, about each second; it is removed at the end. With -e and
+    /// --session, FILE itself grows.
+    #[arg(long, requires = "output", requires = "count", conflicts_with_all = ["script", "session"])]
     live: bool,
     #[command(flatten)]
     force: Force,
@@ -115,8 +122,10 @@ impl Clone {
         let length = work.as_ref().map_or(self.length, CacheWork::length);
         let live = self.output.as_ref().filter(|_| self.live);
         let live = live.map(|output| output.with_added_extension("live"));
-        if let Some(live) = &live {
-            self.force.goals().goal(live, Contents::Other)?;
+        let blocks = self.output.as_deref().filter(|_| work.is_some());
+        let blocks = blocks.filter(|_| self.count).map(blocks_path);
+        for meanwhile in live.iter().chain(&blocks) {
+            self.force.goals().goal(meanwhile, Contents::Other)?;
         }
         let forked = AgentProcess::start().context("The agent cannot be started")?;
         if let AgentProcess::Command(status) = forked {
@@ -178,11 +187,14 @@ impl Clone {
             &news,
         )?;
         let counted = output.filter(|_| self.count);
-        let recorded = counted.map(|output| report.record(output));
         self.show(pid, &mut report);
-        if let Some(results) = results {
-            results.finish(&report, self.all)?;
-        }
+        let recorded = match results {
+            None => counted.map(|output| report.record(output)),
+            Some(results) => {
+                results.finish(&report, self.all)?;
+                counted.map(|output| report.record_beside(output))
+            }
+        };
         if let Some(recorded) = recorded.transpose()? {
             self.show_recorded(&recorded);
         }

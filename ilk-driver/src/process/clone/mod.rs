@@ -62,7 +62,7 @@ pub use condition::check as check_condition;
 pub use instruments::CloneInstruments;
 pub use progress::{CloneNews, ready, recorded_so_far};
 pub use recording::CacheRecording;
-pub use report::CloneReport;
+pub use report::{CloneReport, blocks_path};
 
 /// Interval at which Ctrl-C and the end are polled.
 const POLLED: Duration = Duration::from_millis(20);

@@ -1,17 +1,22 @@
 //! The report of an execution in the cache.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gilk_engine::cache::CachedBlock;
+use gilk_samples::beside::Beside;
 use gilk_samples::cache_numbers::CacheNumbers;
+use gilk_samples::recording::{Recording, Summary, sidecar_path};
 use gilk_samples::totals::Totals;
 
 use super::agent::CloneEnd;
 use super::moments::CountedMoment;
 use super::recording::{CacheRecorder, CacheRecording, CountedSoFar};
-use crate::Result;
 use crate::accesses::AccessTotals;
 use crate::process::names::ProcessNames;
+use crate::{Error, Result};
+
+/// The name of counted blocks beside instruments.
+const BLOCKS: &str = "blocks";
 
 /// Results of an execution in the cache.
 pub struct CloneReport {
@@ -41,6 +46,19 @@ pub struct CloneReport {
     pub unkept: Option<String>,
 }
 
+/// Returns the file to which the executions of all blocks are written before they are added to a recording.
+#[must_use]
+pub fn blocks_path(recording: &Path) -> PathBuf {
+    recording.with_added_extension(BLOCKS)
+}
+
+/// Writes recordings with their names as one.
+fn beside<const N: usize>(parts: [(&str, &Path); N], path: &Path) -> gilk_samples::Result<Summary> {
+    let opened = parts.map(|(name, path)| Ok((name.to_owned(), Recording::open(path)?)));
+    let opened: Vec<_> = opened.into_iter().collect::<gilk_samples::Result<_>>()?;
+    Beside::new(opened)?.write(path)
+}
+
 impl CloneEnd {
     /// The end, as a sentence; nothing if it was requested.
     #[must_use]
@@ -65,15 +83,37 @@ impl CloneReport {
     /// [`Error::Recording`](crate::Error::Recording) if it cannot be written; [`Error::Io`](crate::Error::Io) if this
     /// machine cannot be described.
     pub fn record(&mut self, path: &Path) -> Result<CacheRecording> {
-        let counted = CountedSoFar {
-            blocks: &self.blocks,
-            moments: &self.moments,
-            ticks: (self.recorder.begin.clock.start, self.ended),
-        };
         let totals = Totals {
             ended: self.end.sentence(),
             cache: Some(self.numbers),
             ..Totals::default()
+        };
+        self.record_blocks(path, totals)
+    }
+
+    /// Adds the executions of all blocks to the finished recording of the instruments, which has the rest; their labels
+    /// begin with `blocks: `. They are written to [another file](blocks_path) first, in the place of an existing one.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record); [`Error::Recording`](crate::Error::Recording) also if a recording cannot be read.
+    pub fn record_beside(&mut self, instruments: &Path) -> Result<CacheRecording> {
+        let blocks = blocks_path(instruments);
+        let recorded = self.record_blocks(&blocks, Totals::default())?;
+        let written = beside([("", instruments), (BLOCKS, &blocks)], instruments);
+        for file in [&blocks, &sidecar_path(&blocks)] {
+            std::fs::remove_file(file).map_err(Error::io(file, "It is not needed any more."))?;
+        }
+        Ok(CacheRecording {
+            summary: written.map_err(|source| Error::Recording { source })?,
+            ..recorded
+        })
+    }
+
+    fn record_blocks(&mut self, path: &Path, totals: Totals) -> Result<CacheRecording> {
+        let counted = CountedSoFar {
+            blocks: &self.blocks,
+            moments: &self.moments,
+            ticks: (self.recorder.begin.clock.start, self.ended),
         };
         self.recorder.write(path, &mut self.names, &counted, totals)
     }
