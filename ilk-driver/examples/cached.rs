@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (Some(pid), Some(file)) = (arguments.next(), arguments.next()) else {
         return Err("usage: cached PID FILE".into());
     };
-    let mut process = ProcessTarget::open(pid.parse()?)?;
+    let mut process = ProcessTarget::open_for_cache(pid.parse()?)?;
     let (events, _received) = crossbeam_channel::unbounded();
     let summary = process.run_in_cache(CachedRun {
         session: None,

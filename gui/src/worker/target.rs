@@ -226,7 +226,10 @@ fn serve(source: &Source, reporter: &Reporter, orders: &Receiver<Order>) -> Resu
             reporter.step("process", &format!("reading process {pid}"), 0.1);
             run_process(ProcessTarget::open(*pid)?, reporter, orders)
         }
-        Source::Program(line) => run_process(start(line, reporter)?, reporter, orders),
+        Source::Program(line) => {
+            let program = start(line, reporter, ProcessTarget::start)?;
+            run_process(program, reporter, orders)
+        }
         Source::Every(program) => {
             let step = format!("reading a process of {program}");
             reporter.step("process", &step, 0.1);
@@ -235,11 +238,12 @@ fn serve(source: &Source, reporter: &Reporter, orders: &Receiver<Order>) -> Resu
         }
         Source::ProcessInCache(pid) => {
             reporter.step("process", &format!("reading process {pid}"), 0.1);
-            let process = ProcessTarget::open(*pid)?;
+            let process = ProcessTarget::open_for_cache(*pid)?;
             run_process(CachedProcess(process), reporter, orders)
         }
         Source::ProgramInCache(line) => {
-            run_process(CachedProcess(start(line, reporter)?), reporter, orders)
+            let program = start(line, reporter, ProcessTarget::start_for_cache)?;
+            run_process(CachedProcess(program), reporter, orders)
         }
         Source::Lab => in_the_lab(&lab::Options::default(), reporter, orders),
         Source::LabOf(kernel) => in_the_lab(&with_kernel(kernel), reporter, orders),
@@ -247,12 +251,16 @@ fn serve(source: &Source, reporter: &Reporter, orders: &Receiver<Order>) -> Resu
 }
 
 /// Starts a program with its arguments.
-fn start(line: &str, reporter: &Reporter) -> Result<ProcessTarget, End> {
+fn start(
+    line: &str,
+    reporter: &Reporter,
+    start: fn(&str, &[String]) -> ilk_driver::Result<ProcessTarget>,
+) -> Result<ProcessTarget, End> {
     reporter.step("process", &format!("starting {line}"), 0.1);
     let mut words = line.split_whitespace().map(str::to_owned);
     let program = words.next().unwrap_or_default();
     let arguments: Vec<String> = words.collect();
-    Ok(ProcessTarget::start(&program, &arguments)?)
+    Ok(start(&program, &arguments)?)
 }
 
 /// Returns the lab's options for a kernel: the paths of a vmlinuz and its headers, or a Debian

@@ -28,11 +28,16 @@ int main(void) { for (unsigned x = 0; x < 9000; x++) counted(x); return 0; }
 ";
 
 fn compiled(folder: &Path) -> PathBuf {
+    compiled_by(folder, "cc", &[])
+}
+
+fn compiled_by(folder: &Path, compiler: &str, options: &[&str]) -> PathBuf {
     let (source, program) = (folder.join("counted.c"), folder.join("counted"));
     std::fs::write(&source, PROGRAM).unwrap();
-    let compiled = Command::new("cc")
+    let compiled = Command::new(compiler)
         .args(["-O2", "-o"])
         .args([&program, &source])
+        .args(options)
         .status()
         .unwrap();
     assert!(compiled.success());
@@ -504,4 +509,32 @@ fn a_recording_of_instruments_and_blocks_in_the_code_cache_shows_all_hits() {
         .collect();
     assert_eq!(hits[0], CALLS);
     assert!(hits.contains(&(CALLS / 3)), "{hits:?}");
+}
+
+/// Programs that are linked statically, and to another C library.
+#[test]
+fn programs_without_a_registration_for_splices_are_counted_in_the_code_cache() {
+    for (compiler, options) in [("cc", &["-static"][..]), ("musl-gcc", &[])] {
+        let folder = tempfile::tempdir().unwrap();
+        let program = compiled_by(folder.path(), compiler, options);
+        let mut harness = start(&program);
+        run(&mut harness, &folder.path().join("counts.arrow"));
+        let counted = hits(&harness);
+        assert_eq!(counted[0], CALLS, "{compiler} {options:?}");
+        assert!(counted.contains(&(CALLS / 3)), "{counted:?}");
+    }
+}
+
+#[test]
+fn instruments_in_a_program_that_registers_later_are_refused_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_by(folder.path(), "cc", &["-static"]);
+    let mut harness = start(&program);
+    assert_eq!(harness.state().state().run_hindrance(), None);
+    with_instruments(&mut harness);
+    place(&mut harness, 0, "counter");
+    until_within(&mut harness, PATIENCE, "it is refused", |state| {
+        let hindrance = state.run_hindrance();
+        hindrance.is_some_and(|why| why.contains("registers for restartable sequences only after"))
+    });
 }

@@ -58,9 +58,13 @@ pub struct CachedRun<'r> {
 }
 
 impl ProcessLayouts {
-    /// Returns why the instruments of a plan for the process do not run in the code cache, if so: the rule and the place.
+    /// Returns why the instruments of a plan for the process do not run in the code cache, if so: of the process, or the
+    /// rule and the place of one.
     #[must_use]
     pub fn cache_refusal(&self, plan: &Plan) -> Option<String> {
+        if let Some(why) = &self.uninstrumented {
+            return Some(why.clone());
+        }
         let gate = self.reserved.gate();
         let found = CacheInstruments::of(self.subject.image(), plan, gate, false);
         found.err().map(|refusal| refusal.to_string())

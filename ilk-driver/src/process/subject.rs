@@ -147,6 +147,13 @@ pub(super) struct Registered {
     signature: u32,
 }
 
+impl Registered {
+    const NONE: Self = Self {
+        area: None,
+        signature: 0,
+    };
+}
+
 impl Subject {
     /// Reads objects of a process as they are now.
     ///
@@ -157,6 +164,25 @@ impl Subject {
         let shadow_stack = instrumentable(pid)?;
         let chosen = chosen(pid, &objects(pid)?, choice)?;
         Self::of_objects(pid, &chosen, shadow_stack, None)
+    }
+
+    /// Reads objects of a process for the code cache, which counts blocks whether threads register for restartable
+    /// sequences or not. Returns the reason why instruments are refused there, too, if so.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn read_for_cache(
+        pid: u32,
+        choice: &ObjectChoice,
+    ) -> Result<(Self, Option<String>)> {
+        let shadow_stack = instrumentable(pid)?;
+        let chosen = chosen(pid, &objects(pid)?, choice)?;
+        let (registered, why) = match traced(pid, || registration(pid))? {
+            Ok(registered) => (registered, None),
+            Err(why) => (Registered::NONE, Some(refused(pid, why).to_string())),
+        };
+        let subject = Self::of_objects(pid, &chosen, shadow_stack, Some(registered))?;
+        Ok((subject, why))
     }
 
     /// Reads the chosen objects that a process has mapped, or its dynamic linker alone if it has mapped none. Returns
@@ -523,6 +549,13 @@ fn parts<'f>(pid: u32, memory: &File, object: &Object, file: &'f [u8]) -> Result
 
 /// Returns how the threads of a process are registered for restartable sequences.
 fn registered(pid: u32) -> Result<Registered> {
+    registration(pid)?.map_err(|why| refused(pid, why))
+}
+
+/// The registration, or the reason why instruments are refused for it.
+type Registration = std::result::Result<Registered, &'static str>;
+
+fn registration(pid: u32) -> Result<Registration> {
     let stopped = Stopped::stop(pid)?;
     let registered = stopped
         .threads
@@ -536,19 +569,18 @@ fn registered(pid: u32) -> Result<Registered> {
         return unregistered(pid);
     };
     if known.any(|other| other != (area, signature)) {
-        return Err(refused(
-            pid,
+        return Ok(Err(
             "its threads have registered for restartable sequences in different ways (rule no-runtime)",
         ));
     }
-    Ok(Registered {
+    Ok(Ok(Registered {
         area: Some(area),
         signature,
-    })
+    }))
 }
 
 /// Returns the registration of a process that has none, and whose C library makes none.
-fn unregistered(pid: u32) -> Result<Registered> {
+fn unregistered(pid: u32) -> Result<Registration> {
     let library = match linker(pid) {
         Ok(linker) => file_of(pid, &linker)?,
         // It is linked statically.
@@ -558,16 +590,12 @@ fn unregistered(pid: u32) -> Result<Registered> {
         .map_err(|error| refused(pid, format!("its environment cannot be read ({error})")))?;
     let is_off = contains(&environment, SWITCHED_OFF.as_bytes());
     if names_area(&library) && !is_off {
-        return Err(refused(
-            pid,
+        return Ok(Err(
             "no thread has registered for restartable sequences (rseq), by which hits are counted, and its C library \
              does so when the program begins or not at all on this kernel: try again (rule no-runtime)",
         ));
     }
-    Ok(Registered {
-        area: None,
-        signature: 0,
-    })
+    Ok(Ok(Registered::NONE))
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {

@@ -22,6 +22,8 @@ const ALL: [&str; 2] = ["*", "*:*"];
 pub struct ProcessLayouts {
     pub(super) subject: Arc<Subject>,
     pub(super) reserved: Reserved,
+    /// The reason why no instruments run in the code cache of the process, if it was read for that.
+    pub(super) uninstrumented: Option<String>,
 }
 
 impl ProcessLayouts {
@@ -72,7 +74,17 @@ impl ProcessTarget {
     /// # Errors
     /// [`Error::Process`] as [`Subject::read`] and [`Subject::reserve`], and if the supervisor does not start.
     pub fn open(pid: u32) -> Result<Self> {
-        Self::read(pid, None, Supervisor::start()?)
+        let read = Subject::read(pid, &all_objects())?;
+        Self::of(read, None, None, Supervisor::start()?)
+    }
+
+    /// Reads a process for runs in the code cache, in which instruments may be [refused](ProcessLayouts::cache_refusal).
+    ///
+    /// # Errors
+    /// As [`Self::open`], but for what is refused of instruments alone.
+    pub fn open_for_cache(pid: u32) -> Result<Self> {
+        let (read, why) = Subject::read_for_cache(pid, &all_objects())?;
+        Self::of(read, why, None, Supervisor::start()?)
     }
 
     /// Starts a program, which executes its own first instruction when a session has instrumented it. It is killed if
@@ -85,17 +97,37 @@ impl ProcessTarget {
         let guard = |program| supervisor.guard(program);
         let started = StartedProgram::start(program, arguments, guard)?;
         started.check_registered()?;
-        Self::read(started.pid(), Some(started), supervisor)
+        let read = Subject::read(started.pid(), &all_objects())?;
+        Self::of(read, None, Some(started), supervisor)
     }
 
-    fn read(pid: u32, started: Option<StartedProgram>, supervisor: Supervisor) -> Result<Self> {
-        let subject = Subject::read(pid, &ObjectChoice::of(ALL.into_iter()))?;
+    /// Starts a program for runs in the code cache, in which instruments may be [refused](ProcessLayouts::cache_refusal).
+    ///
+    /// # Errors
+    /// As [`Self::start`], but for what is refused of instruments alone.
+    pub fn start_for_cache(program: &str, arguments: &[String]) -> Result<Self> {
+        let mut supervisor = Supervisor::start()?;
+        let guard = |program| supervisor.guard(program);
+        let started = StartedProgram::start(program, arguments, guard)?;
+        let later = started.check_registered().err();
+        let (read, why) = Subject::read_for_cache(started.pid(), &all_objects())?;
+        let why = later.map(|error| error.to_string()).or(why);
+        Self::of(read, why, Some(started), supervisor)
+    }
+
+    fn of(
+        subject: Subject,
+        uninstrumented: Option<String>,
+        started: Option<StartedProgram>,
+        supervisor: Supervisor,
+    ) -> Result<Self> {
         let reserved = subject.reserve(WORDS)?;
         let info = subject.info(&reserved)?;
         Ok(Self {
             layouts: ProcessLayouts {
                 subject: Arc::new(subject),
                 reserved,
+                uninstrumented,
             },
             info,
             program: started.map(|started| LaunchedProgram {
@@ -162,6 +194,11 @@ impl ProcessTarget {
             None => Ok("The process has ended".to_owned()),
         }
     }
+}
+
+/// All objects of a process.
+fn all_objects() -> ObjectChoice {
+    ObjectChoice::of(ALL.into_iter())
 }
 
 impl AsRef<Self> for ProcessTarget {
