@@ -46,7 +46,7 @@ pub struct RuntimeLayout {
     /// with [`Sequences`], the counters of threads without an area.
     pub shared: Vec<Addr>,
     /// Storage of threads and calls: entries of two words, the key of the owner, or 0, and a value that is
-    /// not 0. A thread's key is its owner's address | number.
+    /// not 0. A thread's key is its owner's address | number. With [`Sequences`], 0 if there is none.
     pub timers: Addr,
     /// Entries of that table, as a power of two.
     pub timers_log2: u32,
@@ -195,6 +195,12 @@ impl RuntimeLayout {
             RingOwner::Rseq(sequences) => Some(sequences),
             RingOwner::Cpu | RingOwner::Thread => None,
         }
+    }
+
+    /// Returns whether the target has a table for variables of threads and calls: every kernel has one.
+    #[must_use]
+    pub const fn has_storage(&self) -> bool {
+        self.sequences().is_none() || self.timers.0 != 0
     }
 
     /// All executable memory for patches.

@@ -116,6 +116,17 @@ impl Owner {
         }
     }
 
+    /// Threads of a process: the address of a thread's control block, which the psABI has at the base of `fs` and in
+    /// its first word. It is aligned to 8 bytes at least, and all addresses of a process are below 2^57.
+    #[must_use]
+    pub const fn process() -> Self {
+        Self {
+            word: SegmentOffset(0),
+            free_bits: 3,
+            busy_bit: 62,
+        }
+    }
+
     /// The most variables of a thread.
     #[must_use]
     pub const fn thread_variables(self) -> u8 {

@@ -33,7 +33,7 @@ pub(super) enum Lost {
     /// is 0.
     Room {
         from: Forward,
-        counter: SegmentOffset,
+        counter: RoomCounter,
         value: Register,
         through: Register,
     },
@@ -50,6 +50,15 @@ pub(super) enum Lost {
         counter: SegmentOffset,
         into: Register,
     },
+}
+
+/// The counter of values that are not stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RoomCounter {
+    /// The CPU's.
+    Own(SegmentOffset),
+    /// That of threads without an area, which all may update.
+    Shared(MemoryOperand),
 }
 
 /// The cause of a failed load. Each cause has code of its own, so that the proof knows the cause there.
@@ -327,14 +336,17 @@ pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
             e.op(Instruction::with2(Code::Mov_r32_imm32, short, 0));
             e.op(Instruction::with2(Code::Test_rm64_r64, value, value));
             e.op(Instruction::with1(Code::Setne_rm8, low_byte(through)));
-            let word = if counter.near().is_some() {
-                e.word(counter)
-            } else {
-                let rax = Register::RAX;
-                e.op(Instruction::with2(Code::Mov_r64_imm64, rax, counter.0));
-                e.word_by(rax)
+            let adds = WordUpdate::Add(through);
+            let update = match counter {
+                RoomCounter::Own(counter) if counter.near().is_some() => adds.of(e.word(counter)),
+                RoomCounter::Own(counter) => {
+                    let rax = Register::RAX;
+                    e.op(Instruction::with2(Code::Mov_r64_imm64, rax, counter.0));
+                    adds.of(e.word_by(rax))
+                }
+                RoomCounter::Shared(word) => adds.of_shared(word),
             };
-            e.op(Instruction::with2(Code::Add_rm64_r64, word, through));
+            e.op(update);
         }
         Lost::Shared { from, word, update } => {
             e.land(from);

@@ -71,6 +71,13 @@ impl RowWord {
     }
 }
 
+/// The word of threads without an area, by that of CPU 0. All threads may update it, with a lock prefix.
+pub(super) fn shared_row(word: SegmentOffset, sequences: Sequences) -> MemoryOperand {
+    let address = word.0.wrapping_add(sequences.unregistered());
+    let place = None;
+    RowWord { address, place }.of(Register::None)
+}
+
 /// A sequence that has begun.
 struct Begun {
     loads: Forward,
@@ -210,14 +217,9 @@ pub(super) fn sample_restartably(
     fill_unmarked(e, hooked, value, part);
     e.op(Instruction::with1(Code::Inc_rm64, head));
     begun.commit(e);
-    let lost = word_of(rings.lost_full);
-    let unregistered = RowWord {
-        address: lost.address.wrapping_add(sequences.unregistered()),
-        ..lost
-    };
     let words = [
-        (full, lost.of(row)),
-        (begun.unregistered, unregistered.of(Register::None)),
+        (full, word_of(rings.lost_full).of(row)),
+        (begun.unregistered, shared_row(rings.lost_full, sequences)),
     ];
     Some(words.map(|(from, word)| Lost::Shared {
         from,

@@ -22,7 +22,7 @@ use super::removal::{self, Cleaned, Patched, unmap};
 use super::replaced::linked::LinkedObject;
 use super::rings::SampleRings;
 use super::stopped::{Stopped, is_filtered, quiet, traced};
-use super::subject::{Reserved, Subject};
+use super::subject::{Reserved, STORAGE, Subject};
 use super::words::PlannedWords;
 use super::{maps, refused, write_memory};
 use crate::{Error, Result};
@@ -586,6 +586,7 @@ fn record_of(
     arenas.sort_unstable_by_key(|arena| arena.start);
     let mut record = Record {
         words,
+        storage: STORAGE,
         arenas,
         text,
         bounces,

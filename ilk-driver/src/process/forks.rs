@@ -157,6 +157,7 @@ impl ForkWatch {
         let requests = ForkWords { start: words.start }.requests();
         let record = Record {
             words,
+            storage: 0,
             arenas,
             text: text.collect(),
             bounces: Vec::new(),

@@ -40,8 +40,7 @@ pub(super) fn map_by(pid: u32, remote: &Remote<'_>, record: &Record) -> Result<F
     let arenas = record.arenas.iter();
     let bytes = words.len() + arenas.map(|arena| arena.len()).sum::<u64>();
     let counters = counters(pid, number, bytes).and_then(|counters| {
-        let writable = libc::PROT_READ | libc::PROT_WRITE;
-        place(remote, words, (writable, libc::MAP_SHARED), (number, 0))?;
+        place_words(remote, (words, record.storage), number)?;
         let executable = libc::PROT_READ | libc::PROT_EXEC;
         let placed = (executable, libc::MAP_PRIVATE);
         let (mut mapped, mut offset) = (vec![words], words.len());
@@ -79,6 +78,29 @@ pub(super) fn counters(pid: u32, number: u64, bytes: u64) -> Result<File> {
             format!("its file of counters cannot be opened ({error})"),
         )
     })
+}
+
+/// Maps the start of a file of counters, by its number: words and rings, which forked children share, and, of so many
+/// bytes at the end, the table for variables of threads and calls, of which each has a copy.
+pub(super) fn place_words(
+    remote: &Remote<'_>,
+    (words, storage): (Span, u64),
+    file: u64,
+) -> Result<()> {
+    let writable = libc::PROT_READ | libc::PROT_WRITE;
+    let storage = Addr(words.end.0 - storage);
+    let [shared, own] =
+        [(words.start, storage), (storage, words.end)].map(|(start, end)| Span { start, end });
+    place(remote, shared, (writable, libc::MAP_SHARED), (file, 0))?;
+    if own.is_empty() {
+        return Ok(());
+    }
+    let sharing = libc::MAP_PRIVATE;
+    let placed = place(remote, own, (writable, sharing), (file, shared.len()));
+    if placed.is_err() {
+        unmap(remote, shared)?;
+    }
+    placed
 }
 
 /// Maps a span of a process: part of a file, by its number and offset.

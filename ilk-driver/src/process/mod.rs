@@ -38,6 +38,7 @@ mod planning;
 mod ptrace;
 mod record;
 mod recorder;
+mod registered;
 mod remote;
 mod removal;
 mod replaced;

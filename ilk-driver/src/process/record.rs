@@ -51,8 +51,10 @@ pub struct Client {
 /// Contents of a process, and those from before.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// The words of all CPUs.
+    /// The words of all CPUs, and all that is mapped with them.
     pub(super) words: Span,
+    /// Bytes at their end of the table for variables of threads and calls, of which each forked child has a copy.
+    pub(super) storage: u64,
     /// The patches, by address; this record is at the end of the last.
     pub(super) arenas: Vec<Span>,
     pub(super) text: Vec<Written>,
@@ -183,6 +185,7 @@ impl Record {
         if bytes.iter().skip(trailer).all(|byte| *byte == 0) {
             return Ok(Self {
                 words: kept.words.unwrap_or_default(),
+                storage: 0,
                 arenas: kept.arenas.clone(),
                 text: Vec::new(),
                 bounces: Vec::new(),
@@ -240,7 +243,14 @@ pub(super) fn kept(pid: u32) -> Result<Vec<Kept>> {
         );
         match mapping.executable {
             true => object.arenas.push(mapping.span),
-            false => object.words = Some(mapping.span),
+            // The words, and the table after them.
+            false => {
+                let start = object.words.map_or(mapping.span.start, |words| words.start);
+                object.words = Some(Span {
+                    start,
+                    ..mapping.span
+                });
+            }
         }
         all.push(object);
     }
@@ -292,6 +302,7 @@ mod tests {
     fn a_record_is_read_from_the_end_of_its_arena_and_nothing_else_is() {
         let record = Record {
             words: Span::new(Addr(0x1000), 0x2000),
+            storage: 0x1000,
             arenas: vec![Span::new(Addr(0), 4096)],
             text: vec![Written {
                 at: Addr(0x40_1000),

@@ -8,26 +8,26 @@ use gilk_engine::layout::{
     Abi, CounterBank, Events, Guard, InputLocation, Inputs, Owner, Rings, RuntimeLayout, SLOT_LOG2,
     SegmentOffset, Sequences,
 };
+use gilk_engine::patch::{Home, TIMER_BYTES};
+use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::reads::{MemoryReader, ReadGate};
 use gilk_engine::{Addr, Image, Plan, Session, Span};
 use gilk_instruments::program::Input;
 use object::Endianness;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 
-use super::library::{names_area, program_file};
 use super::maps;
 use super::objects::{Object, ObjectChoice, chosen, file_of, linker, objects, slide};
 use super::record::{MOST_PER_WRITE, Written};
+use super::registered::{Registered, registered, registration};
 use super::removal::memory;
 use super::replaced::linked::{LinkedObject, LinkedPart};
-use super::stopped::{Stopped, is_filtered, threads, traced};
-use super::{proc, refused, text};
+use super::stopped::{is_filtered, threads, traced};
+use super::{refused, text};
 use crate::client::{TargetInfo, samples};
 use crate::processor::has_rdtscp;
 use crate::{Error, Result};
 
-/// The setting of glibc by which a program registers no area.
-const SWITCHED_OFF: &str = "glibc.pthread.rseq=0";
 /// Addresses that a 32-bit displacement reaches.
 const LOW: u64 = 1 << 31;
 /// Bytes of the arena for each counter: several times a patch's.
@@ -48,6 +48,11 @@ pub(super) const GUARD_WORDS: u32 = 256;
 const SLOTS_LOG2: [u32; 2] = [18, 8];
 /// Bytes of all rings, at most, if they have more than the fewest slots.
 const MOST_RINGS: u64 = 1 << 28;
+/// Entries of the table for variables of threads and calls, as a power of two.
+const STORAGE_LOG2: u32 = 16;
+/// Bytes of that table, which is after the words that CPUs share. A forked child has a copy of its own: its threads and
+/// calls have the addresses of its parent's.
+pub(super) const STORAGE: u64 = TIMER_BYTES << STORAGE_LOG2;
 /// Bit of `DT_FLAGS` (the ABI's chapter 5): relocations are in segments that are not writable.
 const DF_TEXTREL: u64 = 4;
 /// Bytes of the smallest arena.
@@ -75,7 +80,9 @@ pub struct Reserved {
     /// The layout that plans have.
     pub layout: RuntimeLayout,
     pub(super) sequences: Sequences,
-    /// The words of all CPUs, and their rings.
+    /// True if variables of threads can be found.
+    has_thread_pointers: bool,
+    /// The words of all CPUs, their rings, and the table for variables of threads and calls.
     pub(super) words: Span,
     /// Free addresses for each arena; for the record too, after the last.
     pub(super) arenas: Vec<Span>,
@@ -108,6 +115,12 @@ impl Reserved {
                 reason: "it is of another process".to_owned(),
             });
         }
+        if !self.has_thread_pointers && plan.instruments.iter().any(keeps_of_threads) {
+            let why = "The session keeps variables of threads, and a thread of the process has no control block at the \
+                       base of fs with its own address (the psABI's), by which they are found. A program that is linked \
+                       statically makes it as it begins: attach to it with -p. Variables of calls work.";
+            return Err(Error::Target(why.to_owned()));
+        }
         let shares_ring = self.sequences.area.is_none() && plan.instruments.iter().any(samples);
         if shares_ring && !has_rdtscp() {
             let why = "this processor has no instruction that reads the time with the number of the CPU (rdtscp among the \
@@ -137,21 +150,6 @@ impl Reserved {
             ..self
         }
     }
-}
-
-/// The registration of a process's threads for restartable sequences.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Registered {
-    /// The area, from the base of the segment; `None` if no thread registers one.
-    area: Option<SegmentOffset>,
-    signature: u32,
-}
-
-impl Registered {
-    const NONE: Self = Self {
-        area: None,
-        signature: 0,
-    };
 }
 
 impl Subject {
@@ -272,7 +270,7 @@ impl Subject {
         let mut maps = maps::read(pid)?;
         let slots_log2 = slots_log2(sequences);
         let rings = u64::from(sequences.rings()) << (slots_log2 + SLOT_LOG2);
-        let bytes = rows(sequences) + rings;
+        let bytes = rows(sequences) + rings + STORAGE;
         let words = maps::free_below(&maps, bytes, LOW);
         let words = words.ok_or_else(|| {
             refused(
@@ -321,6 +319,7 @@ impl Subject {
         Ok(Reserved {
             layout,
             sequences,
+            has_thread_pointers: self.registered.has_thread_pointers,
             words,
             arenas: reserved,
             switches_on: false,
@@ -547,59 +546,13 @@ fn parts<'f>(pid: u32, memory: &File, object: &Object, file: &'f [u8]) -> Result
     })
 }
 
-/// Returns how the threads of a process are registered for restartable sequences.
-fn registered(pid: u32) -> Result<Registered> {
-    registration(pid)?.map_err(|why| refused(pid, why))
-}
-
-/// The registration, or the reason why instruments are refused for it.
-type Registration = std::result::Result<Registered, &'static str>;
-
-fn registration(pid: u32) -> Result<Registration> {
-    let stopped = Stopped::stop(pid)?;
-    let registered = stopped
-        .threads
-        .iter()
-        .filter(|thread| thread.rseq.area != 0);
-    let mut known = registered.map(|thread| {
-        let area = thread.rseq.area.wrapping_sub(thread.registers.fs_base);
-        (SegmentOffset(area), thread.rseq.signature)
-    });
-    let Some((area, signature)) = known.next() else {
-        return unregistered(pid);
-    };
-    if known.any(|other| other != (area, signature)) {
-        return Ok(Err(
-            "its threads have registered for restartable sequences in different ways (rule no-runtime)",
-        ));
-    }
-    Ok(Ok(Registered {
-        area: Some(area),
-        signature,
-    }))
-}
-
-/// Returns the registration of a process that has none, and whose C library makes none.
-fn unregistered(pid: u32) -> Result<Registration> {
-    let library = match linker(pid) {
-        Ok(linker) => file_of(pid, &linker)?,
-        // It is linked statically.
-        Err(_) => program_file(pid)?,
-    };
-    let environment = fs::read(proc(pid, "environ"))
-        .map_err(|error| refused(pid, format!("its environment cannot be read ({error})")))?;
-    let is_off = contains(&environment, SWITCHED_OFF.as_bytes());
-    if names_area(&library) && !is_off {
-        return Ok(Err(
-            "no thread has registered for restartable sequences (rseq), by which hits are counted, and its C library \
-             does so when the program begins or not at all on this kernel: try again (rule no-runtime)",
-        ));
-    }
-    Ok(Ok(Registered::NONE))
-}
-
-fn contains(bytes: &[u8], part: &[u8]) -> bool {
-    bytes.windows(part.len()).any(|window| window == part)
+/// Returns whether an instrument has variables of threads.
+fn keeps_of_threads(one: &PlannedInstrument) -> bool {
+    let probe = one.probe.as_deref();
+    probe.is_some_and(|probe| {
+        let mut homes = probe.homes.variables.iter();
+        homes.any(|(_, home)| matches!(home, Home::Thread(_)))
+    })
 }
 
 /// Returns the name of the machine.
@@ -664,14 +617,9 @@ fn layout(
             slots: counters,
         }],
         shared: vec![words.start.add(sequences.unregistered())],
-        // No variables of threads and calls are kept: these are refused.
-        timers: Addr(0),
-        timers_log2: 1,
-        owner: Owner {
-            word: SegmentOffset(0),
-            free_bits: 0,
-            busy_bit: 48,
-        },
+        timers: Addr(words.end.0 - STORAGE),
+        timers_log2: STORAGE_LOG2,
+        owner: Owner::process(),
         inputs,
         guard: Guard::Missing,
         clock: None,

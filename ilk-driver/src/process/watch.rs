@@ -98,6 +98,7 @@ impl LinkerWatch {
         } = rendezvous.rendezvous();
         let record = Record {
             words,
+            storage: 0,
             arenas: vec![arena],
             text: vec![Written {
                 at: *at,

@@ -73,5 +73,10 @@ fn slots(plan: &Plan) -> Vec<(u64, CounterSlot)> {
     });
     let failed =
         writes::owners(plan).filter_map(|(owner, probed)| writes::failed_reads_word(owner, probed));
-    hits.chain(aggregates).chain(failed).collect()
+    let no_room =
+        writes::owners(plan).filter_map(|(owner, probed)| writes::storage_full_word(owner, probed));
+    hits.chain(aggregates)
+        .chain(failed)
+        .chain(no_room)
+        .collect()
 }

@@ -35,6 +35,7 @@ mod replaced;
 mod suites;
 mod types;
 mod unregistered;
+mod variables;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;

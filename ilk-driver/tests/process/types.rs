@@ -37,7 +37,7 @@ fn shown(program: &Path, script: &str) -> (bool, String) {
 }
 
 /// The sums that the program prints.
-fn expected(shown: &str) -> BTreeMap<String, i64> {
+pub(super) fn expected(shown: &str) -> BTreeMap<String, i64> {
     let lines = shown
         .lines()
         .filter_map(|line| line.strip_prefix("expected "));

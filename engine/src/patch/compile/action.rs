@@ -12,8 +12,12 @@ use super::{Compiler, Home, leaf};
 use crate::isa::encode::{at, indexed};
 use crate::layout::{CounterSlot, SegmentOffset};
 use crate::patch::entry::{Kept, empty, find_entry, keep_entry, own_entry, place_of};
-use crate::patch::instrument::{Lost, SamplePart, SampleValue, advance, fill, reserve, sample};
-use crate::patch::restartable::{RowWord, WordUpdate, sample_restartably, update_restartably};
+use crate::patch::instrument::{
+    Lost, RoomCounter, SamplePart, SampleValue, advance, fill, reserve, sample,
+};
+use crate::patch::restartable::{
+    RowWord, WordUpdate, sample_restartably, shared_row, update_restartably,
+};
 use crate::patch::shared_ring::sample_shared;
 
 impl<'c> Compiler<'c> {
@@ -221,6 +225,10 @@ impl<'c> Compiler<'c> {
         let [key, entry] = self.find(home, [key, entry, Register::RDX]);
         let from = keep_entry(self.e, self.layout, kept, [value, key, entry]);
         let (end, counter) = (self.e.here(), self.no_room());
+        let counter = match self.layout.sequences() {
+            Some(sequences) => RoomCounter::Shared(shared_row(counter, sequences)),
+            None => RoomCounter::Own(counter),
+        };
         // It had the busy key.
         let through = Register::RDX;
         let full = Lost::Room {

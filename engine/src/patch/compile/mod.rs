@@ -226,7 +226,8 @@ impl Probed {
     /// Returns the effect of a probe that no single store of a word completes, if there is one.
     fn beyond_one_store(&self, probe: &Probe, layout: &RuntimeLayout) -> Option<&'static str> {
         let keyed = |id| matches!(self.home(id), Some(Home::Thread(_) | Home::Call(_)));
-        let keeps = "keeps a variable of a thread or call, in an entry of several words";
+        let keyed = |id| !layout.has_storage() && keyed(id);
+        let keeps = "keeps a variable of a thread or call, and there is no storage for them";
         let action = probe.actions.iter().find_map(|action| match action.kind {
             ActionKind::Sample(_) if action.kind.sampled().len() > 1 => {
                 Some("delivers a line of several words")

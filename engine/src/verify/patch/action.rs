@@ -149,16 +149,19 @@ impl<'a> HitRules<'a> {
         self.layout.shared(slot).map(|word| word.0)
     }
 
-    /// Returns whether the step writes to words that all CPUs share.
+    /// Returns whether the step writes to words that all CPUs share, or to the table of storage.
     pub(crate) fn writes_shared(&mut self, progress: Progress, state: &AbstractState) -> bool {
         let (Some(place), Some(action)) = (self.place(progress, state), self.action(progress))
         else {
             return false;
         };
         match action.kind {
-            ActionKind::Store(id, _) | ActionKind::Add(id, _) => {
-                matches!(place.probed.home(id), Some(Home::Shared(_)))
-            }
+            ActionKind::Store(id, _) | ActionKind::Add(id, _) => match place.probed.home(id) {
+                Some(Home::Shared(_)) => true,
+                // A value that is not stored is counted.
+                Some(Home::Thread(_) | Home::Call(_)) => progress.stage != HitStage::Full,
+                _ => false,
+            },
             ActionKind::Update(..) => self.largest(progress, state).is_some(),
             ActionKind::Sample(_) => false,
         }

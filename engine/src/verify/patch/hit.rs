@@ -108,6 +108,7 @@ pub(crate) enum WholeStage {
     Nothing,
     Counted,
     Tallied(u8),
+    Full,
 }
 
 impl WholeStage {
@@ -117,6 +118,7 @@ impl WholeStage {
             HitStage::Nothing => Some(Self::Nothing),
             HitStage::Counted => Some(Self::Counted),
             HitStage::Tallied(done) => Some(Self::Tallied(done)),
+            HitStage::Full => Some(Self::Full),
             _ => None,
         }
     }
@@ -126,6 +128,7 @@ impl WholeStage {
             Self::Nothing => HitStage::Nothing,
             Self::Counted => HitStage::Counted,
             Self::Tallied(done) => HitStage::Tallied(done),
+            Self::Full => HitStage::Full,
         }
     }
 }

@@ -81,11 +81,13 @@ impl<'a> InstrumentMachine<'a> {
             Location::Stack(slot) => {
                 Ok(state.stack.get(slot).copied().unwrap_or(SymValue::UNKNOWN))
             }
+            Location::Word(word)
+                if word == self.layout.owner.word.0 && self.layout.has_storage() =>
+            {
+                Ok(self.values.task(self.layout.owner))
+            }
             Location::Word(word) if self.layout.sequences().is_some() => {
                 Err(Reason::ForeignWord { word })
-            }
-            Location::Word(word) if word == self.layout.owner.word.0 => {
-                Ok(self.values.task(self.layout.owner))
             }
             Location::Word(word) if word == self.layout.rings.limit.0 => {
                 let limit = self.read(Atom::Limit(at), state, progress)?;

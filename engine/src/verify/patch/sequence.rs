@@ -86,9 +86,11 @@ impl<'a> InstrumentMachine<'a> {
                     };
                 }
                 if stores && !self.is_shared_write(instruction, state, progress)? {
-                    // Without areas there are no sequences: all threads update the words that CPUs share.
+                    // Without areas there are no sequences: all threads update the words that CPUs share. Those that are
+                    // seldom updated need none either.
                     let before = WholeStage::of(progress.stage);
-                    let before = before.filter(|_| sequences.area.is_none() && expected.is_some());
+                    let shares = sequences.area.is_none() || before == Some(WholeStage::Full);
+                    let before = before.filter(|_| shares && expected.is_some());
                     let before = before.ok_or(Reason::OutsideSequence)?;
                     let row = self.values.constant(sequences.unregistered());
                     return self.updates(instruction, state, (row, true, before), progress);

@@ -206,6 +206,9 @@ pub(crate) fn timer_entry(
     layout: &RuntimeLayout,
     address: SymValue,
 ) -> Option<(SymValue, u8)> {
+    if !layout.has_storage() {
+        return None;
+    }
     let table = values.constant(layout.timers.0);
     let offset = values.sub(address, table);
     let (constant, terms) = values.parts(offset)?;

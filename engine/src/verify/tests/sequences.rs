@@ -25,6 +25,7 @@ pub(super) fn process() -> RuntimeLayout {
             slots: 64,
         }],
         shared: vec![Addr(0x2000_0000 + (5 << 9))],
+        timers: Addr(0),
         inputs: Inputs::default(),
         guard: Guard::Missing,
         unwinds: true,

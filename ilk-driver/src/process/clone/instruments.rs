@@ -9,12 +9,12 @@ use gilk_engine::reads::ReadGate;
 use gilk_engine::verify::fragments::InstrumentProof;
 use gilk_engine::{Addr, Session, Span, VerifiedPlan};
 
-use super::super::mapped::{counters, place};
+use super::super::mapped::{counters, place_words};
 use super::super::record::text_of;
 use super::super::refused;
 use super::super::remote::Remote;
 use super::super::rings::SampleRings;
-use super::super::subject::{Reserved, Subject};
+use super::super::subject::{Reserved, STORAGE, Subject};
 use super::super::words::PlannedWords;
 use super::files::{close_file, create_file};
 use crate::{Error, Result};
@@ -26,7 +26,7 @@ pub struct CloneInstruments {
     pub(super) translated: Arc<CacheInstruments>,
     pub(super) proof: Arc<InstrumentProof>,
     planned: PlannedWords,
-    /// Words and rings.
+    /// Words, rings, and the table for variables.
     span: Span,
     /// Words that end reads of memory, if an instrument reads.
     pub(super) gate: Option<ReadGate>,
@@ -79,8 +79,7 @@ impl CloneInstruments {
     pub(super) fn map(&self, remote: &Remote<'_>) -> Result<MappedWords> {
         let number = create_file(remote)?;
         let file = counters(self.pid, number, self.span.len()).and_then(|file| {
-            let writable = libc::PROT_READ | libc::PROT_WRITE;
-            place(remote, self.span, (writable, libc::MAP_SHARED), (number, 0))?;
+            place_words(remote, (self.span, STORAGE), number)?;
             Ok(file)
         });
         close_file(remote, number)?;

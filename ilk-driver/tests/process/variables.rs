@@ -1,0 +1,80 @@
+//! Variables of threads and calls in a process: in recursive calls, in threads, in forked children and in handlers of
+//! signals each has its own.
+
+use std::path::Path;
+use std::process::Output;
+
+use super::cache_instruments::in_cache;
+use super::launched::{ilk, text_of};
+use super::probes::totals;
+use super::types::expected;
+use super::{compiled_from, compiled_with_musl};
+
+const SOURCE: &str = include_str!("variables.c");
+
+const SCRIPT: &str = "
+    call @n;
+    thread @depth;
+    entry:work { @n = arg0 + 1; @depth += 1; @depths = sum(@depth) }
+    return:work / @n != 0 / { @calls = count(); @arguments = sum(@n - 1); @depth -= 1 }
+    entry:handled { @n = arg0 }
+    return:handled { @handled = sum(@n) }";
+
+/// Compares what was printed with what the program has printed.
+fn judged(output: &Output) {
+    let shown = text_of(&output.stdout) + &text_of(&output.stderr);
+    assert!(output.status.success(), "{shown}");
+    let (expected, mut found) = (expected(&shown), totals(&shown));
+    found.retain(|name, _| expected.contains_key(name));
+    assert_eq!(expected.len(), 4, "{shown}");
+    // Two of some fifty variables that are kept at a time may have the same of 65,536 entries.
+    match shown.contains("were lost for want of storage") {
+        false => assert_eq!(found, expected, "{shown}"),
+        true => assert!(found["arguments"] < expected["arguments"], "{shown}"),
+    }
+}
+
+fn in_process(program: &Path) {
+    let program = program.to_str().unwrap();
+    judged(&ilk(&["-e", SCRIPT, "--", program, "3"], ""));
+}
+
+#[test]
+fn each_call_and_each_thread_has_its_own_also_in_forked_children() {
+    let folder = tempfile::tempdir().unwrap();
+    in_process(&compiled_from(folder.path(), SOURCE, &[]));
+}
+
+#[test]
+fn variables_need_no_restartable_sequences() {
+    let folder = tempfile::tempdir().unwrap();
+    in_process(&compiled_with_musl(folder.path(), SOURCE, &["-pie"]));
+}
+
+#[test]
+fn variables_are_kept_in_the_code_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), SOURCE, &[]);
+    judged(&in_cache(&["-e", SCRIPT], &program, &[]));
+}
+
+/// A program that is linked statically makes the control block of its first thread itself.
+#[test]
+fn variables_of_threads_without_a_control_block_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_with_musl(folder.path(), SOURCE, &["-static"]);
+    let program = program.to_str().unwrap();
+    let output = ilk(&["-e", SCRIPT, "--", program], "");
+    let shown = text_of(&output.stderr);
+    assert!(
+        !output.status.success() && shown.contains("no control block"),
+        "{shown}"
+    );
+    let script = "call @n; entry:work { @n = arg0 + 1 } return:work / @n != 0 / { @calls = count(); @arguments = sum(@n - 1) }";
+    let output = ilk(&["-e", script, "--", program], "");
+    let shown = text_of(&output.stdout) + &text_of(&output.stderr);
+    let (expected, found) = (expected(&shown), totals(&shown));
+    for name in ["calls", "arguments"] {
+        assert_eq!(found[name], expected[name], "{shown}");
+    }
+}
