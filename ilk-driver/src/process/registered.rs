@@ -1,4 +1,5 @@
-//! How the threads of a process are registered for restartable sequences, by which their hits are counted.
+//! How the threads of a process are registered for restartable sequences, by which their hits are counted, and where
+//! their numbers are.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -9,11 +10,14 @@ use super::library::{names_area, program_file};
 use super::objects::{file_of, linker};
 use super::removal::memory;
 use super::stopped::Stopped;
-use super::{proc, refused};
+use super::{proc, refused, text};
 use crate::Result;
 
 /// The setting of glibc by which a program registers no area.
 const SWITCHED_OFF: &str = "glibc.pthread.rseq=0";
+
+/// Bytes of a thread's control block that are searched for its number: glibc 2.36 has it at 720, musl 1.2.3 at 48.
+const CONTROL_BLOCK: usize = 1024;
 
 /// The registration of a process's threads for restartable sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +27,9 @@ pub(super) struct Registered {
     pub(super) signature: u32,
     /// True if each thread's control block has its own address in its first word, as the psABI has it.
     pub(super) has_thread_pointers: bool,
+    /// The thread's number, 32 bits, in its control block: both C libraries have it there, and the kernel or the library
+    /// writes that of a forked child. `None` if no place or several have that of each thread.
+    pub(super) tid: Option<SegmentOffset>,
 }
 
 impl Registered {
@@ -30,6 +37,7 @@ impl Registered {
         area: None,
         signature: 0,
         has_thread_pointers: false,
+        tid: None,
     };
 }
 
@@ -45,6 +53,10 @@ pub(super) fn registered(pid: u32) -> Result<Registered> {
 pub(super) fn registration(pid: u32) -> Result<Registration> {
     let stopped = Stopped::stop(pid)?;
     let has_thread_pointers = has_thread_pointers(pid, &stopped)?;
+    let tid = match has_thread_pointers {
+        true => place_of_numbers(pid, &stopped)?,
+        false => None,
+    };
     let registered = stopped
         .threads
         .iter()
@@ -56,6 +68,7 @@ pub(super) fn registration(pid: u32) -> Result<Registration> {
     let Some((area, signature)) = known.next() else {
         return Ok(unregistered(pid)?.map(|registered| Registered {
             has_thread_pointers,
+            tid,
             ..registered
         }));
     };
@@ -68,6 +81,7 @@ pub(super) fn registration(pid: u32) -> Result<Registration> {
         area: Some(area),
         signature,
         has_thread_pointers,
+        tid,
     }))
 }
 
@@ -101,6 +115,30 @@ fn has_thread_pointers(pid: u32, stopped: &Stopped) -> Result<bool> {
         let read = memory.read_exact_at(&mut word, base);
         base != 0 && read.is_ok() && u64::from_le_bytes(word) == base
     }))
+}
+
+/// Returns the one place in control blocks that has the number of each thread, as the process itself knows it.
+fn place_of_numbers(pid: u32, stopped: &Stopped) -> Result<Option<SegmentOffset>> {
+    let memory = memory(pid)?;
+    let mut places: Vec<usize> = (0..CONTROL_BLOCK / 4).collect();
+    for thread in &stopped.threads {
+        let status = text(pid, &format!("task/{}/status", thread.tid))?;
+        let mut lines = status.lines();
+        let numbers = lines.find_map(|line| line.strip_prefix("NSpid:"));
+        let number = numbers.and_then(|numbers| numbers.split_whitespace().next_back());
+        let number: Option<u32> = number.and_then(|number| number.parse().ok());
+        let mut block = [0; CONTROL_BLOCK];
+        let read = memory.read_exact_at(&mut block, thread.registers.fs_base);
+        if number.is_none() || read.is_err() {
+            return Ok(None);
+        }
+        let (words, _) = block.as_chunks::<4>();
+        places.retain(|&place| words.get(place).map(|word| u32::from_le_bytes(*word)) == number);
+    }
+    Ok(match places[..] {
+        [place] => Some(SegmentOffset(4 * place as u64)),
+        _ => None,
+    })
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {

@@ -313,7 +313,7 @@ impl Subject {
             (arenas, words),
             (sequences, rings),
             counters,
-            self.shadow_stack,
+            (self.shadow_stack, self.registered.tid),
         );
         layout.check()?;
         Ok(Reserved {
@@ -595,10 +595,11 @@ fn layout(
     (arenas, words): (Vec<Span>, Span),
     (sequences, rings): (Sequences, Rings),
     counters: u32,
-    shadow_stack: bool,
+    (shadow_stack, tid): (bool, Option<SegmentOffset>),
 ) -> RuntimeLayout {
     let mut inputs = Inputs::default();
     inputs.set(Input::Cpu, sequences.cpu_id().map(InputLocation::Segment));
+    inputs.set(Input::Tid, tid.map(InputLocation::Segment));
     let mut arenas = arenas.into_iter();
     // Without code there is none, and nothing is planned.
     let first = arenas.next();

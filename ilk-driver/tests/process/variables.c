@@ -1,16 +1,18 @@
 // Calls itself in five threads, in forked children and in the handler of a timer, and prints the sums that variables of
-// calls and of threads give.
+// calls and of threads give, and the calls that know the number of their thread.
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 struct sums {
-	_Atomic unsigned long calls, arguments, depths, handled;
+	_Atomic unsigned long calls, arguments, depths, handled, named;
 } static *sums;
 
 static __thread unsigned depth;
@@ -38,6 +40,14 @@ __attribute__((noinline)) unsigned handled(unsigned n)
 	return n;
 }
 
+// Is called with the number of its thread.
+__attribute__((noinline)) long named(long thread)
+{
+	sums->named++;
+	asm volatile("");
+	return thread;
+}
+
 static void handler(int number)
 {
 	handled(number);
@@ -47,6 +57,8 @@ static void *works(void *argument)
 {
 	for (unsigned n = 0; n < 3000; n++)
 		work(n % 200);
+	for (unsigned n = 0; n < 100; n++)
+		named(syscall(SYS_gettid));
 	return argument;
 }
 
@@ -75,5 +87,6 @@ int main(int count, char **arguments)
 	setitimer(ITIMER_REAL, &never, 0);
 	printf("expected calls %lu\nexpected arguments %lu\n", sums->calls, sums->arguments);
 	printf("expected depths %lu\nexpected handled %lu\n", sums->depths, sums->handled);
+	printf("expected named %lu\n", sums->named);
 	return 0;
 }

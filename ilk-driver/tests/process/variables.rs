@@ -1,5 +1,5 @@
 //! Variables of threads and calls in a process: in recursive calls, in threads, in forked children and in handlers of
-//! signals each has its own.
+//! signals each has its own. Numbers of threads are their own, too.
 
 use std::path::Path;
 use std::process::Output;
@@ -18,7 +18,8 @@ const SCRIPT: &str = "
     entry:work { @n = arg0 + 1; @depth += 1; @depths = sum(@depth) }
     return:work / @n != 0 / { @calls = count(); @arguments = sum(@n - 1); @depth -= 1 }
     entry:handled { @n = arg0 }
-    return:handled { @handled = sum(@n) }";
+    return:handled { @handled = sum(@n) }
+    entry:named / arg0 == tid / { @named = count() }";
 
 /// Compares what was printed with what the program has printed.
 fn judged(output: &Output) {
@@ -26,7 +27,7 @@ fn judged(output: &Output) {
     assert!(output.status.success(), "{shown}");
     let (expected, mut found) = (expected(&shown), totals(&shown));
     found.retain(|name, _| expected.contains_key(name));
-    assert_eq!(expected.len(), 4, "{shown}");
+    assert_eq!(expected.len(), 5, "{shown}");
     // Two of some fifty variables that are kept at a time may have the same of 65,536 entries.
     match shown.contains("were lost for want of storage") {
         false => assert_eq!(found, expected, "{shown}"),
