@@ -1,5 +1,5 @@
-//! How the threads of a process are registered for restartable sequences, by which their hits are counted, and where
-//! their numbers are.
+//! Registration of a process's threads for restartable sequences, by which their hits are counted, and the place of
+//! their numbers.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -71,7 +71,10 @@ fn cpythons_tests_have_the_same_verdicts_with_every_block_counted() {
     let count = |verdict| native.values().filter(|one| **one == verdict).count();
     let [passed, skipped, failed] = [Verdict::Passed, Verdict::Skipped, Verdict::Failed].map(count);
     println!("natively {passed} passed, {skipped} were skipped, {failed} failed");
-    assert!(passed > 700, "{passed} passed");
+    assert!(
+        passed > 700,
+        "{passed} passed; is libpython3-testsuite installed?"
+    );
     let splices = [ilk, "process", "--blocks", "*,*:*", "--", PYTHON];
     let cache = [ilk, "clone", "--count", "--", PYTHON];
     for command in [&splices[..], &cache] {
