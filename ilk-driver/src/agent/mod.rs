@@ -145,6 +145,12 @@ pub(crate) fn started() -> Started {
     clock::now(tsc_hz())
 }
 
+/// Returns the kernel's monotonic clock, in nanoseconds.
+pub(crate) fn monotonic_ns() -> u64 {
+    let time = sys::time_of(libc::CLOCK_MONOTONIC);
+    time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos())
+}
+
 /// Returns this machine's TSC ticks per second, which are measured once.
 pub(crate) fn tsc_hz() -> u64 {
     static MEASURED: OnceLock<u64> = OnceLock::new();

@@ -81,13 +81,18 @@ impl Changes {
 
 /// Returns the time since the machine started, that of its sleep included.
 pub(super) fn boot_time() -> Duration {
+    time_of(libc::CLOCK_BOOTTIME)
+}
+
+/// Returns the time of a clock of the kernel's that every Linux has.
+pub(super) fn time_of(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: `time` is one timespec, which the call writes.
     #[allow(unsafe_code, reason = "clock_gettime(2)")]
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     debug_assert_eq!(result, 0, "every Linux since 2.6.39 has this clock");
     Duration::new(
         time.tv_sec.unsigned_abs(),

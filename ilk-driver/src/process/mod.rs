@@ -31,6 +31,7 @@ mod linker;
 mod listed;
 mod mapped;
 pub(crate) mod maps;
+mod monotonic;
 pub(crate) mod names;
 mod objects;
 mod pages;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gilk_engine::layout::{RuntimeLayout, Sequences};
 use gilk_samples::Sample;
 
+use super::monotonic;
 use super::shared::SharedWords;
 use super::subject::rows;
 
@@ -25,6 +26,8 @@ pub(super) struct RingWords {
     lost: usize,
     /// Index of the first word of ring 0.
     first: usize,
+    /// Index of the word of the monotonic clock, and its factor.
+    clock: Option<(usize, u64)>,
 }
 
 impl RingWords {
@@ -51,6 +54,10 @@ impl RingWords {
             limit: index(rings.limit.0).ok_or_else(misfit)?,
             lost: index(rings.lost_full.0).ok_or_else(misfit)?,
             first: index(rings.base.0).ok_or_else(misfit)?,
+            clock: match layout.clock {
+                Some(clock) => Some((index(clock.offset.0).ok_or_else(misfit)?, clock.factor)),
+                None => None,
+            },
         })
     }
 
@@ -65,6 +72,16 @@ impl RingWords {
         match self.sequences.area {
             Some(_) => ring,
             None => self.sequences.cpus as usize,
+        }
+    }
+
+    /// Keeps the monotonic clock of the instruments.
+    pub(super) fn keep_clock(&self) {
+        let clock = self.clock;
+        if let Some((word, factor)) =
+            clock.and_then(|(at, factor)| Some((self.shared.word(at)?, factor)))
+        {
+            monotonic::keep(word, factor);
         }
     }
 

@@ -49,6 +49,7 @@ impl SampleRings {
     /// `mmap` failed, or the layout is not that of the file.
     pub(super) fn open(file: &File, layout: &RuntimeLayout) -> io::Result<Self> {
         let words = RingWords::open(file, layout)?;
+        words.keep_clock();
         let cpus = words.sequences.cpus as usize;
         let ends = match words.sequences.area {
             Some(_) => RingEnds::OfCpus(vec![0; cpus]),
@@ -75,6 +76,7 @@ impl SampleRings {
     /// [`Error::Target`] if the process has written over the words of its rings.
     pub fn drain(&mut self) -> Result<Drained> {
         let mut drained = Drained::default();
+        self.words.keep_clock();
         match &mut self.ends {
             RingEnds::OfCpus(ends) => {
                 for (cpu, end) in ends.iter_mut().enumerate() {

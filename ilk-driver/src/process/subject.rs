@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt;
 
 use gilk_engine::elf::ElfParts;
 use gilk_engine::layout::{
-    Abi, CounterBank, Events, Guard, InputLocation, Inputs, Owner, Rings, RuntimeLayout, SLOT_LOG2,
-    SegmentOffset, Sequences,
+    Abi, CounterBank, Events, Guard, InputLocation, Inputs, MonotonicClock, Owner, Rings,
+    RuntimeLayout, SLOT_LOG2, SegmentOffset, Sequences,
 };
 use gilk_engine::patch::{Home, TIMER_BYTES};
 use gilk_engine::plan::PlannedInstrument;
@@ -17,6 +17,7 @@ use object::Endianness;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 
 use super::maps;
+use super::monotonic;
 use super::objects::{Object, ObjectChoice, chosen, file_of, linker, objects, slide};
 use super::record::{MOST_PER_WRITE, Written};
 use super::registered::{Registered, registered, registration};
@@ -42,6 +43,8 @@ pub(super) const SMALLEST_RECORD: u64 = 1 << 12;
 const RING_WORDS: u64 = 24;
 /// Bytes of the words in each row after those of the ring: of the gate of reads, and of its guards.
 const GATE_WORDS: u64 = ReadGate::LEN_BYTES + 8 * GUARD_WORDS as u64;
+/// Bytes of the word after those in the first row that keeps the monotonic clock.
+const CLOCK_WORD: u64 = 8;
 /// Words of the guards of reads.
 pub(super) const GUARD_WORDS: u32 = 256;
 /// Slots of a ring, as powers of two: at most, and at least.
@@ -351,7 +354,7 @@ impl Subject {
     }
 
     fn sequences(&self, counters: u32) -> Sequences {
-        let bytes = (u64::from(counters) * 8 + RING_WORDS + GATE_WORDS)
+        let bytes = (u64::from(counters) * 8 + RING_WORDS + GATE_WORDS + CLOCK_WORD)
             .max(maps::PAGE)
             .next_power_of_two();
         Sequences {
@@ -623,7 +626,10 @@ fn layout(
         owner: Owner::process(),
         inputs,
         guard: Guard::Missing,
-        clock: None,
+        clock: Some(MonotonicClock {
+            factor: monotonic::factor(),
+            offset: Addr(words.start.0 + u64::from(counters) * 8 + RING_WORDS + GATE_WORDS),
+        }),
         events: Events::default(),
         stacks: None,
         users: first.map(|arena| Addr(arena.start.0 - MemoryReader::BYTES)),

@@ -1,5 +1,6 @@
 // Calls itself in five threads, in forked children and in the handler of a timer, and prints the sums that variables of
-// calls and of threads give, and the calls that know the number of their thread.
+// calls and of threads give, and the calls that know the number of their
+// thread; others know the time.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -9,6 +10,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 struct sums {
@@ -48,6 +50,13 @@ __attribute__((noinline)) long named(long thread)
 	return thread;
 }
 
+// Is called with the time, in nanoseconds.
+__attribute__((noinline)) unsigned long timed(unsigned long now)
+{
+	asm volatile("");
+	return now;
+}
+
 static void handler(int number)
 {
 	handled(number);
@@ -57,8 +66,12 @@ static void *works(void *argument)
 {
 	for (unsigned n = 0; n < 3000; n++)
 		work(n % 200);
-	for (unsigned n = 0; n < 100; n++)
+	struct timespec now;
+	for (unsigned n = 0; n < 100; n++) {
 		named(syscall(SYS_gettid));
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		timed(now.tv_sec * 1000000000UL + now.tv_nsec);
+	}
 	return argument;
 }
 

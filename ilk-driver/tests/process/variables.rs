@@ -1,5 +1,6 @@
 //! Variables of threads and calls in a process: in recursive calls, in threads, in forked children and in handlers of
-//! signals each has its own. Numbers of threads are their own, too.
+//! signals each has its own. Numbers of threads are their own, too, and the
+//! time is the kernel's.
 
 use std::path::Path;
 use std::process::Output;
@@ -19,13 +20,20 @@ const SCRIPT: &str = "
     return:work / @n != 0 / { @calls = count(); @arguments = sum(@n - 1); @depth -= 1 }
     entry:handled { @n = arg0 }
     return:handled { @handled = sum(@n) }
-    entry:named / arg0 == tid / { @named = count() }";
+    entry:named / arg0 == tid / { @named = count() }
+    entry:timed { @first = min(nsecs - arg0 + 1000000); @last = max(nsecs - arg0 + 1000000) }";
 
 /// Compares what was printed with what the program has printed.
 fn judged(output: &Output) {
     let shown = text_of(&output.stdout) + &text_of(&output.stderr);
     assert!(output.status.success(), "{shown}");
     let (expected, mut found) = (expected(&shown), totals(&shown));
+    // Threads lose their processors between the program's reading and the instrument's.
+    let (first, last) = (found["first"], found["last"]);
+    assert!(
+        (980_000..1_020_000).contains(&first) && (first..1_000_000_000).contains(&last),
+        "{shown}"
+    );
     found.retain(|name, _| expected.contains_key(name));
     assert_eq!(expected.len(), 5, "{shown}");
     // Two of some fifty variables that are kept at a time may have the same of 65,536 entries.

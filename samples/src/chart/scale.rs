@@ -138,8 +138,13 @@ pub fn rate(rate: f64) -> String {
 /// Returns the line for instruments without hits: `444 others: 0 hits`.
 #[must_use]
 pub fn idle(count: usize) -> String {
+    others(count, "0 hits")
+}
+
+/// Returns the line for so many others that are alike.
+pub(super) fn others(count: usize, alike: &str) -> String {
     let others = if count == 1 { "other" } else { "others" };
-    format!("{} {others}: 0 hits", grouped(count as u64))
+    format!("{} {others}: {alike}", grouped(count as u64))
 }
 
 /// Formats three digits and a letter for the thousands: `1.23 M`.

@@ -18,7 +18,7 @@ const FRAMES: usize = 18;
 const KERNEL: u64 = 0xff00_0000_0000_0000;
 
 /// Returns a line per number, and a line per bucket and per value; the greatest first, and those
-/// without hits in one line unless `all` are requested.
+/// without hits, or of 0, in one line unless `all` are requested.
 #[must_use]
 pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
     let clock = &metadata.clock;
@@ -46,7 +46,7 @@ pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
     match sorted.iter().filter(|total| !shown(total)).count() {
         0 => {}
         idle => {
-            let _infallible = writeln!(out, "{}", scale::idle(idle));
+            let _infallible = writeln!(out, "{}", scale::others(idle, "0 or no value"));
         }
     }
     let failures = [
@@ -349,7 +349,7 @@ mod tests {
             "       1.23 ms  @waits of sizes of vfs_read",
             "      -7 bytes  @sum of sizes pre vfs_read block 0",
             "       1.50 µs  @mean of sizes pre vfs_write block 0",
-            "2 others: 0 hits",
+            "2 others: 0 or no value",
         ];
         let text_of = |all| text(&totals, &metadata(), all);
         assert!(text_of(false).lines().eq(lines), "{}", text_of(false));
