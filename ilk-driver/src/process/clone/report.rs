@@ -80,8 +80,7 @@ impl CloneReport {
     /// Writes the executions of all blocks and the numbers of the cache as a recording, in the place of an existing one.
     ///
     /// # Errors
-    /// [`Error::Recording`](crate::Error::Recording) if it cannot be written; [`Error::Io`](crate::Error::Io) if this
-    /// machine cannot be described.
+    /// [`Error::Recording`] if it cannot be written; [`Error::Io`] if this machine cannot be described.
     pub fn record(&mut self, path: &Path) -> Result<CacheRecording> {
         let totals = Totals {
             ended: self.end.sentence(),
@@ -95,7 +94,7 @@ impl CloneReport {
     /// begin with `blocks: `. They are written to [another file](blocks_path) first, in the place of an existing one.
     ///
     /// # Errors
-    /// As [`record`](Self::record); [`Error::Recording`](crate::Error::Recording) also if a recording cannot be read.
+    /// As [`record`](Self::record); [`Error::Recording`] also if a recording cannot be read.
     pub fn record_beside(&mut self, instruments: &Path) -> Result<CacheRecording> {
         let blocks = blocks_path(instruments);
         let recorded = self.record_blocks(&blocks, Totals::default())?;
