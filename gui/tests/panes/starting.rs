@@ -9,7 +9,7 @@ use egui_kittest::kittest::Queryable;
 use gilk_gui::args::Start;
 use gilk_gui::state::{NoticeKind, State};
 use gilk_samples::recording::Recording;
-use ilk_driver::process::{Children, Exec, ProcessChoices};
+use ilk_driver::process::{Children, Exec, ProcessChoices, clock};
 
 use crate::processes::{PATIENCE, read};
 use crate::support::{
@@ -342,4 +342,28 @@ fn children_are_not_met_where_instruments_stand() {
     process.does("f", "done");
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).unwrap();
     assert!(!maps.contains("memfd:gilk"), "{maps}");
+}
+
+/// The library's instrument that times calls, whose start each call keeps in a variable of its own.
+#[test]
+fn the_time_of_each_call_is_sampled_also_in_forked_children() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = folder.path().join("times.ron");
+    std::fs::write(&session, SESSION.replace("counter", "elapsed")).unwrap();
+    let mut process = Starting::start(folder.path());
+    let mut harness = opened(&session, &process);
+    let recording = folder.path().join("times.arrow");
+    begin(&mut harness, &recording);
+    for command in ["c", "f", "f"] {
+        process.does(command, "done");
+    }
+    end(&mut harness);
+    let recording = Recording::open(&recording).unwrap();
+    let batches = recording.batches().map(|batch| batch.unwrap().samples);
+    let samples: Vec<_> = batches.flatten().collect();
+    assert_eq!(samples.len(), 210);
+    // A call takes some ticks, and less than a second.
+    let hz = clock().tsc_hz;
+    assert!(samples.iter().all(|one| (1..hz).contains(&one.value)));
+    assert_eq!(recording.metadata().instruments[0].unit, "ticks");
 }
