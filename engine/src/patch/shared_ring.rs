@@ -10,9 +10,9 @@ use iced_x86::{Code, Instruction, Register};
 use super::Hooked;
 use super::emit::Emitter;
 use super::instrument::{Lost, SLOT_MARK, SampleValue, fill_unmarked, read_clock};
-use super::restartable::{RowWord, WordUpdate};
+use super::restartable::{WordUpdate, shared_row};
 use crate::isa::encode::at;
-use crate::layout::{CPU_BITS, RuntimeLayout, SLOT_LOG2, SegmentOffset, Sequences};
+use crate::layout::{CPU_BITS, RuntimeLayout, SLOT_LOG2, Sequences};
 
 /// Reserves the next slot of the shared ring, fills it, and marks it. The register is for the head, then for the slot's
 /// place; rax, rdx and rcx are used, too.
@@ -25,14 +25,7 @@ pub(super) fn sample_shared(
 ) -> Lost {
     use Register::{EAX, ECX, RAX, RCX};
     let rings = &layout.rings;
-    let word = |word: SegmentOffset| {
-        let address = word.0.wrapping_add(sequences.unregistered());
-        let word = RowWord {
-            address,
-            place: None,
-        };
-        word.of(Register::None)
-    };
+    let word = |word| shared_row(word, sequences);
     let (head, limit) = (word(rings.head), word(rings.limit));
     let short = slot.full_register32();
     let retry = e.here();

@@ -10,7 +10,7 @@ use super::demand::{is_sampled_as_it_is, is_small};
 use super::expression::Operand;
 use super::{Compiler, Home, leaf};
 use crate::isa::encode::{at, indexed};
-use crate::layout::{CounterSlot, SegmentOffset};
+use crate::layout::CounterSlot;
 use crate::patch::entry::{Kept, empty, find_entry, keep_entry, own_entry, place_of};
 use crate::patch::instrument::{
     Lost, RoomCounter, SamplePart, SampleValue, advance, fill, reserve, sample,
@@ -225,10 +225,6 @@ impl<'c> Compiler<'c> {
         let [key, entry] = self.find(home, [key, entry, Register::RDX]);
         let from = keep_entry(self.e, self.layout, kept, [value, key, entry]);
         let (end, counter) = (self.e.here(), self.no_room());
-        let counter = match self.layout.sequences() {
-            Some(sequences) => RoomCounter::Shared(shared_row(counter, sequences)),
-            None => RoomCounter::Own(counter),
-        };
         // It had the busy key.
         let through = Register::RDX;
         let full = Lost::Room {
@@ -251,10 +247,14 @@ impl<'c> Compiler<'c> {
     }
 
     /// Returns the counter of values that were not stored because their entry was taken.
-    fn no_room(&mut self) -> SegmentOffset {
+    fn no_room(&mut self) -> RoomCounter {
         let word = self.probed.homes.no_room;
         let word = word.and_then(|slot| self.layout.counter(slot));
-        self.planned(word, "counter of values that are not stored")
+        let word = self.planned(word, "counter of values that are not stored");
+        match self.layout.sequences() {
+            Some(sequences) => RoomCounter::Shared(shared_row(word, sequences)),
+            None => RoomCounter::Own(word),
+        }
     }
 
     /// Stores a value in a word, or adds it.

@@ -225,8 +225,10 @@ impl Probed {
 impl Probed {
     /// Returns the effect of a probe that no single store of a word completes, if there is one.
     fn beyond_one_store(&self, probe: &Probe, layout: &RuntimeLayout) -> Option<&'static str> {
-        let keyed = |id| matches!(self.home(id), Some(Home::Thread(_) | Home::Call(_)));
-        let keyed = |id| !layout.has_storage() && keyed(id);
+        let keyed = |id| {
+            let home = self.home(id);
+            !layout.has_storage() && matches!(home, Some(Home::Thread(_) | Home::Call(_)))
+        };
         let keeps = "keeps a variable of a thread or call, and there is no storage for them";
         let action = probe.actions.iter().find_map(|action| match action.kind {
             ActionKind::Sample(_) if action.kind.sampled().len() > 1 => {
