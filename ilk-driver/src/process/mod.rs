@@ -131,6 +131,18 @@ fn proc(pid: u32, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{name}"))
 }
 
+/// Returns the numbers of a field of a status file in `/proc`.
+fn numbers(status: &str, field: &str) -> Option<Vec<u32>> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    let numbers = line.split_whitespace().map(str::parse);
+    numbers.collect::<std::result::Result<_, _>>().ok()
+}
+
+/// Returns the number of a process or thread in its own namespace, by its status.
+fn inner_number(status: &str) -> Option<u32> {
+    numbers(status, "NSpid:")?.pop()
+}
+
 /// Reads a text file of a process in `/proc`.
 fn text(pid: u32, name: &str) -> Result<String> {
     std::fs::read_to_string(proc(pid, name)).map_err(|error| match error.kind() {

@@ -8,9 +8,10 @@ use gilk_engine::layout::SegmentOffset;
 
 use super::library::{names_area, program_file};
 use super::objects::{file_of, linker};
+use super::ptrace::Tid;
 use super::removal::memory;
 use super::stopped::Stopped;
-use super::{proc, refused, text};
+use super::{inner_number, numbers, proc, refused, text};
 use crate::Result;
 
 /// The setting of glibc by which a program registers no area.
@@ -52,9 +53,10 @@ pub(super) fn registered(pid: u32) -> Result<Registered> {
 /// The same, or the reason why instruments are refused.
 pub(super) fn registration(pid: u32) -> Result<Registration> {
     let stopped = Stopped::stop(pid)?;
-    let has_thread_pointers = has_thread_pointers(pid, &stopped)?;
+    let blocks = control_blocks(pid, &stopped)?;
+    let has_thread_pointers = blocks.iter().all(ControlBlock::is_own);
     let tid = match has_thread_pointers {
-        true => place_of_numbers(pid, &stopped)?,
+        true => place_of_numbers(pid, &blocks)?,
         false => None,
     };
     let registered = stopped
@@ -66,10 +68,11 @@ pub(super) fn registration(pid: u32) -> Result<Registration> {
         (SegmentOffset(area), thread.rseq.signature)
     });
     let Some((area, signature)) = known.next() else {
-        return Ok(unregistered(pid)?.map(|registered| Registered {
+        let unregistered = unregistered(pid)?;
+        return Ok(unregistered.map(|()| Registered {
             has_thread_pointers,
             tid,
-            ..registered
+            ..Registered::NONE
         }));
     };
     if known.any(|other| other != (area, signature)) {
@@ -85,8 +88,8 @@ pub(super) fn registration(pid: u32) -> Result<Registration> {
     }))
 }
 
-/// Returns the registration of a process that has none, and whose C library makes none.
-fn unregistered(pid: u32) -> Result<Registration> {
+/// Checks that the C library of a process makes no registration, of which there is none.
+fn unregistered(pid: u32) -> Result<std::result::Result<(), &'static str>> {
     let library = match linker(pid) {
         Ok(linker) => file_of(pid, &linker)?,
         // It is linked statically.
@@ -101,39 +104,56 @@ fn unregistered(pid: u32) -> Result<Registration> {
              does so when the program begins or not at all on this kernel: try again (rule no-runtime)",
         ));
     }
-    Ok(Ok(Registered::NONE))
+    Ok(Ok(()))
 }
 
-/// Returns whether all threads are found by the first word of their control blocks.
-fn has_thread_pointers(pid: u32, stopped: &Stopped) -> Result<bool> {
+/// The start of a thread's control block, as far as it is mapped.
+struct ControlBlock {
+    tid: Tid,
+    address: u64,
+    words: Vec<u32>,
+}
+
+/// Reads the control blocks of all threads.
+fn control_blocks(pid: u32, stopped: &Stopped) -> Result<Vec<ControlBlock>> {
     let memory = memory(pid)?;
-    let threads = stopped.threads.iter();
-    let mut bases = threads.map(|thread| thread.registers.fs_base);
-    Ok(bases.all(|base| {
-        let mut word = [0; 8];
-        // Nothing is mapped at the base of a thread without a control block.
-        let read = memory.read_exact_at(&mut word, base);
-        base != 0 && read.is_ok() && u64::from_le_bytes(word) == base
-    }))
+    let blocks = stopped.threads.iter().map(|thread| {
+        let mut block = [0; CONTROL_BLOCK];
+        let address = thread.registers.fs_base;
+        // Nothing is mapped at the base of a thread without one.
+        let read = memory.read_at(&mut block, address).unwrap_or(0);
+        let (words, _) = block.get(..read).unwrap_or_default().as_chunks::<4>();
+        ControlBlock {
+            tid: thread.tid,
+            address,
+            words: words.iter().map(|word| u32::from_le_bytes(*word)).collect(),
+        }
+    });
+    Ok(blocks.collect())
+}
+
+impl ControlBlock {
+    /// Returns whether its first word is its own address.
+    fn is_own(&self) -> bool {
+        let first = match self.words[..] {
+            [low, high, ..] => u64::from(low) | u64::from(high) << 32,
+            _ => return false,
+        };
+        self.address != 0 && first == self.address
+    }
 }
 
 /// Returns the one place in control blocks that has the number of each thread, as the process itself knows it.
-fn place_of_numbers(pid: u32, stopped: &Stopped) -> Result<Option<SegmentOffset>> {
-    let memory = memory(pid)?;
+fn place_of_numbers(pid: u32, blocks: &[ControlBlock]) -> Result<Option<SegmentOffset>> {
     let mut places: Vec<usize> = (0..CONTROL_BLOCK / 4).collect();
-    for thread in &stopped.threads {
-        let status = text(pid, &format!("task/{}/status", thread.tid))?;
-        let mut lines = status.lines();
-        let numbers = lines.find_map(|line| line.strip_prefix("NSpid:"));
-        let number = numbers.and_then(|numbers| numbers.split_whitespace().next_back());
-        let number: Option<u32> = number.and_then(|number| number.parse().ok());
-        let mut block = [0; CONTROL_BLOCK];
-        let read = memory.read_exact_at(&mut block, thread.registers.fs_base);
-        if number.is_none() || read.is_err() {
-            return Ok(None);
-        }
-        let (words, _) = block.as_chunks::<4>();
-        places.retain(|&place| words.get(place).map(|word| u32::from_le_bytes(*word)) == number);
+    let nested = numbers(&text(pid, "status")?, "NSpid:").is_some_and(|numbers| numbers.len() > 1);
+    for block in blocks {
+        // All threads are stopped meanwhile, so this is read where the number is another one alone.
+        let number = match nested {
+            true => inner_number(&text(pid, &format!("task/{}/status", block.tid))?),
+            false => u32::try_from(block.tid).ok(),
+        };
+        places.retain(|&place| number.is_some() && block.words.get(place).copied() == number);
     }
     Ok(match places[..] {
         [place] => Some(SegmentOffset(4 * place as u64)),

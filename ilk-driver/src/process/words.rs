@@ -71,12 +71,7 @@ fn slots(plan: &Plan) -> Vec<(u64, CounterSlot)> {
     let aggregates = writes::owners(plan).flat_map(|(owner, probed)| {
         writes::aggregates_of(owner, probed).flat_map(|(_, words)| words)
     });
-    let failed =
-        writes::owners(plan).filter_map(|(owner, probed)| writes::failed_reads_word(owner, probed));
-    let no_room =
-        writes::owners(plan).filter_map(|(owner, probed)| writes::storage_full_word(owner, probed));
-    hits.chain(aggregates)
-        .chain(failed)
-        .chain(no_room)
-        .collect()
+    let failures =
+        writes::owners(plan).flat_map(|(owner, probed)| writes::failure_words(owner, probed));
+    hits.chain(aggregates).chain(failures).collect()
 }

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 
 pub use model::{ArenaWrite, Batch, Counter, Fault, Poke, Recovery, Retire, Row, SpliceKind, Wait};
 pub use words::is_aggregate_word;
-pub(crate) use words::{aggregates_of, owners};
+pub(crate) use words::{aggregates_of, failure_words, owners};
 pub(crate) use words::{failed_reads_word, storage_full_word};
 
 /// Alignment of patches.

@@ -76,15 +76,20 @@ pub(crate) fn storage_full_word(
     Some((extra_key(owner, probed, 2), probed.homes.no_room?))
 }
 
+/// Returns the words that count failures of a placement, with their keys.
+pub(crate) fn failure_words(
+    owner: &PlannedInstrument,
+    probed: &Probed,
+) -> impl Iterator<Item = (u64, CounterSlot)> {
+    let failed = failed_reads_word(owner, probed);
+    failed.into_iter().chain(storage_full_word(owner, probed))
+}
+
 /// Returns every word to read.
 pub(super) fn words(plan: &Plan) -> Vec<Counter> {
     let mut all = Vec::new();
     for (owner, probed) in owners(plan) {
-        let counted = [
-            failed_reads_word(owner, probed),
-            storage_full_word(owner, probed),
-        ];
-        all.extend(counted.into_iter().flatten().map(|(id, slot)| Counter {
+        all.extend(failure_words(owner, probed).map(|(id, slot)| Counter {
             id,
             bank: slot.bank,
             slot: slot.slot,

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use super::super::{proc, text};
+use super::super::{inner_number, numbers, proc, text};
 use super::functions::GeneratedFunctions;
 
 /// Limit on the bytes that are read of a file, which any user may write.
@@ -74,12 +74,8 @@ fn function(line: &str) -> Option<(u64, u64, &str)> {
 /// that has ended, this machine's. It must be a plain file of the process's user or of root.
 fn open(pid: u32) -> io::Result<(File, Metadata)> {
     let inside = |status: String| {
-        let number = |name: &str, place: fn(&str) -> Option<&str>| -> Option<u32> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            place(line)?.parse().ok()
-        };
-        let own = number("NSpid:", |line| line.split_whitespace().next_back())?;
-        let user = number("Uid:", |line| line.split_whitespace().next())?;
+        let own = inner_number(&status)?;
+        let user = *numbers(&status, "Uid:")?.first()?;
         open_of(proc(pid, "root").join(format!("tmp/perf-{own}.map")), user).ok()
     };
     if let Some(found) = text(pid, "status").ok().and_then(inside) {
