@@ -13,6 +13,7 @@ use gilk_instruments::program::Event;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::id;
+use crate::stacks::{StackReader, StackTables};
 use crate::{Addr, Error, Result, Span};
 
 pub use abi::{Abi, ReturnPush, SegmentOffset, WordSegment};
@@ -65,8 +66,12 @@ pub struct RuntimeLayout {
     pub stacks: Option<Addr>,
     /// Address of the target's code that reads the running process (`users` of `struct ilk_info`, which states its
     /// contract); `None` if it has none. With [`Sequences`], the code is before each arena
-    /// ([`RuntimeLayout::readers`]), and reads numbers in memory only ([`crate::reads`]).
+    /// ([`RuntimeLayout::readers`]), and reads numbers in memory ([`crate::reads`]).
     pub users: Option<Addr>,
+    /// Tables of the code of a process that numbers its stacks, which is after the code at `users`
+    /// ([`crate::stacks`]); `None` if stacks and addresses have no numbers.
+    #[serde(skip)]
+    pub stack_tables: Option<StackTables>,
     /// Functions of object files that are loaded into a process, and replace functions there.
     #[serde(skip)]
     pub replacements: Vec<Replacement>,
@@ -175,6 +180,7 @@ impl RuntimeLayout {
             events: Events::default(),
             stacks: Some(Addr(arena.0.wrapping_sub(0x1000))),
             users: Some(Addr(arena.0.wrapping_sub(0x800))),
+            stack_tables: None,
             replacements: Vec::new(),
         }
     }
@@ -238,6 +244,13 @@ impl RuntimeLayout {
             Some(_) => self.readers().nth(number as usize),
             None => self.users,
         }
+    }
+
+    /// The code that numbers stacks of the running process, for patches near an address; `None` if it has none.
+    #[must_use]
+    pub fn stack_reader_near(&self, at: Addr) -> Option<Addr> {
+        let reader = self.reader_near(at).filter(|_| self.stack_tables.is_some());
+        reader.map(|reader| reader.add(StackReader::OFFSET))
     }
 
     /// The address of a function that replaces others, if its object file is loaded.

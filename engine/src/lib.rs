@@ -85,6 +85,7 @@ pub mod remarks;
 pub mod rendezvous;
 pub mod rule;
 pub mod session;
+pub mod stacks;
 pub mod unwind;
 pub mod verify;
 

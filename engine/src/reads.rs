@@ -11,6 +11,7 @@
 use crate::Addr;
 use crate::filters::{PRCTL, SECCOMP};
 use crate::layout::{RuntimeLayout, Sequences};
+use crate::stacks::StackReader;
 
 /// Number of `getpid(2)`: a forked child reads its own memory.
 const GETPID: u8 = 39;
@@ -46,11 +47,13 @@ pub struct MemoryReader {
     pub row: u64,
     /// Words that end all reads.
     pub gate: ReadGate,
+    /// Code [`StackReader::OFFSET`] bytes after `start` that numbers stacks and addresses.
+    pub stacks: Option<StackReader>,
 }
 
 impl MemoryReader {
-    /// Bytes that are reserved for it before each arena.
-    pub const BYTES: u64 = 256;
+    /// Bytes that are reserved for both before each arena.
+    pub const BYTES: u64 = StackReader::OFFSET + StackReader::BYTES;
 
     /// Assembles the code for each arena of a layout; none for a layout without [`Sequences`].
     #[must_use]
@@ -58,13 +61,23 @@ impl MemoryReader {
         let Some(row) = layout.sequences().map(Sequences::unregistered) else {
             return Vec::new();
         };
+        let tables = layout.stack_tables;
+        let stacks = tables.map(|tables| StackReader::new(tables, row, gate));
         let reader = |start| Self {
             start,
             code: code(row, gate),
             row,
             gate,
+            stacks: stacks.clone(),
         };
         layout.readers().map(reader).collect()
+    }
+
+    /// Returns the code and its addresses: that which reads numbers, and that which numbers stacks.
+    pub fn parts(&self) -> impl Iterator<Item = (Addr, &[u8])> {
+        let stacks = self.stacks.iter();
+        let stacks = stacks.map(|stacks| (self.start.add(StackReader::OFFSET), &*stacks.code));
+        std::iter::once((self.start, &*self.code)).chain(stacks)
     }
 }
 

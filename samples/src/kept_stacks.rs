@@ -51,6 +51,12 @@ impl KeptStacks {
         self.lost = later.lost;
     }
 
+    /// Adds the stacks of another table, with its lost hits.
+    pub fn add(&mut self, other: Self) {
+        let lost = self.lost + other.lost;
+        self.extend(Self { lost, ..other });
+    }
+
     /// Returns the frames of the stack with a number, if it is one.
     #[must_use]
     pub fn get(&self, number: i128) -> Option<&[String]> {

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use gilk_instruments::program::Expr;
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use super::CodeBytes;
@@ -24,7 +25,9 @@ const READER_ALIGN: u64 = 16;
 /// Bytes below the stack pointer that instruments which read memory use, at most: the red zone, the saved registers and
 /// flags, the words of a call of the code that reads, and its own. A block with such instruments writes to the last of
 /// them first, so that the thread has no fault in a patch.
-pub(super) const READ_SPACE: u64 = 400;
+const READ_SPACE: i32 = 400;
+/// The same of instruments that number stacks.
+const STACK_SPACE: i32 = 1200;
 
 /// The instruments of a plan, by the instructions at which they run.
 #[derive(Clone, Debug)]
@@ -46,8 +49,8 @@ struct InstrumentedPlace {
     instruments: Vec<PlannedInstrument>,
     /// Registers and flags that they preserve.
     live: Live,
-    /// They read memory of the process.
-    reads: bool,
+    /// Bytes below the stack pointer that they use, if they read memory of the process.
+    space: Option<i32>,
 }
 
 /// Instruments in one arena, with the code there that reads memory for them.
@@ -125,9 +128,9 @@ impl CacheInstruments {
                         ..live
                     },
                 },
-                reads: false,
+                space: None,
             });
-            place.reads |= one.probe.as_deref().is_some_and(reads_memory);
+            place.space = place.space.max(one.probe.as_deref().and_then(space));
             place.instruments.push(one.clone());
         }
         for place in instruments.places.values_mut() {
@@ -142,7 +145,7 @@ impl CacheInstruments {
     /// Returns whether an instrument reads memory of the process.
     #[must_use]
     pub fn read_memory(&self) -> bool {
-        self.places.values().any(|place| place.reads)
+        self.places.values().any(|place| place.space.is_some())
     }
 
     /// Returns whether a span of original code has an instruction with instruments.
@@ -191,10 +194,9 @@ impl ArenaInstruments {
         self.layout.patch_align()
     }
 
-    /// Returns whether instruments at a place read memory.
-    pub(super) fn reads_at(&self, original: Addr, moment: PatchMoment) -> bool {
-        let place = self.all.places.get(&(original, moment));
-        place.is_some_and(|place| place.reads)
+    /// Bytes below the stack pointer that instruments at a place use, if they read memory.
+    pub(super) fn space_at(&self, original: Addr, moment: PatchMoment) -> Option<i32> {
+        self.all.places.get(&(original, moment))?.space
     }
 
     /// Assembles the patch of a place, for an address that is [aligned](Self::patch_align).
@@ -230,9 +232,12 @@ fn refusal(plan: &Plan, one: &PlannedInstrument) -> Option<&'static str> {
     }
 }
 
-/// Returns whether a program reads memory of the process: it counts the reads that fail.
-fn reads_memory(probed: &Probed) -> bool {
-    probed.homes.failed.is_some()
+/// Bytes below the stack pointer that a program uses, if it reads memory of the process: it counts the reads that fail.
+fn space(probed: &Probed) -> Option<i32> {
+    probed.homes.failed?;
+    let mut expressions = probed.probe()?.expressions();
+    let numbers = expressions.any(|expr| expr.any(&mut Expr::is_stack));
+    Some(if numbers { STACK_SPACE } else { READ_SPACE })
 }
 
 /// The instruction at which an instrument runs, with the moment, and the one that executes after it.

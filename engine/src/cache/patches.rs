@@ -2,7 +2,6 @@
 
 use iced_x86::{Code as Op, Decoder, DecoderOptions, Register};
 
-use super::instruments::READ_SPACE;
 use super::pending::{PendingPatch, PendingWay};
 use super::rows::RowState;
 use super::translate::TranslationWork;
@@ -18,9 +17,8 @@ impl TranslationWork<'_> {
         self.out.row(original, RowState::Exact);
         let begin = self.out.here();
         let instruments = self.translator.instruments();
-        if instruments.is_some_and(|instruments| instruments.reads_at(original, moment)) {
-            let below = i32::try_from(READ_SPACE).map_or(i32::MIN, |space| -space);
-            self.out.with(&[0x48, 0x89, 0xa4, 0x24], below); // mov [rsp-READ_SPACE], rsp
+        if let Some(space) = instruments.and_then(|all| all.space_at(original, moment)) {
+            self.out.with(&[0x48, 0x89, 0xa4, 0x24], -space); // mov [rsp-space], rsp
         }
         let field = self.out.later(&[0xe9]);
         self.patched.push(PendingPatch {

@@ -23,6 +23,7 @@
 //! ```
 
 mod build;
+mod callers;
 mod file;
 mod frames;
 mod names;
@@ -34,6 +35,7 @@ mod tables;
 
 use crate::Addr;
 
+pub use callers::caller_rules;
 pub use file::{is_program, static_probes};
 
 /// An object, as its file and the process that loaded it have it.

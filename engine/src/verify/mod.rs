@@ -47,6 +47,7 @@ pub mod reads;
 mod reason;
 pub mod rendezvous;
 mod schedule;
+mod stacks;
 mod symbolic;
 mod target;
 #[cfg(test)]

@@ -13,9 +13,11 @@
 use thiserror::Error;
 
 use super::listing::{ListingViolation, compare};
+use super::stacks;
 use crate::Addr;
 use crate::layout::RuntimeLayout;
 use crate::reads::{MemoryReader, ReadGate, ReadsEnd};
+use crate::stacks::{StackReader, StackTables};
 
 /// The end of the addresses that instructions reach without a register.
 const LOW_END: u64 = 1 << 31;
@@ -154,6 +156,12 @@ pub enum ReaderViolation {
     /// The code is not that of the listing.
     #[error(transparent)]
     Listing(#[from] ListingViolation),
+    /// Code that numbers stacks is where the layout has none, is absent, or has other tables than the layout.
+    #[error("the code that numbers stacks, or its tables, are not those of the layout")]
+    Stacks,
+    /// The tables of stacks are not aligned, or not in the lower 2 GiB.
+    #[error("the tables of stacks at {0} are out of reach")]
+    Tables(Addr),
     /// The code is longer than its place before the arena.
     #[error("the code at {0} is longer than its place")]
     Longer(Addr),
@@ -192,6 +200,22 @@ pub fn verify(
         is_gate(gate, reader.gate)?;
         let row = ("ROW", reader.row);
         is_listed(reader.start, &reader.code, &LISTING, (gate, row))?;
+        let at = reader.start.add(StackReader::OFFSET);
+        let end = reader.start.0.checked_add(reader.code.len() as u64);
+        if end.is_none_or(|end| end > at.0) {
+            return Err(ReaderViolation::Longer(reader.start));
+        }
+        match (&reader.stacks, layout.stack_tables) {
+            (None, None) => {}
+            (Some(stacks), Some(tables)) if stacks.tables == tables => {
+                is_table(tables)?;
+                if stacks.code.len() as u64 > StackReader::BYTES {
+                    return Err(ReaderViolation::Longer(at));
+                }
+                stacks::is_listed(at, stacks, (gate, reader.row))?;
+            }
+            _ => return Err(ReaderViolation::Stacks),
+        }
     }
     Ok(VerifiedReaders(readers))
 }
@@ -223,6 +247,16 @@ fn is_gate(gate: ReadGate, found: ReadGate) -> Result<(), ReaderViolation> {
     match found == gate && at.0.is_multiple_of(8) && end.is_some_and(|end| end <= LOW_END) {
         true => Ok(()),
         false => Err(ReaderViolation::Gate(at)),
+    }
+}
+
+/// Checks that all tables but the rows, whose number is not known here, are reached.
+fn is_table(tables: StackTables) -> Result<(), ReaderViolation> {
+    let at = tables.start;
+    let end = at.0.checked_add(StackTables::ROWS);
+    match at.0.is_multiple_of(64) && end.is_some_and(|end| end < LOW_END) {
+        true => Ok(()),
+        false => Err(ReaderViolation::Tables(at)),
     }
 }
 

@@ -178,6 +178,7 @@ impl Device {
         RuntimeLayout {
             arena: Span::new(Addr(info.arena), info.arena_size),
             further_arenas: Vec::new(),
+            stack_tables: None,
             replacements: Vec::new(),
             unwinds: info.unwinds != 0,
             faults: info.faults,

@@ -10,6 +10,7 @@ use gilk_engine::plan::Patch;
 use gilk_engine::reads::{MemoryReader, ReadGate};
 use gilk_engine::verify::reads;
 use gilk_engine::{Addr, HookType, Image, Plan, Span, VerifiedPlan};
+use gilk_samples::kept_stacks::KeptStacks;
 
 use super::guards::{ReadGuards, reads_memory};
 use super::library::is_of_go;
@@ -21,6 +22,7 @@ use super::remote::Remote;
 use super::removal::{self, Cleaned, Patched, unmap};
 use super::replaced::linked::LinkedObject;
 use super::rings::SampleRings;
+use super::stacks::StackReports;
 use super::stopped::{Stopped, is_filtered, quiet, traced};
 use super::subject::{Reserved, STORAGE, Subject};
 use super::words::PlannedWords;
@@ -40,6 +42,8 @@ pub struct Attached {
     record: Record,
     planned: PlannedWords,
     rings: Option<SampleRings>,
+    /// The reader of stacks, if the plan numbers some.
+    stacks: Option<StackReports>,
     /// The words that end its reads of memory, if it has any.
     gate: Option<ReadGate>,
     stopped: Duration,
@@ -75,6 +79,7 @@ impl ForkedAttachment {
             record,
             planned,
             rings: None,
+            stacks: None,
             gate,
             stopped: Duration::ZERO,
             removed: false,
@@ -184,14 +189,16 @@ impl Attached {
         let stopped = Stopped::stop(pid)?;
         subject.is_still_mapped()?;
         let counters = map(pid, &stopped, &memory, &record)?;
+        let planned = PlannedWords::of(plan, &reserved);
         let objects = reserved.objects;
         let mut attached = Self {
             pid,
             memory,
             counters,
             record,
-            planned: PlannedWords::of(plan, reserved.layout, reserved.sequences),
+            planned,
             rings: None,
+            stacks: None,
             gate: None,
             stopped: Duration::ZERO,
             removed: false,
@@ -241,6 +248,13 @@ impl Attached {
     }
 
     fn prepared(&mut self, record: &[u8]) -> Result<()> {
+        self.open_words()?;
+        let end = self.record.holder().end.0;
+        self.write(record, Addr(end - record.len() as u64))
+    }
+
+    /// Opens the rings and the tables of stacks in the file of the words.
+    fn open_words(&mut self) -> Result<()> {
         let rings = SampleRings::open(&self.counters, &self.planned.layout);
         let pid = self.pid;
         self.rings = Some(rings.map_err(|error| {
@@ -249,8 +263,20 @@ impl Attached {
                 format!("its rings of samples cannot be opened ({error})"),
             )
         })?);
-        let end = self.record.holder().end.0;
-        self.write(record, Addr(end - record.len() as u64))
+        let start = self.record.words.start;
+        self.stacks = self.planned.write_callers(pid, &self.counters, start)?;
+        Ok(())
+    }
+
+    /// Returns the stacks that were numbered since the last call; nothing if there are none.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if the file of counters cannot be read.
+    pub(super) fn new_stacks(&mut self) -> Result<Option<KeptStacks>> {
+        match &mut self.stacks {
+            Some(stacks) => stacks.report(),
+            None => Ok(None),
+        }
     }
 
     fn write(&self, bytes: &[u8], at: Addr) -> Result<()> {
@@ -274,14 +300,8 @@ impl Attached {
         spliced: &BTreeSet<Addr>,
         stopped: &Stopped,
     ) -> Result<()> {
-        let rings = SampleRings::open(&self.counters, &self.planned.layout);
         let pid = self.pid;
-        self.rings = Some(rings.map_err(|error| {
-            refused(
-                pid,
-                format!("its rings of samples cannot be opened ({error})"),
-            )
-        })?);
+        self.open_words()?;
         for (at, bytes) in arenas {
             self.write(bytes, *at)?;
         }
@@ -312,7 +332,9 @@ impl Attached {
             reason: format!("the code that reads memory is wrong: {violation}"),
         })?;
         for reader in verified.readers() {
-            self.write(&reader.code, reader.start)?;
+            for (start, code) in reader.parts() {
+                self.write(code, start)?;
+            }
         }
         let mut ends = guards.ends.ends().iter();
         ends.try_for_each(|end| self.write(&end.code, end.start))

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use gilk_engine::{Plan, VerifiedPlan};
 use gilk_samples::InstrumentId;
+use gilk_samples::kept_stacks::KeptStacks;
 
 use super::attached::Removed;
 use super::forks::{ForkWatch, ForkedChildren};
@@ -112,6 +113,8 @@ pub struct FollowedProcess<'p, P> {
     files: BTreeSet<u64>,
     /// Rings of objects that were unloaded, and the number of their first function.
     left: Vec<(SampleRings, u32)>,
+    /// Stacks of unloaded objects, not reported yet.
+    left_stacks: KeptStacks,
     cleaned: Cleaned,
     unwatched: Option<String>,
     notes: BTreeSet<String>,
@@ -144,6 +147,7 @@ impl<'p, P> FollowedProcess<'p, P> {
             next_major: 0,
             files: BTreeSet::new(),
             left: Vec::new(),
+            left_stacks: KeptStacks::default(),
             cleaned: Cleaned::default(),
             unwatched: None,
             notes: BTreeSet::new(),
@@ -378,6 +382,9 @@ impl<'p, P> FollowedProcess<'p, P> {
     fn end(&mut self, mut live: LiveObject) -> Result<()> {
         let left = live.attached.leave(&mut self.cleaned);
         let counts = live.attached.counts()?;
+        if let Some(stacks) = live.attached.new_stacks()? {
+            self.left_stacks.add(stacks);
+        }
         if let Some(rings) = &mut live.rings {
             rings.end();
         }
@@ -404,6 +411,21 @@ impl<'p, P> FollowedProcess<'p, P> {
             all.extend(hits.map(|(key, value)| (part.recorded(key), value)));
         }
         Ok(all)
+    }
+
+    /// The stacks that were numbered since the last call; nothing if there are none.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if the words cannot be read.
+    pub(super) fn new_stacks(&mut self) -> Result<Option<KeptStacks>> {
+        let mut new = std::mem::take(&mut self.left_stacks);
+        let live = self.live.iter_mut().map(|live| &mut live.attached);
+        for attached in std::iter::once(&mut self.attached).chain(live) {
+            if let Some(further) = attached.new_stacks()? {
+                new.add(further);
+            }
+        }
+        Ok((!new.is_empty()).then_some(new))
     }
 
     /// Removes everything from the process and its forked children. Samples of [`Self::later_rings`] may be left.

@@ -49,6 +49,7 @@ mod runs;
 mod same_clock;
 mod shared;
 mod shared_ring;
+mod stacks;
 mod stopped;
 mod subject;
 mod supervisor;

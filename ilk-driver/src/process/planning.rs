@@ -1,11 +1,14 @@
 //! Plans of sessions in a process: the objects that placements are looked for in, and as many words as a plan needs.
 
+use std::sync::Arc;
+
 use gilk_engine::plan::Watch;
 use gilk_engine::{Error as EngineError, Session};
 use gilk_instruments::Library;
 
 use super::ObjectChoice;
 use super::replaced::replacements;
+use super::stacks::{callers, numbers_stacks};
 use super::subject::{Reserved, Subject};
 use crate::possible::PossiblePlan;
 use crate::script::matches;
@@ -88,11 +91,17 @@ impl Subject {
         // A counter is one word; other instruments have more.
         let placements = u32::try_from(session.placements.len()).unwrap_or(most);
         let mut words = placements.saturating_add(least).min(most);
+        let mut read = None;
         loop {
-            let reserved = self.reserve(words)?.for_session(session);
+            let reserved = self.reserve_with(words, read.clone())?;
+            let reserved = reserved.for_session(session);
             let reserved = reserved.with_replacements(self, session, library)?;
             let target = (&self.image, &reserved.layout);
             match PossiblePlan::of(target, (session, library), is_strict, watch) {
+                // The number of rows decides the layout, too.
+                Ok(planned) if read.is_none() && numbers_stacks(planned.plan.plan()) => {
+                    read = Some(Arc::new(callers(self.pid)?));
+                }
                 Ok(planned) => {
                     let all_replaced = replacements(&planned.session, library)
                         .map(|(placement, _)| placement)

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use gilk_engine::Plan;
 use gilk_samples::collector::Collector;
+use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Metadata;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::Loss;
@@ -34,6 +35,8 @@ pub struct Recorder {
     losses: BTreeMap<u16, CpuLosses>,
     /// Numbers of samples by identifier.
     samples: BTreeMap<u64, u64>,
+    /// Stacks that were numbered.
+    stacks: KeptStacks,
     /// Samples of several rings, by CPU, until no older one of another ring may follow.
     waiting: BTreeMap<u16, Vec<Sample>>,
 }
@@ -82,6 +85,7 @@ impl Recorder {
             if counted.elapsed() >= INTERVAL {
                 counted = Instant::now();
                 self.counts(&process.counts()?);
+                self.stacks(process.new_stacks()?);
             }
         }
         let removed = process.remove()?;
@@ -91,6 +95,7 @@ impl Recorder {
         self.drain_all(rings.as_mut(), &mut process)?;
         self.deliver_waiting(u64::MAX);
         self.counts(&process.counts()?);
+        self.stacks(process.new_stacks()?);
         Ok(process.into_end(removed))
     }
 
@@ -203,6 +208,22 @@ impl Recorder {
         }
     }
 
+    /// Records stacks, if there are some.
+    pub fn stacks(&mut self, new: Option<KeptStacks>) {
+        let Some(new) = new else {
+            return;
+        };
+        let lost = self.stacks.lost + new.lost;
+        self.stacks.add(new.clone());
+        self.send(|_| Event::Stacks(KeptStacks { lost, ..new }));
+    }
+
+    /// The stacks that were recorded.
+    #[must_use]
+    pub fn kept_stacks(&self) -> &KeptStacks {
+        &self.stacks
+    }
+
     /// Samples and losses since the start, of each CPU; those of threads without one are of
     /// [`ALL_CPUS`].
     #[must_use]
@@ -223,7 +244,7 @@ impl Recorder {
         }
     }
 
-    /// Writes the totals, and ends the recording; `None` if there is none.
+    /// Writes the totals with the stacks, and ends the recording; `None` if there is none.
     ///
     /// # Errors
     /// [`Error::Recording`] if the recording could not be written.
@@ -231,7 +252,10 @@ impl Recorder {
         let Some(collector) = self.collector.take() else {
             return Ok(None);
         };
-        collector.totals(totals);
+        collector.totals(Totals {
+            stacks: self.stacks.clone(),
+            ..totals
+        });
         let summary = collector.finish();
         summary
             .map(Some)

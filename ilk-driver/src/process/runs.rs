@@ -366,6 +366,7 @@ impl Course<'_> {
             notes.extend_from_slice(staying);
         }
         totals.ended = text(&notes, removed.ended);
+        totals.stacks.clone_from(recorder.kept_stacks());
         let recording = recorder.finish(totals.clone())?.unwrap_or_default();
         let losses = recorder.losses();
         Ok(RecordedProcess {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use gilk_engine::elf::ElfParts;
 use gilk_engine::layout::{
@@ -11,6 +12,7 @@ use gilk_engine::layout::{
 use gilk_engine::patch::{Home, TIMER_BYTES};
 use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::reads::{MemoryReader, ReadGate};
+use gilk_engine::stacks::{CallerTable, StackTables};
 use gilk_engine::{Addr, Image, Plan, Session, Span};
 use gilk_instruments::program::Input;
 use object::Endianness;
@@ -23,6 +25,7 @@ use super::record::{MOST_PER_WRITE, Written};
 use super::registered::{Registered, registered, registration};
 use super::removal::memory;
 use super::replaced::linked::{LinkedObject, LinkedPart};
+use super::stacks::table_bytes;
 use super::stopped::{is_filtered, threads, traced};
 use super::{refused, text};
 use crate::client::{TargetInfo, samples};
@@ -89,6 +92,8 @@ pub struct Reserved {
     pub(super) words: Span,
     /// Free addresses for each arena; for the record too, after the last.
     pub(super) arenas: Vec<Span>,
+    /// Ways to find callers, if stacks are numbered.
+    pub(super) callers: Option<Arc<CallerTable>>,
     /// True if the static probes that instruments stand on are switched on.
     pub(super) switches_on: bool,
     /// Object files whose functions replace functions of the process.
@@ -268,12 +273,22 @@ impl Subject {
     /// # Errors
     /// [`Error::Process`] if the process has not enough free addresses where they are reached.
     pub fn reserve(&self, counters: u32) -> Result<Reserved> {
+        self.reserve_with(counters, None)
+    }
+
+    /// The same, for plans that number stacks by a table.
+    pub(super) fn reserve_with(
+        &self,
+        counters: u32,
+        callers: Option<Arc<CallerTable>>,
+    ) -> Result<Reserved> {
         let pid = self.pid;
         let sequences = self.sequences(counters);
         let mut maps = maps::read(pid)?;
         let slots_log2 = slots_log2(sequences);
         let rings = u64::from(sequences.rings()) << (slots_log2 + SLOT_LOG2);
-        let bytes = rows(sequences) + rings + STORAGE;
+        let stacks = table_bytes(callers.as_ref().map_or(0, |callers| callers.rows.len()));
+        let bytes = rows(sequences) + rings + stacks + STORAGE;
         let words = maps::free_below(&maps, bytes, LOW);
         let words = words.ok_or_else(|| {
             refused(
@@ -313,7 +328,7 @@ impl Subject {
             words.start.0 + u64::from(counters) * 8,
         );
         let layout = layout(
-            (arenas, words),
+            (arenas, words, words.end.0 - STORAGE - stacks),
             (sequences, rings),
             counters,
             (self.shadow_stack, self.registered.tid),
@@ -322,6 +337,7 @@ impl Subject {
         Ok(Reserved {
             layout,
             sequences,
+            callers,
             has_thread_pointers: self.registered.has_thread_pointers,
             words,
             arenas: reserved,
@@ -595,7 +611,7 @@ pub(super) fn rows(sequences: Sequences) -> u64 {
 }
 
 fn layout(
-    (arenas, words): (Vec<Span>, Span),
+    (arenas, words, stacks): (Vec<Span>, Span, u64),
     (sequences, rings): (Sequences, Rings),
     counters: u32,
     (shadow_stack, tid): (bool, Option<SegmentOffset>),
@@ -633,6 +649,9 @@ fn layout(
         events: Events::default(),
         stacks: None,
         users: first.map(|arena| Addr(arena.start.0 - MemoryReader::BYTES)),
+        stack_tables: Some(StackTables {
+            start: Addr(stacks),
+        }),
         replacements: Vec::new(),
     }
 }

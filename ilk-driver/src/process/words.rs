@@ -2,12 +2,15 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use gilk_engine::layout::{CounterSlot, RuntimeLayout, Sequences};
+use gilk_engine::stacks::CallerTable;
 use gilk_engine::{Addr, Plan};
 
 use super::refused;
-use super::subject::rows;
+use super::stacks::{StackReports, write_callers};
+use super::subject::{Reserved, rows};
 use crate::Result;
 use crate::writes;
 
@@ -17,16 +20,42 @@ pub(super) struct PlannedWords {
     pub(super) layout: RuntimeLayout,
     pub(super) sequences: Sequences,
     slots: Vec<(u64, CounterSlot)>,
+    /// Ways to find callers, if the plan numbers stacks.
+    callers: Option<Arc<CallerTable>>,
 }
 
 impl PlannedWords {
     /// The words of a plan.
-    pub(super) fn of(plan: &Plan, layout: RuntimeLayout, sequences: Sequences) -> Self {
+    pub(super) fn of(plan: &Plan, reserved: &Reserved) -> Self {
         Self {
-            layout,
-            sequences,
+            layout: reserved.layout.clone(),
+            sequences: reserved.sequences,
             slots: slots(plan),
+            callers: reserved.callers.clone(),
         }
+    }
+
+    /// Writes the tables of stacks to the file of the words, which is mapped at an address; returns their reader. There is
+    /// none if the plan numbers no stacks.
+    ///
+    /// # Errors
+    /// [`crate::Error::Process`] if the file cannot be written.
+    pub(super) fn write_callers(
+        &self,
+        pid: u32,
+        file: &File,
+        start: Addr,
+    ) -> Result<Option<StackReports>> {
+        let Some((callers, tables)) = self.callers.as_ref().zip(self.layout.stack_tables) else {
+            return Ok(None);
+        };
+        let offset = start.to(tables.start).cast_unsigned();
+        let written = write_callers(file, offset, callers).and_then(|()| file.try_clone());
+        let file = written.map_err(|error| {
+            let why = format!("its tables of stacks cannot be written ({error})");
+            refused(pid, why)
+        })?;
+        Ok(Some(StackReports::new(pid, file, offset)))
     }
 
     /// The sums over all CPUs, by key, of words whose file is mapped at an address.

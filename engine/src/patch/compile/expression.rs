@@ -7,10 +7,12 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::demand::is_truth;
 use super::{Compiler, Home, Leaf, leaf, ops};
+use crate::Addr;
 use crate::isa::abi::{input_register, low_byte, low_word};
 use crate::isa::encode::at;
 use crate::layout::{CounterSlot, Guard, InputLocation, SegmentOffset, Sequences};
 use crate::patch::instrument::{Failing, Lost, count_failed, read_tsc, whole};
+use crate::stacks::StackReader;
 
 /// The second operand of an instruction.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +81,17 @@ impl Compiler<'_> {
             Leaf::Stack(depth) => self.stack(depth, to),
             Leaf::User(read, address) => {
                 self.value(address.0, into);
-                self.user(Some(read), 0, to);
+                match read {
+                    UserRead::Name if self.layout.sequences().is_some() => {
+                        self.stack_number((StackReader::NAME, 1, 0), to);
+                    }
+                    _ => self.user(Some(read), 0, to),
+                }
+            }
+            Leaf::UserStack(depth) if self.layout.sequences().is_some() => {
+                let (original, pushed) = self.e.frame();
+                self.constant(to, original.0);
+                self.stack_number((StackReader::STACK, depth, pushed), to);
             }
             Leaf::UserStack(depth) => {
                 self.constant(to, 0);
@@ -336,14 +348,26 @@ impl Compiler<'_> {
             Some(UserRead::Name) => (2, 0),
             None => (3, depth.into()),
         };
+        self.call_reader(reader, part << 8 | kind, to);
+    }
+
+    /// Has the code of a process number the stack whose first frame is at the address in a register ([`crate::stacks`]):
+    /// a kind, the most frames, and the bytes pushed above the frame of the original instruction.
+    fn stack_number(&mut self, (kind, depth, pushed): (u32, u8, u32), to: Register) {
+        let reader = self.layout.stack_reader_near(self.e.here());
+        let reader = self.planned(reader, "code that numbers stacks");
+        debug_assert!(pushed < 1 << 16, "a patch pushes {pushed} bytes");
+        self.call_reader(reader, kind << 24 | u32::from(depth) << 16 | pushed, to);
+    }
+
+    /// Calls code that reads the running process, with the address in a register, which has the value afterwards.
+    fn call_reader(&mut self, reader: Addr, request: u32, to: Register) {
         let counter = self.failures();
         self.e.push(Instruction::with1(Code::Push_r64, to));
         self.constant(to, counter.0);
         self.e.push(Instruction::with1(Code::Push_r64, to));
-        self.e.push(Instruction::with1(
-            Code::Pushq_imm32,
-            (part << 8 | kind).cast_signed(),
-        ));
+        self.e
+            .push(Instruction::with1(Code::Pushq_imm32, request.cast_signed()));
         self.e
             .op(Instruction::with_branch(Code::Call_rel32_64, reader.0));
         for _ in 0..3 {

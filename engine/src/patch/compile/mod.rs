@@ -177,7 +177,10 @@ impl Probed {
         };
         let no_users = || {
             let mut expressions = probe.expressions();
-            let beyond = |node: &Expr| node.is_of_process() && !reads_number(node);
+            let beyond = |node: &Expr| {
+                let is_numbered = layout.stack_tables.is_some() && node.is_stack();
+                node.is_of_process() && !reads_number(node) && !is_numbered
+            };
             if layout.sequences().is_some()
                 && expressions.any(|expr| expr.any(&mut |node| beyond(node)))
             {

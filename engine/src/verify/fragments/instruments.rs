@@ -85,7 +85,7 @@ impl Proof<'_> {
         };
         let mut read = self.sequence(at, FragmentRule::PatchMissing);
         let tested = stack_test(self.sequence(at, FragmentRule::StackUntested));
-        read.at = tested.unwrap_or(read.at);
+        read.at = tested.map_or(read.at, |(after, _)| after);
         if read.jump()? != patch.span.start {
             return Err(FragmentRule::PatchMissing);
         }
@@ -95,12 +95,13 @@ impl Proof<'_> {
         let code = code.ok_or(FragmentRule::WrongPatch)?;
         self.saves(patch, place)?;
         let proved = instruments.prove(patch, place, code);
-        let reads = proved.map_err(|_| FragmentRule::WrongPatch)?;
+        let used = proved.map_err(|_| FragmentRule::WrongPatch)?;
         let deepest = patch.rows.iter().map(|row| u64::from(row.pushed)).max();
-        let space = deepest.unwrap_or(0) + READER_STACK;
-        match reads {
-            true if tested.is_none() || space > TESTED => Err(FragmentRule::StackUntested),
-            false if tested.is_some() => Err(FragmentRule::WrongPatch),
+        let space = deepest.unwrap_or(0) + used;
+        match tested {
+            Some((_, tested)) if used > 0 && space > tested => Err(FragmentRule::StackUntested),
+            None if used > 0 => Err(FragmentRule::StackUntested),
+            Some(_) if used == 0 => Err(FragmentRule::WrongPatch),
             _ => {
                 self.proved.insert((original, moment));
                 Ok(read.at)
@@ -109,16 +110,17 @@ impl Proof<'_> {
     }
 }
 
-/// Bytes below the stack pointer of the word that blocks write before instruments that read memory.
-const TESTED: u64 = 400;
-/// Bytes of the stack that the code which reads memory uses, with the address that it returns to: 16 words of its
-/// [listing](mod@crate::verify::reads).
-const READER_STACK: u64 = 16 * 8;
+/// Bytes below the stack pointer of the word that blocks write before instruments that read memory, or number stacks: all
+/// words above it are in its page or in that of the stack pointer.
+const TESTED: [u64; 2] = [400, 1200];
 
 /// Reads the store of a word below the stack pointer by which a block finds out whether its stack has the space; returns
-/// the place after it, if it is there.
-fn stack_test(mut read: SequenceReader<'_>) -> Option<Addr> {
-    let place = TESTED.cast_signed().wrapping_neg();
-    read.store(Register::RSP, place).ok()?;
-    Some(read.at)
+/// the place after it and the space, if it is there.
+fn stack_test(read: SequenceReader<'_>) -> Option<(Addr, u64)> {
+    TESTED.into_iter().find_map(|space| {
+        let mut read = read.clone();
+        read.store(Register::RSP, space.cast_signed().wrapping_neg())
+            .ok()?;
+        Some((read.at, space))
+    })
 }

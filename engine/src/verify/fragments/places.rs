@@ -201,7 +201,7 @@ impl ArenaProof {
         patch: &BlockPatch,
         place: &ProvedPlace,
         code: &[u8],
-    ) -> Result<bool, BrokenRule> {
+    ) -> Result<u64, BrokenRule> {
         let lists: Lists = vec![(Point::Entry, place.instruments.clone())];
         let site = Site {
             splice: Splice::Jump,
@@ -234,7 +234,7 @@ impl ArenaProof {
             live: place.live,
         })?;
         match walk.machine.faults.first() {
-            None => Ok(walk.machine.reads_process),
+            None => Ok(walk.machine.reader_stack),
             // No fault of the cache's own code is recovered from.
             Some(fault) => Err((
                 fault.at,

@@ -56,8 +56,8 @@ pub(crate) struct InstrumentMachine<'a> {
     pub(crate) unwind_rows: (&'a [Row], Addr),
     /// Instructions that may fault, as found.
     pub(crate) faults: Vec<PatchFault>,
-    /// The target's code that reads the process is called.
-    pub(crate) reads_process: bool,
+    /// Bytes of the stack that the target's code which reads the process uses, at most, if it is called.
+    pub(crate) reader_stack: u64,
 }
 
 impl<'a> InstrumentMachine<'a> {

@@ -12,6 +12,7 @@ use iced_x86::{FlowControl, Instruction, OpKind};
 use super::callee_contract;
 use super::hit::{Expected, HitRules, HitStage, Progress};
 use super::machine::InstrumentMachine;
+use super::process::Reader;
 use super::state::{AbstractState, Compare, RAX, Since};
 use crate::code::Why;
 use crate::layout::Abi;
@@ -37,13 +38,10 @@ impl<'a> InstrumentMachine<'a> {
         progress: Progress,
     ) -> Result<Option<Progress>, Reason> {
         if self.program().is_some() {
-            let to = Addr(instruction.near_branch_target());
-            if instruction.op0_kind() == OpKind::NearBranch64
-                && self.layout.readers().any(|reader| reader == to)
-            {
-                self.read_process(state, progress)?;
-            } else {
-                self.read_stack(instruction, state, progress)?;
+            match Reader::called(self.layout, instruction) {
+                Some(Reader::Memory) => self.read_process(state, progress)?,
+                Some(Reader::Stacks) => self.number_stack(instruction, state, progress)?,
+                None => self.read_stack(instruction, state, progress)?,
             }
             return Ok(Some(progress));
         }

@@ -16,6 +16,7 @@ use super::hit::{Expected, HitStage, Progress, WholeStage};
 use super::location;
 use super::machine::{BranchWay, InstrumentMachine, MachineFlow};
 use super::operands::not_allowed;
+use super::process::Reader;
 use super::state::{AbstractState, Compare, Since};
 use crate::verify::reason::Reason;
 use crate::verify::symbolic::atom::{Atom, SymValue};
@@ -72,11 +73,9 @@ impl<'a> InstrumentMachine<'a> {
                     let flow = self.arm(instruction, state, expected, progress)?;
                     return Ok(Some(flow));
                 }
-                let to = crate::Addr(instruction.near_branch_target());
-                let calls = instruction.mnemonic() == Mnemonic::Call
-                    && !(instruction.op0_kind() == OpKind::NearBranch64
-                        && self.layout.readers().any(|reader| reader == to));
-                if calls {
+                if instruction.mnemonic() == Mnemonic::Call
+                    && Reader::called(self.layout, instruction).is_none()
+                {
                     return Err(Reason::OutsideSequence);
                 }
                 if shares {

@@ -104,7 +104,7 @@ impl<'a> Walk<'a> {
                 planned_faults,
                 unwind_rows: (&patch.rows, patch.address),
                 faults: Vec::new(),
-                reads_process: false,
+                reader_stack: 0,
             },
             scan,
             joins,

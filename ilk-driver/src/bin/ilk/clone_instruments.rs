@@ -161,7 +161,8 @@ impl CacheResults {
         if clone.reads_ended {
             writeln!(notes, "{READS_ENDED}")?;
         }
-        let counted = Counted::in_cache(words, self.described, sampled, notes);
+        let stacks = self.recorder.kept_stacks().clone();
+        let counted = Counted::in_cache(words, self.described, (sampled, stacks), notes);
         let text = report(&self.plan, &[(clone.pid, &counted)], all)?;
         note!("{}", text.trim_end());
         Ok(())

@@ -8,8 +8,10 @@ use std::time::Duration;
 use gilk_samples::chart::scale;
 use gilk_samples::chart::totals::text;
 use gilk_samples::collector::Collector;
+use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::recording::Writer;
+use gilk_samples::totals::Totals;
 use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
 use ilk_driver::process::{FollowedEnd, FollowedProcess, Recorder, clock};
 
@@ -27,6 +29,8 @@ pub(crate) struct Counted {
     described: Metadata,
     /// Results in objects that were loaded later, with the metadata of each.
     later: Vec<(Results, Metadata)>,
+    /// Stacks that were numbered.
+    stacks: KeptStacks,
     /// Samples that were taken, and those that were lost, if an instrument samples.
     samples: Option<(u64, u64)>,
     /// Lines about its objects and its end.
@@ -40,13 +44,14 @@ impl Counted {
     pub(crate) fn in_cache(
         words: BTreeMap<u64, u64>,
         described: Metadata,
-        samples: Option<(u64, u64)>,
+        (samples, stacks): (Option<(u64, u64)>, KeptStacks),
         notes: String,
     ) -> Self {
         Self {
             words,
             described,
             later: Vec::new(),
+            stacks,
             samples,
             notes,
             stopped: None,
@@ -114,6 +119,7 @@ impl Measurement {
             recorder.describe(of_all);
         }
         let losses = recorder.losses();
+        let stacks = recorder.kept_stacks().clone();
         let taken: u64 = losses.iter().map(|cpu| cpu.taken).sum();
         let lost: u64 = losses.iter().map(CpuLosses::lost).sum();
         recorder.finish(recorded)?;
@@ -140,6 +146,7 @@ impl Measurement {
             words,
             described,
             later,
+            stacks,
             samples: instruments.any(samples).then_some((taken, lost)),
             notes,
             stopped: Some(removed.cleaned.stopped),
@@ -190,13 +197,22 @@ pub(crate) fn report(
         writeln!(report, "{taken} samples, {lost} lost.")?;
     }
     let described = counted.first().map(|one| &one.described);
+    let mut stacks = KeptStacks::default();
+    for one in &counted {
+        stacks.add(one.stacks.clone());
+    }
     let mut totals = String::new();
     for (shown, described) in described
         .map(|described| (&results.shown, described))
         .into_iter()
         .chain(later().map(|(later, described)| (&later.shown, described)))
     {
-        totals += &text(shown, described, all);
+        let stacks = stacks.clone();
+        let shown = Totals {
+            stacks,
+            ..shown.clone()
+        };
+        totals += &text(&shown, described, all);
     }
     let is_empty = lines.is_empty() && totals.is_empty();
     if is_empty && sampled.is_none_or(|sampled| sampled == (0, 0)) && plan.measures() {

@@ -319,7 +319,9 @@ impl ProcessCache {
         };
         self.write(&arena, &resident.bytes, resident.start)?;
         if let Some(reader) = reader {
-            self.write(&arena, &reader.code, reader.start)?;
+            for (start, code) in reader.parts() {
+                self.write(&arena, code, start)?;
+            }
         }
         Ok(arena)
     }

@@ -35,6 +35,7 @@ impl<'r> Draining<'r> {
         }
         if Instant::now() >= self.next {
             self.recorder.counts(&words.counts()?);
+            self.recorder.stacks(words.new_stacks()?);
             self.next = Instant::now() + COUNTED;
         }
         Ok(())
@@ -49,6 +50,7 @@ impl<'r> Draining<'r> {
         self.poll(words)?;
         let counts = words.counts()?;
         self.recorder.counts(&counts);
+        self.recorder.stacks(words.new_stacks()?);
         Ok(counts)
     }
 }

@@ -8,12 +8,14 @@ use gilk_engine::cache::CacheInstruments;
 use gilk_engine::reads::ReadGate;
 use gilk_engine::verify::fragments::InstrumentProof;
 use gilk_engine::{Addr, Session, Span, VerifiedPlan};
+use gilk_samples::kept_stacks::KeptStacks;
 
 use super::super::mapped::{counters, place_words};
 use super::super::record::text_of;
 use super::super::refused;
 use super::super::remote::Remote;
 use super::super::rings::SampleRings;
+use super::super::stacks::StackReports;
 use super::super::subject::{Reserved, STORAGE, Subject};
 use super::super::words::PlannedWords;
 use super::files::{close_file, create_file};
@@ -65,7 +67,7 @@ impl CloneInstruments {
             gate: translated.read_memory().then_some(gate),
             translated: Arc::new(translated),
             proof: Arc::new(proof),
-            planned: PlannedWords::of(plan.plan(), reserved.layout.clone(), reserved.sequences),
+            planned: PlannedWords::of(plan.plan(), reserved),
             span: reserved.words,
         })
     }
@@ -90,12 +92,15 @@ impl CloneInstruments {
                 format!("its rings of samples cannot be opened ({error})"),
             )
         })?;
+        let start = self.span.start;
+        let stacks = self.planned.write_callers(self.pid, &file, start)?;
         Ok(MappedWords {
             pid: self.pid,
             planned: self.planned.clone(),
-            start: self.span.start,
+            start,
             file,
             rings: Mutex::new(Some(rings)),
+            stacks: Mutex::new(stacks),
         })
     }
 }
@@ -107,6 +112,7 @@ pub(super) struct MappedWords {
     start: Addr,
     file: File,
     rings: Mutex<Option<SampleRings>>,
+    stacks: Mutex<Option<StackReports>>,
 }
 
 impl MappedWords {
@@ -114,6 +120,15 @@ impl MappedWords {
     pub(super) fn take_rings(&self) -> Option<SampleRings> {
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         rings.take()
+    }
+
+    /// The stacks that were numbered since the last call; nothing if there are none.
+    pub(super) fn new_stacks(&self) -> Result<Option<KeptStacks>> {
+        let mut stacks = self.stacks.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *stacks {
+            Some(stacks) => stacks.report(),
+            None => Ok(None),
+        }
     }
 
     /// The hits and totals up to now, by key.

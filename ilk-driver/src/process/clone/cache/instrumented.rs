@@ -36,12 +36,14 @@ impl ProcessCache {
         Ok(())
     }
 
-    /// The last instruction of the code that reads memory, if an address is in that.
+    /// The last instruction of the code that reads memory, or of that which numbers stacks, if an address is in that.
     pub(in super::super) fn end_of_read(&self, at: Addr) -> Option<Addr> {
         let arena = self.arenas.iter().find(|arena| arena.span.contains(at))?;
-        let reader = arena.translator.reader()?;
-        let code = Span::new(reader.start, reader.code.len() as u64);
-        code.contains(at).then(|| Addr(code.end.0 - 1))
+        let mut parts = arena.translator.reader()?.parts();
+        parts.find_map(|(start, code)| {
+            let code = Span::new(start, code.len() as u64);
+            code.contains(at).then(|| Addr(code.end.0 - 1))
+        })
     }
 
     /// Returns whether a span of original code has an instruction with instruments.

@@ -1,0 +1,227 @@
+//! Code of a process that numbers its stack for an instrument, and the tables that the code reads and fills.
+//!
+//! A patch calls the code with three words pushed: an address, the counter of failed reads, and a request: the number of
+//! bytes that the patch has pushed above the frame of the original instruction, the most frames from bit 16 on, and a kind
+//! from bit 24 on. The code replaces the first word by the number of the stack whose first frame is at the address: a hash
+//! of the addresses of its frames. The frames of a number that is new are kept in a table, until it is full; the number is
+//! right also without them. So one frame at any address numbers that address.
+//!
+//! Callers are found by [rows](CallerTable) that were made of the unwind tables of the process's objects before
+//! ([`crate::elf::caller_rules`]), so code needs no frame pointer. The stack is copied by the kernel, as numbers in memory are
+//! ([`crate::reads`]), 512 bytes at a time: rows that are wrong end a stack early or give it a wrong frame, and no load
+//! faults.
+
+mod code;
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::reads::ReadGate;
+use crate::{Addr, Span};
+
+/// Tables in the lower 2 GiB that the process and the agent share, in this order: [`StackTables::WORDS`] words, numbers of
+/// stacks, their frames, rules, and rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackTables {
+    /// Address of the first word: the number of rows.
+    pub start: Addr,
+}
+
+impl StackTables {
+    /// Stacks whose frames are kept, at most.
+    pub const STACKS: u32 = 4096;
+    /// Places for numbers of stacks, of which at most half are used: a power of two.
+    pub const PLACES: u32 = 2 * Self::STACKS;
+    /// Places that are tried for a number.
+    pub const TRIES: u32 = 32;
+    /// Frames of a stack, at most.
+    pub const DEPTH: u64 = 126;
+    /// Different rules, at most.
+    pub const RULES: u64 = 1 << 16;
+    /// Offset of the number of stacks whose frames are kept or were to be kept, four bytes.
+    pub const USED: u64 = 8;
+    /// Offset of the number of hits whose frames are not kept, eight bytes.
+    pub const LOST: u64 = 16;
+    /// Offset of the numbers of stacks, eight bytes each.
+    pub const NUMBERS: u64 = 64;
+    /// Offset of the frames of stacks: the number, the number of frames, or 0 until all are written, and the addresses.
+    pub const FRAMES: u64 = Self::NUMBERS + 8 * Self::PLACES as u64;
+    /// Bytes of each of these, as a power of two.
+    pub const STACK_LOG2: u32 = 10;
+    /// Offset of the rules: [`CallerRule::encoded`].
+    pub const RULE_TABLE: u64 = Self::FRAMES + ((Self::STACKS as u64) << Self::STACK_LOG2);
+    /// Offset of the rows: an address times 65,536, and the index of its rule; in order, the first one of address 0.
+    pub const ROWS: u64 = Self::RULE_TABLE + 8 * Self::RULES;
+
+    /// Returns the address of what has an offset.
+    #[must_use]
+    pub const fn at(self, offset: u64) -> Addr {
+        self.start.add(offset)
+    }
+}
+
+/// A way to find the caller of code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CallerRule {
+    /// There is no code.
+    #[default]
+    NoCode,
+    /// The code has no caller, or none that a row can state.
+    End,
+    /// The frame ends this many bytes above the stack pointer.
+    Stack {
+        /// Bytes from the stack pointer to the end of the frame, above the return address.
+        end: i32,
+        /// Distance of the saved rbp from the end; 0 if rbp is the caller's.
+        saved_rbp: i16,
+    },
+    /// The frame ends this many bytes above rbp.
+    Base {
+        /// Bytes from rbp to the end.
+        end: i32,
+        /// As of `Stack`.
+        saved_rbp: i16,
+    },
+    /// The end of the frame is in memory at this distance from rbp, and the caller's rbp at rbp: of functions that align
+    /// their stack.
+    Aligned {
+        /// Distance from rbp of the word that has the end.
+        end: i32,
+    },
+    /// The code that returns from a handler of a signal: the stack pointer is the address of a `ucontext_t`.
+    Signal,
+}
+
+impl CallerRule {
+    const STACK: u64 = 1;
+    const BASE: u64 = 2;
+    const SIGNAL: u64 = 3;
+    const END: u64 = 4;
+    const ALIGNED: u64 = 5;
+
+    /// Returns the word of the table: the first number, the second from bit 32 on, and a kind from bit 48 on.
+    #[must_use]
+    pub fn encoded(self) -> u64 {
+        let numbers = |end: i32, saved_rbp: i16| {
+            u64::from(end.cast_unsigned()) | u64::from(saved_rbp.cast_unsigned()) << 32
+        };
+        match self {
+            Self::NoCode => 0,
+            Self::End => Self::END << 48,
+            Self::Stack { end, saved_rbp } => numbers(end, saved_rbp) | Self::STACK << 48,
+            Self::Base { end, saved_rbp } => numbers(end, saved_rbp) | Self::BASE << 48,
+            Self::Aligned { end } => numbers(end, 0) | Self::ALIGNED << 48,
+            Self::Signal => Self::SIGNAL << 48,
+        }
+    }
+}
+
+/// The rules of a process by address, as the code reads them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallerTable {
+    /// Words of [`StackTables::RULE_TABLE`].
+    pub rules: Vec<u64>,
+    /// Words of [`StackTables::ROWS`]. A row is valid up to the address of the next one.
+    pub rows: Vec<u64>,
+}
+
+impl CallerTable {
+    /// Makes the table of rules for spans, and of others for all other addresses: `others` are in order, each valid up to
+    /// the next one, the first at address 0. Of spans that overlap, the one that begins later is valid from there on, and
+    /// of those that begin at one address the last.
+    #[must_use]
+    pub fn of(others: &[(Addr, CallerRule)], mut spans: Vec<(Span, CallerRule)>) -> Self {
+        spans.sort_by_key(|(span, _)| span.start);
+        let mut table = Self::default();
+        let mut numbers = HashMap::new();
+        // Of too many rules, the rest ends stacks.
+        let end = table.number(CallerRule::End, &mut numbers);
+        debug_assert_eq!(end, Some(0), "the first rule has the first number");
+        let (mut others, mut other) = (others.iter().peekable(), CallerRule::NoCode);
+        let mut covered = Addr(0);
+        let mut spans = spans.into_iter().peekable();
+        loop {
+            let next = spans.peek().map(|(span, _)| span.start);
+            // Up to the next span, the others are valid.
+            while let Some((start, rule)) = others.peek()
+                && next.is_none_or(|next| *start < next)
+            {
+                other = *rule;
+                if *start >= covered {
+                    table.push(*start, other, &mut numbers);
+                }
+                others.next();
+            }
+            let Some((span, rule)) = spans.next() else {
+                return table;
+            };
+            table.push(span.start, rule, &mut numbers);
+            covered = span.end;
+            // The others that begin within the span.
+            while let Some((start, rule)) = others.peek()
+                && *start <= covered
+            {
+                other = *rule;
+                others.next();
+            }
+            if spans.peek().is_none_or(|(next, _)| next.start > covered) {
+                table.push(covered, other, &mut numbers);
+            }
+        }
+    }
+
+    /// Returns the number of a rule, which is new or has one; `None` if there are too many.
+    fn number(&mut self, rule: CallerRule, numbers: &mut HashMap<CallerRule, u16>) -> Option<u16> {
+        if let Some(number) = numbers.get(&rule) {
+            return Some(*number);
+        }
+        let number = u16::try_from(self.rules.len()).ok()?;
+        self.rules.push(rule.encoded());
+        numbers.insert(rule, number);
+        Some(number)
+    }
+
+    fn push(&mut self, start: Addr, rule: CallerRule, numbers: &mut HashMap<CallerRule, u16>) {
+        let number = self.number(rule, numbers).unwrap_or_default();
+        let row = |number: u16| start.0 << 16 | u64::from(number);
+        let is_same = |last: &u64| last & 0xffff == u64::from(number);
+        match self.rows.last_mut() {
+            // The later of two that begin at one address.
+            Some(last) if *last >> 16 == start.0 => *last = row(number),
+            Some(last) if is_same(last) => {}
+            _ => self.rows.push(row(number)),
+        }
+    }
+}
+
+/// The code, which is at any address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackReader {
+    /// Its bytes.
+    pub code: Vec<u8>,
+    /// The tables that it reads and fills.
+    pub tables: StackTables,
+}
+
+impl StackReader {
+    /// Bytes from the code that reads numbers in memory to this code.
+    pub const OFFSET: u64 = 256;
+    /// Bytes that are reserved for it.
+    pub const BYTES: u64 = 1024;
+    /// Kind of a request for a stack.
+    pub const STACK: u32 = 0;
+    /// Kind of a request for the number of an address, which has one frame.
+    pub const NAME: u32 = 1;
+
+    /// Assembles the code; failed reads are counted `row` bytes after the counter.
+    pub(crate) fn new(tables: StackTables, row: u64, gate: ReadGate) -> Self {
+        let assembled = code::assemble(tables, row, gate);
+        debug_assert!(assembled.is_ok(), "{assembled:?}");
+        Self {
+            // Code that is not there is no listing: it is refused.
+            code: assembled.unwrap_or_default(),
+            tables,
+        }
+    }
+}
