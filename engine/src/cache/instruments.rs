@@ -27,7 +27,7 @@ const READER_ALIGN: u64 = 16;
 /// them first, so that the thread has no fault in a patch.
 const READ_SPACE: i32 = 400;
 /// The same of instruments that number stacks.
-const STACK_SPACE: i32 = 1200;
+const STACK_SPACE: i32 = 1700;
 
 /// The instruments of a plan, by the instructions at which they run.
 #[derive(Clone, Debug)]

@@ -2,9 +2,9 @@
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeAssembler, byte_ptr, dword_ptr, eax, ebp, ebx, ecx, edi, edx, esi, qword_ptr, r8, r8d, r9,
-    r9d, r10, r11, r12, r13, r14, r15, r15b, r15d, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp, sil,
-    word_ptr,
+    CodeAssembler, ax, byte_ptr, cx, dword_ptr, dx, eax, ebp, ebx, ecx, edi, edx, esi, qword_ptr,
+    r8, r8d, r9, r9d, r10, r11, r12, r13, r14, r15, r15b, r15d, rax, rbp, rbx, rcx, rdi, rdx, rsi,
+    rsp, sil, word_ptr,
 };
 
 use super::{CallerRule, StackTables};
@@ -15,7 +15,7 @@ const GETPID: u32 = 39;
 /// Number of `process_vm_readv(2)`.
 const READ: u32 = 310;
 /// Bytes of the stack that are copied at a time.
-const CHUNK: i32 = 512;
+const CHUNK: i32 = 1024;
 /// Offsets from the stack pointer while the code executes: the copy, the description of its place, and of what is copied,
 /// for `process_vm_readv(2)`: an address and bytes each.
 const COPY: i32 = 0;
@@ -44,13 +44,14 @@ pub(super) fn assemble(
     row: u64,
     gate: ReadGate,
 ) -> Result<Vec<u8>, IcedError> {
-    let [count, used, lost, numbers, frames, rules, rows] = [
+    let [count, used, lost, numbers, frames, rules, recent, rows] = [
         0,
         StackTables::USED,
         StackTables::LOST,
         StackTables::NUMBERS,
         StackTables::FRAMES,
         StackTables::RULE_TABLE,
+        StackTables::RECENT,
         StackTables::ROWS,
     ]
     .map(|offset| tables.at(offset).0);
@@ -59,7 +60,8 @@ pub(super) fn assemble(
     let mut frame = a.create_label();
     let mut search = a.create_label();
     let mut found = a.create_label();
-    let mut record = a.create_label();
+    let mut last = a.create_label();
+    let mut known = a.create_label();
     let mut unkept = a.create_label();
     let mut by_rbp = a.create_label();
     let mut aligned = a.create_label();
@@ -105,6 +107,14 @@ pub(super) fn assemble(
     a.mov(rax, rdx)?;
     a.shr(rax, 47u32)?;
     a.jne(found)?;
+    // A row that was found recently.
+    a.mov(rdi, rdx)?;
+    a.and(edi, (StackTables::RECENT_ROWS - 1).cast_signed())?;
+    a.mov(rcx, qword_ptr(rdi * 8 + recent))?;
+    a.movzx(eax, cx)?;
+    a.shr(rcx, 16u32)?;
+    a.cmp(rcx, rdx)?;
+    a.je(known)?;
     a.shl(rdx, 16u32)?;
     a.or(rdx, 0xffff)?;
     a.mov(eax, 0u32)?;
@@ -113,14 +123,17 @@ pub(super) fn assemble(
     a.mov(rsi, rcx)?;
     a.sub(rsi, rax)?;
     a.shr(rsi, 1u32)?;
-    a.je(record)?;
+    a.je(last)?;
     a.add(rsi, rax)?;
     a.cmp(qword_ptr(rsi * 8 + rows), rdx)?;
     a.cmova(rcx, rsi)?;
     a.cmovbe(rax, rsi)?;
     a.jmp(search)?;
-    a.set_label(&mut record)?;
+    a.set_label(&mut last)?;
     a.movzx(eax, word_ptr(rax * 8 + rows))?;
+    a.mov(dx, ax)?;
+    a.mov(qword_ptr(rdi * 8 + recent), rdx)?;
+    a.set_label(&mut known)?;
     a.mov(r8, qword_ptr(rax * 8 + rules))?;
     // The first frame is of any address; others are of code.
     a.set_label(&mut found)?;

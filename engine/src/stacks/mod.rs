@@ -8,7 +8,7 @@
 //!
 //! Callers are found by [rows](CallerTable) that were made of the unwind tables of the process's objects before
 //! ([`crate::elf::caller_rules`]), so code needs no frame pointer. The stack is copied by the kernel, as numbers in memory are
-//! ([`crate::reads`]), 512 bytes at a time: rows that are wrong end a stack early or give it a wrong frame, and no load
+//! ([`crate::reads`]), 1 KiB at a time: rows that are wrong end a stack early or give it a wrong frame, and no load
 //! faults.
 
 mod code;
@@ -21,12 +21,18 @@ use crate::reads::ReadGate;
 use crate::{Addr, Span};
 
 /// Tables in the lower 2 GiB that the process and the agent share, in this order: [`StackTables::WORDS`] words, numbers of
-/// stacks, their frames, rules, and rows.
+/// stacks, their frames, rules, rows that were found recently, and all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackTables {
     /// Address of the first word: the number of rows.
     pub start: Addr,
 }
+
+const _: () = {
+    assert!(StackTables::LOST + 8 <= StackTables::NUMBERS);
+    assert!(16 + 8 * StackTables::DEPTH == 1 << StackTables::STACK_LOG2);
+    assert!(StackTables::PLACES.is_power_of_two());
+};
 
 impl StackTables {
     /// Stacks whose frames are kept, at most.
@@ -51,8 +57,13 @@ impl StackTables {
     pub const STACK_LOG2: u32 = 10;
     /// Offset of the rules: [`CallerRule::encoded`].
     pub const RULE_TABLE: u64 = Self::FRAMES + ((Self::STACKS as u64) << Self::STACK_LOG2);
+    /// Offset of rows that were found recently, by the low bits of an address: the address times 65,536, and the index of
+    /// its rule.
+    pub const RECENT: u64 = Self::RULE_TABLE + 8 * Self::RULES;
+    /// The number of these: a power of two.
+    pub const RECENT_ROWS: u32 = 4096;
     /// Offset of the rows: an address times 65,536, and the index of its rule; in order, the first one of address 0.
-    pub const ROWS: u64 = Self::RULE_TABLE + 8 * Self::RULES;
+    pub const ROWS: u64 = Self::RECENT + 8 * Self::RECENT_ROWS as u64;
 
     /// Returns the address of what has an offset.
     #[must_use]
@@ -223,5 +234,86 @@ impl StackReader {
             code: assembled.unwrap_or_default(),
             tables,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(start: u64, end: u64) -> Span {
+        Span {
+            start: Addr(start),
+            end: Addr(end),
+        }
+    }
+
+    fn stack(end: i32) -> CallerRule {
+        CallerRule::Stack { end, saved_rbp: 0 }
+    }
+
+    /// The rules at each of the first addresses, as the code finds them.
+    fn rules(table: &CallerTable, addresses: u64) -> Vec<u64> {
+        assert!(table.rows.is_sorted_by(|one, next| one < next));
+        let rule = |at: u64| {
+            let after = table.rows.partition_point(|row| *row <= at << 16 | 0xffff);
+            table.rules[(table.rows[after - 1] & 0xffff) as usize]
+        };
+        (0..addresses).map(rule).collect()
+    }
+
+    #[test]
+    fn each_address_has_the_rule_of_its_span_or_that_of_others() {
+        let [data, free] = [CallerRule::NoCode, CallerRule::End];
+        let others = [
+            (Addr(0), data),
+            (Addr(4), free),
+            (Addr(9), data),
+            (Addr(12), free),
+        ];
+        // In no order; two are next to each other, one is in the middle of another, and one has the start of another.
+        let spans = vec![
+            (span(10, 14), stack(8)),
+            (span(5, 7), stack(16)),
+            (span(7, 8), stack(24)),
+            (span(15, 20), stack(8)),
+            (span(17, 18), CallerRule::Signal),
+            (span(22, 24), stack(8)),
+            (span(22, 24), stack(32)),
+        ];
+        let table = CallerTable::of(&others, spans);
+        let [d, f, a, b, c, s, e] = [
+            data,
+            free,
+            stack(8),
+            stack(16),
+            stack(24),
+            CallerRule::Signal,
+            stack(32),
+        ]
+        .map(CallerRule::encoded);
+        let expected = [
+            d, d, d, d, f, b, b, c, f, d, a, a, a, a, f, a, a, s, f, f, f, f, e, e, f, f,
+        ];
+        assert_eq!(rules(&table, 26), expected);
+    }
+
+    #[test]
+    fn rules_have_one_number_each_and_those_of_one_word_are_alike() {
+        let spans = (0..200_000_u64).map(|at| {
+            let rule = stack(i32::try_from(8 * (at % 70_000)).unwrap());
+            (span(at * 4, at * 4 + 4), rule)
+        });
+        let table = CallerTable::of(&[(Addr(0), CallerRule::NoCode)], spans.collect());
+        assert_eq!(table.rules.len() as u64, StackTables::RULES);
+        // What has no number any more ends stacks.
+        let last = rules(&table, 4 * 70_000)[4 * 69_999];
+        assert_eq!(last, CallerRule::End.encoded());
+        assert_eq!(rules(&table, 1), [stack(0).encoded()]);
+        let negative = CallerRule::Base {
+            end: -8,
+            saved_rbp: -16,
+        };
+        assert_eq!(negative.encoded(), 0x0002_fff0_ffff_fff8);
     }
 }

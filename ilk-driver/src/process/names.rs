@@ -113,6 +113,11 @@ impl ProcessNames {
         if self.watched != Some(pid) && self.current.insert(pid) {
             self.refresh(pid);
         }
+        self.known_frames(pid, addresses)
+    }
+
+    /// Returns the names of a stack's frames by the mappings that are known.
+    pub(super) fn known_frames(&mut self, pid: u32, addresses: &[u64]) -> Vec<String> {
         let places = (0_u64..).zip(addresses);
         let names = places.map(|(place, &address)| {
             // The instruction before a return address is the call.

@@ -11,6 +11,7 @@ use gilk_engine::{Addr, Plan};
 use gilk_instruments::program::Expr;
 use gilk_samples::kept_stacks::KeptStacks;
 
+use super::mapped::number_of;
 use super::names::ProcessNames;
 use super::objects::{file_of, objects, slide};
 use super::{maps, refused};
@@ -80,6 +81,9 @@ pub(super) fn write_callers(file: &File, offset: u64, table: &CallerTable) -> io
     file.write_all_at(&rows.to_le_bytes(), offset)
 }
 
+/// A number, and the addresses of its frames.
+type NumberedStack = (u64, Vec<u64>);
+
 /// The reader of the stacks of a process, which remain after its end.
 pub(super) struct StackReports {
     pid: u32,
@@ -101,14 +105,25 @@ impl std::fmt::Debug for StackReports {
 impl StackReports {
     /// Reads the tables at an offset of a file of words.
     pub(super) fn new(pid: u32, file: File, offset: u64) -> Self {
-        let mut names = ProcessNames::default();
-        names.watch(pid);
-        Self {
+        let mut reports = Self {
             pid,
             file,
             offset,
             reported: (0, 0),
-            names,
+            names: ProcessNames::default(),
+        };
+        reports.look();
+        reports
+    }
+
+    /// Reads the mappings of the process, while it executes the program that has mapped the file: those that are known stay
+    /// when it has ended, or executes another one.
+    fn look(&mut self) {
+        self.names.begin();
+        if let (Ok(mappings), Ok(file)) = (maps::read(self.pid), number_of(self.pid, &self.file))
+            && mappings.iter().any(|mapping| mapping.inode == file)
+        {
+            self.names.keep(self.pid, mappings);
         }
     }
 
@@ -127,10 +142,10 @@ impl StackReports {
         if stacks.is_empty() && lost == lost_before {
             return Ok(None);
         }
-        self.names.begin();
+        self.look();
         let named = stacks
             .into_iter()
-            .map(|(number, frames)| (number, self.names.frames(self.pid, &frames)));
+            .map(|(number, frames)| (number, self.names.known_frames(self.pid, &frames)));
         let frames: BTreeMap<u64, Vec<String>> = named.collect();
         Ok(Some(KeptStacks {
             of_processes: frames.keys().copied().collect(),
@@ -140,7 +155,7 @@ impl StackReports {
     }
 
     /// Reads the stacks since the last call, up to one that is being written.
-    fn read(&mut self) -> io::Result<(Vec<(u64, Vec<u64>)>, u64)> {
+    fn read(&mut self) -> io::Result<(Vec<NumberedStack>, u64)> {
         let word = |offset| {
             let mut word = [0; 8];
             let read = self.file.read_exact_at(&mut word, self.offset + offset);

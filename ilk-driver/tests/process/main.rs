@@ -32,6 +32,7 @@ mod probes;
 mod programs;
 mod refused;
 mod replaced;
+mod stacks;
 mod suites;
 mod types;
 mod unregistered;

@@ -112,13 +112,13 @@ impl Proof<'_> {
 
 /// Bytes below the stack pointer of the word that blocks write before instruments that read memory, or number stacks: all
 /// words above it are in its page or in that of the stack pointer.
-const TESTED: [u64; 2] = [400, 1200];
+const TESTED: [u64; 2] = [400, 1700];
 
 /// Reads the store of a word below the stack pointer by which a block finds out whether its stack has the space; returns
 /// the place after it and the space, if it is there.
 fn stack_test(read: SequenceReader<'_>) -> Option<(Addr, u64)> {
     TESTED.into_iter().find_map(|space| {
-        let mut read = read.clone();
+        let mut read = read;
         read.store(Register::RSP, space.cast_signed().wrapping_neg())
             .ok()?;
         Some((read.at, space))

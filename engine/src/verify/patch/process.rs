@@ -25,7 +25,7 @@ const WORDS: usize = 3;
 const MEMORY_STACK: u64 = 16 * 8;
 /// Those of the code that numbers stacks, by its listing: 17 words, a copy of the stack with its description, and the
 /// address that a call within it returns to.
-const STACKS_STACK: u64 = 17 * 8 + 544 + 8;
+const STACKS_STACK: u64 = 17 * 8 + 1056 + 8;
 
 /// Kinds of requests of the code that numbers stacks: a stack, and an address.
 const NUMBERS_STACK: u8 = 0;

@@ -15,6 +15,7 @@ mod loads;
 mod machine;
 mod mutations;
 pub(crate) mod natives;
+mod numbered;
 mod numbers;
 mod placements;
 mod placer;

@@ -329,7 +329,7 @@ fn memory_is_read_by_the_code_before_the_arena_alone() {
     let readers: Vec<Addr> = layout.readers().collect();
     assert_eq!(
         readers,
-        [layout.arena.start, far].map(|at| Addr(at.0 - 256))
+        [layout.arena.start, far].map(|at| Addr(at.0 - crate::reads::MemoryReader::BYTES))
     );
     assert_eq!(layout.reader_near(Addr(far.0 + 64)), Some(readers[1]));
     layout.users = layout.users.map(|at| at.add(32));
