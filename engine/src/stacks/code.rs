@@ -44,7 +44,7 @@ pub(super) fn assemble(
     row: u64,
     gate: ReadGate,
 ) -> Result<Vec<u8>, IcedError> {
-    let [count, used, lost, numbers, frames, rules, recent, rows] = [
+    let [range, used, lost, numbers, frames, rules, recent, rows] = [
         0,
         StackTables::USED,
         StackTables::LOST,
@@ -117,8 +117,10 @@ pub(super) fn assemble(
     a.je(known)?;
     a.shl(rdx, 16u32)?;
     a.or(rdx, 0xffff)?;
-    a.mov(eax, 0u32)?;
-    a.mov(rcx, qword_ptr(count))?;
+    a.mov(rcx, qword_ptr(range))?;
+    a.mov(rax, rcx)?;
+    a.shr(rax, 32u32)?;
+    a.mov(ecx, ecx)?;
     a.set_label(&mut search)?;
     a.mov(rsi, rcx)?;
     a.sub(rsi, rax)?;

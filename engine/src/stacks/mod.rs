@@ -24,7 +24,7 @@ use crate::{Addr, Span};
 /// stacks, their frames, rules, rows that were found recently, and all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackTables {
-    /// Address of the first word: the number of rows.
+    /// Address of the first word: the index after the last row, and from bit 32 on that of the first one.
     pub start: Addr,
 }
 
@@ -131,24 +131,24 @@ impl CallerRule {
 /// The rules of a process by address, as the code reads them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerTable {
-    /// Words of [`StackTables::RULE_TABLE`].
+    /// Words of [`StackTables::RULE_TABLE`]. A rule has the same number in all rows that were made.
     pub rules: Vec<u64>,
     /// Words of [`StackTables::ROWS`]. A row is valid up to the address of the next one.
     pub rows: Vec<u64>,
+    numbers: HashMap<CallerRule, u16>,
 }
 
 impl CallerTable {
-    /// Makes the table of rules for spans, and of others for all other addresses: `others` are in order, each valid up to
-    /// the next one, the first at address 0. Of spans that overlap, the one that begins later is valid from there on, and
-    /// of those that begin at one address the last.
-    #[must_use]
-    pub fn of(others: &[(Addr, CallerRule)], mut spans: Vec<(Span, CallerRule)>) -> Self {
+    /// Makes the rows of spans, and of other rules for all other addresses: `others` are in order, each valid up to the next
+    /// one, the first at address 0. Of spans that overlap, the one that begins later is valid from there on, and of those
+    /// that begin at one address the last.
+    pub fn set(&mut self, others: &[(Addr, CallerRule)], mut spans: Vec<(Span, CallerRule)>) {
         spans.sort_by_key(|(span, _)| span.start);
-        let mut table = Self::default();
-        let mut numbers = HashMap::new();
+        self.rows.clear();
         // Of too many rules, the rest ends stacks.
-        let end = table.number(CallerRule::End, &mut numbers);
+        let end = self.number(CallerRule::End);
         debug_assert_eq!(end, Some(0), "the first rule has the first number");
+        self.number(CallerRule::NoCode);
         let (mut others, mut other) = (others.iter().peekable(), CallerRule::NoCode);
         let mut covered = Addr(0);
         let mut spans = spans.into_iter().peekable();
@@ -160,14 +160,14 @@ impl CallerTable {
             {
                 other = *rule;
                 if *start >= covered {
-                    table.push(*start, other, &mut numbers);
+                    self.push(*start, other);
                 }
                 others.next();
             }
             let Some((span, rule)) = spans.next() else {
-                return table;
+                return;
             };
-            table.push(span.start, rule, &mut numbers);
+            self.push(span.start, rule);
             covered = span.end;
             // The others that begin within the span.
             while let Some((start, rule)) = others.peek()
@@ -177,24 +177,24 @@ impl CallerTable {
                 others.next();
             }
             if spans.peek().is_none_or(|(next, _)| next.start > covered) {
-                table.push(covered, other, &mut numbers);
+                self.push(covered, other);
             }
         }
     }
 
     /// Returns the number of a rule, which is new or has one; `None` if there are too many.
-    fn number(&mut self, rule: CallerRule, numbers: &mut HashMap<CallerRule, u16>) -> Option<u16> {
-        if let Some(number) = numbers.get(&rule) {
+    fn number(&mut self, rule: CallerRule) -> Option<u16> {
+        if let Some(number) = self.numbers.get(&rule) {
             return Some(*number);
         }
         let number = u16::try_from(self.rules.len()).ok()?;
         self.rules.push(rule.encoded());
-        numbers.insert(rule, number);
+        self.numbers.insert(rule, number);
         Some(number)
     }
 
-    fn push(&mut self, start: Addr, rule: CallerRule, numbers: &mut HashMap<CallerRule, u16>) {
-        let number = self.number(rule, numbers).unwrap_or_default();
+    fn push(&mut self, start: Addr, rule: CallerRule) {
+        let number = self.number(rule).unwrap_or_default();
         let row = |number: u16| start.0 << 16 | u64::from(number);
         let is_same = |last: &u64| last & 0xffff == u64::from(number);
         match self.rows.last_mut() {
@@ -281,7 +281,8 @@ mod tests {
             (span(22, 24), stack(8)),
             (span(22, 24), stack(32)),
         ];
-        let table = CallerTable::of(&others, spans);
+        let mut table = CallerTable::default();
+        table.set(&others, spans);
         let [d, f, a, b, c, s, e] = [
             data,
             free,
@@ -304,12 +305,23 @@ mod tests {
             let rule = stack(i32::try_from(8 * (at % 70_000)).unwrap());
             (span(at * 4, at * 4 + 4), rule)
         });
-        let table = CallerTable::of(&[(Addr(0), CallerRule::NoCode)], spans.collect());
+        let others = [(Addr(0), CallerRule::NoCode)];
+        let mut table = CallerTable::default();
+        table.set(&others, spans.collect());
         assert_eq!(table.rules.len() as u64, StackTables::RULES);
         // What has no number any more ends stacks.
         let last = rules(&table, 4 * 70_000)[4 * 69_999];
         assert_eq!(last, CallerRule::End.encoded());
         assert_eq!(rules(&table, 1), [stack(0).encoded()]);
+        // Rules keep their numbers.
+        let numbered = table.rules.clone();
+        let signal = (span(8, 12), CallerRule::Signal);
+        table.set(&others, vec![(span(4, 8), stack(8)), signal]);
+        assert_eq!(table.rules, numbered);
+        let [none, end] = [CallerRule::NoCode, CallerRule::End].map(CallerRule::encoded);
+        let four = [none, stack(8).encoded(), end, none];
+        let expected: Vec<u64> = four.into_iter().flat_map(|rule| [rule; 4]).collect();
+        assert_eq!(rules(&table, 16), expected);
         let negative = CallerRule::Base {
             end: -8,
             saved_rbp: -16,

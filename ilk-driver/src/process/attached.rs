@@ -274,8 +274,22 @@ impl Attached {
     /// [`Error::Process`] if the file of counters cannot be read.
     pub(super) fn new_stacks(&mut self) -> Result<Option<KeptStacks>> {
         match &mut self.stacks {
-            Some(stacks) => stacks.report(),
+            Some(stacks) => {
+                stacks.refresh()?;
+                stacks.report()
+            }
             None => Ok(None),
+        }
+    }
+
+    /// Has stacks numbered with the objects that the process has loaded.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if the tables cannot be written.
+    pub(super) fn refresh_stacks(&mut self) -> Result<()> {
+        match &mut self.stacks {
+            Some(stacks) => stacks.refresh(),
+            None => Ok(()),
         }
     }
 

@@ -283,6 +283,10 @@ impl<'p, P> FollowedProcess<'p, P> {
             .into_iter()
             .partition(|object| is_known(&now, object));
         self.mapped = mapped;
+        self.attached.refresh_stacks()?;
+        for live in &mut self.live {
+            live.attached.refresh_stacks()?;
+        }
         for object in &gone {
             self.unloaded(object)?;
         }

@@ -30,7 +30,7 @@ const MAX_GENERATED: usize = 4;
 type FileId = (u64, u64);
 
 /// The mappings and symbols that were read.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct ProcessNames {
     mappings: HashMap<u32, Vec<MappedSpan>>,
     /// Processes whose mappings are those of now.
@@ -244,7 +244,7 @@ fn shown(name: &str) -> String {
 }
 
 /// The functions of an ELF file; none of another file.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct FileSymbols {
     /// Offset in the file, bytes and address of what is loaded.
     segments: Vec<[u64; 3]>,

@@ -8,7 +8,7 @@ use gilk_instruments::Library;
 
 use super::ObjectChoice;
 use super::replaced::replacements;
-use super::stacks::{callers, numbers_stacks};
+use super::stacks::{Callers, numbers_stacks};
 use super::subject::{Reserved, Subject};
 use crate::possible::PossiblePlan;
 use crate::script::matches;
@@ -100,7 +100,7 @@ impl Subject {
             match PossiblePlan::of(target, (session, library), is_strict, watch) {
                 // The number of rows decides the layout, too.
                 Ok(planned) if read.is_none() && numbers_stacks(planned.plan.plan()) => {
-                    read = Some(Arc::new(callers(self.pid)?));
+                    read = Some(Arc::new(Callers::read(self.pid)?));
                 }
                 Ok(planned) => {
                     let all_replaced = replacements(&planned.session, library)

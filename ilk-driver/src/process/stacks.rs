@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use gilk_engine::elf::caller_rules;
 use gilk_engine::stacks::{CallerRule, CallerTable, StackTables};
-use gilk_engine::{Addr, Plan};
+use gilk_engine::{Addr, Plan, Span};
 use gilk_instruments::program::Expr;
 use gilk_samples::kept_stacks::KeptStacks;
 
@@ -19,6 +20,8 @@ use crate::Result;
 
 /// The end of the addresses that no mapping has (`vm.mmap_min_addr`).
 const LOWEST: Addr = Addr(1 << 16);
+/// Rows of objects that are loaded later, besides twice as many as there were.
+const FURTHER_ROWS: usize = 1 << 18;
 /// Code without unwind tables may have frame pointers, as that of just-in-time compilers often has.
 const FRAME_POINTER: CallerRule = CallerRule::Base {
     end: 16,
@@ -35,95 +38,183 @@ pub(super) fn numbers_stacks(plan: &Plan) -> bool {
     })
 }
 
-/// Bytes of the tables of stacks, with so many rows.
-pub(super) fn table_bytes(rows: usize) -> u64 {
-    (StackTables::ROWS + rows.max(1) as u64 * 8).next_multiple_of(maps::PAGE)
-}
-
-/// Reads the unwind tables of all objects that a process has mapped. Those of an object whose file cannot be read are
-/// absent: a stack ends there, unless the object has frame pointers.
-///
-/// # Errors
-/// [`crate::Error::Process`] if the mappings of the process cannot be read.
-pub(super) fn callers(pid: u32) -> Result<CallerTable> {
-    let mut others = vec![(Addr(0), CallerRule::NoCode), (LOWEST, FRAME_POINTER)];
-    for mapping in maps::read(pid)? {
-        // Memory without a file and a name may have code later.
-        let is_data = !mapping.executable && !mapping.name.is_empty();
-        if is_data {
-            others.push((mapping.span.start, CallerRule::NoCode));
-            others.push((mapping.span.end, FRAME_POINTER));
-        }
-    }
-    let mut spans = Vec::new();
-    for object in objects(pid)? {
-        let read = file_of(pid, &object).and_then(|file| {
-            let slide = slide(pid, &file, &object)?;
-            Ok(caller_rules(&file, slide)?)
-        });
-        spans.extend(read.unwrap_or_default());
-    }
-    Ok(CallerTable::of(&others, spans))
-}
-
-/// Writes a table to the file of the words, in which tables of stacks are at an offset.
-///
-/// # Errors
-/// The file cannot be written.
-pub(super) fn write_callers(file: &File, offset: u64, table: &CallerTable) -> io::Result<()> {
-    let bytes = |words: &[u64]| -> Vec<u8> {
-        let words = words.iter();
-        words.flat_map(|word| word.to_le_bytes()).collect()
-    };
-    file.write_all_at(&bytes(&table.rules), offset + StackTables::RULE_TABLE)?;
-    file.write_all_at(&bytes(&table.rows), offset + StackTables::ROWS)?;
-    let rows = table.rows.len() as u64;
-    file.write_all_at(&rows.to_le_bytes(), offset)
-}
-
-/// A number, and the addresses of its frames.
-type NumberedStack = (u64, Vec<u64>);
-
-/// The reader of the stacks of a process, which remain after its end.
-pub(super) struct StackReports {
+/// Ways to find callers in a process: those of the objects that it has mapped.
+#[derive(Clone, Debug)]
+pub(super) struct Callers {
     pid: u32,
+    table: CallerTable,
+    /// Rows of each of the two tables, at most.
+    most_rows: usize,
+    /// The rules of each object, by its file and first address with code.
+    objects: BTreeMap<(u64, Addr), ObjectRules>,
+}
+
+type ObjectRules = Arc<[(Span, CallerRule)]>;
+
+impl Callers {
+    /// Reads the unwind tables of all objects that a process has mapped. Those of an object whose file cannot be read are
+    /// absent: a stack ends there, unless the object has frame pointers.
+    ///
+    /// # Errors
+    /// [`crate::Error::Process`] if the mappings of the process cannot be read.
+    pub(super) fn read(pid: u32) -> Result<Self> {
+        let mut callers = Self {
+            pid,
+            table: CallerTable::default(),
+            most_rows: 0,
+            objects: BTreeMap::new(),
+        };
+        callers.refresh()?;
+        callers.most_rows = 2 * callers.table.rows.len() + FURTHER_ROWS;
+        Ok(callers)
+    }
+
+    /// Those of a forked child, whose objects are its parent's.
+    pub(super) fn of_child(self, pid: u32) -> Self {
+        Self { pid, ..self }
+    }
+
+    /// Bytes of the tables of stacks in a process; of those of plans that number none, without callers.
+    pub(super) fn table_bytes(callers: Option<&Self>) -> u64 {
+        let rows = callers.map_or(1, |callers| 2 * callers.most_rows);
+        (StackTables::ROWS + 8 * rows as u64).next_multiple_of(maps::PAGE)
+    }
+
+    /// Reads the objects that are mapped now, and returns whether they have changed.
+    fn refresh(&mut self) -> Result<bool> {
+        let mut found = BTreeMap::new();
+        for object in objects(self.pid)? {
+            let Some(code) = object.code.first() else {
+                continue;
+            };
+            let key = (code.inode, code.span.start);
+            let rules = self.objects.get(&key).cloned();
+            let rules = rules.unwrap_or_else(|| {
+                let read = file_of(self.pid, &object).and_then(|file| {
+                    let slide = slide(self.pid, &file, &object)?;
+                    Ok(caller_rules(&file, slide)?)
+                });
+                read.unwrap_or_default().into()
+            });
+            found.insert(key, rules);
+        }
+        // One that ends has none.
+        if found.is_empty() || found.keys().eq(self.objects.keys()) {
+            return Ok(false);
+        }
+        self.objects = found;
+        let mut others = vec![(Addr(0), CallerRule::NoCode), (LOWEST, FRAME_POINTER)];
+        for mapping in maps::read(self.pid)? {
+            // Memory without a file and a name may have code later.
+            if !mapping.executable && !mapping.name.is_empty() {
+                others.push((mapping.span.start, CallerRule::NoCode));
+                others.push((mapping.span.end, FRAME_POINTER));
+            }
+        }
+        let rules = self.objects.values();
+        let rules = rules.flat_map(|rules| rules.iter().copied());
+        self.table.set(&others, rules.collect());
+        Ok(true)
+    }
+}
+
+/// The tables of stacks of a process, and the reader of its stacks, which remain after its end.
+#[derive(Debug)]
+pub(super) struct StackReports {
+    callers: Callers,
     file: File,
     /// Offset of the tables in the file.
     offset: u64,
+    /// The second of the two tables of rows is in use.
+    second: bool,
     /// Stacks that were reported, and hits whose stacks were not kept.
     reported: (u32, u64),
     names: ProcessNames,
 }
-
-impl std::fmt::Debug for StackReports {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { pid, reported, .. } = self;
-        write!(f, "StackReports({pid}, {reported:?})")
-    }
-}
+/// A number, and the addresses of its frames.
+type NumberedStack = (u64, Vec<u64>);
 
 impl StackReports {
-    /// Reads the tables at an offset of a file of words.
-    pub(super) fn new(pid: u32, file: File, offset: u64) -> Self {
+    /// Writes the tables at an offset of a file of words.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn new(callers: Callers, file: File, offset: u64) -> io::Result<Self> {
         let mut reports = Self {
-            pid,
+            callers,
             file,
             offset,
+            second: true,
             reported: (0, 0),
             names: ProcessNames::default(),
         };
+        reports.write()?;
         reports.look();
-        reports
+        Ok(reports)
+    }
+
+    /// Writes the rules and the rows, and has walks that begin from now on use them. Others go on with the rows from
+    /// before.
+    fn write(&mut self) -> io::Result<()> {
+        let Callers {
+            table, most_rows, ..
+        } = &self.callers;
+        if table.rows.len() > *most_rows {
+            let why = "the libraries that it has loaded have too much code";
+            return Err(io::Error::other(why));
+        }
+        self.second = !self.second;
+        let first = if self.second { *most_rows as u64 } else { 0 };
+        let write = |words: &[u64], offset| {
+            let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+            let bytes: Vec<u8> = bytes.collect();
+            self.file.write_all_at(&bytes, self.offset + offset)
+        };
+        write(&table.rules, StackTables::RULE_TABLE)?;
+        write(&table.rows, StackTables::ROWS + 8 * first)?;
+        let range = first << 32 | (first + table.rows.len() as u64);
+        write(&[range], 0)?;
+        let none = vec![0; StackTables::RECENT_ROWS as usize];
+        write(&none, StackTables::RECENT)
+    }
+
+    /// Reads the objects of the process again, if it has loaded or unloaded some.
+    ///
+    /// # Errors
+    /// [`crate::Error::Process`] if the tables cannot be written.
+    pub(super) fn refresh(&mut self) -> Result<()> {
+        // The callers of one that has ended, or executes another program, stay: its forked children have them.
+        if !self.is_mapped() {
+            return Ok(());
+        }
+        match self.callers.refresh() {
+            Ok(false) => Ok(()),
+            Ok(true) => self.write().map_err(|error| {
+                let why = format!("its tables of stacks cannot be written ({error})");
+                refused(self.callers.pid, why)
+            }),
+            Err(_) if !self.is_mapped() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns whether the process executes the program that has mapped the file.
+    fn is_mapped(&self) -> bool {
+        let mapped = maps::read(self.callers.pid).ok();
+        let file = number_of(self.callers.pid, &self.file).ok();
+        let mut mapped = mapped.iter().flatten();
+        file.is_some_and(|file| mapped.any(|mapping| mapping.inode == file))
     }
 
     /// Reads the mappings of the process, while it executes the program that has mapped the file: those that are known stay
     /// when it has ended, or executes another one.
     fn look(&mut self) {
         self.names.begin();
-        if let (Ok(mappings), Ok(file)) = (maps::read(self.pid), number_of(self.pid, &self.file))
-            && mappings.iter().any(|mapping| mapping.inode == file)
+        let pid = self.callers.pid;
+        if self.is_mapped()
+            && let Ok(mappings) = maps::read(pid)
         {
-            self.names.keep(self.pid, mappings);
+            self.names.keep(pid, mappings);
         }
     }
 
@@ -136,16 +227,17 @@ impl StackReports {
         let read = self.read();
         let (stacks, lost) = read.map_err(|error| {
             let why = format!("its stacks cannot be read ({error})");
-            refused(self.pid, why)
+            refused(self.callers.pid, why)
         })?;
         let lost_before = std::mem::replace(&mut self.reported.1, lost);
         if stacks.is_empty() && lost == lost_before {
             return Ok(None);
         }
         self.look();
+        let pid = self.callers.pid;
         let named = stacks
             .into_iter()
-            .map(|(number, frames)| (number, self.names.known_frames(self.pid, &frames)));
+            .map(|(number, frames)| (number, self.names.known_frames(pid, &frames)));
         let frames: BTreeMap<u64, Vec<String>> = named.collect();
         Ok(Some(KeptStacks {
             of_processes: frames.keys().copied().collect(),

@@ -12,7 +12,7 @@ use gilk_engine::layout::{
 use gilk_engine::patch::{Home, TIMER_BYTES};
 use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::reads::{MemoryReader, ReadGate};
-use gilk_engine::stacks::{CallerTable, StackTables};
+use gilk_engine::stacks::StackTables;
 use gilk_engine::{Addr, Image, Plan, Session, Span};
 use gilk_instruments::program::Input;
 use object::Endianness;
@@ -25,7 +25,7 @@ use super::record::{MOST_PER_WRITE, Written};
 use super::registered::{Registered, registered, registration};
 use super::removal::memory;
 use super::replaced::linked::{LinkedObject, LinkedPart};
-use super::stacks::table_bytes;
+use super::stacks::Callers;
 use super::stopped::{is_filtered, threads, traced};
 use super::{refused, text};
 use crate::client::{TargetInfo, samples};
@@ -93,7 +93,7 @@ pub struct Reserved {
     /// Free addresses for each arena; for the record too, after the last.
     pub(super) arenas: Vec<Span>,
     /// Ways to find callers, if stacks are numbered.
-    pub(super) callers: Option<Arc<CallerTable>>,
+    pub(super) callers: Option<Arc<Callers>>,
     /// True if the static probes that instruments stand on are switched on.
     pub(super) switches_on: bool,
     /// Object files whose functions replace functions of the process.
@@ -280,14 +280,14 @@ impl Subject {
     pub(super) fn reserve_with(
         &self,
         counters: u32,
-        callers: Option<Arc<CallerTable>>,
+        callers: Option<Arc<Callers>>,
     ) -> Result<Reserved> {
         let pid = self.pid;
         let sequences = self.sequences(counters);
         let mut maps = maps::read(pid)?;
         let slots_log2 = slots_log2(sequences);
         let rings = u64::from(sequences.rings()) << (slots_log2 + SLOT_LOG2);
-        let stacks = table_bytes(callers.as_ref().map_or(0, |callers| callers.rows.len()));
+        let stacks = Callers::table_bytes(callers.as_deref());
         let bytes = rows(sequences) + rings + stacks + STORAGE;
         let words = maps::free_below(&maps, bytes, LOW);
         let words = words.ok_or_else(|| {

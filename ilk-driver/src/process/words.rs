@@ -5,11 +5,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use gilk_engine::layout::{CounterSlot, RuntimeLayout, Sequences};
-use gilk_engine::stacks::CallerTable;
 use gilk_engine::{Addr, Plan};
 
 use super::refused;
-use super::stacks::{StackReports, write_callers};
+use super::stacks::{Callers, StackReports};
 use super::subject::{Reserved, rows};
 use crate::Result;
 use crate::writes;
@@ -21,7 +20,7 @@ pub(super) struct PlannedWords {
     pub(super) sequences: Sequences,
     slots: Vec<(u64, CounterSlot)>,
     /// Ways to find callers, if the plan numbers stacks.
-    callers: Option<Arc<CallerTable>>,
+    callers: Option<Arc<Callers>>,
 }
 
 impl PlannedWords {
@@ -50,12 +49,13 @@ impl PlannedWords {
             return Ok(None);
         };
         let offset = start.to(tables.start).cast_unsigned();
-        let written = write_callers(file, offset, callers).and_then(|()| file.try_clone());
-        let file = written.map_err(|error| {
+        let callers = Callers::clone(callers).of_child(pid);
+        let file = file.try_clone();
+        let reports = file.and_then(|file| StackReports::new(callers, file, offset));
+        reports.map(Some).map_err(|error| {
             let why = format!("its tables of stacks cannot be written ({error})");
             refused(pid, why)
-        })?;
-        Ok(Some(StackReports::new(pid, file, offset)))
+        })
     }
 
     /// The sums over all CPUs, by key, of words whose file is mapped at an address.

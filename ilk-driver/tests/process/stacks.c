@@ -161,6 +161,14 @@ int main(int count, char **arguments)
 			return waitpid(child, &count, 0) != child || count;
 	}
 	ways_of_a_thread();
+	if (access("libpassing.so", R_OK) == 0) {
+		void *library = dlopen("./libpassing.so", RTLD_NOW);
+		int (*passing)(int (*)(int), int) = dlsym(library, "passing");
+
+		for (int i = 0; i < 100; i++)
+			passing(plain, i % 10);
+		dlclose(library);
+	}
 	for (int i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, thread, (void *)(intptr_t)i);
 	for (int i = 0; i < 4; i++)

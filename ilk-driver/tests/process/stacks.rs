@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 use gilk_samples::recording::Recording;
 
 use super::cache_instruments::in_cache;
-use super::compiled_from;
 use super::launched::{ilk, text_of};
+use super::{compile, compiled_from};
 
 const SOURCE: &str = include_str!("stacks.c");
 const SCRIPT: &str = "entry:work { @by[ustack] = count() }";
@@ -121,6 +121,41 @@ fn stacks_are_those_of_another_unwinder_in_the_code_cache() {
     let folder = tempfile::tempdir().unwrap();
     let program = program(folder.path());
     judged(&in_cache(&["-e", SCRIPT], &program, &[]));
+}
+
+/// Its callers are found with its first call: the thread that loads it waits until its unwind table is read.
+#[test]
+fn stacks_have_frames_of_libraries_that_are_loaded_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = program(folder.path());
+    let source = folder.path().join("passing.c");
+    let passing = "int passing(int (*f)(int), int n) { char *space = __builtin_alloca(16 * n + 16); __asm__ volatile(\"\" ::\"r\"(space) : \"memory\"); return f(n) + 1; }";
+    std::fs::write(&source, passing).unwrap();
+    let mut compiler = Command::new("cc");
+    let options = ["-O2", "-shared", "-fPIC", "-o"];
+    compile(
+        compiler
+            .args(options)
+            .arg(folder.path().join("libpassing.so"))
+            .arg(&source),
+    );
+    let script = format!("{SCRIPT} entry:libpassing.so:passing {{ @passed = count() }}");
+    let output = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .args(["process", "-e", &script, "--"])
+        .arg(program)
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let ways = judged(&output);
+    let through = ways.iter().filter(|(frames, _)| {
+        let after_plain = frames.get(1..3).unwrap_or_default();
+        after_plain.first().is_some_and(|frame| frame == "*")
+            && after_plain
+                .last()
+                .is_some_and(|frame| frame.starts_with("main+"))
+    });
+    let calls: u64 = through.map(|(_, calls)| calls).sum();
+    assert_eq!(calls, 100, "{ways:?}");
 }
 
 /// Numbers of addresses, and stacks in samples and of few frames.

@@ -126,7 +126,10 @@ impl MappedWords {
     pub(super) fn new_stacks(&self) -> Result<Option<KeptStacks>> {
         let mut stacks = self.stacks.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *stacks {
-            Some(stacks) => stacks.report(),
+            Some(stacks) => {
+                stacks.refresh()?;
+                stacks.report()
+            }
             None => Ok(None),
         }
     }
