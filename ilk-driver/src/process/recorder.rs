@@ -163,10 +163,12 @@ impl Recorder {
         let drained = rings.drain()?;
         for mut batch in drained.batches {
             let cpu = self.of_cpu(batch.cpu);
-            cpu.taken += batch.samples.len() as u64;
+            cpu.taken += batch.len() as u64;
             for sample in &mut batch.samples {
                 sample.id = InstrumentId::renumbered(sample.id, first_major);
-                *self.samples.entry(sample.id).or_default() += 1;
+                if !sample.is_word() {
+                    *self.samples.entry(sample.id).or_default() += 1;
+                }
             }
             take(self, batch);
         }

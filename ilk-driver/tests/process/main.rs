@@ -28,6 +28,7 @@ mod launched;
 mod lines;
 mod loaded;
 mod prefixes;
+mod printing;
 mod probes;
 mod programs;
 mod refused;

@@ -136,13 +136,9 @@ impl Probed {
             return Some((Rule::RingOwner, why));
         }
         if layout.sequences().is_some()
-            && let Some(what) = self.beyond_one_store(probe, layout)
+            && let Some(why) = self.without_words(probe, layout)
         {
-            let why = format!(
-                "in a process a restartable sequence has one store, and it {what}; sample(), count(), sum(), avg(), \
-                 min(), max(), histograms, values() and maps work, and so do global and per-CPU variables"
-            );
-            return Some((Rule::RingOwner, why));
+            return Some((Rule::RingOwner, why.to_owned()));
         }
         if layout.guard == Guard::Missing && probe.expressions().any(|expr| expr.any(&mut loads)) {
             let why = "it reads memory, and the target does not state which addresses may be read";
@@ -223,19 +219,16 @@ impl Probed {
 }
 
 impl Probed {
-    /// Returns the effect of a probe that no single store of a word completes, if there is one.
-    fn beyond_one_store(&self, probe: &Probe, layout: &RuntimeLayout) -> Option<&'static str> {
+    /// Returns the reason why a process has no words for an effect of the probe, if there is one.
+    fn without_words(&self, probe: &Probe, layout: &RuntimeLayout) -> Option<&'static str> {
         let keyed = |id| {
             let home = self.home(id);
             !layout.has_storage() && matches!(home, Some(Home::Thread(_) | Home::Call(_)))
         };
-        let keeps = "keeps a variable of a thread or call, and there is no storage for them";
+        let keeps = "it keeps a variable of a thread or call, and there is no storage for them";
         let action = probe.actions.iter().find_map(|action| match action.kind {
-            ActionKind::Sample(_) if action.kind.sampled().len() > 1 => {
-                Some("delivers a line of several words")
-            }
             ActionKind::Sample(_) => {
-                (!layout.rings.exist()).then_some("samples, and there are no rings")
+                (!layout.rings.exist()).then_some("it samples, and there are no rings")
             }
             ActionKind::Store(id, _) | ActionKind::Add(id, _) => keyed(id).then_some(keeps),
             ActionKind::Update(..) => None,
@@ -250,12 +243,15 @@ impl Probed {
 }
 
 impl Probed {
-    /// Returns what the probe does that needs a CPU's own words, or its number.
+    /// Returns what the probe does that needs a CPU's own words, its number, or its ring.
     fn of_a_cpu(&self, probe: &Probe) -> Option<&'static str> {
         let own = |id| matches!(self.home(id), Some(Home::Cpu(_)));
         let keeps = "keeps a variable of each CPU";
         let action = probe.actions.iter().find_map(|action| match action.kind {
             ActionKind::Store(id, _) | ActionKind::Add(id, _) => own(id).then_some(keeps),
+            ActionKind::Sample(_) if action.kind.sampled().len() > 1 => {
+                Some("delivers a line of several words")
+            }
             ActionKind::Sample(_) | ActionKind::Update(..) => None,
         });
         let reads = |node: &Expr| match node.kind {

@@ -1,0 +1,145 @@
+//! Lines of `printf` in a process are whole, in the order of each thread, and those of its calls.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use super::cache_instruments::in_cache;
+use super::compiled_from;
+use super::launched::{ilk, text_of};
+
+const SOURCE: &str = include_str!("printing.c");
+
+const SCRIPT: &str = "
+    entry:line { printf(\"%d,%d,%s,%d,%x;\", arg0, arg1, str(arg2), arg3, arg3 & 0xffff) }
+    entry:single { sample(arg0) }";
+
+/// The texts of the program, as they are printed.
+const NAMES: [&str; 6] = [
+    "",
+    "a",
+    "seven b",
+    "eight by",
+    "fifteen bytes..",
+    "more than fifte…",
+];
+
+/// The text of a writer's call.
+fn text(writer: i64, serial: i64) -> String {
+    let name = NAMES[usize::try_from((serial + writer) % 6).unwrap()];
+    let value = serial * 7919 - writer;
+    format!("{writer},{serial},{name},{value},{:x};", value & 0xffff)
+}
+
+/// The calls of each writer, as the program has printed them.
+fn calls(shown: &str) -> BTreeMap<i64, i64> {
+    let lines = shown.lines();
+    let lines = lines.filter_map(|line| line.strip_prefix("writer "));
+    let calls = lines.map(|line| {
+        let (writer, calls) = line.split_once(' ').unwrap();
+        (writer.parse().unwrap(), calls.parse().unwrap())
+    });
+    calls.collect()
+}
+
+/// The number of lost samples that a command has printed.
+fn lost(shown: &str) -> i64 {
+    let lost = shown.lines().filter_map(|line| {
+        let (before, _) = line.split_once(" lost")?;
+        before
+            .split(", ")
+            .last()?
+            .replace(',', "")
+            .parse::<i64>()
+            .ok()
+    });
+    lost.sum()
+}
+
+/// The lines of a recording in order of time, and the number of its other samples.
+fn recorded(recording: &Path) -> (Vec<String>, i64) {
+    let csv = recording.with_extension("csv");
+    let export = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .args(["export", "--force", "-o"])
+        .args([&csv, recording])
+        .output()
+        .unwrap();
+    assert!(export.status.success(), "{}", text_of(&export.stderr));
+    let all = std::fs::read_to_string(csv).unwrap();
+    let mut lines = Vec::new();
+    let mut others = 0;
+    for row in all.lines().skip(1) {
+        // The text is the last of the columns, and has commas.
+        match row.ends_with(";\"") {
+            true => lines.push(row[row.find('"').unwrap()..].trim_matches('"').to_owned()),
+            false => others += 1,
+        }
+    }
+    (lines, others)
+}
+
+/// Compares the lines of a recording with the calls of the program; returns the number of lost ones.
+fn judged(output: &Output, recording: &Path) -> i64 {
+    let shown = text_of(&output.stdout) + &text_of(&output.stderr);
+    assert!(output.status.success(), "{shown}");
+    let calls = calls(&shown);
+    assert!(calls.len() >= 8 && calls[&101] > 0, "{shown}");
+    let (lines, others) = recorded(recording);
+    let mut next: BTreeMap<i64, i64> = BTreeMap::new();
+    for line in &lines {
+        let mut numbers = line.split(',').map(str::parse::<i64>);
+        let writer = numbers.next().unwrap().unwrap();
+        let serial = numbers.next().unwrap().unwrap();
+        assert_eq!(*line, text(writer, serial));
+        let next = next.entry(writer).or_default();
+        assert!(
+            serial >= *next && serial < calls[&writer],
+            "{line} is the {next}th"
+        );
+        *next = serial + 1;
+    }
+    // Each thread calls the other function as often as it prints.
+    let threads: i64 = (1..5).map(|thread| calls[&thread]).sum();
+    let hits = threads + calls.values().sum::<i64>();
+    let lost = lost(&shown);
+    let samples = i64::try_from(lines.len()).unwrap() + others;
+    assert_eq!(samples + lost, hits, "{lost} lost: {shown}");
+    lost
+}
+
+#[test]
+fn lines_of_threads_and_handlers_and_forked_children_are_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), SOURCE, &[]);
+    let recording = folder.path().join("lines.arrow");
+    let (file, program) = (recording.to_str().unwrap(), program.to_str().unwrap());
+    let output = ilk(&["-e", SCRIPT, "-o", file, "--", program, "3"], "");
+    judged(&output, &recording);
+    // Faster than the rings are read.
+    let arguments = [
+        "--force", "-e", SCRIPT, "-o", file, "--", program, "3", "300000",
+    ];
+    let lost = judged(&ilk(&arguments, ""), &recording);
+    assert!(lost > 0);
+}
+
+#[test]
+fn lines_of_children_of_their_own_are_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), SOURCE, &[]);
+    let recording = folder.path().join("lines.arrow");
+    let (file, program) = (recording.to_str().unwrap(), program.to_str().unwrap());
+    let own = ["--children", "own"];
+    let arguments = ["-e", SCRIPT, "-o", file, "--", program, "3"];
+    judged(&ilk(&[&own[..], &arguments].concat(), ""), &recording);
+}
+
+#[test]
+fn lines_in_the_code_cache_are_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), SOURCE, &[]);
+    let recording = folder.path().join("lines.arrow");
+    let options = ["-e", SCRIPT, "-o", recording.to_str().unwrap()];
+    let output = in_cache(&options, &program, &[]);
+    judged(&output, &recording);
+}
