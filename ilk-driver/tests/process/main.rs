@@ -27,6 +27,7 @@ mod killed;
 mod launched;
 mod lines;
 mod loaded;
+mod naming;
 mod prefixes;
 mod printing;
 mod probes;

@@ -1,6 +1,5 @@
 // Calls a function from several threads, which move from CPU to CPU, and from handlers of signals. The nth call of a
-// writer has arguments that follow from both numbers. Threads make so many calls, and forked children as many or
-// another number.
+// writer has arguments that follow from both numbers. Threads and forked children make so many calls each.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -73,7 +72,6 @@ int main(int count, char **arguments)
 {
 	pthread_t threads[THREADS];
 	int children = count > 1 ? atoi(arguments[1]) : 0;
-	long calls = count > 2 ? atol(arguments[2]) : CALLS;
 	struct sigaction action = { .sa_handler = handler, .sa_flags = SA_RESTART };
 	// One handler at a time.
 	sigfillset(&action.sa_mask);
@@ -87,7 +85,7 @@ int main(int count, char **arguments)
 	for (int child = 0; child < children; ++child)
 		if (!fork()) {
 			struct writer own = { .writer = 1000 + child };
-			for (long call = 0; call < calls; ++call)
+			for (long call = 0; call < CALLS; ++call)
 				print(&own);
 			_exit(0);
 		}
@@ -100,6 +98,6 @@ int main(int count, char **arguments)
 		printf("writer %ld %ld\n", HANDLERS + 1 + n, of_handlers[n]);
 	}
 	for (int child = 0; child < children; ++child)
-		printf("writer %d %ld\n", 1000 + child, calls);
+		printf("writer %d %d\n", 1000 + child, CALLS);
 	return 0;
 }

@@ -4,9 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use gilk_engine::verify::verify;
+use gilk_instruments::Library;
+use gilk_samples::Sample;
+use ilk_driver::process::{Attached, Drained, SampleRings};
+
 use super::cache_instruments::in_cache;
-use super::compiled_from;
 use super::launched::{ilk, text_of};
+use super::programs::session;
+use super::{Counted, clean, compiled_from, subject};
 
 const SOURCE: &str = include_str!("printing.c");
 
@@ -57,7 +63,7 @@ fn lost(shown: &str) -> i64 {
 }
 
 /// The lines of a recording in order of time, and the number of its other samples.
-fn recorded(recording: &Path) -> (Vec<String>, i64) {
+pub(super) fn recorded(recording: &Path) -> (Vec<String>, i64) {
     let csv = recording.with_extension("csv");
     let export = Command::new(env!("CARGO_BIN_EXE_ilk"))
         .args(["export", "--force", "-o"])
@@ -70,16 +76,17 @@ fn recorded(recording: &Path) -> (Vec<String>, i64) {
     let mut others = 0;
     for row in all.lines().skip(1) {
         // The text is the last of the columns, and has commas.
-        match row.ends_with(";\"") {
-            true => lines.push(row[row.find('"').unwrap()..].trim_matches('"').to_owned()),
+        let text = row.splitn(7, ',').nth(6).unwrap().trim_matches('"');
+        match text.ends_with(';') {
+            true => lines.push(text.to_owned()),
             false => others += 1,
         }
     }
     (lines, others)
 }
 
-/// Compares the lines of a recording with the calls of the program; returns the number of lost ones.
-fn judged(output: &Output, recording: &Path) -> i64 {
+/// Compares the lines of a recording with the calls of the program.
+fn judged(output: &Output, recording: &Path) {
     let shown = text_of(&output.stdout) + &text_of(&output.stderr);
     assert!(output.status.success(), "{shown}");
     let calls = calls(&shown);
@@ -104,7 +111,6 @@ fn judged(output: &Output, recording: &Path) -> i64 {
     let lost = lost(&shown);
     let samples = i64::try_from(lines.len()).unwrap() + others;
     assert_eq!(samples + lost, hits, "{lost} lost: {shown}");
-    lost
 }
 
 #[test]
@@ -115,12 +121,56 @@ fn lines_of_threads_and_handlers_and_forked_children_are_whole() {
     let (file, program) = (recording.to_str().unwrap(), program.to_str().unwrap());
     let output = ilk(&["-e", SCRIPT, "-o", file, "--", program, "3"], "");
     judged(&output, &recording);
-    // Faster than the rings are read.
-    let arguments = [
-        "--force", "-e", SCRIPT, "-o", file, "--", program, "3", "300000",
-    ];
-    let lost = judged(&ilk(&arguments, ""), &recording);
-    assert!(lost > 0);
+}
+
+/// Six threads and a handler print faster than the rings are read.
+#[test]
+fn lines_are_whole_or_lost_where_rings_are_full() {
+    let mut counted = Counted::start(&[], |_| {});
+    let (subject, reserved) = subject(counted.pid(), "counted", 64);
+    let script = "entry:counted { printf(\"%d %d %x\", (u32)arg0, (u32)arg0 + 1, (u32)arg0 * 3) }";
+    let session = session(&subject, script);
+    let library = Library::builtin().unwrap();
+    let plan = gilk_engine::plan::plan(subject.image(), &session, &library, &reserved.layout);
+    let plan = verify(subject.image(), plan.unwrap()).unwrap();
+    let mut attached = Attached::attach(&subject, reserved, &plan).unwrap();
+    let mut rings = attached.take_rings().unwrap();
+    let id = plan.plan().instruments[0].id.pack();
+    counted.does("load");
+    let (mut lines, mut lost) = (0, 0);
+    let mut drain = |rings: &mut SampleRings| {
+        let Drained { batches, losses } = rings.drain().unwrap();
+        for batch in batches {
+            let (all, rest) = batch.samples.as_chunks::<4>();
+            assert!(rest.is_empty(), "{rest:?}");
+            for line in all {
+                let [head, words @ ..] = line;
+                assert_eq!((head.id, head.value), (id, 0));
+                let value = words[0].value;
+                assert!((1..2_000_005).contains(&value), "{line:?}");
+                let meant = [value, value + 1, value * 3];
+                for (word, value) in words.iter().zip(meant) {
+                    let word = (word.id, word.value, word.tsc);
+                    let meant = (id | Sample::WORD, value, head.tsc);
+                    assert_eq!(word, meant, "{line:?}");
+                }
+                lines += 1;
+            }
+        }
+        lost += losses.iter().map(|loss| loss.count).sum::<u64>();
+    };
+    drain(&mut rings);
+    counted.does("load");
+    let (calls, _) = counted.does("count");
+    let removed = attached.remove().unwrap();
+    clean(&removed);
+    drain(&mut rings);
+    assert!(
+        lines > 100_000 && lost > 1_000_000,
+        "{lines} lines, {lost} lost"
+    );
+    assert_eq!(lines + lost, calls);
+    counted.end();
 }
 
 #[test]

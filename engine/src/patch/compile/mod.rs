@@ -173,11 +173,11 @@ impl Probed {
         };
         let no_users = || {
             let mut expressions = probe.expressions();
-            let beyond = |node: &Expr| node.is_of_process() && !reads_number(node);
+            let beyond = |node: &Expr| node.is_of_process() && !is_served(node);
             if layout.sequences().is_some()
                 && expressions.any(|expr| expr.any(&mut |node| beyond(node)))
             {
-                let why = "it reads the stack or a name of the running process, and instruments in a process read numbers in its memory only";
+                let why = "it reads the stack of the running process, or keeps an address for its name, and instruments in a process read numbers in its memory, its number and the names of its threads only";
                 return Some(why.to_owned());
             }
             let reads = probe.reads_process();
@@ -270,12 +270,12 @@ impl Probed {
     }
 }
 
-/// Returns whether a node reads a number in memory of the running process.
-fn reads_number(node: &Expr) -> bool {
+/// Returns whether the code of a process reads what a node reads of it.
+fn is_served(node: &Expr) -> bool {
     matches!(
         node.kind,
         ExprKind::User {
-            read: UserRead::Bytes(_),
+            read: UserRead::Bytes(_) | UserRead::Process | UserRead::Comm(_),
             ..
         }
     )

@@ -1,6 +1,8 @@
 //! Programs in a process: each of their words is updated by a restartable sequence of its own.
 
-use gilk_instruments::program::Input;
+use std::sync::Arc;
+
+use gilk_instruments::program::{ActionKind, ExprKind, Half, Input, UserRead, Width};
 use iced_x86::{Code, Mnemonic, Register};
 
 use super::sequences::{SEQUENCES, process};
@@ -307,6 +309,55 @@ fn samples_that_are_not_whole_or_of_another_ring_are_seen() {
 fn full_branch(plan: &Plan) -> u64 {
     let (compare, _) = find(plan, |one| one.code() == Code::Cmp_r64_rm64);
     compare.next_ip()
+}
+
+/// Makes a plan that reads a number of eight bytes at 0 one that reads something else, with a request.
+fn requests(good: &Plan, read: UserRead, request: u32) -> Plan {
+    let mut plan = good.clone();
+    for one in plan.instruments.iter_mut() {
+        let probed = Arc::make_mut(one.probe.as_mut().unwrap());
+        for action in &mut Arc::make_mut(&mut probed.checked).probes[0].actions {
+            let ActionKind::Update(_, Some(expr)) = &mut action.kind else {
+                panic!("{action:?}");
+            };
+            let ExprKind::User { read: to, .. } = &mut expr.kind else {
+                panic!("{expr:?}");
+            };
+            *to = read;
+        }
+    }
+    let (_, bytes) = find(&plan, |one| one.code() == Code::Pushq_imm32);
+    let place = bytes.end - 4..bytes.end;
+    plan.patches[0].code[place].copy_from_slice(&request.to_le_bytes());
+    plan
+}
+
+/// The number of the process and the halves of a thread's name are read by one request each.
+#[test]
+fn numbers_and_names_of_the_running_thread_are_requested() {
+    let image = super::handmade::image();
+    let good = written(&image, "entry { @n = sum(*(u64 *)uptr(0)) }");
+    let reads = [
+        (UserRead::Bytes(Width::B8), 0x800),
+        (UserRead::Process, 4),
+        (UserRead::Comm(Half::First), 5),
+        (UserRead::Comm(Half::Second), 0x105),
+    ];
+    for (read, right) in reads {
+        passes(&image, &requests(&good, read, right));
+        for wrong in (0..9 << 8).filter(|request| *request != right) {
+            let bad = requests(&good, read, wrong);
+            assert!(verify(&image, bad).is_err(), "{read:?} by {wrong:#x}");
+        }
+    }
+    // No code of a process keeps names of addresses, or reads texts.
+    for (read, request) in [
+        (UserRead::Name, 2),
+        (UserRead::Text(Half::First), 1),
+        (UserRead::Text(Half::Second), 0x101),
+    ] {
+        assert!(verify(&image, requests(&good, read, request)).is_err());
+    }
 }
 
 /// Each damage of a line of three words, with the rule that catches it.

@@ -325,7 +325,7 @@ fn effects_without_words_are_refused_in_a_process() {
         (
             "hit / ustack == 1 / { @m = count() }",
             "program-unsupported",
-            "numbers in its memory only",
+            "the stack of the running process",
         ),
     ] {
         match of_source(&image, ("kept", 0, HookType::Pre), source, &process()) {
