@@ -173,6 +173,32 @@ fn lines_are_whole_or_lost_where_rings_are_full() {
     counted.end();
 }
 
+/// Without a recording lines are printed as they come: those of a CPU in their order.
+#[test]
+fn lines_are_printed_where_there_is_no_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), SOURCE, &[]);
+    let script = SCRIPT.lines().nth(1).unwrap();
+    let name = program.to_str().unwrap();
+    for output in [
+        ilk(&["-e", script, "--", name], ""),
+        in_cache(&["-e", script], &program, &[]),
+    ] {
+        let shown = text_of(&output.stdout) + &text_of(&output.stderr);
+        let calls = calls(&shown);
+        assert!(calls.len() == 8 && shown.contains(" 0 lost"), "{shown}");
+        let mut printed: Vec<&str> = shown.lines().filter(|line| line.ends_with(';')).collect();
+        printed.sort_unstable();
+        let meant = calls.iter().flat_map(|(writer, calls)| {
+            let calls = 0..*calls;
+            calls.map(|serial| text(*writer, serial))
+        });
+        let mut meant: Vec<String> = meant.collect();
+        meant.sort_unstable();
+        assert_eq!(printed, meant);
+    }
+}
+
 #[test]
 fn lines_of_children_of_their_own_are_whole() {
     let folder = tempfile::tempdir().unwrap();
