@@ -186,7 +186,7 @@ fn bytes(image: &Image, span: Span) -> Result<&[u8]> {
 fn refused(image: &Image, at: Addr, why: &str) -> Error {
     let place = image.named(at).unwrap_or_else(|| at.to_string());
     let why = format!(
-        "memory is not read, since the system call at {place} may begin to filter those of the process unseen: {why}"
+        "memory, `pid` and `comm` are not read, since the system call at {place} may begin to filter those of the process unseen: {why}"
     );
     Error::Unplanned {
         target: image.title(),

@@ -1,9 +1,12 @@
-//! Code of a process that reads a number in the memory of the process for an instrument.
+//! Code of a process that reads a number in the memory of the process for an instrument, and requests from the kernel
+//! what a kernel's instruments find in its memory: the number of the process, and the name of the thread.
 //!
 //! An address that a program of an instrument computes may be any: a load there would end the process. The kernel reads
 //! it instead, by `process_vm_readv(2)` of the process itself, which reports what is not mapped and takes no lock of the
 //! process. Patches call the code with three words pushed, as that of a kernel is called (`users` of `struct ilk_info`):
-//! the address, the counter of failed reads, and the number of bytes times 256.
+//! the address, the counter of failed reads, and the request. Its lowest byte is the kind: 0 for memory, then the next one
+//! is the number of bytes; [`PROCESS`] for the number of the process; [`COMM`] for the name, then the next one is 0 for the
+//! first eight bytes, and 1 for the others.
 //!
 //! A filter of system calls (seccomp(2)) may end the process for such a read. So reads end before a thread installs one
 //! ([`crate::filters`]): it closes the [`ReadGate`], after which each read fails, and waits for those that are under way.
@@ -17,6 +20,11 @@ use crate::stacks::StackReader;
 const GETPID: u8 = 39;
 /// Number of `process_vm_readv(2)`.
 const READ: u16 = 310;
+/// The operation of `prctl(2)` that reads the name of the thread, 16 bytes with zeroes after its end: `PR_GET_NAME`.
+const GET_NAME: u8 = 16;
+/// Kinds of requests.
+const PROCESS: u8 = 4;
+const COMM: u8 = 5;
 
 /// Two words of four bytes in the lower 2 GiB: one that is not 0 once reads have ended, and the number of those under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,9 +183,13 @@ fn code(row: u64, gate: ReadGate) -> Vec<u8> {
     push(&[0x83, 0x3c, 0x25]); // cmp dword [closed], 0
     push(&low(gate.closed));
     push(&[0]);
-    push(&[0x75, 48]); // jne failed
+    push(&[0x75, 68]); // jne failed
+    push(&[0x80, 0xbc, 0x24, 128, 0, 0, 0, COMM]); // cmp byte [rsp+128], COMM: the kind
+    push(&[0x74, 85]); // je comm
     push(&[0xb8, GETPID, 0, 0, 0]); // mov eax, getpid
     push(&[0x0f, 0x05]); // syscall
+    push(&[0x80, 0xbc, 0x24, 128, 0, 0, 0, PROCESS]); // cmp byte [rsp+128], PROCESS
+    push(&[0x74, 99]); // je value
     push(&[0x89, 0xc7]); // mov edi, eax
     push(&[0x48, 0x89, 0xe6]); // mov rsi, rsp
     push(&[0xba, 1, 0, 0, 0]); // mov edx, 1
@@ -188,12 +200,23 @@ fn code(row: u64, gate: ReadGate) -> Vec<u8> {
     push(&[0xb8, first, second, 0, 0]); // mov eax, process_vm_readv
     push(&[0x0f, 0x05]); // syscall
     push(&[0x48, 0x3b, 0x44, 0x24, 8]); // cmp rax, [rsp+8]
-    push(&[0x74, 9 + 8 + 8]); // je done
+    push(&[0x74, 63]); // je done
     push(&[0x48, 0xc7, 0x44, 0x24, 32, 0, 0, 0, 0]); // failed: mov qword [rsp+32], 0
     push(&[0x48, 0x8b, 0x84, 0x24, 136, 0, 0, 0]); // mov rax, [rsp+136]: the counter
     push(&[0xf0, 0x48, 0xff, 0x80]); // lock inc qword [rax+row]
     let [a, b, c, d, ..] = row.to_le_bytes();
     push(&[a, b, c, d]);
+    push(&[0xeb, 36]); // jmp done
+    push(&[0xbf, GET_NAME, 0, 0, 0]); // comm: mov edi, PR_GET_NAME
+    push(&[0x48, 0x89, 0xe6]); // mov rsi, rsp
+    push(&[0xb8]); // mov eax, prctl
+    push(&PRCTL.to_le_bytes());
+    push(&[0x0f, 0x05]); // syscall
+    push(&[0x85, 0xc0]); // test eax, eax
+    push(&[0x75, 0u8.wrapping_sub(46)]); // jne failed
+    push(&[0x0f, 0xb6, 0x84, 0x24, 129, 0, 0, 0]); // movzx eax, byte [rsp+129]: the half
+    push(&[0x48, 0x8b, 0x04, 0xc4]); // mov rax, [rsp+8*rax]
+    push(&[0x48, 0x89, 0x44, 0x24, 32]); // value: mov [rsp+32], rax
     push(&[0xf0, 0xff, 0x0c, 0x25]); // done: lock dec dword [under_way]
     push(&low(gate.under_way()));
     push(&[0x48, 0x8b, 0x44, 0x24, 32]); // mov rax, [rsp+32]

@@ -111,6 +111,8 @@ impl Machine for Tried<'_> {
         match read {
             UserRead::Bytes(width) => self.load(address, width),
             UserRead::Name => Some(self.known(&format!("usym({address:#x})"))),
+            UserRead::Process => Some(self.input(Input::Pid)),
+            UserRead::Comm(half) => Some(self.input(Input::Comm(half))),
             UserRead::Text(half) => {
                 let letters = (0..16).map(|at| self.memory.get(&address.wrapping_add(at)).copied());
                 let mut text = [0; 16];

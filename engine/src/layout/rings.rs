@@ -46,8 +46,7 @@ pub enum RingOwner {
     /// ([`Rule::RingOwner`](crate::Rule::RingOwner)).
     Thread,
     /// A CPU, from user space, by restartable sequences (`rseq(2)`): each write of a CPU's word is the commit of one.
-    /// What no single store completes is refused ([`Rule::RingOwner`](crate::Rule::RingOwner)). Without an area, all
-    /// threads.
+    /// Without an area, all threads: what needs a CPU's words is refused ([`Rule::RingOwner`](crate::Rule::RingOwner)).
     Rseq(Sequences),
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Groups {
 impl Groups {
     /// Finds the groups of the programs at a point.
     pub(super) fn of(hooked: &[Hooked<'_>], layout: &RuntimeLayout) -> Self {
-        // A restartable sequence has one slot.
+        // Each sample has a restartable sequence of its own.
         let most = match layout.sequences() {
             Some(_) => 1,
             None => MOST.min(1 << layout.rings.slots_log2.saturating_sub(2)),

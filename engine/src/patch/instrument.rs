@@ -113,6 +113,17 @@ pub(super) enum SamplePart {
     NextWord,
 }
 
+impl SamplePart {
+    /// The part that is the word of that number.
+    pub(super) const fn of(number: u32) -> Self {
+        match number {
+            0 => Self::Head,
+            1 => Self::Word,
+            _ => Self::NextWord,
+        }
+    }
+}
+
 /// Emits the code of one instrument; the caller saves, restores, and emits the rare paths, which are returned with
 /// the address where each continues.
 pub(super) fn emit(
@@ -269,14 +280,26 @@ fn locate(e: &mut Emitter, layout: &RuntimeLayout, a: Register) {
 pub(super) fn fill(
     e: &mut Emitter,
     hooked: &Hooked<'_>,
-    (value, part_of): (&SampleValue, SamplePart),
+    part_of: (&SampleValue, SamplePart),
     [a, b, spare]: [Register; 3],
 ) {
-    use Register::{RAX, RDX};
+    use Register::RAX;
     let part = |displacement| indexed(b, a, 8, displacement);
+    fill_word(e, hooked, part_of, part, spare);
+    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_MARK), RAX));
+}
+
+/// Stores time, value and identifier in a slot, through `spare`; the time is in rdx.
+pub(super) fn fill_word(
+    e: &mut Emitter,
+    hooked: &Hooked<'_>,
+    (value, part_of): (&SampleValue, SamplePart),
+    part: impl Fn(i64) -> MemoryOperand,
+    spare: Register,
+) {
+    use Register::RDX;
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_TSC), RDX));
-    let slot = part(SLOT_VALUE);
-    value.store(e, slot, spare);
+    value.store(e, part(SLOT_VALUE), spare);
     let id = match part_of {
         SamplePart::Head => Some(hooked.id.pack()),
         SamplePart::Word => Some(hooked.id.pack() | Sample::WORD),
@@ -292,7 +315,6 @@ pub(super) fn fill(
         e.op(Instruction::with2(Code::Mov_r64_imm64, spare, id));
     }
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_ID), spare));
-    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_MARK), RAX));
 }
 
 /// Stores time, value and identifier of a process's sample, whose time is in rdx; rdx is used.
@@ -302,12 +324,7 @@ pub(super) fn fill_unmarked(
     value: &SampleValue,
     part: impl Fn(i64) -> MemoryOperand,
 ) {
-    use Register::RDX;
-    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_TSC), RDX));
-    value.store(e, part(SLOT_VALUE), RDX);
-    let id = hooked.id.pack();
-    e.op(Instruction::with2(Code::Mov_r64_imm64, RDX, id));
-    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_ID), RDX));
+    fill_word(e, hooked, (value, SamplePart::Head), part, Register::RDX);
 }
 
 /// Emits a rare path: counts the event and branches back to `end`.

@@ -7,9 +7,10 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::Hooked;
 use super::emit::{Emitter, Forward, Restartable};
-use super::instrument::{Lost, SampleValue, fill_unmarked, read_tsc};
+use super::instrument::{Lost, SamplePart, SampleValue, fill_unmarked, fill_word, read_tsc};
 use crate::Addr;
-use crate::isa::encode::at;
+use crate::ids::to_u32;
+use crate::isa::encode::{at, indexed};
 use crate::layout::{RuntimeLayout, SLOT_LOG2, SegmentOffset, Sequences};
 
 /// An update of a word in memory, by one instruction.
@@ -179,8 +180,89 @@ pub(super) fn update_restartably(
     })
 }
 
-/// Fills the next slot of the CPU's ring, and makes it a sample by the commit: an increment of the ring's head. The clock
-/// is read in the sequence, so samples of a ring are in order of time.
+/// A sequence that has found free slots in the ring of its CPU.
+struct FreeSlots {
+    begun: Begun,
+    /// The branch that is taken where there are too few.
+    full: Forward,
+    /// The word of the ring's head.
+    head: MemoryOperand,
+    /// Bit mask of the number of a slot.
+    mask: u32,
+}
+
+/// Begins a sequence that fills the next slots of the CPU's ring: rdx is the time, rax the ring's head, and the registers
+/// have the CPU's row and the place of its ring. The clock is read in the sequence, so samples of a ring are in order of
+/// time. The third register is used where there are several.
+fn begin_slots(
+    e: &mut Emitter,
+    (layout, sequences, area): (&RuntimeLayout, Sequences, &AreaWords),
+    slots: u32,
+    [row, ring, last]: [Register; 3],
+) -> FreeSlots {
+    use Register::RAX;
+    let rings = &layout.rings;
+    let begun = begin(e, (sequences, area), row);
+    e.op(Instruction::with2(Code::Mov_r64_rm64, ring, row));
+    for (register, by) in [(ring, rings.stride_log2), (row, sequences.stride_log2)] {
+        e.op(Instruction::with2(Code::Shl_rm64_imm8, register, by));
+    }
+    read_tsc(e);
+    let (head, limit) = (ring_word(rings.head, row), ring_word(rings.limit, row));
+    e.op(Instruction::with2(Code::Mov_r64_rm64, RAX, head));
+    let further = slots.saturating_sub(1);
+    let compared = match further {
+        0 => RAX,
+        _ => {
+            let place = at(RAX, further.into());
+            e.op(Instruction::with2(Code::Lea_r64_m, last, place));
+            last
+        }
+    };
+    e.op(Instruction::with2(Code::Cmp_r64_rm64, compared, limit));
+    FreeSlots {
+        begun,
+        full: e.branch_forward(Code::Jae_rel32_64),
+        head,
+        mask: (1u32 << rings.slots_log2.min(31)).wrapping_sub(1),
+    }
+}
+
+impl FreeSlots {
+    /// Makes so many slots samples by the commit, an addition to the ring's head. Returns the ways on which they are lost.
+    fn commit(
+        self,
+        e: &mut Emitter,
+        (layout, sequences): (&RuntimeLayout, Sequences),
+        slots: u32,
+        row: Register,
+    ) -> [Lost; 2] {
+        e.op(match slots {
+            1 => Instruction::with1(Code::Inc_rm64, self.head),
+            _ => Instruction::with2(Code::Add_rm64_imm8, self.head, slots),
+        });
+        self.begun.commit(e);
+        let lost = layout.rings.lost_full;
+        let words = [
+            (self.full, ring_word(lost, row)),
+            (self.begun.unregistered, shared_row(lost, sequences)),
+        ];
+        words.map(|(from, word)| Lost::Shared {
+            from,
+            word,
+            update: WordUpdate::Increment,
+        })
+    }
+}
+
+/// A word of the ring of the CPU whose row begins at the address in a register.
+fn ring_word(word: SegmentOffset, row: Register) -> MemoryOperand {
+    let address = word.0;
+    let place = None;
+    RowWord { address, place }.of(row)
+}
+
+/// Fills the next slot of the CPU's ring, and makes it a sample by the commit.
 pub(super) fn sample_restartably(
     e: &mut Emitter,
     hooked: &Hooked<'_>,
@@ -193,37 +275,44 @@ pub(super) fn sample_restartably(
         e.lacks("rseq area for a sample");
         return None;
     };
-    let rings = &layout.rings;
-    let word_of = |word: SegmentOffset| RowWord {
-        address: word.0,
-        place: None,
-    };
-    let begun = begin(e, (sequences, &area), row);
-    let mut op = |instruction| e.op(instruction);
-    op(Instruction::with2(Code::Mov_r64_rm64, slot, row));
-    for (register, by) in [(slot, rings.stride_log2), (row, sequences.stride_log2)] {
-        op(Instruction::with2(Code::Shl_rm64_imm8, register, by));
-    }
-    read_tsc(e);
-    let (head, limit) = (word_of(rings.head).of(row), word_of(rings.limit).of(row));
-    e.op(Instruction::with2(Code::Mov_r64_rm64, RAX, head));
-    e.op(Instruction::with2(Code::Cmp_r64_rm64, RAX, limit));
-    let full = e.branch_forward(Code::Je_rel32_64);
-    let slots = (1u32 << rings.slots_log2.min(31)).wrapping_sub(1);
-    e.op(Instruction::with2(Code::And_rm32_imm32, EAX, slots));
+    let target = (layout, sequences, &area);
+    let slots = begin_slots(e, target, 1, [row, slot, RAX]);
+    e.op(Instruction::with2(Code::And_rm32_imm32, EAX, slots.mask));
     e.op(Instruction::with2(Code::Shl_rm64_imm8, RAX, SLOT_LOG2));
     e.op(Instruction::with2(Code::Add_r64_rm64, slot, RAX));
-    let part = |offset: i64| at(slot, rings.base.0.cast_signed().wrapping_add(offset));
+    let part = |offset: i64| at(slot, layout.rings.base.0.cast_signed().wrapping_add(offset));
     fill_unmarked(e, hooked, value, part);
-    e.op(Instruction::with1(Code::Inc_rm64, head));
-    begun.commit(e);
-    let words = [
-        (full, word_of(rings.lost_full).of(row)),
-        (begun.unregistered, shared_row(rings.lost_full, sequences)),
-    ];
-    Some(words.map(|(from, word)| Lost::Shared {
-        from,
-        word,
-        update: WordUpdate::Increment,
-    }))
+    Some(slots.commit(e, (layout, sequences), 1, row))
+}
+
+/// Fills a slot of the CPU's ring for each word of a line, and makes all of them its samples by the commit.
+pub(super) fn line_restartably(
+    e: &mut Emitter,
+    hooked: &Hooked<'_>,
+    (layout, sequences): (&RuntimeLayout, Sequences),
+    values: &[SampleValue],
+    [row, ring, place, spare]: [Register; 4],
+) -> Option<[Lost; 2]> {
+    use Register::RAX;
+    let Some(area) = AreaWords::of(sequences) else {
+        e.lacks("rseq area for a line");
+        return None;
+    };
+    let target = (layout, sequences, &area);
+    let count = to_u32(values.len());
+    let slots = begin_slots(e, target, count, [row, ring, place]);
+    let short = place.full_register32();
+    let base = layout.rings.base.0.cast_signed();
+    let part = |offset: i64| indexed(ring, place, 1, base.wrapping_add(offset));
+    for (number, value) in (0_u32..).zip(values) {
+        e.op(Instruction::with2(
+            Code::Lea_r64_m,
+            place,
+            at(RAX, number.into()),
+        ));
+        e.op(Instruction::with2(Code::And_rm32_imm32, short, slots.mask));
+        e.op(Instruction::with2(Code::Shl_rm64_imm8, place, SLOT_LOG2));
+        fill_word(e, hooked, (value, SamplePart::of(number)), part, spare);
+    }
+    Some(slots.commit(e, (layout, sequences), count, row))
 }

@@ -1,7 +1,7 @@
 //! The independent verifier of the code by which instruments in a process read its memory.
 //!
-//! The code must be, instruction by instruction, the listing below: it saves the flags and all registers that a system
-//! call changes, writes no memory but its own stack, the pushed word of the result, the counter of failed reads and the
+//! The code must be, instruction by instruction, the listing below: by the kind of the request it reads memory, the number
+//! of the process, or half of the name of the thread. It saves the flags and all registers that a system call changes, writes no memory but its own stack, the pushed word of the result, the counter of failed reads and the
 //! number of reads under way, and returns. Calls of it are proven with the patches. So is the code that ends reads, which
 //! closes them and waits, unless the number at the address of its call is another system call's.
 //!
@@ -24,7 +24,7 @@ const LOW_END: u64 = 1 << 31;
 
 /// The instructions of a reader: `ROW` stands for the bytes from a word of CPU 0 to the one in which failed reads are
 /// counted, `CLOSED` and `UNDER_WAY` for the words of the gate.
-const LISTING: [&str; 51] = [
+const LISTING: [&str; 65] = [
     "pushf",
     "push rax",
     "push rcx",
@@ -48,10 +48,15 @@ const LISTING: [&str; 51] = [
     // Counted before the look, so that a thread that closes the gate either sees it or is seen.
     "lock inc dword [UNDER_WAY]",
     "cmp dword [CLOSED],0",
-    "jne short @33",
+    "jne short @37",
+    // The kind of the request.
+    "cmp byte [rsp+80h],5",
+    "je short @41",
     // getpid()
     "mov eax,27h",
     "syscall",
+    "cmp byte [rsp+80h],4",
+    "je short @49",
     // process_vm_readv(pid, rsp, 1, rsp+16, 1, 0)
     "mov edi,eax",
     "mov rsi,rsp",
@@ -63,10 +68,21 @@ const LISTING: [&str; 51] = [
     "syscall",
     // All bytes, or it failed.
     "cmp rax,[rsp+8]",
-    "je short @36",
+    "je short @50",
     "mov qword [rsp+20h],0",
     "mov rax,[rsp+88h]",
     "lock inc qword [rax+ROW]",
+    "jmp short @50",
+    // prctl(PR_GET_NAME, rsp) writes 16 bytes over the iovec of the value, and the half is 0 or 1 in each proven call.
+    "mov edi,10h",
+    "mov rsi,rsp",
+    "mov eax,9Dh",
+    "syscall",
+    "test eax,eax",
+    "jne short @37",
+    "movzx eax,byte [rsp+81h]",
+    "mov rax,[rsp+rax*8]",
+    "mov [rsp+20h],rax",
     // Here it has not.
     "lock dec dword [UNDER_WAY]",
     "mov rax,[rsp+20h]",

@@ -274,10 +274,7 @@ impl Attached {
     /// [`Error::Process`] if the file of counters cannot be read.
     pub(super) fn new_stacks(&mut self) -> Result<Option<KeptStacks>> {
         match &mut self.stacks {
-            Some(stacks) => {
-                stacks.refresh()?;
-                stacks.report()
-            }
+            Some(stacks) => stacks.report(),
             None => Ok(None),
         }
     }

@@ -283,10 +283,7 @@ impl<'p, P> FollowedProcess<'p, P> {
             .into_iter()
             .partition(|object| is_known(&now, object));
         self.mapped = mapped;
-        self.attached.refresh_stacks()?;
-        for live in &mut self.live {
-            live.attached.refresh_stacks()?;
-        }
+        self.refresh_stacks()?;
         for object in &gone {
             self.unloaded(object)?;
         }
@@ -430,6 +427,16 @@ impl<'p, P> FollowedProcess<'p, P> {
             }
         }
         Ok((!new.is_empty()).then_some(new))
+    }
+
+    /// Has stacks numbered with the objects that the process has loaded.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if the words cannot be written.
+    pub(super) fn refresh_stacks(&mut self) -> Result<()> {
+        let live = self.live.iter_mut().map(|live| &mut live.attached);
+        let mut all = std::iter::once(&mut self.attached).chain(live);
+        all.try_for_each(Attached::refresh_stacks)
     }
 
     /// Removes everything from the process and its forked children. Samples of [`Self::later_rings`] may be left.

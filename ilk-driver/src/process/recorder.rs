@@ -80,22 +80,24 @@ impl Recorder {
                 false => INTERVAL,
             };
             process.wait(interval.min(length.saturating_sub(begun.elapsed())))?;
+            // Before the samples that have them.
+            self.stacks(process.new_stacks()?);
             self.drain_all(rings.as_mut(), &mut process)?;
             process.give_up(rings.as_mut());
             if counted.elapsed() >= INTERVAL {
                 counted = Instant::now();
                 self.counts(&process.counts()?);
-                self.stacks(process.new_stacks()?);
+                process.refresh_stacks()?;
             }
         }
         let removed = process.remove()?;
         if let Some(rings) = &mut rings {
             rings.end();
         }
+        self.stacks(process.new_stacks()?);
         self.drain_all(rings.as_mut(), &mut process)?;
         self.deliver_waiting(u64::MAX);
         self.counts(&process.counts()?);
-        self.stacks(process.new_stacks()?);
         Ok(process.into_end(removed))
     }
 
@@ -168,10 +170,12 @@ impl Recorder {
         let drained = rings.drain()?;
         for mut batch in drained.batches {
             let cpu = self.of_cpu(batch.cpu);
-            cpu.taken += batch.samples.len() as u64;
+            cpu.taken += batch.len() as u64;
             for sample in &mut batch.samples {
                 sample.id = InstrumentId::renumbered(sample.id, first_major);
-                *self.samples.entry(sample.id).or_default() += 1;
+                if !sample.is_word() {
+                    *self.samples.entry(sample.id).or_default() += 1;
+                }
             }
             take(self, batch);
         }

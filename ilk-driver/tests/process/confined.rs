@@ -90,6 +90,32 @@ fn left(counted: &Counted, removed: &Removed, text: &[(String, Vec<u8>)]) {
     assert_eq!(now, text.iter().collect::<Vec<_>>());
 }
 
+/// The numbers of processes and names of threads are requested by system calls, too.
+#[test]
+fn numbers_and_names_end_before_the_process_filters_its_system_calls() {
+    for way in ["syscall", "strict"] {
+        let mut counted = confined();
+        let text = counted.text();
+        let script = format!(
+            "entry:handle {{ @calls = count(); @numbers = sum(pid == {}); @names = sum(comm == \"counted\") }}",
+            counted.pid()
+        );
+        let (attached, plan) = instrumented(&counted, &script);
+        assert_eq!(answer(&mut counted, "calls"), 4000);
+        assert_eq!(answer(&mut counted, way), 4000, "{way}");
+        assert_eq!(answer(&mut counted, "calls"), 4000, "{way}");
+        let removed = attached.remove().unwrap();
+        assert!(removed.reads_ended, "{way}");
+        let (totals, failed) = results(&removed, &plan);
+        let all = ["calls", "numbers", "names"].map(|name| totals[name]);
+        assert_eq!(all, [3000, 1000, 1000], "{way}");
+        // A number, and two halves of a name.
+        assert_eq!(failed, 3 * 2000, "{way}");
+        left(&counted, &removed, &text);
+        counted.end();
+    }
+}
+
 #[test]
 fn reads_of_memory_end_before_the_process_filters_its_system_calls() {
     let ways = ["syscall", "inline", "stacked", "strict", "prctl", "threads"];

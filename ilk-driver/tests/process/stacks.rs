@@ -205,3 +205,24 @@ fn addresses_have_the_names_of_their_functions() {
     }
     assert_eq!(samples, callers.values().sum::<u64>());
 }
+
+/// Lines have the names at once.
+#[test]
+fn lines_have_the_names_of_stacks_and_addresses() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = program(folder.path());
+    let script = "entry:work { printf(\"by %s from %s\", ustack(1), usym(*(u64 *)reg(\"sp\"))) }";
+    let output = ilk(&["-e", script, "--", program.to_str().unwrap()], "");
+    let shown = text_of(&output.stdout) + &text_of(&output.stderr);
+    assert!(output.status.success(), "{shown}");
+    let mut callers: BTreeMap<String, u64> = BTreeMap::new();
+    for (frames, count) in printed(&shown) {
+        let line = format!("by work+0x0 (counted) from {} (counted)", frames[0]);
+        *callers.entry(line).or_default() += count;
+    }
+    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    for line in shown.lines().filter(|line| line.starts_with("by ")) {
+        *lines.entry(line.to_owned()).or_default() += 1;
+    }
+    assert_eq!(lines, callers, "{shown}");
+}

@@ -172,7 +172,7 @@ impl Checker<'_> {
             names.push(self.value_names(&value));
             parts.push(match value {
                 Value::Comm(span) => {
-                    let half = |half| build::input(Input::Comm(half), span);
+                    let half = |half| self.of_running(Input::Comm(half), span);
                     list.extend([Half::First, Half::Second].map(half));
                     Key::Name
                 }

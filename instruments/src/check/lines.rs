@@ -202,7 +202,7 @@ impl Checker<'_> {
     fn words(&mut self, value: Value) -> Result<Vec<Expr>, Fault> {
         Ok(match value {
             Value::Comm(span) => {
-                let half = |half| build::input(Input::Comm(half), span);
+                let half = |half| self.of_running(Input::Comm(half), span);
                 [Half::First, Half::Second].map(half).to_vec()
             }
             Value::Memory(text, span) => self.text_words(&text, span).to_vec(),

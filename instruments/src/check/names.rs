@@ -4,7 +4,9 @@ use super::value::{Ty, Value, View};
 use super::{Checker, HookScope, build};
 use crate::Fault;
 use crate::fault::nearest;
-use crate::program::{self, Event, Expr, ExprKind, Gpr, Hook, Input, Span, Type, Variable, Width};
+use crate::program::{
+    self, Event, Expr, ExprKind, Gpr, Hook, Input, Span, Type, UserRead, Variable, Width,
+};
 use crate::source::ast;
 use crate::source::words::{self, WordKind};
 
@@ -21,6 +23,20 @@ const OTHER_EVENTS: [&str; 4] = [
 ];
 
 impl Checker<'_> {
+    /// Returns the number of the running process, or half of the name of the running thread: words of a kernel, which a
+    /// process requests from it.
+    pub(super) fn of_running(&self, input: Input, span: Span) -> Expr {
+        let read = match input {
+            Input::Pid => Some(UserRead::Process),
+            Input::Comm(half) => Some(UserRead::Comm(half)),
+            _ => None,
+        };
+        match read.filter(|_| self.context.of_process) {
+            Some(read) => build::user(read, build::constant(0, Type::U64, span), span),
+            None => build::input(input, span),
+        }
+    }
+
     pub(super) fn name(
         &self,
         name: &str,
@@ -29,7 +45,7 @@ impl Checker<'_> {
     ) -> Result<Value, Fault> {
         let number = |input| Ok(Value::Number(build::input(input, span), None));
         match name {
-            "pid" => return number(Input::Pid),
+            "pid" => return Ok(Value::Number(self.of_running(Input::Pid, span), None)),
             "tid" => return number(Input::Tid),
             "cpu" => return number(Input::Cpu),
             "tsc" => return number(Input::Tsc),

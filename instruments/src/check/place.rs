@@ -292,7 +292,7 @@ impl Checker<'_> {
                 let half = |half, from: usize| {
                     let part =
                         build::constant(little(text.as_bytes(), from, 8), Type::U64, text_span);
-                    let name = build::input(Input::Comm(half), at);
+                    let name = self.of_running(Input::Comm(half), at);
                     build::binary(BinaryOp::Equal, name, part, Type::I64, span)
                 };
                 build::and(half(Half::First, 0), half(Half::Second, 8), span)

@@ -200,7 +200,10 @@ impl Checked {
                     loads: 1,
                     ..instructions(match read {
                         UserRead::Text(_) => USER_TEXT,
-                        UserRead::Bytes(_) | UserRead::Name => USER,
+                        UserRead::Bytes(_)
+                        | UserRead::Name
+                        | UserRead::Process
+                        | UserRead::Comm(_) => USER,
                     })
                 },
                 Add::add,

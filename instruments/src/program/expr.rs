@@ -211,6 +211,11 @@ pub enum UserRead {
     /// A number of the address, like that of a stack of one frame: the target keeps the address and the process.
     /// Nothing is read there.
     Name,
+    /// The number of the process that executes, 32 bits, in a program of a process. Nothing is read at the address.
+    Process,
+    /// Eight bytes of the name of the thread that executes, with zeroes after its end, in a program of a process. Nothing
+    /// is read at the address.
+    Comm(Half),
 }
 
 impl Input {

@@ -198,7 +198,7 @@ pub const WORDS: &[Word] = &[
     word(
         "ustack",
         WordKind::Input,
-        "The stack of the running process, by its frame pointers, for a key or a variable: @by[ustack] = count(); ustack(5) has 5 frames at most.",
+        "The stack of the running process, for a key or a variable, by its frame pointers, or with a process as the target by its unwind tables: @by[ustack] = count(); ustack(5) has 5 frames at most.",
     ),
     word(
         "usym",

@@ -16,7 +16,7 @@ use crate::patch::instrument::{
     Lost, RoomCounter, SamplePart, SampleValue, advance, fill, reserve, sample,
 };
 use crate::patch::restartable::{
-    RowWord, WordUpdate, sample_restartably, shared_row, update_restartably,
+    RowWord, WordUpdate, line_restartably, sample_restartably, shared_row, update_restartably,
 };
 use crate::patch::shared_ring::sample_shared;
 
@@ -126,20 +126,27 @@ impl<'c> Compiler<'c> {
             });
         }
         let [a, b, spare] = [0, 1, 2].map(|number| self.work(kept + number));
-        let slots = self.groups.next();
-        let slots = self.planned(slots, "slots of a line");
-        let lost = reserve(self.e, self.layout, [a, b], (slots, 1));
-        for (number, value) in (0_u32..).zip(&values) {
-            if number > 0 {
-                advance(self.e, self.layout, a);
+        let lost = match self.layout.sequences() {
+            Some(sequences) => {
+                let target = (self.layout, sequences);
+                let registers = [a, b, spare, self.work(kept + 3)];
+                line_restartably(self.e, self.hooked, target, &values, registers)
+                    .map_or_else(Vec::new, Vec::from)
             }
-            let part = match number {
-                0 => SamplePart::Head,
-                1 => SamplePart::Word,
-                _ => SamplePart::NextWord,
-            };
-            fill(self.e, self.hooked, (value, part), [a, b, spare]);
-        }
+            None => {
+                let slots = self.groups.next();
+                let slots = self.planned(slots, "slots of a line");
+                let lost = reserve(self.e, self.layout, [a, b], (slots, 1));
+                for (number, value) in (0_u32..).zip(&values) {
+                    if number > 0 {
+                        advance(self.e, self.layout, a);
+                    }
+                    let part = (value, SamplePart::of(number));
+                    fill(self.e, self.hooked, part, [a, b, spare]);
+                }
+                lost
+            }
+        };
         let end = self.e.here();
         self.lost.extend(lost.into_iter().map(|lost| (lost, end)));
     }

@@ -183,11 +183,12 @@ impl Needs<'_> {
         let shares = of_process.is_some() && !sequences;
         let word = |slot| Demand::of(if far(slot) || sequences { 2 } else { 0 });
         let needed = match &action.kind {
-            // The words that are not constants; a slot's place, the first ring, and a spare.
+            // The words that are not constants; a slot's place, the first ring, and a spare. In a process the row of the
+            // CPU's words, too.
             ActionKind::Sample(Expr {
                 kind: ExprKind::List(words),
                 ..
-            }) => Demand::fixed(kept_words(words).count() + 3),
+            }) => Demand::fixed(kept_words(words).count() + 3 + usize::from(sequences)),
             ActionKind::Sample(value) => {
                 // A value that is at hand needs no register while a slot is reserved.
                 let value = usize::from(!is_sampled_as_it_is(value));

@@ -346,6 +346,8 @@ impl Compiler<'_> {
             Some(UserRead::Bytes(width)) => (0, width.bytes()),
             Some(UserRead::Text(half)) => (1, u32::from(half == Half::Second)),
             Some(UserRead::Name) => (2, 0),
+            Some(UserRead::Process) => (4, 0),
+            Some(UserRead::Comm(half)) => (5, u32::from(half == Half::Second)),
             None => (3, depth.into()),
         };
         self.call_reader(reader, part << 8 | kind, to);

@@ -136,13 +136,9 @@ impl Probed {
             return Some((Rule::RingOwner, why));
         }
         if layout.sequences().is_some()
-            && let Some(what) = self.beyond_one_store(probe, layout)
+            && let Some(why) = self.without_words(probe, layout)
         {
-            let why = format!(
-                "in a process a restartable sequence has one store, and it {what}; sample(), count(), sum(), avg(), \
-                 min(), max(), histograms, values() and maps work, and so do global and per-CPU variables"
-            );
-            return Some((Rule::RingOwner, why));
+            return Some((Rule::RingOwner, why.to_owned()));
         }
         if layout.guard == Guard::Missing && probe.expressions().any(|expr| expr.any(&mut loads)) {
             let why = "it reads memory, and the target does not state which addresses may be read";
@@ -179,12 +175,12 @@ impl Probed {
             let mut expressions = probe.expressions();
             let beyond = |node: &Expr| {
                 let is_numbered = layout.stack_tables.is_some() && node.is_stack();
-                node.is_of_process() && !reads_number(node) && !is_numbered
+                node.is_of_process() && !is_served(node) && !is_numbered
             };
             if layout.sequences().is_some()
                 && expressions.any(|expr| expr.any(&mut |node| beyond(node)))
             {
-                let why = "it reads the stack or a name of the running process, and instruments in a process read numbers in its memory only";
+                let why = "it reads the stack of the running process, or keeps an address for its name, and instruments in a process read numbers in its memory, its number and the names of its threads only";
                 return Some(why.to_owned());
             }
             let reads = probe.reads_process();
@@ -226,19 +222,16 @@ impl Probed {
 }
 
 impl Probed {
-    /// Returns the effect of a probe that no single store of a word completes, if there is one.
-    fn beyond_one_store(&self, probe: &Probe, layout: &RuntimeLayout) -> Option<&'static str> {
+    /// Returns the reason why a process has no words for an effect of the probe, if there is one.
+    fn without_words(&self, probe: &Probe, layout: &RuntimeLayout) -> Option<&'static str> {
         let keyed = |id| {
             let home = self.home(id);
             !layout.has_storage() && matches!(home, Some(Home::Thread(_) | Home::Call(_)))
         };
-        let keeps = "keeps a variable of a thread or call, and there is no storage for them";
+        let keeps = "it keeps a variable of a thread or call, and there is no storage for them";
         let action = probe.actions.iter().find_map(|action| match action.kind {
-            ActionKind::Sample(_) if action.kind.sampled().len() > 1 => {
-                Some("delivers a line of several words")
-            }
             ActionKind::Sample(_) => {
-                (!layout.rings.exist()).then_some("samples, and there are no rings")
+                (!layout.rings.exist()).then_some("it samples, and there are no rings")
             }
             ActionKind::Store(id, _) | ActionKind::Add(id, _) => keyed(id).then_some(keeps),
             ActionKind::Update(..) => None,
@@ -253,12 +246,15 @@ impl Probed {
 }
 
 impl Probed {
-    /// Returns what the probe does that needs a CPU's own words, or its number.
+    /// Returns what the probe does that needs a CPU's own words, its number, or its ring.
     fn of_a_cpu(&self, probe: &Probe) -> Option<&'static str> {
         let own = |id| matches!(self.home(id), Some(Home::Cpu(_)));
         let keeps = "keeps a variable of each CPU";
         let action = probe.actions.iter().find_map(|action| match action.kind {
             ActionKind::Store(id, _) | ActionKind::Add(id, _) => own(id).then_some(keeps),
+            ActionKind::Sample(_) if action.kind.sampled().len() > 1 => {
+                Some("delivers a line of several words")
+            }
             ActionKind::Sample(_) | ActionKind::Update(..) => None,
         });
         let reads = |node: &Expr| match node.kind {
@@ -277,12 +273,12 @@ impl Probed {
     }
 }
 
-/// Returns whether a node reads a number in memory of the running process.
-fn reads_number(node: &Expr) -> bool {
+/// Returns whether the code of a process reads what a node reads of it.
+fn is_served(node: &Expr) -> bool {
     matches!(
         node.kind,
         ExprKind::User {
-            read: UserRead::Bytes(_),
+            read: UserRead::Bytes(_) | UserRead::Process | UserRead::Comm(_),
             ..
         }
     )

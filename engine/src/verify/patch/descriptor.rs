@@ -36,12 +36,14 @@ pub(crate) enum SequenceStep {
     Headed { cpu: SymValue, head: SymValue },
     /// It is compared with the ring's limit.
     Limited { cpu: SymValue, head: SymValue },
-    /// The slot of the head is free, and is filled with a sample of a time.
+    /// As many slots are free as the sample has words, from that of the head on. They are filled, with one time; so many
+    /// of them are complete.
     Filling {
         cpu: SymValue,
         head: SymValue,
         tsc: SymValue,
         written: SlotWords,
+        word: u8,
     },
 }
 

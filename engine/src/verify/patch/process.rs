@@ -64,7 +64,8 @@ enum Requested {
     Stack(u8),
 }
 
-/// Decodes a request: a kind in its lowest byte, and a size, a half or a depth in the next.
+/// Decodes a request: a kind in its lowest byte, and a size, a half or a depth in the next. A kernel has the first four kinds,
+/// a process the first one and the last two.
 fn requested(request: u64) -> Option<Requested> {
     let part = u8::try_from(request >> 8).ok()?;
     Some(match (request & 0xff, part) {
@@ -73,6 +74,9 @@ fn requested(request: u64) -> Option<Requested> {
         (1, 1) => Requested::Memory(UserRead::Text(Half::Second)),
         (2, 0) => Requested::Memory(UserRead::Name),
         (3, depth) => Requested::Stack(depth),
+        (4, 0) => Requested::Memory(UserRead::Process),
+        (5, 0) => Requested::Memory(UserRead::Comm(Half::First)),
+        (5, 1) => Requested::Memory(UserRead::Comm(Half::Second)),
         _ => return None,
     })
 }
@@ -175,15 +179,19 @@ impl InstrumentMachine<'_> {
             Requested::Memory(read) => (Source::User { address, read }, user_bits(read)),
             Requested::Stack(depth) => (Source::Input(Input::UserStack(depth)), 64),
         };
-        // The code of a process reads numbers in memory only.
-        let is_number = matches!(
-            source,
-            Source::User {
-                read: UserRead::Bytes(_),
-                ..
+        // The code of a process reads numbers in memory, and what a kernel's programs find in words.
+        let is_served = match (self.layout.sequences(), source) {
+            (Some(_), Source::User { read, .. }) => matches!(
+                read,
+                UserRead::Bytes(_) | UserRead::Process | UserRead::Comm(_)
+            ),
+            (Some(_), _) => false,
+            (None, Source::User { read, .. }) => {
+                !matches!(read, UserRead::Process | UserRead::Comm(_))
             }
-        );
-        if self.layout.sequences().is_some() && !is_number {
+            (None, _) => true,
+        };
+        if !is_served {
             return Err(other());
         }
         self.answered((slot, source, bits), state, progress)

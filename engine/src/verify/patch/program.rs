@@ -37,7 +37,8 @@ pub(crate) fn has_tests(probe: &Probe) -> bool {
 pub(crate) fn user_bits(read: UserRead) -> u8 {
     match read {
         UserRead::Bytes(width) => u8::try_from(8 * width.bytes()).unwrap_or(64),
-        UserRead::Text(_) | UserRead::Name => 64,
+        UserRead::Process => 32,
+        UserRead::Text(_) | UserRead::Name | UserRead::Comm(_) => 64,
     }
 }
 

@@ -3,6 +3,9 @@
 //!
 //! What is stored before the commit is not seen: the reader takes slots below the head, and a thread that fills the same
 //! slot on this CPU later has set this one back to the beginning first.
+//!
+//! A line has a slot for each word. The head with the further slots added is compared with the limit, the slots are
+//! filled one after the other, each with the mark of its word and all with one time, and the commit adds their number.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
@@ -50,6 +53,12 @@ impl InstrumentMachine<'_> {
             Ok(Some(MachineFlow::On(Some(Progress { stage, ..progress }))))
         };
         let commits = instruction.next_ip() == sequence.commit;
+        let begun = Progress {
+            stage: before.stage(),
+            ..progress
+        };
+        let expected = self.program().ok_or_else(wrong)?;
+        let words = self.hit(expected).words(begun);
         match done {
             SequenceStep::Registered(cpu)
                 if mnemonic == Mnemonic::Mov
@@ -67,8 +76,11 @@ impl InstrumentMachine<'_> {
                     && instruction.op0_register().is_gpr64()
                     && self.is_in_row(instruction, state, cpu, limit_word)? =>
             {
-                if self.operand(instruction, 0, state, progress)? != head {
-                    return Err(wrong());
+                // The limit is never less than the head.
+                let last = self.values.constant(u64::from(words) - 1);
+                let last = self.values.add(head, last);
+                if last.is_unknown() || self.operand(instruction, 0, state, progress)? != last {
+                    return Err(Reason::RingFull);
                 }
                 state.compare = Compare::Unknown;
                 state.flags &= !instruction.rflags_modified();
@@ -77,7 +89,7 @@ impl InstrumentMachine<'_> {
             SequenceStep::Limited { cpu, head } => {
                 let to = instruction.near_branch_target();
                 let leaves = !(sequence.start..sequence.commit).contains(&to);
-                if mnemonic != Mnemonic::Je || !leaves || commits {
+                if mnemonic != Mnemonic::Jae || !leaves || commits {
                     return Err(wrong());
                 }
                 let tsc = state.since_head.tsc.ok_or(Reason::StaleClock)?;
@@ -87,6 +99,7 @@ impl InstrumentMachine<'_> {
                     head,
                     tsc,
                     written: SlotWords::default(),
+                    word: 0,
                 };
                 let way = |stage| {
                     Box::new(BranchWay {
@@ -102,12 +115,15 @@ impl InstrumentMachine<'_> {
                     falls: way(stage(filling)),
                 }))
             }
-            SequenceStep::Filling { cpu, written, .. } if commits => {
-                if written != SlotWords::ALL {
+            SequenceStep::Filling {
+                cpu, written, word, ..
+            } if commits => {
+                if written != SlotWords::ALL || u16::from(word) + 1 != u16::from(words) {
                     return Err(Reason::EarlyMark);
                 }
                 let row = self.row(cpu);
-                self.increments(instruction, state, (row, head_word, false), progress)
+                let added = (row, head_word, u64::from(words));
+                self.adds(instruction, state, (added, false), progress)
                     .map(Some)
             }
             SequenceStep::Filling {
@@ -115,6 +131,7 @@ impl InstrumentMachine<'_> {
                 head,
                 tsc,
                 written,
+                word,
             } if mnemonic == Mnemonic::Mov
                 && instruction.op0_kind() == OpKind::Memory
                 && instruction.memory_base() != Register::RSP =>
@@ -122,26 +139,26 @@ impl InstrumentMachine<'_> {
                 let whole = instruction.memory_size().size() == 8
                     && !location::is_word(&self.layout.abi, instruction)?;
                 let expected = self.program().filter(|_| whole).ok_or_else(wrong)?;
+                let (written, word) =
+                    match written == SlotWords::ALL && word.saturating_add(1) < words {
+                        true => (SlotWords::default(), word + 1),
+                        false => (written, word),
+                    };
                 let stored = self.operand(instruction, 1, state, progress)?;
                 let address = location::address(&mut self.values, instruction, state)?;
-                let slot = self.slot_of(cpu, head);
+                let further = self.values.constant(word.into());
+                let serial = self.values.add(head, further);
+                let slot = self.slot_of(cpu, serial);
                 let offset = self.values.sub(address, slot);
                 let offset = self.values.as_constant(offset);
-                let begun = Progress {
-                    stage: before.stage(),
-                    ..progress
-                };
                 let mut hit = self.hit(expected);
-                // A sequence commits one slot.
-                if hit.words(begun) > 1 {
-                    return Err(Reason::OtherValue);
-                }
-                let written = hit.fill(begun, (written, 0), offset, (stored, tsc), state)?;
+                let written = hit.fill(begun, (written, word), offset, (stored, tsc), state)?;
                 after(SequenceStep::Filling {
                     cpu,
                     head,
                     tsc,
                     written,
+                    word,
                 })
             }
             _ => {
@@ -168,18 +185,23 @@ impl InstrumentMachine<'_> {
         progress: Progress,
     ) -> Result<MachineFlow, Reason> {
         let word = self.layout.rings.lost_full;
-        self.increments(instruction, state, (row, word, true), progress)
+        self.adds(instruction, state, ((row, word, 1), true), progress)
     }
 
-    /// Executes the increment of a word of a ring, which completes the step.
-    fn increments(
+    /// Executes the addition of a number to a word of a ring, which completes the step.
+    fn adds(
         &mut self,
         instruction: &Instruction,
         state: &mut AbstractState,
-        (row, word, locked): (SymValue, SegmentOffset, bool),
+        ((row, word, number), locked): ((SymValue, SegmentOffset, u64), bool),
         progress: Progress,
     ) -> Result<MachineFlow, Reason> {
-        let plain = instruction.mnemonic() == Mnemonic::Inc
+        let added = match instruction.mnemonic() {
+            Mnemonic::Inc => Some(1),
+            Mnemonic::Add => instruction.try_immediate(1).ok(),
+            _ => None,
+        };
+        let plain = added == Some(number)
             && instruction.op0_kind() == OpKind::Memory
             && instruction.memory_size().size() == 8
             && instruction.has_lock_prefix() == locked
@@ -251,6 +273,7 @@ fn is_of_registers(instruction: &Instruction) -> bool {
         (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
     let saved =
         instruction.mnemonic() == Mnemonic::Mov && instruction.memory_base() == Register::RSP;
+    let address = instruction.mnemonic() == Mnemonic::Lea;
     let computes = matches!(
         instruction.mnemonic(),
         Mnemonic::Mov
@@ -259,10 +282,11 @@ fn is_of_registers(instruction: &Instruction) -> bool {
             | Mnemonic::Sub
             | Mnemonic::And
             | Mnemonic::Or
+            | Mnemonic::Lea
     );
     computes
         && instruction.op0_kind() == OpKind::Register
         && register.is_gpr()
         && register.full_register() != Register::RSP
-        && (!loads || saved)
+        && (!loads || saved || address)
 }

@@ -1,6 +1,8 @@
 //! Programs in a process: each of their words is updated by a restartable sequence of its own.
 
-use gilk_instruments::program::Input;
+use std::sync::Arc;
+
+use gilk_instruments::program::{ActionKind, ExprKind, Half, Input, UserRead, Width};
 use iced_x86::{Code, Mnemonic, Register};
 
 use super::sequences::{SEQUENCES, process};
@@ -9,7 +11,7 @@ use crate::layout::{InputLocation, Owner, Sequences};
 use crate::patch::{PieceKind, TIMER_FACTOR};
 
 /// Programs, with the number of their sequences.
-pub(super) const PROGRAMS: [(&str, u32); 31] = [
+pub(super) const PROGRAMS: [(&str, u32); 34] = [
     ("hit { @n = count() }", 1),
     ("entry { @n = sum(arg0) }", 1),
     ("entry { @n = sum(arg0 + 5); @m = sum(1) }", 2),
@@ -48,6 +50,12 @@ pub(super) const PROGRAMS: [(&str, u32); 31] = [
     (
         "entry / str(uptr(arg0)) == \"passwd\" / { @n = count() }",
         1,
+    ),
+    ("entry { printf(\"%d %x\", arg0, arg1 + 1) }", 1),
+    ("entry { printf(\"%d %d %d\", 7, tsc, 9) }", 1),
+    (
+        "entry / arg2 != 0 / { printf(\"%d %d\", *(u32 *)uptr(arg0), arg1); printf(\"x\"); @n = count() }",
+        3,
     ),
     ("thread @n; entry { @n = arg0 }", 0),
     ("thread @n; entry { @n += arg0; sample(@n) }", 1),
@@ -261,7 +269,9 @@ fn samples_that_are_not_whole_or_of_another_ring_are_seen() {
     };
     refused("InSequence", &is_row, 4, 8);
     refused("InSequence", &|one| one.code() == Code::Cmp_r64_rm64, 4, 8);
-    refused("InSequence", &|one| one.mnemonic() == Mnemonic::Je, 5, 1);
+    let good = written(&image, source);
+    let full = full_branch(&good);
+    refused("InSequence", &|one| one.ip() == full, 5, 1);
     // The slot, and the ring.
     refused(
         "OutsideSlot",
@@ -293,6 +303,210 @@ fn samples_that_are_not_whole_or_of_another_ring_are_seen() {
             plan.patches[0].code[bytes].fill(0x90);
         },
     );
+}
+
+/// The address of the branch that is taken where the ring has too few slots: the one after the comparison with its limit.
+fn full_branch(plan: &Plan) -> u64 {
+    let (compare, _) = find(plan, |one| one.code() == Code::Cmp_r64_rm64);
+    compare.next_ip()
+}
+
+/// Makes a plan that reads a number of eight bytes at 0 one that reads something else, with a request.
+fn requests(good: &Plan, read: UserRead, request: u32) -> Plan {
+    let mut plan = good.clone();
+    for one in plan.instruments.iter_mut() {
+        let probed = Arc::make_mut(one.probe.as_mut().unwrap());
+        for action in &mut Arc::make_mut(&mut probed.checked).probes[0].actions {
+            let ActionKind::Update(_, Some(expr)) = &mut action.kind else {
+                panic!("{action:?}");
+            };
+            let ExprKind::User { read: to, .. } = &mut expr.kind else {
+                panic!("{expr:?}");
+            };
+            *to = read;
+        }
+    }
+    let (_, bytes) = find(&plan, |one| one.code() == Code::Pushq_imm32);
+    let place = bytes.end - 4..bytes.end;
+    plan.patches[0].code[place].copy_from_slice(&request.to_le_bytes());
+    plan
+}
+
+/// The number of the process and the halves of a thread's name are read by one request each.
+#[test]
+fn numbers_and_names_of_the_running_thread_are_requested() {
+    let image = super::handmade::image();
+    let good = written(&image, "entry { @n = sum(*(u64 *)uptr(0)) }");
+    let reads = [
+        (UserRead::Bytes(Width::B8), 0x800),
+        (UserRead::Process, 4),
+        (UserRead::Comm(Half::First), 5),
+        (UserRead::Comm(Half::Second), 0x105),
+    ];
+    for (read, right) in reads {
+        passes(&image, &requests(&good, read, right));
+        for wrong in (0..9 << 8).filter(|request| *request != right) {
+            let bad = requests(&good, read, wrong);
+            assert!(verify(&image, bad).is_err(), "{read:?} by {wrong:#x}");
+        }
+    }
+    // No code of a process keeps names of addresses, or reads texts.
+    for (read, request) in [
+        (UserRead::Name, 2),
+        (UserRead::Text(Half::First), 1),
+        (UserRead::Text(Half::Second), 0x101),
+    ] {
+        assert!(verify(&image, requests(&good, read, request)).is_err());
+    }
+}
+
+/// Each damage of a line of three words, with the rule that catches it.
+#[test]
+fn each_part_of_a_line_is_proven() {
+    type Which = fn(&Instruction) -> bool;
+    const RING: u64 = 0x3000_0000;
+    let image = super::handmade::image();
+    let source = "entry { printf(\"%d %d\", arg1, arg2 + 1) }";
+    let good = written(&image, source);
+    passes(&image, &good);
+    // The instruction of a kind and number, and what becomes of its bytes.
+    let refused = |rule: &str, which: Which, number: usize, damage: &dyn Fn(&mut [u8])| {
+        super::refused(&image, &good, rule, |plan| {
+            let all = instructions_of_instruments(plan);
+            let found = all.iter().filter(|one| which(one)).nth(number).unwrap();
+            let patch = &mut plan.patches[0];
+            let start = (found.ip() - patch.address.0) as usize;
+            damage(&mut patch.code[start..start + found.len()]);
+        });
+    };
+    fn nops(bytes: &mut [u8]) {
+        bytes.fill(0x90);
+    }
+    /// Changes the byte that is so many before the end.
+    fn byte(from_end: usize, by: u8) -> impl Fn(&mut [u8]) {
+        move |bytes| {
+            let place = bytes.len() - from_end;
+            bytes[place] ^= by;
+        }
+    }
+    let room: Which = |one| one.code() == Code::Lea_r64_m && one.memory_displacement64() == 2;
+    let compare: Which = |one| one.code() == Code::Cmp_r64_rm64;
+    let full: Which = |one| one.mnemonic() == Mnemonic::Jae;
+    let place: Which = |one| one.code() == Code::And_rm32_imm32;
+    let scale: Which = |one| one.mnemonic() == Mnemonic::Shl && one.immediate8() == 5;
+    let time: Which =
+        |one| one.code() == Code::Mov_rm64_r64 && one.memory_displacement64() == RING + 16;
+    let value: Which =
+        |one| one.code() == Code::Mov_rm64_r64 && one.memory_displacement64() == RING + 8;
+    let identifier: Which =
+        |one| one.code() == Code::Mov_rm64_r64 && one.memory_displacement64() == RING + 24;
+    let id: Which = |one| one.code() == Code::Mov_r64_imm64;
+    let commit: Which =
+        |one| one.code() == Code::Add_rm64_imm8 && one.memory_base() != Register::None;
+    let format: Which =
+        |one| one.code() == Code::Mov_rm64_imm32 && one.memory_displacement64() == RING + 8;
+
+    // Room for all words: neither fewer nor more are compared, nor for equality.
+    for by in [1, 2, 3] {
+        refused("RingFull", room, 0, &byte(1, by));
+    }
+    refused("RingFull|InSequence", room, 0, &nops);
+    refused("InSequence", compare, 0, &byte(4, 8));
+    // `jb`, `je` and `ja` for `jae`, and no branch.
+    for by in [1, 7, 4] {
+        refused("InSequence", full, 1, &byte(5, by));
+    }
+    refused("InSequence", full, 1, &nops);
+    // Each word of each slot: missing, in another slot, and in another place of its own.
+    for slot in 0..3 {
+        for which in [time, identifier] {
+            refused("InSequence", which, slot, &nops);
+            refused("OutsideSlot|EarlyMark", which, slot, &byte(4, 32));
+            refused("OutsideSlot|EarlyMark", which, slot, &byte(3, 1));
+            refused(
+                "OutsideSlot|OtherValue|OtherTime|OtherIdentifier|EarlyMark",
+                which,
+                slot,
+                &byte(4, 24),
+            );
+        }
+        refused("OutsideSlot", place, slot, &byte(4, 1));
+        refused("OutsideSlot", scale, slot, &byte(1, 1));
+        refused("InSequence|OutsideSlot", place, slot, &nops);
+    }
+    refused("InSequence", format, 0, &nops);
+    refused("OtherValue", format, 0, &byte(4, 1));
+    for number in 0..2 {
+        refused("InSequence", value, number, &nops);
+    }
+    // Another identifier, and the mark of a further word where there is none, or none where there is one.
+    for number in 0..2 {
+        refused("OtherIdentifier", id, number, &byte(8, 1));
+        refused("OtherIdentifier", id, number, &byte(2, 1));
+    }
+    // The next slot is the next one.
+    let next: Which = |one| one.code() == Code::Lea_r64_m && one.memory_base() == Register::RAX;
+    for number in 1..4 {
+        refused("OutsideSlot", next, number, &byte(1, 4));
+    }
+    // The commit adds as many as were filled, to the head.
+    for by in [1, 2, 7] {
+        refused("InSequence", commit, 0, &byte(1, by));
+    }
+    refused("OtherRingWord", commit, 0, &byte(5, 8));
+    // `sub` for `add`.
+    refused("InSequence", commit, 0, &byte(6, 0x28));
+    let values = [("arg1, arg2", "arg2 + 1"), ("arg2 + 1, arg1", "arg1")];
+    for (arguments, _) in values {
+        // Another program: values in other slots, and fewer or more words.
+        let mut bad = good.clone();
+        let other = written(
+            &image,
+            &format!("entry {{ printf(\"%d %d\", {arguments}) }}"),
+        );
+        bad.instruments = other.instruments;
+        assert!(verify(&image, bad).is_err(), "{arguments}");
+    }
+}
+
+/// Returns whether another instruction does the same in registers of another width: the number of a CPU has 32 bits, and
+/// of the number of a slot the low ones are taken.
+fn is_of_other_width(one: &Instruction, other: &Instruction) -> bool {
+    let register = |one: &Instruction, operand| one.op_register(operand).full_register();
+    let same = |operand| register(one, operand) == register(other, operand);
+    let address = one.memory_base() == other.memory_base()
+        && one.memory_displacement64() == other.memory_displacement64();
+    let number = one.try_immediate(1).ok() == other.try_immediate(1).ok();
+    let computes = matches!(
+        one.code(),
+        Code::Mov_r64_rm64 | Code::Lea_r64_m | Code::And_rm32_imm32
+    );
+    computes && one.mnemonic() == other.mnemonic() && same(0) && same(1) && address && number
+}
+
+/// Each bit of a line's code matters, but those that have no meaning.
+#[test]
+fn no_bit_of_a_line_can_change() {
+    let image = super::handmade::image();
+    let good = written(&image, "entry { printf(\"%d %d\", arg1, arg2 + 1) }");
+    let mut changed = 0;
+    // Of the nop only the signature has a meaning (`sequences`).
+    let instructions = instructions_of_instruments(&good).into_iter();
+    for instruction in instructions.filter(|one| one.mnemonic() != Mnemonic::Nop) {
+        let start = (instruction.ip() - good.patches[0].address.0) as usize;
+        for bit in 0..8 * instruction.len() {
+            let mut bad = good.clone();
+            bad.patches[0].code[start + bit / 8] ^= 1 << (bit % 8);
+            let other = decoded(Addr(instruction.ip()), &bad.patches[0].code[start..])[0];
+            let same = super::unregistered::does_the_same(&instruction, &other)
+                || is_of_other_width(&instruction, &other);
+            if !same {
+                changed += 1;
+                assert!(verify(&image, bad).is_err(), "{instruction}: {other}");
+            }
+        }
+    }
+    assert!(changed > 1500, "{changed}");
 }
 
 #[test]

@@ -298,7 +298,7 @@ fn the_layout_of_a_process_is_checked_and_is_that_of_the_code() {
 }
 
 #[test]
-fn more_than_one_store_is_refused_in_a_process() {
+fn effects_without_words_are_refused_in_a_process() {
     let image = super::handmade::image();
     for (source, rule, words) in [
         ("hit { sample(1) }", "ring-owner", "it samples"),
@@ -310,7 +310,7 @@ fn more_than_one_store_is_refused_in_a_process() {
         (
             "shared thread @n; hit / @n == 1 / { @m = count() }",
             "ring-owner",
-            "so do global and per-CPU variables",
+            "variable of a thread",
         ),
         (
             "hit / *(u64 *)arg0 == 1 / { @m = count() }",
@@ -325,7 +325,7 @@ fn more_than_one_store_is_refused_in_a_process() {
         (
             "hit / ustack == 1 / { @m = count() }",
             "program-unsupported",
-            "numbers in its memory only",
+            "the stack of the running process",
         ),
     ] {
         match of_source(&image, ("kept", 0, HookType::Pre), source, &process()) {

@@ -31,9 +31,9 @@ fn layout_without() -> RuntimeLayout {
     layout
 }
 
-/// Returns whether a program needs an area: it uses what is a CPU's.
+/// Returns whether a program needs an area: it uses what is a CPU's, or has lines.
 fn needs_an_area(source: &str) -> bool {
-    source.contains("cpu")
+    source.contains("cpu") || source.contains("printf(\"%")
 }
 
 fn written(image: &Image, source: &str) -> Plan {
@@ -253,7 +253,7 @@ fn no_bit_of_a_sample_in_the_shared_ring_can_change() {
 }
 
 /// Returns whether another instruction has the same effect in the place of one of a sample.
-fn does_the_same(one: &Instruction, other: &Instruction) -> bool {
+pub(super) fn does_the_same(one: &Instruction, other: &Instruction) -> bool {
     match (one.mnemonic(), other.mnemonic()) {
         // No bit is shifted out, and the operands have no bit in common.
         (Mnemonic::Shl, Mnemonic::Shl | Mnemonic::Rol) => {

@@ -20,6 +20,7 @@ use ilk_driver::script::Script;
 use crate::plan::{Strict, open};
 use crate::process::{Measurement, Work};
 use crate::process_count::{Counted, READS_ENDED, report};
+use crate::process_lines::LinePrinter;
 use crate::process_results::ProcessPlan;
 
 /// The instruments of a command.
@@ -33,6 +34,7 @@ pub(crate) struct CacheSession {
     described: Metadata,
     pub(crate) instruments: CloneInstruments,
     pub(crate) recorder: Recorder,
+    printer: Option<LinePrinter>,
 }
 
 impl CacheWork {
@@ -104,11 +106,17 @@ impl CacheWork {
         let described = plan.described(&info, clock)?;
         let writer = output.map(|output| Writer::create(output, &described));
         let collector = writer.transpose()?.map(Collector::start).transpose()?;
+        let printed = match output {
+            Some(_) => None,
+            None => LinePrinter::begin(&described),
+        };
+        let (listener, printer) = printed.unzip();
         Ok(CacheSession {
             plan,
             described,
             instruments,
-            recorder: Recorder::new(collector, None),
+            recorder: Recorder::new(collector, listener),
+            printer,
         })
     }
 }
@@ -121,11 +129,13 @@ impl CacheSession {
             described,
             instruments,
             recorder,
+            printer,
         } = self;
         let results = CacheResults {
             plan,
             described,
             recorder,
+            printer,
         };
         (instruments, results)
     }
@@ -136,6 +146,7 @@ pub(crate) struct CacheResults {
     plan: ProcessPlan,
     described: Metadata,
     pub(crate) recorder: Recorder,
+    printer: Option<LinePrinter>,
 }
 
 impl CacheResults {
@@ -153,6 +164,11 @@ impl CacheResults {
         }
         let losses = self.recorder.losses();
         self.recorder.finish(recorded)?;
+        let stacks = self.recorder.kept_stacks().clone();
+        drop(self.recorder);
+        if let Some(printer) = self.printer {
+            printer.end();
+        }
         let taken: u64 = losses.iter().map(|cpu| cpu.taken).sum();
         let lost: u64 = losses.iter().map(CpuLosses::lost).sum();
         let mut instruments = self.plan.planned.plan.plan().instruments.iter();
@@ -161,7 +177,6 @@ impl CacheResults {
         if clone.reads_ended {
             writeln!(notes, "{READS_ENDED}")?;
         }
-        let stacks = self.recorder.kept_stacks().clone();
         let counted = Counted::in_cache(words, self.described, (sampled, stacks), notes);
         let text = report(&self.plan, &[(clone.pid, &counted)], all)?;
         note!("{}", text.trim_end());

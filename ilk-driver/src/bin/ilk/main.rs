@@ -38,6 +38,7 @@ mod process_children;
 mod process_count;
 mod process_every;
 mod process_executions;
+mod process_lines;
 mod process_replaced;
 mod process_results;
 mod program;

@@ -16,11 +16,12 @@ use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
 use ilk_driver::process::{FollowedEnd, FollowedProcess, Recorder, clock};
 
 use crate::process::Measurement;
+use crate::process_lines::LinePrinter;
 use crate::process_results::{ProcessPlan, Results};
 use crate::supervisor;
 
 /// The note on a process whose reads of memory have ended.
-pub(crate) const READS_ENDED: &str = "It was about to filter its system calls (seccomp), or may have been: its memory was not read after that.";
+pub(crate) const READS_ENDED: &str = "It was about to filter its system calls (seccomp), or may have been: its memory, `pid` and `comm` were not read after that.";
 
 /// The counts of a process, and the course of them.
 pub(crate) struct Counted {
@@ -81,7 +82,12 @@ impl Measurement {
         let described = plan.described(info, clock)?;
         let writer = output.map(|output| Writer::create(output, &described));
         let collector = writer.transpose()?.map(Collector::start).transpose()?;
-        let mut recorder = Recorder::new(collector, None);
+        let printed = match output {
+            Some(_) => None,
+            None => LinePrinter::begin(&described),
+        };
+        let (listener, printer) = printed.unzip();
+        let mut recorder = Recorder::new(collector, listener);
         let length = Duration::from_secs_f64(plan.planned.session.duration);
         let start = plan.planned.plan.plan();
         let end = recorder.follow(process, start, length, is_over)?;
@@ -123,6 +129,10 @@ impl Measurement {
         let taken: u64 = losses.iter().map(|cpu| cpu.taken).sum();
         let lost: u64 = losses.iter().map(CpuLosses::lost).sum();
         recorder.finish(recorded)?;
+        drop(recorder);
+        if let Some(printer) = printer {
+            printer.end();
+        }
         let plans = std::iter::once(start).chain(parts.iter().map(|part| part.plan.plan()));
         let mut instruments = plans.flat_map(|plan| &plan.instruments);
         for note in &not_instrumented {

@@ -14,7 +14,7 @@ use gilk_instruments::{Context, Faults, Source};
 use super::super::objects::ObjectChoice;
 use super::super::ptrace::{self, Registers, Tid};
 use super::super::subject::Subject;
-use super::super::{proc, refused};
+use super::super::{inner_number, proc, refused, text};
 use crate::Result;
 use crate::script::TypesWanted;
 
@@ -129,7 +129,7 @@ fn is_known(expr: &Expr) -> bool {
     match expr.kind {
         Kind::Input(input) => matches!(
             input,
-            Input::Argument(0..6) | Input::Register(_) | Input::Pid | Input::Tid | Input::Comm(_)
+            Input::Argument(0..6) | Input::Register(_) | Input::Tid
         ),
         Kind::User { read, .. } => read != UserRead::Name,
         Kind::Variable(_) | Kind::Load { .. } => false,
@@ -197,18 +197,7 @@ impl Machine for StoppedThread<'_> {
                 let number = Gpr::ALL.iter().position(|known| *known == register);
                 self.register(number.unwrap_or(usize::MAX))
             }
-            Input::Pid => self.pid.into(),
             Input::Tid => self.tid.unsigned_abs().into(),
-            Input::Comm(of) => {
-                let name = fs::read(proc(self.pid, &format!("task/{}/comm", self.tid)));
-                let name = name.unwrap_or_default();
-                let name = name.strip_suffix(b"\n").unwrap_or(&name);
-                let mut bytes = [0; 16];
-                for (byte, letter) in bytes.iter_mut().zip(name) {
-                    *byte = *letter;
-                }
-                half(of, bytes)
-            }
             other => {
                 debug_assert!(false, "{other:?} is refused when a condition is read");
                 0
@@ -230,6 +219,16 @@ impl Machine for StoppedThread<'_> {
                 Some(u64::from_le_bytes(bytes))
             }
             UserRead::Text(of) => Some(half(of, self.text(address)?)),
+            UserRead::Process => inner_number(&text(self.pid, "status").ok()?).map(u64::from),
+            UserRead::Comm(of) => {
+                let name = fs::read(proc(self.pid, &format!("task/{}/comm", self.tid))).ok()?;
+                let name = name.strip_suffix(b"\n").unwrap_or(&name);
+                let mut bytes = [0; 16];
+                for (byte, letter) in bytes.iter_mut().zip(name) {
+                    *byte = *letter;
+                }
+                Some(half(of, bytes))
+            }
             UserRead::Name => {
                 debug_assert!(false, "names are refused when a condition is read");
                 None

@@ -30,12 +30,13 @@ impl<'r> Draining<'r> {
     /// Takes what there is.
     pub(super) fn poll(&mut self, words: &MappedWords) -> Result<()> {
         self.rings = self.rings.take().or_else(|| words.take_rings());
+        self.recorder.stacks(words.new_stacks()?);
         if let Some(rings) = &mut self.rings {
             self.recorder.take(rings)?;
         }
         if Instant::now() >= self.next {
             self.recorder.counts(&words.counts()?);
-            self.recorder.stacks(words.new_stacks()?);
+            words.refresh_stacks()?;
             self.next = Instant::now() + COUNTED;
         }
         Ok(())

@@ -126,11 +126,17 @@ impl MappedWords {
     pub(super) fn new_stacks(&self) -> Result<Option<KeptStacks>> {
         let mut stacks = self.stacks.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *stacks {
-            Some(stacks) => {
-                stacks.refresh()?;
-                stacks.report()
-            }
+            Some(stacks) => stacks.report(),
             None => Ok(None),
+        }
+    }
+
+    /// Has stacks numbered with the objects that the process has loaded.
+    pub(super) fn refresh_stacks(&self) -> Result<()> {
+        let mut stacks = self.stacks.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *stacks {
+            Some(stacks) => stacks.refresh(),
+            None => Ok(()),
         }
     }
 

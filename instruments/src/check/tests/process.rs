@@ -43,7 +43,13 @@ fn pointers_are_to_the_memory_of_the_process() {
     // A field of a field, each read there.
     let path = read("file->f_path.dentry->d_name.name", "vfs_read");
     assert_eq!(path.matches("Bytes(").count(), 2, "{path}");
-    // Text, by two numbers: the code of a process reads nothing else.
+    // What a kernel has in its own memory.
+    assert_eq!(read("pid", "vfs_read"), "Process of 0");
+    assert_eq!(
+        read("comm == \"abc\"", "vfs_read"),
+        "((Comm(First) of 0 == 6513249) && (Comm(Second) of 0 == 0))"
+    );
+    // Text, by two numbers.
     let text = read("str(buf)", "vfs_read");
     assert!(!text.contains("Text"), "{text}");
 }
