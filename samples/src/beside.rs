@@ -118,11 +118,6 @@ impl Beside {
         let mut writer = Writer::create(path, &self.metadata)?;
         self.write_samples(&mut writer)?;
         for member in &self.members {
-            for words in member.recording.word_batches() {
-                let Batch { cpu, samples } = words?;
-                let samples = samples.iter().map(|word| member.sample(word)).collect();
-                writer.write(&Batch { cpu, samples })?;
-            }
             writer.losses(&member.recording.losses()?)?;
         }
         for (number, member) in self.members.iter().enumerate() {
@@ -137,11 +132,13 @@ impl Beside {
         writer.finish()
     }
 
-    /// Writes the samples of all recordings in order of time.
+    /// Writes the samples of all recordings in order of time, each with its further words, which are read in this order.
     fn write_samples(&self, writer: &mut Writer) -> Result<()> {
         let mut merged: Vec<_> = (self.members.iter())
             .map(|member| member.recording.merged().peekable())
             .collect();
+        let words = self.members.iter().map(|member| member.recording.words());
+        let mut words: Vec<_> = words.collect();
         let mut waiting: BTreeMap<u16, Vec<Sample>> = BTreeMap::new();
         loop {
             let mut earliest: Option<(u64, usize)> = None;
@@ -160,12 +157,19 @@ impl Beside {
                 break;
             };
             let next = merged.get_mut(number).and_then(Iterator::next);
-            let Some((next, member)) = next.zip(self.members.get(number)) else {
+            let member = self.members.get(number).zip(words.get_mut(number));
+            let Some((next, (member, words))) = next.zip(member) else {
                 break;
             };
             let (cpu, sample) = next?;
+            let count = member.recording.metadata().texts.words(&sample);
+            // Without all of its words it has none.
+            let words = words.take(cpu, &sample, count)?.unwrap_or_default();
+            let sample = member.sample(&sample);
+            let further = words.into_iter().map(|value| Sample { value, ..sample });
             let samples = waiting.entry(cpu).or_default();
-            samples.push(member.sample(&sample));
+            samples.push(sample);
+            samples.extend(further.map(Sample::as_word));
             if samples.len() >= BATCH {
                 let samples = std::mem::take(samples);
                 writer.write(&Batch { cpu, samples })?;
@@ -231,6 +235,7 @@ mod tests {
     use crate::index::Index;
     use crate::metadata::{Clock, Delivers, InstrumentInfo, Placed};
     use crate::recording::{Loss, LossCause};
+    use crate::texts::{Argument, Form, PrintedLine, PrintedPart, Texts};
     use crate::totals::{Total, TotalValue};
     use crate::{HookType, Meaning};
 
@@ -369,6 +374,56 @@ mod tests {
             .map(|one| (one.instrument.as_str(), one.placement))
             .collect();
         assert_eq!(names, [("kernel: sizes", 4), ("process 7: sizes", 9)]);
+    }
+
+    /// Two processes that print on a CPU in turn.
+    #[test]
+    fn each_line_has_its_own_words() {
+        let dir = TempDir::new().unwrap();
+        let number = PrintedPart::Argument(Argument::plain(Form::Unsigned));
+        let lines = Texts::Lines(vec![PrintedLine(vec![number])]);
+        let printed = |name: &str, times: [u64; 3]| {
+            let mut metadata = record(&dir, name, 5, &[]).metadata().clone();
+            metadata.texts.insert(id(3), lines.clone());
+            let path = dir.path().join(format!("{name} with lines"));
+            let mut writer = Writer::create(&path, &metadata).unwrap();
+            for tsc in times {
+                let head = Sample {
+                    id: id(3),
+                    value: 0,
+                    tsc,
+                };
+                let word = Sample {
+                    value: tsc + 1,
+                    ..head
+                }
+                .as_word();
+                let samples = vec![head, word];
+                writer.write(&Batch { cpu: 0, samples }).unwrap();
+            }
+            // The last one has lost its word.
+            let samples = vec![Sample {
+                id: id(3),
+                value: 0,
+                tsc: 90,
+            }];
+            writer.write(&Batch { cpu: 1, samples }).unwrap();
+            writer.finish().unwrap();
+            (name.to_owned(), Recording::open(path).unwrap())
+        };
+        let parts = [printed("one", [10, 30, 60]), printed("other", [20, 50, 70])];
+        let path = dir.path().join("all");
+        Beside::new(parts).unwrap().write(&path).unwrap();
+        let read = Recording::open(&path).unwrap();
+        let mut words = read.words();
+        let found = read.merged().map(|found| {
+            let (cpu, sample) = found.unwrap();
+            let words = words.take(cpu, &sample, 1).unwrap();
+            (sample.tsc, words.map(|words| words[0]))
+        });
+        let printed = [10, 20, 30, 50, 60, 70].map(|tsc| (tsc, Some(tsc + 1)));
+        let expected = [&printed[..], &[(90, None), (90, None)]].concat();
+        assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 
     #[test]

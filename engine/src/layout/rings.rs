@@ -12,7 +12,7 @@ pub const SLOT_LOG2: u32 = 5;
 pub const CPU_BITS: u32 = 12;
 
 /// The rings of samples, and the words by which slots are reserved. With [`Sequences`] the words are memory in the rows
-/// of counters, the head is the number of samples so far, and nothing is written to a slot's mark; without rings there
+/// of counters, the head is the number of filled slots so far, and nothing is written to a slot's mark; without rings there
 /// only [`Rings::per`] has a meaning.
 ///
 /// Where no thread has an area for sequences, all threads share ring 0, whose words are those of threads without an area:

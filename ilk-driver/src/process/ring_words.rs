@@ -90,12 +90,12 @@ impl RingWords {
         self.word(self.lost, row)
     }
 
-    /// The number of samples of a ring so far.
+    /// The number of filled slots of a ring so far.
     pub(super) fn head(&self, ring: usize) -> Option<&AtomicU64> {
         self.word(self.head, self.row(ring))
     }
 
-    /// The number of samples at which a ring is full.
+    /// The number of slots at which a ring is full.
     pub(super) fn limit(&self, ring: usize) -> Option<&AtomicU64> {
         self.word(self.limit, self.row(ring))
     }

@@ -27,7 +27,7 @@ pub struct SampleRings {
 /// The places up to which rings were read.
 #[derive(Debug)]
 enum RingEnds {
-    /// The number of samples that were read of the ring of each CPU.
+    /// The number of slots that were read of the ring of each CPU.
     OfCpus(Vec<u64>),
     Shared(SharedEnd),
 }

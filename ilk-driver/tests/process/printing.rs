@@ -76,10 +76,14 @@ pub(super) fn recorded(recording: &Path) -> (Vec<String>, i64) {
     let mut others = 0;
     for row in all.lines().skip(1) {
         // The text is the last of the columns, and has commas.
-        let text = row.splitn(7, ',').nth(6).unwrap().trim_matches('"');
-        match text.ends_with(';') {
-            true => lines.push(text.to_owned()),
-            false => others += 1,
+        let columns: Vec<&str> = row.splitn(7, ',').collect();
+        let text = columns[6].trim_matches('"');
+        match columns[3].contains(" single ") {
+            true => others += 1,
+            false => {
+                assert!(text.ends_with(';'), "{row}");
+                lines.push(text.to_owned());
+            }
         }
     }
     (lines, others)
@@ -105,7 +109,7 @@ fn judged(output: &Output, recording: &Path) {
         );
         *next = serial + 1;
     }
-    // Each thread calls the other function as often as it prints.
+    // Each thread calls the other function as often as it prints in no handler.
     let threads: i64 = (1..5).map(|thread| calls[&thread]).sum();
     let hits = threads + calls.values().sum::<i64>();
     let lost = lost(&shown);
