@@ -13,7 +13,7 @@ use crate::cfg::{BlockIndex, Cfg};
 use crate::code::FunctionId;
 use crate::layout::RuntimeLayout;
 use crate::liveness::{Analysis, Live, Liveness, RegisterSet};
-use crate::patch::{Assembler, Code, HookProgram, Hooked, Probed};
+use crate::patch::{Assembler, Code, HookProgram, Hooked, Probed, may_fault};
 use crate::plan::{Plan, PlannedInstrument};
 use crate::reads::{MemoryReader, ReadGate};
 use crate::{Addr, HookType, Image, Refusal, Rule, Span};
@@ -230,9 +230,9 @@ fn refusal(plan: &Plan, one: &PlannedInstrument) -> Option<&'static str> {
     }
 }
 
-/// Returns whether a program reads memory of the process: it counts the reads that fail.
+/// Returns whether a probe reads memory of the process: others of its instrument may, and this one not.
 fn reads_memory(probed: &Probed) -> bool {
-    probed.homes.failed.is_some()
+    probed.probe().is_some_and(may_fault)
 }
 
 /// The instruction at which an instrument runs, with the moment, and the one that executes after it.
