@@ -24,10 +24,11 @@ impl CacheAgent<'_> {
             return;
         }
         let at = Addr(registers.rip);
-        // Of the instructions in the place of the block's first one, some may have executed, with no effect yet.
+        // Of the instructions in the place of the block's first one, some may have executed, with no effect yet but a
+        // counter's.
         let is_after = |row: &CacheRow| {
             let exit = self.cache.exit(row.original);
-            let same = |exit| exit <= at && self.cache.row(exit) == Some(*row);
+            let same = |exit| self.cache.is_in_place(row.original, exit, at);
             row.state == RowState::Exact && exit.is_some_and(same)
         };
         let row = self.cache.row(at).filter(is_after);

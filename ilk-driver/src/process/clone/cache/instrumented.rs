@@ -56,6 +56,18 @@ impl ProcessCache {
         arenas.find_map(|arena| arena.patches.exits.get(&original).copied())
     }
 
+    /// Returns whether all code from one address to another is in the place of an original instruction.
+    pub(in super::super) fn is_in_place(&self, original: Addr, from: Addr, to: Addr) -> bool {
+        let arena = self.arenas.iter().find(|arena| arena.span.contains(from));
+        arena.is_some_and(|arena| {
+            let [first, last] = [from, to].map(|at| arena.rows.partition_point(|row| row.at <= at));
+            let rows = first
+                .checked_sub(1)
+                .and_then(|first| arena.rows.get(first..last));
+            from <= to && rows.is_some_and(|rows| rows.iter().all(|row| row.original == original))
+        })
+    }
+
     /// The patch that an address is in, or in the branch to it.
     pub(in super::super) fn patch(&self, at: Addr) -> Option<PlacedPatch> {
         let arena = self.arenas.iter().find(|arena| arena.span.contains(at))?;
