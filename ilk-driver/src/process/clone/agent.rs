@@ -242,6 +242,15 @@ impl<'a> CacheAgent<'a> {
         ptrace::registers(tid).is_err_and(|error| ptrace::is_gone(&error))
     }
 
+    /// Returns what was done with one of several threads; nothing if it has ended, which is handled later.
+    fn unless_gone<T>(&self, tid: Tid, done: Result<T>) -> Result<Option<T>> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(_) if self.is_gone(tid) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn handle(&mut self, tid: Tid, change: Change) -> Result<Outcome> {
         if let Some(state) = self.guests.get_mut(&tid) {
             state.stopped = true;
@@ -336,11 +345,20 @@ impl<'a> CacheAgent<'a> {
 
     /// Takes all threads out of the cache, drops what was translated, and takes them in again.
     fn flush(&mut self, counting: Counting) -> Result<Outcome> {
+        let all = self.all_leave()?;
+        self.flush_empty(all, counting)
+    }
+
+    /// Takes all threads out of the cache.
+    fn all_leave(&mut self) -> Result<Vec<Tid>> {
         self.stop_all()?;
         self.stop_watching()?;
         let all: Vec<Tid> = self.threads.keys().copied().collect();
         for &tid in &all {
-            let registers = ptrace::registers(tid).map_err(self.failed(tid))?;
+            let registers = ptrace::registers(tid).map_err(self.failed(tid));
+            let Some(registers) = self.unless_gone(tid, registers)? else {
+                continue;
+            };
             if self.cache.stop(Addr(registers.rip)).is_some() {
                 // Its context is original then, which is all that it has stopped for.
                 let queued = self.queue.iter_mut().filter(|(of, _)| *of == tid);
@@ -350,12 +368,24 @@ impl<'a> CacheAgent<'a> {
                     }
                 }
             }
-            self.leave_cache(tid)?;
+            let left = self.leave_cache(tid);
+            self.unless_gone(tid, left)?;
         }
+        Ok(all)
+    }
+
+    /// Drops what was translated, while no thread is in the cache, and takes threads in.
+    fn flush_empty(&mut self, all: Vec<Tid>, counting: Counting) -> Result<Outcome> {
         self.cache.keep_blocks(&self.code);
         self.cache.flush(counting)?;
+        self.all_enter(all)
+    }
+
+    /// Takes threads into the cache.
+    fn all_enter(&mut self, all: Vec<Tid>) -> Result<Outcome> {
         for tid in all {
-            if let Some(end) = self.enter(tid)? {
+            let entered = self.enter(tid);
+            if let Some(Some(end)) = self.unless_gone(tid, entered)? {
                 return Ok(Some(end));
             }
         }

@@ -127,13 +127,11 @@ impl CacheAgent<'_> {
                 Err(error) => return Err(self.failed(tid)(error)),
             }
         }
-        for tid in reading {
-            self.leave_cache(tid)?;
-            if let Some(end) = self.enter(tid)? {
-                return Ok(Some(end));
-            }
+        for &tid in &reading {
+            let left = self.leave_cache(tid);
+            self.unless_gone(tid, left)?;
         }
-        Ok(None)
+        self.all_enter(reading)
     }
 
     /// Clears the descriptor of the restartable sequence that a stopped thread has armed last: the kernel would read it
