@@ -2,7 +2,7 @@
 
 use iced_x86::{Code as Op, Decoder, DecoderOptions, Register};
 
-use super::instruments::READ_SPACE;
+use super::instruments::{READ_SPACE, missing};
 use super::pending::{PendingPatch, PendingWay};
 use super::rows::RowState;
 use super::translate::TranslationWork;
@@ -17,8 +17,8 @@ impl TranslationWork<'_> {
     pub(super) fn branch_to_patch(&mut self, original: Addr, moment: PatchMoment) {
         self.out.row(original, RowState::Exact);
         let begin = self.out.here();
-        let instruments = self.translator.instruments();
-        if instruments.is_some_and(|instruments| instruments.reads_at(original, moment)) {
+        let instruments = self.translator.instruments((original, moment));
+        if instruments.is_some_and(|instruments| instruments.reads_at((original, moment))) {
             let below = i32::try_from(READ_SPACE).map_or(i32::MIN, |space| -space);
             self.out.with(&[0x48, 0x89, 0xa4, 0x24], below); // mov [rsp-READ_SPACE], rsp
         }
@@ -69,9 +69,6 @@ impl TranslationWork<'_> {
 
     /// Emits the patches.
     pub(super) fn patches(&mut self) -> Result<(), Refusal> {
-        let Some(instruments) = self.translator.instruments() else {
-            return Ok(());
-        };
         for PendingPatch {
             field,
             original,
@@ -80,6 +77,8 @@ impl TranslationWork<'_> {
             exit,
         } in std::mem::take(&mut self.patched)
         {
+            let instruments = self.translator.instruments((original, moment));
+            let instruments = instruments.ok_or_else(|| missing(original))?;
             self.out.align(instruments.patch_align());
             let at = self.out.here();
             let patch = instruments.assemble(at, (original, moment), exit)?;

@@ -74,8 +74,10 @@ impl Instrumented {
     }
 
     fn translator(&self) -> Translator {
-        let translator = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
-        translator.with_instruments(Some(Arc::clone(&self.instruments)))
+        let mut translator = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
+        let added = translator.add_instruments(Arc::clone(&self.instruments));
+        added.unwrap();
+        translator
     }
 
     fn translation(&self) -> Translation {
@@ -87,13 +89,14 @@ impl Instrumented {
     /// Proves an arena with some code that reads memory.
     fn prover(&self, reader: Option<&MemoryReader>) -> Result<FragmentProver, FragmentViolation> {
         let resident = Resident::new(NEAR.start, &LAYOUT);
-        let prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
-        prover.with_instruments(Some(Arc::clone(&self.proof)), reader)
+        let mut prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
+        prover.add_instruments(Arc::clone(&self.proof), reader)?;
+        Ok(prover)
     }
 
     fn prove(&self, translation: Translation) -> Result<(), Vec<FragmentRule>> {
         let translator = self.translator();
-        let mut prover = self.prover(translator.reader()).unwrap();
+        let mut prover = self.prover(translator.readers().next()).unwrap();
         let image: &Image = &self.image;
         match prover.prove(image, translation, Counting::Off) {
             Ok(_) => Ok(()),
@@ -213,7 +216,7 @@ pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
     use FragmentRule as R;
     let instrumented = Instrumented::new(&[(0, Pre, "reading"), (1, Pre, "counter")], true);
     let translator = instrumented.translator();
-    let reader = translator.reader().unwrap().clone();
+    let reader = translator.readers().next().unwrap().clone();
     instrumented.prover(Some(&reader)).unwrap();
     let mut wrong = |change: &dyn Fn(&mut MemoryReader)| {
         let mut mutant = reader.clone();
@@ -241,11 +244,6 @@ pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
             .iter()
             .any(|one| one.rule == R::WrongPatch)
     );
-    // Plain code has none.
-    let resident = Resident::new(NEAR.start, &LAYOUT);
-    let prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
-    let plain = prover.with_instruments(None, Some(&reader));
-    assert_eq!(plain.unwrap_err().rule, R::Reader);
     let mut check = |rule: R, change: &dyn Fn(&mut Translation)| {
         instrumented.refuses(&good, rule, change);
         refused(rule);
@@ -267,6 +265,67 @@ pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
         block.at = block.at.add(8);
         changed.patches[0].begin = changed.patches[0].begin.add(8);
     });
+}
+
+/// Calls `refused` with the rule by which instruments are refused that blocks may have passed, or that are those of two
+/// plans.
+pub(super) fn every_late_instrument(refused: &mut dyn FnMut(FragmentRule)) {
+    use FragmentRule as R;
+    let instrumented = Instrumented::new(&[(0, Pre, "reading"), (1, Pre, "counter")], true);
+    let image: &Image = &instrumented.image;
+    let proof = || Arc::clone(&instrumented.proof);
+    let translator = || Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
+    let resident = Resident::new(NEAR.start, &LAYOUT);
+    let prover = || FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
+    let start = instrumented.seed;
+    let others = image
+        .functions()
+        .iter()
+        .filter(|one| one.span.start != start);
+    let other = others.map(|one| one.span.start).next().unwrap();
+    // The function was translated without them, whole or its last block alone.
+    let whole = translator().translate(image, &[start], WHOLE).unwrap();
+    let last = whole.blocks.iter().map(|block| block.original.start);
+    let end = image.function_at(start).unwrap().span.end;
+    let last = last.filter(|at| *at < end).max().unwrap();
+    let mut refuse = |translated: &[Addr], again: bool| {
+        let (mut translator, mut prover) = (translator(), prover());
+        if again {
+            let added = translator.add_instruments(Arc::clone(&instrumented.instruments));
+            prover.add_instruments(proof(), added.unwrap()).unwrap();
+        }
+        if !translated.is_empty() {
+            let blocks = translator.translate_blocks(image, translated, &[]).unwrap();
+            prover.prove(image, blocks, Counting::Off).unwrap();
+        }
+        let added = translator.add_instruments(Arc::clone(&instrumented.instruments));
+        let violation = prover.add_instruments(proof(), added.unwrap());
+        assert_eq!(violation.unwrap_err().rule, R::LateInstruments);
+        refused(R::LateInstruments);
+    };
+    refuse(&[start], false);
+    refuse(&[last], false);
+    refuse(&[], true);
+    // After other code they run as from the start; so do two parts beside each other.
+    let (mut translator, mut prover) = (translator(), prover());
+    let before = translator.translate_blocks(image, &[other], &[]).unwrap();
+    prover.prove(image, before, Counting::Off).unwrap();
+    let added = translator.add_instruments(Arc::clone(&instrumented.instruments));
+    prover.add_instruments(proof(), added.unwrap()).unwrap();
+    let good = translator.translate(image, &[start], WHOLE).unwrap();
+    assert_eq!(good.patches.len(), 2);
+    prover.prove(image, good, Counting::Off).unwrap();
+    // Without those of a span that is mapped no more, the function has none.
+    let gone = Span::new(start, 1);
+    let rest = Arc::new(instrumented.instruments.outside(gone));
+    let mut translator = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
+    assert!(translator.add_instruments(rest).unwrap().is_none());
+    let plain = translator.translate(image, &[start], WHOLE).unwrap();
+    assert!(plain.patches.is_empty());
+    let rest = Arc::new(instrumented.proof.outside(gone));
+    let mut prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
+    prover.add_instruments(rest, None).unwrap();
+    prover.prove(image, plain, Counting::Off).unwrap();
 }
 
 #[test]
