@@ -113,6 +113,15 @@ impl Instrumented {
     }
 }
 
+/// The offset of some instructions among the first ones of a patch.
+fn save(translation: &Translation, code: &[u8]) -> usize {
+    let patch = &translation.patches[0];
+    let start = usize::try_from(patch.span.start.0 - translation.start.0).unwrap();
+    let saves = &translation.bytes[start..start + 64];
+    let found = saves.windows(code.len()).position(|window| window == code);
+    start + found.unwrap_or_else(|| panic!("{saves:x?}"))
+}
+
 /// Calls `refused` with the rule by which each of the wrong translations is refused.
 pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
     use FragmentRule as R;
@@ -189,6 +198,22 @@ pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
             *pushed += 8;
         }
     });
+    // The row of the branch to the patch.
+    check(R::WrongRow, &|changed| {
+        let begin = changed.patches[0].begin;
+        let row = changed.rows.iter_mut().find(|row| row.at == begin);
+        row.unwrap().state = RowState::Busy;
+    });
+    // Another register is pushed before `lahf`, and the step over the red zone is one up.
+    check(R::WrongRow, &|changed| {
+        // push rax, rdx, rcx, rsi; lahf
+        let push = save(changed, &[0x50, 0x52, 0x51, 0x56, 0x9f]);
+        changed.bytes[push] = 0x57;
+    });
+    check(R::WrongRow, &|changed| {
+        let step = save(changed, &[0x48, 0x8d, 0x64, 0x24, 0x80]);
+        changed.bytes[step + 4] = 0x7f;
+    });
     // An instruction that works is no save.
     check(R::WrongRow, &|changed| {
         let mut rows = changed.rows.iter_mut();
@@ -208,6 +233,18 @@ pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
         let other = Instrumented::new(blocks, true).translation();
         check(R::WrongPatch, &|changed| *changed = other.clone());
     }
+    // `rax` is not kept where it is live, and no row has a place of it.
+    let sampled = Instrumented::new(&[(1, Pre, "sampled")], true);
+    sampled.refuses(&sampled.translation(), R::WrongRow, &|changed| {
+        let push = save(changed, &[0x50, 0x52, 0x51, 0x56, 0x9f]);
+        changed.bytes[push] = 0x57;
+        for row in &mut changed.rows {
+            if let RowState::Saving { rax, .. } = &mut row.state {
+                *rax = None;
+            }
+        }
+    });
+    refused(R::WrongRow);
 }
 
 /// Calls `refused` with the rule by which wrong code that reads memory is refused, and blocks that do not find out whether
@@ -255,6 +292,28 @@ pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
         changed.bytes[start..start + 8].copy_from_slice(&nop);
     });
     check(R::PatchMissing, &|changed| changed.bytes[start + 4] -= 8);
+    // A block whose instruments do not read has it, too.
+    check(R::WrongPatch, &|changed| {
+        let test: Vec<u8> = changed.bytes[start..start + 8].to_vec();
+        let (begin, original) = (changed.patches[1].begin, changed.patches[1].original);
+        let before = Addr(begin.0 - 8);
+        let at = usize::try_from(before.0 - changed.start.0).unwrap();
+        changed.bytes[at..at + 8].copy_from_slice(&test);
+        changed.patches[1].begin = before;
+        let mut blocks = changed.blocks.iter_mut();
+        let block = blocks.find(|block| block.original.start == original);
+        block.unwrap().at = before;
+        changed
+            .rows
+            .retain(|row| row.at < before || row.at >= begin);
+        let next = changed.rows.partition_point(|row| row.at < before);
+        let row = CacheRow {
+            at: before,
+            original,
+            state: RowState::Exact,
+        };
+        changed.rows.insert(next, row);
+    });
     // The block begins after it.
     check(R::StackUntested, &|changed| {
         let original = changed.patches[0].original;
