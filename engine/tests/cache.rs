@@ -145,14 +145,13 @@ struct Cache {
 
 impl Cache {
     fn near(at: Addr, counting: Counting) -> Self {
-        Self::with_instruments(at, counting, None, None)
+        Self::with_instruments(at, counting, None)
     }
 
     fn with_instruments(
         at: Addr,
         counting: Counting,
-        instruments: Option<Arc<CacheInstruments>>,
-        proof: Option<Arc<InstrumentProof>>,
+        instruments: Option<(Arc<CacheInstruments>, Arc<InstrumentProof>)>,
     ) -> Self {
         let targets_log2 = 17;
         let bytes = 8 * CacheLayout::RECENT + (16 << targets_log2) + 4096 + 8 * COUNTERS;
@@ -173,12 +172,13 @@ impl Cache {
             .map(|start| Mapping::fixed(start, ARENA))
             .expect("free memory near the library");
         let span = Span::new(Addr(arena.start()), ARENA as u64);
-        let translator = Translator::new(layout, span, counting).unwrap();
+        let mut translator = Translator::new(layout, span, counting).unwrap();
         let resident = translator.resident().clone();
-        let translator = translator.with_instruments(instruments);
-        let prover = FragmentProver::new(layout, span, &resident).unwrap();
-        let prover = prover.with_instruments(proof, translator.reader());
-        let prover = prover.unwrap();
+        let mut prover = FragmentProver::new(layout, span, &resident).unwrap();
+        if let Some((instruments, proof)) = instruments {
+            let reader = translator.add_instruments(instruments).unwrap();
+            prover.add_instruments(proof, reader).unwrap();
+        }
         for entry in 0..CacheLayout::RECENT {
             words.write(8 * entry, &resident.search.0.to_le_bytes());
         }
@@ -194,7 +194,7 @@ impl Cache {
             blocks: Vec::new(),
         };
         cache.arena.write(0, &resident.bytes);
-        if let Some(reader) = cache.translator.reader().cloned() {
+        for reader in cache.translator.readers() {
             let offset = reader.start.0 - cache.arena.start();
             cache.arena.write(offset, &reader.code);
         }

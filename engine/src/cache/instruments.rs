@@ -14,7 +14,7 @@ use crate::cfg::{BlockIndex, Cfg};
 use crate::code::FunctionId;
 use crate::layout::RuntimeLayout;
 use crate::liveness::{Analysis, Live, Liveness, RegisterSet};
-use crate::patch::{Assembler, Code, HookProgram, Hooked, Probed};
+use crate::patch::{Assembler, Code, HookProgram, Hooked, Probed, may_fault};
 use crate::plan::{Plan, PlannedInstrument};
 use crate::reads::{MemoryReader, ReadGate};
 use crate::{Addr, HookType, Image, Refusal, Rule, Span};
@@ -38,6 +38,8 @@ pub struct CacheInstruments {
     places: BTreeMap<(Addr, PatchMoment), InstrumentedPlace>,
     /// Functions with instruments, and their bytes: other code that is mapped there later has none.
     functions: BTreeMap<Addr, Box<[u8]>>,
+    /// From the first to the last of these functions.
+    span: Span,
 }
 
 /// An instruction with instruments before it, or a way of a conditional branch with instruments.
@@ -53,7 +55,7 @@ struct InstrumentedPlace {
     space: Option<i32>,
 }
 
-/// Instruments in one arena, with the code there that reads memory for them.
+/// Instruments of one plan in one arena, with the code there that reads memory for them.
 #[derive(Clone, Debug)]
 pub(super) struct ArenaInstruments {
     pub(super) all: Arc<CacheInstruments>,
@@ -92,6 +94,7 @@ impl CacheInstruments {
             gate,
             places: BTreeMap::new(),
             functions: BTreeMap::new(),
+            span: Span::new(Addr(0), 0),
         };
         for one in &plan.instruments {
             let planned = plan.function(one.id.major);
@@ -139,7 +142,19 @@ impl CacheInstruments {
                 .instruments
                 .sort_by_key(|one| one.id.hook == HookType::Post);
         }
+        instruments.span = span_of(&instruments.functions);
         Ok(instruments)
+    }
+
+    /// Returns those that are not in a span, whose code is mapped no more.
+    #[must_use]
+    pub fn outside(&self, gone: Span) -> Self {
+        let mut rest = self.clone();
+        rest.places
+            .retain(|_, place| !gone.contains(place.function));
+        rest.functions.retain(|start, _| !gone.contains(*start));
+        rest.span = span_of(&rest.functions);
+        rest
     }
 
     /// Returns whether an instrument reads memory of the process.
@@ -155,9 +170,14 @@ impl CacheInstruments {
         self.places.range(start..end).next().is_some()
     }
 
+    fn place(&self, at: (Addr, PatchMoment)) -> Option<&InstrumentedPlace> {
+        // Of several parts, most are of other objects.
+        self.span.contains(at.0).then(|| self.places.get(&at))?
+    }
+
     /// Returns whether instruments run at an instruction: the function is the one that they were planned for.
     pub(super) fn is_place(&self, code: &dyn CodeBytes, at: (Addr, PatchMoment)) -> bool {
-        self.places.get(&at).is_some_and(|place| {
+        self.place(at).is_some_and(|place| {
             let bytes = self.functions.get(&place.function);
             bytes.is_some_and(|bytes| {
                 let found = code.code_from(place.function);
@@ -189,14 +209,19 @@ impl ArenaInstruments {
         self.reader.as_ref()
     }
 
+    /// Returns whether a place has instruments of this part.
+    pub(super) fn has(&self, at: (Addr, PatchMoment)) -> bool {
+        self.all.place(at).is_some()
+    }
+
     /// The alignment of patches in bytes.
     pub(super) fn patch_align(&self) -> u64 {
         self.layout.patch_align()
     }
 
     /// Bytes below the stack pointer that instruments at a place use, if they read memory.
-    pub(super) fn space_at(&self, original: Addr, moment: PatchMoment) -> Option<i32> {
-        self.all.places.get(&(original, moment))?.space
+    pub(super) fn space_at(&self, at: (Addr, PatchMoment)) -> Option<i32> {
+        self.all.place(at)?.space
     }
 
     /// Assembles the patch of a place, for an address that is [aligned](Self::patch_align).
@@ -206,9 +231,8 @@ impl ArenaInstruments {
         (original, moment): (Addr, PatchMoment),
         exit: Addr,
     ) -> Result<Code, Refusal> {
-        let missing = || Refusal::new(Rule::NotInCache, original, "no instrument is there");
-        let place = self.all.places.get(&(original, moment));
-        let place = place.ok_or_else(missing)?;
+        let missing = || missing(original);
+        let place = self.all.place((original, moment)).ok_or_else(missing)?;
         let hooked = place.instruments.iter().map(|one| {
             Some(Hooked {
                 id: one.id,
@@ -218,6 +242,22 @@ impl ArenaInstruments {
         });
         let hooked: Vec<Hooked<'_>> = hooked.collect::<Option<_>>().ok_or_else(missing)?;
         Assembler::new(&(), &self.layout).assemble_before(at, (original, exit), &hooked, place.live)
+    }
+}
+
+/// The refusal of a patch of a place that has no instruments.
+pub(super) fn missing(original: Addr) -> Refusal {
+    Refusal::new(Rule::NotInCache, original, "no instrument is there")
+}
+
+/// From the first to the last of functions, whose bytes are these.
+fn span_of(functions: &BTreeMap<Addr, Box<[u8]>>) -> Span {
+    let first = functions.keys().next();
+    let ends = functions.iter();
+    let ends = ends.map(|(start, bytes)| start.add(bytes.len() as u64));
+    Span {
+        start: first.copied().unwrap_or(Addr(0)),
+        end: ends.max().unwrap_or(Addr(0)),
     }
 }
 
@@ -232,10 +272,11 @@ fn refusal(plan: &Plan, one: &PlannedInstrument) -> Option<&'static str> {
     }
 }
 
-/// Bytes below the stack pointer that a program uses, if it reads memory of the process: it counts the reads that fail.
+/// Bytes below the stack pointer that a probe uses, if it reads memory of the process: others of its instrument may, and this
+/// one not.
 fn space(probed: &Probed) -> Option<i32> {
-    probed.homes.failed?;
-    let mut expressions = probed.probe()?.expressions();
+    let probe = probed.probe().filter(|probe| may_fault(probe))?;
+    let mut expressions = probe.expressions();
     let numbers = expressions.any(|expr| expr.any(&mut Expr::is_stack));
     Some(if numbers { STACK_SPACE } else { READ_SPACE })
 }

@@ -2,6 +2,7 @@
 
 use iced_x86::{Code as Op, Decoder, DecoderOptions, Register};
 
+use super::instruments::missing;
 use super::pending::{PendingPatch, PendingWay};
 use super::rows::RowState;
 use super::translate::TranslationWork;
@@ -16,8 +17,8 @@ impl TranslationWork<'_> {
     pub(super) fn branch_to_patch(&mut self, original: Addr, moment: PatchMoment) {
         self.out.row(original, RowState::Exact);
         let begin = self.out.here();
-        let instruments = self.translator.instruments();
-        if let Some(space) = instruments.and_then(|all| all.space_at(original, moment)) {
+        let instruments = self.translator.instruments((original, moment));
+        if let Some(space) = instruments.and_then(|all| all.space_at((original, moment))) {
             self.out.with(&[0x48, 0x89, 0xa4, 0x24], -space); // mov [rsp-space], rsp
         }
         let field = self.out.later(&[0xe9]);
@@ -67,9 +68,6 @@ impl TranslationWork<'_> {
 
     /// Emits the patches.
     pub(super) fn patches(&mut self) -> Result<(), Refusal> {
-        let Some(instruments) = self.translator.instruments() else {
-            return Ok(());
-        };
         for PendingPatch {
             field,
             original,
@@ -78,6 +76,8 @@ impl TranslationWork<'_> {
             exit,
         } in std::mem::take(&mut self.patched)
         {
+            let instruments = self.translator.instruments((original, moment));
+            let instruments = instruments.ok_or_else(|| missing(original))?;
             self.out.align(instruments.patch_align());
             let at = self.out.here();
             let patch = instruments.assemble(at, (original, moment), exit)?;

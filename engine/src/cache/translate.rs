@@ -42,7 +42,8 @@ pub struct Translator {
     /// The addresses of `known`.
     starts: BlockStarts,
     unlinked: UnlinkedBranches,
-    instruments: Option<ArenaInstruments>,
+    /// Instruments of several plans, each for other objects.
+    instruments: Vec<ArenaInstruments>,
 }
 
 impl Translator {
@@ -66,7 +67,7 @@ impl Translator {
             known: FxHashMap::default(),
             starts: BlockStarts::default(),
             unlinked: UnlinkedBranches::default(),
-            instruments: None,
+            instruments: Vec::new(),
         })
     }
 
@@ -76,14 +77,14 @@ impl Translator {
         &self.resident
     }
 
-    /// The code that reads memory for instruments, to write before any translation; `None` if no instrument reads.
-    #[must_use]
-    pub fn reader(&self) -> Option<&MemoryReader> {
-        self.instruments.as_ref()?.reader()
+    /// The code that reads memory for instruments, of each plan whose instruments read.
+    pub fn readers(&self) -> impl Iterator<Item = &MemoryReader> {
+        self.instruments.iter().filter_map(ArenaInstruments::reader)
     }
 
-    pub(super) fn instruments(&self) -> Option<&ArenaInstruments> {
-        self.instruments.as_ref()
+    /// The instruments of the plan that has some at a place.
+    pub(super) fn instruments(&self, at: (Addr, PatchMoment)) -> Option<&ArenaInstruments> {
+        self.instruments.iter().find(|part| part.has(at))
     }
 
     /// The arena, which begins with the resident code.
@@ -114,17 +115,26 @@ impl Translator {
         self.counting = counting;
     }
 
-    /// Runs instruments in the blocks that are translated from now on: the first ones of the arena.
-    #[must_use]
-    pub fn with_instruments(self, instruments: Option<Arc<CacheInstruments>>) -> Self {
-        let instruments = instruments.map(|all| all.in_arena(self.resident.end()));
-        let reader = instruments.as_ref().and_then(ArenaInstruments::reader);
-        let used = reader.map_or(self.used, |reader| reader.start.add(MemoryReader::BYTES));
-        Self {
-            instruments,
-            used,
-            ..self
+    /// Runs instruments in the blocks that are translated from now on, beside those of other plans. No block of their
+    /// functions was translated before. Returns the code that reads memory for them, to write before any translation;
+    /// `None` if none of them reads.
+    ///
+    /// # Errors
+    /// [`Rule::CacheFull`] if that code does not fit into the arena. Nothing is changed then.
+    pub fn add_instruments(
+        &mut self,
+        part: Arc<CacheInstruments>,
+    ) -> Result<Option<&MemoryReader>, Refusal> {
+        let part = part.in_arena(self.used);
+        if let Some(reader) = part.reader() {
+            let end = reader.start.add(MemoryReader::BYTES);
+            if end > self.arena.end {
+                return Err(full(self.arena));
+            }
+            self.used = end;
         }
+        self.instruments.push(part);
+        Ok(self.instruments.last().and_then(ArenaInstruments::reader))
     }
 
     /// The translation of the block that begins at an original address.
@@ -219,8 +229,8 @@ impl Translator {
         at: Addr,
         moment: PatchMoment,
     ) -> bool {
-        let instruments = self.instruments.as_ref();
-        instruments.is_some_and(|instruments| instruments.all.is_place(code, (at, moment)))
+        let mut parts = self.instruments.iter();
+        parts.any(|part| part.all.is_place(code, (at, moment)))
     }
 
     /// Emits what is reached from some addresses, with its blocks, and the targets and displacements of its branches to
@@ -275,13 +285,17 @@ impl Translator {
         let (done, known, unlinked, counters) = work.finish()?;
         let end = done.start.add(done.bytes.len() as u64);
         if end > self.arena.end {
-            let why = "the code cache is full";
-            return Err(Refusal::new(Rule::CacheFull, self.arena.end, why));
+            return Err(full(self.arena));
         }
         self.used = end;
         self.counters = counters;
         Ok((done, known, unlinked))
     }
+}
+
+/// The refusal of code that does not fit into an arena.
+fn full(arena: Span) -> Refusal {
+    Refusal::new(Rule::CacheFull, arena.end, "the code cache is full")
 }
 
 /// A translation, its blocks, and its branches to others.

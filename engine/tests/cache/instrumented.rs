@@ -206,8 +206,7 @@ fn cache(
     let mut cache = Cache::with_instruments(
         functions[0],
         counting,
-        Some(Arc::new(instruments)),
-        Some(Arc::new(proof)),
+        Some((Arc::new(instruments), Arc::new(proof))),
     );
     // Those that tables target, too.
     let blocks = FUNCTIONS.iter().flat_map(|name| {

@@ -74,8 +74,10 @@ impl Instrumented {
     }
 
     fn translator(&self) -> Translator {
-        let translator = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
-        translator.with_instruments(Some(Arc::clone(&self.instruments)))
+        let mut translator = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
+        let added = translator.add_instruments(Arc::clone(&self.instruments));
+        added.unwrap();
+        translator
     }
 
     fn translation(&self) -> Translation {
@@ -87,13 +89,14 @@ impl Instrumented {
     /// Proves an arena with some code that reads memory.
     fn prover(&self, reader: Option<&MemoryReader>) -> Result<FragmentProver, FragmentViolation> {
         let resident = Resident::new(NEAR.start, &LAYOUT);
-        let prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
-        prover.with_instruments(Some(Arc::clone(&self.proof)), reader)
+        let mut prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
+        prover.add_instruments(Arc::clone(&self.proof), reader)?;
+        Ok(prover)
     }
 
     fn prove(&self, translation: Translation) -> Result<(), Vec<FragmentRule>> {
         let translator = self.translator();
-        let mut prover = self.prover(translator.reader()).unwrap();
+        let mut prover = self.prover(translator.readers().next()).unwrap();
         let image: &Image = &self.image;
         match prover.prove(image, translation, Counting::Off) {
             Ok(_) => Ok(()),
@@ -108,6 +111,15 @@ impl Instrumented {
         let rules = self.prove(mutant).unwrap_err();
         assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
     }
+}
+
+/// The offset of some instructions among the first ones of a patch.
+fn save(translation: &Translation, code: &[u8]) -> usize {
+    let patch = &translation.patches[0];
+    let start = usize::try_from(patch.span.start.0 - translation.start.0).unwrap();
+    let saves = &translation.bytes[start..start + 64];
+    let found = saves.windows(code.len()).position(|window| window == code);
+    start + found.unwrap_or_else(|| panic!("{saves:x?}"))
 }
 
 /// Calls `refused` with the rule by which each of the wrong translations is refused.
@@ -186,6 +198,22 @@ pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
             *pushed += 8;
         }
     });
+    // The row of the branch to the patch.
+    check(R::WrongRow, &|changed| {
+        let begin = changed.patches[0].begin;
+        let row = changed.rows.iter_mut().find(|row| row.at == begin);
+        row.unwrap().state = RowState::Busy;
+    });
+    // Another register is pushed before `lahf`, and the step over the red zone is one up.
+    check(R::WrongRow, &|changed| {
+        // push rax, rdx, rcx, rsi; lahf
+        let push = save(changed, &[0x50, 0x52, 0x51, 0x56, 0x9f]);
+        changed.bytes[push] = 0x57;
+    });
+    check(R::WrongRow, &|changed| {
+        let step = save(changed, &[0x48, 0x8d, 0x64, 0x24, 0x80]);
+        changed.bytes[step + 4] = 0x7f;
+    });
     // An instruction that works is no save.
     check(R::WrongRow, &|changed| {
         let mut rows = changed.rows.iter_mut();
@@ -205,6 +233,18 @@ pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
         let other = Instrumented::new(blocks, true).translation();
         check(R::WrongPatch, &|changed| *changed = other.clone());
     }
+    // `rax` is not kept where it is live, and no row has a place of it.
+    let sampled = Instrumented::new(&[(1, Pre, "sampled")], true);
+    sampled.refuses(&sampled.translation(), R::WrongRow, &|changed| {
+        let push = save(changed, &[0x50, 0x52, 0x51, 0x56, 0x9f]);
+        changed.bytes[push] = 0x57;
+        for row in &mut changed.rows {
+            if let RowState::Saving { rax, .. } = &mut row.state {
+                *rax = None;
+            }
+        }
+    });
+    refused(R::WrongRow);
 }
 
 /// Calls `refused` with the rule by which wrong code that reads memory is refused, and blocks that do not find out whether
@@ -213,7 +253,7 @@ pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
     use FragmentRule as R;
     let instrumented = Instrumented::new(&[(0, Pre, "reading"), (1, Pre, "counter")], true);
     let translator = instrumented.translator();
-    let reader = translator.reader().unwrap().clone();
+    let reader = translator.readers().next().unwrap().clone();
     instrumented.prover(Some(&reader)).unwrap();
     let mut wrong = |change: &dyn Fn(&mut MemoryReader)| {
         let mut mutant = reader.clone();
@@ -241,11 +281,6 @@ pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
             .iter()
             .any(|one| one.rule == R::WrongPatch)
     );
-    // Plain code has none.
-    let resident = Resident::new(NEAR.start, &LAYOUT);
-    let prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
-    let plain = prover.with_instruments(None, Some(&reader));
-    assert_eq!(plain.unwrap_err().rule, R::Reader);
     let mut check = |rule: R, change: &dyn Fn(&mut Translation)| {
         instrumented.refuses(&good, rule, change);
         refused(rule);
@@ -257,6 +292,28 @@ pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
         changed.bytes[start..start + 8].copy_from_slice(&nop);
     });
     check(R::PatchMissing, &|changed| changed.bytes[start + 4] -= 8);
+    // A block whose instruments do not read has it, too.
+    check(R::WrongPatch, &|changed| {
+        let test: Vec<u8> = changed.bytes[start..start + 8].to_vec();
+        let (begin, original) = (changed.patches[1].begin, changed.patches[1].original);
+        let before = Addr(begin.0 - 8);
+        let at = usize::try_from(before.0 - changed.start.0).unwrap();
+        changed.bytes[at..at + 8].copy_from_slice(&test);
+        changed.patches[1].begin = before;
+        let mut blocks = changed.blocks.iter_mut();
+        let block = blocks.find(|block| block.original.start == original);
+        block.unwrap().at = before;
+        changed
+            .rows
+            .retain(|row| row.at < before || row.at >= begin);
+        let next = changed.rows.partition_point(|row| row.at < before);
+        let row = CacheRow {
+            at: before,
+            original,
+            state: RowState::Exact,
+        };
+        changed.rows.insert(next, row);
+    });
     // The block begins after it.
     check(R::StackUntested, &|changed| {
         let original = changed.patches[0].original;
@@ -267,6 +324,67 @@ pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
         block.at = block.at.add(8);
         changed.patches[0].begin = changed.patches[0].begin.add(8);
     });
+}
+
+/// Calls `refused` with the rule by which instruments are refused that blocks may have passed, or that are those of two
+/// plans.
+pub(super) fn every_late_instrument(refused: &mut dyn FnMut(FragmentRule)) {
+    use FragmentRule as R;
+    let instrumented = Instrumented::new(&[(0, Pre, "reading"), (1, Pre, "counter")], true);
+    let image: &Image = &instrumented.image;
+    let proof = || Arc::clone(&instrumented.proof);
+    let translator = || Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
+    let resident = Resident::new(NEAR.start, &LAYOUT);
+    let prover = || FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
+    let start = instrumented.seed;
+    let others = image
+        .functions()
+        .iter()
+        .filter(|one| one.span.start != start);
+    let other = others.map(|one| one.span.start).next().unwrap();
+    // The function was translated without them, whole or its last block alone.
+    let whole = translator().translate(image, &[start], WHOLE).unwrap();
+    let last = whole.blocks.iter().map(|block| block.original.start);
+    let end = image.function_at(start).unwrap().span.end;
+    let last = last.filter(|at| *at < end).max().unwrap();
+    let mut refuse = |translated: &[Addr], again: bool| {
+        let (mut translator, mut prover) = (translator(), prover());
+        if again {
+            let added = translator.add_instruments(Arc::clone(&instrumented.instruments));
+            prover.add_instruments(proof(), added.unwrap()).unwrap();
+        }
+        if !translated.is_empty() {
+            let blocks = translator.translate_blocks(image, translated, &[]).unwrap();
+            prover.prove(image, blocks, Counting::Off).unwrap();
+        }
+        let added = translator.add_instruments(Arc::clone(&instrumented.instruments));
+        let violation = prover.add_instruments(proof(), added.unwrap());
+        assert_eq!(violation.unwrap_err().rule, R::LateInstruments);
+        refused(R::LateInstruments);
+    };
+    refuse(&[start], false);
+    refuse(&[last], false);
+    refuse(&[], true);
+    // After other code they run as from the start; so do two parts beside each other.
+    let (mut translator, mut prover) = (translator(), prover());
+    let before = translator.translate_blocks(image, &[other], &[]).unwrap();
+    prover.prove(image, before, Counting::Off).unwrap();
+    let added = translator.add_instruments(Arc::clone(&instrumented.instruments));
+    prover.add_instruments(proof(), added.unwrap()).unwrap();
+    let good = translator.translate(image, &[start], WHOLE).unwrap();
+    assert_eq!(good.patches.len(), 2);
+    prover.prove(image, good, Counting::Off).unwrap();
+    // Without those of a span that is mapped no more, the function has none.
+    let gone = Span::new(start, 1);
+    let rest = Arc::new(instrumented.instruments.outside(gone));
+    let mut translator = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
+    assert!(translator.add_instruments(rest).unwrap().is_none());
+    let plain = translator.translate(image, &[start], WHOLE).unwrap();
+    assert!(plain.patches.is_empty());
+    let rest = Arc::new(instrumented.proof.outside(gone));
+    let mut prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
+    prover.add_instruments(rest, None).unwrap();
+    prover.prove(image, plain, Counting::Off).unwrap();
 }
 
 #[test]

@@ -202,6 +202,11 @@ fn only_calls_that_a_condition_chooses_are_counted_in_the_code_cache() {
 
 /// Opens a window on a process of `cat` for the cache.
 fn attach(cat: &Cat) -> Window {
+    attach_to(cat, "cat")
+}
+
+/// Opens a window on a process that was started by a command line, for the cache.
+fn attach_to(cat: &Cat, name: &str) -> Window {
     let pid = cat.pid();
     let mut harness = window(Start::default(), [1500.0, 950.0]);
     run_command(&mut harness, "process in the code cache");
@@ -211,7 +216,7 @@ fn attach(cat: &Cat) -> Window {
     });
     fill(&mut harness, "Filter of processes", &pid.to_string());
     harness.run_steps(3);
-    click(&mut harness, &format!("process {pid}: cat"));
+    click(&mut harness, &format!("process {pid}: {name}"));
     read(&mut harness);
     // It is stopped before, however slow this machine is.
     fill(&mut harness, "Session duration", "600");
@@ -408,6 +413,97 @@ fn samples_and_hits_of_instruments_in_the_code_cache_are_shown_while_they_run() 
     assert_eq!(recorded.samples(), 25 + shown.1);
     let record = state.timeline.record.as_ref().unwrap();
     assert_eq!(*record.metadata, *recorded.metadata());
+}
+
+/// A program that copies lines, and with each unloads its library, loads it at another address, and calls it ten times
+/// before and after that.
+const LOADING: &str = "#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <sys/mman.h>
+static void use(void *library) {
+	void (*work)(void) = (void (*)(void))dlsym(library, \"work\");
+	for (int i = 0; i < 10; i++) work();
+}
+int main(int count, char **arguments) {
+	char line[64];
+	void *library = dlopen(arguments[1], RTLD_NOW);
+	fgets(line, sizeof(line), stdin);
+	do {
+		fputs(line, stdout);
+		fflush(stdout);
+		if (!fgets(line, sizeof(line), stdin)) return 0;
+		use(library);
+		void *at = (void *)((struct link_map *)library)->l_addr;
+		dlclose(library);
+		mmap(at, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+		library = dlopen(arguments[1], RTLD_NOW);
+		use(library);
+	} while (1);
+}
+";
+
+#[test]
+fn a_library_that_is_loaded_again_during_the_run_is_in_the_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let library = "static volatile int sum; void work(void) { sum++; }\n";
+    for (text, name, options) in [
+        (LOADING, "again", &[][..]),
+        (library, "libwork.so", &["-shared", "-fPIC"]),
+    ] {
+        let source = file("source.c");
+        std::fs::write(&source, text).unwrap();
+        let mut compiler = Command::new("cc");
+        let compiler = compiler.args(["-O2", "-w", "-o"]);
+        let compiler = compiler.args([&file(name), &source]).args(options);
+        assert!(compiler.status().unwrap().success());
+    }
+    let (program, library) = (file("again"), file("libwork.so"));
+    let mut command = Command::new(&program);
+    command.arg(&library);
+    let mut cat = Cat::of(command);
+    let name = format!("{} {}", program.display(), library.display());
+    let mut harness = attach_to(&cat, &name);
+    with_instruments(&mut harness);
+    let work = "libwork.so:work";
+    open(&mut harness, work);
+    place_in(&mut harness, work, 0, "counter");
+    place_in(&mut harness, work, 0, "timestamp");
+    until_within(&mut harness, PATIENCE, "it can be run", |state| {
+        no_trouble(state);
+        state.run_hindrance().is_none()
+    });
+    let recording = file("again.arrow");
+    begin(&mut harness, &recording);
+    for number in 0..3 {
+        cat.copy(&format!("line {number}"));
+    }
+    run_command(&mut harness, "stop run");
+    until_within(&mut harness, PATIENCE, "it is let go", |state| {
+        no_trouble(state);
+        let record = state.timeline.record.as_ref().unwrap();
+        state.run.active.is_none() && record.cache.is_some() && record.lanes().len() == 4
+    });
+    cat.copy("still the same program");
+    // Ten calls of the library as it was at the start, and fifty of its later loads.
+    let state = harness.state().state();
+    let record = state.timeline.record.as_ref().unwrap();
+    let hits = |name: &str| {
+        let lanes = record.lanes().iter();
+        let lanes = lanes.filter(|lane| lane.label == format!("{name} pre {work} block 0"));
+        let mut hits: Vec<u64> = lanes.map(|lane| record.hits(lane)).collect();
+        hits.sort_unstable();
+        hits
+    };
+    assert_eq!(hits("counter"), [10, 50]);
+    assert_eq!(hits("timestamp"), [10, 50]);
+    let recorded = Recording::open(&recording).unwrap();
+    assert_eq!(*record.metadata, *recorded.metadata());
+    let mut counted: Vec<Option<u64>> = results(&harness).iter().map(|one| one.1).collect();
+    counted.sort_unstable();
+    assert_eq!(counted, [None, None, Some(10), Some(50)]);
 }
 
 #[test]

@@ -26,7 +26,11 @@ pub(crate) struct Cat {
 
 impl Cat {
     pub(crate) fn start() -> Self {
-        let mut command = Command::new("cat");
+        Self::of(Command::new("cat"))
+    }
+
+    /// Starts a program that copies lines as `cat` does.
+    pub(crate) fn of(mut command: Command) -> Self {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());

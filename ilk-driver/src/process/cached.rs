@@ -4,7 +4,7 @@
 //! cache must be a process of its own that outlives this one, and only a process with one thread can fork into it. Its
 //! report is its recording.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -171,9 +171,12 @@ impl ProcessTarget {
     }
 }
 
-/// The recording of a run's instruments, whose samples are passed on as they are written.
+/// The recording of a run's instruments, whose samples are passed on as they are written: those of instruments that it had
+/// at its start. Others are of objects that were loaded later, which the finished recording describes.
 struct FollowedRecording {
     growing: GrowingRecording,
+    /// The identifiers of these instruments.
+    described: BTreeSet<u64>,
     next: Instant,
     sent: u64,
     losses: BTreeMap<u16, CpuLosses>,
@@ -184,11 +187,13 @@ impl FollowedRecording {
     fn begin(path: &Path, events: &Sender<Event>) -> Result<Self> {
         let growing = GrowingRecording::open(path);
         let growing = growing.map_err(|source| Error::Recording { source })?;
-        let described = Box::new(growing.metadata().clone());
+        let metadata = Box::new(growing.metadata().clone());
+        let described = metadata.instruments.iter().map(|one| one.id).collect();
         // A listener that has ended needs no events.
-        let _no_listener = events.send(Event::Described(described));
+        let _no_listener = events.send(Event::Described(metadata));
         Ok(Self {
             growing,
+            described,
             next: Instant::now() + FOLLOWED,
             sent: 0,
             losses: BTreeMap::new(),
@@ -210,7 +215,13 @@ impl FollowedRecording {
         let appended = self.growing.read_on();
         let Appended { batches, losses } =
             appended.map_err(|source| Error::Recording { source })?;
-        for batch in batches {
+        for mut batch in batches {
+            batch
+                .samples
+                .retain(|sample| self.described.contains(&sample.id));
+            if batch.samples.is_empty() {
+                continue;
+            }
             self.sent += batch.len() as u64;
             // A listener that has ended needs no events.
             let _no_listener = events.send(Event::Samples(Arc::new(batch)));

@@ -5,79 +5,28 @@
 //! its counts are kept, and its patches and words are removed. All loads of an object with the same instruments are
 //! added up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use gilk_engine::{Plan, VerifiedPlan};
-use gilk_samples::InstrumentId;
+use gilk_engine::Plan;
 use gilk_samples::kept_stacks::KeptStacks;
 
 use super::attached::Removed;
 use super::forks::{ForkWatch, ForkedChildren};
 use super::guards::reads_memory;
 use super::objects::{Object, ObjectChoice, objects, program_of};
+use super::parts::{LaterPlan, LoadedPart, LoadedParts};
 use super::registered::Registered;
 use super::removal::Cleaned;
 use super::rings::SampleRings;
-use super::subject::{Reserved, Subject};
+use super::subject::Subject;
 use super::watch::{EarlyWatch, LinkerWatch};
 use super::{Attached, refused};
-use crate::client::{is_aggregate_word, label};
-use crate::{Error, Result};
-
-/// A verified plan for an object that a process has loaded, the addresses that it is for, and what the planner keeps
-/// with it.
-pub struct LaterPlan<P> {
-    /// Addresses that the plan's layout has.
-    pub reserved: Reserved,
-    /// Instruments of the object alone.
-    pub plan: VerifiedPlan,
-    /// Kept with the first load.
-    pub kept: P,
-}
+use crate::Result;
 
 /// Plans for an object that a process has loaded; `None` if it has no place for the instruments.
 pub type LaterPlanner<'p, P> =
     dyn FnMut(&Subject) -> std::result::Result<Option<LaterPlan<P>>, String> + 'p;
-
-/// An object that was loaded after the start, with the instruments that it had at each load.
-#[derive(Debug)]
-pub struct LoadedPart<P> {
-    /// The path of its file, as the process sees it.
-    pub object: String,
-    /// Number of the first function of its plan, in the identifiers that are recorded.
-    pub first_major: u32,
-    /// The plan of the first load.
-    pub plan: VerifiedPlan,
-    /// Kept by the planner with that plan.
-    pub kept: P,
-    /// Values of its words by key, as in the plan, at the end of each load.
-    pub loads: Vec<BTreeMap<u64, u64>>,
-}
-
-/// Adds the value of a word, which may be negative, to those of its key.
-fn add(values: &mut BTreeMap<u64, u64>, key: u64, value: u64) {
-    let sum = values.entry(key).or_insert(0);
-    *sum = sum.wrapping_add(value);
-}
-
-impl<P> LoadedPart<P> {
-    /// Returns the identifier in the recording of one in the plan.
-    #[must_use]
-    pub fn recorded(&self, id: u64) -> u64 {
-        InstrumentId::renumbered(id, self.first_major)
-    }
-
-    /// Hits of its counters by key, as in the plan, of all loads.
-    #[must_use]
-    pub fn hits(&self) -> BTreeMap<u64, u64> {
-        let mut hits = BTreeMap::new();
-        for (key, value) in self.loads.iter().flatten() {
-            add(&mut hits, *key, *value);
-        }
-        hits
-    }
-}
 
 /// The end of a process that was followed.
 #[derive(Debug)]
@@ -107,8 +56,7 @@ pub struct FollowedProcess<'p, P> {
     planner: Option<(Registered, Box<LaterPlanner<'p, P>>)>,
     /// Chosen objects that the process has mapped.
     mapped: Vec<Object>,
-    parts: Vec<LoadedPart<P>>,
-    next_major: u32,
+    parts: LoadedParts<P>,
     /// Numbers of the files that forked children may have mapped.
     files: BTreeSet<u64>,
     /// Rings of objects that were unloaded, and the number of their first function.
@@ -143,8 +91,7 @@ impl<'p, P> FollowedProcess<'p, P> {
             choice: ObjectChoice::default(),
             planner: None,
             mapped: Vec::new(),
-            parts: Vec::new(),
-            next_major: 0,
+            parts: LoadedParts::after(0),
             files: BTreeSet::new(),
             left: Vec::new(),
             left_stacks: KeptStacks::default(),
@@ -177,8 +124,7 @@ impl<'p, P> FollowedProcess<'p, P> {
         followed.choice = choice.clone();
         followed.planner = Some((subject.registered, planner));
         followed.mapped.clone_from(&subject.objects);
-        let functions = u32::try_from(plan.functions.len());
-        followed.next_major = functions.unwrap_or(InstrumentId::MAJORS);
+        followed.parts = LoadedParts::after(plan.functions.len());
         // Those that were loaded between the reading and the watch.
         followed.update()?;
         Ok(followed)
@@ -217,8 +163,8 @@ impl<'p, P> FollowedProcess<'p, P> {
     pub(super) fn later_rings(&mut self) -> impl Iterator<Item = (&mut SampleRings, u32)> {
         let parts = &self.parts;
         let live = self.live.iter_mut().filter_map(|live| {
-            let part = parts.get(live.part)?;
-            Some((live.rings.as_mut()?, part.first_major))
+            let rings = live.rings.as_mut()?;
+            Some((rings, parts.first_major(live.part)))
         });
         let left = self.left.iter_mut().map(|(rings, major)| (rings, *major));
         live.chain(left)
@@ -244,7 +190,7 @@ impl<'p, P> FollowedProcess<'p, P> {
 
     /// The plans of objects that were loaded later.
     pub(super) fn later_plans(&self) -> impl Iterator<Item = &Plan> {
-        self.parts.iter().map(|part| part.plan.plan())
+        self.parts.plans()
     }
 
     /// Waits for some time, or until the objects have changed, and instruments those that were loaded.
@@ -326,7 +272,7 @@ impl<'p, P> FollowedProcess<'p, P> {
         }
         let mut attached = Attached::attach(&subject, reserved, &plan)?;
         let rings = attached.take_rings();
-        let part = self.part(object, plan, kept)?;
+        let part = self.parts.part(object, plan, kept)?;
         self.live.push(LiveObject {
             object: object.clone(),
             part,
@@ -334,36 +280,6 @@ impl<'p, P> FollowedProcess<'p, P> {
             rings,
         });
         Ok(())
-    }
-
-    /// Returns the index of the part with the instruments of a plan.
-    fn part(&mut self, object: &Object, plan: VerifiedPlan, kept: P) -> Result<usize> {
-        let instruments = |plan: &Plan| -> Vec<(u64, String)> {
-            let instruments = plan.instruments.iter();
-            let named = instruments.map(|one| (one.id.pack(), label(plan, one)));
-            named.collect()
-        };
-        let wanted = instruments(plan.plan());
-        let mut parts = self.parts.iter();
-        if let Some(part) = parts.position(|part| instruments(part.plan.plan()) == wanted) {
-            return Ok(part);
-        }
-        let majors = u32::try_from(plan.plan().functions.len()).unwrap_or(InstrumentId::MAJORS);
-        let next = self.next_major.saturating_add(majors);
-        if next > InstrumentId::MAJORS {
-            return Err(Error::Plan {
-                reason: "it has more functions than identifiers have numbers for".to_owned(),
-            });
-        }
-        self.parts.push(LoadedPart {
-            object: object.path.clone(),
-            first_major: self.next_major,
-            plan,
-            kept,
-            loads: Vec::new(),
-        });
-        self.next_major = next;
-        Ok(self.parts.len() - 1)
     }
 
     /// Keeps the counts of an object that was unloaded, and removes what was mapped for it.
@@ -389,11 +305,10 @@ impl<'p, P> FollowedProcess<'p, P> {
         if let Some(rings) = &mut live.rings {
             rings.end();
         }
-        if let Some(part) = self.parts.get_mut(live.part) {
-            self.left
-                .extend(live.rings.take().map(|rings| (rings, part.first_major)));
-            part.loads.push(counts.into_iter().collect());
-        }
+        let first_major = self.parts.first_major(live.part);
+        let rings = live.rings.take();
+        self.left.extend(rings.map(|rings| (rings, first_major)));
+        self.parts.add_load(live.part, counts);
         self.files.insert(left?);
         Ok(())
     }
@@ -401,16 +316,9 @@ impl<'p, P> FollowedProcess<'p, P> {
     /// The hits up to now, by recorded identifier, and words of aggregates of the objects from the start.
     pub(super) fn counts(&self) -> Result<Vec<(u64, u64)>> {
         let mut all = self.attached.counts()?;
-        for (index, part) in self.parts.iter().enumerate() {
-            let mut hits = part.hits();
-            for live in self.live.iter().filter(|live| live.part == index) {
-                for (key, value) in live.attached.counts()? {
-                    add(&mut hits, key, value);
-                }
-            }
-            let hits = hits.into_iter().filter(|(key, _)| !is_aggregate_word(*key));
-            all.extend(hits.map(|(key, value)| (part.recorded(key), value)));
-        }
+        let live = self.live.iter();
+        let live = live.map(|live| Ok((live.part, live.attached.counts()?)));
+        all.extend(self.parts.counts(&live.collect::<Result<Vec<_>>>()?));
         Ok(all)
     }
 
@@ -472,10 +380,10 @@ impl<'p, P> FollowedProcess<'p, P> {
     }
 
     /// Ends it after its removal and the reading of all samples.
-    pub(super) fn into_end(self, removed: Removed) -> FollowedEnd<P> {
+    pub(super) fn into_end(mut self, removed: Removed) -> FollowedEnd<P> {
         FollowedEnd {
             removed,
-            parts: self.parts,
+            parts: self.parts.take(),
             notes: self.notes,
             children: self.children,
         }

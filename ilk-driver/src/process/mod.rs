@@ -35,6 +35,7 @@ mod monotonic;
 pub(crate) mod names;
 mod objects;
 mod pages;
+mod parts;
 mod planning;
 mod ptrace;
 mod record;
@@ -69,15 +70,15 @@ pub use attached::{Attached, Removed};
 pub use cached::{CachedRun, CachedWork};
 pub use children::{Children, with_children};
 pub use clone::{
-    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneInstruments, CloneNews,
-    CloneOptions, CloneReport, CloneThreads, blocks_path, check_condition, execute_in_cache, ready,
-    recorded_so_far,
+    AccessOptions, AgentProcess, CacheInstrumentation, CachePlanner, CacheRecording, CloneEnd,
+    CloneInstruments, CloneNews, CloneOptions, CloneReport, CloneThreads, LaterInstruments,
+    blocks_path, check_condition, execute_in_cache, ready, recorded_so_far,
 };
 pub use every::{EveryEnd, EveryNews, in_every};
 pub use every_target::EveryTarget;
 pub use executing::ProgramFile;
 pub use executions::{Exec, LOOK, PATIENCE, executions, write_beside};
-pub use followed::{FollowedEnd, FollowedProcess, LaterPlan, LaterPlanner, LoadedPart};
+pub use followed::{FollowedEnd, FollowedProcess, LaterPlanner};
 pub use forks::{ForkWatch, ForkedChildren};
 pub use instrumented::Instrumented;
 pub use launched::StartedProgram;
@@ -85,6 +86,7 @@ pub use lines::ObjectLines;
 pub use listed::ListedProcess;
 pub use names::ProcessNames;
 pub use objects::{Object, ObjectChoice, objects};
+pub use parts::{LaterPlan, LoadedPart};
 pub use planning::Scope;
 pub use record::Client;
 pub use recorder::Recorder;

@@ -49,6 +49,23 @@ impl Object {
         let code = |object: &Self| object.code.first().map(|code| code.span.start);
         self.inode == other.inode && code(self) == code(other)
     }
+
+    /// Returns whether it has the code of another of the same file, which may be mapped more than once.
+    pub(super) fn has(&self, other: &Self) -> bool {
+        let first = other.code.first();
+        self.inode == other.inode && first.is_some_and(|first| self.has_code(first.span.start))
+    }
+
+    /// Returns whether its code has an address.
+    pub(super) fn has_code(&self, at: Addr) -> bool {
+        self.code.iter().any(|code| code.span.contains(at))
+    }
+
+    /// Returns whether its code is mapped more than once.
+    pub(super) fn is_repeated(&self) -> bool {
+        let mut offsets = BTreeSet::new();
+        !self.code.iter().all(|code| offsets.insert(code.offset))
+    }
 }
 
 /// Returns the programs and libraries that a process has mapped, by address.
@@ -127,6 +144,16 @@ impl ObjectChoice {
             ..self.clone()
         };
         (mapped, awaited.into_iter().collect())
+    }
+
+    /// Returns the choice without the patterns of libraries that one of some objects has the name of.
+    pub(super) fn without(&self, objects: &[Object]) -> Self {
+        let is_free =
+            |pattern: &&String| !objects.iter().any(|object| matches(pattern, object.name()));
+        Self {
+            libraries: self.libraries.iter().filter(is_free).cloned().collect(),
+            ..self.clone()
+        }
     }
 
     /// Returns whether libraries are chosen, which a process may load and unload.

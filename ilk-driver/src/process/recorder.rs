@@ -96,21 +96,35 @@ impl Recorder {
         }
         self.stacks(process.new_stacks()?);
         self.drain_all(rings.as_mut(), &mut process)?;
-        self.deliver_waiting(u64::MAX);
+        self.deliver_rest();
         self.counts(&process.counts()?);
         Ok(process.into_end(removed))
     }
 
-    /// Takes all samples out of all rings. Those of several rings are put in order of time.
+    /// Takes all samples out of all rings of a process.
     fn drain_all<P>(
         &mut self,
         rings: Option<&mut SampleRings>,
         process: &mut FollowedProcess<'_, P>,
     ) -> Result<()> {
+        self.take_all(rings, process.later_rings())?;
+        process.forget_rings();
+        Ok(())
+    }
+
+    /// Takes all samples out of rings, and out of those of objects that were loaded later, whose functions are numbered
+    /// from some number on. Samples of several rings are put in order of time; the last of them are kept.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub(super) fn take_all<'r>(
+        &mut self,
+        rings: Option<&mut SampleRings>,
+        later: impl Iterator<Item = (&'r mut SampleRings, u32)>,
+    ) -> Result<()> {
         let settled = tsc().saturating_sub(SETTLED);
-        let mut later = process.later_rings().peekable();
+        let mut later = later.peekable();
         if later.peek().is_none() && self.waiting.is_empty() {
-            drop(later);
             return match rings {
                 Some(rings) => self.take(rings),
                 None => Ok(()),
@@ -122,9 +136,13 @@ impl Recorder {
         for (rings, first_major) in later {
             self.drain(rings, first_major, Self::wait)?;
         }
-        process.forget_rings();
         self.deliver_waiting(settled);
         Ok(())
+    }
+
+    /// Delivers the samples that were kept: no ring is read any more.
+    pub(super) fn deliver_rest(&mut self) {
+        self.deliver_waiting(u64::MAX);
     }
 
     /// Keeps samples until those of other rings are read.

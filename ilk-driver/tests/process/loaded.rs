@@ -30,7 +30,7 @@ fn library_by(compiler: &str, folder: &Path) -> String {
 }
 
 /// The program, executing; it holds the library, or not.
-fn loading(holds: bool) -> Counted {
+pub(super) fn loading(holds: bool) -> Counted {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled_from(folder.path(), include_str!("loading.c"), &["-rdynamic"]);
     let mut command = Command::new(program);

@@ -11,6 +11,7 @@
 mod accessing;
 mod cache_both;
 mod cache_instruments;
+mod cache_later;
 mod cache_reads;
 mod cache_recording;
 mod cache_ways;

@@ -4,7 +4,7 @@
 
 use iced_x86::{Code, Register};
 
-use super::places::ProvedPlace;
+use super::places::{ArenaProof, ProvedPlace};
 use super::reader::SequenceReader;
 use super::{FragmentRule, Proof};
 use crate::Addr;
@@ -55,8 +55,13 @@ impl Proof<'_> {
 
     /// Returns whether instruments must run at an instruction.
     pub(super) fn is_instrumented(&self, at: Addr, moment: PatchMoment) -> bool {
-        let instruments = self.before.instruments.as_ref();
-        instruments.is_some_and(|instruments| instruments.place(self.code, (at, moment)).is_some())
+        self.instruments((at, moment)).is_some()
+    }
+
+    /// The instruments that must run at an instruction, and their part.
+    fn instruments(&self, at: (Addr, PatchMoment)) -> Option<(&ArenaProof, &ProvedPlace)> {
+        let mut parts = self.before.instruments.iter();
+        parts.find_map(|part| Some((part, part.place(self.code, at)?)))
     }
 
     /// Returns whether instruments must run on a way of a branch.
@@ -72,9 +77,7 @@ impl Proof<'_> {
         (original, moment): (Addr, PatchMoment),
         at: Addr,
     ) -> Result<Addr, FragmentRule> {
-        let instruments = self.before.instruments.as_ref();
-        let place =
-            instruments.and_then(|all| Some((all, all.place(self.code, (original, moment))?)));
+        let place = self.instruments((original, moment));
         let patch = self.patches.get(&(original, moment)).copied();
         let (Some((instruments, place)), Some(patch)) = (place, patch) else {
             return match (place, patch) {

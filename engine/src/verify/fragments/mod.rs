@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 
-use self::places::ArenaProof;
+use self::places::{ArenaProof, meet};
 use self::reader::{CachedBytes, SequenceReader, is_jump};
 use self::recorded::RecordProof;
 use super::hash::{Map, Set};
@@ -74,10 +74,13 @@ pub struct FragmentProver {
     step: Addr,
     /// Places in the cache, by original address.
     blocks: Map<Addr, Addr>,
+    /// The original code of these blocks.
+    spans: Vec<Span>,
     /// Original targets of branches, by the address of their displacement.
     branches: Map<Addr, Addr>,
     counters: Set<u32>,
-    instruments: Option<ArenaProof>,
+    /// Instruments of several plans, each for other functions.
+    instruments: Vec<ArenaProof>,
 }
 
 impl FragmentProver {
@@ -110,41 +113,46 @@ impl FragmentProver {
             dropped: resident.dropped,
             step: resident.step,
             blocks: Map::default(),
+            spans: Vec::new(),
             branches: Map::default(),
             counters: Set::default(),
-            instruments: None,
+            instruments: Vec::new(),
         })
     }
 
-    /// Proves from now on that blocks run these instruments, and the code that reads memory for them, which is the first
-    /// of the arena after the resident code.
+    /// Proves from now on that blocks run these instruments, too, and the code that reads memory for them, which is the
+    /// first of the arena after what was proved before.
     ///
     /// # Errors
-    /// [`FragmentRule::Reader`].
-    pub fn with_instruments(
-        mut self,
-        instruments: Option<Arc<InstrumentProof>>,
+    /// [`FragmentRule::Reader`]; [`FragmentRule::LateInstruments`]. Nothing is changed then.
+    pub fn add_instruments(
+        &mut self,
+        part: Arc<InstrumentProof>,
         reader: Option<&MemoryReader>,
-    ) -> Result<Self, FragmentViolation> {
+    ) -> Result<(), FragmentViolation> {
         let at = reader.map_or(self.end, |reader| reader.start);
-        let wrong = FragmentViolation {
+        let wrong = |rule| FragmentViolation {
             original: Addr(0),
             at,
-            rule: FragmentRule::Reader,
+            rule,
         };
         let end = reader.map_or(Some(at), |reader| {
             reader.start.0.checked_add(MemoryReader::BYTES).map(Addr)
         });
         let end = end
             .filter(|end| at >= self.end && *end <= self.arena.end)
-            .ok_or(wrong)?;
-        self.instruments = match (instruments, reader) {
-            (Some(all), reader) => Some(ArenaProof::new(all, reader).ok_or(wrong)?),
-            (None, None) => None,
-            (None, Some(_)) => return Err(wrong),
-        };
+            .ok_or(wrong(FragmentRule::Reader))?;
+        let part = ArenaProof::new(part, reader).ok_or(wrong(FragmentRule::Reader))?;
+        // A block that was proved without them would pass them.
+        let functions = part.functions();
+        self.spans.sort_unstable();
+        let mut others = self.instruments.iter().map(ArenaProof::functions);
+        if meet(&functions, &self.spans) || others.any(|others| meet(&functions, &others)) {
+            return Err(wrong(FragmentRule::LateInstruments));
+        }
+        self.instruments.push(part);
         self.end = end;
-        Ok(self)
+        Ok(())
     }
 
     /// Proves what a request adds.
@@ -158,6 +166,8 @@ impl FragmentProver {
         counting: Counting,
     ) -> Result<ProvedTranslation, Vec<FragmentViolation>> {
         let (proved, blocks, branches) = self.proved(code, translation, counting)?;
+        let added = proved.translation().blocks.iter();
+        self.spans.extend(added.map(|block| block.original));
         self.blocks.extend(blocks);
         self.branches.extend(branches);
         Ok(proved)

@@ -26,7 +26,7 @@ use crate::verify::text::routine::Routine;
 use crate::{Addr, HookType, Image, Span};
 
 /// The instruments of a plan that was proved, by the instructions at which they must run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct InstrumentProof {
     image: Arc<Image>,
     layout: RuntimeLayout,
@@ -37,7 +37,7 @@ pub struct InstrumentProof {
     functions: BTreeMap<Addr, Box<[u8]>>,
 }
 
-/// The instruments of an arena, with the code there that reads memory for them.
+/// The instruments of a plan in an arena, with the code there that reads memory for them.
 #[derive(Clone, Debug)]
 pub(super) struct ArenaProof {
     all: Arc<InstrumentProof>,
@@ -56,10 +56,42 @@ impl ArenaProof {
         reads::verify(&layout, all.gate, readers).ok()?;
         Some(Self { all, layout })
     }
+
+    /// The functions with instruments, by their start.
+    pub(super) fn functions(&self) -> Vec<Span> {
+        let mut spans: Vec<Span> = self.all.spans().collect();
+        spans.sort_unstable();
+        spans
+    }
+}
+
+/// Returns whether one of some spans has a byte in common with one of others; both are in order of their starts.
+pub(super) fn meet(some: &[Span], others: &[Span]) -> bool {
+    let [mut some, mut others] = [some, others].map(|spans| spans.iter().peekable());
+    // The ends of those that were passed.
+    let (mut end, mut end_of_others) = (Addr(0), Addr(0));
+    loop {
+        let is_next = match (some.peek(), others.peek()) {
+            (None, None) => return false,
+            (Some(one), other) => other.is_none_or(|other| one.start <= other.start),
+            (None, Some(_)) => false,
+        };
+        let (next, passed, before) = match is_next {
+            true => (some.next(), &mut end, end_of_others),
+            false => (others.next(), &mut end_of_others, end),
+        };
+        let Some(next) = next else {
+            return false;
+        };
+        if !next.is_empty() && next.start < before {
+            return true;
+        }
+        *passed = next.end.max(*passed);
+    }
 }
 
 /// An instruction with instruments before it, or on one of its ways.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ProvedPlace {
     /// The start of its function.
     function: Addr,
@@ -174,6 +206,22 @@ impl InstrumentProof {
             self.places.insert((at.at, at.moment), place);
         }
         Ok(())
+    }
+
+    /// Returns those that are not in a span, whose code is mapped no more.
+    #[must_use]
+    pub fn outside(&self, gone: Span) -> Self {
+        let mut rest = self.clone();
+        rest.places
+            .retain(|_, place| !gone.contains(place.function));
+        rest.functions.retain(|start, _| !gone.contains(*start));
+        rest
+    }
+
+    /// The functions with instruments.
+    fn spans(&self) -> impl Iterator<Item = Span> {
+        let functions = self.functions.iter();
+        functions.map(|(start, bytes)| Span::new(*start, bytes.len() as u64))
     }
 
     /// The place at an instruction, if the function's bytes are there.

@@ -176,14 +176,14 @@ impl Clone {
             program.check_registered()?;
         }
         let output = self.output.as_ref();
-        let begun = work.map(|work| work.begin(pid, output)).transpose()?;
-        let (instruments, mut results) = begun.map(CacheSession::split).unzip();
-        let recorder = results.as_mut().map(|results| &mut results.recorder);
+        let begun = work.as_ref().map(|work| work.begin(pid, output));
+        let (instruments, mut results) = begun.transpose()?.map(CacheSession::split).unzip();
+        let taken = results.as_mut().zip(instruments);
         let mut report = execute_in_cache(
             pid,
             launched.as_mut(),
             &options,
-            instruments.zip(recorder),
+            taken.map(|(results, instruments)| results.taking(instruments)),
             &news,
         )?;
         let counted = output.filter(|_| self.count);
@@ -191,7 +191,7 @@ impl Clone {
         let recorded = match results {
             None => counted.map(|output| report.record(output)),
             Some(results) => {
-                results.finish(&report, self.all)?;
+                results.finish(&mut report, self.all)?;
                 counted.map(|output| report.record_beside(output))
             }
         };

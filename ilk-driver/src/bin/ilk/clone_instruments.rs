@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{anyhow, ensure};
 use gilk_engine::Session;
@@ -10,16 +11,17 @@ use gilk_instruments::Library;
 use gilk_samples::collector::Collector;
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::recording::Writer;
-use ilk_driver::client::{CpuLosses, samples};
+use ilk_driver::client::{CpuLosses, TargetInfo, samples};
 use ilk_driver::note;
 use ilk_driver::process::{
-    Children, CloneInstruments, CloneReport, Exec, Recorder, Scope, Subject, clock,
+    CacheInstrumentation, Children, CloneInstruments, CloneReport, Exec, LaterInstruments,
+    LaterPlan, LoadedPart, Recorder, Scope, Subject, clock,
 };
 use ilk_driver::script::Script;
 
 use crate::plan::{Strict, open};
-use crate::process::{Measurement, Work};
-use crate::process_count::{Counted, READS_ENDED, report};
+use crate::process::{Measurement, Work, note_awaited};
+use crate::process_count::{Counted, LaterResults, READS_ENDED, report};
 use crate::process_lines::LinePrinter;
 use crate::process_results::ProcessPlan;
 
@@ -29,13 +31,14 @@ pub(crate) struct CacheWork {
 }
 
 /// The instruments of a process, which are ready to run.
-pub(crate) struct CacheSession {
-    plan: ProcessPlan,
-    described: Metadata,
-    pub(crate) instruments: CloneInstruments,
-    pub(crate) recorder: Recorder,
-    printer: Option<LinePrinter>,
+pub(crate) struct CacheSession<'w> {
+    instruments: CloneInstruments,
+    later: Option<LaterInstruments<'w>>,
+    results: CacheResults,
 }
+
+/// Plans for objects that were loaded later, by the numbers that the execution has for them.
+type LaterPlans = Arc<Mutex<Vec<ProcessPlan>>>;
 
 impl CacheWork {
     /// Reads a script, or a session's file; `None` if there is neither.
@@ -87,15 +90,15 @@ impl CacheWork {
     }
 
     /// Plans for a process, and begins the recording, if there is one.
-    pub(crate) fn begin(&self, pid: u32, output: Option<&PathBuf>) -> anyhow::Result<CacheSession> {
+    pub(crate) fn begin(
+        &self,
+        pid: u32,
+        output: Option<&PathBuf>,
+    ) -> anyhow::Result<CacheSession<'_>> {
         let measurement = &self.measurement;
         let choice = measurement.choice();
-        let (subject, awaited) = Subject::read_mapped(pid, &choice)?;
-        ensure!(
-            awaited.is_empty(),
-            "It has not mapped {}, and libraries that are loaded later have no instruments in the code cache.",
-            awaited.join(", ")
-        );
+        let (subject, awaited) = Subject::read_steady(pid, &choice)?;
+        note_awaited(pid, &awaited)?;
         let scope = Scope::at_start(&subject, &choice);
         let (reserved, plan) = measurement.planned(pid, &subject, &scope)?;
         let info = subject.info(&reserved)?;
@@ -111,52 +114,99 @@ impl CacheWork {
             None => LinePrinter::begin(&described),
         };
         let (listener, printer) = printed.unzip();
-        Ok(CacheSession {
+        let plans = LaterPlans::default();
+        let later = choice.has_libraries().then(|| LaterInstruments {
+            choice: choice.clone(),
+            planner: {
+                let plans = Arc::clone(&plans);
+                Box::new(move |subject: &Subject| {
+                    let planned = measurement.later(pid, subject, &choice);
+                    let planned = planned.map_err(|error| format!("{error:#}"))?;
+                    Ok(planned.map(|planned| numbered(planned, &plans)))
+                })
+            },
+        });
+        let results = CacheResults {
             plan,
+            later: plans,
+            info,
             described,
-            instruments,
             recorder: Recorder::new(collector, listener),
             printer,
+        };
+        Ok(CacheSession {
+            instruments,
+            later,
+            results,
         })
     }
 }
 
-impl CacheSession {
-    /// Splits it into what the execution takes, and what its results need.
-    pub(crate) fn split(self) -> (CloneInstruments, CacheResults) {
-        let Self {
-            plan,
-            described,
-            instruments,
-            recorder,
-            printer,
-        } = self;
-        let results = CacheResults {
-            plan,
-            described,
-            recorder,
-            printer,
-        };
-        (instruments, results)
+/// Keeps a plan under a number.
+fn numbered(planned: LaterPlan<ProcessPlan>, plans: &LaterPlans) -> LaterPlan<usize> {
+    let mut plans = plans.lock().unwrap_or_else(PoisonError::into_inner);
+    plans.push(planned.kept);
+    LaterPlan {
+        reserved: planned.reserved,
+        plan: planned.plan,
+        kept: plans.len() - 1,
     }
 }
+
+impl<'w> CacheSession<'w> {
+    /// Splits it into what the execution takes, and what its results need.
+    pub(crate) fn split(self) -> (Instrumented<'w>, CacheResults) {
+        ((self.instruments, self.later), self.results)
+    }
+}
+
+/// Instruments of the objects from the start, and of later ones.
+pub(crate) type Instrumented<'w> = (CloneInstruments, Option<LaterInstruments<'w>>);
 
 /// The results of instruments in the cache.
 pub(crate) struct CacheResults {
     plan: ProcessPlan,
+    later: LaterPlans,
+    info: TargetInfo,
     described: Metadata,
-    pub(crate) recorder: Recorder,
+    recorder: Recorder,
     printer: Option<LinePrinter>,
 }
 
 impl CacheResults {
+    /// Returns what an execution takes.
+    pub(crate) fn taking<'r>(
+        &'r mut self,
+        (instruments, later): Instrumented<'r>,
+    ) -> CacheInstrumentation<'r> {
+        CacheInstrumentation {
+            instruments,
+            later,
+            recorder: &mut self.recorder,
+        }
+    }
+
     /// Ends the recording, and shows the results.
-    pub(crate) fn finish(mut self, clone: &CloneReport, all: bool) -> anyhow::Result<()> {
+    pub(crate) fn finish(mut self, clone: &mut CloneReport, all: bool) -> anyhow::Result<()> {
         let words: BTreeMap<u64, u64> = clone.counts.iter().copied().collect();
         let results = self
             .plan
             .results((&words, std::slice::from_ref(&words)), all);
         let mut recorded = results.recorded;
+        let mut plans = self.later.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans: BTreeMap<usize, ProcessPlan> = plans.drain(..).enumerate().collect();
+        let parts = std::mem::take(&mut clone.parts).into_iter();
+        let parts = parts.filter_map(|part| {
+            let plan = plans.remove(&part.kept)?;
+            Some(part.keeping(|_| plan))
+        });
+        let parts: Vec<LoadedPart<ProcessPlan>> = parts.collect();
+        let later = LaterResults::of(
+            &parts,
+            (&self.info, self.described.clock),
+            (&mut self.recorder, &mut recorded, self.described.clone()),
+            all,
+        )?;
         recorded.cache = Some(clone.numbers);
         recorded.ended = clone.end.sentence();
         if clone.reads_ended {
@@ -171,13 +221,17 @@ impl CacheResults {
         }
         let taken: u64 = losses.iter().map(|cpu| cpu.taken).sum();
         let lost: u64 = losses.iter().map(CpuLosses::lost).sum();
-        let mut instruments = self.plan.planned.plan.plan().instruments.iter();
+        let plans = parts.iter().map(|part| part.plan.plan());
+        let plans = std::iter::once(self.plan.planned.plan.plan()).chain(plans);
+        let mut instruments = plans.flat_map(|plan| &plan.instruments);
         let sampled = instruments.any(samples).then_some((taken, lost));
         let mut notes = self.plan.planned.left_out.clone();
+        notes += &later.notes(&clone.not_instrumented)?;
         if clone.reads_ended {
             writeln!(notes, "{READS_ENDED}")?;
         }
-        let counted = Counted::in_cache(words, self.described, (sampled, stacks), notes);
+        let sampled = (sampled, stacks);
+        let counted = Counted::in_cache(words, self.described, sampled, later.results, notes);
         let text = report(&self.plan, &[(clone.pid, &counted)], all)?;
         note!("{}", text.trim_end());
         Ok(())

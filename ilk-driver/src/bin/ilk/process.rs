@@ -400,14 +400,8 @@ impl Measurement {
                 awaited.join(", ")
             );
             note!("Objects that it loads later are not instrumented: {why}");
-        } else if !awaited.is_empty() {
-            let objects = objects(pid)?;
-            let names: Vec<&str> = objects.iter().map(Object::name).collect();
-            note!(
-                "It has not mapped {}, which is instrumented as soon as it is loaded; it has mapped {}.",
-                awaited.join(", "),
-                names.join(", ")
-            );
+        } else {
+            note_awaited(pid, &awaited)?;
         }
         for (function, by) in replaced(&plan.planned.session, &self.library) {
             note!("{function} is replaced by {by}.");
@@ -451,7 +445,7 @@ impl Measurement {
     }
 
     /// Plans for an object that a process has loaded; `None` if no placement is in it.
-    fn later(
+    pub(crate) fn later(
         &self,
         pid: u32,
         subject: &Subject,
@@ -622,4 +616,19 @@ impl Measurement {
         }
         Ok(session)
     }
+}
+
+/// Reports the objects that a process has not mapped, and that are instrumented later.
+pub(crate) fn note_awaited(pid: u32, awaited: &[String]) -> anyhow::Result<()> {
+    if awaited.is_empty() {
+        return Ok(());
+    }
+    let objects = objects(pid)?;
+    let names: Vec<&str> = objects.iter().map(Object::name).collect();
+    note!(
+        "It has not mapped {}, which is instrumented as soon as it is loaded; it has mapped {}.",
+        awaited.join(", "),
+        names.join(", ")
+    );
+    Ok(())
 }

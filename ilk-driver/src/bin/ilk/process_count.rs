@@ -13,7 +13,7 @@ use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::recording::Writer;
 use gilk_samples::totals::Totals;
 use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
-use ilk_driver::process::{FollowedEnd, FollowedProcess, Recorder, clock};
+use ilk_driver::process::{FollowedEnd, FollowedProcess, LoadedPart, Recorder, clock};
 
 use crate::process::Measurement;
 use crate::process_lines::LinePrinter;
@@ -46,12 +46,13 @@ impl Counted {
         words: BTreeMap<u64, u64>,
         described: Metadata,
         (samples, stacks): (Option<(u64, u64)>, KeptStacks),
+        later: Vec<(Results, Metadata)>,
         notes: String,
     ) -> Self {
         Self {
             words,
             described,
-            later: Vec::new(),
+            later,
             stacks,
             samples,
             notes,
@@ -66,6 +67,60 @@ impl Counted {
             instruments.map(|one| (one.id, &one.label))
         }
         places(self).eq(places(other))
+    }
+}
+
+/// The results in objects that were loaded later.
+pub(crate) struct LaterResults {
+    /// Results of each object, with its metadata.
+    pub(crate) results: Vec<(Results, Metadata)>,
+    /// Lines about the loads, and about what is left out of each plan.
+    loads: String,
+}
+
+impl LaterResults {
+    /// Adds the counts of objects to a recording, its totals and its metadata; those without hits, too, if `all`.
+    pub(crate) fn of(
+        parts: &[LoadedPart<ProcessPlan>],
+        (info, clock): (&TargetInfo, Clock),
+        (recorder, recorded, mut described): (&mut Recorder, &mut Totals, Metadata),
+        all: bool,
+    ) -> anyhow::Result<Self> {
+        let mut later = Vec::new();
+        let mut loads = String::new();
+        for part in parts {
+            let hits = part.hits();
+            let results = part.kept.results((&hits, part.loads.as_slice()), all);
+            let following = results.following.iter();
+            let following = following.map(|(id, hits)| (part.recorded(*id), *hits));
+            recorder.counts(&following.collect::<Vec<_>>());
+            let further = part.kept.described(info, clock)?;
+            let placements = append_metadata(&mut described, &further, part.first_major)?;
+            recorded.append(results.recorded.clone(), placements);
+            later.push((results, further));
+            let object = part.object.as_str();
+            match part.loads.len() {
+                1 => writeln!(loads, "{object} was loaded once.")?,
+                times => writeln!(loads, "{object} was loaded {times} times.")?,
+            }
+            write!(loads, "{}", part.kept.planned.left_out)?;
+        }
+        if !parts.is_empty() {
+            recorder.describe(described);
+        }
+        Ok(Self {
+            results: later,
+            loads,
+        })
+    }
+
+    /// Returns the lines about the objects, with those that were left alone.
+    pub(crate) fn notes(&self, left_alone: &BTreeSet<String>) -> Result<String, std::fmt::Error> {
+        let mut notes = self.loads.clone();
+        for note in left_alone {
+            writeln!(notes, "Not instrumented: {note}")?;
+        }
+        Ok(notes)
     }
 }
 
@@ -101,29 +156,13 @@ impl Measurement {
         let results = plan.results((&words, std::slice::from_ref(&words)), self.all);
         recorder.counts(&results.following);
         let mut recorded = results.recorded;
-        let mut of_all = described.clone();
-        let mut later = Vec::new();
-        let mut notes = plan.planned.left_out.clone();
-        for part in &parts {
-            let hits = part.hits();
-            let results = part.kept.results((&hits, part.loads.as_slice()), self.all);
-            let following = results.following.iter();
-            let following = following.map(|(id, hits)| (part.recorded(*id), *hits));
-            recorder.counts(&following.collect::<Vec<_>>());
-            let further = part.kept.described(info, clock)?;
-            let placements = append_metadata(&mut of_all, &further, part.first_major)?;
-            recorded.append(results.recorded.clone(), placements);
-            later.push((results, further));
-            let object = part.object.as_str();
-            match part.loads.len() {
-                1 => writeln!(notes, "{object} was loaded once.")?,
-                loads => writeln!(notes, "{object} was loaded {loads} times.")?,
-            }
-            write!(notes, "{}", part.kept.planned.left_out)?;
-        }
-        if !parts.is_empty() {
-            recorder.describe(of_all);
-        }
+        let later = LaterResults::of(
+            &parts,
+            (info, clock),
+            (&mut recorder, &mut recorded, described.clone()),
+            self.all,
+        )?;
+        let mut notes = plan.planned.left_out.clone() + &later.notes(&not_instrumented)?;
         let losses = recorder.losses();
         let stacks = recorder.kept_stacks().clone();
         let taken: u64 = losses.iter().map(|cpu| cpu.taken).sum();
@@ -135,9 +174,6 @@ impl Measurement {
         }
         let plans = std::iter::once(start).chain(parts.iter().map(|part| part.plan.plan()));
         let mut instruments = plans.flat_map(|plan| &plan.instruments);
-        for note in &not_instrumented {
-            writeln!(notes, "Not instrumented: {note}")?;
-        }
         if removed.ended {
             writeln!(notes, "The process has ended.")?;
         } else {
@@ -155,7 +191,7 @@ impl Measurement {
         Ok(Counted {
             words,
             described,
-            later,
+            later: later.results,
             stacks,
             samples: instruments.any(samples).then_some((taken, lost)),
             notes,

@@ -5,12 +5,13 @@ mod calls;
 mod contexts;
 mod guests;
 mod instruments;
+mod loads;
 mod misses;
 mod recorded;
 mod signals;
 mod written;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -27,6 +28,8 @@ use super::super::stopped::threads;
 use super::super::{refused, text};
 use super::cache::{ProcessCache, ResidentStop};
 use super::code::ProcessCode;
+use super::instrument_words::CacheWords;
+use super::later::LaterObjects;
 use super::passed::PassedInstruments;
 use super::trace::{self, Change, EVENT_STOP, SignalInfo, is_fault};
 use super::trigger::{Trigger, TriggeredCall};
@@ -80,6 +83,9 @@ pub(super) struct CacheAgent<'a> {
     before_steps: BTreeMap<Tid, SignalInfo>,
     leave: &'a AtomicBool,
     trigger: Trigger,
+    /// Objects that are loaded later, if they are to be instrumented, and the words of all instruments.
+    later: Option<LaterObjects<'a>>,
+    words: Option<CacheWords>,
     status: i32,
     /// Calls of the function that threads are in the cache for.
     pub(super) calls: u64,
@@ -106,6 +112,7 @@ impl<'a> CacheAgent<'a> {
         code: ProcessCode,
         cache: ProcessCache,
         (trigger, leave): (Trigger, &'a AtomicBool),
+        (later, words): (Option<LaterObjects<'a>>, Option<CacheWords>),
     ) -> Self {
         Self {
             pid,
@@ -119,6 +126,8 @@ impl<'a> CacheAgent<'a> {
             before_steps: BTreeMap::new(),
             leave,
             trigger,
+            later,
+            words,
             status: 0,
             calls: 0,
             other_calls: 0,
@@ -142,6 +151,12 @@ impl<'a> CacheAgent<'a> {
     /// Gives away the names of generated code that were read.
     pub(super) fn take_registered(&mut self) -> RegisteredObjects {
         self.code.take_registered()
+    }
+
+    /// Gives away the reasons why objects that were loaded later have no instruments.
+    pub(super) fn take_notes(&mut self) -> BTreeSet<String> {
+        let later = self.later.as_mut();
+        later.map(LaterObjects::take_notes).unwrap_or_default()
     }
 
     /// Keeps the blocks of the process for the next start of its program.
@@ -242,6 +257,15 @@ impl<'a> CacheAgent<'a> {
         ptrace::registers(tid).is_err_and(|error| ptrace::is_gone(&error))
     }
 
+    /// Returns what was done with one of several threads; nothing if it has ended, which is handled later.
+    fn unless_gone<T>(&self, tid: Tid, done: Result<T>) -> Result<Option<T>> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(_) if self.is_gone(tid) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn handle(&mut self, tid: Tid, change: Change) -> Result<Outcome> {
         if let Some(state) = self.guests.get_mut(&tid) {
             state.stopped = true;
@@ -336,11 +360,20 @@ impl<'a> CacheAgent<'a> {
 
     /// Takes all threads out of the cache, drops what was translated, and takes them in again.
     fn flush(&mut self, counting: Counting) -> Result<Outcome> {
+        let all = self.all_leave()?;
+        self.flush_empty(all, counting)
+    }
+
+    /// Takes all threads out of the cache.
+    fn all_leave(&mut self) -> Result<Vec<Tid>> {
         self.stop_all()?;
         self.stop_watching()?;
         let all: Vec<Tid> = self.threads.keys().copied().collect();
         for &tid in &all {
-            let registers = ptrace::registers(tid).map_err(self.failed(tid))?;
+            let registers = ptrace::registers(tid).map_err(self.failed(tid));
+            let Some(registers) = self.unless_gone(tid, registers)? else {
+                continue;
+            };
             if self.cache.stop(Addr(registers.rip)).is_some() {
                 // Its context is original then, which is all that it has stopped for.
                 let queued = self.queue.iter_mut().filter(|(of, _)| *of == tid);
@@ -350,12 +383,24 @@ impl<'a> CacheAgent<'a> {
                     }
                 }
             }
-            self.leave_cache(tid)?;
+            let left = self.leave_cache(tid);
+            self.unless_gone(tid, left)?;
         }
+        Ok(all)
+    }
+
+    /// Drops what was translated, while no thread is in the cache, and takes threads in.
+    fn flush_empty(&mut self, all: Vec<Tid>, counting: Counting) -> Result<Outcome> {
         self.cache.keep_blocks(&self.code);
         self.cache.flush(counting)?;
+        self.all_enter(all)
+    }
+
+    /// Takes threads into the cache.
+    fn all_enter(&mut self, all: Vec<Tid>) -> Result<Outcome> {
         for tid in all {
-            if let Some(end) = self.enter(tid)? {
+            let entered = self.enter(tid);
+            if let Some(Some(end)) = self.unless_gone(tid, entered)? {
                 return Ok(Some(end));
             }
         }
@@ -449,7 +494,7 @@ impl<'a> CacheAgent<'a> {
         self.unblock_trap(tid).map_err(self.failed(tid))?;
         let state = self.threads.get_mut(&tid);
         if let Some(spans) = state.and_then(|state| state.watched.take())
-            && let Some(end) = self.code_may_have_changed(spans)?
+            && let Some(end) = self.code_may_have_changed(tid, spans)?
         {
             return Ok(Some(end));
         }
@@ -528,8 +573,8 @@ impl<'a> CacheAgent<'a> {
         }
     }
 
-    /// Compares the mappings of some spans with those that were translated.
-    fn code_may_have_changed(&mut self, spans: [Span; 2]) -> Result<Outcome> {
+    /// Compares the mappings of some spans with those that were translated, after a system call of a thread.
+    fn code_may_have_changed(&mut self, tid: Tid, spans: [Span; 2]) -> Result<Outcome> {
         self.code.expire();
         if let Some(end) = self.drop_changing(&spans)? {
             return Ok(Some(end));
@@ -541,10 +586,12 @@ impl<'a> CacheAgent<'a> {
         if let Some(refusal) = self.code.refusal() {
             return Ok(Some(CloneEnd::LetGo(refusal)));
         }
-        match same {
-            true => Ok(None),
-            false => self.flush(self.cache.counting()),
+        if same {
+            return Ok(None);
         }
+        let all = self.all_leave()?;
+        self.forget_objects(tid)?;
+        self.flush_empty(all, self.cache.counting())
     }
 
     /// Lets all threads continue in the original code, traced no more.

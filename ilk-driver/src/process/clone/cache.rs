@@ -108,7 +108,10 @@ pub(super) struct ProcessCache {
     stopping: BTreeSet<Addr>,
     /// Areas in which threads record their accesses.
     pub(super) accesses: Option<AccessAreas>,
-    instruments: Option<CloneInstruments>,
+    /// Those of the objects from the start, and then those of each object that was loaded later and is mapped.
+    instruments: Vec<CloneInstruments>,
+    /// Words of instruments that no thread could unmap.
+    left_words: Vec<Span>,
     /// Instruments do not read memory any more.
     pub(super) reads_ended: bool,
 }
@@ -249,7 +252,8 @@ impl ProcessCache {
             demanded: Vec::new(),
             stopping: BTreeSet::new(),
             accesses: areas,
-            instruments,
+            instruments: instruments.into_iter().collect(),
+            left_words: Vec::new(),
             reads_ended: false,
         };
         for (cluster, span, code) in arenas {
@@ -300,15 +304,7 @@ impl ProcessCache {
         let prover = FragmentProver::new(self.layout, span, resident)
             .map_err(|violation| wrong(violation.to_string()))?;
         let resident = resident.clone();
-        let instruments = self.instruments.as_ref();
-        let translated = instruments.map(|all| Arc::clone(&all.translated));
-        let proof = instruments.map(|all| Arc::clone(&all.proof));
-        let translator = translator.with_instruments(translated);
-        let reader = translator.reader().cloned();
-        let prover = prover
-            .with_instruments(proof, reader.as_ref())
-            .map_err(|violation| wrong(violation.to_string()))?;
-        let arena = CacheArena {
+        let mut arena = CacheArena {
             cluster,
             span,
             code,
@@ -318,10 +314,9 @@ impl ProcessCache {
             translator,
         };
         self.write(&arena, &resident.bytes, resident.start)?;
-        if let Some(reader) = reader {
-            for (start, code) in reader.parts() {
-                self.write(&arena, code, start)?;
-            }
+        for part in &self.instruments {
+            let added = self.add_to(&mut arena, part)?;
+            added.map_err(|refusal| wrong(refusal.to_string()))?;
         }
         Ok(arena)
     }
@@ -376,6 +371,7 @@ impl ProcessCache {
         let areas = self.accesses.iter().map(AccessAreas::span);
         let instruments = self.instruments.iter().map(CloneInstruments::span);
         let others = areas.chain(instruments);
+        let others = others.chain(self.left_words.iter().copied());
         arenas.chain([self.words]).chain(others).collect()
     }
 
@@ -406,10 +402,14 @@ impl ProcessCache {
         .find_map(|(int3, stop)| (int3.add(1) == at).then_some(stop))
     }
 
-    /// The row of an address in an arena.
+    /// The row of an address in an arena; resident code and code that reads memory have none.
     pub(super) fn row(&self, at: Addr) -> Option<CacheRow> {
         let arena = self.arenas.iter().find(|arena| arena.span.contains(at))?;
-        CacheRow::find(&arena.rows, at)
+        match self.end_of_read(at) {
+            // Rows of blocks may be before it.
+            Some(_) => None,
+            None => CacheRow::find(&arena.rows, at),
+        }
     }
 
     /// The place after the translation of a system call that ends before an original address.

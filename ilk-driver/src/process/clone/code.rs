@@ -90,6 +90,11 @@ impl ProcessCode {
         region.mapping.span.contains(at).then_some(region)
     }
 
+    /// The mapping of the code that has an address and does not change.
+    pub(super) fn mapping(&self, at: Addr) -> Option<&MappedSpan> {
+        self.region(at).map(|region| &region.mapping)
+    }
+
     /// The span of the code that has an address and does not change, and its file.
     pub(super) fn object(&self, at: Addr) -> Option<(Span, Option<ObjectVersion>)> {
         let region = self.region(at)?;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::instruments::MappedWords;
+use super::instrument_words::CacheWords;
 use crate::Result;
-use crate::process::{Recorder, SampleRings};
+use crate::process::{LoadedPart, Recorder};
 
 /// Interval at which rings are emptied.
 pub(super) const DRAINED: Duration = Duration::from_millis(5);
@@ -14,7 +14,6 @@ const COUNTED: Duration = Duration::from_millis(100);
 /// A recorder at work.
 pub(super) struct Draining<'r> {
     recorder: &'r mut Recorder,
-    rings: Option<SampleRings>,
     next: Instant,
 }
 
@@ -22,18 +21,13 @@ impl<'r> Draining<'r> {
     pub(super) fn new(recorder: &'r mut Recorder) -> Self {
         Self {
             recorder,
-            rings: None,
             next: Instant::now() + COUNTED,
         }
     }
 
     /// Takes what there is.
-    pub(super) fn poll(&mut self, words: &MappedWords) -> Result<()> {
-        self.rings = self.rings.take().or_else(|| words.take_rings());
-        self.recorder.stacks(words.new_stacks()?);
-        if let Some(rings) = &mut self.rings {
-            self.recorder.take(rings)?;
-        }
+    pub(super) fn poll(&mut self, words: &CacheWords) -> Result<()> {
+        words.take_samples(self.recorder)?;
         if Instant::now() >= self.next {
             self.recorder.counts(&words.counts()?);
             words.refresh_stacks()?;
@@ -42,16 +36,12 @@ impl<'r> Draining<'r> {
         Ok(())
     }
 
-    /// Takes the rest, once no thread executes instruments; returns the counts, by key.
-    pub(super) fn end(mut self, words: &MappedWords) -> Result<Vec<(u64, u64)>> {
-        self.rings = self.rings.take().or_else(|| words.take_rings());
-        if let Some(rings) = &mut self.rings {
-            rings.end();
-        }
-        self.poll(words)?;
-        let counts = words.counts()?;
-        self.recorder.counts(&counts);
-        self.recorder.stacks(words.new_stacks()?);
-        Ok(counts)
+    /// Takes the rest, once no thread executes instruments; returns the counts, by key, and the objects that were loaded
+    /// later.
+    pub(super) fn end(
+        self,
+        words: &CacheWords,
+    ) -> Result<(Vec<(u64, u64)>, Vec<LoadedPart<usize>>)> {
+        words.finish(self.recorder)
     }
 }

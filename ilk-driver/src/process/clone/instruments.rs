@@ -2,7 +2,7 @@
 //! their words and rings, which the process maps.
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gilk_engine::cache::CacheInstruments;
 use gilk_engine::reads::ReadGate;
@@ -11,8 +11,10 @@ use gilk_engine::{Addr, Session, Span, VerifiedPlan};
 use gilk_samples::kept_stacks::KeptStacks;
 
 use super::super::mapped::{counters, place_words};
+use super::super::objects::Object;
 use super::super::record::text_of;
 use super::super::refused;
+use super::super::registered::Registered;
 use super::super::remote::Remote;
 use super::super::rings::SampleRings;
 use super::super::stacks::StackReports;
@@ -30,8 +32,16 @@ pub struct CloneInstruments {
     planned: PlannedWords,
     /// Words, rings, and the table for variables.
     span: Span,
-    /// Words that end reads of memory, if an instrument reads.
-    pub(super) gate: Option<ReadGate>,
+    /// Words that end reads of memory, also of objects that are loaded later.
+    pub(super) gate: ReadGate,
+    saves_all: bool,
+    /// An instrument reads memory.
+    pub(super) reads: bool,
+    /// The objects that the plan is for, as far as they are mapped.
+    pub(super) objects: Vec<Object>,
+    pub(super) registered: Registered,
+    /// The number of functions of the plan.
+    pub(super) functions: usize,
 }
 
 impl CloneInstruments {
@@ -46,17 +56,38 @@ impl CloneInstruments {
         plan: &VerifiedPlan,
         session: &Session,
     ) -> Result<Self> {
+        let how = (reserved.gate(), session.save_all);
+        Self::of(subject, reserved, plan, how)
+    }
+
+    /// Takes those of an object that was loaded later, whose reads of memory end with those of these.
+    pub(super) fn later(
+        &self,
+        subject: Subject,
+        reserved: &Reserved,
+        plan: &VerifiedPlan,
+    ) -> Result<Self> {
+        Self::of(subject, reserved, plan, (self.gate, self.saves_all))
+    }
+
+    fn of(
+        subject: Subject,
+        reserved: &Reserved,
+        plan: &VerifiedPlan,
+        (gate, saves_all): (ReadGate, bool),
+    ) -> Result<Self> {
         text_of(plan.plan())?;
+        let (objects, registered) = (subject.objects.clone(), subject.registered);
         let (pid, image) = subject.into_image();
         reserved.check(plan.plan(), &image)?;
-        let gate = reserved.gate();
-        let translated = CacheInstruments::of(&image, plan.plan(), gate, session.save_all);
+        let translated = CacheInstruments::of(&image, plan.plan(), gate, saves_all);
         let translated = translated.map_err(|refusal| {
             refused(
                 pid,
                 format!("an instrument is not in the code cache: {refusal}"),
             )
         })?;
+        let reads = translated.read_memory();
         let image = Arc::new(image);
         let proof = InstrumentProof::new(&image, plan, gate).map_err(|(at, why)| {
             let why = format!("the instruments of the code cache are not proved at {at}: {why}");
@@ -64,12 +95,27 @@ impl CloneInstruments {
         })?;
         Ok(Self {
             pid,
-            gate: translated.read_memory().then_some(gate),
             translated: Arc::new(translated),
             proof: Arc::new(proof),
             planned: PlannedWords::of(plan.plan(), reserved),
             span: reserved.words,
+            gate,
+            saves_all,
+            reads,
+            objects,
+            registered,
+            functions: plan.plan().functions.len(),
         })
+    }
+
+    /// Has no instruments any more in objects that are mapped no more.
+    pub(super) fn forget(&mut self, is_gone: impl Fn(&Object) -> bool) {
+        let (gone, rest): (Vec<Object>, _) = self.objects.drain(..).partition(is_gone);
+        self.objects = rest;
+        for object in &gone {
+            self.translated = Arc::new(self.translated.outside(object.span));
+            self.proof = Arc::new(self.proof.outside(object.span));
+        }
     }
 
     /// The addresses of words and rings.
@@ -99,8 +145,8 @@ impl CloneInstruments {
             planned: self.planned.clone(),
             start,
             file,
-            rings: Mutex::new(Some(rings)),
-            stacks: Mutex::new(stacks),
+            rings,
+            stacks,
         })
     }
 }
@@ -109,32 +155,27 @@ impl CloneInstruments {
 pub(super) struct MappedWords {
     pid: u32,
     planned: PlannedWords,
-    start: Addr,
+    /// Their first address.
+    pub(super) start: Addr,
     file: File,
-    rings: Mutex<Option<SampleRings>>,
-    stacks: Mutex<Option<StackReports>>,
+    /// The reader of the samples.
+    pub(super) rings: SampleRings,
+    /// The reader of stacks, if the plan numbers some.
+    stacks: Option<StackReports>,
 }
 
 impl MappedWords {
-    /// Takes the reader of the samples, once.
-    pub(super) fn take_rings(&self) -> Option<SampleRings> {
-        let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
-        rings.take()
-    }
-
     /// The stacks that were numbered since the last call; nothing if there are none.
-    pub(super) fn new_stacks(&self) -> Result<Option<KeptStacks>> {
-        let mut stacks = self.stacks.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *stacks {
+    pub(super) fn new_stacks(&mut self) -> Result<Option<KeptStacks>> {
+        match &mut self.stacks {
             Some(stacks) => stacks.report(),
             None => Ok(None),
         }
     }
 
     /// Has stacks numbered with the objects that the process has loaded.
-    pub(super) fn refresh_stacks(&self) -> Result<()> {
-        let mut stacks = self.stacks.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *stacks {
+    pub(super) fn refresh_stacks(&mut self) -> Result<()> {
+        match &mut self.stacks {
             Some(stacks) => stacks.refresh(),
             None => Ok(()),
         }

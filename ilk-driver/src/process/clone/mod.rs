@@ -12,7 +12,9 @@ mod condition;
 mod drained;
 mod earlier;
 mod files;
+mod instrument_words;
 mod instruments;
+mod later;
 mod live;
 mod moments;
 mod owner;
@@ -42,12 +44,15 @@ use self::code::ProcessCode;
 use self::condition::Condition;
 use self::drained::{DRAINED, Draining};
 use self::earlier::EarlierBlocks;
+use self::instrument_words::CacheWords;
+use self::later::LaterObjects;
 use self::moments::CountedMoments;
 use self::progress::{Ended, ExecutionBegin, Progress};
 use self::recording::CacheRecorder;
 use self::trigger::{BREAKPOINTS, Trigger};
 use super::launched::StartedProgram;
 use super::names::{self, ProcessNames};
+use super::objects::objects;
 use super::ptrace::Tid;
 use super::remote::Remote;
 use super::removal::{memory, unmap};
@@ -60,6 +65,7 @@ pub use agent::CloneEnd;
 pub use apart::AgentProcess;
 pub use condition::check as check_condition;
 pub use instruments::CloneInstruments;
+pub use later::{CachePlanner, LaterInstruments};
 pub use progress::{CloneNews, ready, recorded_so_far};
 pub use recording::CacheRecording;
 pub use report::{CloneReport, blocks_path};
@@ -102,6 +108,16 @@ pub struct CloneOptions {
     pub accesses: Option<AccessOptions>,
 }
 
+/// Instruments for an execution in the cache.
+pub struct CacheInstrumentation<'r> {
+    /// Those of the objects that the process has mapped.
+    pub instruments: CloneInstruments,
+    /// Those of objects that it loads later, if the session names any.
+    pub later: Option<LaterInstruments<'r>>,
+    /// Takes what they deliver.
+    pub recorder: &'r mut Recorder,
+}
+
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
 /// process go. A started program is released once its thread is in the cache. Instruments run in the blocks of the cache,
 /// and a recorder takes what they deliver.
@@ -112,15 +128,18 @@ pub fn execute_in_cache(
     pid: u32,
     launched: Option<&mut StartedProgram>,
     options: &CloneOptions,
-    instruments: Option<(CloneInstruments, &mut Recorder)>,
+    instrumentation: Option<CacheInstrumentation<'_>>,
     news: &(dyn Fn(CloneNews<'_>) + Sync),
 ) -> Result<CloneReport> {
     crate::processor::check()?;
     let progress = Progress::default();
     let moments = Mutex::new(CountedMoments::new());
     let waiter = std::thread::current();
-    let (instruments, recorder) = instruments.unzip();
-    let mut draining = recorder.map(Draining::new);
+    let mut draining = None;
+    let instruments = instrumentation.map(|all| {
+        draining = Some(Draining::new(all.recorder));
+        (all.instruments, all.later)
+    });
     wake_by_signal();
     std::thread::scope(|scope| {
         let work = || {
@@ -179,7 +198,7 @@ pub fn execute_in_cache(
             Err(refused(pid, "the agent has failed, which is a bug in gilk"))
         })?;
         if let (Some(draining), Some(words)) = (draining, progress.words.get()) {
-            report.counts = draining.end(words)?;
+            (report.counts, report.parts) = draining.end(words)?;
         }
         // It locks the moments until it ends.
         let recorder =
@@ -283,7 +302,10 @@ fn trigger(pid: u32, threads: &CloneThreads) -> Result<Trigger> {
 
 fn execute(
     pid: u32,
-    (options, instruments): (&CloneOptions, Option<CloneInstruments>),
+    (options, instruments): (
+        &CloneOptions,
+        Option<(CloneInstruments, Option<LaterInstruments<'_>>)>,
+    ),
     progress: &Progress,
     news: &(dyn Fn(CloneNews<'_>) + Sync),
 ) -> Result<CloneReport> {
@@ -294,6 +316,11 @@ fn execute(
         (true, None) => Counting::OneThread,
         (false, None) => Counting::Off,
     };
+    let (instruments, later) = instruments.unzip();
+    let later = later.flatten();
+    let later = later.map(|later| LaterObjects::new(pid, later));
+    let later = later.transpose()?;
+    let functions = instruments.as_ref().map(|all| all.functions);
     let memory = memory(pid)?;
     let mut code = ProcessCode::new(pid);
     let mut cache = {
@@ -305,11 +332,19 @@ fn execute(
                 format!("it cannot execute in the code cache: {refusal}"),
             ));
         }
+        let mut instruments = instruments;
+        if let Some(instruments) = &mut instruments {
+            // Some may be unloaded since they were read.
+            let now = objects(pid)?;
+            instruments.forget(|object| !now.iter().any(|one| one.has(object)));
+        }
         let again = self::memory(pid)?;
         let what = (counting, options.accesses.as_ref(), instruments);
         let (cache, words) = ProcessCache::map(pid, &stopped, again, &code, what)?;
-        if let Some(words) = words {
-            progress.words.get_or_init(|| words);
+        if let (Some(words), Some(functions)) = (words, functions) {
+            progress
+                .words
+                .get_or_init(|| CacheWords::new(words, functions));
         }
         cache
     };
@@ -323,10 +358,17 @@ fn execute(
     }
     progress.counters.get_or_init(|| cache.counters.clone());
     let before = cache.earlier.clone();
-    let spans = cache.spans();
     let owned = owner::own(&cache)?;
     let program = program(pid)?;
-    let mut agent = CacheAgent::new(pid, memory, code, cache, (trigger, &progress.leave));
+    let words = progress.words.get().cloned();
+    let mut agent = CacheAgent::new(
+        pid,
+        memory,
+        code,
+        cache,
+        (trigger, &progress.leave),
+        (later, words),
+    );
     let mut began = Clock::from(clock());
     let begin = |clock| ExecutionBegin { program, clock };
     let end = (|| {
@@ -347,6 +389,7 @@ fn execute(
         false => agent.stop_guests().and_then(|()| agent.release_guests()),
     };
     drop(owned);
+    let spans = agent.cache().spans();
     if is_inside && released.is_ok() {
         let mut removed = remove(pid, &spans);
         // It may end meanwhile, and has no memory for a moment before `/proc` shows its end.
@@ -367,6 +410,7 @@ fn execute(
     let mut names = ProcessNames::default();
     names.keep(pid, agent.code().seen());
     names.keep_registered(pid, agent.take_registered());
+    let not_instrumented = agent.take_notes();
     let accesses = agent.end_accesses(|at| names.known(pid, at))?;
     let cache = agent.cache();
     if let Some(path) = &file
@@ -407,6 +451,8 @@ fn execute(
         blocks,
         moments: Vec::new(),
         counts: Vec::new(),
+        parts: Vec::new(),
+        not_instrumented,
         reads_ended,
         accesses,
         names,

@@ -8,7 +8,7 @@ use std::thread::Thread;
 use gilk_samples::metadata::Clock;
 
 use super::block_counters::BlockCounters;
-use super::instruments::MappedWords;
+use super::instrument_words::CacheWords;
 use crate::Error;
 
 /// News of an execution in the cache.
@@ -35,7 +35,7 @@ pub(super) struct Progress {
     pub(super) thread: AtomicU64,
     pub(super) counters: OnceLock<BlockCounters>,
     /// The words of instruments.
-    pub(super) words: OnceLock<MappedWords>,
+    pub(super) words: OnceLock<CacheWords>,
     pub(super) begin: OnceLock<ExecutionBegin>,
 }
 

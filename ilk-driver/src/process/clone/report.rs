@@ -1,5 +1,6 @@
 //! The report of an execution in the cache.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use gilk_engine::cache::CachedBlock;
@@ -13,6 +14,7 @@ use super::moments::CountedMoment;
 use super::recording::{CacheRecorder, CacheRecording, CountedSoFar};
 use crate::accesses::AccessTotals;
 use crate::process::names::ProcessNames;
+use crate::process::parts::LoadedPart;
 use crate::{Error, Result};
 
 /// The name of counted blocks beside instruments.
@@ -28,6 +30,10 @@ pub struct CloneReport {
     pub blocks: Vec<(CachedBlock, u64)>,
     /// Hits and totals of instruments, by key.
     pub counts: Vec<(u64, u64)>,
+    /// Objects with instruments that were loaded later.
+    pub parts: Vec<LoadedPart<usize>>,
+    /// Objects that were loaded later and have no instruments, with the reasons; each once.
+    pub not_instrumented: BTreeSet<String>,
     /// The process was about to filter its system calls: instruments have not read its memory after that.
     pub reads_ended: bool,
     /// Readings of the counters before the end.

@@ -24,10 +24,11 @@ impl CacheAgent<'_> {
             return;
         }
         let at = Addr(registers.rip);
-        // Of the instructions in the place of the block's first one, some may have executed, with no effect yet.
+        // Of the instructions in the place of the block's first one, some may have executed, with no effect yet but a
+        // counter's.
         let is_after = |row: &CacheRow| {
             let exit = self.cache.exit(row.original);
-            let same = |exit| exit <= at && self.cache.row(exit) == Some(*row);
+            let same = |exit| self.cache.is_in_place(row.original, exit, at);
             row.state == RowState::Exact && exit.is_some_and(same)
         };
         let row = self.cache.row(at).filter(is_after);
@@ -126,13 +127,11 @@ impl CacheAgent<'_> {
                 Err(error) => return Err(self.failed(tid)(error)),
             }
         }
-        for tid in reading {
-            self.leave_cache(tid)?;
-            if let Some(end) = self.enter(tid)? {
-                return Ok(Some(end));
-            }
+        for &tid in &reading {
+            let left = self.leave_cache(tid);
+            self.unless_gone(tid, left)?;
         }
-        Ok(None)
+        self.all_enter(reading)
     }
 
     /// Clears the descriptor of the restartable sequence that a stopped thread has armed last: the kernel would read it

@@ -67,6 +67,9 @@ impl CacheAgent<'_> {
             ptrace::set_registers(tid, registers).map_err(self.failed(tid))?;
             self.cache.add_arena(&thread, wanted)?;
         }
+        if let Err(refusal) = self.meet_object(tid, registers, wanted)? {
+            return Ok(Err(refusal));
+        }
         let alone = self.threads.len() == 1;
         let is_watched = |one: &MappedSpan| one.writable || one.shared;
         if self.code.changing(wanted).is_some_and(is_watched) {

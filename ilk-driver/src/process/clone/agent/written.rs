@@ -159,18 +159,13 @@ impl CacheAgent<'_> {
             let is_inside = spans.iter().any(|span| self.cache.is_made_from(at, *span))
                 || self.cache.is_resident(at) && self.cache.stop(at).is_none();
             if is_inside {
-                self.leave_cache(tid)?;
-                moved.push(tid);
+                let left = self.leave_cache(tid);
+                moved.extend(self.unless_gone(tid, left)?.map(|()| tid));
             }
         }
         for span in spans {
             self.cache.drop_changing(span)?;
         }
-        for tid in moved {
-            if let Some(end) = self.enter(tid)? {
-                return Ok(Some(end));
-            }
-        }
-        Ok(None)
+        self.all_enter(moved)
     }
 }

@@ -1,0 +1,163 @@
+//! The words of all instruments in a cache: those of the objects from the start, and those of each load of later ones. The
+//! agent adds and ends loads, while another thread takes samples and counts.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gilk_engine::{Span, VerifiedPlan};
+use gilk_samples::kept_stacks::KeptStacks;
+
+use super::super::objects::Object;
+use super::super::parts::{LoadedPart, LoadedParts};
+use super::super::recorder::Recorder;
+use super::super::rings::SampleRings;
+use super::instruments::MappedWords;
+use crate::Result;
+
+/// The words of all instruments, of several threads.
+#[derive(Clone)]
+pub(super) struct CacheWords(Arc<Mutex<InstrumentWords>>);
+
+struct InstrumentWords {
+    /// Those of the objects from the start.
+    start: MappedWords,
+    parts: LoadedParts<usize>,
+    /// Loads that are mapped, each with the index of its part.
+    loads: Vec<(usize, MappedWords)>,
+    /// Rings of loads that have ended, and the number of their first function.
+    left: Vec<(SampleRings, u32)>,
+    /// Stacks of loads that have ended.
+    left_stacks: KeptStacks,
+}
+
+impl InstrumentWords {
+    /// The words that are mapped.
+    fn mapped(&mut self) -> impl Iterator<Item = &mut MappedWords> {
+        let loads = self.loads.iter_mut().map(|(_, words)| words);
+        std::iter::once(&mut self.start).chain(loads)
+    }
+
+    /// The hits up to now, by recorded identifier, and words of aggregates of the objects from the start.
+    fn counts(&self) -> Result<Vec<(u64, u64)>> {
+        let mut all = self.start.counts()?;
+        let loads = self.loads.iter();
+        let loads = loads.map(|(part, words)| Ok((*part, words.counts()?)));
+        all.extend(self.parts.counts(&loads.collect::<Result<Vec<_>>>()?));
+        Ok(all)
+    }
+
+    fn take_samples(&mut self, recorder: &mut Recorder) -> Result<()> {
+        // Before the samples that have them.
+        let mut stacks = std::mem::take(&mut self.left_stacks);
+        for words in self.mapped() {
+            if let Some(new) = words.new_stacks()? {
+                stacks.add(new);
+            }
+        }
+        recorder.stacks((!stacks.is_empty()).then_some(stacks));
+        let parts = &self.parts;
+        let loads = self.loads.iter_mut();
+        let loads = loads.map(|(part, words)| (&mut words.rings, parts.first_major(*part)));
+        let left = self.left.iter_mut().map(|(rings, major)| (rings, *major));
+        recorder.take_all(Some(&mut self.start.rings), loads.chain(left))?;
+        self.left.clear();
+        Ok(())
+    }
+
+    /// Keeps the counts of loads that no thread adds to any more.
+    fn end(&mut self, is_over: impl Fn(&MappedWords) -> bool) -> Result<()> {
+        for (part, mut words) in self.loads.extract_if(.., |(_, words)| is_over(words)) {
+            words.rings.end();
+            if let Some(stacks) = words.new_stacks()? {
+                self.left_stacks.add(stacks);
+            }
+            self.parts.add_load(part, words.counts()?);
+            self.left.push((words.rings, self.parts.first_major(part)));
+        }
+        Ok(())
+    }
+}
+
+impl CacheWords {
+    /// Begins with those of a plan of so many functions.
+    pub(super) fn new(start: MappedWords, functions: usize) -> Self {
+        Self(Arc::new(Mutex::new(InstrumentWords {
+            start,
+            parts: LoadedParts::after(functions),
+            loads: Vec::new(),
+            left: Vec::new(),
+            left_stacks: KeptStacks::default(),
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InstrumentWords> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a load of an object.
+    ///
+    /// # Errors
+    /// [`crate::Error::Plan`] if identifiers have no numbers for its functions.
+    pub(super) fn begin_load(
+        &self,
+        object: &Object,
+        plan: VerifiedPlan,
+        kept: usize,
+        words: MappedWords,
+    ) -> Result<()> {
+        let mut all = self.lock();
+        let part = all.parts.part(object, plan, kept)?;
+        all.loads.push((part, words));
+        Ok(())
+    }
+
+    /// Ends the load whose words are at a span, which no thread executes any more.
+    ///
+    /// # Errors
+    /// [`crate::Error::Process`] if its words cannot be read.
+    pub(super) fn end_load(&self, span: Span) -> Result<()> {
+        self.lock().end(|words| words.start == span.start)
+    }
+
+    /// The hits up to now, by recorded identifier, and words of aggregates of the objects from the start.
+    ///
+    /// # Errors
+    /// [`crate::Error::Process`] if they cannot be read.
+    pub(super) fn counts(&self) -> Result<Vec<(u64, u64)>> {
+        self.lock().counts()
+    }
+
+    /// Has stacks numbered with the objects that the process has loaded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Process`] if the tables cannot be written.
+    pub(super) fn refresh_stacks(&self) -> Result<()> {
+        let mut all = self.lock();
+        all.mapped().try_for_each(MappedWords::refresh_stacks)
+    }
+
+    /// Takes the samples and stacks that there are.
+    ///
+    /// # Errors
+    /// [`crate::Error::Target`] if the process has written over the words of its rings.
+    pub(super) fn take_samples(&self, recorder: &mut Recorder) -> Result<()> {
+        self.lock().take_samples(recorder)
+    }
+
+    /// Takes the rest, once no thread executes instruments: samples, counts, and the parts with all of their loads.
+    ///
+    /// # Errors
+    /// As [`counts`](Self::counts) and [`take_samples`](Self::take_samples).
+    pub(super) fn finish(
+        &self,
+        recorder: &mut Recorder,
+    ) -> Result<(Vec<(u64, u64)>, Vec<LoadedPart<usize>>)> {
+        let mut all = self.lock();
+        all.start.rings.end();
+        all.end(|_| true)?;
+        all.take_samples(recorder)?;
+        recorder.deliver_rest();
+        let counts = all.counts()?;
+        recorder.counts(&counts);
+        Ok((counts, all.parts.take()))
+    }
+}

@@ -1,0 +1,161 @@
+//! Objects that a process has loaded after the start of its measurement, with their plans, and the values of their words
+//! at the end of each load. All loads of an object with the same instruments are one part, and are added up.
+
+use std::collections::BTreeMap;
+
+use gilk_engine::{Plan, VerifiedPlan};
+use gilk_samples::InstrumentId;
+
+use super::objects::Object;
+use super::subject::Reserved;
+use crate::client::{is_aggregate_word, label};
+use crate::{Error, Result};
+
+/// A verified plan for an object that a process has loaded, the addresses that it is for, and what the planner keeps
+/// with it.
+pub struct LaterPlan<P> {
+    /// Addresses that the plan's layout has.
+    pub reserved: Reserved,
+    /// Instruments of the object alone.
+    pub plan: VerifiedPlan,
+    /// Kept with the first load.
+    pub kept: P,
+}
+
+/// An object that was loaded after the start, with the instruments that it had at each load.
+#[derive(Debug)]
+pub struct LoadedPart<P> {
+    /// The path of its file, as the process sees it.
+    pub object: String,
+    /// Number of the first function of its plan, in the identifiers that are recorded.
+    pub first_major: u32,
+    /// The plan of the first load.
+    pub plan: VerifiedPlan,
+    /// Kept by the planner with that plan.
+    pub kept: P,
+    /// Values of its words by key, as in the plan, at the end of each load.
+    pub loads: Vec<BTreeMap<u64, u64>>,
+}
+
+impl<P> LoadedPart<P> {
+    /// Returns the identifier in the recording of one in the plan.
+    #[must_use]
+    pub fn recorded(&self, id: u64) -> u64 {
+        InstrumentId::renumbered(id, self.first_major)
+    }
+
+    /// Hits of its counters by key, as in the plan, of all loads.
+    #[must_use]
+    pub fn hits(&self) -> BTreeMap<u64, u64> {
+        let mut hits = BTreeMap::new();
+        for (key, value) in self.loads.iter().flatten() {
+            add(&mut hits, *key, *value);
+        }
+        hits
+    }
+
+    /// Returns it with what `keep` makes of what was kept.
+    pub fn keeping<Q>(self, keep: impl FnOnce(P) -> Q) -> LoadedPart<Q> {
+        LoadedPart {
+            object: self.object,
+            first_major: self.first_major,
+            plan: self.plan,
+            kept: keep(self.kept),
+            loads: self.loads,
+        }
+    }
+}
+
+/// Adds the value of a word, which may be negative, to those of its key.
+fn add(values: &mut BTreeMap<u64, u64>, key: u64, value: u64) {
+    let sum = values.entry(key).or_insert(0);
+    *sum = sum.wrapping_add(value);
+}
+
+/// The parts of a process.
+pub(super) struct LoadedParts<P> {
+    parts: Vec<LoadedPart<P>>,
+    next_major: u32,
+}
+
+impl<P> LoadedParts<P> {
+    /// No parts yet, after a plan of so many functions.
+    pub(super) fn after(functions: usize) -> Self {
+        Self {
+            parts: Vec::new(),
+            next_major: u32::try_from(functions).unwrap_or(InstrumentId::MAJORS),
+        }
+    }
+
+    /// Returns the index of the part with the instruments of a plan.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] if identifiers have no numbers for its functions.
+    pub(super) fn part(&mut self, object: &Object, plan: VerifiedPlan, kept: P) -> Result<usize> {
+        let instruments = |plan: &Plan| -> Vec<(u64, String)> {
+            let instruments = plan.instruments.iter();
+            let named = instruments.map(|one| (one.id.pack(), label(plan, one)));
+            named.collect()
+        };
+        let wanted = instruments(plan.plan());
+        let mut parts = self.parts.iter();
+        if let Some(part) = parts.position(|part| instruments(part.plan.plan()) == wanted) {
+            return Ok(part);
+        }
+        let majors = u32::try_from(plan.plan().functions.len()).unwrap_or(InstrumentId::MAJORS);
+        let next = self.next_major.saturating_add(majors);
+        if next > InstrumentId::MAJORS {
+            return Err(Error::Plan {
+                reason: "it has more functions than identifiers have numbers for".to_owned(),
+            });
+        }
+        self.parts.push(LoadedPart {
+            object: object.path.clone(),
+            first_major: self.next_major,
+            plan,
+            kept,
+            loads: Vec::new(),
+        });
+        self.next_major = next;
+        Ok(self.parts.len() - 1)
+    }
+
+    /// Number of the first function of a part, in the identifiers that are recorded.
+    pub(super) fn first_major(&self, part: usize) -> u32 {
+        let part = self.parts.get(part);
+        part.map_or(InstrumentId::MAJORS, |part| part.first_major)
+    }
+
+    /// The plans of the parts.
+    pub(super) fn plans(&self) -> impl Iterator<Item = &Plan> {
+        self.parts.iter().map(|part| part.plan.plan())
+    }
+
+    /// Adds the values of words at the end of a load.
+    pub(super) fn add_load(&mut self, part: usize, counts: Vec<(u64, u64)>) {
+        if let Some(part) = self.parts.get_mut(part) {
+            part.loads.push(counts.into_iter().collect());
+        }
+    }
+
+    /// The hits up to now, by recorded identifier, of ended loads and of those that are mapped.
+    pub(super) fn counts(&self, mapped: &[(usize, Vec<(u64, u64)>)]) -> Vec<(u64, u64)> {
+        let mut all = Vec::new();
+        for (index, part) in self.parts.iter().enumerate() {
+            let mut hits = part.hits();
+            for (_, counts) in mapped.iter().filter(|(of, _)| *of == index) {
+                for (key, value) in counts {
+                    add(&mut hits, *key, *value);
+                }
+            }
+            let hits = hits.into_iter().filter(|(key, _)| !is_aggregate_word(*key));
+            all.extend(hits.map(|(key, value)| (part.recorded(key), value)));
+        }
+        all
+    }
+
+    /// Gives the parts away.
+    pub(super) fn take(&mut self) -> Vec<LoadedPart<P>> {
+        std::mem::take(&mut self.parts)
+    }
+}
