@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::instrument_words::CacheWords;
+use super::instrument_words::{CacheWords, LastCounts};
 use crate::Result;
-use crate::process::{LoadedPart, Recorder};
+use crate::process::Recorder;
 
 /// Interval at which rings are emptied.
 pub(super) const DRAINED: Duration = Duration::from_millis(5);
@@ -38,10 +38,7 @@ impl<'r> Draining<'r> {
 
     /// Takes the rest, once no thread executes instruments; returns the counts, by key, and the objects that were loaded
     /// later.
-    pub(super) fn end(
-        self,
-        words: &CacheWords,
-    ) -> Result<(Vec<(u64, u64)>, Vec<LoadedPart<usize>>)> {
+    pub(super) fn end(self, words: &CacheWords) -> Result<LastCounts> {
         words.finish(self.recorder)
     }
 }

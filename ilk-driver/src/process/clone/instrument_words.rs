@@ -13,6 +13,9 @@ use super::super::rings::SampleRings;
 use super::instruments::MappedWords;
 use crate::Result;
 
+/// Counts by key, and the objects that were loaded later, with all of their loads.
+pub(super) type LastCounts = (Vec<(u64, u64)>, Vec<LoadedPart<usize>>);
+
 /// The words of all instruments, of several threads.
 #[derive(Clone)]
 pub(super) struct CacheWords(Arc<Mutex<InstrumentWords>>);
@@ -147,10 +150,7 @@ impl CacheWords {
     ///
     /// # Errors
     /// As [`counts`](Self::counts) and [`take_samples`](Self::take_samples).
-    pub(super) fn finish(
-        &self,
-        recorder: &mut Recorder,
-    ) -> Result<(Vec<(u64, u64)>, Vec<LoadedPart<usize>>)> {
+    pub(super) fn finish(&self, recorder: &mut Recorder) -> Result<LastCounts> {
         let mut all = self.lock();
         all.start.rings.end();
         all.end(|_| true)?;
