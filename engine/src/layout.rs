@@ -5,6 +5,7 @@ mod abi;
 mod guard;
 mod inputs;
 mod rings;
+mod shared;
 
 use std::sync::Arc;
 
@@ -13,13 +14,13 @@ use gilk_instruments::program::Event;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::id;
-use crate::stacks::{StackReader, StackTables};
 use crate::{Addr, Error, Result, Span};
 
 pub use abi::{Abi, ReturnPush, SegmentOffset, WordSegment};
 pub use guard::Guard;
 pub use inputs::{InputLocation, Inputs, KernelInputs, Owner};
 pub use rings::{CPU_BITS, RingOwner, Rings, SLOT_LOG2, Sequences};
+pub use shared::{ReadGate, StackTables};
 
 /// Alignment of patches in bytes: processors fetch instructions in blocks of it.
 pub(crate) const PATCH_ALIGN: u64 = 16;
@@ -250,7 +251,7 @@ impl RuntimeLayout {
     #[must_use]
     pub fn stack_reader_near(&self, at: Addr) -> Option<Addr> {
         let reader = self.reader_near(at).filter(|_| self.stack_tables.is_some());
-        reader.map(|reader| reader.add(StackReader::OFFSET))
+        reader.map(|reader| reader.add(StackTables::CODE_OFFSET))
     }
 
     /// The address of a function that replaces others, if its object file is loaded.

@@ -13,7 +13,7 @@
 
 use crate::Addr;
 use crate::filters::{PRCTL, SECCOMP};
-use crate::layout::{RuntimeLayout, Sequences};
+use crate::layout::{ReadGate, RuntimeLayout, Sequences};
 use crate::stacks::StackReader;
 
 /// Number of `getpid(2)`: a forked child reads its own memory.
@@ -25,24 +25,6 @@ const GET_NAME: u8 = 16;
 /// Kinds of requests.
 const PROCESS: u8 = 4;
 const COMM: u8 = 5;
-
-/// Two words of four bytes in the lower 2 GiB: one that is not 0 once reads have ended, and the number of those under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadGate {
-    /// Address of the first.
-    pub closed: Addr,
-}
-
-impl ReadGate {
-    /// Bytes of both words.
-    pub const LEN_BYTES: u64 = 8;
-
-    /// Address of the number of reads under way.
-    #[must_use]
-    pub fn under_way(self) -> Addr {
-        self.closed.add(4)
-    }
-}
 
 /// The code before an arena.
 #[derive(Clone, Debug, PartialEq, Eq)]

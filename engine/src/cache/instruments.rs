@@ -12,11 +12,11 @@ use super::CodeBytes;
 use super::translation::PatchMoment;
 use crate::cfg::{BlockIndex, Cfg};
 use crate::code::FunctionId;
-use crate::layout::RuntimeLayout;
+use crate::layout::{ReadGate, RuntimeLayout};
 use crate::liveness::{Analysis, Live, Liveness, RegisterSet};
 use crate::patch::{Assembler, Code, HookProgram, Hooked, Probed, may_fault};
 use crate::plan::{Plan, PlannedInstrument};
-use crate::reads::{MemoryReader, ReadGate};
+use crate::reads::MemoryReader;
 use crate::{Addr, HookType, Image, Refusal, Rule, Span};
 
 /// Alignment of the code that reads memory.

@@ -5,16 +5,16 @@
 //! linkage tables.
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, EhFrame, EndianSlice, LittleEndian, Operation, RegisterRule,
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, Operation, RegisterRule,
     UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, X86_64,
 };
 use object::{Object, ObjectSection, SectionKind};
 
 use super::file::bad;
+use super::frames::Bytes;
 use crate::stacks::CallerRule;
 use crate::{Addr, Result, Span};
 
-type Bytes<'f> = EndianSlice<'f, LittleEndian>;
 type Table<'f> = EhFrame<Bytes<'f>>;
 
 /// `mov rax, 15; syscall`: C libraries return from handlers of signals by it (`rt_sigreturn(2)`).

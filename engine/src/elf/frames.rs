@@ -12,7 +12,8 @@ use super::file::bad;
 use crate::code::Memory;
 use crate::{Addr, Result, Span};
 
-type Bytes<'m> = EndianSlice<'m, LittleEndian>;
+/// Bytes of a section.
+pub(super) type Bytes<'m> = EndianSlice<'m, LittleEndian>;
 
 /// A function by its unwind entry.
 #[derive(Clone, Debug, PartialEq, Eq)]

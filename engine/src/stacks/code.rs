@@ -7,8 +7,8 @@ use iced_x86::code_asm::{
     rsp, sil, word_ptr,
 };
 
-use super::{CallerRule, StackTables};
-use crate::reads::ReadGate;
+use super::CallerRule;
+use crate::layout::{ReadGate, StackTables};
 
 /// Number of `getpid(2)`.
 const GETPID: u32 = 39;

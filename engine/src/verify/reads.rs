@@ -15,9 +15,9 @@ use thiserror::Error;
 use super::listing::{ListingViolation, compare};
 use super::stacks;
 use crate::Addr;
-use crate::layout::RuntimeLayout;
-use crate::reads::{MemoryReader, ReadGate, ReadsEnd};
-use crate::stacks::{StackReader, StackTables};
+use crate::layout::{ReadGate, RuntimeLayout, StackTables};
+use crate::reads::{MemoryReader, ReadsEnd};
+use crate::stacks::StackReader;
 
 /// The end of the addresses that instructions reach without a register.
 const LOW_END: u64 = 1 << 31;

@@ -13,8 +13,8 @@
 
 use super::listing::{ListingViolation, compare};
 use crate::Addr;
-use crate::reads::ReadGate;
-use crate::stacks::{StackReader, StackTables};
+use crate::layout::{ReadGate, StackTables};
+use crate::stacks::StackReader;
 
 /// The instructions: `RANGE`, `USED`, `LOST`, `NUMBERS`, `FRAMES`, `RULES`, `RECENT` and `ROWS` stand for the addresses of the tables,
 /// `CLOSED` and `UNDER_WAY` for the words of the gate, and `FAILURES` for the bytes from a word of CPU 0 to the one in

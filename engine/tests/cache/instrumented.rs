@@ -6,11 +6,11 @@ use std::ops::ControlFlow;
 use gilk_engine::cfg::Cfg;
 use gilk_engine::elf::ElfParts;
 use gilk_engine::layout::{
-    Abi, CounterBank, CounterSlot, Guard, InputLocation, Inputs, Rings, RuntimeLayout,
+    Abi, CounterBank, CounterSlot, Guard, InputLocation, Inputs, ReadGate, Rings, RuntimeLayout,
     SegmentOffset, Sequences,
 };
 use gilk_engine::plan::{Possible, plan_possible};
-use gilk_engine::reads::{MemoryReader, ReadGate};
+use gilk_engine::reads::MemoryReader;
 use gilk_engine::session::Placement;
 use gilk_engine::verify::verify;
 use gilk_engine::{HookType, Image, Session, VerifiedPlan};

@@ -6,8 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use gilk_engine::cfg::BlockIndex;
+use gilk_engine::layout::ReadGate;
 use gilk_engine::plan::Patch;
-use gilk_engine::reads::{MemoryReader, ReadGate};
+use gilk_engine::reads::MemoryReader;
 use gilk_engine::verify::reads;
 use gilk_engine::{Addr, HookType, Image, Plan, Span, VerifiedPlan};
 use gilk_samples::kept_stacks::KeptStacks;

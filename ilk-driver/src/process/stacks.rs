@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use gilk_engine::elf::caller_rules;
-use gilk_engine::stacks::{CallerRule, CallerTable, StackTables};
+use gilk_engine::layout::StackTables;
+use gilk_engine::stacks::{CallerRule, CallerTable};
 use gilk_engine::{Addr, Plan, Span};
 use gilk_instruments::program::Expr;
 use gilk_samples::kept_stacks::KeptStacks;
@@ -131,8 +132,8 @@ pub(super) struct StackReports {
     reported: (u32, u64),
     names: ProcessNames,
 }
-/// A number, and the addresses of its frames.
-type NumberedStack = (u64, Vec<u64>);
+/// The number of a stack, and the addresses of its frames.
+type StackAddresses = (u64, Vec<u64>);
 
 impl StackReports {
     /// Writes the tables at an offset of a file of words.
@@ -153,7 +154,7 @@ impl StackReports {
         Ok(reports)
     }
 
-    /// Writes the rules and the rows, and has walks that begin from now on use them. Others go on with the rows from
+    /// Writes the rules and the rows, and has walks that begin from now on use them. Others continue with the rows from
     /// before.
     fn write(&mut self) -> io::Result<()> {
         let Callers {
@@ -247,7 +248,7 @@ impl StackReports {
     }
 
     /// Reads the stacks since the last call, up to one that is being written.
-    fn read(&mut self) -> io::Result<(Vec<NumberedStack>, u64)> {
+    fn read(&mut self) -> io::Result<(Vec<StackAddresses>, u64)> {
         let word = |offset| {
             let mut word = [0; 8];
             let read = self.file.read_exact_at(&mut word, self.offset + offset);

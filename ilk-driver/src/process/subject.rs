@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use gilk_engine::elf::ElfParts;
 use gilk_engine::layout::{
-    Abi, CounterBank, Events, Guard, InputLocation, Inputs, MonotonicClock, Owner, Rings,
-    RuntimeLayout, SLOT_LOG2, SegmentOffset, Sequences,
+    Abi, CounterBank, Events, Guard, InputLocation, Inputs, MonotonicClock, Owner, ReadGate, Rings,
+    RuntimeLayout, SLOT_LOG2, SegmentOffset, Sequences, StackTables,
 };
 use gilk_engine::patch::{Home, TIMER_BYTES};
 use gilk_engine::plan::PlannedInstrument;
-use gilk_engine::reads::{MemoryReader, ReadGate};
-use gilk_engine::stacks::StackTables;
+use gilk_engine::reads::MemoryReader;
 use gilk_engine::{Addr, Image, Plan, Session, Span};
 use gilk_instruments::program::Input;
 use object::Endianness;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::cache::{BlockPatch, CodeBytes, PatchMoment};
 use crate::ids::Id;
-use crate::layout::RuntimeLayout;
+use crate::layout::{ReadGate, RuntimeLayout};
 use crate::patch::Pieces;
 use crate::placement::{Point, Site, SiteIndex, Splice};
 use crate::plan::{Patch, Plan, PlannedInstrument};
-use crate::reads::{MemoryReader, ReadGate};
+use crate::reads::MemoryReader;
 use crate::verify::VerifiedPlan;
 use crate::verify::meaning::hooks::{self, HitEvent};
 use crate::verify::patch::descriptor;

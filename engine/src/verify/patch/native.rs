@@ -12,7 +12,7 @@ use iced_x86::{FlowControl, Instruction, OpKind};
 use super::callee_contract;
 use super::hit::{Expected, HitRules, HitStage, Progress};
 use super::machine::InstrumentMachine;
-use super::process::Reader;
+use super::process::ReaderCode;
 use super::state::{AbstractState, Compare, RAX, Since};
 use crate::code::Why;
 use crate::layout::Abi;
@@ -38,9 +38,9 @@ impl<'a> InstrumentMachine<'a> {
         progress: Progress,
     ) -> Result<Option<Progress>, Reason> {
         if self.program().is_some() {
-            match Reader::called(self.layout, instruction) {
-                Some(Reader::Memory) => self.read_process(state, progress)?,
-                Some(Reader::Stacks) => self.number_stack(instruction, state, progress)?,
+            match ReaderCode::called(self.layout, instruction) {
+                Some(ReaderCode::Memory) => self.read_process(state, progress)?,
+                Some(ReaderCode::Stacks) => self.number_stack(instruction, state, progress)?,
                 None => self.read_stack(instruction, state, progress)?,
             }
             return Ok(Some(progress));

@@ -33,14 +33,14 @@ const NUMBERS_ADDRESS: u8 = 1;
 
 /// Code of the target that reads the running process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reader {
+pub(super) enum ReaderCode {
     /// It reads memory, and in a kernel stacks and names, too.
     Memory,
     /// It numbers stacks and addresses of a process.
     Stacks,
 }
 
-impl Reader {
+impl ReaderCode {
     /// Returns the code that an instruction calls, if it is such code.
     pub(super) fn called(layout: &RuntimeLayout, instruction: &Instruction) -> Option<Self> {
         if instruction.op0_kind() != OpKind::NearBranch64 {

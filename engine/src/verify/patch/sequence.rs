@@ -16,7 +16,7 @@ use super::hit::{Expected, HitStage, Progress, WholeStage};
 use super::location;
 use super::machine::{BranchWay, InstrumentMachine, MachineFlow};
 use super::operands::not_allowed;
-use super::process::Reader;
+use super::process::ReaderCode;
 use super::state::{AbstractState, Compare, Since};
 use crate::verify::reason::Reason;
 use crate::verify::symbolic::atom::{Atom, SymValue};
@@ -74,7 +74,7 @@ impl<'a> InstrumentMachine<'a> {
                     return Ok(Some(flow));
                 }
                 if instruction.mnemonic() == Mnemonic::Call
-                    && Reader::called(self.layout, instruction).is_none()
+                    && ReaderCode::called(self.layout, instruction).is_none()
                 {
                     return Err(Reason::OutsideSequence);
                 }

@@ -5,8 +5,9 @@ use super::caught::CODE;
 use super::natives::made;
 use super::sequence_programs::layout_of_process;
 use super::*;
-use crate::reads::{MemoryReader, ReadGate};
-use crate::stacks::{StackReader, StackTables};
+use crate::layout::{ReadGate, StackTables};
+use crate::reads::MemoryReader;
+use crate::stacks::StackReader;
 use crate::verify::listing::ListingViolation;
 use crate::verify::reads::{ReaderViolation, verify};
 

@@ -3,7 +3,8 @@
 
 use super::sequences::process;
 use super::*;
-use crate::reads::{MemoryReader, ReadGate, ReadsEnd};
+use crate::layout::ReadGate;
+use crate::reads::{MemoryReader, ReadsEnd};
 use crate::verify::listing::ListingViolation;
 use crate::verify::reads::{ReaderViolation, verify, verify_ends};
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use gilk_engine::cache::CacheInstruments;
-use gilk_engine::reads::ReadGate;
+use gilk_engine::layout::ReadGate;
 use gilk_engine::verify::fragments::InstrumentProof;
 use gilk_engine::{Addr, Session, Span, VerifiedPlan};
 use gilk_samples::kept_stacks::KeptStacks;
