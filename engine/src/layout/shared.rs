@@ -22,8 +22,8 @@ impl ReadGate {
     }
 }
 
-/// Tables in the lower 2 GiB that the process and the agent share, in this order: [`StackTables::WORDS`] words, numbers of
-/// stacks, their frames, rules, rows that were found recently, and all rows.
+/// Tables in the lower 2 GiB that the process and the agent share, in this order: three words, numbers of stacks, their
+/// frames, rules, rows that were found recently, and all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackTables {
     /// Address of the first word: the index after the last row, and from bit 32 on that of the first one.

@@ -105,7 +105,7 @@ impl<'p, P> FollowedProcess<'p, P> {
     /// dynamic linker cannot be watched is [not followed](Self::not_followed).
     ///
     /// # Errors
-    /// [`Error::Process`] if the process cannot be read any more; everything is removed then.
+    /// [`crate::Error::Process`] if the process cannot be read any more; everything is removed then.
     pub fn follow(
         attached: Attached,
         watch: EarlyWatch,
@@ -196,7 +196,7 @@ impl<'p, P> FollowedProcess<'p, P> {
     /// Waits for some time, or until the objects have changed, and instruments those that were loaded.
     ///
     /// # Errors
-    /// [`Error::Process`] if the counts of an object that is unloaded cannot be read.
+    /// [`crate::Error::Process`] if the counts of an object that is unloaded cannot be read.
     pub(super) fn wait(&mut self, longest: Duration) -> Result<()> {
         let Some(watch) = &self.watch else {
             std::thread::sleep(longest);
@@ -325,7 +325,7 @@ impl<'p, P> FollowedProcess<'p, P> {
     /// The stacks that were numbered since the last call; nothing if there are none.
     ///
     /// # Errors
-    /// [`Error::Process`] if the words cannot be read.
+    /// [`crate::Error::Process`] if the words cannot be read.
     pub(super) fn new_stacks(&mut self) -> Result<Option<KeptStacks>> {
         let mut new = std::mem::take(&mut self.left_stacks);
         let live = self.live.iter_mut().map(|live| &mut live.attached);
@@ -340,7 +340,7 @@ impl<'p, P> FollowedProcess<'p, P> {
     /// Has stacks numbered with the objects that the process has loaded.
     ///
     /// # Errors
-    /// [`Error::Process`] if the words cannot be written.
+    /// [`crate::Error::Process`] if the words cannot be written.
     pub(super) fn refresh_stacks(&mut self) -> Result<()> {
         let live = self.live.iter_mut().map(|live| &mut live.attached);
         let mut all = std::iter::once(&mut self.attached).chain(live);
