@@ -39,7 +39,7 @@ impl CacheAgent<'_> {
     }
 
     /// Takes a thread that has called the function into the cache, if the condition holds. Its return is seen by the
-    /// lookup of the return address, which stops the thread.
+    /// lookup of the return address, which stops the thread, or by [`ends_at_return`](Self::ends_at_return).
     pub(super) fn called(&mut self, tid: Tid, registers: &Registers) -> Result<Outcome> {
         if let Trigger::Function(_, Some(condition)) = &self.trigger {
             let judged = condition.judge((self.pid, tid), registers, &self.memory);
@@ -50,14 +50,28 @@ impl CacheAgent<'_> {
                 return self.resume(tid);
             }
         }
-        let returns_to = self.word(registers.rsp).map_err(self.failed(tid))?;
-        self.cache.stop_lookups(Addr(returns_to))?;
+        let returns_to = Addr(self.word(registers.rsp).map_err(self.failed(tid))?);
+        self.cache.stop_lookups(returns_to)?;
         self.end_reads_if_filtered(tid)?;
         self.calls += 1;
         if let Some(state) = self.threads.get_mut(&tid) {
-            state.call = Some(TriggeredCall::at_entry(registers.rsp));
+            state.call = Some(TriggeredCall::at_entry(registers.rsp, returns_to));
         }
         self.resume(tid)
+    }
+
+    /// Ends the call of a thread that leaves the cache or enters it with these original registers, if it has returned: in
+    /// the middle of the lookup of the return address, by a step of its last instruction, or by registers that a handler
+    /// has set. That lookup does not stop it any more.
+    pub(super) fn ends_at_return(&mut self, tid: Tid, registers: &Registers) {
+        let at = Addr(registers.rip);
+        if let Some(state) = self.threads.get_mut(&tid)
+            && state
+                .call
+                .is_some_and(|call| call.has_returned(at, registers.rsp))
+        {
+            state.call = None;
+        }
     }
 
     /// Ends the call of a thread that continues with these original registers, if it is over. Returns whether it is.
