@@ -8,6 +8,9 @@ use super::super::trigger::{self, Trigger, TriggeredCall};
 use super::{CacheAgent, Outcome};
 use crate::Result;
 
+/// The flag `RF`, with which an instruction has no breakpoint (Intel SDM 3B, 18.3.1.1).
+const RESUME: u64 = 1 << 16;
+
 impl CacheAgent<'_> {
     /// Returns whether a thread executes in the cache.
     pub(super) fn is_taken(&self, tid: Tid) -> bool {
@@ -31,6 +34,19 @@ impl CacheAgent<'_> {
             Err(error) if !ptrace::is_gone(&error) => Err(self.failed(tid)(error)),
             _ => Ok(()),
         }
+    }
+
+    /// Has a thread in the cache that is to step an instruction with these original registers not stop at its breakpoint:
+    /// the call has begun.
+    pub(super) fn pass_breakpoint(&self, tid: Tid, registers: &Registers) -> Result<()> {
+        if !self.trigger.entries().contains(&Addr(registers.rip)) {
+            return Ok(());
+        }
+        let passing = Registers {
+            eflags: registers.eflags | RESUME,
+            ..*registers
+        };
+        ptrace::set_registers(tid, &passing).map_err(self.failed(tid))
     }
 
     /// Returns whether a SIGTRAP is that of a breakpoint at an entry.
