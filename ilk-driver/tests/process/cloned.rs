@@ -239,6 +239,46 @@ fn calls_are_chosen_by_a_condition() {
     }
 }
 
+/// A call is over at its return, even if its thread leaves the cache there for another reason: the next one is counted,
+/// and what is between them is the original code.
+#[test]
+fn calls_that_return_as_all_threads_leave_the_cache_are_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), include_str!("returned.c"), &[]);
+    let options = ["--count", "--all", "--while", "chosen"];
+    let cached = ilk(&options, &program, &[]);
+    let errors = String::from_utf8_lossy(&cached.stderr);
+    assert!(cached.status.success(), "{errors}");
+    let text = String::from_utf8(cached.stdout).unwrap();
+    let called = text.strip_prefix("1 1 ").unwrap().trim_end();
+    let (before, _) = errors.split_once(" calls of chosen were executed").unwrap();
+    let counted = before.lines().last().unwrap().replace(',', "");
+    assert_eq!(counted, called, "{errors}");
+    assert!(!errors.contains("  main+0x"), "{errors}");
+}
+
+/// A call is counted once if the function's first instruction is stepped in the original code, where the breakpoint is.
+#[test]
+fn calls_begin_once_if_the_first_instruction_is_stepped() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), include_str!("stepped.c"), &[]);
+    let accesses = folder.path().join("accesses");
+    let options = [
+        "--accesses",
+        accesses.to_str().unwrap(),
+        "--while",
+        "stepped",
+        "--for",
+        "20s",
+    ];
+    let cached = ilk(&options, &program, &[]);
+    let errors = String::from_utf8_lossy(&cached.stderr);
+    assert!(cached.status.success(), "{errors}");
+    assert_eq!(cached.stdout, b"190\n", "{errors}");
+    let line = "20 calls of stepped were executed in the cache.";
+    assert!(errors.lines().any(|one| one.starts_with(line)), "{errors}");
+}
+
 /// Eight threads are in the cache while they are in a function; one alone is, if it is chosen.
 #[test]
 fn chosen_threads_execute_in_the_cache() {

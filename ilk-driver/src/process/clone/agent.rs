@@ -518,6 +518,7 @@ impl<'a> CacheAgent<'a> {
                 }
             }
         }
+        self.pass_breakpoint(tid, registers)?;
         trace::step(tid, 0).map_err(self.failed(tid))?;
         self.runs(tid);
         Ok(None)

@@ -41,14 +41,17 @@ impl Trigger {
 /// The call that a thread is in the cache for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TriggeredCall {
+    /// The address that it returns to.
+    returns_to: Addr,
     /// The stack pointer after its return.
     stack: u64,
 }
 
 impl TriggeredCall {
     /// The call of a thread that is at the function's entry.
-    pub(super) fn at_entry(stack_pointer: u64) -> Self {
+    pub(super) fn at_entry(stack_pointer: u64, returns_to: Addr) -> Self {
         Self {
+            returns_to,
             stack: stack_pointer.wrapping_add(8),
         }
     }
@@ -56,6 +59,12 @@ impl TriggeredCall {
     /// Returns whether a thread that continues with a stack pointer has returned, or has left the call by a longer jump.
     pub(super) fn is_over(self, stack_pointer: u64) -> bool {
         (0..STACK).contains(&stack_pointer.wrapping_sub(self.stack))
+    }
+
+    /// Returns whether a thread that continues at an address with a stack pointer has returned. Handlers of signals, which
+    /// may have a stack above, are elsewhere.
+    pub(super) fn has_returned(self, at: Addr, stack_pointer: u64) -> bool {
+        at == self.returns_to && self.is_over(stack_pointer)
     }
 }
 
@@ -88,12 +97,16 @@ mod tests {
 
     #[test]
     fn a_call_is_over_at_its_return_and_above_its_stack_alone() {
-        let call = TriggeredCall::at_entry(0x7fff_0000_0ff8);
+        let return_address = Addr(0x40_1000);
+        let call = TriggeredCall::at_entry(0x7fff_0000_0ff8, return_address);
         assert!(call.is_over(0x7fff_0000_1000));
         // A recursive call returns to the same address.
         assert!(!call.is_over(0x7fff_0000_0f00));
         assert!(call.is_over(0x7fff_0000_1040));
         // The handler of a signal, on another stack.
         assert!(!call.is_over(0x7fff_8000_0000));
+        assert!(call.has_returned(return_address, 0x7fff_0000_1000));
+        assert!(!call.has_returned(return_address, 0x7fff_0000_0f00));
+        assert!(!call.has_returned(Addr(0x40_2000), 0x7fff_0000_1040));
     }
 }

@@ -72,6 +72,7 @@ impl CacheAgent<'_> {
         if let Some((registers, original)) = left {
             self.leaves_after_instruments(tid, &registers);
             self.leaves_before_way(tid, Addr(registers.rip), &original);
+            self.ends_at_return(tid, &original);
         }
         if let Some(before) = before {
             self.before_steps.entry(tid).or_insert(before);

@@ -20,7 +20,11 @@ impl CacheAgent<'_> {
     /// it stays as it is.
     pub(super) fn enter(&mut self, tid: Tid) -> Result<Outcome> {
         let mut registers = ptrace::registers(tid).map_err(self.failed(tid))?;
-        if self.cache.contains(Addr(registers.rip)) || !self.is_taken(tid) {
+        if self.cache.contains(Addr(registers.rip)) {
+            return Ok(None);
+        }
+        self.ends_at_return(tid, &registers);
+        if !self.is_taken(tid) {
             return Ok(None);
         }
         match self.fragment(tid, &registers)? {
