@@ -15,7 +15,8 @@ use gilk_instruments::Library;
 
 use super::objects::objects;
 use super::record::{MOST_PER_WRITE, Written, own_text, text_of};
-use super::subject::{GUARD_WORDS, Reserved, SMALLEST_ARENA, SMALLEST_RECORD, Subject, has_code};
+use super::reserved::{GUARD_WORDS, Reserved, SMALLEST_ARENA, SMALLEST_RECORD};
+use super::subject::{Subject, has_code};
 use super::{clock, maps, refused};
 use crate::script::Designations;
 use crate::{Error, Result};

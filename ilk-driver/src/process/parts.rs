@@ -7,7 +7,7 @@ use gilk_engine::{Plan, VerifiedPlan};
 use gilk_samples::InstrumentId;
 
 use super::objects::Object;
-use super::subject::Reserved;
+use super::reserved::Reserved;
 use crate::client::{is_aggregate_word, label};
 use crate::{Error, Result};
 

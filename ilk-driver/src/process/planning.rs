@@ -8,8 +8,9 @@ use gilk_instruments::Library;
 
 use super::ObjectChoice;
 use super::replaced::replacements;
+use super::reserved::Reserved;
 use super::stacks::{Callers, numbers_stacks};
-use super::subject::{Reserved, Subject};
+use super::subject::Subject;
 use crate::possible::PossiblePlan;
 use crate::script::matches;
 use crate::{Error, Result};

@@ -8,8 +8,8 @@ use gilk_engine::layout::{RuntimeLayout, Sequences};
 use gilk_samples::Sample;
 
 use super::monotonic;
+use super::reserved::rows;
 use super::shared::SharedWords;
-use super::subject::rows;
 
 /// Words of a slot: the mark, the value, the time, the identifier.
 const SLOT_WORDS: usize = 4;

@@ -355,7 +355,7 @@ impl Course<'_> {
         let mut notes = Vec::new();
         if removed.reads_ended && !removed.ended {
             notes.push(
-                "The process was about to filter its system calls, or may have been: its memory, `pid` and `comm` were not read after that."
+                "The process was about to filter its system calls, or may have been: its memory was not read after that, nor were `pid`, `comm` and callers."
                     .to_owned(),
             );
         }

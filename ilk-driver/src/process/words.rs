@@ -8,8 +8,8 @@ use gilk_engine::layout::{CounterSlot, RuntimeLayout, Sequences};
 use gilk_engine::{Addr, Plan};
 
 use super::refused;
+use super::reserved::{Reserved, rows};
 use super::stacks::{Callers, StackReports};
-use super::subject::{Reserved, rows};
 use crate::Result;
 use crate::writes;
 

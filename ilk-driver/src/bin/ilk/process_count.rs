@@ -21,7 +21,7 @@ use crate::process_results::{ProcessPlan, Results};
 use crate::supervisor;
 
 /// The note on a process whose reads of memory have ended.
-pub(crate) const READS_ENDED: &str = "It was about to filter its system calls (seccomp), or may have been: its memory, `pid` and `comm` were not read after that.";
+pub(crate) const READS_ENDED: &str = "It was about to filter its system calls (seccomp), or may have been: its memory was not read after that, nor were `pid`, `comm` and callers.";
 
 /// The counts of a process, and the course of them.
 pub(crate) struct Counted {

@@ -21,7 +21,8 @@ use self::link::LinkableFile;
 use self::linked::{JUMP_BYTES, LinkedObject};
 use self::symbols::ProcessSymbols;
 use super::record::Written;
-use super::subject::{Reserved, Subject};
+use super::reserved::Reserved;
+use super::subject::Subject;
 use super::{maps, refused};
 use crate::{Error, Result};
 
