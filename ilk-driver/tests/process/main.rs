@@ -104,9 +104,34 @@ fn compile(compiler: &mut Command) {
     );
 }
 
+/// A program that ends with its test, also if that fails: its threads would execute for ever.
+struct EndedChild(Child);
+
+impl Drop for EndedChild {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _killed = self.0.kill();
+        let _waited = self.0.wait();
+    }
+}
+
+impl std::ops::Deref for EndedChild {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for EndedChild {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
 /// The program, executing.
 struct Counted {
-    child: Child,
+    child: EndedChild,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     _folder: tempfile::TempDir,
@@ -127,7 +152,7 @@ impl Counted {
         let mut counted = Self {
             input: child.stdin.take().unwrap(),
             output: BufReader::new(child.stdout.take().unwrap()),
-            child,
+            child: EndedChild(child),
             _folder: folder,
         };
         assert_eq!(counted.line(), "ready");
