@@ -281,6 +281,11 @@ impl Attached {
         }
     }
 
+    /// Returns whether an instrument numbers stacks.
+    pub(super) fn numbers_stacks(&self) -> bool {
+        self.stacks.is_some()
+    }
+
     /// Has stacks numbered with the objects that the process has loaded.
     ///
     /// # Errors

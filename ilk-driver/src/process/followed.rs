@@ -337,6 +337,13 @@ impl<'p, P> FollowedProcess<'p, P> {
         Ok((!new.is_empty()).then_some(new))
     }
 
+    /// Returns whether an instrument numbers stacks, or one of a library that was unloaded has.
+    pub(super) fn numbers_stacks(&self) -> bool {
+        let live = self.live.iter().map(|live| &live.attached);
+        let mut all = std::iter::once(&self.attached).chain(live);
+        !self.left_stacks.is_empty() || all.any(Attached::numbers_stacks)
+    }
+
     /// Has stacks numbered with the objects that the process has loaded.
     ///
     /// # Errors

@@ -37,6 +37,8 @@ pub struct Recorder {
     samples: BTreeMap<u64, u64>,
     /// Stacks that were numbered.
     stacks: KeptStacks,
+    /// The time up to which all stacks of samples are recorded, if stacks are numbered.
+    named: Option<u64>,
     /// Samples of several rings, by CPU, until no older one of another ring may follow.
     waiting: BTreeMap<u16, Vec<Sample>>,
 }
@@ -80,8 +82,7 @@ impl Recorder {
                 false => INTERVAL,
             };
             process.wait(interval.min(length.saturating_sub(begun.elapsed())))?;
-            // Before the samples that have them.
-            self.stacks(process.new_stacks()?);
+            self.stacks(process.numbers_stacks(), || process.new_stacks())?;
             self.drain_all(rings.as_mut(), &mut process)?;
             process.give_up(rings.as_mut());
             if counted.elapsed() >= INTERVAL {
@@ -94,8 +95,8 @@ impl Recorder {
         if let Some(rings) = &mut rings {
             rings.end();
         }
-        self.stacks(process.new_stacks()?);
         self.drain_all(rings.as_mut(), &mut process)?;
+        self.stacks(process.numbers_stacks(), || process.new_stacks())?;
         self.deliver_rest();
         self.counts(&process.counts()?);
         Ok(process.into_end(removed))
@@ -123,8 +124,9 @@ impl Recorder {
         later: impl Iterator<Item = (&'r mut SampleRings, u32)>,
     ) -> Result<()> {
         let settled = tsc().saturating_sub(SETTLED);
+        let settled = self.named.map_or(settled, |named| settled.min(named));
         let mut later = later.peekable();
-        if later.peek().is_none() && self.waiting.is_empty() {
+        if later.peek().is_none() && self.waiting.is_empty() && self.named.is_none() {
             return match rings {
                 Some(rings) => self.take(rings),
                 None => Ok(()),
@@ -230,14 +232,26 @@ impl Recorder {
         }
     }
 
-    /// Records stacks, if there are some.
-    pub fn stacks(&mut self, new: Option<KeptStacks>) {
+    /// Records the stacks up to now, where an instrument numbers some. Samples from now on wait for the next call, since
+    /// their stacks may not be among these.
+    ///
+    /// # Errors
+    /// That of the reading.
+    pub fn stacks(
+        &mut self,
+        are_numbered: bool,
+        read: impl FnOnce() -> Result<Option<KeptStacks>>,
+    ) -> Result<()> {
+        let now = tsc();
+        let new = read()?;
+        self.named = are_numbered.then_some(now);
         let Some(new) = new else {
-            return;
+            return Ok(());
         };
         let lost = self.stacks.lost + new.lost;
         self.stacks.add(new.clone());
         self.send(|_| Event::Stacks(KeptStacks { lost, ..new }));
+        Ok(())
     }
 
     /// The stacks that were recorded.

@@ -33,6 +33,21 @@ struct InstrumentWords {
 }
 
 impl InstrumentWords {
+    /// Records the stacks up to now.
+    fn record_stacks(&mut self, recorder: &mut Recorder) -> Result<()> {
+        let mut stacks = std::mem::take(&mut self.left_stacks);
+        let numbers = |words: &mut MappedWords| words.numbers_stacks();
+        let are_numbered = !stacks.is_empty() || self.mapped().any(numbers);
+        recorder.stacks(are_numbered, || {
+            for words in self.mapped() {
+                if let Some(new) = words.new_stacks()? {
+                    stacks.add(new);
+                }
+            }
+            Ok((!stacks.is_empty()).then_some(stacks))
+        })
+    }
+
     /// The words that are mapped.
     fn mapped(&mut self) -> impl Iterator<Item = &mut MappedWords> {
         let loads = self.loads.iter_mut().map(|(_, words)| words);
@@ -49,14 +64,7 @@ impl InstrumentWords {
     }
 
     fn take_samples(&mut self, recorder: &mut Recorder) -> Result<()> {
-        // Before the samples that have them.
-        let mut stacks = std::mem::take(&mut self.left_stacks);
-        for words in self.mapped() {
-            if let Some(new) = words.new_stacks()? {
-                stacks.add(new);
-            }
-        }
-        recorder.stacks((!stacks.is_empty()).then_some(stacks));
+        self.record_stacks(recorder)?;
         let parts = &self.parts;
         let loads = self.loads.iter_mut();
         let loads = loads.map(|(part, words)| (&mut words.rings, parts.first_major(*part)));
@@ -155,6 +163,7 @@ impl CacheWords {
         all.start.rings.end();
         all.end(|_| true)?;
         all.take_samples(recorder)?;
+        all.record_stacks(recorder)?;
         recorder.deliver_rest();
         let counts = all.counts()?;
         recorder.counts(&counts);

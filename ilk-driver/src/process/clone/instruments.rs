@@ -174,6 +174,11 @@ impl MappedWords {
         }
     }
 
+    /// Returns whether an instrument numbers stacks.
+    pub(super) fn numbers_stacks(&self) -> bool {
+        self.stacks.is_some()
+    }
+
     /// Has stacks numbered with the objects that the process has loaded.
     pub(super) fn refresh_stacks(&mut self) -> Result<()> {
         match &mut self.stacks {
