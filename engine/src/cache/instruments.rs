@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gilk_instruments::program::Expr;
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use super::CodeBytes;
@@ -276,9 +275,10 @@ fn refusal(plan: &Plan, one: &PlannedInstrument) -> Option<&'static str> {
 /// one not.
 fn space(probed: &Probed) -> Option<i32> {
     let probe = probed.probe().filter(|probe| may_fault(probe))?;
-    let mut expressions = probe.expressions();
-    let numbers = expressions.any(|expr| expr.any(&mut Expr::is_stack));
-    Some(if numbers { STACK_SPACE } else { READ_SPACE })
+    Some(match probe.numbers_stacks() {
+        true => STACK_SPACE,
+        false => READ_SPACE,
+    })
 }
 
 /// The instruction at which an instrument runs, with the moment, and the one that executes after it.

@@ -163,13 +163,13 @@ pub(super) fn assemble(
     a.movsxd(rcx, r8d)?;
     a.mov(rax, r8)?;
     a.shr(rax, 48u32)?;
-    a.cmp(eax, i32::try_from(CallerRule::BASE).unwrap_or_default())?;
+    a.cmp(eax, i32::from(CallerRule::BASE))?;
     a.je(by_rbp)?;
-    a.cmp(eax, i32::try_from(CallerRule::ALIGNED).unwrap_or_default())?;
+    a.cmp(eax, i32::from(CallerRule::ALIGNED))?;
     a.je(aligned)?;
-    a.cmp(eax, i32::try_from(CallerRule::SIGNAL).unwrap_or_default())?;
+    a.cmp(eax, i32::from(CallerRule::SIGNAL))?;
     a.je(signal)?;
-    a.cmp(eax, i32::try_from(CallerRule::STACK).unwrap_or_default())?;
+    a.cmp(eax, i32::from(CallerRule::STACK))?;
     a.jne(done)?;
     a.add(rcx, r13)?;
     a.jmp(ends)?;
@@ -260,8 +260,7 @@ pub(super) fn assemble(
     a.set_label(&mut closed)?;
     a.lock().dec(dword_ptr(gate.under_way().0))?;
     a.mov(rax, qword_ptr(rsp + (COUNTER + 8)))?;
-    a.lock()
-        .inc(qword_ptr(rax + i32::try_from(row).unwrap_or_default()))?;
+    a.lock().inc(qword_ptr(rax + row))?;
     a.set_label(&mut failed)?;
     a.mov(qword_ptr(rsp + (COPIED + 16)), 0)?;
     a.lea(rsp, qword_ptr(rsp + 8))?;

@@ -51,11 +51,11 @@ pub enum CallerRule {
 }
 
 impl CallerRule {
-    const STACK: u64 = 1;
-    const BASE: u64 = 2;
-    const SIGNAL: u64 = 3;
-    const END: u64 = 4;
-    const ALIGNED: u64 = 5;
+    const STACK: u16 = 1;
+    const BASE: u16 = 2;
+    const SIGNAL: u16 = 3;
+    const END: u16 = 4;
+    const ALIGNED: u16 = 5;
 
     /// Returns the word of the table: the first number, the second from bit 32 on, and a kind from bit 48 on.
     #[must_use]
@@ -65,11 +65,13 @@ impl CallerRule {
         };
         match self {
             Self::NoCode => 0,
-            Self::End => Self::END << 48,
-            Self::Stack { end, saved_rbp } => numbers(end, saved_rbp) | Self::STACK << 48,
-            Self::Base { end, saved_rbp } => numbers(end, saved_rbp) | Self::BASE << 48,
-            Self::Aligned { end } => numbers(end, 0) | Self::ALIGNED << 48,
-            Self::Signal => Self::SIGNAL << 48,
+            Self::End => u64::from(Self::END) << 48,
+            Self::Stack { end, saved_rbp } => {
+                numbers(end, saved_rbp) | u64::from(Self::STACK) << 48
+            }
+            Self::Base { end, saved_rbp } => numbers(end, saved_rbp) | u64::from(Self::BASE) << 48,
+            Self::Aligned { end } => numbers(end, 0) | u64::from(Self::ALIGNED) << 48,
+            Self::Signal => u64::from(Self::SIGNAL) << 48,
         }
     }
 }
@@ -85,15 +87,17 @@ pub struct CallerTable {
 }
 
 impl CallerTable {
+    /// The number of the rule that ends stacks.
+    const END: u16 = 0;
+
     /// Makes the rows of spans, and of other rules for all other addresses: `others` are in order, each valid up to the next
     /// one, the first at address 0. Of spans that overlap, the one that begins later is valid from there on, and of those
     /// that begin at one address the last.
     pub fn set(&mut self, others: &[(Addr, CallerRule)], mut spans: Vec<(Span, CallerRule)>) {
         spans.sort_by_key(|(span, _)| span.start);
         self.rows.clear();
-        // Of too many rules, the rest ends stacks.
         let end = self.number(CallerRule::End);
-        debug_assert_eq!(end, Some(0), "the first rule has the first number");
+        debug_assert_eq!(end, Some(Self::END), "the first rule has the first number");
         self.number(CallerRule::NoCode);
         let (mut others, mut other) = (others.iter().peekable(), CallerRule::NoCode);
         let mut covered = Addr(0);
@@ -140,7 +144,8 @@ impl CallerTable {
     }
 
     fn push(&mut self, start: Addr, rule: CallerRule) {
-        let number = self.number(rule).unwrap_or_default();
+        // Of too many rules, the rest ends stacks.
+        let number = self.number(rule).unwrap_or(Self::END);
         let row = |number: u16| start.0 << 16 | u64::from(number);
         let is_same = |last: &u64| last & 0xffff == u64::from(number);
         match self.rows.last_mut() {

@@ -1,9 +1,10 @@
 //! The independent verifier of the code by which instruments in a process read its memory.
 //!
 //! The code must be, instruction by instruction, the listing below: by the kind of the request it reads memory, the number
-//! of the process, or half of the name of the thread. It saves the flags and all registers that a system call changes, writes no memory but its own stack, the pushed word of the result, the counter of failed reads and the
-//! number of reads under way, and returns. Calls of it are proven with the patches. So is the code that ends reads, which
-//! closes them and waits, unless the number at the address of its call is another system call's.
+//! of the process, or half of the name of the thread. It saves the flags and all registers that a system call changes,
+//! writes no memory but its own stack, the pushed word of the result, the counter of failed reads and the number of reads
+//! under way, and returns. Calls of it are proven with the patches. So is the code that ends reads, which closes them and
+//! waits, unless the number at the address of its call is another system call's.
 //!
 //! # Not verified
 //! - That the code is where it is stated.

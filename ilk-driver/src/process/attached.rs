@@ -11,7 +11,6 @@ use gilk_engine::plan::Patch;
 use gilk_engine::reads::MemoryReader;
 use gilk_engine::verify::reads;
 use gilk_engine::{Addr, HookType, Image, Plan, Span, VerifiedPlan};
-use gilk_samples::kept_stacks::KeptStacks;
 
 use super::guards::{ReadGuards, reads_memory};
 use super::library::is_of_go;
@@ -24,7 +23,7 @@ use super::removal::{self, Cleaned, Patched, unmap};
 use super::replaced::linked::LinkedObject;
 use super::reserved::{Reserved, STORAGE};
 use super::rings::SampleRings;
-use super::stacks::StackReports;
+use super::stacks::NumberedStacks;
 use super::stopped::{Stopped, is_filtered, quiet, traced};
 use super::subject::Subject;
 use super::words::PlannedWords;
@@ -44,8 +43,8 @@ pub struct Attached {
     record: Record,
     planned: PlannedWords,
     rings: Option<SampleRings>,
-    /// The reader of stacks, if the plan numbers some.
-    stacks: Option<StackReports>,
+    /// The stacks that its instruments number.
+    pub(super) stacks: NumberedStacks,
     /// The words that end its reads of memory, if it has any.
     gate: Option<ReadGate>,
     stopped: Duration,
@@ -81,7 +80,7 @@ impl ForkedAttachment {
             record,
             planned,
             rings: None,
-            stacks: None,
+            stacks: NumberedStacks::default(),
             gate,
             stopped: Duration::ZERO,
             removed: false,
@@ -200,7 +199,7 @@ impl Attached {
             record,
             planned,
             rings: None,
-            stacks: None,
+            stacks: NumberedStacks::default(),
             gate: None,
             stopped: Duration::ZERO,
             removed: false,
@@ -268,33 +267,6 @@ impl Attached {
         let start = self.record.words.start;
         self.stacks = self.planned.write_callers(pid, &self.counters, start)?;
         Ok(())
-    }
-
-    /// Returns the stacks that were numbered since the last call; nothing if there are none.
-    ///
-    /// # Errors
-    /// [`Error::Process`] if the file of counters cannot be read.
-    pub(super) fn new_stacks(&mut self) -> Result<Option<KeptStacks>> {
-        match &mut self.stacks {
-            Some(stacks) => stacks.report(),
-            None => Ok(None),
-        }
-    }
-
-    /// Returns whether an instrument numbers stacks.
-    pub(super) fn numbers_stacks(&self) -> bool {
-        self.stacks.is_some()
-    }
-
-    /// Has stacks numbered with the objects that the process has loaded.
-    ///
-    /// # Errors
-    /// [`Error::Process`] if the tables cannot be written.
-    pub(super) fn refresh_stacks(&mut self) -> Result<()> {
-        match &mut self.stacks {
-            Some(stacks) => stacks.refresh(),
-            None => Ok(()),
-        }
     }
 
     fn write(&self, bytes: &[u8], at: Addr) -> Result<()> {

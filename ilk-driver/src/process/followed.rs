@@ -19,6 +19,7 @@ use super::parts::{LaterPlan, LoadedPart, LoadedParts};
 use super::registered::Registered;
 use super::removal::Cleaned;
 use super::rings::SampleRings;
+use super::stacks::NumberedStacks;
 use super::subject::Subject;
 use super::watch::{EarlyWatch, LinkerWatch};
 use super::{Attached, refused};
@@ -229,7 +230,7 @@ impl<'p, P> FollowedProcess<'p, P> {
             .into_iter()
             .partition(|object| is_known(&now, object));
         self.mapped = mapped;
-        self.refresh_stacks()?;
+        self.stacks().try_for_each(NumberedStacks::refresh)?;
         for object in &gone {
             self.unloaded(object)?;
         }
@@ -299,9 +300,7 @@ impl<'p, P> FollowedProcess<'p, P> {
     fn end(&mut self, mut live: LiveObject) -> Result<()> {
         let left = live.attached.leave(&mut self.cleaned);
         let counts = live.attached.counts()?;
-        if let Some(stacks) = live.attached.new_stacks()? {
-            self.left_stacks.add(stacks);
-        }
+        self.left_stacks.add(live.attached.stacks.report()?);
         if let Some(rings) = &mut live.rings {
             rings.end();
         }
@@ -322,36 +321,15 @@ impl<'p, P> FollowedProcess<'p, P> {
         Ok(all)
     }
 
-    /// The stacks that were numbered since the last call; nothing if there are none.
-    ///
-    /// # Errors
-    /// [`crate::Error::Process`] if the words cannot be read.
-    pub(super) fn new_stacks(&mut self) -> Result<Option<KeptStacks>> {
-        let mut new = std::mem::take(&mut self.left_stacks);
-        let live = self.live.iter_mut().map(|live| &mut live.attached);
-        for attached in std::iter::once(&mut self.attached).chain(live) {
-            if let Some(further) = attached.new_stacks()? {
-                new.add(further);
-            }
-        }
-        Ok((!new.is_empty()).then_some(new))
+    /// The stacks that its instruments number.
+    pub(super) fn stacks(&mut self) -> impl Iterator<Item = &mut NumberedStacks> {
+        let live = self.live.iter_mut().map(|live| &mut live.attached.stacks);
+        std::iter::once(&mut self.attached.stacks).chain(live)
     }
 
-    /// Returns whether an instrument numbers stacks, or one of a library that was unloaded has.
-    pub(super) fn numbers_stacks(&self) -> bool {
-        let live = self.live.iter().map(|live| &live.attached);
-        let mut all = std::iter::once(&self.attached).chain(live);
-        !self.left_stacks.is_empty() || all.any(Attached::numbers_stacks)
-    }
-
-    /// Has stacks numbered with the objects that the process has loaded.
-    ///
-    /// # Errors
-    /// [`crate::Error::Process`] if the words cannot be written.
-    pub(super) fn refresh_stacks(&mut self) -> Result<()> {
-        let live = self.live.iter_mut().map(|live| &mut live.attached);
-        let mut all = std::iter::once(&mut self.attached).chain(live);
-        all.try_for_each(Attached::refresh_stacks)
+    /// Gives away the stacks of unloaded objects.
+    pub(super) fn take_left_stacks(&mut self) -> KeptStacks {
+        std::mem::take(&mut self.left_stacks)
     }
 
     /// Removes everything from the process and its forked children. Samples of [`Self::later_rings`] may be left.

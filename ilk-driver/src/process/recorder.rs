@@ -14,6 +14,7 @@ use gilk_samples::recording::Loss;
 use gilk_samples::totals::Totals;
 use gilk_samples::{Batch, InstrumentId, Sample};
 
+use super::stacks::NumberedStacks;
 use super::{FollowedEnd, FollowedProcess, SampleRings, tsc};
 use crate::client::{CpuLosses, Event, is_aggregate_word, samples};
 use crate::{Error, Result};
@@ -82,13 +83,13 @@ impl Recorder {
                 false => INTERVAL,
             };
             process.wait(interval.min(length.saturating_sub(begun.elapsed())))?;
-            self.stacks(process.numbers_stacks(), || process.new_stacks())?;
+            self.take_stacks(process.take_left_stacks(), process.stacks())?;
             self.drain_all(rings.as_mut(), &mut process)?;
             process.give_up(rings.as_mut());
             if counted.elapsed() >= INTERVAL {
                 counted = Instant::now();
                 self.counts(&process.counts()?);
-                process.refresh_stacks()?;
+                process.stacks().try_for_each(NumberedStacks::refresh)?;
             }
         }
         let removed = process.remove()?;
@@ -96,7 +97,7 @@ impl Recorder {
             rings.end();
         }
         self.drain_all(rings.as_mut(), &mut process)?;
-        self.stacks(process.numbers_stacks(), || process.new_stacks())?;
+        self.take_stacks(process.take_left_stacks(), process.stacks())?;
         self.deliver_rest();
         self.counts(&process.counts()?);
         Ok(process.into_end(removed))
@@ -232,25 +233,28 @@ impl Recorder {
         }
     }
 
-    /// Records the stacks up to now, where an instrument numbers some. Samples from now on wait for the next call, since
-    /// their stacks may not be among these.
+    /// Records the stacks up to now: those that are left of what was unmapped, and those of what is mapped. Where an
+    /// instrument numbers some, samples from now on wait for the next call, since their stacks may not be among these.
     ///
     /// # Errors
-    /// That of the reading.
-    pub fn stacks(
+    /// [`Error::Process`] if stacks cannot be read.
+    pub(super) fn take_stacks<'s>(
         &mut self,
-        are_numbered: bool,
-        read: impl FnOnce() -> Result<Option<KeptStacks>>,
+        left: KeptStacks,
+        mapped: impl Iterator<Item = &'s mut NumberedStacks>,
     ) -> Result<()> {
         let now = tsc();
-        let new = read()?;
-        self.named = are_numbered.then_some(now);
-        let Some(new) = new else {
-            return Ok(());
-        };
-        let lost = self.stacks.lost + new.lost;
-        self.stacks.add(new.clone());
-        self.send(|_| Event::Stacks(KeptStacks { lost, ..new }));
+        let (mut new, mut are_numbered) = (left, false);
+        for stacks in mapped {
+            are_numbered |= stacks.exist();
+            new.add(stacks.report()?);
+        }
+        self.named = (are_numbered || !new.is_empty()).then_some(now);
+        if !new.is_empty() {
+            let lost = self.stacks.lost + new.lost;
+            self.stacks.add(new.clone());
+            self.send(|_| Event::Stacks(KeptStacks { lost, ..new }));
+        }
         Ok(())
     }
 

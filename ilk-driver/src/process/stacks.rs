@@ -10,10 +10,11 @@ use gilk_engine::elf::caller_rules;
 use gilk_engine::layout::StackTables;
 use gilk_engine::stacks::{CallerRule, CallerTable};
 use gilk_engine::{Addr, Plan, Span};
-use gilk_instruments::program::Expr;
+use gilk_instruments::program::Probe;
 use gilk_samples::kept_stacks::KeptStacks;
 
 use super::mapped::number_of;
+use super::maps::MappedSpan;
 use super::names::ProcessNames;
 use super::objects::{file_of, objects, slide};
 use super::{maps, refused};
@@ -33,10 +34,7 @@ const FRAME_POINTER: CallerRule = CallerRule::Base {
 pub(super) fn numbers_stacks(plan: &Plan) -> bool {
     let probes = plan.instruments.iter();
     let mut probes = probes.filter_map(|one| one.probe.as_deref()?.probe());
-    probes.any(|probe| {
-        let mut expressions = probe.expressions();
-        expressions.any(|expr| expr.any(&mut Expr::is_stack))
-    })
+    probes.any(Probe::numbers_stacks)
 }
 
 /// Ways to find callers in a process: those of the objects that it has mapped.
@@ -128,10 +126,47 @@ pub(super) struct StackReports {
     offset: u64,
     /// The second of the two tables of rows is in use.
     second: bool,
-    /// Stacks that were reported, and hits whose stacks were not kept.
-    reported: (u32, u64),
+    /// The number of places of stacks that were looked at.
+    seen: u64,
+    /// Those of them whose stacks were not written yet.
+    unwritten: Vec<u64>,
+    /// Hits whose stacks were not kept.
+    lost: u64,
     names: ProcessNames,
 }
+
+/// The stacks that the instruments of a plan have numbered; there are none if they number none.
+#[derive(Debug, Default)]
+pub(super) struct NumberedStacks(Option<StackReports>);
+
+impl NumberedStacks {
+    pub(super) fn of(reports: StackReports) -> Self {
+        Self(Some(reports))
+    }
+
+    /// Returns whether an instrument numbers stacks.
+    pub(super) fn exist(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Returns those since the last call.
+    ///
+    /// # Errors
+    /// [`crate::Error::Process`] if the file of words cannot be read.
+    pub(super) fn report(&mut self) -> Result<KeptStacks> {
+        let reports = self.0.as_mut();
+        reports.map_or_else(|| Ok(KeptStacks::default()), StackReports::report)
+    }
+
+    /// Has stacks numbered with the objects that the process has loaded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Process`] if the tables cannot be written.
+    pub(super) fn refresh(&mut self) -> Result<()> {
+        self.0.as_mut().map_or(Ok(()), StackReports::refresh)
+    }
+}
+
 /// The number of a stack, and the addresses of its frames.
 type StackAddresses = (u64, Vec<u64>);
 
@@ -146,7 +181,9 @@ impl StackReports {
             file,
             offset,
             second: true,
-            reported: (0, 0),
+            seen: 0,
+            unwritten: Vec::new(),
+            lost: 0,
             names: ProcessNames::default(),
         };
         reports.write()?;
@@ -180,12 +217,9 @@ impl StackReports {
     }
 
     /// Reads the objects of the process again, if it has loaded or unloaded some.
-    ///
-    /// # Errors
-    /// [`crate::Error::Process`] if the tables cannot be written.
-    pub(super) fn refresh(&mut self) -> Result<()> {
+    fn refresh(&mut self) -> Result<()> {
         // The callers of one that has ended, or executes another program, stay: its forked children have them.
-        if !self.is_mapped() {
+        if self.mappings().is_none() {
             return Ok(());
         }
         match self.callers.refresh() {
@@ -194,60 +228,57 @@ impl StackReports {
                 let why = format!("its tables of stacks cannot be written ({error})");
                 refused(self.callers.pid, why)
             }),
-            Err(_) if !self.is_mapped() => Ok(()),
+            Err(_) if self.mappings().is_none() => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns whether the process executes the program that has mapped the file.
-    fn is_mapped(&self) -> bool {
-        let mapped = maps::read(self.callers.pid).ok();
-        let file = number_of(self.callers.pid, &self.file).ok();
-        let mut mapped = mapped.iter().flatten();
-        file.is_some_and(|file| mapped.any(|mapping| mapping.inode == file))
+    /// Reads the mappings of the process, if it executes the program that has mapped the file.
+    fn mappings(&self) -> Option<Vec<MappedSpan>> {
+        let file = number_of(self.callers.pid, &self.file).ok()?;
+        let mappings = maps::read(self.callers.pid).ok()?;
+        let is_mapped = mappings.iter().any(|mapping| mapping.inode == file);
+        is_mapped.then_some(mappings)
     }
 
-    /// Reads the mappings of the process, while it executes the program that has mapped the file: those that are known stay
-    /// when it has ended, or executes another one.
+    /// Keeps the mappings of the process for names, while it executes the program that has mapped the file: those that are
+    /// known stay when it has ended, or executes another one.
     fn look(&mut self) {
         self.names.begin();
-        let pid = self.callers.pid;
-        if self.is_mapped()
-            && let Ok(mappings) = maps::read(pid)
-        {
-            self.names.keep(pid, mappings);
+        if let Some(mappings) = self.mappings() {
+            self.names.keep(self.callers.pid, mappings);
         }
     }
 
     /// Returns the stacks since the last call, with the names of their frames, and the number of hits since then whose
-    /// stacks were not kept; nothing if there are neither.
+    /// stacks were not kept.
     ///
     /// # Errors
     /// [`crate::Error::Process`] if the file cannot be read.
-    pub(super) fn report(&mut self) -> Result<Option<KeptStacks>> {
+    fn report(&mut self) -> Result<KeptStacks> {
         let read = self.read();
         let (stacks, lost) = read.map_err(|error| {
             let why = format!("its stacks cannot be read ({error})");
             refused(self.callers.pid, why)
         })?;
-        let lost_before = std::mem::replace(&mut self.reported.1, lost);
-        if stacks.is_empty() && lost == lost_before {
-            return Ok(None);
+        let lost_before = std::mem::replace(&mut self.lost, lost);
+        if !stacks.is_empty() {
+            self.look();
         }
-        self.look();
         let pid = self.callers.pid;
         let named = stacks
             .into_iter()
             .map(|(number, frames)| (number, self.names.known_frames(pid, &frames)));
         let frames: BTreeMap<u64, Vec<String>> = named.collect();
-        Ok(Some(KeptStacks {
+        Ok(KeptStacks {
             of_processes: frames.keys().copied().collect(),
             frames,
             lost: lost.saturating_sub(lost_before),
-        }))
+        })
     }
 
-    /// Reads the stacks since the last call, up to one that is being written.
+    /// Reads the stacks that are written since the last call, and the number of hits up to now whose stacks were not kept.
+    /// One that a thread is writing is read later; where the thread has ended meanwhile, never.
     fn read(&mut self) -> io::Result<(Vec<StackAddresses>, u64)> {
         let word = |offset| {
             let mut word = [0; 8];
@@ -257,22 +288,76 @@ impl StackReports {
         let lost = word(StackTables::LOST)?;
         let used = word(StackTables::USED)? & u64::from(u32::MAX);
         let used = used.min(StackTables::STACKS.into());
+        let mut places = std::mem::take(&mut self.unwritten);
+        places.extend(self.seen..used);
+        self.seen = used;
         let mut stacks = Vec::new();
-        while u64::from(self.reported.0) < used {
-            let place = u64::from(self.reported.0) << StackTables::STACK_LOG2;
+        for place in places {
             let mut bytes = vec![0; 1 << StackTables::STACK_LOG2];
-            let at = self.offset + StackTables::FRAMES + place;
-            self.file.read_exact_at(&mut bytes, at)?;
+            let at = StackTables::FRAMES + (place << StackTables::STACK_LOG2);
+            self.file.read_exact_at(&mut bytes, self.offset + at)?;
             let (words, _) = bytes.as_chunks::<8>();
             let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
-            let (number, count) = (words.next(), words.next());
-            let (Some(number), Some(count @ 1..)) = (number, count) else {
-                break;
-            };
-            let count = usize::try_from(count.min(StackTables::DEPTH)).unwrap_or_default();
-            stacks.push((number, words.take(count).collect()));
-            self.reported.0 += 1;
+            match (words.next(), words.next()) {
+                (Some(number), Some(count @ 1..)) => {
+                    // No more words follow than frames.
+                    let count = usize::try_from(count).unwrap_or(usize::MAX);
+                    stacks.push((number, words.take(count).collect()));
+                }
+                _ => self.unwritten.push(place),
+            }
         }
         Ok((stacks, lost))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A place whose thread was killed before it had written its stack holds no other up, and one that is written late is
+    /// reported then.
+    #[test]
+    fn stacks_are_reported_once_they_are_written() {
+        let file = tempfile::tempfile().unwrap();
+        let offset = maps::PAGE;
+        file.set_len(offset + Callers::table_bytes(None)).unwrap();
+        let callers = Callers {
+            pid: u32::MAX,
+            table: CallerTable::default(),
+            most_rows: 0,
+            objects: BTreeMap::new(),
+        };
+        let words = file.try_clone().unwrap();
+        let put = |at: u64, all: &[u64]| {
+            for (word, at) in all.iter().zip((offset + at..).step_by(8)) {
+                words.write_all_at(&word.to_le_bytes(), at).unwrap();
+            }
+        };
+        let place = |number: u64| StackTables::FRAMES + (number << StackTables::STACK_LOG2);
+        let mut reports = StackReports::new(callers, file, offset).unwrap();
+        let mut report = || {
+            let KeptStacks { frames, lost, .. } = reports.report().unwrap();
+            (frames.into_iter().collect::<Vec<_>>(), lost)
+        };
+        let named = |frames: &[u64]| frames.iter().map(|at| format!("{at:#x}")).collect();
+        let stack = |number: u64, frames: &[u64]| -> (u64, Vec<String>) { (number, named(frames)) };
+        assert_eq!(report(), (vec![], 0));
+        put(StackTables::USED, &[3]);
+        put(place(1), &[71, 2, 0x10, 0x20]);
+        assert_eq!(report(), (vec![stack(71, &[0x10, 0x20])], 0));
+        put(place(2), &[72, 1, 0x30]);
+        put(StackTables::LOST, &[5]);
+        assert_eq!(report(), (vec![stack(72, &[0x30])], 5));
+        put(StackTables::LOST, &[6]);
+        assert_eq!(report(), (vec![], 1));
+        put(place(0), &[70, 1, 0x40]);
+        assert_eq!(report(), (vec![stack(70, &[0x40])], 0));
+        // More places were requested than there are.
+        put(StackTables::USED, &[u64::from(StackTables::STACKS) + 9]);
+        put(place(4095), &[73, u64::MAX, 0x50]);
+        let (last, _) = report();
+        assert_eq!(last[0].0, 73);
+        assert_eq!(last[0].1.len() as u64, StackTables::DEPTH);
     }
 }

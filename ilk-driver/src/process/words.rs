@@ -9,7 +9,7 @@ use gilk_engine::{Addr, Plan};
 
 use super::refused;
 use super::reserved::{Reserved, rows};
-use super::stacks::{Callers, StackReports};
+use super::stacks::{Callers, NumberedStacks, StackReports};
 use crate::Result;
 use crate::writes;
 
@@ -44,15 +44,15 @@ impl PlannedWords {
         pid: u32,
         file: &File,
         start: Addr,
-    ) -> Result<Option<StackReports>> {
+    ) -> Result<NumberedStacks> {
         let Some((callers, tables)) = self.callers.as_ref().zip(self.layout.stack_tables) else {
-            return Ok(None);
+            return Ok(NumberedStacks::default());
         };
         let offset = start.to(tables.start).cast_unsigned();
         let callers = Callers::clone(callers).of_child(pid);
         let file = file.try_clone();
         let reports = file.and_then(|file| StackReports::new(callers, file, offset));
-        reports.map(Some).map_err(|error| {
+        reports.map(NumberedStacks::of).map_err(|error| {
             let why = format!("its tables of stacks cannot be written ({error})");
             refused(pid, why)
         })

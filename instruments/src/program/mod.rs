@@ -280,6 +280,13 @@ impl Probe {
         expressions.any(|expr| expr.any(&mut Expr::is_of_process))
     }
 
+    /// Returns whether it numbers stacks of the target, or addresses of processes.
+    #[must_use]
+    pub fn numbers_stacks(&self) -> bool {
+        let mut expressions = self.expressions();
+        expressions.any(|expr| expr.any(&mut Expr::is_stack))
+    }
+
     /// Returns whether it reads the returned value, which is not known at a tail call.
     #[must_use]
     pub fn reads_returned(&self) -> bool {

@@ -258,6 +258,13 @@ fn alters_calls(
     }
 }
 
+/// Returns the number of instruments that count failed reads.
+fn failure_counters(plan: &Plan) -> usize {
+    let probes = plan.instruments.iter();
+    let counters = probes.filter_map(|one| one.probe.as_ref()?.homes.failed);
+    counters.count()
+}
+
 fn planned(image: &Image, placements: Vec<Placement>) -> Plan {
     plan(
         image,

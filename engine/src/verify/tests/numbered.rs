@@ -51,10 +51,7 @@ fn stacks_are_numbered_at_every_hook() {
             Err(error) => panic!("{source}: {error}"),
         };
         passes(&image, &plan);
-        let probes = plan.instruments.iter();
-        counters += probes
-            .filter_map(|one| one.probe.as_ref()?.homes.failed)
-            .count();
+        counters += failure_counters(&plan);
     }
     assert!(counters > 20, "{counters}");
 }

@@ -31,10 +31,7 @@ fn processes_are_read_at_every_hook() {
         let plan = reading(&image, (function, *block, *hook), source, &unwinding());
         let plan = plan.unwrap_or_else(|error| panic!("{source}: {error}"));
         passes(&image, &plan);
-        let probes = plan.instruments.iter();
-        counters += probes
-            .filter_map(|one| one.probe.as_ref()?.homes.failed)
-            .count();
+        counters += failure_counters(&plan);
     }
     assert!(counters > 20, "{counters}");
 }

@@ -10,6 +10,7 @@ use super::super::objects::Object;
 use super::super::parts::{LoadedPart, LoadedParts};
 use super::super::recorder::Recorder;
 use super::super::rings::SampleRings;
+use super::super::stacks::NumberedStacks;
 use super::instruments::MappedWords;
 use crate::Result;
 
@@ -35,23 +36,14 @@ struct InstrumentWords {
 impl InstrumentWords {
     /// Records the stacks up to now.
     fn record_stacks(&mut self, recorder: &mut Recorder) -> Result<()> {
-        let mut stacks = std::mem::take(&mut self.left_stacks);
-        let numbers = |words: &mut MappedWords| words.numbers_stacks();
-        let are_numbered = !stacks.is_empty() || self.mapped().any(numbers);
-        recorder.stacks(are_numbered, || {
-            for words in self.mapped() {
-                if let Some(new) = words.new_stacks()? {
-                    stacks.add(new);
-                }
-            }
-            Ok((!stacks.is_empty()).then_some(stacks))
-        })
+        let left = std::mem::take(&mut self.left_stacks);
+        recorder.take_stacks(left, self.stacks())
     }
 
-    /// The words that are mapped.
-    fn mapped(&mut self) -> impl Iterator<Item = &mut MappedWords> {
-        let loads = self.loads.iter_mut().map(|(_, words)| words);
-        std::iter::once(&mut self.start).chain(loads)
+    /// The stacks of all words that are mapped.
+    fn stacks(&mut self) -> impl Iterator<Item = &mut NumberedStacks> {
+        let loads = self.loads.iter_mut().map(|(_, words)| &mut words.stacks);
+        std::iter::once(&mut self.start.stacks).chain(loads)
     }
 
     /// The hits up to now, by recorded identifier, and words of aggregates of the objects from the start.
@@ -78,9 +70,7 @@ impl InstrumentWords {
     fn end(&mut self, is_over: impl Fn(&MappedWords) -> bool) -> Result<()> {
         for (part, mut words) in self.loads.extract_if(.., |(_, words)| is_over(words)) {
             words.rings.end();
-            if let Some(stacks) = words.new_stacks()? {
-                self.left_stacks.add(stacks);
-            }
+            self.left_stacks.add(words.stacks.report()?);
             self.parts.add_load(part, words.counts()?);
             self.left.push((words.rings, self.parts.first_major(part)));
         }
@@ -143,7 +133,7 @@ impl CacheWords {
     /// [`crate::Error::Process`] if the tables cannot be written.
     pub(super) fn refresh_stacks(&self) -> Result<()> {
         let mut all = self.lock();
-        all.mapped().try_for_each(MappedWords::refresh_stacks)
+        all.stacks().try_for_each(NumberedStacks::refresh)
     }
 
     /// Takes the samples and stacks that there are.

@@ -8,7 +8,6 @@ use gilk_engine::cache::CacheInstruments;
 use gilk_engine::layout::ReadGate;
 use gilk_engine::verify::fragments::InstrumentProof;
 use gilk_engine::{Addr, Session, Span, VerifiedPlan};
-use gilk_samples::kept_stacks::KeptStacks;
 
 use super::super::mapped::{counters, place_words};
 use super::super::objects::Object;
@@ -18,7 +17,7 @@ use super::super::registered::Registered;
 use super::super::remote::Remote;
 use super::super::reserved::{Reserved, STORAGE};
 use super::super::rings::SampleRings;
-use super::super::stacks::StackReports;
+use super::super::stacks::NumberedStacks;
 use super::super::subject::Subject;
 use super::super::words::PlannedWords;
 use super::files::{close_file, create_file};
@@ -161,32 +160,11 @@ pub(super) struct MappedWords {
     file: File,
     /// The reader of the samples.
     pub(super) rings: SampleRings,
-    /// The reader of stacks, if the plan numbers some.
-    stacks: Option<StackReports>,
+    /// The stacks that the instruments number.
+    pub(super) stacks: NumberedStacks,
 }
 
 impl MappedWords {
-    /// The stacks that were numbered since the last call; nothing if there are none.
-    pub(super) fn new_stacks(&mut self) -> Result<Option<KeptStacks>> {
-        match &mut self.stacks {
-            Some(stacks) => stacks.report(),
-            None => Ok(None),
-        }
-    }
-
-    /// Returns whether an instrument numbers stacks.
-    pub(super) fn numbers_stacks(&self) -> bool {
-        self.stacks.is_some()
-    }
-
-    /// Has stacks numbered with the objects that the process has loaded.
-    pub(super) fn refresh_stacks(&mut self) -> Result<()> {
-        match &mut self.stacks {
-            Some(stacks) => stacks.refresh(),
-            None => Ok(()),
-        }
-    }
-
     /// The hits and totals up to now, by key.
     pub(super) fn counts(&self) -> Result<Vec<(u64, u64)>> {
         self.planned.counts(self.pid, &self.file, self.start)
