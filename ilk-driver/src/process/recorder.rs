@@ -38,10 +38,12 @@ pub struct Recorder {
     samples: BTreeMap<u64, u64>,
     /// Stacks that were numbered.
     stacks: KeptStacks,
-    /// The time up to which all stacks of samples are recorded, if stacks are numbered.
-    named: Option<u64>,
-    /// Samples of several rings, by CPU, until no older one of another ring may follow.
+    /// Samples by CPU, until their stacks are recorded, and no older one of another ring may follow.
     waiting: BTreeMap<u16, Vec<Sample>>,
+    /// The time up to which no older sample may follow, if rings of objects that were loaded later were read.
+    settled: Option<u64>,
+    /// Whether samples wait for a stack that a thread is writing.
+    awaits_stacks: bool,
 }
 
 /// Ticks after which no ring has a sample that is older: one is written in less time after its clock is read.
@@ -83,8 +85,8 @@ impl Recorder {
                 false => INTERVAL,
             };
             process.wait(interval.min(length.saturating_sub(begun.elapsed())))?;
-            self.take_stacks(process.take_left_stacks(), process.stacks())?;
             self.drain_all(rings.as_mut(), &mut process)?;
+            self.deliver_settled();
             process.give_up(rings.as_mut());
             if counted.elapsed() >= INTERVAL {
                 counted = Instant::now();
@@ -97,13 +99,12 @@ impl Recorder {
             rings.end();
         }
         self.drain_all(rings.as_mut(), &mut process)?;
-        self.take_stacks(process.take_left_stacks(), process.stacks())?;
         self.deliver_rest();
         self.counts(&process.counts()?);
         Ok(process.into_end(removed))
     }
 
-    /// Takes all samples out of all rings of a process.
+    /// Takes all samples out of all rings of a process, then the stacks that they have.
     fn drain_all<P>(
         &mut self,
         rings: Option<&mut SampleRings>,
@@ -111,11 +112,12 @@ impl Recorder {
     ) -> Result<()> {
         self.take_all(rings, process.later_rings())?;
         process.forget_rings();
-        Ok(())
+        self.take_stacks(process.take_left_stacks(), process.stacks())
     }
 
     /// Takes all samples out of rings, and out of those of objects that were loaded later, whose functions are numbered
-    /// from some number on. Samples of several rings are put in order of time; the last of them are kept.
+    /// from some number on. They are delivered by [`deliver_settled`](Self::deliver_settled), after the stacks that they
+    /// have.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -125,22 +127,25 @@ impl Recorder {
         later: impl Iterator<Item = (&'r mut SampleRings, u32)>,
     ) -> Result<()> {
         let settled = tsc().saturating_sub(SETTLED);
-        let settled = self.named.map_or(settled, |named| settled.min(named));
-        let mut later = later.peekable();
-        if later.peek().is_none() && self.waiting.is_empty() && self.named.is_none() {
-            return match rings {
-                Some(rings) => self.take(rings),
-                None => Ok(()),
-            };
-        }
         if let Some(rings) = rings {
             self.drain(rings, 0, Self::wait)?;
         }
+        let mut is_several = self.settled.is_some();
         for (rings, first_major) in later {
+            is_several = true;
             self.drain(rings, first_major, Self::wait)?;
         }
-        self.deliver_waiting(settled);
+        self.settled = is_several.then_some(settled);
         Ok(())
+    }
+
+    /// Delivers the samples that were taken, if all their stacks are recorded. Those of several rings are put in order of
+    /// time, and the last of them are kept.
+    pub(super) fn deliver_settled(&mut self) {
+        if self.awaits_stacks {
+            return;
+        }
+        self.deliver_waiting(self.settled.unwrap_or(u64::MAX));
     }
 
     /// Delivers the samples that were kept: no ring is read any more.
@@ -148,7 +153,7 @@ impl Recorder {
         self.deliver_waiting(u64::MAX);
     }
 
-    /// Keeps samples until those of other rings are read.
+    /// Keeps samples until their stacks and other rings are read.
     fn wait(&mut self, batch: Batch) {
         let Batch { cpu, samples } = batch;
         self.waiting.entry(cpu).or_default().extend(samples);
@@ -158,7 +163,9 @@ impl Recorder {
     fn deliver_waiting(&mut self, settled: u64) {
         let mut waiting = std::mem::take(&mut self.waiting);
         for (&cpu, kept) in &mut waiting {
-            kept.sort_by_key(|sample| sample.tsc);
+            if self.settled.is_some() {
+                kept.sort_by_key(|sample| sample.tsc);
+            }
             let end = kept.partition_point(|sample| sample.tsc <= settled);
             let samples: Vec<Sample> = kept.drain(..end).collect();
             if !samples.is_empty() {
@@ -233,8 +240,9 @@ impl Recorder {
         }
     }
 
-    /// Records the stacks up to now: those that are left of what was unmapped, and those of what is mapped. Where an
-    /// instrument numbers some, samples from now on wait for the next call, since their stacks may not be among these.
+    /// Records the stacks up to now: those that are left of what was unmapped, and those of what is mapped. All samples
+    /// that were taken before have theirs among these, since a patch writes a stack before the sample that has it,
+    /// unless another thread is writing the same stack, which [`deliver_settled`](Self::deliver_settled) waits for.
     ///
     /// # Errors
     /// [`Error::Process`] if stacks cannot be read.
@@ -243,13 +251,12 @@ impl Recorder {
         left: KeptStacks,
         mapped: impl Iterator<Item = &'s mut NumberedStacks>,
     ) -> Result<()> {
-        let now = tsc();
-        let (mut new, mut are_numbered) = (left, false);
+        let mut new = left;
+        self.awaits_stacks = false;
         for stacks in mapped {
-            are_numbered |= stacks.exist();
             new.add(stacks.report()?);
+            self.awaits_stacks |= stacks.are_awaited();
         }
-        self.named = (are_numbered || !new.is_empty()).then_some(now);
         if !new.is_empty() {
             let lost = self.stacks.lost + new.lost;
             self.stacks.add(new.clone());

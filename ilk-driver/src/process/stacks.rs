@@ -128,12 +128,15 @@ pub(super) struct StackReports {
     second: bool,
     /// The number of places of stacks that were looked at.
     seen: u64,
-    /// Those of them whose stacks were not written yet.
-    unwritten: Vec<u64>,
+    /// Those of them whose stacks were not written yet, and how often each was found so.
+    unwritten: Vec<(u64, u32)>,
     /// Hits whose stacks were not kept.
     lost: u64,
     names: ProcessNames,
 }
+
+/// Reports that wait for a stack that a thread is writing.
+const AWAITED: u32 = 20;
 
 /// The stacks that the instruments of a plan have numbered; there are none if they number none.
 #[derive(Debug, Default)]
@@ -144,9 +147,11 @@ impl NumberedStacks {
         Self(Some(reports))
     }
 
-    /// Returns whether an instrument numbers stacks.
-    pub(super) fn exist(&self) -> bool {
-        self.0.is_some()
+    /// Returns whether samples may have a stack that a thread was still writing at the last call of
+    /// [`report`](Self::report). A thread that has not written one for long has ended.
+    pub(super) fn are_awaited(&self) -> bool {
+        let unwritten = self.0.iter().flat_map(|reports| &reports.unwritten);
+        unwritten.into_iter().any(|(_, found)| *found < AWAITED)
     }
 
     /// Returns those since the last call.
@@ -289,10 +294,10 @@ impl StackReports {
         let used = word(StackTables::USED)? & u64::from(u32::MAX);
         let used = used.min(StackTables::STACKS.into());
         let mut places = std::mem::take(&mut self.unwritten);
-        places.extend(self.seen..used);
+        places.extend((self.seen..used).map(|place| (place, 0)));
         self.seen = used;
         let mut stacks = Vec::new();
-        for place in places {
+        for (place, found) in places {
             let mut bytes = vec![0; 1 << StackTables::STACK_LOG2];
             let at = StackTables::FRAMES + (place << StackTables::STACK_LOG2);
             self.file.read_exact_at(&mut bytes, self.offset + at)?;
@@ -304,7 +309,7 @@ impl StackReports {
                     let count = usize::try_from(count).unwrap_or(usize::MAX);
                     stacks.push((number, words.take(count).collect()));
                 }
-                _ => self.unwritten.push(place),
+                _ => self.unwritten.push((place, found.saturating_add(1))),
             }
         }
         Ok((stacks, lost))
@@ -359,5 +364,12 @@ mod tests {
         let (last, _) = report();
         assert_eq!(last[0].0, 73);
         assert_eq!(last[0].1.len() as u64, StackTables::DEPTH);
+        // All others of these are being written, for a time.
+        let mut numbered = NumberedStacks::of(reports);
+        let awaiting = std::iter::from_fn(|| {
+            numbered.report().unwrap();
+            Some(numbered.are_awaited())
+        });
+        assert_eq!(awaiting.take(100).filter(|awaits| *awaits).count(), 18);
     }
 }

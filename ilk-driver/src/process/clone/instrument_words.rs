@@ -34,12 +34,6 @@ struct InstrumentWords {
 }
 
 impl InstrumentWords {
-    /// Records the stacks up to now.
-    fn record_stacks(&mut self, recorder: &mut Recorder) -> Result<()> {
-        let left = std::mem::take(&mut self.left_stacks);
-        recorder.take_stacks(left, self.stacks())
-    }
-
     /// The stacks of all words that are mapped.
     fn stacks(&mut self) -> impl Iterator<Item = &mut NumberedStacks> {
         let loads = self.loads.iter_mut().map(|(_, words)| &mut words.stacks);
@@ -55,15 +49,16 @@ impl InstrumentWords {
         Ok(all)
     }
 
+    /// Takes all samples, then the stacks that they have.
     fn take_samples(&mut self, recorder: &mut Recorder) -> Result<()> {
-        self.record_stacks(recorder)?;
         let parts = &self.parts;
         let loads = self.loads.iter_mut();
         let loads = loads.map(|(part, words)| (&mut words.rings, parts.first_major(*part)));
         let left = self.left.iter_mut().map(|(rings, major)| (rings, *major));
         recorder.take_all(Some(&mut self.start.rings), loads.chain(left))?;
         self.left.clear();
-        Ok(())
+        let left = std::mem::take(&mut self.left_stacks);
+        recorder.take_stacks(left, self.stacks())
     }
 
     /// Keeps the counts of loads that no thread adds to any more.
@@ -141,7 +136,9 @@ impl CacheWords {
     /// # Errors
     /// [`crate::Error::Target`] if the process has written over the words of its rings.
     pub(super) fn take_samples(&self, recorder: &mut Recorder) -> Result<()> {
-        self.lock().take_samples(recorder)
+        self.lock().take_samples(recorder)?;
+        recorder.deliver_settled();
+        Ok(())
     }
 
     /// Takes the rest, once no thread executes instruments: samples, counts, and the parts with all of their loads.
@@ -153,7 +150,6 @@ impl CacheWords {
         all.start.rings.end();
         all.end(|_| true)?;
         all.take_samples(recorder)?;
-        all.record_stacks(recorder)?;
         recorder.deliver_rest();
         let counts = all.counts()?;
         recorder.counts(&counts);
