@@ -6,7 +6,7 @@ use gilk_engine::paths::{Paths, Profile};
 
 use crate::graph::Scene;
 use crate::graph::marks::sentence;
-use crate::timeline::Timeline;
+use crate::timeline::{Record, Timeline};
 
 /// The paths of the last function shown.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ struct CachedPaths {
     scene: Arc<Scene>,
     paths: Result<Paths, String>,
     /// The profile, with the recording and the number of totals that it was read from.
-    profile: Option<((u64, usize), Profile)>,
+    profile: Option<((u64, u64), Profile)>,
 }
 
 impl FunctionPaths {
@@ -38,11 +38,11 @@ impl FunctionPaths {
     ) -> Result<(u64, &Profile), &str> {
         let cached = self.of_scene(scene);
         let paths = cached.paths.as_ref().map_err(String::as_str)?;
-        let totals = timeline.record.as_ref().map(|record| &record.totals);
-        let key = (timeline.opened(), totals.map_or(0, Vec::len));
+        let record = timeline.record.as_ref();
+        let key = (timeline.opened(), record.map_or(0, Record::totals_changes));
         let last = cached.profile.take().filter(|(known, _)| *known == key);
         let (_, profile) = cached.profile.insert(last.unwrap_or_else(|| {
-            let totals = totals.into_iter().flatten();
+            let totals = record.into_iter().flat_map(|record| &record.totals);
             let totals = totals.map(|one| (one.instrument.as_str(), &one.value));
             (key, paths.read(totals))
         }));

@@ -274,6 +274,16 @@ impl App {
             }
             TargetNews::Started(described) => self.started(described),
             TargetNews::Recorded(metadata, index) => self.recorded(*metadata, index),
+            TargetNews::Aggregates(totals) => {
+                if let Some(record) = self.running() {
+                    record.add_up(totals);
+                }
+            }
+            TargetNews::Stacks(stacks) => {
+                if let Some(record) = self.running() {
+                    record.named.stacks.add(stacks);
+                }
+            }
             TargetNews::Begun(clock, reading) => self.member_started(number, clock, reading),
             TargetNews::Process(process) => self.state.machines.process = Some(*process),
             TargetNews::Ended(summary) if self.is_in_pair(number) => {
@@ -360,6 +370,12 @@ impl App {
         }
     }
 
+    /// The recording of the running session; none when it has ended, whose own totals are the last.
+    fn running(&mut self) -> Option<&mut Record> {
+        let record = self.state.timeline.record.as_mut();
+        record.filter(|record| record.now.is_some() && self.state.run.active.is_some())
+    }
+
     /// Shows all samples of the running session up to now.
     fn recorded(&mut self, metadata: Metadata, index: Index) {
         // What arrives after the end is not as much as the recording has.
@@ -402,7 +418,7 @@ impl App {
                     (record.bytes, record.lost) = (summary.recording.bytes, lost);
                     let path = summary.recording.path.clone();
                     files::read_measured(self.workers.mail(), path);
-                    record.totals.clone_from(&summary.aggregates);
+                    record.add_up(summary.aggregates.clone());
                     record.named.stacks.clone_from(&summary.stacks);
                     (record.cost, record.cache) = (summary.cost, summary.cache);
                 }

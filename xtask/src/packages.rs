@@ -137,6 +137,7 @@ const LONG: &[Package] = &[
     library("libpython3-testsuite", "is the test suite of a program"),
     library("glibc-source", "has the C library's own tests"),
     package("tcl", &["tclsh"], "joins the source files of sqlite3"),
+    library("tcl-dev", "links the program of sqlite3's own tests"),
     package("kmod", &["modprobe"], "loads modules in those tests"),
     package("bochs", &["bochs"], "emulates indirect branch tracking"),
     library("bochsbios", "starts Bochs"),

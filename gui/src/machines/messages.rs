@@ -63,7 +63,11 @@ impl App {
             // Beside a process, the kernel describes the run of both.
             TargetNews::Started(described) if self.is_in_pair(number) => self.started(described),
             // Additional machines have no runs of their own, and are not labs.
-            TargetNews::Started(_) | TargetNews::Recorded(..) | TargetNews::Console(_) => {}
+            TargetNews::Started(_)
+            | TargetNews::Recorded(..)
+            | TargetNews::Aggregates(_)
+            | TargetNews::Stacks(_)
+            | TargetNews::Console(_) => {}
         }
     }
 

@@ -92,8 +92,10 @@ pub struct Record {
     pub lost: u64,
     /// The losses with their times.
     pub losses: Losses,
-    /// Totals of the aggregates, once the run has ended.
+    /// Totals of the aggregates, during a run those up to now.
     pub totals: Vec<AggregateSummary>,
+    /// Number of changes of the totals.
+    added_up: u64,
     /// Names of the stacks and addresses among their values and keys, and in samples.
     pub named: Totals,
     /// The predicted cost of the session next to that of its hits.
@@ -141,6 +143,7 @@ impl Record {
             lost,
             losses,
             totals,
+            added_up: 0,
             named,
             cost,
             cache,
@@ -157,6 +160,17 @@ impl Record {
             now: Some(0.0),
             ..Self::default()
         }
+    }
+
+    /// Stores the totals up to the current time of a run, or those of its end.
+    pub(crate) fn add_up(&mut self, totals: Vec<AggregateSummary>) {
+        self.totals = totals;
+        self.added_up += 1;
+    }
+
+    /// Returns what values computed of the totals depend on.
+    pub(crate) const fn totals_changes(&self) -> u64 {
+        self.added_up
     }
 
     /// Stores the losses up to the current time of a run.

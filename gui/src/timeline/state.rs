@@ -82,14 +82,14 @@ pub struct Timeline {
     /// Facts about the lanes.
     pub(super) facts: LaneFacts,
     /// Totals that are not on lanes, by recording and number of totals.
-    pub(crate) counted: Recent<(u64, usize), Arc<CountedTotals>>,
+    pub(crate) counted: Recent<(u64, u64), Arc<CountedTotals>>,
     /// Lanes with samples between the markers, by recording, first and last tick.
     pub(super) between: Live<(u64, u64, u64), LaneCounts>,
     pub(super) heats: Heats,
     /// Names of addresses among the values of totals.
     pub(crate) symbols: Symbols,
-    /// The recording, the kernel, and the number of totals that `symbols` names.
-    named: (u64, u64, usize),
+    /// The recording, the kernel, and the number of changes of the totals that `symbols` names.
+    named: (u64, u64, u64),
     /// True if the user hid the totals.
     pub(super) totals_hidden: bool,
 }
@@ -233,7 +233,7 @@ impl Timeline {
     /// Names the addresses among the totals' values after a change of them or of the kernel.
     pub(crate) fn name_addresses(&mut self, kernel: u64, image: &Image) {
         let Some(record) = &self.record else { return };
-        let key = (self.openings, kernel, record.totals.len());
+        let key = (self.openings, kernel, record.totals_changes());
         if self.named != key {
             self.named = key;
             self.symbols = totals::symbols(&record.totals, &record.named.stacks, image);
@@ -283,7 +283,7 @@ impl Timeline {
         if self.facts.opened != self.openings {
             self.facts = LaneFacts::of(self.openings, record);
         }
-        let key = (self.openings, record.totals.len());
+        let key = (self.openings, record.totals_changes());
         self.counted
             .of(key, 0, false, || Arc::new(CountedTotals::of(record)));
         let (metadata, index) = (Arc::clone(&record.metadata), record.index.clone());

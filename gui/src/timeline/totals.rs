@@ -1,4 +1,4 @@
-//! Totals of the aggregates at the end of a run: numbers, means, histograms, frequent values.
+//! Totals of the aggregates, up to now or at the end of a run: numbers, means, histograms, frequent values.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,11 @@ pub(super) fn show(
     let mut hidden = false;
     widgets::inset(ui, |ui| {
         ui.horizontal(|ui| {
-            ui.label(RichText::new("Totals at the end of the run").color(tokens.strong));
+            let title = match record.now {
+                Some(_) => "Totals up to now",
+                None => "Totals at the end of the run",
+            };
+            ui.label(RichText::new(title).color(tokens.strong));
             hidden = widgets::cross(ui, "Hide totals").clicked();
         });
         ScrollArea::vertical()

@@ -11,9 +11,10 @@ use gilk_engine::{Session, VerifiedPlan};
 use gilk_instruments::Definition;
 use gilk_samples::clocks::Reading;
 use gilk_samples::index::Index;
+use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::totals::Totals;
-use ilk_driver::client::{Summary, TargetInfo};
+use ilk_driver::client::{AggregateSummary, Summary, TargetInfo};
 use ilk_driver::process::{ListedProcess, ProcessLayouts};
 use ilk_driver::sources::Sources;
 
@@ -135,6 +136,10 @@ pub enum TargetNews {
     Started(Result<Box<Metadata>, Error>),
     /// All samples of a running session up to now, with its metadata.
     Recorded(Box<Metadata>, Index),
+    /// The values of aggregates of a running session up to now.
+    Aggregates(Vec<AggregateSummary>),
+    /// Stacks that a running session has numbered since the last of them.
+    Stacks(KeptStacks),
     /// A session has started on one of several machines: the clock, and its first reading.
     Begun(Clock, Reading),
     /// The session has ended.

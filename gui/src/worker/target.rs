@@ -35,6 +35,8 @@ use crate::{Error, Result};
 const FIRST_ANSWER: Duration = Duration::from_secs(60);
 /// Interval at which an idle target is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The least interval at which the window has the values of aggregates.
+const AGGREGATES: Duration = Duration::from_millis(250);
 /// Time limit for all targets to end when the window closes.
 pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
 
@@ -349,6 +351,7 @@ fn run_connection(
         );
     })?;
     reporter.check_cancelled()?;
+    connection.report_aggregates(true);
     reporter.step("load", "analyzing every function", 0.96);
     let image = Image::with_modules(&parts, &connection.modules()?)?.on(&connection.info().layout);
     reporter.send(TargetNews::Image(catalogue(image)));
@@ -490,6 +493,7 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
     let duration = session.duration;
     let mut last_size_read = Instant::now();
     let mut started: Option<Clock> = None;
+    let mut added_up: Option<Instant> = None;
     for event in received_events {
         match event {
             Event::Samples(batch) => {
@@ -550,6 +554,18 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
                     let line = format!("{} blocks were executed so far.", grouped(blocks));
                     status.change(|live| live.last_line = Some(line));
                     send(TargetNews::Recorded(described, index));
+                }
+            }
+            Event::Aggregates(aggregates) => {
+                let is_due = added_up.is_none_or(|last| last.elapsed() > AGGREGATES);
+                if is_due && matches!(sink, SampleSink::Alone(..)) {
+                    added_up = Some(Instant::now());
+                    send(TargetNews::Aggregates(aggregates));
+                }
+            }
+            Event::Stacks(stacks) => {
+                if let SampleSink::Alone(..) = &sink {
+                    send(TargetNews::Stacks(stacks));
                 }
             }
             Event::Switched(switch) => status.change(|live| {

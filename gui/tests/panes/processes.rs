@@ -67,13 +67,17 @@ impl Drop for Cat {
 
 /// A window with a session that counts the calls of `write`.
 fn counting(folder: &Path) -> Window {
+    measuring(folder, "counter")
+}
+
+/// A window with a session that has an instrument at the calls of `write`.
+fn measuring(folder: &Path, instrument: &str) -> Window {
     let session = folder.join("writes.ron");
-    std::fs::write(
-        &session,
+    let text = format!(
         r#"(version: 1, name: "writes", duration: 600.0, placements: [
-            (function: "libc.so.6:write", block: 0, hook: Pre, instrument: "counter", launch: 0.0, splash: 600.0)])"#,
-    )
-    .unwrap();
+            (function: "libc.so.6:write", block: 0, hook: Pre, instrument: "{instrument}", launch: 0.0, splash: 600.0)])"#
+    );
+    std::fs::write(&session, text).unwrap();
     let start = Start {
         session: Some(session),
         ..Start::default()
@@ -102,6 +106,19 @@ fn ready(harness: &mut Window) {
         state.run_hindrance().is_none()
     });
     harness.run_steps(3);
+}
+
+/// Makes a process of `cat` the target.
+fn choose(harness: &mut Window, pid: u32) {
+    run_command(harness, "process…");
+    until(harness, "the processes are listed", |state| {
+        let dialog = state.processes.as_ref();
+        dialog.is_some_and(|dialog| matches!(dialog.listed, Some(Ok(_))))
+    });
+    fill(harness, "Filter of processes", &pid.to_string());
+    harness.run_steps(3);
+    click(harness, &format!("process {pid}: cat"));
+    ready(harness);
 }
 
 /// Begins a run, and returns the path of its recording.
@@ -133,15 +150,7 @@ fn a_listed_process_is_instrumented_and_left() {
     let mut cat = Cat::start();
     let pid = cat.child.id();
     let mut harness = counting(folder.path());
-    run_command(&mut harness, "process…");
-    until(&mut harness, "the processes are listed", |state| {
-        let dialog = state.processes.as_ref();
-        dialog.is_some_and(|dialog| matches!(dialog.listed, Some(Ok(_))))
-    });
-    fill(&mut harness, "Filter of processes", &pid.to_string());
-    harness.run_steps(3);
-    click(&mut harness, &format!("process {pid}: cat"));
-    ready(&mut harness);
+    choose(&mut harness, pid);
     harness.get_by_label_contains(&format!("of process {pid} ·"));
 
     let recording = begin(&mut harness, folder.path());
@@ -164,6 +173,55 @@ fn a_listed_process_is_instrumented_and_left() {
     until_within(&mut harness, PATIENCE, "the process is lost", |state| {
         matches!(state.target, TargetState::Lost(_))
     });
+}
+
+/// The sizes of all writes, as the window has them.
+fn sizes(state: &State) -> Vec<(String, u64)> {
+    let record = state.timeline.record.as_ref();
+    let totals = record.into_iter().flat_map(|record| &record.totals);
+    let totals = totals.map(|total| (total.name.clone(), total.value.hits()));
+    totals.collect()
+}
+
+#[test]
+fn totals_are_shown_while_the_session_runs_and_are_those_of_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cat = Cat::start();
+    let mut harness = measuring(folder.path(), "histogram");
+    choose(&mut harness, cat.pid());
+    let recording = begin(&mut harness, folder.path());
+    let grown = |harness: &mut Window, calls| {
+        until_within(harness, PATIENCE, "the totals are up to now", |state| {
+            assert!(state.run.active.is_some(), "{:?}", state.notices);
+            sizes(state) == [("values".to_owned(), calls)]
+        });
+        harness.run_steps(3);
+        harness.get_by_label("Totals up to now");
+        if calls > 0 {
+            // A line has seven letters.
+            harness.get_by_label(&format!("@values of histogram: 4 to 7: {calls}"));
+        }
+    };
+    grown(&mut harness, 0);
+    for calls in [LINES, 2 * LINES] {
+        for number in 0..LINES {
+            cat.copy(&format!("line {number}"));
+        }
+        grown(&mut harness, calls);
+    }
+    harness.get_by_label("Stop run").click();
+    harness.run_steps(2);
+    until_within(&mut harness, PATIENCE, "it is left", has_ended);
+    harness.run_steps(3);
+    harness.get_by_label("Totals at the end of the run");
+    let recorded = Recording::open(&recording).unwrap();
+    let totals = &recorded.totals().added_up;
+    let shown = harness.state().state().timeline.record.as_ref();
+    assert_eq!(shown.map(|record| &record.totals), Some(totals));
+    assert_eq!(
+        sizes(harness.state().state()),
+        [("values".to_owned(), 2 * LINES)]
+    );
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub enum Event {
         /// Its end: `exit status: 3`.
         status: String,
     },
-    /// The values of aggregates up to now, if they are
+    /// The values of aggregates up to now: of a process, and of a kernel if they are
     /// [requested](super::Connection::report_aggregates).
     Aggregates(Vec<AggregateSummary>),
     /// Stacks among the values and keys of aggregates that were not reported before, and the number of all hits whose

@@ -16,13 +16,15 @@ use gilk_samples::{Batch, InstrumentId, Sample};
 
 use super::stacks::NumberedStacks;
 use super::{FollowedEnd, FollowedProcess, SampleRings, tsc};
-use crate::client::{CpuLosses, Event, is_aggregate_word, samples};
+use crate::client::{CpuLosses, Event, is_aggregate_word, samples, totals};
 use crate::{Error, Result};
 
 /// Interval at which rings are emptied.
 const DRAINED: Duration = Duration::from_millis(5);
 /// Interval at which totals are recorded, and the process is looked at.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which a listener has the values of aggregates.
+const AGGREGATES: Duration = Duration::from_millis(300);
 
 /// Takes samples and counts of a process while it executes.
 #[derive(Debug, Default)]
@@ -74,7 +76,8 @@ impl Recorder {
     ) -> Result<FollowedEnd<P>> {
         let mut rings = process.take_rings();
         let samples = |plan: &Plan| plan.instruments.iter().any(samples);
-        let (begun, mut counted) = (Instant::now(), Instant::now());
+        let begun = Instant::now();
+        let (mut counted, mut added_up) = (begun, begun);
         while !is_stopped()
             && begun.elapsed() < length
             && !process.has_ended()
@@ -90,7 +93,12 @@ impl Recorder {
             process.give_up(rings.as_mut());
             if counted.elapsed() >= INTERVAL {
                 counted = Instant::now();
-                self.counts(&process.counts()?);
+                let counts = process.counts()?;
+                self.counts(&counts);
+                if added_up.elapsed() >= AGGREGATES {
+                    added_up = Instant::now();
+                    self.aggregates(plan, counts);
+                }
                 process.stacks().try_for_each(NumberedStacks::refresh)?;
             }
         }
@@ -237,6 +245,14 @@ impl Recorder {
         if !samples.is_empty() {
             let cpu = ALL_CPUS;
             self.deliver(Batch { cpu, samples });
+        }
+    }
+
+    /// Tells a listener the values of aggregates of a plan, if it has some, given its words.
+    fn aggregates(&self, plan: &Plan, words: Vec<(u64, u64)>) {
+        if self.listener.is_some() && words.iter().any(|(id, _)| is_aggregate_word(*id)) {
+            let totals = totals(plan, &words.into_iter().collect());
+            self.send(|_| Event::Aggregates(totals.added_up));
         }
     }
 

@@ -10,6 +10,7 @@ use gilk_samples::recording::Recording;
 use object::{Object as _, ObjectSymbol as _, SymbolKind};
 
 use super::super::{cache_recording, compile};
+use super::{make, source};
 
 /// The compiler's options: its counters are incremented where it placed them, none is kept in a register.
 const OPTIONS: [&str; 5] = [
@@ -36,64 +37,6 @@ const STATEMENTS: &str = "
     select json_extract('{\"a\": [1, 2, {\"b\": 5}]}', '$.a[2].b'), date('2020-02-29', '+1 year');
     pragma integrity_check;
 ";
-
-/// Downloads a source package of Debian's by this machine's archive, and unpacks what its authors publish.
-fn source(package: &str, folder: &Path) -> PathBuf {
-    let known = Command::new("apt-get")
-        .args(["indextargets", "--format"])
-        .arg("$(ORIGIN) $(REPO_URI) $(CODENAME) $(COMPONENT)")
-        .arg("Created-By: Packages")
-        .output();
-    let known = String::from_utf8(known.unwrap().stdout).unwrap();
-    let lines: BTreeSet<String> = known
-        .lines()
-        .filter_map(|line| line.strip_prefix("Debian "))
-        .map(|archive| format!("deb-src {archive}\n"))
-        .collect();
-    assert!(!lines.is_empty(), "apt knows no archive of Debian's");
-    let list = folder.join("sources.list");
-    let lists = folder.join("lists");
-    std::fs::write(&list, lines.into_iter().collect::<String>()).unwrap();
-    std::fs::create_dir_all(lists.join("partial")).unwrap();
-    let apt = |arguments: &[&str]| {
-        let mut apt = Command::new("apt-get");
-        apt.current_dir(folder).arg("-q");
-        for (name, value) in [
-            ("Dir::Etc::sourcelist", list.as_path()),
-            ("Dir::Etc::sourceparts", Path::new("-")),
-            ("Dir::State::lists", &lists),
-        ] {
-            apt.arg("-o").arg(format!("{name}={}", value.display()));
-        }
-        compile(apt.args(arguments));
-    };
-    apt(&["update"]);
-    apt(&["source", "--download-only", package]);
-    let mut files = std::fs::read_dir(folder).unwrap();
-    let archive = files.find_map(|file| {
-        let name = file.unwrap().file_name().into_string().unwrap();
-        let is_it =
-            name.starts_with(package) && name.contains(".orig.tar.") && !name.ends_with("asc");
-        is_it.then_some(name)
-    });
-    let unpacked = folder.join("source");
-    std::fs::create_dir(&unpacked).unwrap();
-    let mut tar = Command::new("tar");
-    tar.current_dir(folder)
-        .args(["xf", &archive.unwrap(), "--strip-components=1", "-C"])
-        .arg(&unpacked);
-    compile(&mut tar);
-    unpacked
-}
-
-fn make(folder: &Path, targets: &[&str]) {
-    compile(
-        Command::new("make")
-            .current_dir(folder)
-            .arg("-s")
-            .args(targets),
-    );
-}
 
 fn gzip(folder: &Path) -> PathBuf {
     let source = source("gzip", folder);
