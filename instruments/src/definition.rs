@@ -132,16 +132,15 @@ impl Definition {
     /// Reads one instrument in the language.
     ///
     /// # Errors
-    /// [`Error::Source`] if `text` is not a source, [`Error::Name`] if it does not say its name.
+    /// [`Error::Source`] if `text` is not a source, [`Error::Unnamed`] if it does not say its name.
     pub fn from_source(file: &str, text: &str) -> Result<Self> {
         let source = Source::parse(text).map_err(|faults| Error::Source {
             file: file.to_owned(),
             faults,
         })?;
         if source.name().is_empty() {
-            return Err(Error::Name {
+            return Err(Error::Unnamed {
                 file: file.to_owned(),
-                name: String::new(),
             });
         }
         Ok(Self {

@@ -24,15 +24,13 @@ pub enum Error {
         /// Clause that completes the message.
         reason: String,
     },
-    /// A name that sessions could not write.
+    /// The source does not say the instrument's name.
     #[error(
-        "The instrument file {file} names itself {name:?}; use lower-case letters, digits and dashes."
+        "The source of the instrument {file} does not say its name. Let it begin with: instrument my-name \"What it measures.\";"
     )]
-    Name {
+    Unnamed {
         /// Its name.
         file: String,
-        /// The name that its source declares.
-        name: String,
     },
     /// No such instrument.
     #[error("There is no instrument named {name:?}; the library has {known}.")]

@@ -17,6 +17,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 /// Lines that `cat` copies, with a call of `write` for each.
 const LINES: u64 = 10;
 
+/// An instrument of the session's own.
+const CALLERS: &str = r#"
+    instrument callers "Callers." unit "hits" value;
+    hit { @by[ustack(2)] = count(); sample(ustack(2)) }"#;
+
 /// `cat`, which ends with this.
 pub(crate) struct Cat {
     child: Child,
@@ -74,7 +79,7 @@ fn counting(folder: &Path) -> Window {
 fn measuring(folder: &Path, instrument: &str) -> Window {
     let session = folder.join("writes.ron");
     let text = format!(
-        r#"(version: 1, name: "writes", duration: 600.0, placements: [
+        r#"(version: 1, name: "writes", duration: 600.0, sources: {{"callers": {CALLERS:?}}}, placements: [
             (function: "libc.so.6:write", block: 0, hook: Pre, instrument: "{instrument}", launch: 0.0, splash: 600.0)])"#
     );
     std::fs::write(&session, text).unwrap();
@@ -222,6 +227,46 @@ fn totals_are_shown_while_the_session_runs_and_are_those_of_its_end() {
         sizes(harness.state().state()),
         [("values".to_owned(), 2 * LINES)]
     );
+}
+
+#[test]
+fn stacks_are_named_while_the_session_runs_and_at_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cat = Cat::start();
+    let mut harness = measuring(folder.path(), "callers");
+    choose(&mut harness, cat.pid());
+    let recording = begin(&mut harness, folder.path());
+    until_within(&mut harness, PATIENCE, "it is instrumented", |state| {
+        assert!(state.run.active.is_some(), "{:?}", state.notices);
+        let record = state.timeline.record.as_ref();
+        record.is_some_and(|record| record.now.is_some())
+    });
+    for number in 0..LINES {
+        cat.copy(&format!("line {number}"));
+    }
+    until_within(&mut harness, PATIENCE, "calls are counted", |state| {
+        sizes(state) == [("by".to_owned(), LINES)]
+    });
+    let shown = |harness: &mut Window| {
+        harness.run_steps(3);
+        let record = harness.state().state().timeline.record.as_ref();
+        let stacks = record.unwrap().named.stacks.clone();
+        let [(number, frames)] = &stacks.frames.iter().collect::<Vec<_>>()[..] else {
+            panic!("one way leads to the call: {stacks:?}");
+        };
+        assert_eq!(frames.len(), 2, "{frames:?}");
+        assert!(frames[0].contains("write+0x0 (libc.so.6)"), "{frames:?}");
+        assert!(frames[1].starts_with("cat+"), "{frames:?}");
+        let line = stacks.line(i128::from(**number)).unwrap();
+        harness.get_by_label_contains(&format!("@by of callers: {line}: {LINES}"));
+        stacks
+    };
+    let live = shown(&mut harness);
+    harness.get_by_label("Stop run").click();
+    harness.run_steps(2);
+    until_within(&mut harness, PATIENCE, "it is left", has_ended);
+    assert_eq!(shown(&mut harness), live);
+    assert_eq!(Recording::open(&recording).unwrap().totals().stacks, live);
 }
 
 #[test]

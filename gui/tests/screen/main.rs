@@ -161,6 +161,7 @@ mod live {
         screen.words("started at ", SOON);
         screen.words(" s: exit status: 0", RUN);
         screen.words("lane timestamp pre __x64_sys_clone block 0: 160", SOON);
+        screen.words("Totals up to now", SOON);
         screen.click("Stop run");
         screen.wait("the run is over", SOON, |screen| {
             screen
@@ -178,6 +179,7 @@ mod live {
             .unwrap();
         assert!(forks >= 160, "kernel threads are forked too: {forks}");
         screen.words("Done", SOON);
+        screen.words("Totals at the end of the run", SOON);
         screen.words("@ticks of elapsed-histogram: ", SOON);
         screen.click("End the tour");
         screen.notices_go();

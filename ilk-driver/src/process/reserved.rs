@@ -14,7 +14,7 @@ use gilk_instruments::program::Input;
 
 use super::record::MOST_PER_WRITE;
 use super::replaced::linked::{LinkedObject, LinkedPart};
-use super::stacks::Callers;
+use super::stacks::{Callers, numbers_stacks};
 use super::subject::{Subject, host};
 use super::{maps, monotonic, refused};
 use crate::client::{TargetInfo, samples};
@@ -90,6 +90,12 @@ impl Reserved {
         if plan.layout != self.layout || plan.release != image.release() {
             return Err(Error::Plan {
                 reason: "it is of another process".to_owned(),
+            });
+        }
+        if numbers_stacks(plan) && self.callers.is_none() {
+            return Err(Error::Plan {
+                reason: "it numbers stacks, and has no tables for them: this is an error of ilk"
+                    .to_owned(),
             });
         }
         if !self.has_thread_pointers && plan.instruments.iter().any(keeps_of_threads) {

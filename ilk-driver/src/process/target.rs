@@ -1,12 +1,13 @@
 //! A process as the target of sessions: its objects are read once, and each session instruments it and leaves it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::{Image, Plan, Session};
-use gilk_instruments::Library;
+use gilk_instruments::{Library, Source};
 
 use super::record::text_of;
+use super::stacks::Callers;
 use super::supervisor::Supervisor;
 use super::{ObjectChoice, Reserved, StartedProgram, Subject};
 use crate::client::TargetInfo;
@@ -22,6 +23,8 @@ const ALL: [&str; 2] = ["*", "*:*"];
 pub struct ProcessLayouts {
     pub(super) subject: Arc<Subject>,
     pub(super) reserved: Reserved,
+    /// Those for sessions that number stacks, once there was one.
+    stacked: Arc<OnceLock<Reserved>>,
     /// The reason why no instruments run in the code cache of the process, if it was read for that.
     pub(super) uninstrumented: Option<String>,
 }
@@ -35,8 +38,23 @@ impl ProcessLayouts {
 
     /// Returns the addresses for a session, with its replacements linked for the process as it is now.
     pub(super) fn reserved(&self, session: &Session, library: &Library) -> Result<Reserved> {
-        let reserved = self.reserved.clone().for_session(session);
+        let reserved = match numbers_stacks(session, library) {
+            true => self.stacked()?,
+            false => &self.reserved,
+        };
+        let reserved = reserved.clone().for_session(session);
         reserved.with_replacements(&self.subject, session, library)
+    }
+
+    /// Returns the addresses for sessions that number stacks, with the ways to find callers.
+    fn stacked(&self) -> Result<&Reserved> {
+        if let Some(known) = self.stacked.get() {
+            return Ok(known);
+        }
+        let callers = Arc::new(Callers::read(self.pid())?);
+        let reserved = self.subject.reserve_with(WORDS, Some(callers))?;
+        // Another thread may have been faster.
+        Ok(self.stacked.get_or_init(|| reserved))
     }
 
     /// Returns the layout of a plan for a session.
@@ -46,6 +64,22 @@ impl ProcessLayouts {
     pub fn layout(&self, session: &Session, library: &Library) -> Result<RuntimeLayout> {
         Ok(self.reserved(session, library)?.layout)
     }
+}
+
+/// Returns whether an instrument of a session numbers stacks of the process. Names and sources that are wrong are the
+/// planner's to refuse.
+fn numbers_stacks(session: &Session, library: &Library) -> bool {
+    let mut placements = session.placements.iter();
+    placements.any(
+        |placement| match session.sources.get(&*placement.instrument) {
+            Some(text) => Source::parse(text).is_ok_and(|source| source.numbers_stacks()),
+            None => {
+                let definition = library.get(&placement.instrument).ok();
+                let source = definition.and_then(|definition| definition.source());
+                source.is_some_and(|source| source.numbers_stacks())
+            }
+        },
+    )
 }
 
 /// A process with all of its objects.
@@ -127,6 +161,7 @@ impl ProcessTarget {
             layouts: ProcessLayouts {
                 subject: Arc::new(subject),
                 reserved,
+                stacked: Arc::default(),
                 uninstrumented,
             },
             info,

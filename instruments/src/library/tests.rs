@@ -138,9 +138,8 @@ fn what_is_wrong_is_named() {
     let nameless = Definition::from_source("mine.gilk", "entry { sample(1) }").unwrap_err();
     assert_eq!(
         nameless,
-        Error::Name {
+        Error::Unnamed {
             file: "mine.gilk".into(),
-            name: String::new()
         }
     );
 

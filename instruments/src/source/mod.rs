@@ -183,6 +183,20 @@ impl Source {
         })
     }
 
+    /// Returns whether it numbers stacks of the process, or names addresses of its code: what
+    /// [`Probe::numbers_stacks`](crate::program::Probe::numbers_stacks) finds in its program.
+    #[must_use]
+    pub fn numbers_stacks(&self) -> bool {
+        self.any_node(&mut |node| {
+            let word = match node {
+                Node::Name(name) => name.as_str(),
+                Node::Call(name, _) => name.text.as_str(),
+                _ => return false,
+            };
+            ["kstack", "ustack", "usym"].contains(&word)
+        })
+    }
+
     /// Returns the names of the structures, unions and enumerations that it casts to.
     #[must_use]
     pub fn type_names(&self) -> BTreeSet<&str> {
