@@ -33,6 +33,7 @@ mod original;
 mod patches;
 mod pending;
 mod record;
+mod regions;
 pub mod resident;
 mod rows;
 mod starts;

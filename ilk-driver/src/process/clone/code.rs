@@ -167,23 +167,23 @@ impl ProcessCode {
         others.collect()
     }
 
-    /// Reads the mappings with code that are not known yet. Returns whether all that are known are still mapped, with
-    /// the same files.
+    /// Reads the mappings with code that are not known yet. Returns those that were known and are not mapped any more, or
+    /// with another file.
     ///
     /// # Errors
     /// A mapping cannot be read.
-    pub(super) fn refresh(&mut self, memory: &File) -> Result<bool> {
+    pub(super) fn refresh(&mut self, memory: &File) -> Result<Vec<Span>> {
         let maps = maps::read(self.pid)?;
         let is_code =
             |one: &&MappedSpan| one.executable && !is_ours(one) && one.name != "[vsyscall]";
-        let mut same = true;
+        let mut gone = Vec::new();
         self.stale = false;
         self.registered.find(self.pid, &maps);
         self.shared = maps.iter().filter(|one| one.shared).cloned().collect();
         self.changing.clear();
         self.regions.retain(|region| {
             let kept = maps.contains(&region.mapping);
-            same &= kept;
+            gone.extend((!kept).then_some(region.mapping.span));
             kept
         });
         for mapping in maps.iter().filter(is_code) {
@@ -215,7 +215,7 @@ impl ProcessCode {
             });
         }
         self.regions.sort_by_key(|region| region.mapping.span.start);
-        Ok(same)
+        Ok(gone)
     }
 
     /// Returns the reason why some code may not be translated, if there is one.
