@@ -1,6 +1,6 @@
 //! Translations of a library are dropped when it is unloaded, and no others.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use super::cloned::compiled_from;
@@ -54,19 +54,21 @@ fn entered(said: &str, function: &str) -> u64 {
     counts.sum()
 }
 
+fn library(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let (source, library) = (folder.join("library.c"), folder.join(name));
+    std::fs::write(&source, text).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-shared", "-fPIC", "-o"]);
+    super::compile(compiler.arg(&library).arg(&source));
+    library
+}
+
 #[test]
 fn translations_of_an_unloaded_library_are_dropped_and_no_others() {
     let folder = tempfile::tempdir().unwrap();
     let options = ["-rdynamic"];
     let program = compiled_from(folder.path(), include_str!("unloading.c"), &options);
-    let (source, library) = (
-        folder.path().join("library.c"),
-        folder.path().join("libplugin.so"),
-    );
-    std::fs::write(&source, LIBRARY).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-shared", "-fPIC", "-o"]);
-    super::compile(compiler.arg(&library).arg(&source));
+    let library = library(folder.path(), "libplugin.so", LIBRARY);
     let [program, library] = [&program, &library].map(|path| path.to_str().unwrap());
     let script = "entry:libplugin.so:work { @calls = count() } entry:step { @steps = count() }";
     for options in [
@@ -110,4 +112,45 @@ fn translations_of_an_unloaded_library_are_dropped_and_no_others() {
         assert!(blocks <= 20 * 60, "{blocks} more blocks: {few}{many}");
         assert!(whole > 1000, "{few}");
     }
+}
+
+/// Between two calls of the function, the thread is not in the cache, and maps another library at the same addresses.
+#[test]
+fn calls_of_a_function_execute_the_library_that_is_mapped_then() {
+    const PROGRAM: &str = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+__attribute__((noipa)) unsigned inside(unsigned (*work)(unsigned))
+{
+	return work(3);
+}
+int main(int count, char **arguments)
+{
+	for (int i = 0; i < 12; i++) {
+		void *library = dlopen(arguments[1 + (i & 1)], RTLD_NOW);
+		unsigned (*work)(unsigned) = dlsym(library, "work");
+		printf("%u\n", inside(work));
+		dlclose(library);
+	}
+	return 0;
+}
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), PROGRAM, &[]);
+    let libraries = [3, 5].map(|factor| {
+        let text = format!("unsigned work(unsigned x) {{ return x * {factor} + 1; }}");
+        library(folder.path(), &format!("lib{factor}.so"), &text)
+    });
+    let [program, one, other] =
+        [&program, &libraries[0], &libraries[1]].map(|path| path.to_str().unwrap());
+    let options = ["--while", "inside"];
+    let (cached, said) = in_cache(folder.path(), &options, &[program, one, other]);
+    assert!(cached.status.success(), "{said}");
+    assert_eq!(
+        String::from_utf8(cached.stdout).unwrap(),
+        "10\n16\n".repeat(6)
+    );
+    assert_eq!(number(&said, "calls executed in the cache"), 12, "{said}");
+    // Each load but the last was noticed to be gone.
+    assert!(number(&said, "translations dropped") >= 11, "{said}");
 }

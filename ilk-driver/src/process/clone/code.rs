@@ -40,6 +40,8 @@ pub(super) struct ProcessCode {
     shared: Vec<MappedSpan>,
     /// The mappings of changing code may be others by now.
     stale: bool,
+    /// The lines of all mappings, as they were last read.
+    lines: String,
     /// All mappings with code that were read, the last first.
     seen: VecDeque<MappedSpan>,
     /// Generated code that is registered for debuggers.
@@ -62,6 +64,7 @@ impl ProcessCode {
             changing: Vec::new(),
             shared: Vec::new(),
             stale: false,
+            lines: String::new(),
             seen: VecDeque::new(),
             registered: RegisteredObjects::default(),
         }
@@ -167,13 +170,23 @@ impl ProcessCode {
         others.collect()
     }
 
+    /// Returns whether the mappings are others than those that were last read.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(super) fn is_outdated(&self) -> Result<bool> {
+        Ok(maps::lines(self.pid)? != self.lines)
+    }
+
     /// Reads the mappings with code that are not known yet. Returns those that were known and are not mapped any more, or
     /// with another file.
     ///
     /// # Errors
     /// A mapping cannot be read.
     pub(super) fn refresh(&mut self, memory: &File) -> Result<Vec<Span>> {
-        let maps = maps::read(self.pid)?;
+        let lines = maps::lines(self.pid)?;
+        let maps = maps::parsed(&lines);
+        self.lines = lines;
         let is_code =
             |one: &&MappedSpan| one.executable && !is_ours(one) && one.name != "[vsyscall]";
         let mut gone = Vec::new();
