@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gilk_engine::cache::Counting;
-use gilk_engine::{Addr, Refusal, Rule, Span};
+use gilk_engine::{Addr, Refusal, Span};
 
 use super::super::generated::RegisteredObjects;
 use super::super::ptrace::{self, Registers, Tid};
@@ -456,10 +456,7 @@ impl<'a> CacheAgent<'a> {
                 }
                 let place = match self.fragment(tid, &original)? {
                     Ok(place) => place,
-                    // Most of what fills it was dropped.
-                    Err(refusal)
-                        if refusal.rule == Rule::CacheFull && self.cache.is_worth_flushing() =>
-                    {
+                    Err(refusal) if self.may_begin_again(&refusal) => {
                         if let Some(end) = self.flush(self.cache.counting())? {
                             return Ok(Some(end));
                         }

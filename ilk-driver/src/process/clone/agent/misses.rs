@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use gilk_engine::cache::CodeBytes as _;
-use gilk_engine::{Addr, Refusal};
+use gilk_engine::{Addr, Refusal, Rule};
 
 use super::super::super::maps::MappedSpan;
 use super::super::super::ptrace::{self, Registers, Tid};
@@ -124,10 +124,20 @@ impl CacheAgent<'_> {
         self.code.code_from(at).is_some() || is_changing()
     }
 
+    /// Returns whether it helps against a refusal to drop everything: most of what fills the cache was dropped.
+    pub(super) fn may_begin_again(&self, refusal: &Refusal) -> bool {
+        refusal.rule == Rule::CacheFull && self.cache.is_worth_flushing()
+    }
+
     /// Lets a thread execute in the cache.
     pub(super) fn resume(&mut self, tid: Tid) -> Result<Outcome> {
         if let Some(refusal) = self.enter(tid)? {
-            return Ok(Some(CloneEnd::LetGo(refusal)));
+            if !self.may_begin_again(&refusal) {
+                return Ok(Some(CloneEnd::LetGo(refusal)));
+            }
+            if let Some(end) = self.flush(self.cache.counting())? {
+                return Ok(Some(end));
+            }
         }
         trace::proceed(tid, 0).map_err(self.failed(tid))?;
         self.runs(tid);
