@@ -309,6 +309,53 @@ static void mapped_files(void)
 	printf("%d\n", (int)(intptr_t)wrong);
 }
 
+// A loop of 2,000 calls that add 3.
+static const unsigned char adding[] = {
+	0x31, 0xc0,                   // xor eax, eax
+	0xb9, 0xd0, 0x07, 0x00, 0x00, // mov ecx, 2000
+	0xe8, 0x05, 0x00, 0x00, 0x00, // call to the addition
+	0xff, 0xc9, 0x75, 0xf7, 0xc3, // dec ecx; jne to the call; ret
+	0x83, 0xc0, 0x03, 0xc3,       // add eax, 3; ret
+};
+
+static void *adds(void *code)
+{
+	intptr_t wrong = 0;
+	do
+		wrong += ((function)code)() != 6000;
+	while (!is_over);
+	return (void *)wrong;
+}
+
+// Code that threads execute, while another file with the same bytes is mapped in its place.
+static void replaced(void)
+{
+	int files[2];
+	pthread_t all[3];
+	intptr_t wrong = 0;
+	for (int i = 0; i < 2; i++) {
+		files[i] = memfd_create("code", 0);
+		if (write(files[i], adding, sizeof(adding)) != sizeof(adding) || ftruncate(files[i], PAGE))
+			abort();
+	}
+	unsigned char *code = pages(PROT_NONE);
+	maps(code, PAGE, files[0], 0);
+	for (int i = 0; i < 3; i++)
+		if (pthread_create(&all[i], NULL, adds, code))
+			abort();
+	for (int i = 1; i <= 150; i++) {
+		maps(code, PAGE, files[i & 1], 0);
+		wrong += ((function)code)() != 6000;
+	}
+	is_over = 1;
+	for (int i = 0; i < 3; i++) {
+		void *of_thread;
+		pthread_join(all[i], &of_thread);
+		wrong += (intptr_t)of_thread;
+	}
+	printf("%d\n", (int)wrong);
+}
+
 static void often(void)
 {
 	unsigned char *code = pages(PROT_READ | PROT_WRITE | PROT_EXEC);
@@ -736,6 +783,7 @@ static const struct {
 	{"written-by-children", written_by_children},
 	{"mapped-again", mapped_again},
 	{"mapped-files", mapped_files},
+	{"replaced", replaced},
 	{"mapped-later", mapped_later},
 	{"own-faults", own_faults},
 	{"often", often},
