@@ -17,6 +17,8 @@ mod instrumented;
 mod mutants;
 #[path = "cache/patched.rs"]
 mod patched;
+#[path = "cache/regions.rs"]
+mod regions;
 
 use std::ffi::CString;
 use std::os::unix::fs::FileExt;
@@ -73,6 +75,15 @@ impl OwnCode {
             (Addr(start), bytes)
         });
         Self(read.collect())
+    }
+}
+
+impl OwnCode {
+    /// The mapping that has an address.
+    fn region(&self, at: Addr) -> Span {
+        let spans = self.0.iter();
+        let mut spans = spans.map(|(start, bytes)| Span::new(*start, bytes.len() as u64));
+        spans.find(|span| span.contains(at)).unwrap()
     }
 }
 
@@ -140,6 +151,7 @@ struct Cache {
     prover: FragmentProver,
     targets: Targets,
     counting: Counting,
+    regions: Vec<Span>,
     blocks: Vec<Translation>,
 }
 
@@ -191,6 +203,7 @@ impl Cache {
             prover,
             targets: Targets::new(layout),
             counting,
+            regions: Vec::new(),
             blocks: Vec::new(),
         };
         cache.arena.write(0, &resident.bytes);
@@ -203,13 +216,22 @@ impl Cache {
 
     /// Translates from some addresses, proves and writes.
     fn add(&mut self, code: &OwnCode, seeds: &[Addr], reach: TranslationReach) {
-        let translation = self.translator.translate(code, seeds, reach).unwrap();
-        self.write(code, translation);
+        let region = code.region(seeds[0]);
+        let translation = self.translator.translate(code, region, seeds, reach);
+        self.write(code, region, translation.unwrap());
     }
 
-    /// Proves a translation and writes it.
-    fn write(&mut self, code: &OwnCode, translation: Translation) {
-        let proved = self.prover.prove(code, translation, self.counting);
+    /// The translation of a block.
+    fn block(&self, original: Addr) -> Addr {
+        let mut regions = self.regions.iter();
+        let region = regions.find(|region| region.contains(original)).unwrap();
+        self.translator.block(*region, original).unwrap()
+    }
+
+    /// Proves a translation of a region and writes it.
+    fn write(&mut self, code: &OwnCode, region: Span, translation: Translation) {
+        self.regions.push(region);
+        let proved = self.prover.prove(code, region, translation, self.counting);
         let proved =
             proved.unwrap_or_else(|all| panic!("{}: {:#?}", all.len(), &all[..all.len().min(5)]));
         let translation = proved.translation();
@@ -318,7 +340,7 @@ fn functions_return_the_same_from_the_cache() {
             cache.add(&code, &libc, WHOLE);
         }
         for (name, &function) in NAMES.iter().zip(&functions) {
-            let translated = cache.translator.block(function).unwrap();
+            let translated = cache.block(function);
             for number in 0..50 {
                 let (one, other) = arguments(number);
                 let expected = call(function, one, other);
@@ -333,13 +355,14 @@ fn functions_return_the_same_from_the_cache() {
         if counting != Counting::Off {
             let executed = cache.executed_blocks();
             let mut listed = Cache::near(functions[0], counting);
+            let region = code.region(functions[0]);
             let done = listed
                 .translator
-                .translate_blocks(&code, &executed, &functions);
-            listed.write(&code, done.unwrap());
+                .translate_blocks(&code, region, &executed, &functions);
+            listed.write(&code, region, done.unwrap());
             for (name, &function) in NAMES.iter().zip(&functions) {
                 let (one, other) = arguments(7);
-                let translated = listed.translator.block(function).unwrap();
+                let translated = listed.block(function);
                 let expected = call(function, one, other);
                 assert_eq!(call(translated, one, other), expected, "{name} of a list");
             }

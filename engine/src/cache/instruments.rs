@@ -203,6 +203,14 @@ impl CacheInstruments {
 }
 
 impl ArenaInstruments {
+    /// Has none any more in functions that begin in a span. Returns whether some are left.
+    pub(super) fn remove(&mut self, gone: Span) -> bool {
+        if self.all.functions.keys().any(|start| gone.contains(*start)) {
+            self.all = Arc::new(self.all.outside(gone));
+        }
+        !self.all.functions.is_empty()
+    }
+
     /// The code that reads memory, if instruments do.
     pub(super) fn reader(&self) -> Option<&MemoryReader> {
         self.reader.as_ref()

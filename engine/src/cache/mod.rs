@@ -3,7 +3,8 @@
 //! A fragment is the code that direct branches reach from an address, block by block, at another address and with
 //! instruments between its instructions. The original code stays as it is; data are read from it, and every return
 //! address on a stack is one of it, so control may leave the cache at any branch and continue in the original.
-//! Direct branches of fragments target fragments. Indirect ones, returns among them, look their target up:
+//! Direct branches of fragments target fragments of the same region, which is a mapping of code and is dropped as a
+//! whole; others are lookups. Indirect ones, returns among them, look their target up:
 //!
 //! 1. The branch spills `rcx` and `rdx` below the red zone, loads the target into `rcx`, and jumps through the
 //!    [table of recent targets](CacheLayout::recent) by the low 16 bits of the target.
@@ -33,6 +34,7 @@ mod original;
 mod patches;
 mod pending;
 mod record;
+mod regions;
 pub mod resident;
 mod rows;
 mod starts;

@@ -1,5 +1,7 @@
 //! The table of all targets, as the agent keeps it.
 
+use rustc_hash::FxHashSet;
+
 use super::CacheLayout;
 use crate::Addr;
 
@@ -12,6 +14,8 @@ pub struct Targets {
     layout: CacheLayout,
     keys: Vec<u64>,
     used: usize,
+    /// Keys whose targets were removed.
+    removed: FxHashSet<u64>,
 }
 
 /// A pair to write: first the landing, then the key, by which threads find it.
@@ -34,12 +38,33 @@ impl Targets {
             layout,
             keys: vec![0; pairs],
             used: 0,
+            removed: FxHashSet::default(),
         }
     }
 
     /// Returns the write that adds a target, or replaces its landing; `None` if the table is half full, since
     /// searches would take long.
     pub fn insert(&mut self, original: Addr, landing: Addr) -> Option<TargetWrite> {
+        let write = self.pair(original, landing)?;
+        self.removed.remove(&original.0);
+        Some(write)
+    }
+
+    /// Returns the write that has lookups of a target reach other code in the place of its landing. The key stays, since
+    /// searches of others pass it. `None` if the table is half full without it.
+    pub fn remove(&mut self, original: Addr, instead: Addr) -> Option<TargetWrite> {
+        let write = self.pair(original, instead)?;
+        self.removed.insert(original.0);
+        Some(write)
+    }
+
+    /// Returns whether most targets that the table can have were removed.
+    #[must_use]
+    pub fn is_mostly_removed(&self) -> bool {
+        4 * self.removed.len() > self.keys.len()
+    }
+
+    fn pair(&mut self, original: Addr, landing: Addr) -> Option<TargetWrite> {
         let mask = self.keys.len() - 1;
         let mut index = hash(original) as usize & mask;
         loop {
@@ -97,6 +122,7 @@ mod tests {
             added.push((original, landing));
         }
         assert_eq!(added.len(), 32);
+        assert!(!targets.is_mostly_removed());
         for (original, landing) in added {
             let mut index = hash(original) as usize % 64;
             while memory[index].0 != original.0 {
@@ -106,6 +132,16 @@ mod tests {
             assert_eq!(memory[index].1, landing.0);
             let again = targets.insert(original, Addr(7)).unwrap();
             assert_eq!(again.key, original.0);
+            let removed = targets.remove(original, Addr(9)).unwrap();
+            assert_eq!((removed.at, removed.landing), (again.at, 9));
         }
+        assert!(targets.is_mostly_removed());
+        assert_eq!(targets.insert(Addr(0x7f00_ffff_0000), Addr(1)), None);
+        // What is mapped at the same addresses again has its pairs again.
+        for number in 0..16 {
+            let original = Addr(0x7f00_1234_0000 + number * 0x1_0000);
+            targets.insert(original, Addr(3)).unwrap();
+        }
+        assert!(!targets.is_mostly_removed());
     }
 }

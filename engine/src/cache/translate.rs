@@ -11,23 +11,15 @@ use super::blocks::{DecodedBlocks, TranslationReach};
 use super::dead::FlagReader;
 use super::emit::CodeBuffer;
 use super::instruments::{ArenaInstruments, CacheInstruments};
+use super::regions::{Emitted, Known, RegionBlocks, RegionBytes};
 use super::resident::Resident;
 use super::rows::RowState;
-use super::starts::BlockStarts;
-use super::translation::{Counting, Link, PatchMoment, Translation};
-use super::unlinked::UnlinkedBranches;
+use super::translation::{Counting, PatchMoment, Translation};
 use super::{CacheLayout, CodeBytes};
 use crate::reads::MemoryReader;
 use crate::{Addr, Refusal, Rule, Span};
 
 pub(super) use work::{TranslationWork, conditional};
-
-/// The branch targets of a batch, by original address.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    at: Addr,
-    landing: bool,
-}
 
 /// Translates code of one process for one arena.
 #[derive(Debug)]
@@ -38,10 +30,7 @@ pub struct Translator {
     counting: Counting,
     used: Addr,
     counters: u32,
-    known: FxHashMap<Addr, Known>,
-    /// The addresses of `known`.
-    starts: BlockStarts,
-    unlinked: UnlinkedBranches,
+    regions: FxHashMap<Span, RegionBlocks>,
     /// Instruments of several plans, each for other objects.
     instruments: Vec<ArenaInstruments>,
 }
@@ -64,9 +53,7 @@ impl Translator {
             resident,
             counting,
             counters: 0,
-            known: FxHashMap::default(),
-            starts: BlockStarts::default(),
-            unlinked: UnlinkedBranches::default(),
+            regions: FxHashMap::default(),
             instruments: Vec::new(),
         })
     }
@@ -137,19 +124,40 @@ impl Translator {
         Ok(self.instruments.last().and_then(ArenaInstruments::reader))
     }
 
-    /// The translation of the block that begins at an original address.
-    #[must_use]
-    pub fn block(&self, original: Addr) -> Option<Addr> {
-        self.known.get(&original).map(|known| known.at)
+    /// Runs no instruments any more in functions that begin in a span, whose code is mapped no more. Nothing of them is
+    /// translated, and no thread is in code that reads memory. Returns the bytes of such code that are not needed any more.
+    pub fn remove_instruments(&mut self, gone: Span) -> u64 {
+        let mut bytes = 0;
+        self.instruments.retain_mut(|part| {
+            let is_needed = part.remove(gone);
+            if !is_needed && part.reader().is_some() {
+                bytes += MemoryReader::BYTES;
+            }
+            is_needed
+        });
+        bytes
     }
 
-    /// Returns whether lookups of an original address find its translation.
+    /// The translation of the block of a region that begins at an original address.
     #[must_use]
-    pub fn has_landing(&self, original: Addr) -> bool {
-        self.known.get(&original).is_some_and(|known| known.landing)
+    pub fn block(&self, region: Span, original: Addr) -> Option<Addr> {
+        self.known(region, original).map(|known| known.at)
     }
 
-    /// Translates what direct branches reach from some addresses, each of which gets a landing.
+    /// Returns whether lookups of an original address of a region find its translation.
+    #[must_use]
+    pub fn has_landing(&self, region: Span, original: Addr) -> bool {
+        self.known(region, original)
+            .is_some_and(|known| known.landing)
+    }
+
+    fn known(&self, region: Span, original: Addr) -> Option<Known> {
+        let blocks = self.regions.get(&region)?;
+        blocks.known.get(&original).copied()
+    }
+
+    /// Translates what direct branches reach from some addresses of a region, each of which gets a landing. Nothing is
+    /// read or branched to outside of the region, but by lookups.
     ///
     /// # Errors
     /// [`Rule::CacheFull`] if the arena or the counters do not suffice; [`Rule::NotText`] if no code is at an address.
@@ -157,54 +165,54 @@ impl Translator {
     pub fn translate(
         &mut self,
         code: &dyn CodeBytes,
+        region: Span,
         seeds: &[Addr],
         reach: TranslationReach,
     ) -> Result<Translation, Refusal> {
-        let emitted = self.emit(code, seeds, seeds, reach)?;
-        Ok(self.linked(emitted))
+        let code = RegionBytes { code, region };
+        self.in_region(&code, (seeds, seeds), reach)
     }
 
-    /// Translates the blocks that begin at some addresses, and no others. Some of the addresses get a landing, as do
-    /// those that a call of another block returns to. Addresses without code, and blocks that are translated, are left
-    /// out.
+    /// Translates the blocks of a region that begin at some addresses, and no others. Some of the addresses get a
+    /// landing, as do those that a call of another block returns to. Addresses without code, and blocks that are
+    /// translated, are left out.
     ///
     /// # Errors
     /// [`Rule::CacheFull`] if the arena or the counters do not suffice. Nothing is changed then.
     pub fn translate_blocks(
         &mut self,
         code: &dyn CodeBytes,
+        region: Span,
         blocks: &[Addr],
         landed: &[Addr],
     ) -> Result<Translation, Refusal> {
+        let code = RegionBytes { code, region };
         let all: FxHashSet<Addr> = blocks.iter().copied().collect();
         let is_code = |at: &Addr| code.code_from(*at).is_some_and(|bytes| !bytes.is_empty());
-        let is_block = |at: &Addr| all.contains(at) || self.known.contains_key(at);
+        let is_block = |at: &Addr| all.contains(at) || self.block(region, *at).is_some();
         let landed = landed.iter().copied();
         let landed: Vec<Addr> = landed.filter(|at| is_code(at) && is_block(at)).collect();
-        let emitted = self.emit(code, blocks, &landed, TranslationReach::NOTHING)?;
-        Ok(self.linked(emitted))
+        self.in_region(&code, (blocks, &landed), TranslationReach::NOTHING)
     }
 
-    /// Keeps the blocks of a translation, and links earlier ones to it.
-    fn linked(&mut self, (mut done, known, unlinked): Emitted) -> Translation {
-        self.known.extend(known);
-        for block in &done.blocks {
-            let target = block.original.start;
-            self.starts.insert(target);
-            for at in self.unlinked.take(target) {
-                let displacement = i32::try_from(at.add(4).to(block.at));
-                done.links
-                    .extend(displacement.ok().map(|displacement| Link {
-                        at,
-                        target,
-                        bytes: displacement.to_le_bytes(),
-                    }));
-            }
-        }
-        for (target, at) in unlinked {
-            self.unlinked.add(target, at);
-        }
+    /// Translates code of a region, and keeps and links its blocks.
+    fn in_region(
+        &mut self,
+        code: &RegionBytes<'_>,
+        (seeds, landed): (&[Addr], &[Addr]),
+        reach: TranslationReach,
+    ) -> Result<Translation, Refusal> {
+        // There is none before its first translation.
+        let mut blocks = self.regions.remove(&code.region).unwrap_or_default();
+        let emitted = self.emit((code, &blocks), seeds, landed, reach);
+        let done = emitted.map(|emitted| blocks.linked(emitted));
+        self.regions.insert(code.region, blocks);
         done
+    }
+
+    /// Forgets what was translated of a region. Its bytes of the arena are not used again.
+    pub fn forget(&mut self, region: Span) {
+        self.regions.remove(&region);
     }
 
     /// Translates code that may be dropped alone, since its bytes may change: other translations reach its blocks only
@@ -218,7 +226,8 @@ impl Translator {
         seed: Addr,
         reach: TranslationReach,
     ) -> Result<Translation, Refusal> {
-        let (done, _, _) = self.emit(code, &[seed], &[seed], reach)?;
+        let none = RegionBlocks::default();
+        let (done, _, _) = self.emit((code, &none), &[seed], &[seed], reach)?;
         Ok(done)
     }
 
@@ -237,7 +246,7 @@ impl Translator {
     /// other code. Some addresses get a landing.
     fn emit(
         &mut self,
-        code: &dyn CodeBytes,
+        (code, region): (&dyn CodeBytes, &RegionBlocks),
         seeds: &[Addr],
         landed: &[Addr],
         reach: TranslationReach,
@@ -247,7 +256,7 @@ impl Translator {
                 return Err(Refusal::new(Rule::NotText, seed, "no code is there"));
             }
         }
-        let is_translated = |at: Addr| self.known.contains_key(&at);
+        let is_translated = |at: Addr| region.known.contains_key(&at);
         let is_instrumented = |at: Addr| self.is_instrumented(code, at, PatchMoment::Before);
         let discovered = DecodedBlocks::search(
             (code, self.arena),
@@ -260,6 +269,7 @@ impl Translator {
         let start = Addr(self.used.0.next_multiple_of(16));
         let mut work = TranslationWork {
             translator: self,
+            region,
             code,
             flags: FlagReader::new(code, self.arena),
             out: CodeBuffer::new(start, discovered.instructions.len()),
@@ -297,6 +307,3 @@ impl Translator {
 fn full(arena: Span) -> Refusal {
     Refusal::new(Rule::CacheFull, arena.end, "the code cache is full")
 }
-
-/// A translation, its blocks, and its branches to others.
-type Emitted = (Translation, FxHashMap<Addr, Known>, Vec<(Addr, Addr)>);

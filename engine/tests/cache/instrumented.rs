@@ -222,7 +222,7 @@ fn cache(
 fn compare(library: &Library, cache: &Cache, layout: &RuntimeLayout) -> u64 {
     for name in FUNCTIONS {
         let function = library.function(name);
-        let translated = cache.translator.block(function).unwrap();
+        let translated = cache.block(function);
         for number in 0..50 {
             let (one, other) = arguments(number);
             let expected = call(function, one, other);
@@ -386,7 +386,7 @@ fn reads_of_memory_yield_what_is_there_or_0_and_are_counted() {
             };
             let failed = one.probe.as_ref().unwrap().homes.failed.unwrap();
             let function = library.function("full");
-            let translated = cache.translator.block(function).unwrap();
+            let translated = cache.block(function);
             let cells: Vec<u64> = (1..=20).map(|number| number << 32 | 7).collect();
             let read = |at: u64, other: u64| {
                 assert_eq!(call(translated, at, other), call(function, at, other));

@@ -14,8 +14,12 @@ use iced_x86::{Decoder, DecoderOptions};
 
 use super::patched;
 
-const START: u64 = 0x7f00_0000_1000;
-const ARENA: Span = Span {
+pub(super) const START: u64 = 0x7f00_0000_1000;
+pub(super) const REGION: Span = Span {
+    start: Addr(START),
+    end: Addr(START + 0x1000),
+};
+pub(super) const ARENA: Span = Span {
     start: Addr(0x7f00_0010_0000),
     end: Addr(0x7f00_0020_0000),
 };
@@ -35,7 +39,7 @@ const WHOLE: TranslationReach = TranslationReach {
 };
 
 /// Code at an address.
-struct Bytes(Vec<u8>);
+pub(super) struct Bytes(pub(super) Vec<u8>);
 
 impl CodeBytes for Bytes {
     fn code_from(&self, at: Addr) -> Option<&[u8]> {
@@ -45,7 +49,7 @@ impl CodeBytes for Bytes {
 }
 
 /// Every form that is translated.
-fn original() -> Bytes {
+pub(super) fn original() -> Bytes {
     let mut a = CodeAssembler::new(64).unwrap();
     let [mut called, mut last, mut around, mut data] = [(); 4].map(|()| a.create_label());
     a.endbr64().unwrap();
@@ -109,22 +113,22 @@ fn accessing() -> Bytes {
 
 fn recorded() -> Translation {
     translator(Counting::Accesses)
-        .translate(&accessing(), &[Addr(START)], WHOLE)
+        .translate(&accessing(), REGION, &[Addr(START)], WHOLE)
         .unwrap()
 }
 
-fn translator(counting: Counting) -> Translator {
+pub(super) fn translator(counting: Counting) -> Translator {
     Translator::new(LAYOUT, ARENA, counting).unwrap()
 }
 
-fn prover() -> FragmentProver {
+pub(super) fn prover() -> FragmentProver {
     let resident = Resident::new(ARENA.start, &LAYOUT);
     FragmentProver::new(LAYOUT, ARENA, &resident).unwrap()
 }
 
 fn translation(counting: Counting) -> Translation {
     translator(counting)
-        .translate(&original(), &[Addr(START)], WHOLE)
+        .translate(&original(), REGION, &[Addr(START)], WHOLE)
         .unwrap()
 }
 
@@ -132,13 +136,13 @@ fn translation(counting: Counting) -> Translation {
 fn broken(counting: Counting, change: impl FnOnce(&mut Translation)) -> Vec<FragmentRule> {
     let mut translation = translation(counting);
     change(&mut translation);
-    let all = prover().prove(&original(), translation, counting);
+    let all = prover().prove(&original(), REGION, translation, counting);
     let all = all.expect_err("the mutant passes");
     all.iter().map(|one: &FragmentViolation| one.rule).collect()
 }
 
 /// The offset of bytes in a translation.
-fn offset_of(translation: &Translation, bytes: &[u8]) -> usize {
+pub(super) fn offset_of(translation: &Translation, bytes: &[u8]) -> usize {
     let mut windows = translation.bytes.windows(bytes.len());
     windows.position(|window| window == bytes).unwrap()
 }
@@ -286,8 +290,12 @@ fn every_wrong_translation_is_refused_by_its_rule() {
         assert_eq!(cmp + 3, at);
         let mut translator = translator(counts);
         let seed = Addr(START + at as u64);
-        let wrong = translator.translate(&Bytes(bytes), &[seed], WHOLE).unwrap();
-        let all = prover().prove(&original(), wrong, counts).unwrap_err();
+        let wrong = translator
+            .translate(&Bytes(bytes), REGION, &[seed], WHOLE)
+            .unwrap();
+        let all = prover()
+            .prove(&original(), REGION, wrong, counts)
+            .unwrap_err();
         assert!(
             all.iter()
                 .any(|translation| translation.rule == R::FlagsLive),
@@ -298,14 +306,14 @@ fn every_wrong_translation_is_refused_by_its_rule() {
     let mut check = |rule: R, change: &dyn Fn(&mut Translation)| {
         let mut mutant = recorded();
         change(&mut mutant);
-        let all = prover().prove(&accessing(), mutant, Counting::Accesses);
+        let all = prover().prove(&accessing(), REGION, mutant, Counting::Accesses);
         let rules: Vec<R> = all.unwrap_err().iter().map(|one| one.rule).collect();
         assert!(rules.contains(&rule), "{rule:?} is not among {rules:?}");
         *refused.entry(rule).or_default() += 1;
     };
     check(R::AccessMissing, &|changed| {
         *changed = translator(Counting::Off)
-            .translate(&accessing(), &[Addr(START)], WHOLE)
+            .translate(&accessing(), REGION, &[Addr(START)], WHOLE)
             .unwrap();
     });
     check(R::AccessMissing, &|changed| {
@@ -455,12 +463,12 @@ fn every_wrong_translation_is_refused_by_its_rule() {
         bytes[at + 3] = 0xc3;
         let code = Bytes(bytes.clone());
         let seed = Addr(START + at as u64 - 3);
-        let mut wrong = translator.translate(&code, &[seed], WHOLE).unwrap();
+        let mut wrong = translator.translate(&code, REGION, &[seed], WHOLE).unwrap();
         let copied = offset_of(&wrong, &[0x48, 0x8b, 0xc0]);
         wrong.bytes[copied + 2] = 0xc1;
         bytes[at + 2] = 0xc1;
         let all = prover()
-            .prove(&Bytes(bytes), wrong, Counting::Accesses)
+            .prove(&Bytes(bytes), REGION, wrong, Counting::Accesses)
             .unwrap_err();
         assert!(
             all.iter().any(|one| one.rule == R::RecorderNamed),
@@ -476,9 +484,9 @@ fn every_wrong_translation_is_refused_by_its_rule() {
             ])
         };
         let mut translator = translator(Counting::Accesses);
-        let wrong = translator.translate(&code(0x39), &[Addr(START)], WHOLE);
+        let wrong = translator.translate(&code(0x39), REGION, &[Addr(START)], WHOLE);
         let all = prover()
-            .prove(&code(0x19), wrong.unwrap(), Counting::Accesses)
+            .prove(&code(0x19), REGION, wrong.unwrap(), Counting::Accesses)
             .unwrap_err();
         assert!(all.iter().any(|one| one.rule == R::FlagsLive), "{all:?}");
         *refused.entry(R::FlagsLive).or_default() += 1;
@@ -526,54 +534,6 @@ fn every_wrong_translation_is_refused_by_its_rule() {
     assert_eq!(untested, [], "rules without a mutant");
 }
 
-/// A translation that may be dropped is proved like others; another that branches to it is refused, as is a link to it.
-#[test]
-fn nothing_branches_to_a_translation_that_may_be_dropped() {
-    let (mut translator, mut prover) = (translator(Counting::Off), prover());
-    let code = original();
-    let apart = translator.translate_apart(&code, Addr(START), WHOLE);
-    let apart = prover.prove_apart(&code, apart.unwrap(), Counting::Off);
-    let apart = apart.unwrap().translation().clone();
-    assert_eq!(translator.block(Addr(START)), None);
-    // The same code again, and then with its branches to the first translation.
-    let right = translator.translate(&code, &[Addr(START)], WHOLE).unwrap();
-    assert_eq!(right.links, []);
-    let place = |translation: &Translation, original: Addr| {
-        let mut blocks = translation.blocks.iter();
-        blocks
-            .find(|block| block.original.start == original)
-            .unwrap()
-            .at
-    };
-    let at = offset_of(&right, &[0x0f, 0x86]) + 2;
-    let end = right.start.add(at as u64 + 4);
-    let displacement = i32::from_le_bytes(*right.bytes[at..].first_chunk().unwrap());
-    let target = end.add(i64::from(displacement).cast_unsigned());
-    let mut targets = right.blocks.iter().filter(|block| block.at == target);
-    let target = targets.next().unwrap().original.start;
-    let mut wrong = right.clone();
-    let to_apart = i32::try_from(end.to(place(&apart, target))).unwrap();
-    wrong.bytes[at..at + 4].copy_from_slice(&to_apart.to_le_bytes());
-    let refused = prover
-        .clone()
-        .prove(&code, wrong, Counting::Off)
-        .unwrap_err();
-    let rules: Vec<FragmentRule> = refused.iter().map(|one| one.rule).collect();
-    assert_eq!(rules, [FragmentRule::WrongTarget]);
-    let mut linked = right.clone();
-    linked.links.push(Link {
-        at: apart.start.add(offset_of(&apart, &[0x0f, 0x86]) as u64 + 2),
-        target: Addr(START),
-        bytes: [0; 4],
-    });
-    let refused = prover
-        .clone()
-        .prove(&code, linked, Counting::Off)
-        .unwrap_err();
-    assert_eq!(refused[0].rule, FragmentRule::WrongLink);
-    prover.prove(&code, right, Counting::Off).unwrap();
-}
-
 /// Blocks of a list are translated in one piece, and no others; they are linked to what is translated later.
 #[test]
 fn blocks_of_a_list_are_translated_and_no_others() {
@@ -592,7 +552,7 @@ fn blocks_of_a_list_are_translated_and_no_others() {
     let unknown = [listed.as_slice(), &[Addr(START - 64)]].concat();
     let (mut translator, mut prover) = (translator(Counting::Off), prover());
     let done = translator
-        .translate_blocks(&code, &unknown, &landed)
+        .translate_blocks(&code, REGION, &unknown, &landed)
         .unwrap();
     let translated: Vec<Addr> = done
         .blocks
@@ -600,15 +560,17 @@ fn blocks_of_a_list_are_translated_and_no_others() {
         .map(|block| block.original.start)
         .collect();
     assert_eq!(translated, listed);
-    assert!(translator.has_landing(listed[1]));
-    assert!(!translator.has_landing(others[0]));
-    prover.prove(&code, done, Counting::Off).unwrap();
-    let rest = translator.translate(&code, &others, WHOLE).unwrap();
+    assert!(translator.has_landing(REGION, listed[1]));
+    assert!(!translator.has_landing(REGION, others[0]));
+    prover.prove(&code, REGION, done, Counting::Off).unwrap();
+    let rest = translator.translate(&code, REGION, &others, WHOLE).unwrap();
     assert!(!rest.links.is_empty());
-    prover.prove(&code, rest, Counting::Off).unwrap();
-    let again = translator.translate_blocks(&code, &listed, &[]).unwrap();
+    prover.prove(&code, REGION, rest, Counting::Off).unwrap();
+    let again = translator
+        .translate_blocks(&code, REGION, &listed, &[])
+        .unwrap();
     assert_eq!(again.blocks, []);
-    prover.prove(&code, again, Counting::Off).unwrap();
+    prover.prove(&code, REGION, again, Counting::Off).unwrap();
 }
 
 /// Code whose bytes end in a block is reported, so that more of it is read.
@@ -651,7 +613,7 @@ fn every_byte_that_is_executed_is_proved() {
         (accessing(), Counting::Accesses),
     ] {
         let good = translator(counting)
-            .translate(&code, &[Addr(START)], WHOLE)
+            .translate(&code, REGION, &[Addr(START)], WHOLE)
             .unwrap();
         let mut survivors = Vec::new();
         for at in 0..good.bytes.len() {
@@ -659,7 +621,7 @@ fn every_byte_that_is_executed_is_proved() {
                 let mut mutant = good.clone();
                 mutant.bytes[at] ^= 1 << bit;
                 let same = text_at(&good.bytes, at) == text_at(&mutant.bytes, at);
-                if !same && prover().prove(&code, mutant, counting).is_ok() {
+                if !same && prover().prove(&code, REGION, mutant, counting).is_ok() {
                     survivors.push((at, bit, good.bytes[at]));
                 }
             }
@@ -694,8 +656,10 @@ fn arbitrary_bytes_are_translated_and_proved() {
         let mut translator = translator(counting);
         let mut prover = prover();
         for seed in [START, START + 1, START + 77] {
-            let done = translator.translate(&code, &[Addr(seed)], WHOLE).unwrap();
-            prover.prove(&code, done, counting).unwrap();
+            let done = translator
+                .translate(&code, REGION, &[Addr(seed)], WHOLE)
+                .unwrap();
+            prover.prove(&code, REGION, done, counting).unwrap();
         }
     }
 }

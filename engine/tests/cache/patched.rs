@@ -24,6 +24,11 @@ const NEAR: Span = Span {
     start: Addr(0x1000_0000),
     end: Addr(0x1010_0000),
 };
+/// All code of a file.
+const REGION: Span = Span {
+    start: Addr(0),
+    end: NEAR.start,
+};
 /// A function of a file with instruments.
 struct Instrumented {
     image: Arc<Image>,
@@ -83,7 +88,9 @@ impl Instrumented {
     fn translation(&self) -> Translation {
         let image: &Image = &self.image;
         let mut translator = self.translator();
-        translator.translate(image, &[self.seed], WHOLE).unwrap()
+        translator
+            .translate(image, REGION, &[self.seed], WHOLE)
+            .unwrap()
     }
 
     /// Proves an arena with some code that reads memory.
@@ -98,7 +105,7 @@ impl Instrumented {
         let translator = self.translator();
         let mut prover = self.prover(translator.readers().next()).unwrap();
         let image: &Image = &self.image;
-        match prover.prove(image, translation, Counting::Off) {
+        match prover.prove(image, REGION, translation, Counting::Off) {
             Ok(_) => Ok(()),
             Err(all) => Err(all.iter().map(|one| one.rule).collect()),
         }
@@ -142,7 +149,9 @@ pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
     };
     let plain = Translator::new(LAYOUT, NEAR, Counting::Off);
     let image: &Image = &instrumented.image;
-    let plain = plain.unwrap().translate(image, &[instrumented.seed], WHOLE);
+    let plain = plain
+        .unwrap()
+        .translate(image, REGION, &[instrumented.seed], WHOLE);
     let plain = plain.unwrap();
     check(R::PatchMissing, &|changed| *changed = plain.clone());
     check(R::PatchMissing, &|changed| drop(changed.patches.remove(1)));
@@ -274,7 +283,7 @@ pub(super) fn every_wrong_read(refused: &mut dyn FnMut(FragmentRule)) {
     // Without it, no patch may call it.
     let image: &Image = &instrumented.image;
     let mut without = instrumented.prover(None).unwrap();
-    let without = without.prove(image, good.clone(), Counting::Off);
+    let without = without.prove(image, REGION, good.clone(), Counting::Off);
     assert!(
         without
             .unwrap_err()
@@ -343,7 +352,9 @@ pub(super) fn every_late_instrument(refused: &mut dyn FnMut(FragmentRule)) {
         .filter(|one| one.span.start != start);
     let other = others.map(|one| one.span.start).next().unwrap();
     // The function was translated without them, whole or its last block alone.
-    let whole = translator().translate(image, &[start], WHOLE).unwrap();
+    let whole = translator()
+        .translate(image, REGION, &[start], WHOLE)
+        .unwrap();
     let last = whole.blocks.iter().map(|block| block.original.start);
     let end = image.function_at(start).unwrap().span.end;
     let last = last.filter(|at| *at < end).max().unwrap();
@@ -354,8 +365,10 @@ pub(super) fn every_late_instrument(refused: &mut dyn FnMut(FragmentRule)) {
             prover.add_instruments(proof(), added.unwrap()).unwrap();
         }
         if !translated.is_empty() {
-            let blocks = translator.translate_blocks(image, translated, &[]).unwrap();
-            prover.prove(image, blocks, Counting::Off).unwrap();
+            let blocks = translator
+                .translate_blocks(image, REGION, translated, &[])
+                .unwrap();
+            prover.prove(image, REGION, blocks, Counting::Off).unwrap();
         }
         let added = translator.add_instruments(Arc::clone(&instrumented.instruments));
         let violation = prover.add_instruments(proof(), added.unwrap());
@@ -367,24 +380,53 @@ pub(super) fn every_late_instrument(refused: &mut dyn FnMut(FragmentRule)) {
     refuse(&[], true);
     // After other code they run as from the start; so do two parts beside each other.
     let (mut translator, mut prover) = (translator(), prover());
-    let before = translator.translate_blocks(image, &[other], &[]).unwrap();
-    prover.prove(image, before, Counting::Off).unwrap();
+    let before = translator
+        .translate_blocks(image, REGION, &[other], &[])
+        .unwrap();
+    prover.prove(image, REGION, before, Counting::Off).unwrap();
     let added = translator.add_instruments(Arc::clone(&instrumented.instruments));
     prover.add_instruments(proof(), added.unwrap()).unwrap();
-    let good = translator.translate(image, &[start], WHOLE).unwrap();
+    let good = translator
+        .translate(image, REGION, &[start], WHOLE)
+        .unwrap();
     assert_eq!(good.patches.len(), 2);
-    prover.prove(image, good, Counting::Off).unwrap();
-    // Without those of a span that is mapped no more, the function has none.
+    prover.prove(image, REGION, good, Counting::Off).unwrap();
+    // They are removed once what was translated with them is forgotten, and may be added again.
     let gone = Span::new(start, 1);
+    let violation = prover.remove_instruments(gone).unwrap_err();
+    assert_eq!(violation.rule, R::LateInstruments);
+    refused(R::LateInstruments);
+    prover.forget(REGION);
+    translator.forget(REGION);
+    prover.remove_instruments(gone).unwrap();
+    assert_eq!(translator.remove_instruments(gone), MemoryReader::BYTES);
+    assert_eq!(translator.readers().count(), 0);
+    let plain = translator
+        .translate(image, REGION, &[start], WHOLE)
+        .unwrap();
+    assert!(plain.patches.is_empty());
+    prover.prove(image, REGION, plain, Counting::Off).unwrap();
+    prover.forget(REGION);
+    translator.forget(REGION);
+    let added = translator.add_instruments(Arc::clone(&instrumented.instruments));
+    prover.add_instruments(proof(), added.unwrap()).unwrap();
+    let again = translator
+        .translate(image, REGION, &[start], WHOLE)
+        .unwrap();
+    assert_eq!(again.patches.len(), 2);
+    prover.prove(image, REGION, again, Counting::Off).unwrap();
+    // Without those of a span that is mapped no more, the function has none.
     let rest = Arc::new(instrumented.instruments.outside(gone));
     let mut translator = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
     assert!(translator.add_instruments(rest).unwrap().is_none());
-    let plain = translator.translate(image, &[start], WHOLE).unwrap();
+    let plain = translator
+        .translate(image, REGION, &[start], WHOLE)
+        .unwrap();
     assert!(plain.patches.is_empty());
     let rest = Arc::new(instrumented.proof.outside(gone));
     let mut prover = FragmentProver::new(LAYOUT, NEAR, &resident).unwrap();
     prover.add_instruments(rest, None).unwrap();
-    prover.prove(image, plain, Counting::Off).unwrap();
+    prover.prove(image, REGION, plain, Counting::Off).unwrap();
 }
 
 #[test]
@@ -441,7 +483,7 @@ pub(super) fn every_wrong_way(refused: &mut dyn FnMut(FragmentRule)) {
     }
     let image: &Image = &instrumented.image;
     let plain = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
-    let plain = { plain }.translate(image, &[instrumented.seed], WHOLE);
+    let plain = { plain }.translate(image, REGION, &[instrumented.seed], WHOLE);
     let plain = plain.unwrap();
     check(R::PatchMissing, &|changed| *changed = plain.clone());
 }

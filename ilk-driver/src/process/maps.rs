@@ -40,7 +40,17 @@ impl MappedSpan {
 
 /// Reads the mappings of a process, by address.
 pub(crate) fn read(pid: u32) -> Result<Vec<MappedSpan>> {
-    Ok(text(pid, "maps")?.lines().filter_map(parse).collect())
+    Ok(parsed(&lines(pid)?))
+}
+
+/// Reads the lines of the mappings of a process, which are the same as long as the mappings are.
+pub(crate) fn lines(pid: u32) -> Result<String> {
+    text(pid, "maps")
+}
+
+/// The mappings of such lines.
+pub(crate) fn parsed(lines: &str) -> Vec<MappedSpan> {
+    lines.lines().filter_map(parse).collect()
 }
 
 /// A line: `7f00-7f10 r-xp 0000 08:01 1234   /usr/lib/libc.so.6`.

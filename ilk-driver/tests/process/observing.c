@@ -227,6 +227,135 @@ static void mapped_later(void)
 	}
 }
 
+static volatile int is_over;
+
+// Calls code that stays mapped.
+static void *calls_on(void *code)
+{
+	intptr_t wrong = 0;
+	do
+		wrong += ((function)code)() != 11;
+	while (!is_over);
+	return (void *)wrong;
+}
+
+// Two pages of code, the first of which branches to the second from its byte 64.
+static int code_file(int number)
+{
+	unsigned char bytes[2 * PAGE] = {0};
+	int32_t distance = PAGE - 64 - 5;
+	returning(bytes, 10 * number + 1);
+	bytes[64] = 0xe9;
+	memcpy(bytes + 65, &distance, 4);
+	returning(bytes + PAGE, 10 * number + 2);
+	int file = memfd_create("code", 0);
+	if (file < 0 || write(file, bytes, sizeof(bytes)) != sizeof(bytes))
+		abort();
+	return file;
+}
+
+static void maps(unsigned char *at, unsigned long bytes, int file, long offset)
+{
+	int flags = MAP_PRIVATE | MAP_FIXED;
+	if (mmap(at, bytes, PROT_READ | PROT_EXEC, flags, file, offset) != at)
+		abort();
+}
+
+static void calls_all(unsigned char *code)
+{
+	int first = ((function)code)(), branch = ((function)(code + 64))();
+	printf("%d %d %d\n", first, branch, ((function)(code + PAGE))());
+}
+
+// Files that are mapped over each other, in parts, with other protections, and elsewhere, while a thread executes a mapping of
+// one of them.
+static void mapped_files(void)
+{
+	int files[2] = {code_file(1), code_file(2)};
+	unsigned char *code = mmap(NULL, 6 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned char *stays = code + 4 * PAGE;
+	pthread_t thread;
+	maps(stays, 2 * PAGE, files[0], 0);
+	if (pthread_create(&thread, NULL, calls_on, stays))
+		abort();
+	for (int i = 0; i < 40; i++) {
+		maps(code, 2 * PAGE, files[i & 1], 0);
+		calls_all(code);
+		maps(code + PAGE, PAGE, files[!(i & 1)], PAGE);
+		calls_all(code);
+	}
+	maps(code, 2 * PAGE, files[0], 0);
+	calls_all(code);
+	mprotect(code + PAGE, PAGE, PROT_READ);
+	printf("%d\n", ((function)code)());
+	mprotect(code + PAGE, PAGE, PROT_READ | PROT_EXEC);
+	calls_all(code);
+	mprotect(code, PAGE, PROT_READ | PROT_WRITE);
+	returning(code, 77);
+	mprotect(code, PAGE, PROT_READ | PROT_EXEC);
+	calls_all(code);
+	if (mremap(code, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, code + 2 * PAGE) == MAP_FAILED) {
+		// Its two pages are two mappings.
+		mremap(code, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, code + 2 * PAGE);
+		mremap(code + PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, code + 3 * PAGE);
+	}
+	calls_all(code + 2 * PAGE);
+	munmap(code + 2 * PAGE, 2 * PAGE);
+	maps(code + 2 * PAGE, 2 * PAGE, files[1], 0);
+	calls_all(code + 2 * PAGE);
+	is_over = 1;
+	void *wrong;
+	pthread_join(thread, &wrong);
+	printf("%d\n", (int)(intptr_t)wrong);
+}
+
+// A loop of 2,000 calls that add 3.
+static const unsigned char adding[] = {
+	0x31, 0xc0,                   // xor eax, eax
+	0xb9, 0xd0, 0x07, 0x00, 0x00, // mov ecx, 2000
+	0xe8, 0x05, 0x00, 0x00, 0x00, // call to the addition
+	0xff, 0xc9, 0x75, 0xf7, 0xc3, // dec ecx; jne to the call; ret
+	0x83, 0xc0, 0x03, 0xc3,       // add eax, 3; ret
+};
+
+static void *adds(void *code)
+{
+	intptr_t wrong = 0;
+	do
+		wrong += ((function)code)() != 6000;
+	while (!is_over);
+	return (void *)wrong;
+}
+
+// Code that threads execute, while another file with the same bytes is mapped in its place.
+static void replaced(void)
+{
+	int files[2];
+	pthread_t all[3];
+	intptr_t wrong = 0;
+	for (int i = 0; i < 2; i++) {
+		files[i] = memfd_create("code", 0);
+		if (write(files[i], adding, sizeof(adding)) != sizeof(adding) || ftruncate(files[i], PAGE))
+			abort();
+	}
+	unsigned char *code = pages(PROT_NONE);
+	maps(code, PAGE, files[0], 0);
+	for (int i = 0; i < 3; i++)
+		if (pthread_create(&all[i], NULL, adds, code))
+			abort();
+	for (int i = 1; i <= 150; i++) {
+		maps(code, PAGE, files[i & 1], 0);
+		wrong += ((function)code)() != 6000;
+	}
+	is_over = 1;
+	for (int i = 0; i < 3; i++) {
+		void *of_thread;
+		pthread_join(all[i], &of_thread);
+		wrong += (intptr_t)of_thread;
+	}
+	printf("%d\n", (int)wrong);
+}
+
 static void often(void)
 {
 	unsigned char *code = pages(PROT_READ | PROT_WRITE | PROT_EXEC);
@@ -653,6 +782,8 @@ static const struct {
 	{"ended-by-a-write", ended_by_a_write},
 	{"written-by-children", written_by_children},
 	{"mapped-again", mapped_again},
+	{"mapped-files", mapped_files},
+	{"replaced", replaced},
 	{"mapped-later", mapped_later},
 	{"own-faults", own_faults},
 	{"often", often},

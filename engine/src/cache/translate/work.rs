@@ -10,9 +10,10 @@ use super::super::dead::{FlagReader, INCREMENTED};
 use super::super::emit::{CodeBuffer, Field, KEPT, RCX, RDX};
 use super::super::flow::{FlowKind, reaches};
 use super::super::pending::{FullArea, PendingExit, PendingPatch, PendingWay};
+use super::super::regions::{Known, RegionBlocks};
 use super::super::rows::RowState;
 use super::super::translation::{CachedBlock, Counting, Landing, PatchMoment, Translation};
-use super::{Known, Translator};
+use super::Translator;
 use crate::ids::{part, to_u32};
 use crate::isa::effect::STATUS;
 use crate::{Addr, Refusal, Rule, Span};
@@ -36,6 +37,8 @@ const WATCHED: [i32; 11] = [
 /// One request in the making.
 pub(in crate::cache) struct TranslationWork<'w> {
     pub(in crate::cache) translator: &'w Translator,
+    /// Blocks of the region that were translated before.
+    pub(super) region: &'w RegionBlocks,
     pub(in crate::cache) code: &'w dyn CodeBytes,
     pub(super) flags: FlagReader<'w>,
     pub(in crate::cache) out: CodeBuffer,
@@ -108,7 +111,7 @@ impl TranslationWork<'_> {
         }
         let bytes = self.code.code_from(leader).unwrap_or_default();
         // The next block may begin before the last of them.
-        let mut starts = self.translator.starts.near(leader);
+        let mut starts = self.region.starts.near(leader);
         let mut later = later.iter().map(|block| block.start).peekable();
         let mut begins = |at: Addr| {
             while later.next_if(|one| *one < at).is_some() {}
@@ -460,7 +463,7 @@ impl TranslationWork<'_> {
     /// The landing of an address, unless it has one, and a jump to its block.
     pub(super) fn landing_apart(&mut self, original: Addr) -> Result<(), Refusal> {
         let in_map = |map: &FxHashMap<Addr, Known>| map.get(&original).copied();
-        let block = in_map(&self.known).or_else(|| in_map(&self.translator.known));
+        let block = in_map(&self.known).or_else(|| in_map(&self.region.known));
         if block.is_some_and(|block| block.landing) {
             return Ok(());
         }
@@ -478,7 +481,7 @@ impl TranslationWork<'_> {
 
     fn translated(&self, original: Addr) -> Option<Addr> {
         let known = self.known.get(&original);
-        let known = known.or_else(|| self.translator.known.get(&original));
+        let known = known.or_else(|| self.region.known.get(&original));
         known.map(|known| known.at)
     }
 

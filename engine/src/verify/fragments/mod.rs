@@ -27,6 +27,7 @@ mod places;
 mod reader;
 mod recorded;
 mod recording;
+mod regions;
 mod resident;
 mod violation;
 
@@ -38,6 +39,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 use self::places::{ArenaProof, meet};
 use self::reader::{CachedBytes, SequenceReader, is_jump};
 use self::recorded::RecordProof;
+use self::regions::{ProvedRegion, VisibleBytes};
 use super::hash::{Map, Set};
 use crate::cache::resident::Resident;
 use crate::cache::{
@@ -72,12 +74,9 @@ pub struct FragmentProver {
     differs: Addr,
     dropped: Addr,
     step: Addr,
-    /// Places in the cache, by original address.
-    blocks: Map<Addr, Addr>,
-    /// The original code of these blocks.
-    spans: Vec<Span>,
-    /// Original targets of branches, by the address of their displacement.
-    branches: Map<Addr, Addr>,
+    /// Blocks and branches that were proved, by region of original code; forgotten ones are not among them.
+    regions: Map<Span, ProvedRegion>,
+    /// Those of all blocks, forgotten ones too.
     counters: Set<u32>,
     /// Instruments of several plans, each for other functions.
     instruments: Vec<ArenaProof>,
@@ -112,9 +111,7 @@ impl FragmentProver {
             differs: resident.differs,
             dropped: resident.dropped,
             step: resident.step,
-            blocks: Map::default(),
-            spans: Vec::new(),
-            branches: Map::default(),
+            regions: Map::default(),
             counters: Set::default(),
             instruments: Vec::new(),
         })
@@ -145,9 +142,8 @@ impl FragmentProver {
         let part = ArenaProof::new(part, reader).ok_or(wrong(FragmentRule::Reader))?;
         // A block that was proved without them would pass them.
         let functions = part.functions();
-        self.spans.sort_unstable();
         let mut others = self.instruments.iter().map(ArenaProof::functions);
-        if meet(&functions, &self.spans) || others.any(|others| meet(&functions, &others)) {
+        if others.any(|others| meet(&functions, &others)) || self.is_proved(&functions) {
             return Err(wrong(FragmentRule::LateInstruments));
         }
         self.instruments.push(part);
@@ -155,26 +151,65 @@ impl FragmentProver {
         Ok(())
     }
 
-    /// Proves what a request adds.
+    /// Proves from now on that blocks run no instruments in functions that begin in a span: their code is mapped no more.
+    ///
+    /// # Errors
+    /// [`FragmentRule::LateInstruments`] if a block of one of them was proved, and is not [forgotten](Self::forget).
+    /// Nothing is changed then.
+    pub fn remove_instruments(&mut self, gone: Span) -> Result<(), FragmentViolation> {
+        let functions = self.instruments.iter().flat_map(ArenaProof::functions);
+        let mut functions: Vec<Span> = functions.filter(|one| gone.contains(one.start)).collect();
+        functions.sort_unstable();
+        if self.is_proved(&functions) {
+            return Err(FragmentViolation {
+                original: gone.start,
+                at: self.end,
+                rule: FragmentRule::LateInstruments,
+            });
+        }
+        self.instruments.retain_mut(|part| part.remove(gone));
+        Ok(())
+    }
+
+    /// Returns whether a block of functions was proved and is not forgotten; they are in order of their starts.
+    fn is_proved(&mut self, functions: &[Span]) -> bool {
+        let mut regions = self.regions.values_mut();
+        regions.any(|region| meet(functions, region.spans()))
+    }
+
+    /// Forgets what was proved of a region, whose code is mapped no more or is other code. Nothing that is proved later
+    /// may branch to it, or link it; its bytes and its counters are not used again. What was proved of other regions
+    /// does not branch to it.
+    pub fn forget(&mut self, region: Span) {
+        self.regions.remove(&region);
+    }
+
+    /// Proves what a request adds to a region of original code, by the bytes of the region and what was proved of it
+    /// before: it may branch to nothing else, but by lookups.
     ///
     /// # Errors
     /// All violations; nothing is believed of the translation then.
     pub fn prove(
         &mut self,
         code: &dyn CodeBytes,
+        region: Span,
         translation: Translation,
         counting: Counting,
     ) -> Result<ProvedTranslation, Vec<FragmentViolation>> {
-        let (proved, blocks, branches) = self.proved(code, translation, counting)?;
-        let added = proved.translation().blocks.iter();
-        self.spans.extend(added.map(|block| block.original));
-        self.blocks.extend(blocks);
-        self.branches.extend(branches);
-        Ok(proved)
+        let visible = VisibleBytes { code, region };
+        // There is none before its first translation.
+        let mut before = self.regions.remove(&region).unwrap_or_default();
+        let proved = self.proved((&visible, &before), translation, counting);
+        let proved = proved.map(|(proved, blocks, branches)| {
+            before.add(proved.translation(), blocks, branches);
+            proved
+        });
+        self.regions.insert(region, before);
+        proved
     }
 
-    /// Proves a translation that may be dropped alone, by the bytes of `code` and what was proved before: nothing that
-    /// is proved later may branch to it, but by a lookup.
+    /// Proves a translation that may be dropped alone, by the bytes of `code`: nothing that was proved before, or is
+    /// proved later, may branch to it or be branched to, but by a lookup.
     ///
     /// # Errors
     /// All violations; nothing is believed of the translation then.
@@ -184,14 +219,15 @@ impl FragmentProver {
         translation: Translation,
         counting: Counting,
     ) -> Result<ProvedTranslation, Vec<FragmentViolation>> {
-        let (proved, _, _) = self.proved(code, translation, counting)?;
+        let none = ProvedRegion::default();
+        let (proved, _, _) = self.proved((code, &none), translation, counting)?;
         Ok(proved)
     }
 
     /// Proves a translation; returns the places of its blocks, and its branches to code that is not translated.
     fn proved(
         &mut self,
-        code: &dyn CodeBytes,
+        (code, region): (&dyn CodeBytes, &ProvedRegion),
         translation: Translation,
         counting: Counting,
     ) -> Result<Proved, Vec<FragmentViolation>> {
@@ -199,6 +235,7 @@ impl FragmentProver {
         let decoder = RefCell::new(decoder);
         let mut proof = Proof {
             before: self,
+            region,
             code,
             originals: RefCell::new(None),
             counting,
@@ -266,6 +303,9 @@ fn patches(patches: &[BlockPatch]) -> Map<(Addr, PatchMoment), &BlockPatch> {
 /// A proof under way.
 struct Proof<'p> {
     before: &'p FragmentProver,
+    /// Blocks and branches of the region that were proved before.
+    region: &'p ProvedRegion,
+    /// The bytes of the region.
     code: &'p dyn CodeBytes,
     /// The bytes that were decoded last.
     originals: RefCell<Option<OriginalBytes<'p>>>,
@@ -326,7 +366,7 @@ impl<'p> Proof<'p> {
         }
         for block in &translation.blocks {
             let original = block.original.start;
-            let known = self.before.blocks.contains_key(&original);
+            let known = self.region.place(original).is_some();
             if self.blocks.insert(original, block.at).is_some() || known {
                 self.violation(original, block.at, FragmentRule::BlockTwice);
             }
@@ -363,12 +403,12 @@ impl<'p> Proof<'p> {
 
     fn place(&self, original: Addr) -> Option<Addr> {
         let found = self.blocks.get(&original);
-        found.or_else(|| self.before.blocks.get(&original)).copied()
+        found.copied().or_else(|| self.region.place(original))
     }
 
     fn is_link(&self, link: &Link) -> bool {
         let displacement = i64::from(i32::from_le_bytes(link.bytes)).cast_unsigned();
-        self.before.branches.get(&link.at) == Some(&link.target)
+        self.region.branch(link.at) == Some(link.target)
             && self.place(link.target) == Some(link.at.add(4).add(displacement))
     }
 

@@ -57,6 +57,14 @@ impl ArenaProof {
         Some(Self { all, layout })
     }
 
+    /// Has none any more in functions that begin in a span. Returns whether some are left.
+    pub(super) fn remove(&mut self, gone: Span) -> bool {
+        if self.all.functions.keys().any(|start| gone.contains(*start)) {
+            self.all = Arc::new(self.all.outside(gone));
+        }
+        !self.all.functions.is_empty()
+    }
+
     /// The functions with instruments, by their start.
     pub(super) fn functions(&self) -> Vec<Span> {
         let mut spans: Vec<Span> = self.all.spans().collect();

@@ -50,7 +50,7 @@ rules! {
     AccessMissing = "a block does not record an access",
     PatchMissing = "control passes an instruction with instruments without their patch",
     Reader = "the code that reads memory for instruments is not the one of its listing, or not after all other code",
-    LateInstruments = "instruments are added to a function that was translated, or has those of another plan",
+    LateInstruments = "instruments are added to a function that is translated or has those of another plan, or removed from a translated one",
     StackUntested = "instruments read memory, and their block does not find out first whether the stack has the space",
     WrongPatch = "a patch does not run the instruments of its block, or does not continue there as the original code",
     WrongExtent = "a block does not end where it states",

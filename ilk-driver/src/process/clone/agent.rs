@@ -6,6 +6,7 @@ mod contexts;
 mod guests;
 mod instruments;
 mod loads;
+mod mappings;
 mod misses;
 mod recorded;
 mod signals;
@@ -19,10 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gilk_engine::cache::Counting;
-use gilk_engine::{Addr, Refusal, Rule, Span};
+use gilk_engine::{Addr, Refusal, Span};
 
 use super::super::generated::RegisteredObjects;
-use super::super::maps::PAGE;
 use super::super::ptrace::{self, Registers, Tid};
 use super::super::stopped::threads;
 use super::super::{refused, text};
@@ -33,7 +33,6 @@ use super::later::LaterObjects;
 use super::passed::PassedInstruments;
 use super::trace::{self, Change, EVENT_STOP, SignalInfo, is_fault};
 use super::trigger::{Trigger, TriggeredCall};
-use super::writes::page_of;
 use crate::Result;
 
 /// The instruction that enters the kernel.
@@ -161,7 +160,7 @@ impl<'a> CacheAgent<'a> {
 
     /// Keeps the blocks of the process for the next start of its program.
     pub(super) fn keep_blocks(&mut self) {
-        self.cache.keep_blocks(&self.code);
+        self.cache.keep_blocks();
     }
 
     fn failed(&self, tid: Tid) -> impl FnOnce(io::Error) -> crate::Error + use<> {
@@ -202,8 +201,8 @@ impl<'a> CacheAgent<'a> {
                 return Err(refused(self.pid, "its code is not of 64 bits"));
             }
             self.end_reads_if_filtered(tid)?;
-            if let Some(end) = self.enter(tid)? {
-                return Ok(Some(end));
+            if let Some(refusal) = self.enter(tid)? {
+                return Ok(Some(CloneEnd::LetGo(refusal)));
             }
         }
         Ok(None)
@@ -391,17 +390,17 @@ impl<'a> CacheAgent<'a> {
 
     /// Drops what was translated, while no thread is in the cache, and takes threads in.
     fn flush_empty(&mut self, all: Vec<Tid>, counting: Counting) -> Result<Outcome> {
-        self.cache.keep_blocks(&self.code);
+        self.cache.keep_blocks();
         self.cache.flush(counting)?;
-        self.all_enter(all)
+        Ok(self.all_enter(all)?.map(CloneEnd::LetGo))
     }
 
-    /// Takes threads into the cache.
-    fn all_enter(&mut self, all: Vec<Tid>) -> Result<Outcome> {
+    /// Takes threads into the cache. Returns the rule by which the process is to be let go, if one has it.
+    fn all_enter(&mut self, all: Vec<Tid>) -> Result<Option<Refusal>> {
         for tid in all {
             let entered = self.enter(tid);
-            if let Some(Some(end)) = self.unless_gone(tid, entered)? {
-                return Ok(Some(end));
+            if let Some(Some(refusal)) = self.unless_gone(tid, entered)? {
+                return Ok(Some(refusal));
             }
         }
         Ok(None)
@@ -457,10 +456,7 @@ impl<'a> CacheAgent<'a> {
                 }
                 let place = match self.fragment(tid, &original)? {
                     Ok(place) => place,
-                    // Most of what fills it was dropped.
-                    Err(refusal)
-                        if refusal.rule == Rule::CacheFull && self.cache.is_worth_flushing() =>
-                    {
+                    Err(refusal) if self.may_begin_again(&refusal) => {
                         if let Some(end) = self.flush(self.cache.counting())? {
                             return Ok(Some(end));
                         }
@@ -522,77 +518,6 @@ impl<'a> CacheAgent<'a> {
         trace::step(tid, 0).map_err(self.failed(tid))?;
         self.runs(tid);
         Ok(None)
-    }
-
-    /// Returns the spans in which a system call may change code, if it may.
-    fn changes_code(&self, registers: &Registers) -> Option<[Span; 2]> {
-        const NONE: Span = Span {
-            start: Addr(0),
-            end: Addr(0),
-        };
-        let all = Some([
-            Span {
-                start: Addr(0),
-                end: Addr(u64::MAX),
-            },
-            NONE,
-        ]);
-        let pages = |at: u64, bytes: u64| {
-            let end = at.saturating_add(bytes).saturating_add(PAGE - 1);
-            Span {
-                start: page_of(Addr(at)),
-                end: page_of(Addr(end)),
-            }
-        };
-        let overlaps =
-            |span: &Span| self.code.overlaps(*span) || self.code.overlaps_changing(*span);
-        let flags = |register: u64, flag: i32| register & u64::from(flag.cast_unsigned()) != 0;
-        let first = pages(registers.rdi, registers.rsi);
-        match i64::from(registers.rax as u32) {
-            // Another mapping of memory that has code may be written.
-            libc::SYS_mmap
-                if flags(registers.r10, libc::MAP_SHARED) && self.code.shares_changing() =>
-            {
-                all
-            }
-            libc::SYS_mmap if !flags(registers.r10, libc::MAP_FIXED) => None,
-            libc::SYS_mmap | libc::SYS_mprotect | libc::SYS_munmap | libc::SYS_pkey_mprotect => {
-                overlaps(&first).then_some([first, NONE])
-            }
-            libc::SYS_mremap if self.code.shares_changing() => all,
-            libc::SYS_mremap => {
-                let second = match flags(registers.r10, libc::MREMAP_FIXED) {
-                    true => pages(registers.r8, registers.rdx),
-                    false => NONE,
-                };
-                (overlaps(&first) || overlaps(&second)).then_some([first, second])
-            }
-            libc::SYS_rt_sigreturn | libc::SYS_arch_prctl | libc::SYS_prctl | libc::SYS_seccomp => {
-                None
-            }
-            _ => all,
-        }
-    }
-
-    /// Compares the mappings of some spans with those that were translated, after a system call of a thread.
-    fn code_may_have_changed(&mut self, tid: Tid, spans: [Span; 2]) -> Result<Outcome> {
-        self.code.expire();
-        if let Some(end) = self.drop_changing(&spans)? {
-            return Ok(Some(end));
-        }
-        if !spans.iter().any(|span| self.code.overlaps(*span)) {
-            return Ok(None);
-        }
-        let same = self.code.refresh(&self.memory)?;
-        if let Some(refusal) = self.code.refusal() {
-            return Ok(Some(CloneEnd::LetGo(refusal)));
-        }
-        if same {
-            return Ok(None);
-        }
-        let all = self.all_leave()?;
-        self.forget_objects(tid)?;
-        self.flush_empty(all, self.cache.counting())
     }
 
     /// Lets all threads continue in the original code, traced no more.

@@ -1,5 +1,6 @@
 //! The counters of a cache's blocks, which are read while threads execute.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -39,9 +40,12 @@ impl BlockCounters {
         self.next.store(next, Ordering::Release);
     }
 
-    /// Adds translated blocks.
-    pub(super) fn add(&self, blocks: &[CachedBlock]) {
-        self.blocks().extend_from_slice(blocks);
+    /// Adds translated blocks. Returns their numbers among all.
+    pub(super) fn add(&self, blocks: &[CachedBlock]) -> Range<usize> {
+        let mut all = self.blocks();
+        let first = all.len();
+        all.extend_from_slice(blocks);
+        first..all.len()
     }
 
     fn blocks(&self) -> MutexGuard<'_, Vec<CachedBlock>> {
@@ -61,10 +65,21 @@ impl BlockCounters {
     /// All blocks, by when they were translated, with their executions.
     pub(super) fn counted(&self) -> Vec<(CachedBlock, u64)> {
         let blocks = self.blocks().clone();
+        self.with_executions(blocks)
+    }
+
+    /// The blocks of some numbers, with their executions.
+    pub(super) fn of(&self, numbers: &[Range<usize>]) -> Vec<(CachedBlock, u64)> {
+        let all = self.blocks();
+        let of = |numbers: &Range<usize>| all.get(numbers.clone()).into_iter().flatten();
+        let blocks: Vec<CachedBlock> = numbers.iter().flat_map(of).copied().collect();
+        drop(all);
+        self.with_executions(blocks)
+    }
+
+    fn with_executions(&self, blocks: Vec<CachedBlock>) -> Vec<(CachedBlock, u64)> {
         let count = |block: &CachedBlock| block.counter.map_or(0, |counter| self.value(counter));
-        blocks
-            .into_iter()
-            .map(|block| (block, count(&block)))
-            .collect()
+        let blocks = blocks.into_iter();
+        blocks.map(|block| (block, count(&block))).collect()
     }
 }

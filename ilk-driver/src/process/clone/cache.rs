@@ -3,16 +3,16 @@
 mod changed;
 mod instrumented;
 mod patches;
+mod regions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::cache::resident::Resident;
-use gilk_engine::cache::{
-    CacheLayout, CacheRow, Counting, Targets, Translation, TranslationReach, Translator,
-};
+use gilk_engine::cache::{CacheLayout, CacheRow, Counting, Targets, TranslationReach, Translator};
 use gilk_engine::verify::fragments::{FragmentProver, FragmentViolation, ProvedTranslation};
 use gilk_engine::{Addr, Refusal, Rule, Span};
 
@@ -28,8 +28,9 @@ use super::accesses::{AccessAreas, AccessOptions};
 use super::block_counters::BlockCounters;
 use super::changing::ChangingFragments;
 use super::code::{self, ProcessCode};
-use super::earlier::{BlockList, EarlierBlocks};
+use super::earlier::EarlierBlocks;
 use super::files::{close_file, create_file};
+use super::fragments::TranslatedRegion;
 use super::instruments::{CloneInstruments, MappedWords};
 use super::writes::{WriteWatch, page_of};
 use crate::{Error, Result};
@@ -80,6 +81,14 @@ pub(super) struct CacheNumbers {
     pub(super) flushes: u64,
 }
 
+/// Translations that were dropped, but for all at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct DroppedCode {
+    /// Bytes of arenas that are not used any more, since the cache has begun again.
+    bytes: u64,
+    translations: u64,
+}
+
 /// The code cache of one process.
 pub(super) struct ProcessCache {
     pid: u32,
@@ -100,10 +109,9 @@ pub(super) struct ProcessCache {
     pub(super) numbers: CacheNumbers,
     /// Blocks of earlier starts, and since the last flush those of before it.
     pub(super) earlier: EarlierBlocks,
-    /// Starts of code whose earlier blocks are translated.
-    begun: BTreeSet<Addr>,
-    /// Addresses that were translated on demand.
-    demanded: Vec<Addr>,
+    /// Translations of code that does not change, by its mappings.
+    regions: BTreeMap<Span, TranslatedRegion>,
+    dropped: DroppedCode,
     /// Addresses whose lookups stop the thread.
     stopping: BTreeSet<Addr>,
     /// Areas in which threads record their accesses.
@@ -248,8 +256,8 @@ impl ProcessCache {
             writes,
             numbers: CacheNumbers::default(),
             earlier: EarlierBlocks::default(),
-            begun: BTreeSet::new(),
-            demanded: Vec::new(),
+            regions: BTreeMap::new(),
+            dropped: DroppedCode::default(),
             stopping: BTreeSet::new(),
             accesses: areas,
             instruments: instruments.into_iter().collect(),
@@ -421,98 +429,6 @@ impl ProcessCache {
         rows.find(is_wanted).map(|row| row.at)
     }
 
-    /// Returns the translation of an original address, which is translated first if it was not; `None` if no code is
-    /// there. `alone` is true if no thread executes meanwhile.
-    ///
-    /// # Errors
-    /// [`Rule::CacheFull`] or [`Rule::OutOfReach`]: the process is to be let go.
-    pub(super) fn block(
-        &mut self,
-        code: &ProcessCode,
-        original: Addr,
-        alone: bool,
-    ) -> Result<std::result::Result<Option<Addr>, Refusal>> {
-        use gilk_engine::cache::CodeBytes as _;
-        let landed = |cache: &Self, index: usize| {
-            cache
-                .arenas
-                .get(index)
-                .and_then(|arena| arena.translator.block(original))
-        };
-        if code.code_from(original).is_none() {
-            return Ok(Ok(None));
-        }
-        let Some(index) = self.near(original) else {
-            return Ok(Err(too_far(original)));
-        };
-        let arena = self.arenas.get(index);
-        if arena.is_some_and(|arena| arena.translator.has_landing(original)) {
-            return Ok(Ok(landed(self, index)));
-        }
-        if let Err(refusal) = self.translate_earlier(code, index, original, alone)? {
-            return Ok(Err(refusal));
-        }
-        let arena = self.arenas.get(index);
-        if arena.is_some_and(|arena| arena.translator.has_landing(original)) {
-            return Ok(Ok(landed(self, index)));
-        }
-        self.demanded.push(original);
-        let translated = self.translate(code, index, original, alone, |translator| {
-            translator.translate(code, &[original], DEMANDED)
-        })?;
-        match translated {
-            Ok(()) => Ok(Ok(landed(self, index))),
-            Err(refusal) => Ok(Err(refusal)),
-        }
-    }
-
-    /// Translates the earlier blocks of an object whose code is first needed.
-    fn translate_earlier(
-        &mut self,
-        code: &ProcessCode,
-        index: usize,
-        original: Addr,
-        alone: bool,
-    ) -> Result<std::result::Result<(), Refusal>> {
-        let Some((span, Some(object))) = code.object(original) else {
-            return Ok(Ok(()));
-        };
-        if !self.begun.insert(span.start) {
-            return Ok(Ok(()));
-        }
-        let BlockList { blocks, landed } = self.earlier.of(&object, span);
-        if blocks.is_empty() {
-            return Ok(Ok(()));
-        }
-        self.translate(code, index, original, alone, |translator| {
-            translator.translate_blocks(code, &blocks, &landed)
-        })
-    }
-
-    /// Adds the blocks of now to the earlier ones: those that were executed, if this is counted.
-    pub(super) fn keep_blocks(&mut self, code: &ProcessCode) {
-        let mut lists: BTreeMap<Addr, BlockList> = BTreeMap::new();
-        let executed = self.counters.counted().into_iter();
-        let executed = executed.filter(|(block, count)| block.counter.is_none() || *count > 0);
-        let starts = executed.map(|(block, _)| (block.original.start, false));
-        let demanded = self.demanded.iter().map(|at| (*at, true));
-        for (at, is_landed) in starts.chain(demanded) {
-            let Some((span, Some(_))) = code.object(at) else {
-                continue;
-            };
-            let list = lists.entry(span.start).or_default();
-            match is_landed {
-                true => list.landed.push(at),
-                false => list.blocks.push(at),
-            }
-        }
-        for (start, list) in lists {
-            if let Some((span, Some(object))) = code.object(start) {
-                self.earlier.add(object, span, &list);
-            }
-        }
-    }
-
     /// The arena nearest to an address, if it is within reach.
     fn near(&self, original: Addr) -> Option<usize> {
         let distance = |arena: &CacheArena| {
@@ -542,63 +458,30 @@ impl ProcessCache {
         }
     }
 
-    /// Returns whether a full cache has enough bytes of dropped translations to begin again.
+    /// Returns whether a full cache has enough bytes or targets of dropped translations to begin again.
     pub(super) fn is_worth_flushing(&self) -> bool {
-        self.changing.dropped_bytes > ARENA / 2
+        self.dropped.bytes > ARENA / 2 || self.targets.is_mostly_removed()
     }
 
-    /// Translations that were dropped since their code changed.
+    /// Translations that were dropped since their code changed or was unmapped.
     pub(super) fn dropped(&self) -> u64 {
-        self.changing.dropped
+        self.dropped.translations
     }
 
-    /// Translates code that does not change, proves and writes it.
-    fn translate(
-        &mut self,
-        code: &ProcessCode,
-        index: usize,
-        original: Addr,
-        alone: bool,
-        translate: impl FnOnce(&mut Translator) -> std::result::Result<Translation, Refusal>,
-    ) -> Result<std::result::Result<(), Refusal>> {
-        let counted = self.counters.next();
-        let Some(arena) = self.arenas.get_mut(index) else {
-            return Ok(Ok(()));
-        };
-        arena.translator.count_from(counted);
-        let translation = match translate(&mut arena.translator) {
-            Ok(translation) => translation,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        self.counters.use_before(arena.translator.counted());
-        let proved = arena.prover.prove(code, translation, self.counting);
-        let proved = proved.map_err(|violations| unproved(self.pid, &violations))?;
-        let added = self.add(index, &proved, original)?;
-        // A branch that a thread executes meanwhile is left as it is: it looks its target up.
-        if added.is_ok()
-            && alone
-            && let Some(arena) = self.arenas.get(index)
-        {
-            for link in &proved.translation().links {
-                self.write(arena, &link.bytes, link.at)?;
-            }
-        }
-        Ok(added)
-    }
-
-    /// Writes what was proved: the code, and then the entries by which threads find it.
+    /// Writes what was proved: the code, and then the entries by which threads find it. Returns the numbers of its blocks,
+    /// too.
     fn add(
         &mut self,
         index: usize,
         proved: &ProvedTranslation,
         original: Addr,
-    ) -> Result<std::result::Result<(), Refusal>> {
+    ) -> Result<(std::result::Result<(), Refusal>, Range<usize>)> {
         let translation = proved.translation();
         if let Some(arena) = self.arenas.get_mut(index) {
             arena.rows.extend_from_slice(&translation.rows);
             arena.patches.add(&translation.patches);
         }
-        self.counters.add(&translation.blocks);
+        let blocks = self.counters.add(&translation.blocks);
         if let Some(accesses) = &mut self.accesses {
             accesses.add(&translation.recorded)?;
         }
@@ -609,7 +492,7 @@ impl ProcessCache {
             .map(|arena| arena.translator.used())
             .sum();
         let Some(arena) = self.arenas.get(index) else {
-            return Ok(Ok(()));
+            return Ok((Ok(()), blocks));
         };
         let dropped = arena.translator.resident().dropped;
         self.write(arena, &translation.bytes, translation.start)?;
@@ -618,10 +501,11 @@ impl ProcessCache {
             let at = if is_stop { dropped } else { landing.at };
             if !self.add_target(landing.original, at)? {
                 let why = "the table of targets is full";
-                return Ok(Err(Refusal::new(Rule::CacheFull, original, why)));
+                let full = Refusal::new(Rule::CacheFull, original, why);
+                return Ok((Err(full), blocks));
             }
         }
-        Ok(Ok(()))
+        Ok((Ok(()), blocks))
     }
 
     /// Adds a target, or replaces its landing. Returns false if the table is full.
@@ -656,8 +540,9 @@ impl ProcessCache {
     /// Drops everything translated. No thread may be in the cache.
     pub(super) fn flush(&mut self, counting: Counting) -> Result<()> {
         self.counting = counting;
-        self.begun.clear();
+        self.regions.clear();
         self.changing.clear();
+        self.dropped.bytes = 0;
         if let Some(accesses) = &mut self.accesses {
             accesses.flush();
         }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use gilk_engine::cache::{CodeBytes, Landing};
+use gilk_engine::cache::CodeBytes;
 use gilk_engine::{Addr, Span};
+
+use super::fragments::PlacedFragment;
 
 /// The bytes of some pages, as they were after they were watched. A translation and its proof see nothing else of
 /// changing code, so it depends on no other page.
@@ -19,15 +21,11 @@ impl CodeBytes for PageBytes {
     }
 }
 
-/// A translation that may be dropped.
+/// A translation of changing code.
 pub(super) struct ChangingFragment {
-    /// The number of its arena.
-    pub(super) arena: usize,
-    /// Its translated code.
-    pub(super) span: Span,
     /// The original pages that it was made from.
     pub(super) pages: Span,
-    pub(super) landings: Vec<Landing>,
+    pub(super) placed: PlacedFragment,
 }
 
 /// The translations of changing code.
@@ -36,10 +34,6 @@ pub(super) struct ChangingFragments {
     all: Vec<ChangingFragment>,
     /// Blocks that lookups find, by their original address.
     places: BTreeMap<Addr, Addr>,
-    /// Bytes of arenas that dropped translations have left.
-    pub(super) dropped_bytes: u64,
-    /// Translations that were dropped.
-    pub(super) dropped: u64,
 }
 
 impl ChangingFragments {
@@ -58,11 +52,10 @@ impl ChangingFragments {
         self.all.push(fragment);
     }
 
-    /// Forgets all translations, and the bytes that they have left.
+    /// Forgets all translations.
     pub(super) fn clear(&mut self) {
         self.all.clear();
         self.places.clear();
-        self.dropped_bytes = 0;
     }
 
     /// The translations that were made from bytes of a span.
@@ -71,18 +64,12 @@ impl ChangingFragments {
     }
 
     /// Takes the translations that were made from bytes of a span.
-    pub(super) fn take(&mut self, span: Span) -> Vec<ChangingFragment> {
-        let (taken, kept) = std::mem::take(&mut self.all)
-            .into_iter()
-            .partition(|one: &ChangingFragment| one.pages.overlaps(span));
-        self.all = kept;
-        let taken: Vec<ChangingFragment> = taken;
-        for fragment in &taken {
-            for landing in &fragment.landings {
-                self.places.remove(&landing.original);
-            }
-            self.dropped_bytes += fragment.span.len();
-            self.dropped += 1;
+    pub(super) fn take(&mut self, span: Span) -> Vec<PlacedFragment> {
+        let is_taken = |one: &mut ChangingFragment| one.pages.overlaps(span);
+        let taken = self.all.extract_if(.., is_taken);
+        let taken: Vec<PlacedFragment> = taken.map(|one| one.placed).collect();
+        for landing in taken.iter().flat_map(|one| &one.landings) {
+            self.places.remove(&landing.original);
         }
         taken
     }

@@ -40,6 +40,8 @@ pub(super) struct ProcessCode {
     shared: Vec<MappedSpan>,
     /// The mappings of changing code may be others by now.
     stale: bool,
+    /// The lines of all mappings, as they were last read.
+    lines: String,
     /// All mappings with code that were read, the last first.
     seen: VecDeque<MappedSpan>,
     /// Generated code that is registered for debuggers.
@@ -62,6 +64,7 @@ impl ProcessCode {
             changing: Vec::new(),
             shared: Vec::new(),
             stale: false,
+            lines: String::new(),
             seen: VecDeque::new(),
             registered: RegisteredObjects::default(),
         }
@@ -167,23 +170,33 @@ impl ProcessCode {
         others.collect()
     }
 
-    /// Reads the mappings with code that are not known yet. Returns whether all that are known are still mapped, with
-    /// the same files.
+    /// Returns whether the mappings are others than those that were last read.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(super) fn is_outdated(&self) -> Result<bool> {
+        Ok(maps::lines(self.pid)? != self.lines)
+    }
+
+    /// Reads the mappings with code that are not known yet. Returns those that were known and are not mapped any more, or
+    /// with another file.
     ///
     /// # Errors
     /// A mapping cannot be read.
-    pub(super) fn refresh(&mut self, memory: &File) -> Result<bool> {
-        let maps = maps::read(self.pid)?;
+    pub(super) fn refresh(&mut self, memory: &File) -> Result<Vec<Span>> {
+        let lines = maps::lines(self.pid)?;
+        let maps = maps::parsed(&lines);
+        self.lines = lines;
         let is_code =
             |one: &&MappedSpan| one.executable && !is_ours(one) && one.name != "[vsyscall]";
-        let mut same = true;
+        let mut gone = Vec::new();
         self.stale = false;
         self.registered.find(self.pid, &maps);
         self.shared = maps.iter().filter(|one| one.shared).cloned().collect();
         self.changing.clear();
         self.regions.retain(|region| {
             let kept = maps.contains(&region.mapping);
-            same &= kept;
+            gone.extend((!kept).then_some(region.mapping.span));
             kept
         });
         for mapping in maps.iter().filter(is_code) {
@@ -215,7 +228,7 @@ impl ProcessCode {
             });
         }
         self.regions.sort_by_key(|region| region.mapping.span.start);
-        Ok(same)
+        Ok(gone)
     }
 
     /// Returns the reason why some code may not be translated, if there is one.

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use gilk_engine::Span;
+
 use super::super::maps::MappedSpan;
 use super::super::objects::{Object, ObjectChoice, objects, program_of};
 use super::super::parts::LaterPlan;
@@ -120,9 +122,11 @@ impl<'p> LaterObjects<'p> {
         self.notes.insert(format!("{object}: {why}"));
     }
 
-    /// Forgets what was unmapped.
-    pub(super) fn forget(&mut self, is_gone: impl Fn(&Object) -> bool) {
-        self.settled.clear();
+    /// Forgets what was unmapped: mappings that have a byte of some spans, and objects. What is mapped still is
+    /// translated, and has no other instruments from then on.
+    pub(super) fn forget(&mut self, gone: &[Span], is_gone: impl Fn(&Object) -> bool) {
+        let is_over = |one: &MappedSpan| gone.iter().any(|span| span.overlaps(one.span));
+        self.settled.retain(|one| !is_over(one));
         self.left_alone.retain(|object| !is_gone(object));
     }
 

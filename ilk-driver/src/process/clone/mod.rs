@@ -12,6 +12,7 @@ mod condition;
 mod drained;
 mod earlier;
 mod files;
+mod fragments;
 mod instrument_words;
 mod instruments;
 mod later;

@@ -5,7 +5,7 @@ use gilk_engine::Addr;
 use super::super::super::ptrace::{self, Registers, Tid};
 use super::super::trace::SignalInfo;
 use super::super::trigger::{self, Trigger, TriggeredCall};
-use super::{CacheAgent, Outcome};
+use super::{CacheAgent, CloneEnd, Outcome};
 use crate::Result;
 
 /// The flag `RF`, with which an instruction has no breakpoint (Intel SDM 3B, 18.3.1.1).
@@ -65,6 +65,12 @@ impl CacheAgent<'_> {
                 // The kernel has set the flag by which the breakpoint does not stop it again.
                 return self.resume(tid);
             }
+        }
+        // Mappings that threads change while they are not in the cache are not seen.
+        if self.code.is_outdated()?
+            && let Some(refusal) = self.read_mappings(tid, registers)?
+        {
+            return Ok(Some(CloneEnd::LetGo(refusal)));
         }
         let returns_to = Addr(self.word(registers.rsp).map_err(self.failed(tid))?);
         self.cache.stop_lookups(returns_to)?;

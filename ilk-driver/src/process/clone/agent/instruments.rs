@@ -11,7 +11,7 @@ use super::super::super::stopped::is_filtered;
 use super::super::cache::PlacedPatch;
 use super::super::trace::{self, Change, is_fault};
 use super::super::trigger;
-use super::{CacheAgent, Outcome};
+use super::{CacheAgent, CloneEnd, Outcome};
 use crate::Result;
 
 /// Stops of a thread, at most, until it has left the instruments of a block.
@@ -131,7 +131,7 @@ impl CacheAgent<'_> {
             let left = self.leave_cache(tid);
             self.unless_gone(tid, left)?;
         }
-        self.all_enter(reading)
+        Ok(self.all_enter(reading)?.map(CloneEnd::LetGo))
     }
 
     /// Clears the descriptor of the restartable sequence that a stopped thread has armed last: the kernel would read it

@@ -1,6 +1,6 @@
 //! Objects that are loaded and unloaded: their instruments run from their first instruction on, and their counts are kept.
 
-use gilk_engine::{Addr, Refusal};
+use gilk_engine::{Addr, Refusal, Span};
 
 use super::super::super::maps;
 use super::super::super::objects::{Object, objects};
@@ -121,16 +121,20 @@ impl CacheAgent<'_> {
         self.cache.add_instruments(instruments)
     }
 
-    /// Keeps the counts of objects that were unloaded, and unmaps their words by a thread that is between two original
-    /// instructions. No thread is in the cache.
-    pub(super) fn forget_objects(&mut self, tid: Tid) -> Result<()> {
+    /// Keeps the counts of objects that were unloaded, since they are not among those of now, and unmaps their words by a
+    /// stopped thread with these original registers. No thread is in code of these spans, which is gone, or reads memory.
+    pub(super) fn forget_objects(
+        &mut self,
+        (tid, registers): (Tid, &Registers),
+        gone: &[Span],
+        now: &[Object],
+    ) -> Result<()> {
         let (Some(later), Some(words)) = (&mut self.later, &self.words) else {
             return Ok(());
         };
-        let now = objects(self.pid)?;
         let is_gone = |object: &Object| !now.iter().any(|one| one.has(object));
-        later.forget(is_gone);
-        let over = self.cache.forget_instruments(is_gone);
+        later.forget(gone, is_gone);
+        let over = self.cache.forget_instruments(is_gone)?;
         if over.is_empty() {
             return Ok(());
         }
@@ -144,9 +148,10 @@ impl CacheAgent<'_> {
         }
         let thread = Thread {
             tid,
-            registers: ptrace::registers(tid).map_err(self.failed(tid))?,
+            registers: *registers,
             rseq: ptrace::rseq(tid).map_err(self.failed(tid))?,
         };
+        ptrace::set_registers(tid, registers).map_err(self.failed(tid))?;
         let code = RemoteCode::find(self.pid, &self.memory, &maps::read(self.pid)?)?;
         let remote = Remote::by(self.pid, &thread, &self.memory, code)?;
         over.into_iter().try_for_each(|span| unmap(&remote, span))

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use gilk_engine::cache::CodeBytes as _;
-use gilk_engine::{Addr, Refusal};
+use gilk_engine::{Addr, Refusal, Rule};
 
 use super::super::super::maps::MappedSpan;
 use super::super::super::ptrace::{self, Registers, Tid};
@@ -17,8 +17,8 @@ const RESTARTED: std::ops::RangeInclusive<i64> = -516..=-512;
 
 impl CacheAgent<'_> {
     /// Takes a stopped thread with an original context into the cache. Where no code is, or if other threads are taken,
-    /// it stays as it is.
-    pub(super) fn enter(&mut self, tid: Tid) -> Result<Outcome> {
+    /// it stays as it is. Returns the rule by which the process is to be let go, if one has it.
+    pub(super) fn enter(&mut self, tid: Tid) -> Result<Option<Refusal>> {
         let mut registers = ptrace::registers(tid).map_err(self.failed(tid))?;
         if self.cache.contains(Addr(registers.rip)) {
             return Ok(None);
@@ -39,7 +39,7 @@ impl CacheAgent<'_> {
                 Ok(None)
             }
             Ok(None) => Ok(None),
-            Err(refusal) => Ok(Some(CloneEnd::LetGo(refusal))),
+            Err(refusal) => Ok(Some(refusal)),
         }
     }
 
@@ -56,8 +56,8 @@ impl CacheAgent<'_> {
             && RESTARTED.contains(&registers.rax.cast_signed());
         let before = Addr(registers.rip.wrapping_sub(2));
         let wanted = if restarts { before } else { original };
-        if !self.is_current(wanted)?
-            && let Some(refusal) = self.code.refusal()
+        if !self.is_current(wanted)
+            && let Some(refusal) = self.read_mappings(tid, registers)?
         {
             return Ok(Err(refusal));
         }
@@ -114,24 +114,30 @@ impl CacheAgent<'_> {
         Ok(())
     }
 
-    /// Reads new mappings if an address is in none that is known. Returns whether it was known.
-    fn is_current(&mut self, at: Addr) -> Result<bool> {
+    /// Returns whether an address is in a mapping of code that is known, and cannot have changed since.
+    fn is_current(&self, at: Addr) -> bool {
         // Mappings of shared memory without code are not watched for changes.
         let is_changing = || {
             let mapping = self.code.changing(at);
             !self.code.is_stale() && mapping.is_some_and(|mapping| !mapping.shared)
         };
-        if self.code.code_from(at).is_some() || is_changing() {
-            return Ok(true);
-        }
-        self.code.refresh(&self.memory)?;
-        Ok(false)
+        self.code.code_from(at).is_some() || is_changing()
+    }
+
+    /// Returns whether it helps against a refusal to drop everything: most of what fills the cache was dropped.
+    pub(super) fn may_begin_again(&self, refusal: &Refusal) -> bool {
+        refusal.rule == Rule::CacheFull && self.cache.is_worth_flushing()
     }
 
     /// Lets a thread execute in the cache.
     pub(super) fn resume(&mut self, tid: Tid) -> Result<Outcome> {
-        if let Some(end) = self.enter(tid)? {
-            return Ok(Some(end));
+        if let Some(refusal) = self.enter(tid)? {
+            if !self.may_begin_again(&refusal) {
+                return Ok(Some(CloneEnd::LetGo(refusal)));
+            }
+            if let Some(end) = self.flush(self.cache.counting())? {
+                return Ok(Some(end));
+            }
         }
         trace::proceed(tid, 0).map_err(self.failed(tid))?;
         self.runs(tid);

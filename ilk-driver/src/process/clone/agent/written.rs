@@ -148,24 +148,13 @@ impl CacheAgent<'_> {
         };
         pages.retain(|page| spans.iter().any(|span| span.contains(*page)));
         self.release_pages(&pages)?;
-        let mut moved = Vec::new();
-        let threads: Vec<Tid> = self.threads.keys().copied().collect();
-        for tid in threads {
-            let at = match ptrace::registers(tid) {
-                Ok(registers) => Addr(registers.rip),
-                Err(error) if ptrace::is_gone(&error) => continue,
-                Err(error) => return Err(self.failed(tid)(error)),
-            };
-            let is_inside = spans.iter().any(|span| self.cache.is_made_from(at, *span))
-                || self.cache.is_resident(at) && self.cache.stop(at).is_none();
-            if is_inside {
-                let left = self.leave_cache(tid);
-                moved.extend(self.unless_gone(tid, left)?.map(|()| tid));
-            }
-        }
+        let moved = self.leave_where(|cache, at| {
+            let mut spans = spans.iter();
+            spans.any(|span| cache.is_made_from(at, *span))
+        })?;
         for span in spans {
             self.cache.drop_changing(span)?;
         }
-        self.all_enter(moved)
+        Ok(self.all_enter(moved)?.map(CloneEnd::LetGo))
     }
 }

@@ -1,15 +1,14 @@
 //! Translations of changing code: its pages are watched, read, translated and proved alone, and dropped alone.
 
 use std::os::unix::fs::FileExt as _;
-use std::sync::atomic::Ordering;
 
-use gilk_engine::cache::resident::Resident;
 use gilk_engine::{Addr, Refusal, Rule, Span};
 
 use super::super::super::maps;
 use super::super::super::refused;
 use super::super::changing::{ChangingFragment, PageBytes};
 use super::super::code::{self, ProcessCode};
+use super::super::fragments::PlacedFragment;
 use super::super::writes::page_of;
 use super::{DEMANDED, ProcessCache, too_far, unproved, unwatched};
 use crate::Result;
@@ -74,9 +73,7 @@ impl ProcessCache {
                 .prove_apart(&bytes, translation, self.counting)
                 .map_err(|violations| unproved(self.pid, &violations))?;
             let translation = proved.translation();
-            if let Err(refusal) = self.add(index, &proved, original)? {
-                return Ok(Err(refusal));
-            }
+            let (added, _) = self.add(index, &proved, original)?;
             let place = |at: Addr| {
                 let mut blocks = translation.blocks.iter();
                 blocks.find(|block| block.original.start == at)
@@ -86,13 +83,15 @@ impl ProcessCache {
                 .iter()
                 .filter_map(|landing| Some((landing.original, place(landing.original)?.at)));
             let fragment = ChangingFragment {
-                arena: index,
-                span: Span::new(translation.start, translation.bytes.len() as u64),
                 pages,
-                landings: landings.clone(),
+                placed: PlacedFragment {
+                    arena: index,
+                    span: Span::new(translation.start, translation.bytes.len() as u64),
+                    landings: landings.clone(),
+                },
             };
             self.changing.add(fragment, places);
-            return Ok(Ok(self.changing.place(original)));
+            return Ok(added.map(|()| self.changing.place(original)));
         }
     }
 
@@ -142,7 +141,8 @@ impl ProcessCache {
 
     /// Returns whether an address is in a translation that was made from bytes of a span.
     pub(in super::super) fn is_made_from(&self, at: Addr, span: Span) -> bool {
-        self.changing.of(span).any(|one| one.span.contains(at))
+        let mut fragments = self.changing.of(span);
+        fragments.any(|one| one.placed.span.contains(at))
     }
 
     /// Returns whether translations were made from bytes of a span.
@@ -152,29 +152,7 @@ impl ProcessCache {
 
     /// Drops the translations that were made from bytes of a span. No thread may be in them, or in resident code.
     pub(in super::super) fn drop_changing(&mut self, span: Span) -> Result<()> {
-        for fragment in self.changing.take(span) {
-            let Some(arena) = self.arenas.get_mut(fragment.arena) else {
-                continue;
-            };
-            let Resident {
-                search, dropped, ..
-            } = *arena.translator.resident();
-            let first = arena
-                .rows
-                .partition_point(|row| row.at < fragment.span.start);
-            let end = arena.rows.partition_point(|row| row.at < fragment.span.end);
-            arena.rows.drain(first..end);
-            for landing in &fragment.landings {
-                // Its key stays, since searches of others pass it.
-                if let Some(write) = self.targets.insert(landing.original, dropped) {
-                    self.set(write.at.add(8), write.landing)?;
-                }
-                let recent = self.recent(landing.original);
-                if self.word(recent)?.load(Ordering::Acquire) == landing.at.0 {
-                    self.set(recent, search.0)?;
-                }
-            }
-        }
-        Ok(())
+        let dropped = self.changing.take(span);
+        self.drop_fragments(&dropped)
     }
 }

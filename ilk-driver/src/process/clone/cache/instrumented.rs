@@ -62,12 +62,22 @@ impl ProcessCache {
         Ok(Ok(()))
     }
 
-    /// Has no instruments any more in objects that are mapped no more, of which nothing is translated. Returns the words
-    /// of those that were loaded later.
+    /// Has no instruments any more in objects that are mapped no more, of which nothing is translated. No thread is in
+    /// code that reads memory. Returns the words of those that were loaded later.
     pub(in super::super) fn forget_instruments(
         &mut self,
         is_gone: impl Fn(&Object) -> bool,
-    ) -> Vec<Span> {
+    ) -> Result<Vec<Span>> {
+        let objects = self.instruments.iter().flat_map(|part| &part.objects);
+        let gone = objects.filter(|object| is_gone(object));
+        let gone: Vec<Span> = gone.map(|object| object.span).collect();
+        for span in gone {
+            for arena in &mut self.arenas {
+                self.dropped.bytes += arena.translator.remove_instruments(span);
+                let removed = arena.prover.remove_instruments(span);
+                removed.map_err(|violation| unproved(self.pid, &[violation]))?;
+            }
+        }
         let mut parts = self.instruments.iter_mut();
         // Its words have those by which reads end.
         if let Some(start) = parts.next() {
@@ -78,7 +88,7 @@ impl ProcessCache {
             part.forget(&is_gone);
             part.objects.is_empty()
         });
-        over.map(|part| part.span()).collect()
+        Ok(over.map(|part| part.span()).collect())
     }
 
     /// Keeps words that no thread can unmap now until the process is let go.

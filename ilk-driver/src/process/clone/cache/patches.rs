@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use gilk_engine::Addr;
 use gilk_engine::cache::{BlockPatch, PatchMoment};
+use gilk_engine::{Addr, Span};
 
 /// A patch of instruments.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,13 @@ impl PlacedPatches {
             self.spans
                 .insert(patch.span.start, (patch.span.end, placed));
         }
+    }
+
+    /// Removes those whose code is in some spans.
+    pub(super) fn remove(&mut self, spans: &[Span]) {
+        let is_left = |at: &Addr| !spans.iter().any(|span| span.contains(*at));
+        self.exits.retain(|_, exit| is_left(exit));
+        self.spans.retain(|begin, _| is_left(begin));
     }
 
     /// The patch that an address is in, or in the branch to it.
