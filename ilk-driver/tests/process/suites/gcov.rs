@@ -1,7 +1,7 @@
 //! gzip and sqlite3, built so that the compiler counts their blocks too: after a run that ends by itself, `gcov-dump`'s
 //! counts agree with those of splices, of sparing splices and of the code cache, counter by counter.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
