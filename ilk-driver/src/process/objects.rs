@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use gilk_engine::elf::static_probes;
+use gilk_engine::rendezvous::RENDEZVOUS;
 use gilk_engine::{Addr, Span};
 use object::Endianness;
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -109,6 +110,8 @@ pub struct ObjectChoice {
     libraries: BTreeSet<String>,
     /// Patterns of providers and names of static probes. Objects that have one are chosen.
     probes: BTreeSet<(String, String)>,
+    /// The function in which libraries are awaited that are loaded later is named itself, by no pattern.
+    names_rendezvous: bool,
 }
 
 impl ObjectChoice {
@@ -117,8 +120,9 @@ impl ObjectChoice {
         let mut choice = Self::default();
         for function in functions {
             match function.split_once(':') {
-                Some((library, _)) => {
+                Some((library, name)) => {
                     choice.libraries.insert(library.to_owned());
+                    choice.names_rendezvous |= name == RENDEZVOUS;
                 }
                 None => choice.program = true,
             }
@@ -160,6 +164,11 @@ impl ObjectChoice {
     #[must_use]
     pub fn has_libraries(&self) -> bool {
         !self.libraries.is_empty()
+    }
+
+    /// Returns whether the function is named in which libraries are awaited that are loaded later.
+    pub(super) const fn names_rendezvous(&self) -> bool {
+        self.names_rendezvous
     }
 
     /// Returns whether an object is chosen; `is_program` if it is the program.

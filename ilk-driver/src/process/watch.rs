@@ -9,7 +9,7 @@ use gilk_engine::rendezvous::{RENDEZVOUS, Rendezvous, RendezvousWords};
 use gilk_engine::verify::rendezvous::verify;
 
 use super::linker::Linker;
-use super::objects::{ObjectChoice, linker};
+use super::objects::ObjectChoice;
 use super::record::{Kept, Record, Written};
 use super::removal::{self, Cleaned, memory};
 use super::stopped::traced;
@@ -27,12 +27,11 @@ const SETTLED: Duration = Duration::from_secs(5);
 pub struct EarlyWatch(Option<Result<LinkerWatch>>);
 
 impl EarlyWatch {
-    /// Has the threads of a process that change its objects wait until these are instrumented. A dynamic linker that is
-    /// itself chosen is watched later, since its own bytes are to be read.
+    /// Has the threads of a process that change its objects wait until these are instrumented. A session that names the
+    /// function in which they wait has its instruments there in the place of the watch; patterns leave it out.
     #[must_use]
     pub fn attach(pid: u32, choice: &ObjectChoice) -> Self {
-        let is_early = choice.has_libraries()
-            && linker(pid).is_ok_and(|linker| !choice.takes_library(linker.name()));
+        let is_early = choice.has_libraries() && !choice.names_rendezvous();
         Self(is_early.then(|| LinkerWatch::attach(pid)))
     }
 

@@ -126,6 +126,42 @@ fn every_call_of_a_library_is_counted_from_its_first_instruction_to_its_unloadin
     program.end();
 }
 
+/// A pattern that has the function in which threads wait for the client leaves it out; a session that names it has its
+/// instruments there, and says that libraries are not followed.
+#[test]
+fn libraries_are_followed_where_the_dynamic_linker_is_instrumented_too() {
+    let linker = "ld-linux-x86-64.so.2:";
+    let patterns = format!("{linker}_dl_*,libwork.so:*");
+    let mut program = loading(false);
+    let following = Following::start(program.pid(), &["--blocks", &patterns]);
+    let begun = following.begun.clone();
+    assert!(!begun.contains("are not instrumented:"), "{begun}");
+    let (calls, loaded) = program.does("alone");
+    let mut interrupted = Command::new("kill");
+    let pid = following.client.id().to_string();
+    assert!(interrupted.args(["-INT", &pid]).status().unwrap().success());
+    let shown = following.end();
+    assert!(loaded > 0 && loads(&shown) > 0, "{shown}");
+    let counts = counters(&shown);
+    assert_eq!(counts.get(&format!("{WORK} block 0")), Some(&calls));
+    let of_linker = counts.iter().filter(|(name, _)| name.starts_with(linker));
+    assert!(of_linker.map(|(_, count)| count).sum::<u64>() > loaded);
+    assert!(
+        shown.contains(&format!("probed: {linker}_dl_debug_state")),
+        "{shown}"
+    );
+
+    let named = format!("{linker}_dl_debug_state,libwork.so:*");
+    let following = Following::start(program.pid(), &["--blocks", &named, "--for", "10ms"]);
+    let begun = following.begun.clone();
+    assert!(
+        begun.contains("loads later are not instrumented"),
+        "{begun}"
+    );
+    following.end();
+    program.end();
+}
+
 #[test]
 fn a_library_that_a_program_of_musl_loads_is_counted_and_sampled() {
     let folder = tempfile::tempdir().unwrap();
