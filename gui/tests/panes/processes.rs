@@ -252,7 +252,7 @@ fn stacks_are_named_while_the_session_runs_and_at_its_end() {
         let record = harness.state().state().timeline.record.as_ref();
         let stacks = record.unwrap().named.stacks.clone();
         let [(number, frames)] = &stacks.frames.iter().collect::<Vec<_>>()[..] else {
-            panic!("one way leads to the call: {stacks:?}");
+            panic!("all calls have one stack: {stacks:?}");
         };
         assert_eq!(frames.len(), 2, "{frames:?}");
         assert!(frames[0].contains("write+0x0 (libc.so.6)"), "{frames:?}");

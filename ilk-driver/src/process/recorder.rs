@@ -44,7 +44,7 @@ pub struct Recorder {
     waiting: BTreeMap<u16, Vec<Sample>>,
     /// The time up to which no older sample may follow, if rings of objects that were loaded later were read.
     settled: Option<u64>,
-    /// Whether samples wait for a stack that a thread is writing.
+    /// True if samples wait for a stack that a thread is writing.
     awaits_stacks: bool,
 }
 
@@ -248,7 +248,7 @@ impl Recorder {
         }
     }
 
-    /// Tells a listener the values of aggregates of a plan, if it has some, given its words.
+    /// Reports the values of aggregates of a plan to a listener, if it has some, given its words.
     fn aggregates(&self, plan: &Plan, words: Vec<(u64, u64)>) {
         if self.listener.is_some() && words.iter().any(|(id, _)| is_aggregate_word(*id)) {
             let totals = totals(plan, &words.into_iter().collect());

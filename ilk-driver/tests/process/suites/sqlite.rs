@@ -8,9 +8,9 @@ use std::process::Command;
 use super::super::compile;
 use super::{make, source};
 
-/// Where Debian has what programs need that extend Tcl.
+/// The folder in which Debian has what programs need that extend Tcl.
 const TCL: &str = "--with-tcl=/usr/lib/tcl8.6";
-/// How often each test has passed, and the last line about all.
+/// The number of passes of each test, and the line about all.
 #[derive(Debug, PartialEq, Eq)]
 struct Verdicts {
     passed: BTreeMap<String, u32>,
