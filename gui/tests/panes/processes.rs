@@ -135,6 +135,18 @@ fn begin(harness: &mut Window, folder: &Path) -> PathBuf {
     recording
 }
 
+/// Has `cat` copy its lines once it is instrumented.
+fn copy_within_run(harness: &mut Window, cat: &mut Cat) {
+    until_within(harness, PATIENCE, "it is instrumented", |state| {
+        assert!(state.run.active.is_some(), "{:?}", state.notices);
+        let record = state.timeline.record.as_ref();
+        record.is_some_and(|record| record.now.is_some())
+    });
+    for number in 0..LINES {
+        cat.copy(&format!("line {number}"));
+    }
+}
+
 fn has_ended(state: &State) -> bool {
     state.run.active.is_none()
 }
@@ -159,14 +171,7 @@ fn a_listed_process_is_instrumented_and_left() {
     harness.get_by_label_contains(&format!("of process {pid} ·"));
 
     let recording = begin(&mut harness, folder.path());
-    until_within(&mut harness, PATIENCE, "it is instrumented", |state| {
-        assert!(state.run.active.is_some(), "{:?}", state.notices);
-        let record = state.timeline.record.as_ref();
-        record.is_some_and(|record| record.now.is_some())
-    });
-    for number in 0..LINES {
-        cat.copy(&format!("line {number}"));
-    }
+    copy_within_run(&mut harness, &mut cat);
     harness.get_by_label("Stop run").click();
     harness.run_steps(2);
     until_within(&mut harness, PATIENCE, "it is left", has_ended);
@@ -236,14 +241,7 @@ fn stacks_are_named_while_the_session_runs_and_at_its_end() {
     let mut harness = measuring(folder.path(), "callers");
     choose(&mut harness, cat.pid());
     let recording = begin(&mut harness, folder.path());
-    until_within(&mut harness, PATIENCE, "it is instrumented", |state| {
-        assert!(state.run.active.is_some(), "{:?}", state.notices);
-        let record = state.timeline.record.as_ref();
-        record.is_some_and(|record| record.now.is_some())
-    });
-    for number in 0..LINES {
-        cat.copy(&format!("line {number}"));
-    }
+    copy_within_run(&mut harness, &mut cat);
     until_within(&mut harness, PATIENCE, "calls are counted", |state| {
         sizes(state) == [("by".to_owned(), LINES)]
     });
