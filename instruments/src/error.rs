@@ -6,8 +6,8 @@ use crate::Faults;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file is not a source.
-    #[error("The instrument file {file} cannot be read.\n{faults}")]
+    /// The source has errors.
+    #[error("The source of the instrument {file} has errors.\n{faults}")]
     Source {
         /// Its name.
         file: String,
