@@ -12,6 +12,7 @@ use gilk_engine::Plan;
 use gilk_samples::kept_stacks::KeptStacks;
 
 use super::attached::Removed;
+use super::ended::ends_now;
 use super::forks::{ForkWatch, ForkedChildren};
 use super::guards::reads_memory;
 use super::objects::{Object, ObjectChoice, objects, program_of};
@@ -239,7 +240,7 @@ impl<'p, P> FollowedProcess<'p, P> {
                 !object.is_program(&program) && self.choice.takes_library(object.name());
             if is_chosen && !is_known(&self.mapped, &object) {
                 if let Err(error) = self.loaded(&object)
-                    && !self.has_ended()
+                    && !ends_now(|| self.has_ended())
                 {
                     self.notes.insert(format!("{}: {error}", object.path));
                 }
