@@ -1,5 +1,6 @@
 //! The addresses of what will be mapped into a process: words, rings, tables and arenas.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gilk_engine::layout::{
@@ -11,6 +12,7 @@ use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::reads::MemoryReader;
 use gilk_engine::{Addr, Image, Plan, Session, Span};
 use gilk_instruments::program::Input;
+use gilk_instruments::{Library, Source};
 
 use super::record::MOST_PER_WRITE;
 use super::replaced::linked::{LinkedObject, LinkedPart};
@@ -119,13 +121,15 @@ impl Reserved {
             .collect()
     }
 
-    /// Returns them for a session, which may switch static probes on ([`Session::tracepoints`]).
+    /// Returns them for a session, which may switch static probes on ([`Session::tracepoints`]), and may have lines: where all
+    /// threads share a ring, its slots have as many words as these.
     #[must_use]
-    pub fn for_session(self, session: &Session) -> Self {
-        Self {
-            switches_on: session.tracepoints,
-            ..self
+    pub fn for_session(mut self, session: &Session, library: &Library) -> Self {
+        self.switches_on = session.tracepoints;
+        if has_lines(session, library) {
+            self.layout.rings = self.layout.rings.with_lines();
         }
+        self
     }
 }
 
@@ -235,6 +239,23 @@ impl Subject {
             stride_log2: bytes.ilog2(),
         }
     }
+}
+
+/// Returns whether an instrument of a session may deliver samples of several words.
+fn has_lines(session: &Session, library: &Library) -> bool {
+    let placements = session.placements.iter();
+    let names: BTreeSet<&str> = placements.map(|placement| &*placement.instrument).collect();
+    names.into_iter().any(|name| {
+        // The planner refuses sources that are wrong, and names that neither has.
+        match session.sources.get(name) {
+            Some(text) => Source::parse(text).is_ok_and(|source| source.may_have_lines()),
+            None => {
+                let definition = library.get(name).ok();
+                let source = definition.and_then(|definition| definition.source());
+                source.is_some_and(|source| source.may_have_lines())
+            }
+        }
+    })
 }
 
 /// Returns whether an instrument has variables of threads.

@@ -35,7 +35,7 @@ impl ProcessLayouts {
 
     /// Returns the addresses for a session, with its replacements linked for the process as it is now.
     pub(super) fn reserved(&self, session: &Session, library: &Library) -> Result<Reserved> {
-        let reserved = self.reserved.clone().for_session(session);
+        let reserved = self.reserved.clone().for_session(session, library);
         reserved.with_replacements(&self.subject, session, library)
     }
 

@@ -79,6 +79,11 @@ int main(int count, char **arguments)
 	sigaction(SIGALRM, &action, 0);
 	for (long n = 0; n < THREADS; ++n)
 		pthread_create(&threads[n], 0, work, (void *)n);
+	// The threads are given the signals of the clock.
+	sigset_t clock;
+	sigemptyset(&clock);
+	sigaddset(&clock, SIGALRM);
+	pthread_sigmask(SIG_BLOCK, &clock, 0);
 	struct itimerval often = { { 0, 700 }, { 0, 700 } };
 	setitimer(ITIMER_REAL, &often, 0);
 	setitimer(ITIMER_PROF, &often, 0);

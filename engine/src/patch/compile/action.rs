@@ -75,7 +75,7 @@ impl<'c> Compiler<'c> {
                     self.e,
                     self.hooked,
                     target,
-                    &value,
+                    std::slice::from_ref(&value),
                     self.work(first),
                 )],
             };
@@ -124,6 +124,14 @@ impl<'c> Compiler<'c> {
                     SampleValue::Register(register)
                 }
             });
+        }
+        if let Some(sequences) = self.layout.sequences()
+            && sequences.area.is_none()
+        {
+            let target = (self.layout, sequences);
+            let lost = sample_shared(self.e, self.hooked, target, &values, self.work(kept));
+            self.lost.push((lost, self.e.here()));
+            return;
         }
         let [a, b, spare] = [0, 1, 2].map(|number| self.work(kept + number));
         let lost = match self.layout.sequences() {
