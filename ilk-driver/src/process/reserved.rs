@@ -37,8 +37,8 @@ const RING_WORDS: u64 = 24;
 const GATE_WORDS: u64 = ReadGate::LEN_BYTES + 8 * GUARD_WORDS as u64;
 /// Bytes of the word after those in the first row that keeps the monotonic clock.
 const CLOCK_WORD: u64 = 8;
-/// Words of the guards of reads.
-pub(super) const GUARD_WORDS: u32 = 256;
+/// Words of the guards of reads: each has a sum, and a counter of reads that fail.
+pub(super) const GUARD_WORDS: u32 = 3 << 7;
 /// Slots of a ring, as powers of two: at most, and at least.
 const SLOTS_LOG2: [u32; 2] = [18, 8];
 /// Bytes of all rings, at most, if they have more than the fewest slots.

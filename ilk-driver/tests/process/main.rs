@@ -37,6 +37,7 @@ mod refused;
 mod replaced;
 mod stacks;
 mod suites;
+mod sums;
 mod types;
 mod unregistered;
 mod variables;

@@ -192,6 +192,7 @@ mod tests {
             instrument: "stacks".to_owned(),
             name: name.to_owned(),
             unit: String::new(),
+            may_be_zero: false,
             value,
         }
     }

@@ -314,6 +314,7 @@ fn totals() -> impl Strategy<Value = Totals> {
         instrument: format!("of {name}"),
         name,
         unit: "ticks".to_owned(),
+        may_be_zero: false,
         value,
     });
     prop::collection::vec(total, 0..5).prop_map(|added_up| Totals {

@@ -13,8 +13,8 @@ use crate::patch::{PieceKind, TIMER_FACTOR};
 /// Programs, with the number of their sequences.
 pub(super) const PROGRAMS: [(&str, u32); 34] = [
     ("hit { @n = count() }", 1),
-    ("entry { @n = sum(arg0) }", 1),
-    ("entry { @n = sum(arg0 + 5); @m = sum(1) }", 2),
+    ("entry { @n = sum(arg0) }", 2),
+    ("entry { @n = sum(arg0 + 5); @m = sum(1) }", 4),
     ("entry { @n = avg(arg1) }", 2),
     ("entry { @n = min(arg0) }", 1),
     ("entry { @n = max((s32)arg0) }", 1),
@@ -24,7 +24,7 @@ pub(super) const PROGRAMS: [(&str, u32); 34] = [
     ("entry { @n = values(arg0) }", 8),
     ("entry { @n[arg0, arg2] = sum(arg1) }", 14),
     ("cpu @n; entry { @n = arg0; @n += 1 }", 2),
-    ("cpu @n; entry { @n += arg0; @m = sum(@n) }", 2),
+    ("cpu @n; entry { @n += arg0; @m = sum(@n) }", 3),
     ("cpu @n, @m; entry / @n < @m / { @n += 3; @m += arg0 }", 2),
     (
         "global @n; entry / @n % 3 == 0 / { @m = count(); @n += 1 }",
@@ -41,8 +41,8 @@ pub(super) const PROGRAMS: [(&str, u32); 34] = [
         "entry / arg2 != 0 / { sample(arg0); @n = count(); sample(tsc + arg1) }",
         3,
     ),
-    ("entry / arg0 > 7 && cpu < 4 / { @n = sum(tsc) }", 1),
-    ("entry { @n = sum(*(s16 *)uptr(arg0)) }", 1),
+    ("entry / arg0 > 7 && cpu < 4 / { @n = sum(tsc) }", 2),
+    ("entry { @n = sum(*(s16 *)uptr(arg0)) }", 2),
     (
         "entry / *(u8 *)uptr(arg1 + 3) == 7 / { sample(*(u64 *)uptr(arg0 + *(u32 *)uptr(arg2))) }",
         1,
@@ -62,7 +62,7 @@ pub(super) const PROGRAMS: [(&str, u32); 34] = [
     ("call @start; entry { @start = tsc }", 0),
     (
         "thread @n, @m; entry / @n != 0 / { @m += tsc - @n; @s = sum(@m); @n = 0 }",
-        1,
+        2,
     ),
 ];
 
