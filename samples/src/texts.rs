@@ -414,8 +414,7 @@ mod tests {
             symbols: [(16, "vfs_read".to_owned())].into(),
             stacks: KeptStacks {
                 frames: [(9, vec!["f+0x1".to_owned(), "g".to_owned()])].into(),
-                of_processes: [].into(),
-                lost: 0,
+                ..KeptStacks::default()
             },
             ..Totals::default()
         };

@@ -119,6 +119,7 @@ impl Totals {
         self.added_up.is_empty()
             && self.failed_reads.is_empty()
             && self.no_room.is_empty()
+            && self.stacks.limits.is_empty()
             && self.ended.is_empty()
             && self.gaps.is_empty()
             && self.cost.is_none()
@@ -144,6 +145,7 @@ impl Totals {
         self.ended += &other.ended;
         self.stacks.of_processes.extend(other.stacks.of_processes);
         self.stacks.lost += other.stacks.lost;
+        self.stacks.limits.extend(other.stacks.limits);
     }
 
     /// Returns them with a name before those of instruments, and before the reason of an end; as they are if it is empty.

@@ -35,6 +35,7 @@ mod probes;
 mod programs;
 mod refused;
 mod replaced;
+mod stack_limits;
 mod stacks;
 mod suites;
 mod sums;

@@ -74,6 +74,9 @@ pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
             let _infallible = writeln!(out, "{:>14}  {what}", scale::grouped(count));
         }
     }
+    for limit in &totals.stacks.limits {
+        let _infallible = writeln!(out, "{limit}");
+    }
     for line in totals.cost.iter().flat_map(cost) {
         let _infallible = writeln!(out, "{line}");
     }

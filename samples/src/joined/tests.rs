@@ -303,8 +303,8 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
                     (8, vec![format!("of {machine}")]),
                 ]
                 .into(),
-                of_processes: [].into(),
                 lost: 3,
+                ..KeptStacks::default()
             },
             ended: String::new(),
             gaps: vec![Gap {
