@@ -282,6 +282,13 @@ impl SampleTexts {
         self.of.insert(id, index);
     }
 
+    /// Adds the texts of other instruments.
+    pub fn extend(&mut self, other: &Self) {
+        for (id, texts) in other.iter() {
+            self.insert(id, texts.clone());
+        }
+    }
+
     /// Returns the texts of an instrument.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&Texts> {

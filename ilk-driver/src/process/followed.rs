@@ -144,6 +144,12 @@ impl<'p, P> FollowedProcess<'p, P> {
         self
     }
 
+    /// Returns whether objects that the process loads later are instrumented.
+    #[must_use]
+    pub fn is_followed(&self) -> bool {
+        self.watch.is_some()
+    }
+
     /// The reason why objects that the process loads later are not seen, although that was requested.
     #[must_use]
     pub fn not_followed(&self) -> Option<&str> {
@@ -190,8 +196,8 @@ impl<'p, P> FollowedProcess<'p, P> {
         }
     }
 
-    /// The plans of objects that were loaded later.
-    pub(super) fn later_plans(&self) -> impl Iterator<Item = &Plan> {
+    /// The plans of objects that were loaded later, each with the number of its first function in recorded identifiers.
+    pub(super) fn later_plans(&self) -> impl Iterator<Item = (&Plan, u32)> {
         self.parts.plans()
     }
 

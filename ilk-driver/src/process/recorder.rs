@@ -11,12 +11,13 @@ use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Metadata;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::Loss;
+use gilk_samples::texts::SampleTexts;
 use gilk_samples::totals::Totals;
 use gilk_samples::{Batch, InstrumentId, Sample};
 
 use super::stacks::NumberedStacks;
 use super::{FollowedEnd, FollowedProcess, SampleRings, tsc};
-use crate::client::{CpuLosses, Event, is_aggregate_word, samples};
+use crate::client::{CpuLosses, Event, is_aggregate_word, samples, texts};
 use crate::{Error, Result};
 
 /// Interval at which rings are emptied.
@@ -40,6 +41,8 @@ pub struct Recorder {
     stacks: KeptStacks,
     /// The time up to which all stacks of samples are recorded, if stacks are numbered.
     named: Option<u64>,
+    /// The number of objects that were loaded later whose texts were reported.
+    described: usize,
     /// Samples of several rings, by CPU, until no older one of another ring may follow.
     waiting: BTreeMap<u16, Vec<Sample>>,
 }
@@ -78,10 +81,11 @@ impl Recorder {
             && !process.has_ended()
             && !self.has_failed()
         {
-            let interval = match samples(plan) || process.later_plans().any(samples) {
-                true => DRAINED,
-                false => INTERVAL,
-            };
+            let interval =
+                match samples(plan) || process.later_plans().any(|(plan, _)| samples(plan)) {
+                    true => DRAINED,
+                    false => INTERVAL,
+                };
             process.wait(interval.min(length.saturating_sub(begun.elapsed())))?;
             self.take_stacks(process.take_left_stacks(), process.stacks())?;
             self.drain_all(rings.as_mut(), &mut process)?;
@@ -109,9 +113,25 @@ impl Recorder {
         rings: Option<&mut SampleRings>,
         process: &mut FollowedProcess<'_, P>,
     ) -> Result<()> {
+        self.describe_later(process.later_plans());
         self.take_all(rings, process.later_rings())?;
         process.forget_rings();
         Ok(())
+    }
+
+    /// Reports the texts of samples of objects that were loaded since the last call, before their samples. Each has a plan,
+    /// and the number of its first function in recorded identifiers.
+    pub(super) fn describe_later<'p>(&mut self, plans: impl Iterator<Item = (&'p Plan, u32)>) {
+        for (plan, first_major) in plans.skip(self.described) {
+            self.described += 1;
+            let mut recorded = SampleTexts::default();
+            for (id, texts) in texts(plan).iter() {
+                recorded.insert(InstrumentId::renumbered(id, first_major), texts.clone());
+            }
+            if !recorded.is_empty() {
+                self.send(|_| Event::Texts(Box::new(recorded)));
+            }
+        }
     }
 
     /// Takes all samples out of rings, and out of those of objects that were loaded later, whose functions are numbered

@@ -31,6 +31,7 @@ mod loaded;
 mod naming;
 mod prefixes;
 mod printing;
+mod printing_later;
 mod probes;
 mod programs;
 mod refused;

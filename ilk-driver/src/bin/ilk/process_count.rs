@@ -139,7 +139,7 @@ impl Measurement {
         let collector = writer.transpose()?.map(Collector::start).transpose()?;
         let printed = match output {
             Some(_) => None,
-            None => LinePrinter::begin(&described),
+            None => LinePrinter::begin(&described, process.is_followed()),
         };
         let (listener, printer) = printed.unzip();
         let mut recorder = Recorder::new(collector, listener);

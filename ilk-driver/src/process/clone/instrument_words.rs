@@ -58,6 +58,7 @@ impl InstrumentWords {
     fn take_samples(&mut self, recorder: &mut Recorder) -> Result<()> {
         self.record_stacks(recorder)?;
         let parts = &self.parts;
+        recorder.describe_later(parts.plans());
         let loads = self.loads.iter_mut();
         let loads = loads.map(|(part, words)| (&mut words.rings, parts.first_major(*part)));
         let left = self.left.iter_mut().map(|(rings, major)| (rings, *major));
