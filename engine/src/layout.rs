@@ -19,7 +19,7 @@ use crate::{Addr, Error, Result, Span};
 pub use abi::{Abi, ReturnPush, SegmentOffset, WordSegment};
 pub use guard::Guard;
 pub use inputs::{InputLocation, Inputs, KernelInputs, Owner};
-pub use rings::{CPU_BITS, RingOwner, Rings, SLOT_LOG2, Sequences};
+pub use rings::{CPU_BITS, LINE_LOG2, RingOwner, Rings, SLOT_LOG2, Sequences};
 pub use shared::{ReadGate, StackTables};
 
 /// Alignment of patches in bytes: processors fetch instructions in blocks of it.
@@ -374,9 +374,15 @@ impl RuntimeLayout {
                 "a ring has 2^{slots_log2} slots, and must have 2^2 to 2^24"
             ));
         }
-        if stride_log2 != slots_log2 + SLOT_LOG2 {
+        let slot_log2 = self.rings.slot_log2();
+        if stride_log2 != slots_log2 + slot_log2 {
             return wrong(format!(
                 "rings of 2^{slots_log2} slots of 32 bytes are 2^{stride_log2} bytes apart"
+            ));
+        }
+        if !(SLOT_LOG2..=SLOT_LOG2 + LINE_LOG2).contains(&slot_log2) {
+            return wrong(format!(
+                "a slot of the ring that all threads share has 2^{slot_log2} bytes, and must have 2^5 to 2^8"
             ));
         }
         if !(1..=31).contains(&self.timers_log2) {

@@ -27,10 +27,11 @@ use std::cell::Cell;
 use std::sync::{Arc, Once};
 
 use gilk_engine::HookType;
+use gilk_engine::layout::CounterSlot;
 use gilk_engine::liveness::Live;
 use gilk_engine::patch::{Home, HookProgram, Probed, TIMER_BYTES};
 use gilk_engine::placement::Point;
-use gilk_instruments::program::{AggregateId, Hook};
+use gilk_instruments::program::{AggregateId, AggregateKind, Hook};
 use iced_x86::code_asm::{CodeAssembler, qword_ptr, rsp};
 use model::SERIAL;
 use native::{GS, Machine, PATCH};
@@ -192,7 +193,16 @@ fn added(statements: &str, interrupt: Option<usize>) -> (u64, u64, usize) {
             let lost = placed.counter(homes.no_room.unwrap().slot);
             return (sum, lost, steps);
         }
-        None => homes.aggregates[AggregateId(0)],
+        None => {
+            let first = homes.aggregates[AggregateId(0)];
+            let kind = placed.probed.checked.aggregates[AggregateId(0)].kind;
+            // The number of values comes before their sum.
+            let before = u32::from(kind == AggregateKind::Sum);
+            CounterSlot {
+                slot: first.slot + before,
+                ..first
+            }
+        }
     };
     (placed.counter(word.slot), 0, steps)
 }

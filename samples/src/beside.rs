@@ -292,6 +292,7 @@ mod tests {
                 instrument: "sizes".into(),
                 name: "all".into(),
                 unit: String::new(),
+                may_be_zero: false,
                 value: TotalValue::Number(9),
             }],
             ..Totals::default()

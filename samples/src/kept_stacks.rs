@@ -18,6 +18,9 @@ pub struct KeptStacks {
     /// Number of hits whose stack was not kept, because there were too many different ones.
     #[serde(default)]
     pub lost: u64,
+    /// Sentences about objects of processes in which stacks end early, each with its reason.
+    #[serde(default)]
+    pub limits: BTreeSet<String>,
 }
 
 impl KeptStacks {
@@ -38,16 +41,26 @@ impl KeptStacks {
         frames.filter(|frame| frame.starts_with("0x")).count() as u64
     }
 
+    /// Returns the frames without what is said of all stacks.
+    #[must_use]
+    pub fn without_incidents(self) -> Self {
+        Self {
+            frames: self.frames,
+            ..Self::default()
+        }
+    }
+
     /// Returns whether there is nothing to report.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty() && self.lost == 0
+        self.frames.is_empty() && self.lost == 0 && self.limits.is_empty()
     }
 
     /// Adds further stacks of the same run, and its number of lost hits up to now.
     pub fn extend(&mut self, later: Self) {
         self.frames.extend(later.frames);
         self.of_processes.extend(later.of_processes);
+        self.limits.extend(later.limits);
         self.lost = later.lost;
     }
 
@@ -135,7 +148,7 @@ mod tests {
             ]
             .into(),
             of_processes: [9, 11].into(),
-            lost: 0,
+            ..KeptStacks::default()
         };
         let line = "0xffffffffc0001000;ksys_read;vfs_read";
         assert_eq!(stacks.line(7).as_deref(), Some(line));

@@ -282,6 +282,13 @@ impl SampleTexts {
         self.of.insert(id, index);
     }
 
+    /// Adds the texts of other instruments.
+    pub fn extend(&mut self, other: &Self) {
+        for (id, texts) in other.iter() {
+            self.insert(id, texts.clone());
+        }
+    }
+
     /// Returns the texts of an instrument.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&Texts> {
@@ -414,8 +421,7 @@ mod tests {
             symbols: [(16, "vfs_read".to_owned())].into(),
             stacks: KeptStacks {
                 frames: [(9, vec!["f+0x1".to_owned(), "g".to_owned()])].into(),
-                of_processes: [].into(),
-                lost: 0,
+                ..KeptStacks::default()
             },
             ..Totals::default()
         };

@@ -119,6 +119,7 @@ impl Totals {
         self.added_up.is_empty()
             && self.failed_reads.is_empty()
             && self.no_room.is_empty()
+            && self.stacks.limits.is_empty()
             && self.ended.is_empty()
             && self.gaps.is_empty()
             && self.cost.is_none()
@@ -144,6 +145,7 @@ impl Totals {
         self.ended += &other.ended;
         self.stacks.of_processes.extend(other.stacks.of_processes);
         self.stacks.lost += other.stacks.lost;
+        self.stacks.limits.extend(other.stacks.limits);
     }
 
     /// Returns them with a name before those of instruments, and before the reason of an end; as they are if it is empty.
@@ -185,11 +187,20 @@ pub struct Total {
     pub name: String,
     /// Unit of the values; empty for none.
     pub unit: String,
+    /// True if a number may be 0 where values have arrived: a sum, a smallest or a largest value.
+    #[serde(default)]
+    pub may_be_zero: bool,
     /// Value of the aggregate.
     pub value: TotalValue,
 }
 
 impl Total {
+    /// Returns whether nothing was counted or added up.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.value.is_idle(self.may_be_zero)
+    }
+
     /// Returns the numbers that may be addresses: counted values, and the numbers of keys.
     #[must_use]
     pub fn numbers(&self) -> Vec<i128> {
@@ -302,6 +313,17 @@ impl TotalValue {
             Self::Map(rows, others) => rows
                 .iter()
                 .fold(*others, |sum, row| sum.saturating_add(row.value.hits())),
+        }
+    }
+
+    /// Returns whether no value has arrived. A number of 0 is one only if it `may_be_zero`.
+    #[must_use]
+    pub fn is_idle(&self, may_be_zero: bool) -> bool {
+        match self {
+            Self::Number(_) if may_be_zero => false,
+            // The totals of keys may be 0, too.
+            Self::Map(rows, others) => rows.is_empty() && *others == 0,
+            value => value.hits() == 0,
         }
     }
 

@@ -164,6 +164,7 @@ fn record(path: &Path, finish: bool) -> BTreeMap<(u8, u64), (u64, u64)> {
                 instrument: "sizes".to_owned(),
                 name: "seen".to_owned(),
                 unit: "bytes".to_owned(),
+                may_be_zero: false,
                 value: TotalValue::Values(values, 5),
             }],
             ..Totals::default()

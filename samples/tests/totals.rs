@@ -78,6 +78,7 @@ fn all() -> impl Strategy<Value = Totals> {
                 instrument: format!("of \"{name}\""),
                 name,
                 unit: if timed { "ticks" } else { "" }.to_owned(),
+                may_be_zero: false,
                 value,
             };
         Totals {

@@ -8,6 +8,10 @@ use crate::Addr;
 /// Bytes of a slot, as a power of two (`struct ilk_slot`).
 pub const SLOT_LOG2: u32 = 5;
 
+/// Words of a line, at most, as a power of two: slots of 32 bytes that a slot of the ring that all threads share has, where
+/// instruments have lines.
+pub const LINE_LOG2: u32 = 3;
+
 /// Bits of the number of a CPU in the mark of a slot of the ring that all threads share.
 pub const CPU_BITS: u32 = 12;
 
@@ -17,14 +21,17 @@ pub const CPU_BITS: u32 = 12;
 ///
 /// Where no thread has an area for sequences, all threads share ring 0, whose words are those of threads without an area:
 /// a locked `cmpxchg` advances the head, and the mark, which makes a slot a sample, is
-/// `serial number of the sample << CPU_BITS | number of the CPU`.
+/// `serial number of the sample << CPU_BITS | number of the CPU`. A slot of this ring is one of a whole line
+/// ([`Rings::slot_log2`]): the words after the first are where further slots would be, and have no marks. So a line is
+/// reserved by one exchange and committed by one mark, and one that its thread leaves is one lost sample of a known length.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rings {
     /// The owner of a ring.
     pub per: RingOwner,
     /// The first byte of ring 0.
     pub base: Addr,
-    /// Ring `n` begins at `base + (n << stride_log2)`: slots of 32 bytes, one ring after the other.
+    /// Ring `n` begins at `base + (n << stride_log2)`: slots of 32 bytes, or of the ring that all threads share of
+    /// `1 << (stride_log2 - slots_log2)`, one ring after the other.
     pub stride_log2: u32,
     /// Slots of a ring, as a power of two.
     pub slots_log2: u32,
@@ -114,6 +121,35 @@ impl Rings {
     #[must_use]
     pub const fn exist(&self) -> bool {
         !matches!(self.per, RingOwner::Rseq(_)) || self.base.0 != 0
+    }
+
+    /// Bytes of a slot, as a power of two.
+    #[must_use]
+    pub const fn slot_log2(&self) -> u32 {
+        match self.per {
+            RingOwner::Rseq(Sequences { area: None, .. }) => {
+                self.stride_log2.saturating_sub(self.slots_log2)
+            }
+            RingOwner::Cpu | RingOwner::Thread | RingOwner::Rseq(_) => SLOT_LOG2,
+        }
+    }
+
+    /// Words of a sample that a slot of the ring that all threads share has, at most.
+    #[must_use]
+    pub const fn words_of_slot(&self) -> u32 {
+        1 << self.slot_log2().saturating_sub(SLOT_LOG2)
+    }
+
+    /// The same bytes as a ring whose slots have lines, if all threads share it.
+    #[must_use]
+    pub const fn with_lines(self) -> Self {
+        match self.per {
+            RingOwner::Rseq(Sequences { area: None, .. }) => Self {
+                slots_log2: self.stride_log2.saturating_sub(SLOT_LOG2 + LINE_LOG2),
+                ..self
+            },
+            RingOwner::Cpu | RingOwner::Thread | RingOwner::Rseq(_) => self,
+        }
     }
 
     /// The rings of a process, each of `1 << slots_log2` slots, from `base` on, with the three words of CPU 0 at `words`.

@@ -84,6 +84,8 @@ pub struct CallerTable {
     /// Words of [`StackTables::ROWS`]. A row is valid up to the address of the next one.
     pub rows: Vec<u64>,
     numbers: HashMap<CallerRule, u16>,
+    /// True if there were more rules than have numbers: stacks end where those would be valid.
+    pub lacks_rules: bool,
 }
 
 impl CallerTable {
@@ -132,12 +134,23 @@ impl CallerTable {
         }
     }
 
+    /// Keeps so many of the rows: from the last of these on, stacks end.
+    pub fn cut(&mut self, most: usize) {
+        self.rows.truncate(most);
+        if let Some(last) = self.rows.last_mut() {
+            *last = *last >> 16 << 16 | u64::from(Self::END);
+        }
+    }
+
     /// Returns the number of a rule, which is new or has one; `None` if there are too many.
     fn number(&mut self, rule: CallerRule) -> Option<u16> {
         if let Some(number) = self.numbers.get(&rule) {
             return Some(*number);
         }
-        let number = u16::try_from(self.rules.len()).ok()?;
+        let Ok(number) = u16::try_from(self.rules.len()) else {
+            self.lacks_rules = true;
+            return None;
+        };
         self.rules.push(rule.encoded());
         self.numbers.insert(rule, number);
         Some(number)
@@ -263,6 +276,7 @@ mod tests {
         // What has no number any more ends stacks.
         let last = rules(&table, 4 * 70_000)[4 * 69_999];
         assert_eq!(last, CallerRule::End.encoded());
+        assert!(table.lacks_rules);
         assert_eq!(rules(&table, 1), [stack(0).encoded()]);
         // Rules keep their numbers.
         let numbered = table.rules.clone();
@@ -273,6 +287,9 @@ mod tests {
         let four = [none, stack(8).encoded(), end, none];
         let expected: Vec<u64> = four.into_iter().flat_map(|rule| [rule; 4]).collect();
         assert_eq!(rules(&table, 16), expected);
+        table.cut(2);
+        let expected: Vec<u64> = [[none; 4], [end; 4]].concat();
+        assert_eq!(rules(&table, 8), expected);
         let negative = CallerRule::Base {
             end: -8,
             saved_rbp: -16,

@@ -203,6 +203,7 @@ reasons! {
     NeedlessSlot = "it reserves a slot that its instrument does not use",
     ReservesOtherHead = "rax is not the head that was read when it reserves a slot",
     HeadStep = "it does not advance the head by one slot",
+    LongLine { words: u8 } = "its line has {words} words, and a slot of the ring has not as many",
     RingFull = "it reserves a slot though the ring may be full",
     StaleClock = "it does not read the clock between the head and the reservation",
     EarlyMark = "it writes the mark before the rest of the sample",

@@ -26,8 +26,14 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
     }
     let layout = &plan.layout;
     // The lower half of a head has the slot, two zero bits, and the CPU.
+    let most = match layout.sequences().map(|sequences| sequences.area) {
+        // A slot has the words of a line.
+        Some(None) => 8,
+        _ => 5,
+    };
+    let slot_log2 = (layout.rings.stride_log2).checked_sub(layout.rings.slots_log2);
     if !(2..=24).contains(&layout.rings.slots_log2)
-        || layout.rings.stride_log2 != layout.rings.slots_log2 + 5
+        || slot_log2.is_none_or(|log2| !(5..=most).contains(&log2))
     {
         wrong(Reason::RingSize {
             slots_log2: layout.rings.slots_log2,

@@ -184,6 +184,7 @@ mod tests {
                 instrument,
                 name: "paths".into(),
                 unit: String::new(),
+                may_be_zero: false,
                 value,
             });
         }
@@ -207,6 +208,7 @@ mod tests {
                 instrument: "sizes".into(),
                 name: "sizes".into(),
                 unit: String::new(),
+                may_be_zero: false,
                 value: Summary::Values(vec![(0, placement as u64)], 0),
             });
         }

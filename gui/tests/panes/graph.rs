@@ -97,6 +97,7 @@ fn counted_paths_are_listed_and_highlighted() {
         instrument: "path-kernel-clone-0".into(),
         name: "paths".into(),
         unit: "paths".into(),
+        may_be_zero: false,
         value: gilk_instruments::program::Summary::Values(vec![(0, 5), (3, 345)], 2),
     }];
     harness.state_mut().state_mut().timeline.open(recorded);

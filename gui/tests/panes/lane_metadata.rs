@@ -120,6 +120,7 @@ fn instruments_without_samples_have_no_empty_lane() {
         instrument: "elapsed-histogram".into(),
         name: "ticks".into(),
         unit: "ticks".into(),
+        may_be_zero: false,
         value: TotalValue::Values(vec![(3, 4), (5, 6)], 2),
     }];
     let expected = String::from("lane elapsed-histogram of kernel_clone: @ticks: 12 values");

@@ -238,6 +238,7 @@ fn level() -> Record {
         instrument: "histogram".into(),
         name: "sizes".into(),
         unit: "bytes".into(),
+        may_be_zero: false,
         value: TotalValue::Values(vec![(16, 1000), (4096, 234)], 0),
     }];
     record.now = None;

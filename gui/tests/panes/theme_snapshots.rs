@@ -61,6 +61,7 @@ fn source_lines_and_a_path_in_each_theme() {
             instrument: "path-kernel-clone-0".into(),
             name: "paths".into(),
             unit: "paths".into(),
+            may_be_zero: false,
             value: Summary::Values(vec![(0, 5), (3, 345)], 2),
         }];
         let state = harness.state_mut().state_mut();

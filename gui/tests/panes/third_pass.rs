@@ -101,6 +101,7 @@ fn counted_paths_are_a_list_of_paths_without_lanes() {
             instrument,
             name: "paths".into(),
             unit: String::new(),
+            may_be_zero: false,
             value,
         });
     }

@@ -248,6 +248,7 @@ fn totals_are_shown_next_to_the_lanes_and_can_be_hidden() {
         instrument: "sizes".into(),
         name: name.into(),
         unit: unit.into(),
+        may_be_zero: true,
         value,
     };
     let bucket = |from, to, count| Bucket {

@@ -63,6 +63,10 @@ pub(super) fn summaries(
             instrument: aggregate.instrument.clone(),
             name: aggregate.aggregate.name.clone(),
             unit: aggregate.unit.clone(),
+            may_be_zero: matches!(
+                aggregate.aggregate.kind,
+                AggregateKind::Sum | AggregateKind::Min | AggregateKind::Max
+            ),
             value: aggregate.aggregate.read(banks.iter().map(Vec::as_slice)),
         }
     };

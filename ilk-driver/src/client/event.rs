@@ -10,6 +10,7 @@ use gilk_samples::cache_numbers::CacheNumbers;
 use gilk_samples::clocks::Reading;
 use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::{Clock, Metadata};
+use gilk_samples::texts::SampleTexts;
 use gilk_samples::totals::SessionCost;
 pub use gilk_samples::totals::{Counted, Gap, Total as AggregateSummary};
 
@@ -25,6 +26,8 @@ pub enum Event {
     Described(Box<Metadata>),
     /// The target's clock was read: after the start, periodically, and at the end.
     Clock(Reading),
+    /// Texts of the samples of an object that a process has loaded since the start, which follow.
+    Texts(Box<SampleTexts>),
     /// Samples of a CPU. Totals of counters are samples of
     /// [`ALL_CPUS`](gilk_samples::record::ALL_CPUS).
     Samples(Arc<Batch>),

@@ -338,6 +338,7 @@ impl SessionRun<'_> {
                     frames: named.collect(),
                     of_processes: of_process.map(|stack| stack.number).collect(),
                     lost,
+                    ..KeptStacks::default()
                 };
                 self.tally.stacks.extend(named.clone());
                 self.feed.send(Event::Stacks(named));

@@ -12,6 +12,7 @@ use gilk_engine::reads::MemoryReader;
 use gilk_engine::verify::reads;
 use gilk_engine::{Addr, HookType, Image, Plan, Span, VerifiedPlan};
 
+use super::ended::ends_now;
 use super::guards::{ReadGuards, reads_memory};
 use super::library::is_of_go;
 use super::mapped::{map, number_of, place};
@@ -240,11 +241,16 @@ impl Attached {
             return Ok(());
         }
         let unused = std::mem::take(&mut self.unused);
-        traced(self.pid, || {
+        let unmapped = traced(self.pid, || {
             let stopped = Stopped::stop(self.pid)?;
             let maps = maps::read(self.pid)?;
             let remote = Remote::of(self.pid, &stopped, &self.memory, &maps)?;
             unused.iter().try_for_each(|span| unmap(&remote, *span))
+        });
+        // It was killed meanwhile.
+        unmapped.or_else(|error| match ends_now(|| self.has_ended()) {
+            true => Ok(()),
+            false => Err(error),
         })
     }
 

@@ -53,6 +53,15 @@ impl Missed {
         }
         lives && since.elapsed() >= PATIENCE && self.left.insert(process)
     }
+
+    /// Counts those that have ended before they were tried again.
+    fn count_ended(&mut self, processes: &[Client], is_tried: impl Fn(&Client) -> bool) {
+        let left = &self.left;
+        let has_ended = |process: &Client, _: &mut Instant| {
+            !processes.contains(process) && !is_tried(process) && !left.contains(process)
+        };
+        self.ended += self.since.extract_if(.., has_ended).count() as u64;
+    }
 }
 
 /// Measures in all processes that execute a program until `is_over`, each in a thread of its own: `measure` is given the
@@ -79,6 +88,7 @@ pub fn in_every<M: Send, E: Send + From<Error>>(
                 // Its threads end before this returns.
                 failed.store(true, Ordering::Relaxed);
             })?;
+            missed.count_ended(&processes, |process| running.contains_key(process));
             for process in processes {
                 if is_last || running.contains_key(&process) || missed.left.contains(&process) {
                     continue;
@@ -100,7 +110,10 @@ pub fn in_every<M: Send, E: Send + From<Error>>(
                 let why = "A thread has failed, which is a bug in gilk.";
                 let failed = |_| Err(Error::Target(why.to_owned()).into());
                 match thread.join().unwrap_or_else(failed) {
-                    Ok(measured) => all.push(measured),
+                    Ok(measured) => {
+                        missed.since.remove(&process);
+                        all.push(measured);
+                    }
                     Err(error) => {
                         if missed.add(process, file) {
                             news(EveryNews::LeftAlone(process, &error));

@@ -12,6 +12,7 @@ use gilk_engine::Plan;
 use gilk_samples::kept_stacks::KeptStacks;
 
 use super::attached::Removed;
+use super::ended::ends_now;
 use super::forks::{ForkWatch, ForkedChildren};
 use super::guards::reads_memory;
 use super::objects::{Object, ObjectChoice, objects, program_of};
@@ -143,6 +144,12 @@ impl<'p, P> FollowedProcess<'p, P> {
         self
     }
 
+    /// Returns whether objects that the process loads later are instrumented.
+    #[must_use]
+    pub fn is_followed(&self) -> bool {
+        self.watch.is_some()
+    }
+
     /// The reason why objects that the process loads later are not seen, although that was requested.
     #[must_use]
     pub fn not_followed(&self) -> Option<&str> {
@@ -189,8 +196,8 @@ impl<'p, P> FollowedProcess<'p, P> {
         }
     }
 
-    /// The plans of objects that were loaded later.
-    pub(super) fn later_plans(&self) -> impl Iterator<Item = &Plan> {
+    /// The plans of objects that were loaded later, each with the number of its first function in recorded identifiers.
+    pub(super) fn later_plans(&self) -> impl Iterator<Item = (&Plan, u32)> {
         self.parts.plans()
     }
 
@@ -239,7 +246,7 @@ impl<'p, P> FollowedProcess<'p, P> {
                 !object.is_program(&program) && self.choice.takes_library(object.name());
             if is_chosen && !is_known(&self.mapped, &object) {
                 if let Err(error) = self.loaded(&object)
-                    && !self.has_ended()
+                    && !ends_now(|| self.has_ended())
                 {
                     self.notes.insert(format!("{}: {error}", object.path));
                 }

@@ -15,8 +15,9 @@ use gilk_engine::{Addr, Image, Plan, Span};
 
 use super::attached::{Attached, ForkedAttachment};
 use super::child::{ChildPlace, WaitingPlace, adopted, freed};
+use super::ended::ends;
 use super::objects::{Object, objects, program_of};
-use super::record::{Client, Kept, Record, Written, kept};
+use super::record::{Kept, Record, Written, kept};
 use super::remote::RemoteCode;
 use super::removal::{self, Cleaned, everywhere, memory};
 use super::stopped::{BETWEEN, traced};
@@ -359,7 +360,7 @@ impl Served {
                 }
                 // It was forked before its parent was instrumented.
                 Ok(None) => {}
-                Err(_) if !Client::of(pid).is_ok_and(Client::is_alive) => return true,
+                Err(_) if ends(pid) => return true,
                 Err(error) => {
                     children.failed.insert(error.to_string());
                     return false;
@@ -380,7 +381,7 @@ impl Served {
                 Ok(ChildPlace::Near) => {}
                 Ok(ChildPlace::Elsewhere) => return false,
                 Ok(ChildPlace::Original) => return true,
-                Err(_) if !Client::of(pid).is_ok_and(Client::is_alive) => return true,
+                Err(_) if ends(pid) => return true,
                 Err(error) => {
                     children.failed.insert(error.to_string());
                     return false;

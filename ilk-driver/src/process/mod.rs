@@ -14,6 +14,7 @@ mod cached;
 mod child;
 mod children;
 mod clone;
+mod ended;
 mod every;
 mod every_target;
 mod executing;

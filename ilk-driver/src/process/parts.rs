@@ -126,9 +126,10 @@ impl<P> LoadedParts<P> {
         part.map_or(InstrumentId::MAJORS, |part| part.first_major)
     }
 
-    /// The plans of the parts.
-    pub(super) fn plans(&self) -> impl Iterator<Item = &Plan> {
-        self.parts.iter().map(|part| part.plan.plan())
+    /// The plans of the parts, each with the number of its first function in recorded identifiers.
+    pub(super) fn plans(&self) -> impl Iterator<Item = (&Plan, u32)> {
+        let parts = self.parts.iter();
+        parts.map(|part| (part.plan.plan(), part.first_major))
     }
 
     /// Adds the values of words at the end of a load.

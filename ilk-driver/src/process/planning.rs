@@ -95,7 +95,7 @@ impl Subject {
         let mut read = None;
         loop {
             let reserved = self.reserve_with(words, read.clone())?;
-            let reserved = reserved.for_session(session);
+            let reserved = reserved.for_session(session, library);
             let reserved = reserved.with_replacements(self, session, library)?;
             let target = (&self.image, &reserved.layout);
             match PossiblePlan::of(target, (session, library), is_strict, watch) {

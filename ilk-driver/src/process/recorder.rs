@@ -11,12 +11,13 @@ use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Metadata;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::Loss;
+use gilk_samples::texts::SampleTexts;
 use gilk_samples::totals::Totals;
 use gilk_samples::{Batch, InstrumentId, Sample};
 
 use super::stacks::NumberedStacks;
 use super::{FollowedEnd, FollowedProcess, SampleRings, tsc};
-use crate::client::{CpuLosses, Event, is_aggregate_word, samples, totals};
+use crate::client::{CpuLosses, Event, is_aggregate_word, samples, texts, totals};
 use crate::{Error, Result};
 
 /// Interval at which rings are emptied.
@@ -40,6 +41,8 @@ pub struct Recorder {
     samples: BTreeMap<u64, u64>,
     /// Stacks that were numbered.
     stacks: KeptStacks,
+    /// The number of objects that were loaded later whose texts were reported.
+    described: usize,
     /// Samples by CPU, until their stacks are recorded, and no older one of another ring may follow.
     waiting: BTreeMap<u16, Vec<Sample>>,
     /// The time up to which no older sample may follow, if rings of objects that were loaded later were read.
@@ -83,10 +86,11 @@ impl Recorder {
             && !process.has_ended()
             && !self.has_failed()
         {
-            let interval = match samples(plan) || process.later_plans().any(samples) {
-                true => DRAINED,
-                false => INTERVAL,
-            };
+            let interval =
+                match samples(plan) || process.later_plans().any(|(plan, _)| samples(plan)) {
+                    true => DRAINED,
+                    false => INTERVAL,
+                };
             process.wait(interval.min(length.saturating_sub(begun.elapsed())))?;
             self.drain_all(rings.as_mut(), &mut process)?;
             self.deliver_settled();
@@ -118,9 +122,25 @@ impl Recorder {
         rings: Option<&mut SampleRings>,
         process: &mut FollowedProcess<'_, P>,
     ) -> Result<()> {
+        self.describe_later(process.later_plans());
         self.take_all(rings, process.later_rings())?;
         process.forget_rings();
         self.take_stacks(process.take_left_stacks(), process.stacks())
+    }
+
+    /// Reports the texts of samples of objects that were loaded since the last call, before their samples. Each has a plan,
+    /// and the number of its first function in recorded identifiers.
+    pub(super) fn describe_later<'p>(&mut self, plans: impl Iterator<Item = (&'p Plan, u32)>) {
+        for (plan, first_major) in plans.skip(self.described) {
+            self.described += 1;
+            let mut recorded = SampleTexts::default();
+            for (id, texts) in texts(plan).iter() {
+                recorded.insert(InstrumentId::renumbered(id, first_major), texts.clone());
+            }
+            if !recorded.is_empty() {
+                self.send(|_| Event::Texts(Box::new(recorded)));
+            }
+        }
     }
 
     /// Takes all samples out of rings, and out of those of objects that were loaded later, whose functions are numbered

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use gilk_engine::{Addr, Span};
 
+use super::ended::{ends, ends_now, is_absent};
 use super::maps::MappedSpan;
 use super::pages::TextPages;
 use super::record::{self, Client, Kept, Record, Semaphore, Written, is_ours};
@@ -62,14 +63,17 @@ impl Patched<'_> {
 
     /// Restores the text, then unmaps the arena and the counters. Forked children that wait still do so.
     pub(super) fn take_out(&self, cleaned: &mut Cleaned) -> Result<()> {
-        let done = traced(self.pid, || self.restore(cleaned));
-        if self.has_ended() {
-            return Ok(());
-        }
-        done?;
-        traced(self.pid, || self.unmap(cleaned))?;
-        if !cleaned.processes.contains(&self.pid) {
-            cleaned.processes.push(self.pid);
+        let restored = traced(self.pid, || self.restore(cleaned));
+        let removed = match restored {
+            Ok(()) if self.has_ended() => return Ok(()),
+            Ok(()) => traced(self.pid, || self.unmap(cleaned)),
+            failed => failed,
+        };
+        match removed {
+            Ok(()) if !cleaned.processes.contains(&self.pid) => cleaned.processes.push(self.pid),
+            // It was killed meanwhile.
+            Err(_) if ends_now(|| self.has_ended()) => {}
+            removed => return removed,
         }
         Ok(())
     }
@@ -175,10 +179,7 @@ impl Patched<'_> {
     fn unmap(&self, cleaned: &mut Cleaned) -> Result<()> {
         let mut busy = 0;
         for _ in 0..ATTEMPTS {
-            let stopped = match Stopped::stop(self.pid) {
-                Err(_) if self.has_ended() => return Ok(()),
-                stopped => stopped?,
-            };
+            let stopped = Stopped::stop(self.pid)?;
             let inside = stopped.inside(self.memory, &self.record.arenas)?;
             if inside.is_empty() {
                 self.disarm(&stopped)?;
@@ -290,8 +291,10 @@ pub(super) fn clean(chosen: &dyn Fn(u32, &Kept) -> bool, cleaned: &mut Cleaned) 
                 };
                 patched.remove(cleaned)
             };
-            // The reader of the list names the process.
-            if let Err(error) = remove() {
+            // The reader of the list names the process. One that has ended, or executed another program, has no splice.
+            if let Err(error) = remove()
+                && has_mapped(pid, kept.file)
+            {
                 cleaned.failed.push(error.to_string());
             }
         }
@@ -312,16 +315,19 @@ pub(super) fn have_left_patches(file: u64, stopped: &mut Duration) -> bool {
         *stopped = begun.elapsed().max(*stopped);
         left
     };
-    let has_mapped = |pid| {
-        let kept = record::kept(pid).unwrap_or_default();
-        kept.iter().any(|kept| kept.file == file)
-    };
     let Ok(all) = everywhere() else {
         return false;
     };
     let mut all = all.into_iter().filter(|(_, kept)| kept.file == file);
     // One that has ended, or executed another program, has no thread in a patch.
-    all.all(|(pid, kept)| has_left(pid, kept.arenas()).unwrap_or(false) || !has_mapped(pid))
+    all.all(|(pid, kept)| has_left(pid, kept.arenas()).unwrap_or_else(|_| !has_mapped(pid, file)))
+}
+
+/// Returns whether a process in which something has failed has a file still. One that has ended, or ends now, has none.
+fn has_mapped(pid: u32, file: u64) -> bool {
+    // One that cannot be read any more may have it.
+    let has_mapped = |kept: Vec<Kept>| kept.iter().any(|kept| kept.file == file);
+    !ends(pid) && record::kept(pid).map_or(true, has_mapped)
 }
 
 /// Opens the memory of a process; of this program alone, should the process execute another.
@@ -330,13 +336,14 @@ pub(super) fn memory(pid: u32) -> Result<File> {
         .read(true)
         .write(true)
         .open(proc(pid, "mem"));
-    opened.map_err(|error| {
-        refused(
+    opened.map_err(|error| match is_absent(&error) {
+        true => refused(pid, "it has ended"),
+        false => refused(
             pid,
             format!(
                 "its memory may not be written ({error}): it belongs to another user, or is not dumpable"
             ),
-        )
+        ),
     })
 }
 

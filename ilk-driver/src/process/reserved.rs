@@ -1,5 +1,6 @@
 //! The addresses of what will be mapped into a process: words, rings, tables and arenas.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gilk_engine::layout::{
@@ -11,6 +12,7 @@ use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::reads::MemoryReader;
 use gilk_engine::{Addr, Image, Plan, Session, Span};
 use gilk_instruments::program::Input;
+use gilk_instruments::{Library, Source};
 
 use super::record::MOST_PER_WRITE;
 use super::replaced::linked::{LinkedObject, LinkedPart};
@@ -35,8 +37,8 @@ const RING_WORDS: u64 = 24;
 const GATE_WORDS: u64 = ReadGate::LEN_BYTES + 8 * GUARD_WORDS as u64;
 /// Bytes of the word after those in the first row that keeps the monotonic clock.
 const CLOCK_WORD: u64 = 8;
-/// Words of the guards of reads.
-pub(super) const GUARD_WORDS: u32 = 256;
+/// Words of the guards of reads: each has a sum, and a counter of reads that fail.
+pub(super) const GUARD_WORDS: u32 = 3 << 7;
 /// Slots of a ring, as powers of two: at most, and at least.
 const SLOTS_LOG2: [u32; 2] = [18, 8];
 /// Bytes of all rings, at most, if they have more than the fewest slots.
@@ -125,13 +127,15 @@ impl Reserved {
             .collect()
     }
 
-    /// Returns them for a session, which may switch static probes on ([`Session::tracepoints`]).
+    /// Returns them for a session, which may switch static probes on ([`Session::tracepoints`]), and may have lines: where all
+    /// threads share a ring, its slots have as many words as these.
     #[must_use]
-    pub fn for_session(self, session: &Session) -> Self {
-        Self {
-            switches_on: session.tracepoints,
-            ..self
+    pub fn for_session(mut self, session: &Session, library: &Library) -> Self {
+        self.switches_on = session.tracepoints;
+        if any_source(session, library, Source::may_have_lines) {
+            self.layout.rings = self.layout.rings.with_lines();
         }
+        self
     }
 }
 
@@ -241,6 +245,27 @@ impl Subject {
             stride_log2: bytes.ilog2(),
         }
     }
+}
+
+/// Returns whether something is true of the source of an instrument of a session.
+pub(super) fn any_source(
+    session: &Session,
+    library: &Library,
+    holds: impl Fn(&Source) -> bool,
+) -> bool {
+    let placements = session.placements.iter();
+    let names: BTreeSet<&str> = placements.map(|placement| &*placement.instrument).collect();
+    names.into_iter().any(|name| {
+        // The planner refuses sources that are wrong, and names that neither has.
+        match session.sources.get(name) {
+            Some(text) => Source::parse(text).is_ok_and(|source| holds(&source)),
+            None => {
+                let definition = library.get(name).ok();
+                let source = definition.and_then(|definition| definition.source());
+                source.is_some_and(|source| holds(source))
+            }
+        }
+    })
 }
 
 /// Returns whether an instrument has variables of threads.

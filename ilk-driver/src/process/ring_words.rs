@@ -11,7 +11,7 @@ use super::monotonic;
 use super::reserved::rows;
 use super::shared::SharedWords;
 
-/// Words of a slot: the mark, the value, the time, the identifier.
+/// Words of memory of a sample, or of a word of a line: the mark, the value, the time, the identifier.
 const SLOT_WORDS: usize = 4;
 
 /// The words of rings, mapped.
@@ -20,6 +20,8 @@ pub(super) struct RingWords {
     shared: SharedWords,
     pub(super) sequences: Sequences,
     pub(super) slots_log2: u32,
+    /// Words of a line that a slot has, at most.
+    pub(super) words_of_slot: usize,
     /// Indexes of the words of CPU 0.
     head: usize,
     limit: usize,
@@ -50,6 +52,7 @@ impl RingWords {
             shared: SharedWords::new(file, usize::try_from(bytes).map_err(|_| misfit())?)?,
             sequences,
             slots_log2: rings.slots_log2,
+            words_of_slot: rings.words_of_slot() as usize,
             head: index(rings.head.0).ok_or_else(misfit)?,
             limit: index(rings.limit.0).ok_or_else(misfit)?,
             lost: index(rings.lost_full.0).ok_or_else(misfit)?,
@@ -100,18 +103,47 @@ impl RingWords {
         self.word(self.limit, self.row(ring))
     }
 
-    /// A word of the slot of a sample.
-    pub(super) fn slot_word(&self, ring: usize, serial: u64, word: usize) -> Option<&AtomicU64> {
+    /// A word of the slot of a sample, or of that of a further word of a line.
+    fn slot_word(
+        &self,
+        ring: usize,
+        (serial, further): (u64, usize),
+        word: usize,
+    ) -> Option<&AtomicU64> {
         let slots = 1_u64 << self.slots_log2;
         let slot = usize::try_from(serial & (slots - 1)).ok()?;
-        let ring = self.first + (ring << self.slots_log2) * SLOT_WORDS;
-        self.shared.word(ring + slot * SLOT_WORDS + word)
+        let slot = (ring << self.slots_log2) + slot;
+        let place = slot * self.words_of_slot + further;
+        self.shared.word(self.first + place * SLOT_WORDS + word)
+    }
+
+    /// The mark of the slot of a sample.
+    pub(super) fn mark(&self, ring: usize, serial: u64) -> Option<&AtomicU64> {
+        self.slot_word(ring, (serial, 0), 0)
     }
 
     /// The sample of a slot, which is written.
     pub(super) fn sample(&self, ring: usize, serial: u64) -> Option<Sample> {
+        self.word_of_line(ring, (serial, 0))
+    }
+
+    /// The further words of the line of a slot, which is written. What an earlier sample has left after them has another
+    /// time: the clock is read between two reservations.
+    pub(super) fn further(
+        &self,
+        ring: usize,
+        (serial, head): (u64, Sample),
+    ) -> impl Iterator<Item = Sample> {
+        let words =
+            (1..self.words_of_slot).map_while(move |word| self.word_of_line(ring, (serial, word)));
+        words.take_while(move |word| {
+            word.is_word() && word.without_mark().id == head.id && word.tsc == head.tsc
+        })
+    }
+
+    fn word_of_line(&self, ring: usize, place: (u64, usize)) -> Option<Sample> {
         let load = |word| {
-            let word = self.slot_word(ring, serial, word)?;
+            let word = self.slot_word(ring, place, word)?;
             Some(word.load(Ordering::Relaxed))
         };
         Some(Sample {

@@ -1,7 +1,8 @@
 //! The reader's end of a ring that all threads of a process share, where its C library registers none for restartable
 //! sequences.
 //!
-//! A thread reserves a slot, fills it, and marks it as written. Samples are read in the order of their reservations, which
+//! A thread reserves a slot, fills it, and marks it as written; where instruments have lines, a slot has all words of one.
+//! Samples are read in the order of their reservations, which
 //! is that of their times, up to the first that is not written yet. Its thread may never write it: it was killed, or a
 //! handler of a signal did not return to it. Once no thread is in a patch, such a sample is lost, and its slot is used
 //! again.
@@ -69,13 +70,15 @@ impl SharedEnd {
         let mut samples: BTreeMap<u16, Vec<Sample>> = BTreeMap::new();
         while self.next < head {
             // Pairs with the store of the mark, the last of the process: the slot's other words are written.
-            let mark = words.slot_word(RING, self.next, 0)?.load(Ordering::Acquire);
+            let mark = words.mark(RING, self.next)?.load(Ordering::Acquire);
             if mark >> CPU_BITS == self.next {
                 let cpu = mark & ((1 << CPU_BITS) - 1);
                 let cpu = u16::try_from(cpu).ok();
                 let cpu = cpu.filter(|cpu| u32::from(*cpu) < words.sequences.cpus)?;
                 let sample = words.sample(RING, self.next)?;
-                samples.entry(cpu).or_default().push(sample);
+                let of_cpu = samples.entry(cpu).or_default();
+                of_cpu.push(sample);
+                of_cpu.extend(words.further(RING, (self.next, sample)));
             } else if self.next < self.given_up {
                 self.unfinished += 1;
             } else {

@@ -1,6 +1,6 @@
 //! Stacks of a process: the tables by which its code finds callers, and the stacks that it has numbered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -13,10 +13,11 @@ use gilk_engine::{Addr, Plan, Span};
 use gilk_instruments::program::Probe;
 use gilk_samples::kept_stacks::KeptStacks;
 
+use super::ended::has_memory;
 use super::mapped::number_of;
 use super::maps::MappedSpan;
 use super::names::ProcessNames;
-use super::objects::{file_of, objects, slide};
+use super::objects::{Object, file_of, objects, slide};
 use super::{maps, refused};
 use crate::Result;
 
@@ -42,17 +43,69 @@ pub(super) fn numbers_stacks(plan: &Plan) -> bool {
 pub(super) struct Callers {
     pid: u32,
     table: CallerTable,
-    /// Rows of each of the two tables, at most.
-    most_rows: usize,
+    /// Rows of each of the two tables, at most; none while the first objects are read.
+    most_rows: Option<usize>,
     /// The rules of each object, by its file and first address with code.
     objects: BTreeMap<(u64, Addr), ObjectRules>,
+    /// The number of times that objects were read.
+    reads: u64,
+    /// Sentences about objects in which stacks end early, which were not reported.
+    limits: BTreeSet<String>,
 }
 
-type ObjectRules = Arc<[(Span, CallerRule)]>;
+/// Ways to find callers in an object, and the place of its code.
+#[derive(Clone, Debug)]
+struct ObjectRules {
+    path: Arc<str>,
+    /// Its mappings with code.
+    code: Arc<[Span]>,
+    rules: Arc<[(Span, CallerRule)]>,
+    /// The number of the read that has found it.
+    read: u64,
+}
+
+impl ObjectRules {
+    /// Reads them. Without a table that can be read there are none, and a sentence says so.
+    fn read(pid: u32, object: &Object, read: u64, limits: &mut BTreeSet<String>) -> Self {
+        let rules = file_of(pid, object).and_then(|file| {
+            let slide = slide(pid, &file, object)?;
+            Ok(caller_rules(&file, slide)?)
+        });
+        let rules = rules.unwrap_or_else(|error| {
+            // The files of a process that has ended are gone, too.
+            if has_memory(pid) {
+                let path = &object.path;
+                limits.insert(format!(
+                    "Stacks may end in {path}, whose unwind table cannot be read, so that its code is taken to have frame pointers: {error}"
+                ));
+            }
+            Vec::new()
+        });
+        let code = object.code.iter().map(|code| code.span);
+        Self {
+            path: object.path.as_str().into(),
+            code: code.collect(),
+            rules: rules.into(),
+            read,
+        }
+    }
+
+    /// The number of its rows, at most.
+    fn rows(&self) -> usize {
+        let mut alone = CallerTable::default();
+        alone.set(&[(Addr(0), CallerRule::NoCode)], self.rules.to_vec());
+        alone.rows.len()
+    }
+
+    /// A rule by which stacks end in all of its code.
+    fn ends(&self) -> impl Iterator<Item = (Span, CallerRule)> {
+        self.code.iter().map(|span| (*span, CallerRule::End))
+    }
+}
 
 impl Callers {
     /// Reads the unwind tables of all objects that a process has mapped. Those of an object whose file cannot be read are
-    /// absent: a stack ends there, unless the object has frame pointers.
+    /// absent: a stack ends there, unless the object has frame pointers, and the report says so.
     ///
     /// # Errors
     /// [`crate::Error::Process`] if the mappings of the process cannot be read.
@@ -60,23 +113,34 @@ impl Callers {
         let mut callers = Self {
             pid,
             table: CallerTable::default(),
-            most_rows: 0,
+            most_rows: None,
             objects: BTreeMap::new(),
+            reads: 0,
+            limits: BTreeSet::new(),
         };
         callers.refresh()?;
-        callers.most_rows = 2 * callers.table.rows.len() + FURTHER_ROWS;
+        callers.most_rows = Some(2 * callers.table.rows.len() + FURTHER_ROWS);
         Ok(callers)
     }
 
-    /// Those of a forked child, whose objects are its parent's.
-    pub(super) fn of_child(self, pid: u32) -> Self {
+    /// Those of this process, or of a forked child, whose objects are its parent's. What the parent reports of them, its
+    /// children do not.
+    pub(super) fn of_process(mut self, pid: u32) -> Self {
+        if pid != self.pid {
+            self.limits.clear();
+        }
         Self { pid, ..self }
     }
 
     /// Bytes of the tables of stacks in a process; of those of plans that number none, without callers.
     pub(super) fn table_bytes(callers: Option<&Self>) -> u64 {
-        let rows = callers.map_or(1, |callers| 2 * callers.most_rows);
+        let rows = callers.map_or(1, |callers| 2 * callers.most_rows());
         (StackTables::ROWS + 8 * rows as u64).next_multiple_of(maps::PAGE)
+    }
+
+    /// Rows of each of the two tables, at most.
+    fn most_rows(&self) -> usize {
+        self.most_rows.unwrap_or(0)
     }
 
     /// Reads the objects that are mapped now, and returns whether they have changed.
@@ -89,11 +153,7 @@ impl Callers {
             let key = (code.inode, code.span.start);
             let rules = self.objects.get(&key).cloned();
             let rules = rules.unwrap_or_else(|| {
-                let read = file_of(self.pid, &object).and_then(|file| {
-                    let slide = slide(self.pid, &file, &object)?;
-                    Ok(caller_rules(&file, slide)?)
-                });
-                read.unwrap_or_default().into()
+                ObjectRules::read(self.pid, &object, self.reads, &mut self.limits)
             });
             found.insert(key, rules);
         }
@@ -102,6 +162,7 @@ impl Callers {
             return Ok(false);
         }
         self.objects = found;
+        self.reads += 1;
         let mut others = vec![(Addr(0), CallerRule::NoCode), (LOWEST, FRAME_POINTER)];
         for mapping in maps::read(self.pid)? {
             // Memory without a file and a name may have code later.
@@ -110,10 +171,53 @@ impl Callers {
                 others.push((mapping.span.end, FRAME_POINTER));
             }
         }
-        let rules = self.objects.values();
-        let rules = rules.flat_map(|rules| rules.iter().copied());
-        self.table.set(&others, rules.collect());
+        self.set_rows(&others);
         Ok(true)
+    }
+
+    /// Makes the rows of all objects, and of all other addresses. If there are too many, those of the objects that were found
+    /// first are made, and in the others stacks end.
+    fn set_rows(&mut self, others: &[(Addr, CallerRule)]) {
+        let rules = self.objects.values();
+        let rules = rules.flat_map(|object| object.rules.iter().copied());
+        self.table.set(others, rules.collect());
+        let most = self.most_rows.unwrap_or(usize::MAX);
+        if self.table.rows.len() > most {
+            let mut objects: Vec<&ObjectRules> = self.objects.values().collect();
+            objects.sort_by_key(|object| object.read);
+            // A row begins where a span does, and one where it ends.
+            let spans: usize = objects.iter().map(|object| object.code.len()).sum();
+            let mut free = most.saturating_sub(others.len() + 2 * spans);
+            let mut rules = Vec::new();
+            for object in objects {
+                match free.checked_sub(object.rows()) {
+                    Some(rest) => {
+                        free = rest;
+                        rules.extend_from_slice(&object.rules);
+                    }
+                    None => {
+                        rules.extend(object.ends());
+                        self.limits.insert(format!(
+                            "Stacks end in {}: with what the process has loaded since its start, there are more than {most} unwind rows.",
+                            object.path
+                        ));
+                    }
+                }
+            }
+            self.table.set(others, rules);
+        }
+        if self.table.rows.len() > most {
+            self.table.cut(most);
+            self.limits.insert(format!(
+                "Stacks end at high addresses: the process has more than {most} mappings."
+            ));
+        }
+        if self.table.lacks_rules {
+            self.limits.insert(format!(
+                "Stacks end in some functions: the objects of the process have frames of more than {} forms.",
+                StackTables::RULES
+            ));
+        }
     }
 }
 
@@ -199,15 +303,10 @@ impl StackReports {
     /// Writes the rules and the rows, and has walks that begin from now on use them. Others continue with the rows from
     /// before.
     fn write(&mut self) -> io::Result<()> {
-        let Callers {
-            table, most_rows, ..
-        } = &self.callers;
-        if table.rows.len() > *most_rows {
-            let why = "the libraries that it has loaded have too much code";
-            return Err(io::Error::other(why));
-        }
+        let (table, most_rows) = (&self.callers.table, self.callers.most_rows());
+        debug_assert!(table.rows.len() <= most_rows, "rows have a place");
         self.second = !self.second;
-        let first = if self.second { *most_rows as u64 } else { 0 };
+        let first = if self.second { most_rows as u64 } else { 0 };
         let write = |words: &[u64], offset| {
             let bytes = words.iter().flat_map(|word| word.to_le_bytes());
             let bytes: Vec<u8> = bytes.collect();
@@ -279,6 +378,7 @@ impl StackReports {
             of_processes: frames.keys().copied().collect(),
             frames,
             lost: lost.saturating_sub(lost_before),
+            limits: std::mem::take(&mut self.callers.limits),
         })
     }
 
@@ -330,8 +430,10 @@ mod tests {
         let callers = Callers {
             pid: u32::MAX,
             table: CallerTable::default(),
-            most_rows: 0,
+            most_rows: None,
             objects: BTreeMap::new(),
+            reads: 0,
+            limits: BTreeSet::new(),
         };
         let words = file.try_clone().unwrap();
         let put = |at: u64, all: &[u64]| {
@@ -371,5 +473,83 @@ mod tests {
             Some(numbered.are_awaited())
         });
         assert_eq!(awaiting.take(100).filter(|awaits| *awaits).count(), 18);
+    }
+
+    /// Objects of a process, each with rules at its own addresses.
+    fn object(number: u64, count: u64, read: u64) -> ((u64, Addr), ObjectRules) {
+        let start = Addr(number << 32);
+        let rules = (0..count).map(|row| {
+            let end = i32::try_from(8 * (row % 100 + 1)).unwrap();
+            let rule = CallerRule::Stack { end, saved_rbp: 0 };
+            (Span::new(start.add(16 * row), 16), rule)
+        });
+        let rules = ObjectRules {
+            path: format!("object-{number}").into(),
+            code: [Span::new(start, 16 * count)].into(),
+            rules: rules.collect(),
+            read,
+        };
+        ((number, start), rules)
+    }
+
+    /// Returns the rule of an address, as the code finds it.
+    fn rule_at(table: &CallerTable, at: Addr) -> u64 {
+        let after = table
+            .rows
+            .partition_point(|row| *row <= at.0 << 16 | 0xffff);
+        table.rules[(table.rows[after - 1] & 0xffff) as usize]
+    }
+
+    #[test]
+    fn stacks_end_in_what_is_loaded_beyond_the_rows_and_nowhere_else() {
+        let others = [(Addr(0), CallerRule::NoCode), (LOWEST, FRAME_POINTER)];
+        // The first ones have high addresses and low ones.
+        let objects = [
+            (7, 100, 0),
+            (1, 100, 0),
+            (3, 500, 1),
+            (5, 50, 1),
+            (2, 300, 2),
+        ];
+        let objects = objects.map(|(number, count, read)| object(number, count, read));
+        let mut callers = Callers {
+            pid: u32::MAX,
+            table: CallerTable::default(),
+            most_rows: Some(300),
+            objects: objects.into(),
+            reads: 3,
+            limits: BTreeSet::new(),
+        };
+        callers.set_rows(&others);
+        let limits: Vec<String> = std::mem::take(&mut callers.limits).into_iter().collect();
+        let named =
+            |limit: &String, number| limit.starts_with(&format!("Stacks end in object-{number}:"));
+        assert!(
+            limits.len() == 2 && named(&limits[0], 2) && named(&limits[1], 3),
+            "{limits:?}"
+        );
+        let table = &callers.table;
+        assert!(table.rows.len() <= 300);
+        for (number, count) in [(7_u64, 100), (1, 100), (3, 500), (5, 50), (2, 300)] {
+            let at = |row: u64| Addr((number << 32) + 16 * row + 15);
+            for row in 0..count {
+                let end = i32::try_from(8 * (row % 100 + 1)).unwrap();
+                let meant = match number {
+                    2 | 3 => CallerRule::End,
+                    _ => CallerRule::Stack { end, saved_rbp: 0 },
+                };
+                assert_eq!(rule_at(table, at(row)), meant.encoded(), "{number} {row}");
+            }
+            assert_eq!(rule_at(table, at(count)), FRAME_POINTER.encoded());
+        }
+        // Without any room, stacks end everywhere.
+        callers.most_rows = Some(2);
+        callers.set_rows(&others);
+        assert_eq!(callers.table.rows.len(), 2);
+        assert_eq!(
+            rule_at(&callers.table, Addr(7 << 32)),
+            CallerRule::End.encoded()
+        );
+        assert_eq!(callers.limits.len(), 6, "{:?}", callers.limits);
     }
 }

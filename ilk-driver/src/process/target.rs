@@ -7,6 +7,7 @@ use gilk_engine::{Image, Plan, Session};
 use gilk_instruments::{Library, Source};
 
 use super::record::text_of;
+use super::reserved::any_source;
 use super::stacks::Callers;
 use super::supervisor::Supervisor;
 use super::{ObjectChoice, Reserved, StartedProgram, Subject};
@@ -38,11 +39,12 @@ impl ProcessLayouts {
 
     /// Returns the addresses for a session, with its replacements linked for the process as it is now.
     pub(super) fn reserved(&self, session: &Session, library: &Library) -> Result<Reserved> {
-        let reserved = match numbers_stacks(session, library) {
+        let numbers_stacks = any_source(session, library, Source::numbers_stacks);
+        let reserved = match numbers_stacks {
             true => self.stacked()?,
             false => &self.reserved,
         };
-        let reserved = reserved.clone().for_session(session);
+        let reserved = reserved.clone().for_session(session, library);
         reserved.with_replacements(&self.subject, session, library)
     }
 
@@ -64,22 +66,6 @@ impl ProcessLayouts {
     pub fn layout(&self, session: &Session, library: &Library) -> Result<RuntimeLayout> {
         Ok(self.reserved(session, library)?.layout)
     }
-}
-
-/// Returns whether an instrument of a session numbers stacks of the process. Names and sources that are wrong are the
-/// planner's to refuse.
-fn numbers_stacks(session: &Session, library: &Library) -> bool {
-    let mut placements = session.placements.iter();
-    placements.any(
-        |placement| match session.sources.get(&*placement.instrument) {
-            Some(text) => Source::parse(text).is_ok_and(|source| source.numbers_stacks()),
-            None => {
-                let definition = library.get(&placement.instrument).ok();
-                let source = definition.and_then(|definition| definition.source());
-                source.is_some_and(|source| source.numbers_stacks())
-            }
-        },
-    )
 }
 
 /// A process with all of its objects.

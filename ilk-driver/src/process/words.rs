@@ -49,7 +49,7 @@ impl PlannedWords {
             return Ok(NumberedStacks::default());
         };
         let offset = start.to(tables.start).cast_unsigned();
-        let callers = Callers::clone(callers).of_child(pid);
+        let callers = Callers::clone(callers).of_process(pid);
         let file = file.try_clone();
         let reports = file.and_then(|file| StackReports::new(callers, file, offset));
         reports.map(NumberedStacks::of).map_err(|error| {

@@ -11,7 +11,7 @@ use super::forks::{children, until};
 use super::launched::counters;
 use super::loaded::Following;
 use super::probes::interrupt;
-use super::{Counted, compiled_from};
+use super::{Counted, compiled_from, compiled_with_musl};
 
 /// Works at a line, and executes the program of its argument, or itself, at another.
 const EXECUTING: &str = r#"
@@ -47,6 +47,16 @@ fn instrumented(following: &mut Following) {
     }
 }
 
+/// Has a process work in two programs, and execute a third.
+fn work_and_execute(process: &mut Counted, following: &mut Following) {
+    for _ in 0..2 {
+        process.does("work");
+        writeln!(process.input, "e").unwrap();
+        assert_eq!(process.line(), "ready");
+        instrumented(following);
+    }
+}
+
 #[test]
 fn the_programs_that_a_process_executes_are_counted_one_after_the_other() {
     let folder = tempfile::tempdir().unwrap();
@@ -64,12 +74,7 @@ fn the_programs_that_a_process_executes_are_counted_one_after_the_other() {
         recording.to_str().unwrap(),
     ];
     let mut following = Following::start(process.pid(), &arguments);
-    for _ in 0..2 {
-        process.does("work");
-        writeln!(process.input, "e").unwrap();
-        assert_eq!(process.line(), "ready");
-        instrumented(&mut following);
-    }
+    work_and_execute(&mut process, &mut following);
     process.does("work");
     process.does("work");
     interrupt(following.client.id());
@@ -103,6 +108,35 @@ fn the_programs_that_a_process_executes_are_counted_one_after_the_other() {
     assert_eq!(samples.len(), 4 * 3, "{samples:?}");
     let lanes: BTreeSet<u64> = samples.iter().map(|(id, _)| *id).collect();
     assert_eq!(lanes.len(), 3, "{samples:?}");
+}
+
+#[test]
+fn lines_of_the_programs_that_a_process_executes_are_printed() {
+    for musl in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let program = match musl {
+            true => compiled_with_musl(folder.path(), EXECUTING, &[]),
+            false => compiled_from(folder.path(), EXECUTING, &[]),
+        };
+        let mut process = Counted::of(Command::new(program), folder);
+        let script = "entry:work { printf(\"%d %d;\", (u32)arg0, 3 * (u32)arg0) }";
+        let arguments = ["-e", script, "--exec", "follows"];
+        let mut following = Following::start(process.pid(), &arguments);
+        work_and_execute(&mut process, &mut following);
+        process.does("work");
+        interrupt(following.client.id());
+        let shown = following.end();
+        let lines = shown.lines().filter(|line| line.ends_with(';'));
+        let mut lines: Vec<&str> = lines.collect();
+        lines.sort_unstable();
+        let meant = (0..1000).map(|value| format!("{value} {};", 3 * value));
+        let mut meant: Vec<String> = meant
+            .flat_map(|line| [line.clone(), line.clone(), line])
+            .collect();
+        meant.sort_unstable();
+        assert_eq!(lines, meant);
+        process.end();
+    }
 }
 
 #[test]

@@ -78,7 +78,7 @@ int main(void)
 			usleep(10000);
 		}
 		if (!strcmp(line, "call\n"))
-			for (unsigned n = 0; n < 100000; n++)
+			for (unsigned n = 0; n < 50000; n++)
 				call(3);
 		printf("%lu 0\n", calls);
 		fflush(stdout);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use gilk_engine::Plan;
 use gilk_instruments::Library;
+use gilk_samples::Sample;
 use gilk_samples::recording::Recording;
 use iced_x86::{Code, Decoder, DecoderOptions};
 use ilk_driver::client::Event;
@@ -148,7 +149,7 @@ fn programs_of_another_c_library_are_sampled_into_a_recording() {
 /// late; a forked child leaves it, too. And calls.
 const LEAVING: &str = include_str!("leaving.c");
 
-/// The address of the store of the mark in a plan of one sample: the last one to the slot.
+/// The address of the store of the mark in a plan of one sample or line: the last one to the slot.
 fn mark(plan: &Plan) -> u64 {
     let patch = &plan.patches[0];
     let decoder = Decoder::with_ip(64, &patch.code, patch.address.0, DecoderOptions::NONE);
@@ -160,6 +161,38 @@ fn mark(plan: &Plan) -> u64 {
 
 #[test]
 fn a_sample_that_its_thread_has_left_is_lost_and_holds_no_other_up() {
+    left("entry:counted { sample(arg0) }", &|samples| {
+        samples.iter().map(|sample| sample.value).collect()
+    });
+}
+
+/// A line of six words is left whole.
+#[test]
+fn a_line_that_its_thread_has_left_is_lost_and_holds_no_other_up() {
+    let script =
+        "entry:counted { printf(\"%d %d %d %d %d\", arg0, arg0 + 1, 7, arg0 * 9, arg0 ^ 1) }";
+    left(script, &|samples| {
+        let (lines, rest) = samples.as_chunks::<6>();
+        assert!(rest.is_empty(), "{rest:?}");
+        let value = |line: &[Sample; 6]| {
+            let [head, words @ ..] = line;
+            assert!(!head.is_word() && head.value == 0, "{line:?}");
+            let is_next = |word: &Sample| word.is_word() && word.tsc == head.tsc;
+            assert!(words.iter().all(is_next), "{line:?}");
+            let value = words[0].value;
+            let meant = [value, value + 1, 7, value * 9, value ^ 1];
+            assert_eq!(words.map(|word| word.value), meant);
+            value
+        };
+        lines.iter().map(value).collect()
+    });
+}
+
+/// Calls of the program at once: fewer than a ring of lines has slots.
+const CALLS: usize = 50_000;
+
+/// Has threads leave hits of a script; the values of the calls whose samples have arrived are those of `values`.
+fn left(script: &str, values_of: &dyn Fn(&[Sample]) -> Vec<u64>) {
     for musl in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let mut command = match musl {
@@ -169,7 +202,8 @@ fn a_sample_that_its_thread_has_left_is_lost_and_holds_no_other_up() {
         without_area(&mut command);
         let mut counted = Counted::of(command, folder);
         let (subject, reserved) = subject(counted.pid(), "counted", 64);
-        let session = session(&subject, "entry:counted { sample(arg0) }");
+        let session = session(&subject, script);
+        let reserved = reserved.for_session(&session, &Library::builtin().unwrap());
         let plan = planned_session(&subject, &reserved, &session);
         let attached = Attached::attach(&subject, reserved, &plan).unwrap();
         let at = mark(plan.plan());
@@ -198,8 +232,8 @@ fn a_sample_that_its_thread_has_left_is_lost_and_holds_no_other_up() {
                     assert!(begun.elapsed() < Duration::from_secs(30), "{values:?}");
                     match events.recv_timeout(Duration::from_secs(30)).unwrap() {
                         Event::Samples(batch) => {
-                            for sample in &batch.samples {
-                                *values.entry(sample.value).or_default() += 1;
+                            for value in values_of(&batch.samples) {
+                                *values.entry(value).or_default() += 1;
                             }
                         }
                         Event::Losses(now) => losses = now,
@@ -215,14 +249,14 @@ fn a_sample_that_its_thread_has_left_is_lost_and_holds_no_other_up() {
                 byte
             };
             counted.does("call");
-            arrived(100_000, 0);
+            arrived(CALLS, 0);
             for (number, command) in (1..).zip(["jump", "end", "fork"]) {
                 memory.write_all_at(&[0xcc], at).unwrap();
                 counted.does(command);
                 std::thread::sleep(Duration::from_millis(50));
                 memory.write_all_at(&original, at).unwrap();
                 counted.does("call");
-                let calls = (number + 1) * 100_000;
+                let calls = (number + 1) * CALLS;
                 // Nothing of the samples that were left.
                 let values = arrived(calls, number as u64);
                 assert_eq!(values, BTreeMap::from([(3, calls)]));
@@ -235,8 +269,8 @@ fn a_sample_that_its_thread_has_left_is_lost_and_holds_no_other_up() {
             memory.write_all_at(&original, at).unwrap();
             counted.line();
             counted.does("call");
-            let values = arrived(500_001, 3);
-            assert_eq!(values, BTreeMap::from([(3, 500_000), (4, 1)]));
+            let values = arrived(5 * CALLS + 1, 3);
+            assert_eq!(values, BTreeMap::from([(3, 5 * CALLS), (4, 1)]));
             // At the end, too, what is not written is lost.
             memory.write_all_at(&[0xcc], at).unwrap();
             counted.does("jump");

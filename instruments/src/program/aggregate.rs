@@ -32,7 +32,7 @@ pub struct Aggregate {
 pub enum AggregateKind {
     /// The number of values: word 0.
     Count,
-    /// The sum, wrapping: word 0.
+    /// The sum, wrapping: word 0 how many, by which a sum of 0 differs from none, word 1 their sum.
     Sum,
     /// The smallest: word 0 how many, word 1 the largest of the values' complements.
     Min,
@@ -186,8 +186,11 @@ impl Aggregate {
     #[must_use]
     pub fn words(&self) -> u32 {
         match self.kind {
-            AggregateKind::Count | AggregateKind::Sum => 1,
-            AggregateKind::Min | AggregateKind::Max | AggregateKind::Average => 2,
+            AggregateKind::Count => 1,
+            AggregateKind::Sum
+            | AggregateKind::Min
+            | AggregateKind::Max
+            | AggregateKind::Average => 2,
             AggregateKind::Log2 => Self::LOG2_WORDS,
             AggregateKind::Linear { from, to, step } => linear_words(from, to, step),
             AggregateKind::Values { .. } | AggregateKind::Map { .. } => self
@@ -240,8 +243,7 @@ impl Aggregate {
         };
         match self.kind {
             AggregateKind::Count => add(0, 1),
-            AggregateKind::Sum => add(0, value),
-            AggregateKind::Average => {
+            AggregateKind::Sum | AggregateKind::Average => {
                 add(0, 1);
                 add(1, value);
             }
@@ -319,7 +321,6 @@ impl Aggregate {
         let flip = if self.ty.signed() { 1 << 63 } else { 0 };
         match self.kind {
             AggregateKind::Count => Summary::Number(i128::from(sum(0))),
-            AggregateKind::Sum => Summary::Number(self.wide(sum(0))),
             AggregateKind::Min | AggregateKind::Max if sum(0) == 0 => Summary::Nothing,
             AggregateKind::Min | AggregateKind::Max => {
                 let key = cpus.iter().map(|words| word(words, 1)).max().unwrap_or(0);
@@ -330,7 +331,8 @@ impl Aggregate {
                 };
                 Summary::Number(self.wide(value))
             }
-            AggregateKind::Average if sum(0) == 0 => Summary::Nothing,
+            AggregateKind::Sum | AggregateKind::Average if sum(0) == 0 => Summary::Nothing,
+            AggregateKind::Sum => Summary::Number(self.wide(sum(1))),
             #[expect(clippy::cast_precision_loss, reason = "a mean is a fraction")]
             AggregateKind::Average => Summary::Mean(self.wide(sum(1)) as f64 / sum(0) as f64),
             AggregateKind::Log2 | AggregateKind::Linear { .. } => Summary::Buckets(

@@ -134,8 +134,8 @@ impl Checked {
                     keyed => stored(keyed),
                 },
                 ActionKind::Update(id, _) => instructions(match self.aggregates[id].kind {
-                    AggregateKind::Count | AggregateKind::Sum => 1,
-                    AggregateKind::Average => 2,
+                    AggregateKind::Count => 1,
+                    AggregateKind::Sum | AggregateKind::Average => 2,
                     AggregateKind::Min | AggregateKind::Max => 9,
                     AggregateKind::Log2 => 10,
                     AggregateKind::Linear { .. } => 16,

@@ -197,6 +197,22 @@ impl Source {
         })
     }
 
+    /// Returns whether a sample may have several words, as lines and texts have.
+    #[must_use]
+    pub fn may_have_lines(&self) -> bool {
+        let probes = self.parts.probes.iter();
+        let mut statements = probes.flat_map(|probe| &probe.statements);
+        statements.any(|statement| match &statement.kind {
+            StatementKind::Printf(_, arguments) => !arguments.is_empty(),
+            StatementKind::Sample(value) => value.any(&mut |node| match node {
+                Node::Name(name) => name == "comm",
+                Node::Call(name, _) => name.text == "str",
+                _ => false,
+            }),
+            _ => false,
+        })
+    }
+
     /// Returns the names of the structures, unions and enumerations that it casts to.
     #[must_use]
     pub fn type_names(&self) -> BTreeSet<&str> {

@@ -18,13 +18,13 @@ const FRAMES: usize = 18;
 const KERNEL: u64 = 0xff00_0000_0000_0000;
 
 /// Returns a line per number, and a line per bucket and per value; the greatest first, and those
-/// without hits, or of 0, in one line unless `all` are requested.
+/// without hits in one line unless `all` are requested.
 #[must_use]
 pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
     let clock = &metadata.clock;
     let mut sorted: Vec<&Total> = totals.added_up.iter().collect();
     sorted.sort_by_key(|total| Reverse(total.value.hits()));
-    let shown = |total: &&Total| all || total.value.hits() > 0;
+    let shown = |total: &&Total| all || !total.is_idle();
     let mut out = String::new();
     if !totals.ended.is_empty() {
         // Writing to a String cannot fail.
@@ -73,6 +73,9 @@ pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
         if count > 0 {
             let _infallible = writeln!(out, "{:>14}  {what}", scale::grouped(count));
         }
+    }
+    for limit in &totals.stacks.limits {
+        let _infallible = writeln!(out, "{limit}");
     }
     for line in totals.cost.iter().flat_map(cost) {
         let _infallible = writeln!(out, "{line}");
@@ -297,6 +300,7 @@ mod tests {
             instrument: "sizes".to_owned(),
             name: name.to_owned(),
             unit: unit.to_owned(),
+            may_be_zero: false,
             value,
         }
     }
@@ -342,6 +346,10 @@ mod tests {
                 total(1, "waits", "ticks", TotalValue::Number(1_234)),
                 total(2, "mean", "ticks", TotalValue::Mean(1.5)),
                 total(2, "never", "bytes", TotalValue::Nothing),
+                Total {
+                    may_be_zero: true,
+                    ..total(0, "least", "bytes", TotalValue::Number(0))
+                },
             ],
             ..Totals::default()
         };
@@ -349,11 +357,12 @@ mod tests {
             "       1.23 ms  @waits of sizes of vfs_read",
             "      -7 bytes  @sum of sizes pre vfs_read block 0",
             "       1.50 µs  @mean of sizes pre vfs_write block 0",
+            "       0 bytes  @least of sizes pre vfs_read block 0",
             "2 others: 0 or no value",
         ];
         let text_of = |all| text(&totals, &metadata(), all);
         assert!(text_of(false).lines().eq(lines), "{}", text_of(false));
-        assert_eq!(text_of(true).lines().count(), 5);
+        assert_eq!(text_of(true).lines().count(), 6);
     }
 
     #[test]

@@ -192,6 +192,7 @@ mod tests {
             instrument: "stacks".to_owned(),
             name: name.to_owned(),
             unit: String::new(),
+            may_be_zero: false,
             value,
         }
     }
@@ -226,6 +227,7 @@ mod tests {
                 .into(),
                 of_processes: [10].into(),
                 lost,
+                ..KeptStacks::default()
             },
             symbols: [(16, "a_lock+0x8".to_owned())].into(),
             ..Totals::default()

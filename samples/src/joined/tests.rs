@@ -254,6 +254,7 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
         instrument: "latency".into(),
         name: "t".into(),
         unit: unit.into(),
+        may_be_zero: false,
         value,
     };
     let bucket = |from, to| TotalBucket {
@@ -302,8 +303,8 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
                     (8, vec![format!("of {machine}")]),
                 ]
                 .into(),
-                of_processes: [].into(),
                 lost: 3,
+                ..KeptStacks::default()
             },
             ended: String::new(),
             gaps: vec![Gap {
@@ -387,6 +388,7 @@ fn totals_are_of_the_placements_of_their_machine() {
                 instrument: "sizes".into(),
                 name: "sum".into(),
                 unit: String::new(),
+                may_be_zero: false,
                 value: Value::Number(4),
             }],
             ..Totals::default()

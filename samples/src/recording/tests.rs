@@ -314,6 +314,7 @@ fn totals() -> impl Strategy<Value = Totals> {
         instrument: format!("of {name}"),
         name,
         unit: "ticks".to_owned(),
+        may_be_zero: false,
         value,
     });
     prop::collection::vec(total, 0..5).prop_map(|added_up| Totals {
@@ -333,6 +334,7 @@ fn totals() -> impl Strategy<Value = Totals> {
             frames: [(7, vec!["vfs_read+0x1c".to_owned()])].into(),
             of_processes: [7].into(),
             lost: 3,
+            limits: ["Stacks end in a test.".to_owned()].into(),
         },
         ended: "The session was ended: a test ended it.".to_owned(),
         gaps: vec![Gap {

@@ -75,7 +75,7 @@ impl<'c> Compiler<'c> {
                     self.e,
                     self.hooked,
                     target,
-                    &value,
+                    std::slice::from_ref(&value),
                     self.work(first),
                 )],
             };
@@ -124,6 +124,14 @@ impl<'c> Compiler<'c> {
                     SampleValue::Register(register)
                 }
             });
+        }
+        if let Some(sequences) = self.layout.sequences()
+            && sequences.area.is_none()
+        {
+            let target = (self.layout, sequences);
+            let lost = sample_shared(self.e, self.hooked, target, &values, self.work(kept));
+            self.lost.push((lost, self.e.here()));
+            return;
         }
         let [a, b, spare] = [0, 1, 2].map(|number| self.work(kept + number));
         let lost = match self.layout.sequences() {
@@ -264,23 +272,28 @@ impl<'c> Compiler<'c> {
         }
     }
 
-    /// Stores a value in a word, or adds it.
-    fn put_in_word(&mut self, home: Option<Home>, expr: &Expr, adds: bool) {
-        let operand = match self.operand(expr, 0) {
+    /// Computes a value into the first register, unless it is at hand, and returns the instruction that stores it in a word,
+    /// or adds it.
+    fn word_update(&mut self, expr: &Expr, adds: bool) -> WordUpdate {
+        let register = match self.operand(expr, 0) {
+            Operand::Register(from) => from,
             Operand::Saved(_) => {
                 self.value(expr, 0);
-                Operand::Register(self.work(0))
+                self.work(0)
             }
-            operand => operand,
+            Operand::Number(1) if adds => return WordUpdate::Increment,
+            Operand::Number(number) if adds => return WordUpdate::AddNumber(number),
+            Operand::Number(number) => return WordUpdate::StoreNumber(number),
         };
-        let update = match (operand, adds) {
-            (Operand::Register(from), true) => WordUpdate::Add(from),
-            (Operand::Register(from), false) => WordUpdate::Store(from),
-            (Operand::Saved(_), _) => return self.e.lacks("register for a saved value"),
-            (Operand::Number(1), true) => WordUpdate::Increment,
-            (Operand::Number(number), true) => WordUpdate::AddNumber(number),
-            (Operand::Number(number), false) => WordUpdate::StoreNumber(number),
-        };
+        match adds {
+            true => WordUpdate::Add(register),
+            false => WordUpdate::Store(register),
+        }
+    }
+
+    /// Stores a value in a word, or adds it.
+    fn put_in_word(&mut self, home: Option<Home>, expr: &Expr, adds: bool) {
+        let update = self.word_update(expr, adds);
         let through = self.work(1);
         match home {
             Some(Home::Cpu(slot)) => self.write_cpu(slot, None, update, through),
@@ -324,7 +337,10 @@ impl<'c> Compiler<'c> {
         match (aggregate.kind, expr) {
             (AggregateKind::Count, _) => self.count(first, 0),
             (AggregateKind::Sum, Some(expr)) => {
-                self.put_in_word(Some(Home::Cpu(first)), expr, true);
+                let update = self.word_update(expr, true);
+                self.count(first, 1);
+                let through = self.work(1);
+                self.write_cpu(further(first, 1), None, update, through);
             }
             (AggregateKind::Average, Some(expr)) => {
                 self.value(expr, 0);

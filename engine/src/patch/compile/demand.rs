@@ -183,12 +183,21 @@ impl Needs<'_> {
         let shares = of_process.is_some() && !sequences;
         let word = |slot| Demand::of(if far(slot) || sequences { 2 } else { 0 });
         let needed = match &action.kind {
-            // The words that are not constants; a slot's place, the first ring, and a spare. In a process the row of the
-            // CPU's words, too.
+            // The words that are not constants, and a slot's place. Where each CPU has a ring, the first ring and a spare, too,
+            // and in a process the row of the CPU's words.
             ActionKind::Sample(Expr {
                 kind: ExprKind::List(words),
                 ..
-            }) => Demand::fixed(kept_words(words).count() + 3 + usize::from(sequences)),
+            }) => {
+                let kept = kept_words(words).count();
+                match shares {
+                    true => Demand {
+                        counts: true,
+                        ..Demand::fixed(kept + 1)
+                    },
+                    false => Demand::fixed(kept + 3 + usize::from(sequences)),
+                }
+            }
             ActionKind::Sample(value) => {
                 // A value that is at hand needs no register while a slot is reserved.
                 let value = usize::from(!is_sampled_as_it_is(value));

@@ -126,12 +126,12 @@ impl Probed {
         }
         let has_area = |sequences: Sequences| sequences.area.is_some();
         if !layout.sequences().is_none_or(has_area)
-            && let Some(what) = self.of_a_cpu(probe)
+            && let Some(what) = self.of_a_cpu(probe, layout)
         {
             let why = format!(
                 "no thread of the process registers for restartable sequences (glibc from 2.35 does), by which a thread \
-                 finds what is its CPU's, and it {what}; sample(), count(), sum(), avg(), min(), max(), histograms, \
-                 values(), maps and global variables work, by locked instructions"
+                 finds what is its CPU's, and it {what}; sample(), printf(), count(), sum(), avg(), min(), max(), \
+                 histograms, values(), maps and global variables work, by locked instructions"
             );
             return Some((Rule::RingOwner, why));
         }
@@ -247,13 +247,15 @@ impl Probed {
 
 impl Probed {
     /// Returns what the probe does that needs a CPU's own words, its number, or its ring.
-    fn of_a_cpu(&self, probe: &Probe) -> Option<&'static str> {
+    fn of_a_cpu(&self, probe: &Probe, layout: &RuntimeLayout) -> Option<&'static str> {
         let own = |id| matches!(self.home(id), Some(Home::Cpu(_)));
         let keeps = "keeps a variable of each CPU";
         let action = probe.actions.iter().find_map(|action| match action.kind {
             ActionKind::Store(id, _) | ActionKind::Add(id, _) => own(id).then_some(keeps),
-            ActionKind::Sample(_) if action.kind.sampled().len() > 1 => {
-                Some("delivers a line of several words")
+            ActionKind::Sample(_)
+                if action.kind.sampled().len() > layout.rings.words_of_slot() as usize =>
+            {
+                Some("delivers a line of more words than the slots of the shared ring have")
             }
             ActionKind::Sample(_) | ActionKind::Update(..) => None,
         });

@@ -308,13 +308,16 @@ impl<'a> HitRules<'a> {
         let counted = progress.stage == HitStage::Counted;
         let (word, amount, next) = match (aggregate.kind, value) {
             (AggregateKind::Count, _) => (self.word(first, 0), one, None),
-            (AggregateKind::Sum, Some(value)) => (self.word(first, 0), value, None),
-            (AggregateKind::Average, Some(value)) if counted => (self.word(first, 1), value, None),
-            (AggregateKind::Average | AggregateKind::Min | AggregateKind::Max, Some(_))
-                if !counted =>
-            {
-                (self.word(first, 0), one, Some(HitStage::Counted))
+            (AggregateKind::Sum | AggregateKind::Average, Some(value)) if counted => {
+                (self.word(first, 1), value, None)
             }
+            (
+                AggregateKind::Sum
+                | AggregateKind::Average
+                | AggregateKind::Min
+                | AggregateKind::Max,
+                Some(_),
+            ) if !counted => (self.word(first, 0), one, Some(HitStage::Counted)),
             (AggregateKind::Log2 | AggregateKind::Linear { .. }, Some(value)) => {
                 let place = self.values.bucket(aggregate, value);
                 let place = self.values.scale(place, 8);

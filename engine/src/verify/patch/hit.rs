@@ -9,13 +9,16 @@ use gilk_samples::Sample;
 
 use super::descriptor::{Sequence, SequenceStep};
 use super::program::steps;
-use super::slot::{SlotWords, shared_mark, shared_slot};
+use super::slot::{SlotWords, shared_mark, shared_slot, shared_slot_bytes};
 use super::state::{AbstractState, Fact};
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::Probed;
 use crate::verify::symbolic::atom::{Atom, Key, SymValue};
 use crate::verify::symbolic::value::SymValues;
 use crate::{Addr, InstrumentId};
+
+/// Bytes of a word of a sample with its value, its time and its identifier.
+const WORD_BYTES: u64 = 32;
 
 /// An instrument of a list in the plan.
 #[derive(Clone, Debug)]
@@ -278,10 +281,11 @@ impl HitRules<'_> {
             return Err(Reason::CountsForeign { word });
         }
         // So many samples need so many slots, and one of these is known to be taken.
-        // A line is one sample, and needs a slot for each word.
+        // A line is one sample, and needs a slot for each word, or one of the ring that all threads share.
         let needed = match self.words(progress) {
             1 => samples,
             _ if samples != 1 => return Err(Reason::CountsLoss),
+            _ if layout.sequences().is_some() => 1,
             words => u64::from(words),
         };
         let full = state.facts().any(|fact| match fact {
@@ -336,13 +340,16 @@ impl HitRules<'_> {
         let step = self.values.as_constant(step);
         let slots = step.and_then(|step| slots_of(step, self.layout));
         let words = self.words(progress);
-        // A line reserves for itself alone. In a process there are no groups.
-        let most = match self.layout.sequences() {
-            Some(_) => 1,
-            None => u8::MAX,
+        // A line reserves for itself alone. In a process there are no groups, and a slot has a whole line.
+        let shares = self.layout.sequences().is_some();
+        let fits = |&slots: &u8| match shares {
+            true => slots == 1,
+            false => slots > 0 && (words == 1 || slots == words),
         };
-        let fits = |&slots: &u8| slots > 0 && slots <= most && (words == 1 || slots == words);
         let slots = slots.filter(fits).ok_or(Reason::HeadStep)?;
+        if shares && u64::from(words) * WORD_BYTES > shared_slot_bytes(self.layout) {
+            return Err(Reason::LongLine { words });
+        }
         let one = self.values.constant(self.one());
         let mut head = old;
         for _ in 0..slots {
@@ -413,9 +420,12 @@ impl HitRules<'_> {
             } => {
                 let slot = self.slot(head);
                 let offset = self.values.sub(address, slot);
-                let written = match self.values.as_constant(offset) {
+                let offset = self.values.as_constant(offset);
+                let shares = self.layout.sequences().is_some();
+                let (written, word) = match offset {
                     Some(0) => {
-                        return if written != SlotWords::ALL {
+                        let is_whole = u16::from(word) + 1 == u16::from(self.words(progress));
+                        return if written != SlotWords::ALL || shares && !is_whole {
                             Err(Reason::EarlyMark)
                         } else if !self.is_mark(stored, head, tsc) {
                             Err(Reason::OtherMark)
@@ -437,15 +447,18 @@ impl HitRules<'_> {
                                 },
                                 false => Self::handed_on(progress, next),
                             }))
-                        } else if u16::from(word) + 1 != u16::from(self.words(progress)) {
+                        } else if !is_whole {
                             Err(Reason::OtherValue)
                         } else {
                             Ok(self.delivered(progress))
                         };
                     }
                     offset => {
-                        let stored = (stored, tsc);
-                        self.fill(progress, (written, word), offset, stored, state)?
+                        let (before, stored) = ((written, word), (stored, tsc));
+                        match shares {
+                            true => self.fill_shared(progress, before, offset, stored, state)?,
+                            false => (self.fill(progress, before, offset, stored, state)?, word),
+                        }
                     }
                 };
                 Ok(Some(Progress {
@@ -462,6 +475,27 @@ impl HitRules<'_> {
             HitStage::Owned { .. } => self.keep(progress, address, stored, state),
             _ => Err(Reason::StoresForeign),
         }
+    }
+
+    /// Checks a store of eight bytes at an offset of a slot of the ring that all threads share, other than the mark. The
+    /// words of a line are written one after the other, each 32 bytes after that before. Returns what is written then of
+    /// which word.
+    fn fill_shared(
+        &mut self,
+        progress: Progress,
+        (written, word): (SlotWords, u8),
+        offset: Option<u64>,
+        stored: (SymValue, SymValue),
+        state: &AbstractState,
+    ) -> Result<(SlotWords, u8), Reason> {
+        let is_next = written == SlotWords::ALL && word.saturating_add(1) < self.words(progress);
+        let (written, word) = match is_next {
+            true => (SlotWords::default(), word + 1),
+            false => (written, word),
+        };
+        let offset = offset.and_then(|offset| offset.checked_sub(u64::from(word) * WORD_BYTES));
+        let written = self.fill(progress, (written, word), offset, stored, state)?;
+        Ok((written, word))
     }
 
     /// Checks a store of eight bytes at an offset of a slot other than the mark; returns the words that are written then.

@@ -2,7 +2,8 @@
 //!
 //! The words of the ring are those of threads without an area. The proof is that of a kernel's ring (`hit`): the head is
 //! read, compared with the limit, and moved on by one with `cmpxchg` if it is still the same; the clock is read in
-//! between; the three words of the head's slot are stored, each with its value, then the mark. Other CPUs write these
+//! between; the three words of the head's slot are stored, each with its value, then the mark. A line has three such words
+//! for each of its own, one after the other in the same slot, and one mark. Other CPUs write these
 //! words, too: `cmpxchg` and the count of losses have a lock prefix. The mark has the number of the CPU, as the same
 //! instruction has read it that has read the sample's time.
 

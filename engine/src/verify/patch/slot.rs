@@ -33,9 +33,16 @@ pub(super) fn shared_slot(
     let rings = &layout.rings;
     let slots = (1_u64 << rings.slots_log2.min(31)) - 1;
     let slot = values.mask(head, slots);
-    let slot = values.scale(slot, 32);
+    let slot = values.scale(slot, shared_slot_bytes(layout));
     let base = values.constant(rings.base.0);
     values.add(base, slot)
+}
+
+/// Returns the bytes of a slot of that ring: 32 for each word of a sample that it may have.
+pub(super) fn shared_slot_bytes(layout: &RuntimeLayout) -> u64 {
+    let rings = &layout.rings;
+    let log2 = rings.stride_log2.saturating_sub(rings.slots_log2);
+    1 << log2.min(63)
 }
 
 /// Returns the mark of that slot, for a sample with a time; unknown if that is not a reading of the clock.

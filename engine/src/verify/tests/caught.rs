@@ -243,6 +243,7 @@ pub(crate) const CODE: &[&str] = &[
     "NeedlessSlot",
     "ReservesOtherHead",
     "HeadStep",
+    "LongLine",
     "RingFull",
     "StaleClock",
     "EarlyMark",

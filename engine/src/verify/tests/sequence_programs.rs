@@ -13,8 +13,8 @@ use crate::patch::{PieceKind, TIMER_FACTOR};
 /// Programs, with the number of their sequences.
 pub(super) const PROGRAMS: [(&str, u32); 34] = [
     ("hit { @n = count() }", 1),
-    ("entry { @n = sum(arg0) }", 1),
-    ("entry { @n = sum(arg0 + 5); @m = sum(1) }", 2),
+    ("entry { @n = sum(arg0) }", 2),
+    ("entry { @n = sum(arg0 + 5); @m = sum(1) }", 4),
     ("entry { @n = avg(arg1) }", 2),
     ("entry { @n = min(arg0) }", 1),
     ("entry { @n = max((s32)arg0) }", 1),
@@ -24,7 +24,7 @@ pub(super) const PROGRAMS: [(&str, u32); 34] = [
     ("entry { @n = values(arg0) }", 8),
     ("entry { @n[arg0, arg2] = sum(arg1) }", 14),
     ("cpu @n; entry { @n = arg0; @n += 1 }", 2),
-    ("cpu @n; entry { @n += arg0; @m = sum(@n) }", 2),
+    ("cpu @n; entry { @n += arg0; @m = sum(@n) }", 3),
     ("cpu @n, @m; entry / @n < @m / { @n += 3; @m += arg0 }", 2),
     (
         "global @n; entry / @n % 3 == 0 / { @m = count(); @n += 1 }",
@@ -41,8 +41,8 @@ pub(super) const PROGRAMS: [(&str, u32); 34] = [
         "entry / arg2 != 0 / { sample(arg0); @n = count(); sample(tsc + arg1) }",
         3,
     ),
-    ("entry / arg0 > 7 && cpu < 4 / { @n = sum(tsc) }", 1),
-    ("entry { @n = sum(*(s16 *)uptr(arg0)) }", 1),
+    ("entry / arg0 > 7 && cpu < 4 / { @n = sum(tsc) }", 2),
+    ("entry { @n = sum(*(s16 *)uptr(arg0)) }", 2),
     (
         "entry / *(u8 *)uptr(arg1 + 3) == 7 / { sample(*(u64 *)uptr(arg0 + *(u32 *)uptr(arg2))) }",
         1,
@@ -62,7 +62,7 @@ pub(super) const PROGRAMS: [(&str, u32); 34] = [
     ("call @start; entry { @start = tsc }", 0),
     (
         "thread @n, @m; entry / @n != 0 / { @m += tsc - @n; @s = sum(@m); @n = 0 }",
-        1,
+        2,
     ),
 ];
 
@@ -360,50 +360,66 @@ fn numbers_and_names_of_the_running_thread_are_requested() {
     }
 }
 
+pub(super) type InstructionKind = fn(&Instruction) -> bool;
+
+/// Damages the bytes of the instruction of a kind and number: a rule catches it.
+#[track_caller]
+pub(super) fn damaged(
+    image: &Image,
+    good: &Plan,
+    rule: &str,
+    (which, number): (InstructionKind, usize),
+    damage: &dyn Fn(&mut [u8]),
+) {
+    super::refused(image, good, rule, |plan| {
+        let all = instructions_of_instruments(plan);
+        let found = all.iter().filter(|one| which(one)).nth(number).unwrap();
+        let patch = &mut plan.patches[0];
+        let start = (found.ip() - patch.address.0) as usize;
+        damage(&mut patch.code[start..start + found.len()]);
+    });
+}
+
+pub(super) fn nops(bytes: &mut [u8]) {
+    bytes.fill(0x90);
+}
+
+/// Changes the byte that is so many before the end.
+pub(super) fn byte(from_end: usize, by: u8) -> impl Fn(&mut [u8]) {
+    move |bytes| {
+        let place = bytes.len() - from_end;
+        bytes[place] ^= by;
+    }
+}
+
 /// Each damage of a line of three words, with the rule that catches it.
 #[test]
 fn each_part_of_a_line_is_proven() {
-    type Which = fn(&Instruction) -> bool;
     const RING: u64 = 0x3000_0000;
     let image = super::handmade::image();
     let source = "entry { printf(\"%d %d\", arg1, arg2 + 1) }";
     let good = written(&image, source);
     passes(&image, &good);
-    // The instruction of a kind and number, and what becomes of its bytes.
-    let refused = |rule: &str, which: Which, number: usize, damage: &dyn Fn(&mut [u8])| {
-        super::refused(&image, &good, rule, |plan| {
-            let all = instructions_of_instruments(plan);
-            let found = all.iter().filter(|one| which(one)).nth(number).unwrap();
-            let patch = &mut plan.patches[0];
-            let start = (found.ip() - patch.address.0) as usize;
-            damage(&mut patch.code[start..start + found.len()]);
-        });
-    };
-    fn nops(bytes: &mut [u8]) {
-        bytes.fill(0x90);
-    }
-    /// Changes the byte that is so many before the end.
-    fn byte(from_end: usize, by: u8) -> impl Fn(&mut [u8]) {
-        move |bytes| {
-            let place = bytes.len() - from_end;
-            bytes[place] ^= by;
-        }
-    }
-    let room: Which = |one| one.code() == Code::Lea_r64_m && one.memory_displacement64() == 2;
-    let compare: Which = |one| one.code() == Code::Cmp_r64_rm64;
-    let full: Which = |one| one.mnemonic() == Mnemonic::Jae;
-    let place: Which = |one| one.code() == Code::And_rm32_imm32;
-    let scale: Which = |one| one.mnemonic() == Mnemonic::Shl && one.immediate8() == 5;
-    let time: Which =
+    let refused =
+        |rule: &str, which: InstructionKind, number: usize, damage: &dyn Fn(&mut [u8])| {
+            damaged(&image, &good, rule, (which, number), damage);
+        };
+    let room: InstructionKind =
+        |one| one.code() == Code::Lea_r64_m && one.memory_displacement64() == 2;
+    let compare: InstructionKind = |one| one.code() == Code::Cmp_r64_rm64;
+    let full: InstructionKind = |one| one.mnemonic() == Mnemonic::Jae;
+    let place: InstructionKind = |one| one.code() == Code::And_rm32_imm32;
+    let scale: InstructionKind = |one| one.mnemonic() == Mnemonic::Shl && one.immediate8() == 5;
+    let time: InstructionKind =
         |one| one.code() == Code::Mov_rm64_r64 && one.memory_displacement64() == RING + 16;
-    let value: Which =
+    let value: InstructionKind =
         |one| one.code() == Code::Mov_rm64_r64 && one.memory_displacement64() == RING + 8;
-    let identifier: Which =
+    let identifier: InstructionKind =
         |one| one.code() == Code::Mov_rm64_r64 && one.memory_displacement64() == RING + 24;
-    let id: Which = |one| one.code() == Code::Mov_r64_imm64;
-    let commit: Which =
+    let id: InstructionKind = |one| one.code() == Code::Mov_r64_imm64;
+    let commit: InstructionKind =
         |one| one.code() == Code::Add_rm64_imm8 && one.memory_base() != Register::None;
-    let format: Which =
+    let format: InstructionKind =
         |one| one.code() == Code::Mov_rm64_imm32 && one.memory_displacement64() == RING + 8;
 
     // Room for all words: neither fewer nor more are compared, nor for equality.
@@ -445,7 +461,8 @@ fn each_part_of_a_line_is_proven() {
         refused("OtherIdentifier", id, number, &byte(2, 1));
     }
     // The next slot is the next one.
-    let next: Which = |one| one.code() == Code::Lea_r64_m && one.memory_base() == Register::RAX;
+    let next: InstructionKind =
+        |one| one.code() == Code::Lea_r64_m && one.memory_base() == Register::RAX;
     for number in 1..4 {
         refused("OutsideSlot", next, number, &byte(1, 4));
     }

@@ -20,6 +20,15 @@ pub(crate) const FRAMES: usize = 20;
 pub(crate) struct Row {
     pub(crate) place: Place,
     pub(crate) value: TotalValue,
+    /// True if a number may be 0 where values have arrived.
+    pub(crate) may_be_zero: bool,
+}
+
+impl Row {
+    /// Returns whether nothing was counted or added up there.
+    fn is_idle(&self) -> bool {
+        self.value.is_idle(self.may_be_zero)
+    }
 }
 
 /// Aggregates by name, without the `@`.
@@ -58,7 +67,7 @@ impl Printer<'_> {
             let by_weight = weight(&other.value).total_cmp(&weight(&one.value));
             by_weight.then_with(|| one.place.cmp(&other.place))
         });
-        let shown = |row: &&&Row| self.all || !is_zero(&row.value);
+        let shown = |row: &&&Row| self.all || !row.is_idle();
         for row in sorted.iter().filter(shown) {
             self.row(&mut out, row);
         }
@@ -70,12 +79,16 @@ impl Printer<'_> {
                 (1, _) => "1 other",
                 _ => &format!("{folded} others"),
             };
-            let _infallible = writeln!(out, "  {noun}: 0");
+            // No value is not 0.
+            let has_none = |row: &&Row| row.value == TotalValue::Nothing;
+            let mut idle = sorted.iter().filter(|row| row.is_idle());
+            let value = if idle.all(has_none) { "none" } else { "0" };
+            let _infallible = writeln!(out, "  {noun}: {value}");
         }
         out
     }
 
-    fn row(&self, out: &mut String, Row { place, value }: &Row) {
+    fn row(&self, out: &mut String, Row { place, value, .. }: &Row) {
         let _infallible = match value {
             TotalValue::Number(number) => match self.per {
                 Some(seconds) => {
@@ -202,10 +215,6 @@ impl Printer<'_> {
 /// The order of rows: by the number, or the number of values.
 fn weight(value: &TotalValue) -> f64 {
     value.weight()
-}
-
-pub(crate) fn is_zero(value: &TotalValue) -> bool {
-    matches!(value, TotalValue::Nothing) || weight(value) == 0.0
 }
 
 /// Returns a number with at most three significant digits after the comma of thousands.

@@ -111,7 +111,7 @@ impl CacheWork {
         let collector = writer.transpose()?.map(Collector::start).transpose()?;
         let printed = match output {
             Some(_) => None,
-            None => LinePrinter::begin(&described),
+            None => LinePrinter::begin(&described, choice.has_libraries()),
         };
         let (listener, printer) = printed.unzip();
         let plans = LaterPlans::default();

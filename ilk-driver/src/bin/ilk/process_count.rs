@@ -139,7 +139,7 @@ impl Measurement {
         let collector = writer.transpose()?.map(Collector::start).transpose()?;
         let printed = match output {
             Some(_) => None,
-            None => LinePrinter::begin(&described),
+            None => LinePrinter::begin(&described, process.is_followed()),
         };
         let (listener, printer) = printed.unzip();
         let mut recorder = Recorder::new(collector, listener);
@@ -247,24 +247,29 @@ pub(crate) fn report(
     for one in &counted {
         stacks.add(one.stacks.clone());
     }
+    let limits = std::mem::take(&mut stacks.limits);
     let mut totals = String::new();
     for (shown, described) in described
         .map(|described| (&results.shown, described))
         .into_iter()
         .chain(later().map(|(later, described)| (&later.shown, described)))
     {
-        let stacks = stacks.clone();
         let shown = Totals {
-            stacks,
+            stacks: stacks.clone(),
             ..shown.clone()
         };
         totals += &text(&shown, described, all);
+        // What is said of all stacks is said once.
+        stacks = stacks.without_incidents();
     }
     let is_empty = lines.is_empty() && totals.is_empty();
     if is_empty && sampled.is_none_or(|sampled| sampled == (0, 0)) && plan.measures() {
         writeln!(report, "No place was hit.")?;
     }
     report += &totals;
+    for limit in &limits {
+        writeln!(report, "{limit}")?;
+    }
     let about = processes.iter();
     let about: Vec<_> = about.map(|(pid, one)| (*pid, one.notes.as_str())).collect();
     report += &notes(&about);

@@ -17,11 +17,12 @@ pub(crate) struct LinePrinter {
 }
 
 impl LinePrinter {
-    /// Begins to print the lines of instruments, as they are sent; `None` if they have none. It ends with the last sender.
-    pub(crate) fn begin(described: &Metadata) -> Option<(Sender<Event>, Self)> {
-        let texts = described.texts.clone();
+    /// Begins to print the lines of instruments, as they are sent; `None` if they have none, and none of objects that are
+    /// loaded later may follow. It ends with the last sender.
+    pub(crate) fn begin(described: &Metadata, may_follow: bool) -> Option<(Sender<Event>, Self)> {
+        let mut texts = described.texts.clone();
         let lines = |(_, texts): (u64, &Texts)| matches!(texts, Texts::Lines(_));
-        if !texts.iter().any(lines) {
+        if !may_follow && !texts.iter().any(lines) {
             return None;
         }
         let (sender, events) = crossbeam_channel::unbounded();
@@ -32,6 +33,10 @@ impl LinePrinter {
             for event in events {
                 let batch = match event {
                     Event::Samples(batch) => batch,
+                    Event::Texts(later) => {
+                        texts.extend(&later);
+                        continue;
+                    }
                     Event::Stacks(stacks) => {
                         named.stacks.extend(stacks);
                         continue;

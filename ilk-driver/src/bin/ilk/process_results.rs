@@ -99,6 +99,7 @@ impl ProcessPlan {
                     instrument: planned.definition.name.clone(),
                     name: name.clone(),
                     unit: String::new(),
+                    may_be_zero: false,
                     value: TotalValue::Number(hits.into()),
                 }),
                 None if all || hits > 0 => lines.push((hits, label(plan, planned))),

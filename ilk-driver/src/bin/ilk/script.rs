@@ -15,6 +15,7 @@ use gilk_engine::{Image, plan};
 use gilk_instruments::Library;
 use gilk_samples::input;
 use gilk_samples::output::{self, Contents};
+use gilk_samples::totals::Total;
 use ilk_driver::client::{StopFlag, Summary};
 use ilk_driver::interrupt;
 use ilk_driver::note;
@@ -22,7 +23,6 @@ use ilk_driver::possible::grouped;
 use ilk_driver::script::{Filter, Script, resolve};
 use ilk_driver::sources::Sources;
 
-use crate::answer::is_zero;
 use crate::output::Force;
 use crate::plan::Strict;
 use crate::{target, tools};
@@ -376,7 +376,7 @@ fn saw_nothing(summary: &Summary) -> bool {
     let mut added_up = summary.aggregates.iter();
     summary.taken == 0
         && counted.all(|one| one.total.unwrap_or(0) == 0)
-        && added_up.all(|one| is_zero(&one.value))
+        && added_up.all(Total::is_idle)
 }
 
 /// Splits a command into words, or passes it to the shell if it uses more of the shell than words.

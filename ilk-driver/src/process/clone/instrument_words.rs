@@ -52,6 +52,7 @@ impl InstrumentWords {
     /// Takes all samples, then the stacks that they have.
     fn take_samples(&mut self, recorder: &mut Recorder) -> Result<()> {
         let parts = &self.parts;
+        recorder.describe_later(parts.plans());
         let loads = self.loads.iter_mut();
         let loads = loads.map(|(part, words)| (&mut words.rings, parts.first_major(*part)));
         let left = self.left.iter_mut().map(|(rings, major)| (rings, *major));

@@ -287,6 +287,7 @@ impl<'a> Screen<'a> {
             let row = Row {
                 place: (*place).clone(),
                 value: TotalValue::Number(total.into()),
+                may_be_zero: false,
             };
             answer.entry((*name).to_owned()).or_default().push(row);
         }
@@ -298,6 +299,7 @@ impl<'a> Screen<'a> {
             let row = Row {
                 place: place.clone(),
                 value: total.value.clone(),
+                may_be_zero: total.may_be_zero,
             };
             answer.entry(total.name.clone()).or_default().push(row);
         }
@@ -311,6 +313,10 @@ impl<'a> Screen<'a> {
             for row in rows {
                 if let Some(base) = self.cleared.get(&(name.clone(), row.place.clone())) {
                     row.value = difference(&row.value, base);
+                    // Whether values added up to 0 since then, or none came, is not known.
+                    if row.may_be_zero && row.value == TotalValue::Number(0) {
+                        row.value = TotalValue::Nothing;
+                    }
                 }
             }
         }
