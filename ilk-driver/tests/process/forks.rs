@@ -352,9 +352,22 @@ fn children_outlive_the_measurement_and_their_parent() {
     kill(forked[0]);
 }
 
+/// Stops all threads of a process.
+fn stop(pid: u32) {
+    signal(pid, "-STOP");
+    until("all threads are stopped", || {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let mut stats = threads.map(|thread| {
+            let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.to_owned()
+        });
+        stats.all(|after_name| after_name.starts_with('T'))
+    });
+}
+
 /// Has a child wait for an `ilk` that is stopped.
 fn waiting(program: &mut Counted, client: u32) -> u32 {
-    signal(client, "-STOP");
+    stop(client);
     writeln!(program.input, "stay").unwrap();
     program.line();
     let forked = children(program.pid());
