@@ -134,7 +134,7 @@ const LONG: &[Package] = &[
     package("stress-ng", &["stress-ng"], "is a test suite of the kernel"),
     package("tar", &["tar"], "packs programs for the lab"),
     library("linux-source", "has the kernel's own tests"),
-    library("libpython3-testsuite", "is the test suite of a program"),
+    library("libpython3.*-testsuite", "is the test suite of a program"),
     library("glibc-source", "has the C library's own tests"),
     package("tcl", &["tclsh"], "joins the source files of sqlite3"),
     library("tcl-dev", "links the program of sqlite3's own tests"),
@@ -288,9 +288,14 @@ pub(crate) fn missing(purpose: Purpose) -> Vec<Missing> {
         .collect()
 }
 
-/// Debian 13 added `t64` to the names of libraries whose time type grew.
+/// Debian 13 added `t64` to the names of libraries whose time type grew. Some have the version of a language within:
+/// `libpython3.*-testsuite`, which apt-get reads as an expression, and dpkg-query as a pattern.
 fn is_called(installed: &str, name: &str) -> bool {
-    installed == name || installed.strip_suffix("t64") == Some(name)
+    let has_parts = name.split_once(".*").is_some_and(|(first, last)| {
+        let rest = installed.strip_prefix(first);
+        rest.is_some_and(|rest| rest.ends_with(last))
+    });
+    has_parts || installed == name || installed.strip_suffix("t64") == Some(name)
 }
 
 /// Returns the installed ones of some packages; `None` where there is no dpkg.
@@ -331,6 +336,12 @@ mod tests {
             is_called("libelf1t64", "libelf1")
                 && is_called("libelf1", "libelf1")
                 && !is_called("libelf", "libelf1")
+        );
+        let suite = "libpython3.*-testsuite";
+        assert!(
+            is_called("libpython3.11-testsuite", suite)
+                && !is_called("libpython3.11-minimal", suite)
+                && !is_called("libpython2.7-testsuite", suite)
         );
     }
 

@@ -14,7 +14,7 @@ use super::record::Client;
 use super::removal::memory;
 use super::stopped::traced;
 use super::{proc, refused};
-use crate::{Error, Result};
+use crate::{Error, Result, interrupt};
 
 /// `AT_BASE`, the address of the dynamic linker, and `AT_ENTRY` of include/uapi/linux/auxvec.h.
 pub(super) const BASE: u64 = 7;
@@ -53,6 +53,7 @@ impl StartedProgram {
             let mut command = Command::new(program);
             command.args(arguments);
             let prepare = || {
+                interrupt::inherit();
                 ptrace::allow_relatives();
                 ptrace::trace_me()
             };

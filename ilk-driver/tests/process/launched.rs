@@ -31,6 +31,29 @@ pub(super) fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Actions of signals are those that the shell has set, whatever the client makes of its own.
+#[test]
+fn a_started_program_ignores_the_signals_that_it_does_otherwise() {
+    let program = "/bin/grep SigIgn /proc/self/status";
+    let ilk = env!("CARGO_BIN_EXE_ilk");
+    for trap in ["true", "trap '' INT HUP XFSZ"] {
+        let ignored = |command: &str| {
+            let script = format!("{trap}; exec {command}{program}");
+            let shell = Command::new("sh").args(["-c", &script]).output().unwrap();
+            let shown = text_of(&shell.stdout) + &text_of(&shell.stderr);
+            let mut lines = shown.lines();
+            let bits = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+            let bits = bits.unwrap_or_else(|| panic!("{shown}"));
+            // The C library has two signals for itself, 32 and 33, in each program with threads.
+            u64::from_str_radix(bits.trim(), 16).unwrap() & !(0b11 << 31)
+        };
+        let native = ignored("");
+        for way in ["process libc.so.6:write --", "clone --"] {
+            assert_eq!(ignored(&format!("{ilk} {way} ")), native, "{trap}; {way}");
+        }
+    }
+}
+
 #[test]
 fn a_started_program_is_counted_from_its_first_call_to_its_last() {
     let folder = tempfile::tempdir().unwrap();

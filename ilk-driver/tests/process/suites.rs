@@ -124,7 +124,7 @@ fn make(folder: &Path, targets: &[&str]) {
 }
 
 #[test]
-#[ignore = "takes minutes, and the package libpython3-testsuite; cargo xtask test --long"]
+#[ignore = "takes minutes, and the test suite of Python; cargo xtask test --long"]
 fn cpythons_tests_have_the_same_verdicts_with_every_block_counted() {
     let folder = tempfile::tempdir().unwrap();
     let ilk = env!("CARGO_BIN_EXE_ilk");
@@ -134,7 +134,7 @@ fn cpythons_tests_have_the_same_verdicts_with_every_block_counted() {
     println!("natively {passed} passed, {skipped} were skipped, {failed} failed");
     assert!(
         passed > 700,
-        "{passed} passed; is libpython3-testsuite installed?"
+        "{passed} passed; is the test suite of Python installed?"
     );
     let splices = [ilk, "process", "--blocks", "*,*:*", "--", PYTHON];
     let cache = [ilk, "clone", "--count", "--", PYTHON];
