@@ -33,6 +33,8 @@ pub struct Recorder {
     /// Writes in a thread of its own, so that the disk does not delay the reading of rings.
     collector: Option<Collector>,
     listener: Option<Sender<Event>>,
+    /// The listener is sent the values of aggregates.
+    reports_aggregates: bool,
     /// The last totals that were recorded.
     last: HashMap<u64, u64>,
     /// Samples and losses since the start, by CPU.
@@ -63,6 +65,11 @@ impl Recorder {
             listener,
             ..Self::default()
         }
+    }
+
+    /// Has the listener sent the values of aggregates ([`Event::Aggregates`]) while a process is recorded.
+    pub(super) const fn report_aggregates(&mut self, report: bool) {
+        self.reports_aggregates = report;
     }
 
     /// Records a process that is instrumented by a plan, until `length` is over, it ends, `is_stopped`, or the recording
@@ -99,7 +106,7 @@ impl Recorder {
                 counted = Instant::now();
                 let counts = process.counts()?;
                 self.counts(&counts);
-                if added_up.elapsed() >= AGGREGATES {
+                if self.reports_aggregates && added_up.elapsed() >= AGGREGATES {
                     added_up = Instant::now();
                     self.aggregates(plan, counts);
                 }
@@ -195,7 +202,8 @@ impl Recorder {
                 kept.sort_by_key(|sample| sample.tsc);
             }
             let end = kept.partition_point(|sample| sample.tsc <= settled);
-            let samples: Vec<Sample> = kept.drain(..end).collect();
+            let rest = kept.split_off(end);
+            let samples = std::mem::replace(kept, rest);
             if !samples.is_empty() {
                 self.deliver(Batch { cpu, samples });
             }
@@ -270,7 +278,7 @@ impl Recorder {
 
     /// Reports the values of aggregates of a plan to a listener, if it has some, given its words.
     fn aggregates(&self, plan: &Plan, words: Vec<(u64, u64)>) {
-        if self.listener.is_some() && words.iter().any(|(id, _)| is_aggregate_word(*id)) {
+        if words.iter().any(|(id, _)| is_aggregate_word(*id)) {
             let totals = totals(plan, &words.into_iter().collect());
             self.send(|_| Event::Aggregates(totals.added_up));
         }

@@ -452,7 +452,9 @@ fn begin(
     let described = metadata(plan.plan(), session, info, clock)?;
     let collector = Writer::create(recording, &described).and_then(Collector::start);
     let collector = collector.map_err(|source| Error::Recording { source })?;
-    Ok((clock, Recorder::new(Some(collector), listener)))
+    let mut recorder = Recorder::new(Some(collector), listener);
+    recorder.report_aggregates(true);
+    Ok((clock, recorder))
 }
 
 /// Writes the recordings of all measurements as one, and returns its summary.
