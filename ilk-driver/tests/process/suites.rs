@@ -26,6 +26,17 @@ const MODULES: [&str; 13] = [
     "test_queue",
     "test_memoryview",
 ];
+/// Commands that count every block of a program and of its libraries: by splices, and in the code cache.
+const WAYS: [&[&str]; 2] = [
+    &[
+        env!("CARGO_BIN_EXE_ilk"),
+        "process",
+        "--blocks",
+        "*,*:*",
+        "--",
+    ],
+    &[env!("CARGO_BIN_EXE_ilk"), "clone", "--count", "--"],
+];
 /// The program: a shell may find a script by its name.
 const PYTHON: &str = "/usr/bin/python3";
 
@@ -127,7 +138,6 @@ fn make(folder: &Path, targets: &[&str]) {
 #[ignore = "takes minutes, and the test suite of Python; cargo xtask test --long"]
 fn cpythons_tests_have_the_same_verdicts_with_every_block_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let ilk = env!("CARGO_BIN_EXE_ilk");
     let (native, _) = verdicts(folder.path(), &[PYTHON]);
     let count = |verdict| native.values().filter(|one| **one == verdict).count();
     let [passed, skipped, failed] = [Verdict::Passed, Verdict::Skipped, Verdict::Failed].map(count);
@@ -136,17 +146,26 @@ fn cpythons_tests_have_the_same_verdicts_with_every_block_counted() {
         passed > 700,
         "{passed} passed; is the test suite of Python installed?"
     );
-    let splices = [ilk, "process", "--blocks", "*,*:*", "--", PYTHON];
-    let cache = [ilk, "clone", "--count", "--", PYTHON];
-    for command in [&splices[..], &cache] {
-        let (counted, output) = verdicts(folder.path(), command);
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        let differ = |name: &&String| counted.get(*name) != native.get(*name);
-        let names = native.keys().chain(counted.keys());
-        let different: Vec<_> = names.filter(differ).collect();
-        assert!(different.is_empty(), "{command:?}: {different:?}: {errors}");
-        // It has not ended early, and continued natively.
-        assert!(!errors.contains("let go"), "{errors}");
-        println!("{}", errors.lines().last().unwrap_or_default());
+    for way in WAYS {
+        let command = [way, &[PYTHON]].concat();
+        let (counted, output) = verdicts(folder.path(), &command);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        compared(&native, &counted, way, &errors);
     }
+}
+
+/// Compares what was found of each test with every block counted with what was found natively.
+fn compared<V: PartialEq>(
+    native: &BTreeMap<String, V>,
+    counted: &BTreeMap<String, V>,
+    way: &[&str],
+    errors: &str,
+) {
+    let differ = |name: &&String| counted.get(*name) != native.get(*name);
+    let names = native.keys().chain(counted.keys());
+    let different: Vec<_> = names.filter(differ).collect();
+    assert!(different.is_empty(), "{way:?}: {different:?}: {errors}");
+    // It has not ended early, and continued natively.
+    assert!(!errors.contains("let go"), "{errors}");
+    println!("{}", errors.lines().last().unwrap_or_default());
 }

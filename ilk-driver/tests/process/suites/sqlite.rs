@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::super::compile;
-use super::{make, source};
+use super::{WAYS, compared, make, source};
 
 /// The folder in which Debian has what programs need that extend Tcl.
 const TCL: &str = "--with-tcl=/usr/lib/tcl8.6";
@@ -60,21 +60,12 @@ fn sqlites_tests_have_the_same_verdicts_with_every_block_counted() {
     make(&source, &["testfixture"]);
     // It refuses to be run by root, and all others with it.
     std::fs::remove_file(source.join("test/attach.test")).unwrap();
-    let ilk = env!("CARGO_BIN_EXE_ilk");
     let (native, _) = verdicts(folder.path(), &source, &[]);
     println!("natively {}", native.all);
     assert!(native.passed.len() > 100_000, "{}", native.passed.len());
-    let splices = [ilk, "process", "--blocks", "*,*:*", "--"];
-    let cache = [ilk, "clone", "--count", "--"];
-    for command in [&splices[..], &cache] {
-        let (counted, errors) = verdicts(folder.path(), &source, command);
-        let names = native.passed.keys().chain(counted.passed.keys());
-        let differ = |name: &&String| counted.passed.get(*name) != native.passed.get(*name);
-        let different: Vec<_> = names.filter(differ).collect();
-        assert!(different.is_empty(), "{command:?}: {different:?}: {errors}");
+    for way in WAYS {
+        let (counted, errors) = verdicts(folder.path(), &source, way);
+        compared(&native.passed, &counted.passed, way, &errors);
         assert_eq!(counted.all, native.all);
-        // It has not ended early, and continued natively.
-        assert!(!errors.contains("let go"), "{errors}");
-        println!("{}", errors.lines().last().unwrap_or_default());
     }
 }
