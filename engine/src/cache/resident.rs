@@ -25,6 +25,8 @@ pub struct Resident {
     pub differs: Addr,
     /// Searches the table of all targets for `rcx`.
     pub search: Addr,
+    /// The second store of that search.
+    pub second_spill: Addr,
     /// Has the agent translate `rcx`, or the original code execute it: an entry of the tables in place of a target that
     /// was dropped.
     pub dropped: Addr,
@@ -65,8 +67,9 @@ impl Resident {
         code.push(&[0x48, 0x8d, 0x0c, 0x11]); // lea rcx, [rcx+rdx]
         let search = code.here();
         code.spill(Register::RAX, KEPT);
-        code.push(&[0x9f, 0x0f, 0x90, 0xc0]); // lahf; seto al
+        let second_spill = code.here();
         code.spill(Register::RSI, RSI);
+        code.push(&[0x9f, 0x0f, 0x90, 0xc0]); // lahf; seto al
         // Pairs have two words: the index counts words, and is even.
         let mask = (2_i32 << layout.targets_log2) - 2;
         code.with(&[0x48, 0x69, 0xd1], MULTIPLIER); // imul rdx, rcx, MULTIPLIER
@@ -103,11 +106,20 @@ impl Resident {
             bytes: code.bytes,
             differs,
             search,
+            second_spill,
             dropped,
             step,
             missed,
             stepped,
         }
+    }
+
+    /// Returns whether the code at an address is a store that may fault, for lack of stack, before anything else is
+    /// done: `rcx` is the original address that the thread continues at, `rcx` and `rdx` of the original code are at
+    /// [their places](Self::STOPPED), and all other registers are those of the original code.
+    #[must_use]
+    pub fn has_target(&self, at: Addr) -> bool {
+        [self.search, self.second_spill, self.dropped, self.step].contains(&at)
     }
 
     /// The end of its bytes.

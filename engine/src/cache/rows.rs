@@ -9,8 +9,8 @@ pub enum RowState {
     Exact,
     /// A few instructions that stand for the original one are under way, none of which can fault.
     Busy,
-    /// As [`Busy`](Self::Busy), but a store on the stack may fault; `rcx` is 160 bytes below the stack pointer, all
-    /// else as before the original instruction.
+    /// As [`Exact`](Self::Exact), but for `rcx`, which is 160 bytes below the stack pointer: the target of a call, which
+    /// is about to push its return address.
     Evaluated,
     /// The system call before the original instruction has returned: `rcx` is not yet the address of the original
     /// instruction.

@@ -507,7 +507,8 @@ fn every_wrong_translation_is_refused_by_its_rule() {
         assert_eq!(wrong.rule, R::Resident, "byte {change}");
         *refused.entry(R::Resident).or_default() += 1;
     }
-    let entries: [fn(&mut Resident); 3] = [
+    let entries: [fn(&mut Resident); 4] = [
+        |resident| resident.second_spill = resident.search,
         |resident| resident.dropped = resident.search,
         |resident| resident.search = resident.differs,
         |resident| resident.missed = resident.stepped,

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use super::cloned::ProgramOfCases;
+
 /// A kind, an address and bytes.
 type Access = (char, u64, u32);
 
@@ -186,10 +188,9 @@ fn records_that_are_too_many_are_counted() {
 /// without.
 #[test]
 fn programs_that_record_print_what_they_print_without() {
-    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let cloned = super::cloned::compiled(first.path(), &[]);
-    let observing = include_str!("observing.c");
-    let observing = super::cloned::compiled_from(second.path(), observing, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let cloned = super::cloned::compiled(folder.path(), &[]);
+    let programs = [ProgramOfCases::changing(), ProgramOfCases::observing()];
     let names = [
         "written-by-another-thread",
         "changes-itself",
@@ -199,17 +200,21 @@ fn programs_that_record_print_what_they_print_without() {
         "faults",
         "raw-clone",
         "children",
+        "short-stacks",
+        "faulting-calls",
         "alternate-stack",
         "switched",
         "killed",
     ];
-    let all = names.into_iter().map(|name| (&observing, vec![name]));
-    let cases = all.chain([(&cloned, vec![])]);
-    for (number, (program, arguments)) in cases.enumerate() {
-        let alone = Command::new(program).args(&arguments).output().unwrap();
-        let file = first.path().join(number.to_string());
+    let all = ProgramOfCases::cases(&programs).filter(|(_, name)| names.contains(name));
+    let all = all.map(|(program, name)| (program, vec![name]));
+    let cases: Vec<_> = all.chain([(cloned.as_path(), vec![])]).collect();
+    assert_eq!(cases.len(), names.len() + 1);
+    for (number, (program, arguments)) in cases.iter().enumerate() {
+        let alone = Command::new(program).args(arguments).output().unwrap();
+        let file = folder.path().join(number.to_string());
         let command = [&[program.to_str().unwrap()], arguments.as_slice()].concat();
-        let (done, errors) = recorded(first.path(), &file, &["--most", "4000000"], &command);
+        let (done, errors) = recorded(folder.path(), &file, &["--most", "4000000"], &command);
         let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(text(&done), text(&alone), "{arguments:?}: {errors}");
         let expected = alone.status.code().unwrap_or(1);
@@ -218,10 +223,10 @@ fn programs_that_record_print_what_they_print_without() {
             Some(expected),
             "{arguments:?}: {errors}"
         );
-        let is_refused = arguments == ["on-the-stack"];
+        let is_refused = *arguments == ["on-the-stack"];
         let is_released = errors.contains("was let go");
         assert_eq!(is_released, is_refused, "{arguments:?}: {errors}");
-        let shown = ilk(first.path(), &["accesses", file.to_str().unwrap()]);
+        let shown = ilk(folder.path(), &["accesses", file.to_str().unwrap()]);
         let said = String::from_utf8_lossy(&shown.stderr);
         assert!(shown.status.success(), "{arguments:?}: {said}");
         assert!(!said.contains("has no end"), "{arguments:?}: {said}");

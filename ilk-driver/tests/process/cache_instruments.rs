@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use gilk_samples::recording::Recording;
 
+use super::cloned::ProgramOfCases;
+
 /// Calls of `counted` by thread `number` in `outer`, and outside of it.
 const CALLS: u64 = 2_000_000;
 const OTHERS: u64 = 1000;
@@ -362,15 +364,10 @@ fn stack_overflows_are_handled_as_without_instruments() {
 /// With a counter at each block of the program.
 #[test]
 fn programs_that_observe_themselves_see_what_they_see_without() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = include_str!("observing.c");
-    let program = super::cloned::compiled_from(folder.path(), source, &[]);
-    let names = Command::new(&program).output().unwrap();
-    let names = String::from_utf8(names.stdout).unwrap();
-    assert!(names.lines().count() > 30);
-    for name in names.lines() {
-        let alone = Command::new(&program).arg(name).output().unwrap();
-        let cached = in_cache(&["-e", "block:*:* { @n = count() }"], &program, &[name]);
+    let programs = [ProgramOfCases::changing(), ProgramOfCases::observing()];
+    for (program, name) in ProgramOfCases::cases(&programs) {
+        let alone = Command::new(program).arg(name).output().unwrap();
+        let cached = in_cache(&["-e", "block:*:* { @n = count() }"], program, &[name]);
         let said = String::from_utf8_lossy(&cached.stderr);
         let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(text(&cached), text(&alone), "{name}: {said}");

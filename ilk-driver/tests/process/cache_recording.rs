@@ -240,7 +240,7 @@ fn cached_summary(errors: &str) -> usize {
 #[test]
 fn the_rule_that_let_a_process_go_is_recorded() {
     let folder = tempfile::tempdir().unwrap();
-    let program = compiled_from(folder.path(), include_str!("observing.c"), &[]);
+    let program = compiled_from(folder.path(), include_str!("changing.c"), &[]);
     let file = folder.path().join("counts.arrow");
     let (program, path) = (program.to_str().unwrap(), file.to_str().unwrap());
     let cached = ilk(

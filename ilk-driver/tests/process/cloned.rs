@@ -16,12 +16,52 @@ pub(super) fn compiled_from(folder: &Path, text: &str, options: &[&str]) -> Path
     std::fs::write(&source, text).unwrap();
     super::compile(
         Command::new("cc")
-            .args(["-O2", "-pthread", "-w", "-o"])
+            .args(["-O2", "-pthread", "-w", "-I"])
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/process"))
+            .arg("-o")
             .arg(&program)
             .args(options)
             .arg(&source),
     );
     program
+}
+
+/// A program of cases that change their code, or observe themselves.
+pub(super) struct ProgramOfCases {
+    pub(super) path: PathBuf,
+    pub(super) names: Vec<String>,
+    _folder: tempfile::TempDir,
+}
+
+impl ProgramOfCases {
+    fn compiled(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = compiled_from(folder.path(), text, &[]);
+        let names = Command::new(&path).output().unwrap();
+        let names = String::from_utf8(names.stdout).unwrap();
+        assert!(names.lines().count() > 10);
+        Self {
+            path,
+            names: names.lines().map(str::to_owned).collect(),
+            _folder: folder,
+        }
+    }
+
+    pub(super) fn changing() -> Self {
+        Self::compiled(include_str!("changing.c"))
+    }
+
+    pub(super) fn observing() -> Self {
+        Self::compiled(include_str!("observing.c"))
+    }
+
+    /// All of them, with each of their cases.
+    pub(super) fn cases(all: &[Self]) -> impl Iterator<Item = (&Path, &str)> {
+        all.iter().flat_map(|one| {
+            let names = one.names.iter();
+            names.map(|name| (one.path.as_path(), name.as_str()))
+        })
+    }
 }
 
 fn ilk(options: &[&str], program: &Path, arguments: &[&str]) -> Output {
@@ -102,24 +142,23 @@ fn programs_of_another_c_library_print_what_they_print_without() {
     }
 }
 
-/// Cases of observing.c that the cache lets go, and the rules.
+/// Cases of changing.c that the cache lets go, and the rules.
 const LET_GO: [(&str, &str); 2] = [("often", "written-often"), ("on-the-stack", "may-change")];
 
 /// Changed code, registers and addresses in handlers of signals, restarted system calls, raw threads, and the like.
 #[test]
 fn programs_that_observe_themselves_see_what_they_see_without() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = compiled_from(folder.path(), include_str!("observing.c"), &[]);
-    let names = Command::new(&program).output().unwrap();
-    let names = String::from_utf8(names.stdout).unwrap();
-    assert!(
-        LET_GO
-            .iter()
-            .all(|(name, _)| names.lines().any(|one| one == *name))
-    );
-    for name in names.lines() {
-        let alone = Command::new(&program).arg(name).output().unwrap();
-        let cached = ilk(&["--count"], &program, &[name]);
+    let programs = [ProgramOfCases::changing(), ProgramOfCases::observing()];
+    for (rule_of, _) in LET_GO {
+        assert!(
+            programs
+                .iter()
+                .any(|one| one.names.iter().any(|name| name == rule_of))
+        );
+    }
+    for (program, name) in ProgramOfCases::cases(&programs) {
+        let alone = Command::new(program).arg(name).output().unwrap();
+        let cached = ilk(&["--count"], program, &[name]);
         let errors = String::from_utf8_lossy(&cached.stderr);
         let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(text(&cached), text(&alone), "{name}: {errors}");

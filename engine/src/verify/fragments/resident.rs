@@ -20,9 +20,9 @@ pub(super) fn prove(resident: &Resident, layout: &CacheLayout) -> Result<(), Fra
         ResidentCheck::Bytes(&[0x48, 0xf7, 0xd1]),       // not rcx
         ResidentCheck::Bytes(&[0x48, 0x8d, 0x0c, 0x11]), // lea rcx, [rcx+rdx]
         ResidentCheck::Store(Register::RAX, -160),
+        ResidentCheck::Store(Register::RSI, -168),
         ResidentCheck::Bytes(&[0x9f]),             // lahf
         ResidentCheck::Bytes(&[0x0f, 0x90, 0xc0]), // seto al
-        ResidentCheck::Store(Register::RSI, -168),
         ResidentCheck::Hash,
         ResidentCheck::Bytes(&[0x48, 0xc1, 0xea, 31]), // shr rdx, 31
         ResidentCheck::Mask,
@@ -70,6 +70,9 @@ pub(super) fn prove(resident: &Resident, layout: &CacheLayout) -> Result<(), Fra
         index += 1;
     }
     if ip(2) != Some(resident.search) || ip(0) != Some(resident.differs) {
+        return Err(FragmentRule::Resident);
+    }
+    if ip(3) != Some(resident.second_spill) {
         return Err(FragmentRule::Resident);
     }
     if ip(stop_missed - 1) != Some(resident.missed) || ip(dropped) != Some(resident.dropped) {

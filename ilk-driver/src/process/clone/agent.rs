@@ -373,16 +373,10 @@ impl<'a> CacheAgent<'a> {
             let Some(registers) = self.unless_gone(tid, registers)? else {
                 continue;
             };
-            if self.cache.stop(Addr(registers.rip)).is_some() {
-                // Its context is original then, which is all that it has stopped for.
-                let queued = self.queue.iter_mut().filter(|(of, _)| *of == tid);
-                for (_, change) in queued {
-                    if *change == Change::Signal(libc::SIGTRAP) {
-                        *change = Change::Event(EVENT_STOP, libc::SIGTRAP);
-                    }
-                }
-            }
-            let left = self.leave_cache(tid);
+            let left = match self.cache.contains(Addr(registers.rip)) {
+                true => self.leave_and_fault_again(tid),
+                false => self.leave_cache(tid),
+            };
             self.unless_gone(tid, left)?;
         }
         Ok(all)

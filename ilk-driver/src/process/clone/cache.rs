@@ -399,6 +399,11 @@ impl ProcessCache {
             .is_some_and(|resident| at < resident.end())
     }
 
+    /// Returns whether a thread at an address of resident code is about to [store](Resident::has_target) first.
+    pub(super) fn has_target(&self, at: Addr) -> bool {
+        self.resident(at).is_some_and(|one| one.has_target(at))
+    }
+
     /// Returns the stop of a thread that is at an address after its `int3`.
     pub(super) fn stop(&self, at: Addr) -> Option<ResidentStop> {
         let resident = self.resident(at)?;

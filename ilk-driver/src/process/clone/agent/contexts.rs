@@ -1,7 +1,6 @@
 //! Threads in the cache and their original contexts.
 
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use gilk_engine::Addr;
 use gilk_engine::cache::RowState;
@@ -105,7 +104,10 @@ impl CacheAgent<'_> {
             return self.at_stop(registers).map(Some);
         }
         if self.cache.is_resident(at) {
-            return Ok(None);
+            return match self.cache.has_target(at) {
+                true => self.before_target(registers, registers.rcx).map(Some),
+                false => Ok(None),
+            };
         }
         let Some(row) = self.cache.row(at) else {
             return Ok(None);
@@ -133,30 +135,32 @@ impl CacheAgent<'_> {
                 rcx: row.original.0,
                 ..registers
             }),
-            RowState::Busy | RowState::Evaluated | RowState::Instruments => None,
+            RowState::Evaluated => Some(Registers {
+                rip: row.original.0,
+                rcx: self.word(registers.rsp.wrapping_sub(160))?,
+                ..registers
+            }),
+            RowState::Busy | RowState::Instruments => None,
         })
     }
 
     /// The original context of a thread that the resident code has stopped.
     pub(super) fn at_stop(&self, registers: Registers) -> io::Result<Registers> {
-        let places = Resident::STOPPED;
-        // The three words are one after the other.
-        let first = places.target.min(places.rcx).min(places.rdx);
-        let mut bytes = [0; 3 * 8];
-        let at = registers.rsp.wrapping_add(i64::from(first).cast_unsigned());
-        self.memory.read_exact_at(&mut bytes, at)?;
-        let (words, _) = bytes.as_chunks::<8>();
-        let word = |place: i32| {
-            let index = usize::try_from((place - first) / 8).unwrap_or(usize::MAX);
-            let word = words.get(index).copied().map(u64::from_le_bytes);
-            word.ok_or_else(|| {
-                io::Error::other("a kept register has another place, which is a bug in gilk")
-            })
+        let at = i64::from(Resident::STOPPED.target).cast_unsigned();
+        let target = self.word(registers.rsp.wrapping_add(at))?;
+        self.before_target(registers, target)
+    }
+
+    /// The original context of a thread that continues at a target, and whose `rcx` and `rdx` are kept.
+    fn before_target(&self, registers: Registers, target: u64) -> io::Result<Registers> {
+        let kept = |place: i32| {
+            let place = i64::from(place).cast_unsigned();
+            self.word(registers.rsp.wrapping_add(place))
         };
         Ok(Registers {
-            rip: word(places.target)?,
-            rcx: word(places.rcx)?,
-            rdx: word(places.rdx)?,
+            rip: target,
+            rcx: kept(Resident::STOPPED.rcx)?,
+            rdx: kept(Resident::STOPPED.rdx)?,
             ..registers
         })
     }

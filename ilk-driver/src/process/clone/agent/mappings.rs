@@ -125,15 +125,22 @@ impl CacheAgent<'_> {
             };
             let is_searching = self.cache.is_resident(at) && self.cache.stop(at).is_none();
             if is_searching || is_inside(&self.cache, at) {
-                let faults_again = self.faults_again(tid);
-                let left = self.leave_cache(tid);
-                if faults_again {
-                    self.before_steps.remove(&tid);
-                }
+                let left = self.leave_and_fault_again(tid);
                 moved.extend(self.unless_gone(tid, left)?.map(|()| tid));
             }
         }
         Ok(moved)
+    }
+
+    /// Gives a stopped thread that is in the cache its original context, which is all that it has stopped for if that was
+    /// a fault, or a stop of the resident code.
+    pub(super) fn leave_and_fault_again(&mut self, tid: Tid) -> Result<()> {
+        let faults_again = self.faults_again(tid);
+        let left = self.leave_cache(tid);
+        if faults_again {
+            self.before_steps.remove(&tid);
+        }
+        left
     }
 
     /// Has a thread in the cache that has stopped for a fault execute its instruction again: there may be no translation

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use gilk_engine::cache::RowState;
 use gilk_engine::{Addr, Span};
 
 use super::super::super::ptrace::{self, Registers, Tid};
@@ -69,33 +68,15 @@ impl CacheAgent<'_> {
 
     /// Has the original instruction fault, with the addresses that it has.
     fn fault(&mut self, tid: Tid, registers: Registers) -> Result<Outcome> {
-        let row = self.cache.row(Addr(registers.rip));
-        let Some(row) =
-            row.filter(|row| !matches!(row.state, RowState::Busy | RowState::Instruments))
-        else {
+        // An instruction that stands for it faults where it would not, if the stack has no space below it.
+        let before = self.in_cache(registers).map_err(self.failed(tid))?;
+        let Some(mut original) = before else {
             let why = format!(
                 "its thread {tid} faults in the code cache at {:#x}, which is a bug in gilk",
                 registers.rip
             );
             return Err(refused(self.pid, why));
         };
-        let mut original = Registers {
-            rip: row.original.0,
-            ..registers
-        };
-        if row.state == RowState::Evaluated {
-            let kept = self.word(registers.rsp.wrapping_sub(160));
-            original.rcx = kept.map_err(self.failed(tid))?;
-        }
-        if let RowState::Recording(pointer) = row.state {
-            let recorded = self.recorded(registers, row.original, pointer);
-            original = recorded.map_err(self.failed(tid))?;
-        }
-        // The stack has no space for the instruments: the instruction is executed without them.
-        if let RowState::Saving { .. } = row.state {
-            let before = self.in_cache(registers).map_err(self.failed(tid))?;
-            original = before.unwrap_or(original);
-        }
         self.cut(&registers, &original, true)
             .map_err(self.failed(tid))?;
         self.leaves_after_instruments(tid, &registers);
