@@ -19,6 +19,7 @@ use gilk_samples::Meaning;
 use gilk_samples::recording::{self, Appended, GrowingRecording, Loss, Recording};
 use serde::{Deserialize, Serialize};
 
+use super::launched::StoppedProgram as _;
 use super::{CloneThreads, ProcessLayouts, ProcessTarget, clock, ready, recorded_so_far, refused};
 use crate::client::{CpuLosses, Event, InstrumentSummary, StopFlag, Summary};
 use crate::{Error, Result, programs};

@@ -85,19 +85,23 @@ fn next_execution<M, E>(
     None
 }
 
-/// Writes the recordings of processes, or of the programs that one has executed, as one.
+/// The name of a process among those of a recording.
+#[must_use]
+pub fn process_label(pid: u32) -> String {
+    format!("process {pid}")
+}
+
+/// Writes the recordings of processes, or of the programs that one has executed, as one: their labels begin with their
+/// names.
 ///
 /// # Errors
 /// [`Error::Recording`] if one cannot be read, or the whole cannot be written.
 pub fn write_beside<'p>(
-    processes: impl Iterator<Item = (u32, &'p Path)>,
+    recordings: impl Iterator<Item = (String, &'p Path)>,
     output: &Path,
 ) -> Result<Summary> {
     let failed = |source| Error::Recording { source };
-    let opened = processes.map(|(pid, recording)| {
-        let recording = Recording::open(recording)?;
-        Ok((format!("process {pid}"), recording))
-    });
+    let opened = recordings.map(|(name, recording)| Ok((name, Recording::open(recording)?)));
     let opened = opened
         .collect::<gilk_samples::Result<Vec<_>>>()
         .map_err(failed)?;

@@ -29,6 +29,15 @@ const POLL: Duration = Duration::from_millis(10);
 /// `int3`.
 const BREAKPOINT: [u8; 1] = [0xcc];
 
+/// A process that is stopped at the entry of its program.
+pub trait StoppedProgram {
+    /// Lets it execute.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if it has ended.
+    fn release(&mut self) -> Result<()>;
+}
+
 /// A program, stopped at its entry until it is released. It is killed if this is dropped before.
 #[derive(Debug)]
 pub struct StartedProgram {
@@ -86,16 +95,7 @@ impl StartedProgram {
     /// # Errors
     /// [`Error::Process`] if glibc is linked statically, or the program cannot be read.
     pub fn check_registered(&self) -> Result<()> {
-        let pid = self.pid();
-        let is_static = auxiliary(pid, BASE)?.is_none_or(|base| base == 0);
-        if is_static && names_area(&program_file(pid)?) {
-            return Err(refused(
-                pid,
-                "its program is linked statically, and registers for restartable sequences only after its \
-                 entry; start it, and instrument it with -p",
-            ));
-        }
-        Ok(())
+        check_registered(self.pid())
     }
 
     /// The number of its process.
@@ -105,57 +105,20 @@ impl StartedProgram {
     }
 
     fn tid(&self) -> Tid {
-        Tid::try_from(self.child.id()).unwrap_or(Tid::MAX)
+        tid(self.pid())
     }
 
     /// Executes the dynamic linker, up to the program's entry.
     fn to_entry(&self) -> Result<()> {
-        let (pid, tid) = (self.pid(), self.tid());
-        let lost = |error: std::io::Error| {
-            refused(
-                pid,
-                format!("the program does not reach its entry ({error})"),
-            )
-        };
-        ptrace::wait_executed(tid).map_err(lost)?;
-        ptrace::end_with_tracer(tid).map_err(lost)?;
-        let mut header = [0; CLASS + 1];
-        let exe = File::open(proc(pid, "exe")).map_err(lost)?;
-        exe.read_exact_at(&mut header, 0).map_err(lost)?;
-        if header.last() != Some(&CLASS_64) {
-            return Err(refused(
-                pid,
-                "its program is not one of 64 bits, and only these are instrumented",
-            ));
-        }
-        let value = |key| auxiliary(pid, key).map(Option::unwrap_or_default);
-        let entry = value(ENTRY)?;
-        let memory = memory(pid)?;
-        let mut original = [0];
-        memory.read_exact_at(&mut original, entry).map_err(lost)?;
-        memory.write_all_at(&BREAKPOINT, entry).map_err(lost)?;
-        ptrace::run_to(tid, entry.wrapping_add(1)).map_err(lost)?;
-        memory.write_all_at(&original, entry).map_err(lost)?;
-        let mut registers = ptrace::registers(tid).map_err(lost)?;
-        registers.rip = entry;
-        ptrace::set_registers(tid, &registers).map_err(lost)
+        let lost = |error| unreached(self.pid(), &error);
+        ptrace::wait_executed(self.tid()).map_err(lost)?;
+        ptrace::end_with_tracer(self.tid()).map_err(lost)?;
+        to_entry(self.pid())
     }
 
     /// Leaves it stopped, without a tracer.
     fn detach(&self) -> Result<()> {
-        let detached = ptrace::detach_stopped(self.tid());
-        detached.map_err(|error| refused(self.pid(), format!("it cannot be left ({error})")))
-    }
-
-    /// Lets the program execute.
-    ///
-    /// # Errors
-    /// [`Error::Process`] if it has ended.
-    pub fn release(&mut self) -> Result<()> {
-        let released = ptrace::proceed(self.tid());
-        released.map_err(|error| refused(self.pid(), format!("it cannot continue ({error})")))?;
-        self.released = true;
-        Ok(())
+        detach(self.pid())
     }
 
     /// Waits for the end of the program.
@@ -169,6 +132,124 @@ impl StartedProgram {
             refused(pid, format!("its exit status is not known ({error})"))
         })
     }
+}
+
+impl StoppedProgram for StartedProgram {
+    fn release(&mut self) -> Result<()> {
+        release(self.pid())?;
+        self.released = true;
+        Ok(())
+    }
+}
+
+/// A process that was traced has executed another program, and is stopped at its entry until it is released, or this is
+/// dropped.
+#[derive(Debug)]
+pub struct ExecutedProgram {
+    pid: u32,
+    released: bool,
+}
+
+impl ExecutedProgram {
+    /// Executes the dynamic linker of a program that a traced process has stopped for, up to the program's entry, and
+    /// leaves the process stopped, without a tracer. Executed by the tracer.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if it does not reach its entry, or is none that can be instrumented there.
+    pub(super) fn at_entry(pid: u32) -> Result<Self> {
+        let lost = |error| unreached(pid, &error);
+        ptrace::stop_for_signals_alone(tid(pid)).map_err(lost)?;
+        to_entry(pid)?;
+        detach(pid)?;
+        Ok(Self {
+            pid,
+            released: false,
+        })
+    }
+
+    /// As [`StartedProgram::check_registered`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn check_registered(&self) -> Result<()> {
+        check_registered(self.pid)
+    }
+}
+
+impl StoppedProgram for ExecutedProgram {
+    fn release(&mut self) -> Result<()> {
+        self.released = true;
+        release(self.pid)
+    }
+}
+
+impl Drop for ExecutedProgram {
+    fn drop(&mut self) {
+        if !self.released {
+            // It may have ended.
+            let _ended = release(self.pid);
+        }
+    }
+}
+
+/// Refuses a program that registers for restartable sequences after its entry.
+fn check_registered(pid: u32) -> Result<()> {
+    let is_static = auxiliary(pid, BASE)?.is_none_or(|base| base == 0);
+    if is_static && names_area(&program_file(pid)?) {
+        return Err(refused(
+            pid,
+            "its program is linked statically, and registers for restartable sequences only after its \
+             entry; start it, and instrument it with -p",
+        ));
+    }
+    Ok(())
+}
+
+/// Executes a stopped program, up to its entry.
+fn to_entry(pid: u32) -> Result<()> {
+    let lost = |error| unreached(pid, &error);
+    let mut header = [0; CLASS + 1];
+    let exe = File::open(proc(pid, "exe")).map_err(lost)?;
+    exe.read_exact_at(&mut header, 0).map_err(lost)?;
+    if header.last() != Some(&CLASS_64) {
+        return Err(refused(
+            pid,
+            "its program is not one of 64 bits, and only these are instrumented",
+        ));
+    }
+    let entry = auxiliary(pid, ENTRY)?.unwrap_or_default();
+    let memory = memory(pid)?;
+    let mut original = [0];
+    memory.read_exact_at(&mut original, entry).map_err(lost)?;
+    memory.write_all_at(&BREAKPOINT, entry).map_err(lost)?;
+    ptrace::run_to(tid(pid), entry.wrapping_add(1)).map_err(lost)?;
+    memory.write_all_at(&original, entry).map_err(lost)?;
+    let mut registers = ptrace::registers(tid(pid)).map_err(lost)?;
+    registers.rip = entry;
+    ptrace::set_registers(tid(pid), &registers).map_err(lost)
+}
+
+fn unreached(pid: u32, error: &std::io::Error) -> Error {
+    refused(
+        pid,
+        format!("the program does not reach its entry ({error})"),
+    )
+}
+
+/// Leaves a process stopped, without a tracer.
+fn detach(pid: u32) -> Result<()> {
+    let detached = ptrace::detach_stopped(tid(pid));
+    detached.map_err(|error| refused(pid, format!("it cannot be left ({error})")))
+}
+
+/// Lets a process that was left so execute.
+fn release(pid: u32) -> Result<()> {
+    let released = ptrace::proceed(tid(pid));
+    released.map_err(|error| refused(pid, format!("it cannot continue ({error})")))
+}
+
+fn tid(pid: u32) -> Tid {
+    Tid::try_from(pid).unwrap_or(Tid::MAX)
 }
 
 /// Returns a value of the auxiliary vector of a process (getauxval(3)).

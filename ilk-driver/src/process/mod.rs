@@ -79,11 +79,11 @@ pub use clone::{
 pub use every::{EveryEnd, EveryNews, in_every};
 pub use every_target::EveryTarget;
 pub use executing::ProgramFile;
-pub use executions::{Exec, LOOK, PATIENCE, executions, write_beside};
+pub use executions::{Exec, LOOK, PATIENCE, executions, process_label, write_beside};
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlanner};
 pub use forks::{ForkWatch, ForkedChildren};
 pub use instrumented::Instrumented;
-pub use launched::StartedProgram;
+pub use launched::{ExecutedProgram, StartedProgram, StoppedProgram};
 pub use lines::ObjectLines;
 pub use listed::ListedProcess;
 pub use names::ProcessNames;

@@ -134,8 +134,13 @@ pub(super) fn run_to(tid: Tid, end: u64) -> io::Result<()> {
         if trapped && registers(tid)?.rip == end {
             return Ok(());
         }
-        delivered = signal(status);
+        delivered = if status >> 16 == 0 { signal(status) } else { 0 };
     }
+}
+
+/// Has a stopped thread of a tracer that attached to it stop for signals alone, and for the stops of its group.
+pub(super) fn stop_for_signals_alone(tid: Tid) -> io::Result<()> {
+    request(libc::PTRACE_SETOPTIONS, tid, 0, 0)
 }
 
 /// Detaches from a stopped thread, whose process stays stopped until it is given SIGCONT.

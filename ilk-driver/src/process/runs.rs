@@ -17,10 +17,11 @@ use gilk_samples::recording::{Recording, Writer};
 use serde::{Deserialize, Serialize};
 
 use super::forks::ForkWatch;
+use super::launched::StoppedProgram as _;
 use super::{
     Attached, CachedWork, Children, Client, Exec, FollowedEnd, FollowedProcess, ObjectChoice,
-    ProcessTarget, Recorder, Scope, Subject, clock, executions, refused, with_children,
-    write_beside,
+    ProcessTarget, Recorder, Scope, Subject, clock, executions, process_label, refused,
+    with_children, write_beside,
 };
 use crate::client::{
     CpuLosses, Event, InstrumentSummary, StopFlag, Summary, TargetInfo, label, metadata, totals,
@@ -461,7 +462,7 @@ fn begin(
 pub(super) fn merged(Measured { first, others }: Measured, recording: &Path) -> Result<Summary> {
     let all = || std::iter::once(&first).chain(&others);
     let written = write_beside(
-        all().map(|one| (one.pid, one.recording.as_path())),
+        all().map(|one| (process_label(one.pid), one.recording.as_path())),
         recording,
     )?;
     let whole = Recording::open(recording).map_err(|source| Error::Recording { source })?;

@@ -14,7 +14,7 @@ use super::probes::interrupt;
 use super::{Counted, compiled_from, compiled_with_musl};
 
 /// Works at a line, and executes the program of its argument, or itself, at another.
-const EXECUTING: &str = r#"
+pub(super) const EXECUTING: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

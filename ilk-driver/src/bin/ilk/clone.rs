@@ -2,24 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::{ArgGroup, Args};
 use gilk_engine::Addr;
 use gilk_samples::chart::{scale, totals};
 use gilk_samples::output::Contents;
-use ilk_driver::note;
 use ilk_driver::process::{
     AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneNews, CloneOptions, CloneReport,
-    CloneThreads, StartedProgram, blocks_path, execute_in_cache, ready, recorded_so_far,
+    CloneThreads, Exec, StartedProgram, StoppedProgram, blocks_path, execute_in_cache,
+    process_label, ready, recorded_so_far, write_beside,
 };
+use ilk_driver::{interrupt, note};
 
 use crate::clone_instruments::{CacheSession, CacheWork};
 use crate::output::Force;
 use crate::program::exit;
+use crate::script::RecordingFile;
 
 /// Blocks that are shown, unless --all is given.
 const SHOWN: usize = 20;
@@ -97,6 +99,10 @@ pub(crate) struct Clone {
         conflicts_with = "function"
     )]
     thread: Option<u32>,
+    /// A process that executes another program: it `ends` to be in the cache, or `follows`, and is in the cache in that
+    /// program, too, from its entry on. Meanwhile it is stopped, which its parent may see.
+    #[arg(long, value_name = "CHOICE", default_value = "ends", conflicts_with_all = ["live", "accesses"])]
+    exec: Exec,
     /// Let it go after this time: 10s, 2m.
     #[arg(long = "for", value_name = "TIME", value_parser = crate::process::time)]
     length: Option<f64>,
@@ -147,6 +153,7 @@ impl Clone {
                 (None, Some(thread)) => CloneThreads::One(thread),
                 (None, None) => CloneThreads::All,
             },
+            exec: self.exec,
             accesses: self.accesses.clone().map(|file| AccessOptions {
                 file,
                 most: self.most,
@@ -162,6 +169,87 @@ impl Clone {
         AgentProcess::leave_group().context("The agent cannot leave its group")?;
         let started = launched.as_ref().map(StartedProgram::pid);
         let pid = started.or(self.pid).unwrap_or_default();
+        let executed = self.execute_all(pid, (&options, work.as_ref()), launched.as_mut())?;
+        match (executed, &mut launched) {
+            (CloneEnd::Ended(status), Some(_)) => Ok(ended(ExitStatus::from_raw(status))),
+            (_, Some(program)) => Ok(ended(program.wait()?)),
+            (_, None) => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    /// Executes a process in the cache, in the programs that it executes too if it is followed, and shows and records
+    /// what was counted. Returns the last end.
+    fn execute_all(
+        &self,
+        pid: u32,
+        (options, work): (&CloneOptions, Option<&CacheWork>),
+        mut launched: Option<&mut StartedProgram>,
+    ) -> anyhow::Result<CloneEnd> {
+        let begun = Instant::now();
+        let folder = (self.output.as_ref()).filter(|_| self.exec == Exec::Follows);
+        let folder = folder.map(|_| RecordingFile::new(None)).transpose()?;
+        let first = folder.as_ref().map(RecordingFile::path);
+        let output = first.or(self.output.as_deref());
+        if let (Some(_), Some(program)) = (work, &launched) {
+            program.check_registered()?;
+        }
+        let program = executable(pid);
+        let held = launched.as_mut().map(|program| &mut **program as _);
+        let mut report = self.execute(pid, (options, work), held, output)?;
+        let mut recorded: Vec<(String, PathBuf)> = Vec::new();
+        recorded.extend(output.map(|output| (program, output.to_path_buf())));
+        while let Some(next) = report.next.take() {
+            let left = options
+                .length
+                .map(|length| length.saturating_sub(begun.elapsed()));
+            if interrupt::arrived() || left.is_some_and(|left| left.is_zero()) {
+                break;
+            }
+            let options = CloneOptions {
+                length: left,
+                ..options.clone()
+            };
+            let program = executable(pid);
+            let name = format!("{}.arrow", recorded.len());
+            let output = output.map(|first| first.with_file_name(name));
+            let executed = next.map_err(anyhow::Error::from).and_then(|mut held| {
+                note!("In the program that process {pid} has executed then, {program}:");
+                if work.is_some() {
+                    held.check_registered()?;
+                }
+                self.execute(pid, (&options, work), Some(&mut held), output.as_deref())
+            });
+            match executed {
+                Ok(executed) => report = executed,
+                Err(error) => {
+                    note!("ilk: Process {pid} continues outside of the cache: {error:#}");
+                    break;
+                }
+            }
+            recorded.extend(output.map(|output| (program, output)));
+        }
+        if let (Some(output), Some(_)) = (&self.output, &folder) {
+            let recorded = recorded.iter();
+            let named = recorded.map(|(program, recording)| {
+                let name = program.rsplit('/').next().unwrap_or(program);
+                (
+                    format!("{} {name}", process_label(pid)),
+                    recording.as_path(),
+                )
+            });
+            write_beside(named, output)?;
+        }
+        Ok(report.end)
+    }
+
+    /// Executes a process in the cache, in one program, and shows and records what was counted.
+    fn execute(
+        &self,
+        pid: u32,
+        (options, work): (&CloneOptions, Option<&CacheWork>),
+        held: Option<&mut dyn StoppedProgram>,
+        output: Option<&Path>,
+    ) -> anyhow::Result<CloneReport> {
         let news = |news: CloneNews<'_>| match news {
             CloneNews::Begun if self.pid.is_some() => {
                 note!("ilk: {} Ctrl-C lets the process go.", ready(pid));
@@ -172,17 +260,13 @@ impl Clone {
                 note!("ilk: The recording up to now is not written: {error}");
             }
         };
-        if let (Some(_), Some(program)) = (&work, &launched) {
-            program.check_registered()?;
-        }
-        let output = self.output.as_ref();
-        let begun = work.as_ref().map(|work| work.begin(pid, output));
+        let begun = work.map(|work| work.begin(pid, output));
         let (instruments, mut results) = begun.transpose()?.map(CacheSession::split).unzip();
         let taken = results.as_mut().zip(instruments);
         let mut report = execute_in_cache(
             pid,
-            launched.as_mut(),
-            &options,
+            held,
+            options,
             taken.map(|(results, instruments)| results.taking(instruments)),
             &news,
         )?;
@@ -195,23 +279,24 @@ impl Clone {
                 counted.map(|output| report.record_beside(output))
             }
         };
-        if let Some(recorded) = recorded.transpose()? {
+        if let Some(mut recorded) = recorded.transpose()? {
+            if let Some(output) = &self.output {
+                recorded.summary.path.clone_from(output);
+            }
             self.show_recorded(&recorded);
         }
-        match report.end {
-            CloneEnd::Ended(status) if launched.is_some() => {
-                Ok(ended(ExitStatus::from_raw(status)))
-            }
-            _ => match &mut launched {
-                Some(program) => Ok(ended(program.wait()?)),
-                None => Ok(ExitCode::SUCCESS),
-            },
-        }
+        Ok(report)
     }
 
     fn show(&self, pid: u32, report: &mut CloneReport) {
-        if matches!(report.end, CloneEnd::LetGo(_) | CloneEnd::Executed) {
-            note!("ilk: {}", report.end.sentence());
+        match report.end {
+            CloneEnd::Executed if self.exec == Exec::Follows => {}
+            CloneEnd::Executed => {
+                let hint = "With --exec follows, that is in the cache, too.";
+                note!("ilk: {} {hint}", report.end.sentence());
+            }
+            CloneEnd::LetGo(_) => note!("ilk: {}", report.end.sentence()),
+            CloneEnd::Ended(_) | CloneEnd::Detached => {}
         }
         if let Some(why) = &report.unkept {
             note!("ilk: The next start of this program is as slow as this one: {why}.");
@@ -302,6 +387,12 @@ impl Clone {
             recorded.summary.path.display()
         );
     }
+}
+
+/// The path of the program that a process executes.
+fn executable(pid: u32) -> String {
+    let path = std::fs::read_link(format!("/proc/{pid}/exe"));
+    path.map_or_else(|error| error.to_string(), |path| path.display().to_string())
 }
 
 /// The exit status of a program that has ended; the signal that ended it is named.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{anyhow, ensure};
@@ -93,7 +93,7 @@ impl CacheWork {
     pub(crate) fn begin(
         &self,
         pid: u32,
-        output: Option<&PathBuf>,
+        output: Option<&Path>,
     ) -> anyhow::Result<CacheSession<'_>> {
         let measurement = &self.measurement;
         let choice = measurement.choice();

@@ -22,7 +22,8 @@ use ilk_driver::note;
 use ilk_driver::possible::grouped;
 use ilk_driver::process::{
     Attached, Children, Client, EarlyWatch, Exec, FollowedProcess, LaterPlan, Object, ObjectChoice,
-    ObjectLines, Reserved, Scope, StartedProgram, Subject, Supervisor, objects,
+    ObjectLines, Reserved, Scope, StartedProgram, StoppedProgram as _, Subject, Supervisor,
+    objects,
 };
 use ilk_driver::script::{Designations, Filter, Script, TypesWanted, matches, resolve};
 

@@ -10,7 +10,7 @@ use anyhow::{bail, ensure};
 use ilk_driver::interrupt;
 use ilk_driver::note;
 use ilk_driver::process::{
-    Client, EveryEnd, EveryNews, ProgramFile, Supervisor, in_every, write_beside,
+    Client, EveryEnd, EveryNews, ProgramFile, Supervisor, in_every, process_label, write_beside,
 };
 
 use crate::process::{Measured, Measurement};
@@ -49,7 +49,7 @@ impl Measurement {
         if let Some(output) = &self.output {
             let recordings = measured
                 .iter()
-                .map(|one| (one.measured.pid, one.recording.as_path()));
+                .map(|one| (process_label(one.measured.pid), one.recording.as_path()));
             write_beside(recordings, output)?;
         }
         let mut out = std::io::stdout().lock();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ilk_driver::interrupt;
 use ilk_driver::note;
 use ilk_driver::process::{
-    Children, Client, Exec, StartedProgram, Supervisor, executions, write_beside,
+    Children, Client, Exec, StartedProgram, Supervisor, executions, process_label, write_beside,
 };
 
 use crate::process::{Measured, Measurement, ended};
@@ -30,8 +30,9 @@ impl Measurement {
         let measured = self.executions(pid, &mut started, Some(folder.path()))?;
         let recordings = measured.iter().flat_map(|(measured, recording)| {
             let children = measured.children.iter();
-            let children = children.map(|child| (child.pid, child.recording.as_path()));
-            std::iter::once((pid, recording.as_path())).chain(children)
+            let children =
+                children.map(|child| (process_label(child.pid), child.recording.as_path()));
+            std::iter::once((process_label(pid), recording.as_path())).chain(children)
         });
         write_beside(recordings, output)?;
         self.shown(&measured, started)

@@ -51,7 +51,8 @@ use self::moments::CountedMoments;
 use self::progress::{Ended, ExecutionBegin, Progress};
 use self::recording::CacheRecorder;
 use self::trigger::{BREAKPOINTS, Trigger};
-use super::launched::StartedProgram;
+use super::executions::Exec;
+use super::launched::{ExecutedProgram, StoppedProgram};
 use super::names::{self, ProcessNames};
 use super::objects::objects;
 use super::ptrace::Tid;
@@ -105,6 +106,8 @@ pub struct CloneOptions {
     pub length: Option<Duration>,
     /// The threads that execute in the cache.
     pub threads: CloneThreads,
+    /// The way of a process that executes another program: it is left there, or held at its entry.
+    pub exec: Exec,
     /// Record the accesses of memory of every block, in the place of its executions.
     pub accesses: Option<AccessOptions>,
 }
@@ -120,14 +123,14 @@ pub struct CacheInstrumentation<'r> {
 }
 
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
-/// process go. A started program is released once its thread is in the cache. Instruments run in the blocks of the cache,
+/// process go. A program that is stopped at its entry is released once its thread is in the cache. Instruments run in the blocks of the cache,
 /// and a recorder takes what they deliver.
 ///
 /// # Errors
 /// [`crate::Error::Process`] if it may not be traced, or has code that a rule refuses; nothing was written then.
 pub fn execute_in_cache(
     pid: u32,
-    launched: Option<&mut StartedProgram>,
+    held: Option<&mut dyn StoppedProgram>,
     options: &CloneOptions,
     instrumentation: Option<CacheInstrumentation<'_>>,
     news: &(dyn Fn(CloneNews<'_>) + Sync),
@@ -155,13 +158,13 @@ pub fn execute_in_cache(
         let keeper = options.live.as_ref();
         let keeper =
             keeper.map(|path| scope.spawn(|| live::keep(pid, path, &progress, &moments, news)));
-        let mut launched = launched;
+        let mut held = held;
         let begun = std::time::Instant::now();
         let mut released = Ok(());
         let mut drained = Ok(());
         while !progress.has_ended() {
             if progress.ready.load(Ordering::Acquire)
-                && let Some(program) = launched.take()
+                && let Some(program) = held.take()
             {
                 released = program.release();
             }
@@ -180,7 +183,7 @@ pub fn execute_in_cache(
                 let mut moments = moments.lock().unwrap_or_else(PoisonError::into_inner);
                 moments.poll(counters);
             }
-            std::thread::park_timeout(if launched.is_some() {
+            std::thread::park_timeout(if held.is_some() {
                 Duration::from_micros(200)
             } else if draining.is_some() {
                 DRAINED
@@ -192,7 +195,7 @@ pub fn execute_in_cache(
         released?;
         drained?;
         // The end may have come before this thread has noticed that the program is ready.
-        if let (Ok(Ok(_)), Some(program)) = (&report, launched.take()) {
+        if let (Ok(Ok(_)), Some(program)) = (&report, held.take()) {
             program.release()?;
         }
         let mut report = report.unwrap_or_else(|_| {
@@ -413,6 +416,8 @@ fn execute(
     names.keep_registered(pid, agent.take_registered());
     let not_instrumented = agent.take_notes();
     let accesses = agent.end_accesses(|at| names.known(pid, at))?;
+    let is_followed = matches!(end, CloneEnd::Executed) && options.exec == Exec::Follows;
+    let next = is_followed.then(|| ExecutedProgram::at_entry(pid));
     let cache = agent.cache();
     if let Some(path) = &file
         && cache.earlier != before
@@ -432,6 +437,7 @@ fn execute(
     Ok(CloneReport {
         pid,
         end,
+        next,
         numbers: CacheNumbers {
             blocks: blocks.len() as u64,
             translations: cache.numbers.translations,

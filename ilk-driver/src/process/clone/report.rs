@@ -13,6 +13,7 @@ use super::agent::CloneEnd;
 use super::moments::CountedMoment;
 use super::recording::{CacheRecorder, CacheRecording, CountedSoFar};
 use crate::accesses::AccessTotals;
+use crate::process::launched::ExecutedProgram;
 use crate::process::names::ProcessNames;
 use crate::process::parts::LoadedPart;
 use crate::{Error, Result};
@@ -26,6 +27,8 @@ pub struct CloneReport {
     pub pid: u32,
     /// The end of it.
     pub end: CloneEnd,
+    /// The program that the process has executed then, if that is to be held, or the reason why it could not be.
+    pub next: Option<Result<ExecutedProgram>>,
     /// Blocks, by when they were translated, and their executions; a block that was translated again is there again.
     pub blocks: Vec<(CachedBlock, u64)>,
     /// Hits and totals of instruments, by key.
@@ -71,9 +74,7 @@ impl CloneEnd {
     pub fn sentence(&self) -> String {
         match self {
             Self::Ended(_) => "The process has ended.".to_owned(),
-            Self::Executed => {
-                "The process has executed another program, which is not in the cache.".to_owned()
-            }
+            Self::Executed => "The process has executed another program.".to_owned(),
             Self::LetGo(refusal) => {
                 format!("The process was let go, and continues in its original code: {refusal}.")
             }
