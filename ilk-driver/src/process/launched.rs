@@ -118,7 +118,8 @@ impl StartedProgram {
 
     /// Leaves it stopped, without a tracer.
     fn detach(&self) -> Result<()> {
-        detach(self.pid())
+        let detached = ptrace::detach_stopped(self.tid());
+        detached.map_err(|error| unleft(self.pid(), &error))
     }
 
     /// Waits for the end of the program.
@@ -142,29 +143,49 @@ impl StoppedProgram for StartedProgram {
     }
 }
 
-/// A process that was traced has executed another program, and is stopped at its entry until it is released, or this is
-/// dropped.
+/// A process that was traced, and is stopped without a tracer until it is released, or this is dropped.
 #[derive(Debug)]
-pub struct ExecutedProgram {
+pub struct HeldProcess {
     pid: u32,
     released: bool,
 }
 
-impl ExecutedProgram {
-    /// Executes the dynamic linker of a program that a traced process has stopped for, up to the program's entry, and
-    /// leaves the process stopped, without a tracer. Executed by the tracer.
+impl HeldProcess {
+    /// Leaves a stopped thread, the only one of its process, stopped where it is. Executed by its tracer.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if it has ended.
+    pub(super) fn here(pid: u32) -> Result<Self> {
+        let left = ptrace::detach_to_stop(tid(pid));
+        left.map_err(|error| unleft(pid, &error))?;
+        Ok(Self {
+            pid,
+            released: false,
+        })
+    }
+
+    /// Executes the dynamic linker of a program that a process has stopped for, up to the program's entry, and leaves it
+    /// stopped there. Executed by its tracer, which has left it in any case then.
     ///
     /// # Errors
     /// [`Error::Process`] if it does not reach its entry, or is none that can be instrumented there.
     pub(super) fn at_entry(pid: u32) -> Result<Self> {
         let lost = |error| unreached(pid, &error);
-        ptrace::stop_for_signals_alone(tid(pid)).map_err(lost)?;
-        to_entry(pid)?;
-        detach(pid)?;
-        Ok(Self {
-            pid,
-            released: false,
-        })
+        let reached = ptrace::stop_for_signals_alone(tid(pid)).map_err(lost);
+        match reached.and_then(|()| to_entry(pid)) {
+            Ok(()) => Self::here(pid),
+            Err(error) => {
+                // It may have ended.
+                let _ended = ptrace::detach(tid(pid));
+                Err(error)
+            }
+        }
+    }
+
+    /// The number of the process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// As [`StartedProgram::check_registered`].
@@ -176,14 +197,14 @@ impl ExecutedProgram {
     }
 }
 
-impl StoppedProgram for ExecutedProgram {
+impl StoppedProgram for HeldProcess {
     fn release(&mut self) -> Result<()> {
         self.released = true;
         release(self.pid)
     }
 }
 
-impl Drop for ExecutedProgram {
+impl Drop for HeldProcess {
     fn drop(&mut self) {
         if !self.released {
             // It may have ended.
@@ -236,10 +257,8 @@ fn unreached(pid: u32, error: &std::io::Error) -> Error {
     )
 }
 
-/// Leaves a process stopped, without a tracer.
-fn detach(pid: u32) -> Result<()> {
-    let detached = ptrace::detach_stopped(tid(pid));
-    detached.map_err(|error| refused(pid, format!("it cannot be left ({error})")))
+fn unleft(pid: u32, error: &std::io::Error) -> Error {
+    refused(pid, format!("it cannot be left ({error})"))
 }
 
 /// Lets a process that was left so execute.

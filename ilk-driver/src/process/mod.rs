@@ -74,7 +74,7 @@ pub use children::{Children, with_children};
 pub use clone::{
     AccessOptions, AgentProcess, CacheInstrumentation, CachePlanner, CacheRecording, CloneEnd,
     CloneInstruments, CloneNews, CloneOptions, CloneReport, CloneThreads, LaterInstruments,
-    blocks_path, check_condition, execute_in_cache, ready, recorded_so_far,
+    ReadImages, blocks_path, check_condition, execute_in_cache, ready, recorded_so_far,
 };
 pub use every::{EveryEnd, EveryNews, in_every};
 pub use every_target::EveryTarget;
@@ -83,7 +83,7 @@ pub use executions::{Exec, LOOK, PATIENCE, executions, process_label, write_besi
 pub use followed::{FollowedEnd, FollowedProcess, LaterPlanner};
 pub use forks::{ForkWatch, ForkedChildren};
 pub use instrumented::Instrumented;
-pub use launched::{ExecutedProgram, StartedProgram, StoppedProgram};
+pub use launched::{HeldProcess, StartedProgram, StoppedProgram};
 pub use lines::ObjectLines;
 pub use listed::ListedProcess;
 pub use names::ProcessNames;

@@ -106,10 +106,8 @@ pub(super) fn end_with_tracer(tid: Tid) -> io::Result<()> {
 
 /// Ends a process.
 pub(super) fn kill(tid: Tid) {
-    // SAFETY: kill(2) takes no pointers.
-    #[allow(unsafe_code, reason = "kill(2)")]
     // It may have ended.
-    let _ended = unsafe { libc::kill(tid, libc::SIGKILL) };
+    let _ended = send(tid, libc::SIGKILL);
 }
 
 /// Waits until a traced child has executed a program.
@@ -143,17 +141,28 @@ pub(super) fn stop_for_signals_alone(tid: Tid) -> io::Result<()> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, 0)
 }
 
-/// Detaches from a stopped thread, whose process stays stopped until it is given SIGCONT.
+/// Detaches from a thread that has stopped for a signal, whose process stays stopped until it is given SIGCONT.
 pub(super) fn detach_stopped(tid: Tid) -> io::Result<()> {
     let stop = usize::try_from(libc::SIGSTOP).unwrap_or_default();
     request(libc::PTRACE_DETACH, tid, 0, stop)
 }
 
+/// As [`detach_stopped`], of a thread that has not stopped for a signal: the kernel delivers none with the request then.
+pub(super) fn detach_to_stop(tid: Tid) -> io::Result<()> {
+    send(tid, libc::SIGSTOP)?;
+    detach(tid)
+}
+
 /// Gives SIGCONT to a process.
 pub(super) fn proceed(tid: Tid) -> io::Result<()> {
+    send(tid, libc::SIGCONT)
+}
+
+/// Gives a signal to a process.
+pub(super) fn send(tid: Tid, signal: i32) -> io::Result<()> {
     // SAFETY: kill(2) takes no pointers.
     #[allow(unsafe_code, reason = "kill(2)")]
-    match unsafe { libc::kill(tid, libc::SIGCONT) } {
+    match unsafe { libc::kill(tid, signal) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -193,11 +202,11 @@ pub(super) fn wait_stopped(tid: Tid) -> io::Result<bool> {
 }
 
 /// Executes a system call of a stopped thread, all of whose signals are blocked, to its end. Returns false if the
-/// thread has ended.
+/// thread has ended. SIGSTOP cannot be blocked: one that arrives meanwhile arrives again after that.
 ///
 /// The thread is not stepped: a step whose tracer is killed meanwhile ends in a SIGTRAP that nothing handles.
 pub(super) fn system_call(tid: Tid) -> io::Result<bool> {
-    let mut stops = 0;
+    let (mut stops, mut is_stopped) = (0, false);
     // At its start, and at its end.
     while stops < 2 {
         request(libc::PTRACE_SYSCALL, tid, 0, 0)?;
@@ -205,6 +214,10 @@ pub(super) fn system_call(tid: Tid) -> io::Result<bool> {
             return Ok(false);
         };
         stops += usize::from(libc::WSTOPSIG(status) == SYSCALL_STOP);
+        is_stopped |= status >> 16 == 0 && libc::WSTOPSIG(status) == libc::SIGSTOP;
+    }
+    if is_stopped {
+        send(tid, libc::SIGSTOP)?;
     }
     Ok(true)
 }
@@ -255,14 +268,16 @@ pub(super) fn taken(tid: Tid) -> io::Result<Option<i32>> {
     Ok(found.map(|(_, status)| status << 8 | STOPPED))
 }
 
-/// Waits for a change of a thread; returns its code and its status, or `None` if there is none.
+/// Waits for a change of a thread that this one traces, not another one of this process; returns its code and its status,
+/// or `None` if there is none.
 fn waited(tid: Tid, options: i32) -> io::Result<Option<(i32, i32)>> {
     let id = libc::id_t::try_from(tid).map_err(io::Error::other)?;
+    let options = options | libc::__WALL | libc::__WNOTHREAD;
     // SAFETY: a structure of integers is valid if all are 0; the call writes to it.
     #[allow(unsafe_code, reason = "waitid(2)")]
     let (done, info) = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
-        let done = libc::waitid(libc::P_PID, id, &raw mut info, options | libc::__WALL);
+        let done = libc::waitid(libc::P_PID, id, &raw mut info, options);
         (done, info)
     };
     if done != 0 {

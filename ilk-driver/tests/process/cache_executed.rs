@@ -47,7 +47,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Executions of the entry of `work`, by the programs in their order.
-fn worked(recording: &Recording) -> Vec<u64> {
+pub(super) fn worked(recording: &Recording) -> Vec<u64> {
     let mut last = BTreeMap::new();
     for batch in recording.batches() {
         last.extend(batch.unwrap().samples.iter().map(|one| (one.id, one.value)));
@@ -70,7 +70,7 @@ fn the_programs_that_a_process_executes_are_in_the_cache_one_after_the_other() {
     let errors = text(&done.stderr);
     assert_eq!(text(&done.stdout), "300\n500\n", "{errors}");
     assert_eq!(done.status.code(), Some(5), "{errors}");
-    let parts: Vec<&str> = errors.split("In the program that process").collect();
+    let parts: Vec<&str> = errors.split("Process ").skip(1).collect();
     assert_eq!(parts.len(), 3, "{errors}");
     for (part, name, calls) in [(0, "", "300 "), (2, program, "500 ")] {
         let part = parts[part];

@@ -10,6 +10,7 @@
 
 mod accessing;
 mod cache_both;
+mod cache_children;
 mod cache_executed;
 mod cache_instruments;
 mod cache_later;

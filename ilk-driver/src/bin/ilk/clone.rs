@@ -2,29 +2,38 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, ValueEnum};
 use gilk_engine::Addr;
 use gilk_samples::chart::{scale, totals};
 use gilk_samples::output::Contents;
+use ilk_driver::note;
 use ilk_driver::process::{
-    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneNews, CloneOptions, CloneReport,
-    CloneThreads, Exec, StartedProgram, StoppedProgram, blocks_path, execute_in_cache,
-    process_label, ready, recorded_so_far, write_beside,
+    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneOptions, CloneReport, CloneThreads,
+    Exec, StartedProgram, blocks_path,
 };
-use ilk_driver::{interrupt, note};
 
-use crate::clone_instruments::{CacheSession, CacheWork};
+use crate::clone_executions::CacheExecutions;
+use crate::clone_instruments::CacheWork;
 use crate::output::Force;
 use crate::program::exit;
-use crate::script::RecordingFile;
 
 /// Blocks that are shown, unless --all is given.
 const SHOWN: usize = 20;
+
+/// The fate of forked children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClonedChildren {
+    /// They execute their original code.
+    Clean,
+    /// Each is in a cache of its own, with counts of its own; with `--exec follows` those too that have executed another
+    /// program at once, as by `posix_spawn`.
+    Own,
+}
 
 /// Execute a program, or a running process, from a code cache: translated code in place of its own, which is only read.
 ///
@@ -43,10 +52,10 @@ pub(crate) struct Clone {
         value_name = "PID",
         required_unless_present = "program"
     )]
-    pid: Option<u32>,
+    pub(crate) pid: Option<u32>,
     /// Count the executions of every block.
     #[arg(long, group = "recorded")]
-    count: bool,
+    pub(crate) count: bool,
     /// Run a script in the cache: 'entry:parse { sample(arg1) }', as in `ilk process`; `ilk help probes` and `ilk help
     /// language` have the words.
     #[arg(
@@ -66,11 +75,11 @@ pub(crate) struct Clone {
     session: Option<PathBuf>,
     /// Show all blocks that were executed, not only the twenty with the most instructions; with -e, places without hits.
     #[arg(long, requires = "recorded")]
-    all: bool,
+    pub(crate) all: bool,
     /// Record what is counted or sampled, and the numbers of the cache, in this file: with --count the executions of the
     /// blocks of all functions. 'ilk stats' shows them, and the window. An existing file is kept, unless --force is given.
     #[arg(short, long, value_name = "FILE", requires = "recorded")]
-    output: Option<PathBuf>,
+    pub(crate) output: Option<PathBuf>,
     /// Meanwhile, write the recording up to now to FILE.live, about each second; it is removed at the end. With -e and
     /// --session, FILE itself grows.
     #[arg(long, requires = "output", requires = "count", conflicts_with_all = ["script", "session"])]
@@ -99,10 +108,14 @@ pub(crate) struct Clone {
         conflicts_with = "function"
     )]
     thread: Option<u32>,
+    /// The children that the process forks: `clean`, they execute their original code; or `own`, each is in a cache of its
+    /// own, with counts of its own. Each is stopped first, which its parent may see.
+    #[arg(long, value_name = "CHOICE", default_value = "clean", conflicts_with_all = ["thread", "live", "accesses"])]
+    pub(crate) children: ClonedChildren,
     /// A process that executes another program: it `ends` to be in the cache, or `follows`, and is in the cache in that
     /// program, too, from its entry on. Meanwhile it is stopped, which its parent may see.
     #[arg(long, value_name = "CHOICE", default_value = "ends", conflicts_with_all = ["live", "accesses"])]
-    exec: Exec,
+    pub(crate) exec: Exec,
     /// Let it go after this time: 10s, 2m.
     #[arg(long = "for", value_name = "TIME", value_parser = crate::process::time)]
     length: Option<f64>,
@@ -154,6 +167,7 @@ impl Clone {
                 (None, None) => CloneThreads::All,
             },
             exec: self.exec,
+            children: self.children == ClonedChildren::Own,
             accesses: self.accesses.clone().map(|file| AccessOptions {
                 file,
                 most: self.most,
@@ -169,126 +183,15 @@ impl Clone {
         AgentProcess::leave_group().context("The agent cannot leave its group")?;
         let started = launched.as_ref().map(StartedProgram::pid);
         let pid = started.or(self.pid).unwrap_or_default();
-        let executed = self.execute_all(pid, (&options, work.as_ref()), launched.as_mut())?;
-        match (executed, &mut launched) {
+        let executions = CacheExecutions::new(&self, &options, work.as_ref())?;
+        match (executions.execute(pid, launched.as_mut())?, &mut launched) {
             (CloneEnd::Ended(status), Some(_)) => Ok(ended(ExitStatus::from_raw(status))),
             (_, Some(program)) => Ok(ended(program.wait()?)),
             (_, None) => Ok(ExitCode::SUCCESS),
         }
     }
 
-    /// Executes a process in the cache, in the programs that it executes too if it is followed, and shows and records
-    /// what was counted. Returns the last end.
-    fn execute_all(
-        &self,
-        pid: u32,
-        (options, work): (&CloneOptions, Option<&CacheWork>),
-        mut launched: Option<&mut StartedProgram>,
-    ) -> anyhow::Result<CloneEnd> {
-        let begun = Instant::now();
-        let folder = (self.output.as_ref()).filter(|_| self.exec == Exec::Follows);
-        let folder = folder.map(|_| RecordingFile::new(None)).transpose()?;
-        let first = folder.as_ref().map(RecordingFile::path);
-        let output = first.or(self.output.as_deref());
-        if let (Some(_), Some(program)) = (work, &launched) {
-            program.check_registered()?;
-        }
-        let program = executable(pid);
-        let held = launched.as_mut().map(|program| &mut **program as _);
-        let mut report = self.execute(pid, (options, work), held, output)?;
-        let mut recorded: Vec<(String, PathBuf)> = Vec::new();
-        recorded.extend(output.map(|output| (program, output.to_path_buf())));
-        while let Some(next) = report.next.take() {
-            let left = options
-                .length
-                .map(|length| length.saturating_sub(begun.elapsed()));
-            if interrupt::arrived() || left.is_some_and(|left| left.is_zero()) {
-                break;
-            }
-            let options = CloneOptions {
-                length: left,
-                ..options.clone()
-            };
-            let program = executable(pid);
-            let name = format!("{}.arrow", recorded.len());
-            let output = output.map(|first| first.with_file_name(name));
-            let executed = next.map_err(anyhow::Error::from).and_then(|mut held| {
-                note!("In the program that process {pid} has executed then, {program}:");
-                if work.is_some() {
-                    held.check_registered()?;
-                }
-                self.execute(pid, (&options, work), Some(&mut held), output.as_deref())
-            });
-            match executed {
-                Ok(executed) => report = executed,
-                Err(error) => {
-                    note!("ilk: Process {pid} continues outside of the cache: {error:#}");
-                    break;
-                }
-            }
-            recorded.extend(output.map(|output| (program, output)));
-        }
-        if let (Some(output), Some(_)) = (&self.output, &folder) {
-            let recorded = recorded.iter();
-            let named = recorded.map(|(program, recording)| {
-                let name = program.rsplit('/').next().unwrap_or(program);
-                (
-                    format!("{} {name}", process_label(pid)),
-                    recording.as_path(),
-                )
-            });
-            write_beside(named, output)?;
-        }
-        Ok(report.end)
-    }
-
-    /// Executes a process in the cache, in one program, and shows and records what was counted.
-    fn execute(
-        &self,
-        pid: u32,
-        (options, work): (&CloneOptions, Option<&CacheWork>),
-        held: Option<&mut dyn StoppedProgram>,
-        output: Option<&Path>,
-    ) -> anyhow::Result<CloneReport> {
-        let news = |news: CloneNews<'_>| match news {
-            CloneNews::Begun if self.pid.is_some() => {
-                note!("ilk: {} Ctrl-C lets the process go.", ready(pid));
-            }
-            CloneNews::Begun => {}
-            CloneNews::Recorded(path) => note!("ilk: {}", recorded_so_far(path)),
-            CloneNews::NotRecorded(error) => {
-                note!("ilk: The recording up to now is not written: {error}");
-            }
-        };
-        let begun = work.map(|work| work.begin(pid, output));
-        let (instruments, mut results) = begun.transpose()?.map(CacheSession::split).unzip();
-        let taken = results.as_mut().zip(instruments);
-        let mut report = execute_in_cache(
-            pid,
-            held,
-            options,
-            taken.map(|(results, instruments)| results.taking(instruments)),
-            &news,
-        )?;
-        let counted = output.filter(|_| self.count);
-        self.show(pid, &mut report);
-        let recorded = match results {
-            None => counted.map(|output| report.record(output)),
-            Some(results) => {
-                results.finish(&mut report, self.all)?;
-                counted.map(|output| report.record_beside(output))
-            }
-        };
-        if let Some(mut recorded) = recorded.transpose()? {
-            if let Some(output) = &self.output {
-                recorded.summary.path.clone_from(output);
-            }
-            self.show_recorded(&recorded);
-        }
-        Ok(report)
-    }
-
-    fn show(&self, pid: u32, report: &mut CloneReport) {
+    pub(crate) fn show(&self, pid: u32, report: &mut CloneReport) {
         match report.end {
             CloneEnd::Executed if self.exec == Exec::Follows => {}
             CloneEnd::Executed => {
@@ -370,7 +273,7 @@ impl Clone {
         }
     }
 
-    fn show_recorded(&self, recorded: &CacheRecording) {
+    pub(crate) fn show_recorded(&self, recorded: &CacheRecording) {
         for why in &recorded.unread {
             note!("ilk: Blocks of an object have no functions in the recording. {why}.");
         }
@@ -387,12 +290,6 @@ impl Clone {
             recorded.summary.path.display()
         );
     }
-}
-
-/// The path of the program that a process executes.
-fn executable(pid: u32) -> String {
-    let path = std::fs::read_link(format!("/proc/{pid}/exe"));
-    path.map_or_else(|error| error.to_string(), |path| path.display().to_string())
 }
 
 /// The exit status of a program that has ended; the signal that ended it is named.

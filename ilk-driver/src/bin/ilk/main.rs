@@ -15,6 +15,7 @@ mod answer;
 mod blocks;
 mod cfg;
 mod clone;
+mod clone_executions;
 mod clone_instruments;
 mod coverage;
 mod diff;

@@ -22,7 +22,9 @@ use std::time::Duration;
 use gilk_engine::cache::Counting;
 use gilk_engine::{Addr, Refusal, Span};
 
+use super::super::executions::Exec;
 use super::super::generated::RegisteredObjects;
+use super::super::launched::HeldProcess;
 use super::super::ptrace::{self, Registers, Tid};
 use super::super::stopped::threads;
 use super::super::{refused, text};
@@ -66,6 +68,15 @@ pub enum CloneEnd {
     LetGo(Refusal),
 }
 
+/// Children of the process that are held.
+#[derive(Clone, Copy)]
+pub(super) struct ChildrenHeld<'a> {
+    /// Takes each of them, or the reason why one cannot be held.
+    pub(super) child: &'a dyn Fn(Result<HeldProcess>),
+    /// The way of those that share the memory of the process until they execute a program.
+    pub(super) exec: Exec,
+}
+
 /// An agent at work.
 pub(super) struct CacheAgent<'a> {
     pid: u32,
@@ -85,6 +96,8 @@ pub(super) struct CacheAgent<'a> {
     /// Objects that are loaded later, if they are to be instrumented, and the words of all instruments.
     later: Option<LaterObjects<'a>>,
     words: Option<CacheWords>,
+    /// Children are held, if they are to be in caches of their own.
+    children: Option<ChildrenHeld<'a>>,
     status: i32,
     /// Calls of the function that threads are in the cache for.
     pub(super) calls: u64,
@@ -111,7 +124,11 @@ impl<'a> CacheAgent<'a> {
         code: ProcessCode,
         cache: ProcessCache,
         (trigger, leave): (Trigger, &'a AtomicBool),
-        (later, words): (Option<LaterObjects<'a>>, Option<CacheWords>),
+        (later, words, children): (
+            Option<LaterObjects<'a>>,
+            Option<CacheWords>,
+            Option<ChildrenHeld<'a>>,
+        ),
     ) -> Self {
         Self {
             pid,
@@ -127,6 +144,7 @@ impl<'a> CacheAgent<'a> {
             trigger,
             later,
             words,
+            children,
             status: 0,
             calls: 0,
             other_calls: 0,
@@ -284,7 +302,7 @@ impl<'a> CacheAgent<'a> {
         }
         if !self.threads.contains_key(&tid) {
             if !self.is_thread(tid) {
-                return self.let_child_go(tid).map(|()| None);
+                return self.child(tid).map(|()| None);
             }
             self.begin(tid)?;
         }
@@ -308,7 +326,16 @@ impl<'a> CacheAgent<'a> {
                 self.resume(tid)
             }
             Change::Event(libc::PTRACE_EVENT_EXEC, _) => Ok(Some(CloneEnd::Executed)),
+            Change::Event(libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK, _)
+                if self.children.is_some() =>
+            {
+                self.begins(tid)?;
+                self.resume(tid)
+            }
             Change::Event(libc::PTRACE_EVENT_CLONE, _) => {
+                if self.children.is_some() {
+                    self.begins(tid)?;
+                }
                 if let Some(end) = self.share_counters()? {
                     return Ok(Some(end));
                 }
@@ -331,19 +358,6 @@ impl<'a> CacheAgent<'a> {
     /// Returns whether a task belongs to the process.
     fn is_thread(&self, tid: Tid) -> bool {
         std::path::Path::new(&format!("/proc/{}/task/{tid}", self.pid)).exists()
-    }
-
-    /// Lets a new process continue in its original code.
-    fn let_child_go(&mut self, tid: Tid) -> Result<()> {
-        self.leave_cache(tid)?;
-        // Without an answer it is traced, at the cost of some stops.
-        let shares =
-            self.cache.writes.is_ok() && trace::shares_memory(self.leader, tid).unwrap_or(true);
-        if shares {
-            self.guests.insert(tid, ThreadState::default());
-            return trace::proceed(tid, 0).map_err(self.failed(tid));
-        }
-        trace::detach(tid, 0).map_err(self.failed(tid))
     }
 
     /// Has the blocks count with locks once there are several threads.

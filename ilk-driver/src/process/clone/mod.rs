@@ -39,7 +39,7 @@ use gilk_engine::{Addr, Span};
 use gilk_samples::cache_numbers::CacheNumbers;
 use gilk_samples::metadata::Clock;
 
-use self::agent::CacheAgent;
+use self::agent::{CacheAgent, ChildrenHeld};
 use self::cache::ProcessCache;
 use self::code::ProcessCode;
 use self::condition::Condition;
@@ -52,7 +52,7 @@ use self::progress::{Ended, ExecutionBegin, Progress};
 use self::recording::CacheRecorder;
 use self::trigger::{BREAKPOINTS, Trigger};
 use super::executions::Exec;
-use super::launched::{ExecutedProgram, StoppedProgram};
+use super::launched::{HeldProcess, StoppedProgram};
 use super::names::{self, ProcessNames};
 use super::objects::objects;
 use super::ptrace::Tid;
@@ -69,7 +69,7 @@ pub use condition::check as check_condition;
 pub use instruments::CloneInstruments;
 pub use later::{CachePlanner, LaterInstruments};
 pub use progress::{CloneNews, ready, recorded_so_far};
-pub use recording::CacheRecording;
+pub use recording::{CacheRecording, ReadImages};
 pub use report::{CloneReport, blocks_path};
 
 /// Interval at which Ctrl-C and the end are polled.
@@ -108,6 +108,9 @@ pub struct CloneOptions {
     pub threads: CloneThreads,
     /// The way of a process that executes another program: it is left there, or held at its entry.
     pub exec: Exec,
+    /// Hold each child that the process forks, and report it by [`CloneNews::Child`], in the place of leaving it to its
+    /// original code; with [`Exec::Follows`] also those that share the memory of the process until they execute a program.
+    pub children: bool,
     /// Record the accesses of memory of every block, in the place of its executions.
     pub accesses: Option<AccessOptions>,
 }
@@ -365,13 +368,18 @@ fn execute(
     let owned = owner::own(&cache)?;
     let program = program(pid)?;
     let words = progress.words.get().cloned();
+    let child = |child| news(CloneNews::Child(child));
+    let children = options.children.then_some(ChildrenHeld {
+        child: &child,
+        exec: options.exec,
+    });
     let mut agent = CacheAgent::new(
         pid,
         memory,
         code,
         cache,
         (trigger, &progress.leave),
-        (later, words),
+        (later, words, children),
     );
     let mut began = Clock::from(clock());
     let begin = |clock| ExecutionBegin { program, clock };
@@ -417,7 +425,7 @@ fn execute(
     let not_instrumented = agent.take_notes();
     let accesses = agent.end_accesses(|at| names.known(pid, at))?;
     let is_followed = matches!(end, CloneEnd::Executed) && options.exec == Exec::Follows;
-    let next = is_followed.then(|| ExecutedProgram::at_entry(pid));
+    let next = is_followed.then(|| HeldProcess::at_entry(pid));
     let cache = agent.cache();
     if let Some(path) = &file
         && cache.earlier != before

@@ -9,10 +9,11 @@ use gilk_samples::metadata::Clock;
 
 use super::block_counters::BlockCounters;
 use super::instrument_words::CacheWords;
-use crate::Error;
+use crate::process::launched::HeldProcess;
+use crate::{Error, Result};
 
 /// News of an execution in the cache.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum CloneNews<'n> {
     /// The threads are in the cache.
     Begun,
@@ -20,6 +21,8 @@ pub enum CloneNews<'n> {
     Recorded(&'n Path),
     /// It cannot be written, nor will it be.
     NotRecorded(&'n Error),
+    /// A child that is to be in a cache of its own, or the reason why one is not.
+    Child(Result<HeldProcess>),
 }
 
 /// The course of an execution, which several threads follow.

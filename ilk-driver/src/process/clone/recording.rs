@@ -27,6 +27,7 @@ use crate::process::names::ProcessNames;
 use crate::process::subject;
 use crate::{Error, Result};
 
+pub use self::objects::ReadImages;
 pub(super) use self::readings::CountedSoFar;
 
 /// The instrument of the library that counts the executions of a block.
@@ -84,6 +85,11 @@ impl CacheRecorder {
             counters: Vec::new(),
             left_out: 0,
         }
+    }
+
+    /// Has objects that other executions have read not be read again.
+    pub(super) fn reuse(&mut self, images: &ReadImages) {
+        self.objects.images = images.clone();
     }
 
     /// The time that was spent reading the objects of the process, each once.

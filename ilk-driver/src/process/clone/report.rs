@@ -11,9 +11,9 @@ use gilk_samples::totals::Totals;
 
 use super::agent::CloneEnd;
 use super::moments::CountedMoment;
-use super::recording::{CacheRecorder, CacheRecording, CountedSoFar};
+use super::recording::{CacheRecorder, CacheRecording, CountedSoFar, ReadImages};
 use crate::accesses::AccessTotals;
-use crate::process::launched::ExecutedProgram;
+use crate::process::launched::HeldProcess;
 use crate::process::names::ProcessNames;
 use crate::process::parts::LoadedPart;
 use crate::{Error, Result};
@@ -28,7 +28,7 @@ pub struct CloneReport {
     /// The end of it.
     pub end: CloneEnd,
     /// The program that the process has executed then, if that is to be held, or the reason why it could not be.
-    pub next: Option<Result<ExecutedProgram>>,
+    pub next: Option<Result<HeldProcess>>,
     /// Blocks, by when they were translated, and their executions; a block that was translated again is there again.
     pub blocks: Vec<(CachedBlock, u64)>,
     /// Hits and totals of instruments, by key.
@@ -84,6 +84,11 @@ impl CloneEnd {
 }
 
 impl CloneReport {
+    /// Has recordings use the objects that were read for other executions with the same.
+    pub fn reuse(&mut self, images: &ReadImages) {
+        self.recorder.reuse(images);
+    }
+
     /// Writes the executions of all blocks and the numbers of the cache as a recording, in the place of an existing one.
     ///
     /// # Errors

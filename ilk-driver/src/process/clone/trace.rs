@@ -83,6 +83,13 @@ fn number(signal: i32) -> usize {
     usize::try_from(signal).unwrap_or_default()
 }
 
+/// Returns the number of the thread, or of the process, that a thread stopped by an event has begun.
+pub(super) fn begun(tid: Tid) -> io::Result<Tid> {
+    let mut begun: libc::c_ulong = 0;
+    request(libc::PTRACE_GETEVENTMSG, tid, 0, (&raw mut begun).addr())?;
+    Tid::try_from(begun).map_err(io::Error::other)
+}
+
 /// Reads the signal that a thread is stopped for.
 pub(super) fn signal_info(tid: Tid) -> io::Result<SignalInfo> {
     // SAFETY: a structure of integers is valid if all are 0.
@@ -189,12 +196,12 @@ fn has_pending_fault(tid: Tid) -> io::Result<bool> {
     }
 }
 
-/// Waits for a change of any thread that is traced; `None` if a signal of this process arrives before.
+/// Waits for a change of any thread that this one traces; `None` if a signal of this process arrives before.
 pub(super) fn wait_any() -> io::Result<Option<(Tid, Change)>> {
     let mut status = 0;
     // SAFETY: the status is written to a local.
     #[allow(unsafe_code, reason = "waitpid(2)")]
-    let waited = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) };
+    let waited = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::__WNOTHREAD) };
     match waited {
         -1 => match io::Error::last_os_error() {
             error if error.kind() == io::ErrorKind::Interrupted => Ok(None),

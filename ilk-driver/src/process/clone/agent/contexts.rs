@@ -25,7 +25,7 @@ impl CacheAgent<'_> {
         let mut left = None;
         let mut context = || -> io::Result<bool> {
             let mut blocked = None;
-            let mut done = false;
+            let (mut done, mut is_stopped) = (false, false);
             for _ in 0..MOST_STEPS {
                 let registers = ptrace::registers(tid)?;
                 if let Some(original) = self.original(registers)? {
@@ -57,9 +57,15 @@ impl CacheAgent<'_> {
                     continue;
                 }
                 trace::step(tid, 0)?;
-                if let Change::Ended(_) = trace::wait_for(tid)? {
-                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                match trace::wait_for(tid)? {
+                    Change::Ended(_) => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
+                    // It cannot be blocked.
+                    Change::Signal(libc::SIGSTOP) => is_stopped = true,
+                    Change::Signal(_) | Change::Event(..) => {}
                 }
+            }
+            if is_stopped {
+                ptrace::send(tid, libc::SIGSTOP)?;
             }
             if let Some(blocked) = blocked {
                 ptrace::set_blocked(tid, blocked)?;

@@ -1,12 +1,55 @@
-//! Processes that have the memory of the one in the cache, as after `vfork`: they execute the original code, and are
-//! traced for their writes of translated code alone.
+//! Children of the process in the cache: they execute the original code, or are held for caches of their own. Those that
+//! have its memory, as after `vfork`, are traced for their writes of translated code, and until they execute a program.
 
+use super::super::super::executions::Exec;
+use super::super::super::launched::HeldProcess;
 use super::super::super::ptrace::{self, Tid};
 use super::super::trace::{self, Change, EVENT_STOP};
-use super::{CacheAgent, Outcome};
+use super::{CacheAgent, Outcome, ThreadState};
 use crate::Result;
 
 impl CacheAgent<'_> {
+    /// A process that has begun: it has its original context.
+    pub(super) fn child(&mut self, tid: Tid) -> Result<()> {
+        self.leave_cache(tid)?;
+        self.before_steps.remove(&tid);
+        let is_awaited = self.cache.writes.is_ok() || self.takes_executed();
+        // Without an answer it is traced, at the cost of some stops.
+        if is_awaited && trace::shares_memory(self.leader, tid).unwrap_or(true) {
+            self.guests.insert(tid, ThreadState::default());
+            return trace::proceed(tid, 0).map_err(self.failed(tid));
+        }
+        match self.children {
+            Some(children) => {
+                (children.child)(HeldProcess::here(tid.unsigned_abs()));
+                Ok(())
+            }
+            None => trace::detach(tid, 0).map_err(self.failed(tid)),
+        }
+    }
+
+    /// A thread has begun another, or a process: that is met before the thread can end.
+    pub(super) fn begins(&mut self, tid: Tid) -> Result<()> {
+        let begun = trace::begun(tid).map_err(self.failed(tid))?;
+        let is_met = self.threads.contains_key(&begun) || self.guests.contains_key(&begun);
+        if is_met || self.is_thread(begun) {
+            return Ok(());
+        }
+        match trace::wait_for(begun) {
+            Ok(Change::Ended(_)) => Ok(()),
+            Ok(_) => self.child(begun),
+            // It is held already.
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(()),
+            Err(error) => Err(self.failed(begun)(error)),
+        }
+    }
+
+    /// Returns whether programs that guests execute are to be in caches of their own.
+    fn takes_executed(&self) -> bool {
+        let children = self.children;
+        children.is_some_and(|children| children.exec == Exec::Follows)
+    }
+
     /// A stop or the end of a guest.
     pub(super) fn guest(&mut self, tid: Tid, change: Change) -> Result<Outcome> {
         let done = match change {
@@ -16,6 +59,10 @@ impl CacheAgent<'_> {
             }
             Change::Event(libc::PTRACE_EVENT_EXEC, _) => {
                 self.guests.remove(&tid);
+                if let (Some(children), true) = (self.children, self.takes_executed()) {
+                    (children.child)(HeldProcess::at_entry(tid.unsigned_abs()));
+                    return Ok(None);
+                }
                 trace::detach(tid, 0)
             }
             Change::Event(

@@ -1,8 +1,8 @@
 //! The objects of a process with code of files, and their functions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Read as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gilk_engine::code::FunctionId;
@@ -11,7 +11,50 @@ use gilk_engine::{Addr, Image, Span};
 use object::Endianness;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
+use super::super::earlier::ObjectVersion;
 use crate::process::maps::{self, MappedSpan};
+
+/// Images that are kept for other executions, at most.
+const MOST_IMAGES: usize = 32;
+
+/// A file of a name as it is mapped at an address, as a program or as a library.
+#[derive(PartialEq, Eq)]
+struct ImageKey {
+    version: ObjectVersion,
+    name: String,
+    start: Addr,
+    is_program: bool,
+}
+
+struct ReadImage {
+    key: ImageKey,
+    image: Arc<Image>,
+}
+
+/// The objects that were read last for recordings: a process and its forked children have the same.
+#[derive(Clone, Default)]
+pub struct ReadImages(Arc<Mutex<VecDeque<ReadImage>>>);
+
+impl ReadImages {
+    /// Returns an image that was read, or reads it.
+    fn get(
+        &self,
+        key: ImageKey,
+        read: impl FnOnce() -> Result<Image, String>,
+    ) -> Result<Arc<Image>, String> {
+        let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = images.iter().find(|one| one.key == key) {
+            return Ok(Arc::clone(&found.image));
+        }
+        let image = Arc::new(read()?);
+        images.push_front(ReadImage {
+            key,
+            image: Arc::clone(&image),
+        });
+        images.truncate(MOST_IMAGES);
+        Ok(image)
+    }
+}
 
 /// The inode of an object's file, and the address of the file's first byte.
 pub(super) type ObjectId = (u64, u64);
@@ -33,6 +76,7 @@ pub(super) struct CodeObjects {
     mapped: BTreeMap<Addr, (Span, ObjectId)>,
     /// The time that was spent reading objects, each once.
     reading: Duration,
+    pub(super) images: ReadImages,
 }
 
 impl CodeObjects {
@@ -43,6 +87,7 @@ impl CodeObjects {
             objects: BTreeMap::new(),
             mapped: BTreeMap::new(),
             reading: Duration::ZERO,
+            images: ReadImages::default(),
         }
     }
 
@@ -99,10 +144,10 @@ impl CodeObjects {
             image,
         } = object;
         let first = code.first()?;
-        let reading = &mut self.reading;
+        let (reading, images) = (&mut self.reading, &self.images);
         let image = image.get_or_insert_with(|| {
             let begun = Instant::now();
-            let image = read(pid, first, *is_program).map(Arc::new);
+            let image = read(pid, first, *is_program, images);
             *reading += begun.elapsed();
             image
         });
@@ -123,19 +168,32 @@ pub(super) struct Reached {
     pub(super) functions: BTreeSet<FunctionId>,
 }
 
-/// Reads the object of a mapping from its file.
-fn read(pid: u32, mapping: &MappedSpan, is_program: bool) -> Result<Image, String> {
-    let (mut file, _) = maps::open(pid, mapping).map_err(|error| error.to_string())?;
-    let mut bytes = Vec::new();
-    let read = file.read_to_end(&mut bytes);
-    read.map_err(|error| error.to_string())?;
-    let slide = slide(&bytes, mapping).ok_or("it is not mapped as its file is")?;
-    let parts = ElfParts {
-        is_library: !is_program,
-        slide,
-        ..ElfParts::of_file(mapping.file(), &bytes)
+/// Reads the object of a mapping from its file, unless it was read.
+fn read(
+    pid: u32,
+    mapping: &MappedSpan,
+    is_program: bool,
+    images: &ReadImages,
+) -> Result<Arc<Image>, String> {
+    let (mut file, about) = maps::open(pid, mapping).map_err(|error| error.to_string())?;
+    let key = ImageKey {
+        version: ObjectVersion::new(&about, mapping.offset),
+        name: mapping.name.clone(),
+        start: mapping.span.start,
+        is_program,
     };
-    Image::from_elf(&parts).map_err(|error| error.to_string())
+    images.get(key, || {
+        let mut bytes = Vec::new();
+        let read = file.read_to_end(&mut bytes);
+        read.map_err(|error| error.to_string())?;
+        let slide = slide(&bytes, mapping).ok_or("it is not mapped as its file is")?;
+        let parts = ElfParts {
+            is_library: !is_program,
+            slide,
+            ..ElfParts::of_file(mapping.file(), &bytes)
+        };
+        Image::from_elf(&parts).map_err(|error| error.to_string())
+    })
 }
 
 /// Returns the distance from the addresses in a file to those of a mapping.

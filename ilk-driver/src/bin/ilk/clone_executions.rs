@@ -1,0 +1,245 @@
+//! The executions of `ilk clone` in the cache: those of a process, of the programs that it executes one after the other,
+//! and of its children.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use ilk_driver::process::{
+    CloneEnd, CloneNews, CloneOptions, CloneReport, Exec, HeldProcess, ReadImages, StartedProgram,
+    StoppedProgram, execute_in_cache, process_label, ready, recorded_so_far, write_beside,
+};
+use ilk_driver::{interrupt, note};
+
+use crate::clone::{Clone, ClonedChildren};
+use crate::clone_instruments::{CacheSession, CacheWork};
+use crate::script::RecordingFile;
+
+/// Executions with the choices of a command.
+pub(crate) struct CacheExecutions<'c> {
+    command: &'c Clone,
+    options: &'c CloneOptions,
+    work: Option<&'c CacheWork>,
+    begun: Instant,
+    /// A folder of recordings, which are written as one at the end, if there may be several.
+    several: Option<RecordingFile>,
+    /// Names and files of recordings, by when their executions began; files that were not written are removed.
+    recordings: Mutex<Vec<Option<(String, PathBuf)>>>,
+    images: ReadImages,
+    /// Held while the results of one are printed.
+    printing: Mutex<()>,
+}
+
+/// A recording of an execution: its file, and its number among those of several.
+type RecordingPlace = (PathBuf, Option<usize>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'c> CacheExecutions<'c> {
+    pub(crate) fn new(
+        command: &'c Clone,
+        options: &'c CloneOptions,
+        work: Option<&'c CacheWork>,
+    ) -> anyhow::Result<Self> {
+        let may_be_several = command.exec == Exec::Follows || has_children(command);
+        let several = command.output.as_ref().filter(|_| may_be_several);
+        Ok(Self {
+            command,
+            options,
+            work,
+            begun: Instant::now(),
+            several: several.map(|_| RecordingFile::new(None)).transpose()?,
+            recordings: Mutex::default(),
+            images: ReadImages::default(),
+            printing: Mutex::default(),
+        })
+    }
+
+    /// Executes a process, and what is to follow it, in the cache, and shows and records what was counted. Returns the
+    /// last end of the process.
+    pub(crate) fn execute(
+        self,
+        pid: u32,
+        launched: Option<&mut StartedProgram>,
+    ) -> anyhow::Result<CloneEnd> {
+        if let (Some(_), Some(program)) = (self.work, &launched) {
+            program.check_registered()?;
+        }
+        let held = launched.map(|program| program as &mut dyn StoppedProgram);
+        let end = std::thread::scope(|scope| self.executions(pid, held, scope))?;
+        if let (Some(output), Some(_)) = (&self.command.output, &self.several) {
+            let recordings = lock(&self.recordings);
+            let named = recordings.iter().flatten();
+            write_beside(
+                named.map(|(name, file)| (name.clone(), file.as_path())),
+                output,
+            )?;
+        }
+        Ok(end)
+    }
+
+    /// Executes a process in one program after the other, and its children each in a thread of its own.
+    fn executions<'s>(
+        &'s self,
+        pid: u32,
+        held: Option<&mut dyn StoppedProgram>,
+        scope: &'s Scope<'s, '_>,
+    ) -> anyhow::Result<CloneEnd> {
+        let mut report = self.execution(pid, held, scope)?;
+        while let Some(next) = report.next.take() {
+            let is_over = self.left().is_some_and(|left| left.is_zero());
+            if interrupt::arrived() || is_over {
+                break;
+            }
+            let executed = next.map_err(anyhow::Error::from).and_then(|mut next| {
+                self.check_registered(&next)?;
+                self.execution(pid, Some(&mut next), scope)
+            });
+            match executed {
+                Ok(executed) => report = executed,
+                Err(error) => {
+                    note!("ilk: Process {pid} continues outside of the cache: {error:#}");
+                    break;
+                }
+            }
+        }
+        Ok(report.end)
+    }
+
+    /// The time that is left for all.
+    fn left(&self) -> Option<Duration> {
+        let length = self.options.length;
+        length.map(|length| length.saturating_sub(self.begun.elapsed()))
+    }
+
+    /// Executes a child until its end.
+    fn child<'s>(&'s self, child: ilk_driver::Result<HeldProcess>, scope: &'s Scope<'s, '_>) {
+        let left_alone = |error: anyhow::Error| {
+            note!("ilk: A child is not in the cache: {error:#}");
+        };
+        let mut child = match child {
+            Ok(child) => child,
+            Err(error) => return left_alone(error.into()),
+        };
+        scope.spawn(move || {
+            let checked = self.check_registered(&child);
+            let pid = child.pid();
+            let executed = checked.and_then(|()| self.executions(pid, Some(&mut child), scope));
+            if let Err(error) = executed {
+                left_alone(error);
+            }
+        });
+    }
+
+    /// Refuses instruments in a program that does not register for restartable sequences in time.
+    fn check_registered(&self, held: &HeldProcess) -> anyhow::Result<()> {
+        if self.work.is_some() {
+            held.check_registered()?;
+        }
+        Ok(())
+    }
+
+    /// Executes a process in one program, and shows and records what was counted.
+    fn execution<'s>(
+        &'s self,
+        pid: u32,
+        held: Option<&mut dyn StoppedProgram>,
+        scope: &'s Scope<'s, '_>,
+    ) -> anyhow::Result<CloneReport> {
+        let command = self.command;
+        let news = |news: CloneNews<'_>| match news {
+            CloneNews::Begun if command.pid == Some(pid) => {
+                note!("ilk: {} Ctrl-C lets the process go.", ready(pid));
+            }
+            CloneNews::Begun => {}
+            CloneNews::Recorded(path) => note!("ilk: {}", recorded_so_far(path)),
+            CloneNews::NotRecorded(error) => {
+                note!("ilk: The recording up to now is not written: {error}");
+            }
+            CloneNews::Child(child) => self.child(child, scope),
+        };
+        let program = executable(pid);
+        let place = self.place(pid, &program);
+        let output = place.as_ref().map(|(file, _)| file.as_path());
+        let executed = self.executed((pid, &program), held, output, &news);
+        if let (Err(_), Some((_, Some(number)))) = (&executed, &place)
+            && let Some(recording) = lock(&self.recordings).get_mut(*number)
+        {
+            *recording = None;
+        }
+        executed
+    }
+
+    /// The place of the recording of an execution that begins.
+    fn place(&self, pid: u32, program: &str) -> Option<RecordingPlace> {
+        let output = self.command.output.as_ref()?;
+        let Some(several) = &self.several else {
+            return Some((output.clone(), None));
+        };
+        let name = program.rsplit('/').next().unwrap_or(program);
+        let mut recordings = lock(&self.recordings);
+        let number = recordings.len();
+        let file = several.path().with_file_name(format!("{number}.arrow"));
+        let label = format!("{} {name}", process_label(pid));
+        recordings.push(Some((label, file.clone())));
+        Some((file, Some(number)))
+    }
+
+    fn executed(
+        &self,
+        (pid, program): (u32, &str),
+        held: Option<&mut dyn StoppedProgram>,
+        output: Option<&Path>,
+        news: &(dyn Fn(CloneNews<'_>) + Sync),
+    ) -> anyhow::Result<CloneReport> {
+        let command = self.command;
+        let options = CloneOptions {
+            length: self.left(),
+            ..self.options.clone()
+        };
+        let begun = self.work.map(|work| work.begin(pid, output));
+        let (instruments, mut results) = begun.transpose()?.map(CacheSession::split).unzip();
+        let taken = results.as_mut().zip(instruments);
+        let mut report = execute_in_cache(
+            pid,
+            held,
+            &options,
+            taken.map(|(results, instruments)| results.taking(instruments)),
+            news,
+        )?;
+        let _printing = lock(&self.printing);
+        if command.exec == Exec::Follows || has_children(command) {
+            note!("Process {pid}, {program}:");
+        }
+        command.show(pid, &mut report);
+        report.reuse(&self.images);
+        let counted = output.filter(|_| command.count);
+        let recorded = match results {
+            None => counted.map(|output| report.record(output)),
+            Some(results) => {
+                results.finish(&mut report, command.all)?;
+                counted.map(|output| report.record_beside(output))
+            }
+        };
+        if let Some(mut recorded) = recorded.transpose()? {
+            if let Some(output) = &command.output {
+                recorded.summary.path.clone_from(output);
+            }
+            command.show_recorded(&recorded);
+        }
+        Ok(report)
+    }
+}
+
+fn has_children(command: &Clone) -> bool {
+    command.children == ClonedChildren::Own
+}
+
+/// The path of the program that a process executes.
+fn executable(pid: u32) -> String {
+    let path = std::fs::read_link(format!("/proc/{pid}/exe"));
+    path.map_or_else(|error| error.to_string(), |path| path.display().to_string())
+}
