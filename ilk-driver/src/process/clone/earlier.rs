@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use gilk_engine::{Addr, Span};
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 
 /// The start of a file, with the version of its format.
 const MAGIC: [u8; 8] = *b"gilkblk\x01";
@@ -130,13 +131,18 @@ impl EarlierBlocks {
         let folder = path.parent().unwrap_or(path);
         fs::create_dir_all(folder)?;
         // A start of the program meanwhile finds the one or the other.
-        let written = path.with_extension(std::process::id().to_string());
-        fs::write(&written, self.encode()?)?;
-        fs::rename(&written, path)?;
+        let mut written = NamedTempFile::new_in(folder)?;
+        written.write_all(&self.encode()?)?;
+        written.persist(path)?;
         let mut kept = BTreeSet::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
-            kept.insert((entry.metadata()?.modified()?, entry.path()));
+            match entry.metadata() {
+                Ok(about) => kept.insert((about.modified()?, entry.path())),
+                // Another agent has renamed or removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
         }
         let surplus = kept.len().saturating_sub(MOST_PROGRAMS);
         for (_, path) in kept.into_iter().take(surplus) {
@@ -211,6 +217,26 @@ mod tests {
         // What is mapped may be shorter.
         let short = Span::new(Addr(0x5500_0000), 0x100);
         assert_eq!(read.of(&object(2), short), list(&[0x5500_0010], &[]));
+    }
+
+    #[test]
+    fn agents_of_one_program_write_at_the_same_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        std::thread::scope(|scope| {
+            for inode in 0..8 {
+                let path = &path;
+                scope.spawn(move || {
+                    let mut all = EarlierBlocks::default();
+                    all.add(object(inode), Span::new(Addr(0), 0x4000), &list(&[1], &[]));
+                    for _ in 0..50 {
+                        all.write(path).unwrap();
+                        EarlierBlocks::read(path).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]
