@@ -16,6 +16,7 @@ mod cache_instruments;
 mod cache_later;
 mod cache_reads;
 mod cache_recording;
+mod cache_stopped;
 mod cache_unloaded;
 mod cache_ways;
 #[path = "../lab/circulation.rs"]
