@@ -10,6 +10,7 @@
 
 mod accessing;
 mod cache_both;
+mod cache_dropped;
 mod cache_instruments;
 mod cache_later;
 mod cache_reads;

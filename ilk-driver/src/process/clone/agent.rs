@@ -308,7 +308,8 @@ impl<'a> CacheAgent<'a> {
                 self.resume(tid)
             }
             Change::Event(libc::PTRACE_EVENT_EXEC, _) => Ok(Some(CloneEnd::Executed)),
-            Change::Event(libc::PTRACE_EVENT_CLONE, _) => {
+            begin if trace::is_begin(begin) => {
+                self.let_begun_go(tid)?;
                 if let Some(end) = self.share_counters()? {
                     return Ok(Some(end));
                 }
@@ -344,6 +345,29 @@ impl<'a> CacheAgent<'a> {
             return trace::proceed(tid, 0).map_err(self.failed(tid));
         }
         trace::detach(tid, 0).map_err(self.failed(tid))
+    }
+
+    /// Lets the process go that a stopped thread has begun, before what it would execute in the cache may be dropped.
+    fn let_begun_go(&mut self, tid: Tid) -> Result<()> {
+        let begun = match trace::begun(tid) {
+            Ok(begun) => begun,
+            Err(error) if ptrace::is_gone(&error) => return Ok(()),
+            Err(error) => return Err(self.failed(tid)(error)),
+        };
+        if self.guests.contains_key(&begun) || self.is_thread(begun) {
+            return Ok(());
+        }
+        match trace::wait_for(begun) {
+            // Seen next.
+            Ok(Change::Ended(_)) => Ok(()),
+            Ok(_) => {
+                let released = self.let_child_go(begun);
+                self.unless_gone(begun, released).map(drop)
+            }
+            // It was let go before.
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(()),
+            Err(error) => Err(self.failed(begun)(error)),
+        }
     }
 
     /// Has the blocks count with locks once there are several threads.
@@ -421,6 +445,12 @@ impl<'a> CacheAgent<'a> {
                 change @ Change::Ended(_) => self.queue.push_back((tid, change)),
                 change => self.stopped(tid, change),
             }
+        }
+        let begins = self.queue.iter();
+        let begins = begins.filter(|(_, change)| trace::is_begin(*change));
+        let begins: Vec<Tid> = begins.map(|(tid, _)| *tid).collect();
+        for tid in begins {
+            self.let_begun_go(tid)?;
         }
         self.stop_guests()?;
         // Threads that have begun, and stop before their first instruction.
