@@ -25,6 +25,7 @@
 
 mod accesses;
 mod blocks;
+mod counters;
 mod dead;
 mod emit;
 mod flow;
@@ -48,6 +49,7 @@ use crate::{Addr, Image, Span};
 
 pub use accesses::{AccessArea, AccessPlace, RecordedAccess, RecordedBlock, RecordedExit};
 pub use blocks::TranslationReach;
+pub use counters::CounterNumbers;
 pub use instruments::CacheInstruments;
 pub use rows::{CacheRow, RowState};
 pub use targets::{TargetWrite, Targets};
@@ -89,7 +91,7 @@ pub struct CacheLayout {
     pub targets_log2: u8,
     /// A 32-bit word, a robust futex that the agent owns: the kernel sets its bit 30 when the agent's thread ends.
     pub agent: Addr,
-    /// Words of 64 bits, one a block.
+    /// Words of 64 bits, one for each block that is not dropped.
     pub counters: Span,
 }
 

@@ -62,9 +62,8 @@ impl TranslationWork<'_> {
     ) -> Result<Recording, Refusal> {
         let original = instructions.first().map_or(Addr(0), DecodedInstruction::at);
         let pointer = plan.pointer;
-        self.counters += 1;
         let mut block = RecordedBlock {
-            number: self.counters,
+            number: self.next_number() + 1,
             instructions: instructions.iter().map(DecodedInstruction::at).collect(),
             slots: plan.slots,
             accesses: plan.accesses.clone(),

@@ -8,6 +8,7 @@ use iced_x86::InstructionInfoFactory;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::blocks::{DecodedBlocks, TranslationReach};
+use super::counters::CounterNumbers;
 use super::dead::FlagReader;
 use super::emit::CodeBuffer;
 use super::instruments::{ArenaInstruments, CacheInstruments};
@@ -29,7 +30,7 @@ pub struct Translator {
     resident: Resident,
     counting: Counting,
     used: Addr,
-    counters: u32,
+    counters: CounterNumbers,
     regions: FxHashMap<Span, RegionBlocks>,
     /// Instruments of several plans, each for other objects.
     instruments: Vec<ArenaInstruments>,
@@ -52,7 +53,7 @@ impl Translator {
             used: resident.end(),
             resident,
             counting,
-            counters: 0,
+            counters: CounterNumbers::default(),
             regions: FxHashMap::default(),
             instruments: Vec::new(),
         })
@@ -86,15 +87,9 @@ impl Translator {
         self.used.0 - self.arena.start.0
     }
 
-    /// Numbers the counters of the next blocks from here, so that arenas share the counters.
-    pub fn count_from(&mut self, number: u32) {
-        self.counters = number;
-    }
-
-    /// The number of the next block's counter.
-    #[must_use]
-    pub fn counted(&self) -> u32 {
-        self.counters
+    /// Exchanges the numbers of the next blocks' counters, so that arenas share the counters.
+    pub fn swap_counters(&mut self, numbers: &mut CounterNumbers) {
+        std::mem::swap(&mut self.counters, numbers);
     }
 
     /// Sets how blocks that are translated from now on count.
@@ -282,7 +277,7 @@ impl Translator {
             ways: Vec::new(),
             state: RowState::Exact,
             factory: InstructionInfoFactory::new(),
-            counters: self.counters,
+            counted: 0,
             done: Translation {
                 start,
                 ..Translation::default()
@@ -292,13 +287,13 @@ impl Translator {
         for &seed in landed {
             work.landing_apart(seed)?;
         }
-        let (done, known, unlinked, counters) = work.finish()?;
+        let (done, known, unlinked, counted) = work.finish()?;
         let end = done.start.add(done.bytes.len() as u64);
         if end > self.arena.end {
             return Err(full(self.arena));
         }
         self.used = end;
-        self.counters = counters;
+        self.counters.take(counted);
         Ok((done, known, unlinked))
     }
 }

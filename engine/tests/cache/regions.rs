@@ -1,6 +1,6 @@
 //! Translations that are dropped or forgotten alone: others reach them by lookups only.
 
-use gilk_engine::cache::{Counting, Link, Translation};
+use gilk_engine::cache::{CounterNumbers, Counting, Link, Translation, Translator};
 use gilk_engine::verify::fragments::{FragmentProver, FragmentRule};
 use gilk_engine::{Addr, Span};
 
@@ -160,18 +160,72 @@ fn nothing_branches_to_a_region_that_is_forgotten() {
         FragmentRule::WrongTarget,
         targeting(&again, back, place(&old, first)),
     );
-    // Its counters have their counts, and its bytes may be executed by a thread that is taken out of them.
-    check(FragmentRule::ForeignCounter, {
-        let mut wrong = again.clone();
-        wrong.blocks[0].counter = old.blocks[0].counter;
-        wrong
-    });
+    // A descriptor of a restartable sequence may be in its bytes.
     check(FragmentRule::OutsideArena, {
         let mut wrong = again.clone();
         wrong.start = old.start;
         wrong
     });
     prover.prove(&code, CALLERS, again, counts).unwrap();
+}
+
+/// A block has the counter of another one only if that is forgotten.
+#[test]
+fn counters_are_used_again_when_their_blocks_are_forgotten() {
+    let code = both();
+    let counts = Counting::OneThread;
+    let (mut translator, mut prover) = (translator(counts), prover());
+    let of = |translation: &Translation| -> Vec<u32> {
+        let blocks = translation.blocks.iter();
+        let mut counters: Vec<u32> = blocks.map(|block| block.counter.unwrap()).collect();
+        counters.sort_unstable();
+        counters
+    };
+    let release = |translator: &mut Translator, translation: &Translation| {
+        let mut numbers = CounterNumbers::default();
+        translator.swap_counters(&mut numbers);
+        for counter in of(translation) {
+            numbers.release(counter);
+        }
+        translator.swap_counters(&mut numbers);
+    };
+    let is_foreign = |prover: &FragmentProver, translation: &Translation| {
+        let proved = prover
+            .clone()
+            .prove_apart(&code, translation.clone(), counts);
+        proved.is_err_and(|all| {
+            let mut all = all.iter();
+            all.all(|one| one.rule == FragmentRule::ForeignCounter)
+        })
+    };
+    let apart = |translator: &mut Translator| {
+        let made = translator.translate_apart(&code, CALLED.start, WHOLE);
+        made.unwrap()
+    };
+    let first = apart(&mut translator);
+    prover.prove_apart(&code, first.clone(), counts).unwrap();
+    let second = apart(&mut translator);
+    assert_ne!(of(&second), of(&first));
+    prover.prove_apart(&code, second, counts).unwrap();
+    release(&mut translator, &first);
+    let third = apart(&mut translator);
+    assert_eq!(of(&third), of(&first));
+    assert!(is_foreign(&prover, &third));
+    prover.forget_apart(first.start);
+    prover.prove_apart(&code, third.clone(), counts).unwrap();
+    // The same of a region.
+    release(&mut translator, &third);
+    prover.forget_apart(third.start);
+    let region = translator.translate(&code, CALLED, &[CALLED.start], WHOLE);
+    let region = region.unwrap();
+    assert_eq!(of(&region), of(&third));
+    prover.prove(&code, CALLED, region.clone(), counts).unwrap();
+    translator.forget(CALLED);
+    release(&mut translator, &region);
+    let again = apart(&mut translator);
+    assert!(is_foreign(&prover, &again));
+    prover.forget(CALLED);
+    prover.prove_apart(&code, again, counts).unwrap();
 }
 
 /// A translation that may be dropped is proved like others; another that branches to it is refused, as is a link to it.

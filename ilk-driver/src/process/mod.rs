@@ -73,8 +73,9 @@ pub use cached::{CachedRun, CachedWork};
 pub use children::{Children, with_children};
 pub use clone::{
     AccessOptions, AgentProcess, CacheInstrumentation, CachePlanner, CacheRecording, CloneEnd,
-    CloneInstruments, CloneNews, CloneOptions, CloneReport, CloneThreads, LaterInstruments,
-    ReadImages, blocks_path, check_condition, execute_in_cache, ready, recorded_so_far,
+    CloneInstruments, CloneNews, CloneOptions, CloneReport, CloneThreads, DynamicBlock,
+    LaterInstruments, ReadImages, blocks_path, check_condition, execute_in_cache, ready,
+    recorded_so_far,
 };
 pub use every::{EveryEnd, EveryNews, in_every};
 pub use every_target::EveryTarget;

@@ -11,6 +11,7 @@
 mod accessing;
 mod cache_both;
 mod cache_children;
+mod cache_dropped;
 mod cache_executed;
 mod cache_instruments;
 mod cache_later;

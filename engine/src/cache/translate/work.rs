@@ -58,7 +58,8 @@ pub(in crate::cache) struct TranslationWork<'w> {
     /// The registers before the instruction that is copied next.
     pub(in crate::cache) state: RowState,
     pub(in crate::cache) factory: InstructionInfoFactory,
-    pub(in crate::cache) counters: u32,
+    /// Counters that its blocks have.
+    pub(super) counted: u32,
     pub(in crate::cache) done: Translation,
 }
 
@@ -69,7 +70,7 @@ pub(in crate::cache) fn conditional(instruction: &Instruction) -> [u8; 2] {
     [0x0f, 0x80 | condition]
 }
 
-/// A request that is done: its known addresses, its branches to others, and the next counter.
+/// A request that is done: its known addresses, its branches to others, and the number of its counters.
 pub(super) type Done = (Translation, FxHashMap<Addr, Known>, Vec<(Addr, Addr)>, u32);
 
 impl TranslationWork<'_> {
@@ -197,13 +198,19 @@ impl TranslationWork<'_> {
         if !self.translator.counting.has_counters() {
             return Ok(None);
         }
-        let number = self.counters;
+        let number = self.next_number();
         if self.translator.layout.counter(number).is_none() {
             let why = "the code cache has no more counters";
             return Err(Refusal::new(Rule::CacheFull, self.out.here(), why));
         }
-        self.counters += 1;
         Ok(Some(number))
+    }
+
+    /// Takes the number of a block.
+    pub(in crate::cache) fn next_number(&mut self) -> u32 {
+        let number = self.translator.counters.after(self.counted);
+        self.counted += 1;
+        number
     }
 
     /// Returns the first instruction of a block before which the counter may change flags; else the first, with true.
@@ -521,7 +528,7 @@ impl TranslationWork<'_> {
         self.patches()?;
         self.done.bytes = self.out.bytes;
         self.done.rows = self.out.rows;
-        Ok((self.done, self.known, unlinked, self.counters))
+        Ok((self.done, self.known, unlinked, self.counted))
     }
 
     /// Looks up a target that is not translated, or out of reach.

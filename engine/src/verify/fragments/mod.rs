@@ -39,7 +39,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 use self::places::{ArenaProof, meet};
 use self::reader::{CachedBytes, SequenceReader, is_jump};
 use self::recorded::RecordProof;
-use self::regions::{ProvedRegion, VisibleBytes};
+use self::regions::{ProvedRegion, VisibleBytes, counters};
 use super::hash::{Map, Set};
 use crate::cache::resident::Resident;
 use crate::cache::{
@@ -76,8 +76,10 @@ pub struct FragmentProver {
     step: Addr,
     /// Blocks and branches that were proved, by region of original code; forgotten ones are not among them.
     regions: Map<Span, ProvedRegion>,
-    /// Those of all blocks, forgotten ones too.
+    /// Those of all blocks that are not forgotten.
     counters: Set<u32>,
+    /// Those of translations that may be dropped alone, by the first bytes of these.
+    apart: Map<Addr, Vec<u32>>,
     /// Instruments of several plans, each for other functions.
     instruments: Vec<ArenaProof>,
 }
@@ -113,6 +115,7 @@ impl FragmentProver {
             step: resident.step,
             regions: Map::default(),
             counters: Set::default(),
+            apart: Map::default(),
             instruments: Vec::new(),
         })
     }
@@ -178,10 +181,25 @@ impl FragmentProver {
     }
 
     /// Forgets what was proved of a region, whose code is mapped no more or is other code. Nothing that is proved later
-    /// may branch to it, or link it; its bytes and its counters are not used again. What was proved of other regions
-    /// does not branch to it.
+    /// may branch to it, or link it, and its bytes are not used again. No thread is in it, and lookups do not find it any
+    /// more, so other blocks may have its counters. What was proved of other regions does not branch to it.
     pub fn forget(&mut self, region: Span) {
-        self.regions.remove(&region);
+        let forgotten = self.regions.remove(&region).unwrap_or_default();
+        self.release(forgotten.counters);
+    }
+
+    /// Forgets a translation that was [proved apart](Self::prove_apart), by its first byte. No thread is in it, and lookups
+    /// do not find it any more, so other blocks may have its counters.
+    pub fn forget_apart(&mut self, start: Addr) {
+        // One without counters is not known.
+        let forgotten = self.apart.remove(&start).unwrap_or_default();
+        self.release(forgotten);
+    }
+
+    fn release(&mut self, counters: Vec<u32>) {
+        for counter in counters {
+            self.counters.remove(&counter);
+        }
     }
 
     /// Proves what a request adds to a region of original code, by the bytes of the region and what was proved of it
@@ -221,6 +239,11 @@ impl FragmentProver {
     ) -> Result<ProvedTranslation, Vec<FragmentViolation>> {
         let none = ProvedRegion::default();
         let (proved, _, _) = self.proved((code, &none), translation, counting)?;
+        let translation = proved.translation();
+        let counters: Vec<u32> = counters(translation).collect();
+        if !counters.is_empty() {
+            self.apart.insert(translation.start, counters);
+        }
         Ok(proved)
     }
 

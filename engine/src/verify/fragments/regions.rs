@@ -14,6 +14,8 @@ pub(super) struct ProvedRegion {
     spans: Vec<Span>,
     /// Original targets of branches to code that was not translated, by the address of their displacement.
     branches: Map<Addr, Addr>,
+    /// The counters of its blocks.
+    pub(super) counters: Vec<u32>,
 }
 
 impl ProvedRegion {
@@ -26,6 +28,7 @@ impl ProvedRegion {
     ) {
         let added = translation.blocks.iter();
         self.spans.extend(added.map(|block| block.original));
+        self.counters.extend(counters(translation));
         self.blocks.extend(blocks);
         self.branches.extend(branches);
     }
@@ -45,6 +48,11 @@ impl ProvedRegion {
         self.spans.sort_unstable();
         &self.spans
     }
+}
+
+/// The counters of a translation's blocks.
+pub(super) fn counters(translation: &Translation) -> impl Iterator<Item = u32> {
+    translation.blocks.iter().filter_map(|block| block.counter)
 }
 
 /// The bytes of a region: no others decide whether a translation of it is right.

@@ -326,16 +326,8 @@ impl<'a> CacheAgent<'a> {
                 self.resume(tid)
             }
             Change::Event(libc::PTRACE_EVENT_EXEC, _) => Ok(Some(CloneEnd::Executed)),
-            Change::Event(libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK, _)
-                if self.children.is_some() =>
-            {
+            begin if trace::is_begin(begin) => {
                 self.begins(tid)?;
-                self.resume(tid)
-            }
-            Change::Event(libc::PTRACE_EVENT_CLONE, _) => {
-                if self.children.is_some() {
-                    self.begins(tid)?;
-                }
                 if let Some(end) = self.share_counters()? {
                     return Ok(Some(end));
                 }
@@ -429,6 +421,12 @@ impl<'a> CacheAgent<'a> {
                 change @ Change::Ended(_) => self.queue.push_back((tid, change)),
                 change => self.stopped(tid, change),
             }
+        }
+        let begins = self.queue.iter();
+        let begins = begins.filter(|(_, change)| trace::is_begin(*change));
+        let begins: Vec<Tid> = begins.map(|(tid, _)| *tid).collect();
+        for tid in begins {
+            self.begins(tid)?;
         }
         self.stop_guests()?;
         // Threads that have begun, and stop before their first instruction.

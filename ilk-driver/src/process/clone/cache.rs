@@ -7,12 +7,13 @@ mod regions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::cache::resident::Resident;
-use gilk_engine::cache::{CacheLayout, CacheRow, Counting, Targets, TranslationReach, Translator};
+use gilk_engine::cache::{
+    CacheLayout, CacheRow, CounterNumbers, Counting, Targets, TranslationReach, Translator,
+};
 use gilk_engine::verify::fragments::{FragmentProver, FragmentViolation, ProvedTranslation};
 use gilk_engine::{Addr, Refusal, Rule, Span};
 
@@ -30,7 +31,7 @@ use super::changing::ChangingFragments;
 use super::code::{self, ProcessCode};
 use super::earlier::EarlierBlocks;
 use super::files::{close_file, create_file};
-use super::fragments::TranslatedRegion;
+use super::fragments::{PlacedFragment, TranslatedRegion};
 use super::instruments::{CloneInstruments, MappedWords};
 use super::writes::{WriteWatch, page_of};
 use crate::{Error, Result};
@@ -39,7 +40,7 @@ pub(super) use self::patches::PlacedPatch;
 
 /// Entries of the table of all targets, as a power of two.
 const TARGETS_LOG2: u8 = 18;
-/// Counters, as many as blocks that can be translated.
+/// Counters, as many as blocks that can be translated at a time.
 const COUNTERS: u64 = 1 << 19;
 /// Bytes of an arena.
 const ARENA: u64 = 64 << 20;
@@ -75,6 +76,8 @@ struct CacheArena {
 pub(super) struct CacheNumbers {
     /// Translations on demand.
     pub(super) translations: u64,
+    /// Translated blocks, those included that were translated again.
+    pub(super) blocks: u64,
     /// Bytes of translated code, with the resident code.
     pub(super) bytes: u64,
     /// Times that everything translated was dropped.
@@ -100,6 +103,8 @@ pub(super) struct ProcessCache {
     counting: Counting,
     /// The translated blocks with their counters.
     pub(super) counters: BlockCounters,
+    /// The counters that no block has.
+    free: CounterNumbers,
     /// The file of the words, and the words themselves.
     shared: File,
     tables: Arc<SharedWords>,
@@ -250,6 +255,7 @@ impl ProcessCache {
             targets: Targets::new(layout),
             counting,
             counters: BlockCounters::new(Arc::clone(&tables), first),
+            free: CounterNumbers::default(),
             shared,
             tables,
             changing: ChangingFragments::default(),
@@ -473,20 +479,20 @@ impl ProcessCache {
         self.dropped.translations
     }
 
-    /// Writes what was proved: the code, and then the entries by which threads find it. Returns the numbers of its blocks,
-    /// too.
+    /// Writes what was proved: the code, and then the entries by which threads find it.
     fn add(
         &mut self,
         index: usize,
         proved: &ProvedTranslation,
         original: Addr,
-    ) -> Result<(std::result::Result<(), Refusal>, Range<usize>)> {
+    ) -> Result<std::result::Result<(), Refusal>> {
         let translation = proved.translation();
         if let Some(arena) = self.arenas.get_mut(index) {
             arena.rows.extend_from_slice(&translation.rows);
             arena.patches.add(&translation.patches);
         }
-        let blocks = self.counters.add(&translation.blocks);
+        self.counters.add(&translation.blocks);
+        self.numbers.blocks += translation.blocks.len() as u64;
         if let Some(accesses) = &mut self.accesses {
             accesses.add(&translation.recorded)?;
         }
@@ -497,7 +503,7 @@ impl ProcessCache {
             .map(|arena| arena.translator.used())
             .sum();
         let Some(arena) = self.arenas.get(index) else {
-            return Ok((Ok(()), blocks));
+            return Ok(Ok(()));
         };
         let dropped = arena.translator.resident().dropped;
         self.write(arena, &translation.bytes, translation.start)?;
@@ -507,10 +513,10 @@ impl ProcessCache {
             if !self.add_target(landing.original, at)? {
                 let why = "the table of targets is full";
                 let full = Refusal::new(Rule::CacheFull, original, why);
-                return Ok((Err(full), blocks));
+                return Ok(Err(full));
             }
         }
-        Ok((Ok(()), blocks))
+        Ok(Ok(()))
     }
 
     /// Adds a target, or replaces its landing. Returns false if the table is full.
@@ -545,8 +551,10 @@ impl ProcessCache {
     /// Drops everything translated. No thread may be in the cache.
     pub(super) fn flush(&mut self, counting: Counting) -> Result<()> {
         self.counting = counting;
-        self.regions.clear();
-        self.changing.clear();
+        let regions = std::mem::take(&mut self.regions).into_values();
+        let mut fragments = self.changing.take_all();
+        fragments.extend(regions.flat_map(|translated| translated.fragments));
+        self.release_counters(&fragments);
         self.dropped.bytes = 0;
         if let Some(accesses) = &mut self.accesses {
             accesses.flush();
@@ -562,6 +570,15 @@ impl ProcessCache {
         self.clear_recent()?;
         let stops: Vec<Addr> = self.stopping.iter().copied().collect();
         stops.into_iter().try_for_each(|at| self.stop_at(at))
+    }
+
+    /// Keeps the counts of dropped translations, and has other blocks have their counters.
+    fn release_counters(&mut self, dropped: &[PlacedFragment]) {
+        let blocks = || dropped.iter().flat_map(|one| &one.blocks);
+        self.counters.drop_blocks(blocks());
+        for counter in blocks().filter_map(|block| block.counter) {
+            self.free.release(counter);
+        }
     }
 
     pub(super) fn counting(&self) -> Counting {

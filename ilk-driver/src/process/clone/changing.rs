@@ -52,10 +52,10 @@ impl ChangingFragments {
         self.all.push(fragment);
     }
 
-    /// Forgets all translations.
-    pub(super) fn clear(&mut self) {
-        self.all.clear();
+    /// Takes all translations.
+    pub(super) fn take_all(&mut self) -> Vec<PlacedFragment> {
         self.places.clear();
+        self.all.drain(..).map(|one| one.placed).collect()
     }
 
     /// The translations that were made from bytes of a span.

@@ -1,9 +1,7 @@
 //! Translations that may be dropped, and the regions of code that does not change while it is mapped: what was translated
 //! of one is dropped with it.
 
-use std::ops::Range;
-
-use gilk_engine::cache::Landing;
+use gilk_engine::cache::{CachedBlock, Landing, Translation};
 use gilk_engine::{Addr, Span};
 
 use super::earlier::ObjectVersion;
@@ -16,6 +14,19 @@ pub(super) struct PlacedFragment {
     /// Its translated code.
     pub(super) span: Span,
     pub(super) landings: Vec<Landing>,
+    pub(super) blocks: Vec<CachedBlock>,
+}
+
+impl PlacedFragment {
+    /// A translation in the arena of a number.
+    pub(super) fn new(arena: usize, translation: &Translation) -> Self {
+        Self {
+            arena,
+            span: Span::new(translation.start, translation.bytes.len() as u64),
+            landings: translation.landings.clone(),
+            blocks: translation.blocks.clone(),
+        }
+    }
 }
 
 /// Translations of a region: of a mapping of code that does not change.
@@ -28,8 +39,6 @@ pub(super) struct TranslatedRegion {
     /// Addresses that were translated on demand.
     pub(super) demanded: Vec<Addr>,
     pub(super) fragments: Vec<PlacedFragment>,
-    /// The numbers of their blocks among those that were translated.
-    pub(super) blocks: Vec<Range<usize>>,
 }
 
 impl TranslatedRegion {

@@ -67,7 +67,7 @@ fn written(
         let kept = moments.kept().to_vec();
         drop(moments);
         let counted = CountedSoFar {
-            blocks: &counters.counted(),
+            blocks: &counters.all(),
             moments: &kept,
             ticks: (begin.clock.start, super::super::tsc()),
         };

@@ -65,6 +65,7 @@ use crate::{Result, interrupt};
 pub use accesses::AccessOptions;
 pub use agent::CloneEnd;
 pub use apart::AgentProcess;
+pub use block_counters::DynamicBlock;
 pub use condition::check as check_condition;
 pub use instruments::CloneInstruments;
 pub use later::{CachePlanner, LaterInstruments};
@@ -440,14 +441,14 @@ fn execute(
             ..
         }
     );
-    let blocks = cache.counters.counted();
+    let blocks = cache.counters.all();
     let reads_ended = cache.reads_ended;
     Ok(CloneReport {
         pid,
         end,
         next,
         numbers: CacheNumbers {
-            blocks: blocks.len() as u64,
+            blocks: cache.numbers.blocks,
             translations: cache.numbers.translations,
             translating_ns: u64::try_from(agent.translating.as_nanos()).unwrap_or(u64::MAX),
             bytes: cache.numbers.bytes,

@@ -6,16 +6,16 @@ use super::block_counters::BlockCounters;
 
 /// Interval of the first readings.
 const FIRST: Duration = Duration::from_millis(100);
-/// Changes of counters that are kept, at most: 16 bytes each.
+/// Changes of executions that are kept, at most: 16 bytes each.
 const MOST: usize = 1 << 19;
 
-/// The counters that have changed since the moment before.
+/// The executions that have changed since the moment before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CountedMoment {
     /// The time of the reading, in ticks of the time-stamp counter.
     pub(super) tsc: u64,
-    /// Counters in their order, with their values at that time.
-    pub(super) changed: Vec<(u32, u64)>,
+    /// Numbers of dynamic blocks in their order, with their executions up to that time.
+    pub(super) changed: Vec<(usize, u64)>,
 }
 
 /// Readings at an interval that doubles whenever they have become many.
@@ -44,8 +44,8 @@ impl CountedMoments {
     pub(super) fn poll(&mut self, counters: &BlockCounters) {
         let now = Instant::now();
         if now >= self.next {
-            let values = (0..counters.next()).map(|counter| counters.value(counter));
-            self.take(super::super::tsc(), values);
+            let executions = counters.executions();
+            self.take(super::super::tsc(), executions.into_iter());
             self.next = now + self.interval;
         }
     }
@@ -53,15 +53,14 @@ impl CountedMoments {
     /// Keeps the values that have changed.
     fn take(&mut self, tsc: u64, values: impl Iterator<Item = u64>) {
         let mut changed = Vec::new();
-        for (counter, value) in (0_u32..).zip(values) {
-            let index = usize::try_from(counter).unwrap_or(usize::MAX);
-            match self.last.get_mut(index) {
+        for (block, value) in values.enumerate() {
+            match self.last.get_mut(block) {
                 Some(last) if *last == value => continue,
                 Some(last) => *last = value,
                 None => self.last.push(value),
             }
             if value > 0 {
-                changed.push((counter, value));
+                changed.push((block, value));
             }
         }
         if !changed.is_empty() {
@@ -104,7 +103,7 @@ mod tests {
         moments.take(10, [1, 0].into_iter());
         moments.take(20, [1, 0].into_iter());
         moments.take(30, [2, 0, 7].into_iter());
-        let expected = |tsc, changed: &[(u32, u64)]| CountedMoment {
+        let expected = |tsc, changed: &[(usize, u64)]| CountedMoment {
             tsc,
             changed: changed.to_vec(),
         };

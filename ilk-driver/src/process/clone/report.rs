@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use gilk_engine::cache::CachedBlock;
 use gilk_samples::beside::Beside;
 use gilk_samples::cache_numbers::CacheNumbers;
 use gilk_samples::recording::{Recording, Summary, sidecar_path};
 use gilk_samples::totals::Totals;
 
 use super::agent::CloneEnd;
+use super::block_counters::DynamicBlock;
 use super::moments::CountedMoment;
 use super::recording::{CacheRecorder, CacheRecording, CountedSoFar, ReadImages};
 use crate::accesses::AccessTotals;
@@ -29,8 +29,8 @@ pub struct CloneReport {
     pub end: CloneEnd,
     /// The program that the process has executed then, if that is to be held, or the reason why it could not be.
     pub next: Option<Result<HeldProcess>>,
-    /// Blocks, by when they were translated, and their executions; a block that was translated again is there again.
-    pub blocks: Vec<(CachedBlock, u64)>,
+    /// Dynamic blocks, in the order of their first translations, and their executions.
+    pub blocks: Vec<(DynamicBlock, u64)>,
     /// Hits and totals of instruments, by key.
     pub counts: Vec<(u64, u64)>,
     /// Objects with instruments that were loaded later.

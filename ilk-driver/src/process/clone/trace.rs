@@ -46,6 +46,23 @@ pub(super) fn stop_at_end(tid: Tid) -> io::Result<()> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, options)
 }
 
+/// Returns whether a change is a stop of a thread that has begun a thread or a process.
+pub(super) fn is_begin(change: Change) -> bool {
+    let begins = [
+        libc::PTRACE_EVENT_CLONE,
+        libc::PTRACE_EVENT_FORK,
+        libc::PTRACE_EVENT_VFORK,
+    ];
+    matches!(change, Change::Event(event, _) if begins.contains(&event))
+}
+
+/// Returns the task that a thread has begun, if it has stopped since it [has](is_begin).
+pub(super) fn begun(tid: Tid) -> io::Result<Tid> {
+    let mut begun: libc::c_ulong = 0;
+    request(libc::PTRACE_GETEVENTMSG, tid, 0, (&raw mut begun).addr())?;
+    Tid::try_from(begun).map_err(io::Error::other)
+}
+
 /// Attaches to a thread, and to the threads and processes that it begins.
 pub(super) fn seize(tid: Tid) -> io::Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, number(TRACED))
@@ -81,13 +98,6 @@ pub(super) fn detach(tid: Tid, signal: i32) -> io::Result<()> {
 
 fn number(signal: i32) -> usize {
     usize::try_from(signal).unwrap_or_default()
-}
-
-/// Returns the number of the thread, or of the process, that a thread stopped by an event has begun.
-pub(super) fn begun(tid: Tid) -> io::Result<Tid> {
-    let mut begun: libc::c_ulong = 0;
-    request(libc::PTRACE_GETEVENTMSG, tid, 0, (&raw mut begun).addr())?;
-    Tid::try_from(begun).map_err(io::Error::other)
 }
 
 /// Reads the signal that a thread is stopped for.

@@ -28,17 +28,26 @@ impl CacheAgent<'_> {
         }
     }
 
-    /// A thread has begun another, or a process: that is met before the thread can end.
+    /// A thread has begun another, or a process: that is met before the thread can end, and before what it would execute in
+    /// the cache may be dropped.
     pub(super) fn begins(&mut self, tid: Tid) -> Result<()> {
-        let begun = trace::begun(tid).map_err(self.failed(tid))?;
+        let begun = match trace::begun(tid) {
+            Ok(begun) => begun,
+            Err(error) if ptrace::is_gone(&error) => return Ok(()),
+            Err(error) => return Err(self.failed(tid)(error)),
+        };
         let is_met = self.threads.contains_key(&begun) || self.guests.contains_key(&begun);
         if is_met || self.is_thread(begun) {
             return Ok(());
         }
         match trace::wait_for(begun) {
+            // Seen next.
             Ok(Change::Ended(_)) => Ok(()),
-            Ok(_) => self.child(begun),
-            // It is held already.
+            Ok(_) => {
+                let left = self.child(begun);
+                self.unless_gone(begun, left).map(drop)
+            }
+            // It was left before.
             Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(()),
             Err(error) => Err(self.failed(begun)(error)),
         }

@@ -52,12 +52,13 @@ impl ProcessCache {
                 Ok(bytes) => bytes,
                 Err(refusal) => return Ok(Err(refusal)),
             };
-            let counted = self.counters.next();
             let Some(arena) = self.arenas.get_mut(index) else {
                 return Ok(Ok(None));
             };
-            arena.translator.count_from(counted);
-            let translation = match arena.translator.translate_apart(&bytes, original, DEMANDED) {
+            arena.translator.swap_counters(&mut self.free);
+            let translation = arena.translator.translate_apart(&bytes, original, DEMANDED);
+            arena.translator.swap_counters(&mut self.free);
+            let translation = match translation {
                 Ok(translation) => translation,
                 Err(refusal) => return Ok(Err(refusal)),
             };
@@ -65,15 +66,21 @@ impl ProcessCache {
             let is_cut = pages.len() < MOST_PAGES && translation.is_cut(&bytes);
             if is_cut && mapping.span.contains(pages.end) {
                 pages.end = pages.end.add(maps::PAGE);
+                // It is not written.
+                for block in &translation.blocks {
+                    block
+                        .counter
+                        .into_iter()
+                        .for_each(|counter| self.free.release(counter));
+                }
                 continue;
             }
-            self.counters.use_before(arena.translator.counted());
             let proved = arena
                 .prover
                 .prove_apart(&bytes, translation, self.counting)
                 .map_err(|violations| unproved(self.pid, &violations))?;
             let translation = proved.translation();
-            let (added, _) = self.add(index, &proved, original)?;
+            let added = self.add(index, &proved, original)?;
             let place = |at: Addr| {
                 let mut blocks = translation.blocks.iter();
                 blocks.find(|block| block.original.start == at)
@@ -84,11 +91,7 @@ impl ProcessCache {
                 .filter_map(|landing| Some((landing.original, place(landing.original)?.at)));
             let fragment = ChangingFragment {
                 pages,
-                placed: PlacedFragment {
-                    arena: index,
-                    span: Span::new(translation.start, translation.bytes.len() as u64),
-                    landings: landings.clone(),
-                },
+                placed: PlacedFragment::new(index, translation),
             };
             self.changing.add(fragment, places);
             return Ok(added.map(|()| self.changing.place(original)));
@@ -153,6 +156,11 @@ impl ProcessCache {
     /// Drops the translations that were made from bytes of a span. No thread may be in them, or in resident code.
     pub(in super::super) fn drop_changing(&mut self, span: Span) -> Result<()> {
         let dropped = self.changing.take(span);
+        for one in &dropped {
+            if let Some(arena) = self.arenas.get_mut(one.arena) {
+                arena.prover.forget_apart(one.span.start);
+            }
+        }
         self.drop_fragments(&dropped)
     }
 }

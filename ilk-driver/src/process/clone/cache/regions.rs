@@ -91,27 +91,23 @@ impl ProcessCache {
         alone: bool,
         translate: impl FnOnce(&mut Translator) -> std::result::Result<Translation, Refusal>,
     ) -> Result<std::result::Result<(), Refusal>> {
-        let counted = self.counters.next();
         let Some(arena) = self.arenas.get_mut(index) else {
             return Ok(Ok(()));
         };
-        arena.translator.count_from(counted);
-        let translation = match translate(&mut arena.translator) {
+        arena.translator.swap_counters(&mut self.free);
+        let translation = translate(&mut arena.translator);
+        arena.translator.swap_counters(&mut self.free);
+        let translation = match translation {
             Ok(translation) => translation,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        self.counters.use_before(arena.translator.counted());
         let proved = arena.prover.prove(code, region, translation, self.counting);
         let proved = proved.map_err(|violations| unproved(self.pid, &violations))?;
-        let (added, blocks) = self.add(index, &proved, original)?;
+        let added = self.add(index, &proved, original)?;
         let translation = proved.translation();
         let translated = self.regions.entry(region).or_default();
-        translated.blocks.push(blocks);
-        translated.fragments.push(PlacedFragment {
-            arena: index,
-            span: Span::new(translation.start, translation.bytes.len() as u64),
-            landings: translation.landings.clone(),
-        });
+        let placed = PlacedFragment::new(index, translation);
+        translated.fragments.push(placed);
         // A branch that a thread executes meanwhile is left as it is: it looks its target up.
         if added.is_ok()
             && alone
@@ -188,6 +184,7 @@ impl ProcessCache {
             self.dropped.bytes += fragment.span.len();
             self.dropped.translations += 1;
         }
+        self.release_counters(fragments);
         Ok(())
     }
 }
@@ -201,10 +198,10 @@ fn keep(
     let Some(object) = translated.object else {
         return;
     };
-    let blocks = counters.of(&translated.blocks).into_iter();
-    let executed = blocks.filter(|(block, count)| block.counter.is_none() || *count > 0);
+    let blocks = translated.fragments.iter().flat_map(|one| &one.blocks);
+    let executed = blocks.filter(|block| counters.value(block) != Some(0));
     let list = BlockList {
-        blocks: executed.map(|(block, _)| block.original.start).collect(),
+        blocks: executed.map(|block| block.original.start).collect(),
         landed: translated.demanded.clone(),
     };
     earlier.add(object, region, &list);

@@ -3,17 +3,17 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use gilk_engine::cache::CachedBlock;
 use gilk_engine::{Addr, Span};
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::{Batch, Sample};
 
+use super::super::block_counters::DynamicBlock;
 use super::super::moments::CountedMoment;
 
 /// Counts up to a time.
 pub(in super::super) struct CountedSoFar<'c> {
-    /// Dynamic blocks, by when they were translated, and their executions.
-    pub(in super::super) blocks: &'c [(CachedBlock, u64)],
+    /// Dynamic blocks and their executions.
+    pub(in super::super) blocks: &'c [(DynamicBlock, u64)],
     /// Readings of the counters before.
     pub(in super::super) moments: &'c [CountedMoment],
     /// From the begin to that time, in ticks of the time-stamp counter.
@@ -38,18 +38,12 @@ impl CountedSoFar<'_> {
 
     /// The values of counters when they were read and at the end, where they have changed.
     pub(super) fn readings(&self, counters: &[(u64, CountedBlock)]) -> Vec<Batch> {
-        let numbers = self.blocks.iter().enumerate();
-        let numbers = numbers.filter_map(|(index, (block, _))| Some((block.counter?, index)));
-        let numbers: HashMap<u32, usize> = numbers.collect();
         let (begin, end) = self.ticks;
         let mut values = Values::of(counters, self.blocks);
         let mut batches = Vec::new();
         for moment in self.moments {
-            for (counter, count) in &moment.changed {
-                // A block that was translated, and not added since the cache was full, has no number.
-                if let Some(block) = numbers.get(counter) {
-                    values.set(*block, *count);
-                }
+            for (block, count) in &moment.changed {
+                values.set(*block, *count);
             }
             if moment.tsc > begin && moment.tsc < end {
                 batches.extend(values.changed(moment.tsc));
@@ -76,7 +70,7 @@ struct Values<'c> {
 
 impl<'c> Values<'c> {
     /// All values are 0.
-    fn of(counters: &'c [(u64, CountedBlock)], blocks: &[(CachedBlock, u64)]) -> Self {
+    fn of(counters: &'c [(u64, CountedBlock)], blocks: &[(DynamicBlock, u64)]) -> Self {
         let (mut of_graphs, mut apart) = (Vec::new(), HashMap::new());
         for (index, (_, counted)) in counters.iter().enumerate() {
             match counted {
@@ -141,12 +135,10 @@ impl<'c> Values<'c> {
 mod tests {
     use super::*;
 
-    fn block(start: u64, end: u64, counter: Option<u32>, count: u64) -> (CachedBlock, u64) {
-        let block = CachedBlock {
+    fn block(start: u64, end: u64, instructions: u32, count: u64) -> (DynamicBlock, u64) {
+        let block = DynamicBlock {
             original: span(start, end),
-            at: Addr(0),
-            counter,
-            instructions: 1,
+            instructions,
         };
         (block, count)
     }
@@ -172,10 +164,11 @@ mod tests {
     fn a_block_was_executed_as_often_as_the_dynamic_blocks_with_its_first_instruction() {
         // Control entered at 0x10 and fell through to 0x30; it branched to 0x20 also, where a loop begins.
         let blocks = [
-            block(0x10, 0x30, None, 3),
-            block(0x20, 0x30, None, 40),
-            block(0x20, 0x30, None, 2),
-            block(0x30, 0x34, None, 0),
+            block(0x10, 0x30, 8, 3),
+            block(0x20, 0x30, 4, 40),
+            // It was other code for a time.
+            block(0x20, 0x30, 5, 2),
+            block(0x30, 0x34, 1, 0),
         ];
         let counted = CountedSoFar {
             blocks: &blocks,
@@ -191,15 +184,15 @@ mod tests {
 
     #[test]
     fn readings_have_the_values_of_their_times_where_these_have_changed() {
-        let blocks = [block(0x10, 0x30, Some(7), 4), block(0x20, 0x30, Some(8), 6)];
-        let moment = |tsc, changed: &[(u32, u64)]| CountedMoment {
+        let blocks = [block(0x10, 0x30, 8, 4), block(0x20, 0x30, 4, 6)];
+        let moment = |tsc, changed: &[(usize, u64)]| CountedMoment {
             tsc,
             changed: changed.to_vec(),
         };
         let moments = [
-            moment(90, &[(7, 1)]),
-            moment(110, &[(7, 3)]),
-            moment(120, &[(8, 2), (9, 5)]),
+            moment(90, &[(0, 1)]),
+            moment(110, &[(0, 3)]),
+            moment(120, &[(1, 2)]),
         ];
         let counted = CountedSoFar {
             blocks: &blocks,
