@@ -1,16 +1,17 @@
 //! Instruments of code in the cache. Each instruction that has some before it begins a block, and the block begins with a
 //! branch to a patch: the same code as that of a splice, without displaced instructions, whose exit is the rest of the
-//! block. On a way of a conditional branch, the branch to the patch is on that way.
+//! block. On a way of a conditional branch, and after an instruction, the branch to the patch is there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
-use super::CodeBytes;
 use super::translation::PatchMoment;
+use super::{CACHE_ABI, CodeBytes};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::code::FunctionId;
+use crate::isa::relocate::movable;
 use crate::layout::{ReadGate, RuntimeLayout};
 use crate::liveness::{Analysis, Live, Liveness, RegisterSet};
 use crate::patch::{Assembler, Code, HookProgram, Hooked, Probed, may_fault};
@@ -41,7 +42,7 @@ pub struct CacheInstruments {
     span: Span,
 }
 
-/// An instruction with instruments before it, or a way of a conditional branch with instruments.
+/// An instruction with instruments before or after it, or a way of a conditional branch with instruments.
 #[derive(Clone, Debug)]
 struct InstrumentedPlace {
     /// The start of its function.
@@ -73,8 +74,8 @@ impl CacheInstruments {
     /// every register that they change, live or not. Their reads of memory end by the words of `gate`.
     ///
     /// # Errors
-    /// [`Rule::NotInCache`] for an instrument that the code cache does not run: of a way of a branch that no flag decides,
-    /// of the end of a block that no branch ends, with native code, or that is not in place for the whole session.
+    /// [`Rule::NotInCache`] for an instrument that the code cache does not run: after an instruction that is executed in
+    /// the original code, with native code, or that is not in place for the whole session.
     pub fn of(
         image: &Image,
         plan: &Plan,
@@ -257,6 +258,12 @@ pub(super) fn missing(original: Addr) -> Refusal {
     Refusal::new(Rule::NotInCache, original, "no instrument is there")
 }
 
+/// The refusal of a patch after an instruction that the agent has a thread execute.
+pub(super) fn not_copied(original: Addr) -> Refusal {
+    let why = "an instrument is after an instruction that is executed in the original code";
+    Refusal::new(Rule::NotInCache, original, why)
+}
+
 /// From the first to the last of functions, whose bytes are these.
 fn span_of(functions: &BTreeMap<Addr, Box<[u8]>>) -> Span {
     let first = functions.keys().next();
@@ -292,6 +299,13 @@ fn space(probed: &Probed) -> Option<i32> {
 /// The instruction at which an instrument runs, with the moment, and the one that executes after it.
 fn place(cfg: &Cfg, one: &PlannedInstrument) -> Result<((Addr, PatchMoment), Addr), &'static str> {
     let before = |at| ((at, PatchMoment::Before), at);
+    let after = |last: Instruction| {
+        let is_left_out = last.mnemonic() == Mnemonic::Endbr64;
+        match is_left_out || movable(&last, &CACHE_ABI).is_ok() {
+            true => Ok(((Addr(last.ip()), PatchMoment::After), Addr(last.next_ip()))),
+            false => Err("it is after an instruction that is executed in the original code"),
+        }
+    };
     let block = cfg.block(BlockIndex(one.id.block));
     let block = block.ok_or("its block is none of its function")?;
     match one.id.hook {
@@ -303,21 +317,17 @@ fn place(cfg: &Cfg, one: &PlannedInstrument) -> Result<((Addr, PatchMoment), Add
                 one.mnemonic() == Mnemonic::Endbr64 || is_entry && is_sealed
             };
             let first = block.instructions.iter().find(|one| !stays(one));
-            first
-                .map(|one| before(Addr(one.ip())))
-                .ok_or("its block has nothing but an endbr64")
+            first.map_or_else(|| after(block.last()), |one| Ok(before(Addr(one.ip()))))
         }
-        HookType::Post => {
-            let last = block.last();
-            match last.flow_control() {
-                FlowControl::Next => Err("it is at the end of a block that no branch ends"),
-                _ => Ok(before(Addr(last.ip()))),
-            }
-        }
+        HookType::Post => match block.last().flow_control() {
+            FlowControl::Next => after(block.last()),
+            _ => Ok(before(Addr(block.last().ip()))),
+        },
         HookType::Taken | HookType::Untaken => {
             let last = block.last();
-            if !last.is_jcc_short_or_near() {
-                return Err("it is on one of the two ways of a branch that no flag decides");
+            let is_short = last.is_loop() || last.is_loopcc() || last.is_jcx_short();
+            if !last.is_jcc_short_or_near() && !is_short {
+                return Err("it is on a way of an instruction that is no conditional branch");
             }
             let (moment, next) = match one.id.hook {
                 HookType::Taken => (PatchMoment::Taken, last.near_branch_target()),

@@ -1,6 +1,6 @@
 //! Patches of instruments, and the branches to them. Patches are after all other code of a translation.
 
-use iced_x86::{Code as Op, Decoder, DecoderOptions, Register};
+use iced_x86::{Code as Op, Decoder, DecoderOptions, Instruction, Register};
 
 use super::instruments::missing;
 use super::pending::{PendingPatch, PendingWay};
@@ -13,9 +13,14 @@ use crate::{Addr, Refusal, Span};
 
 impl TranslationWork<'_> {
     /// Emits the branch to the patch of an instruction. Where its instruments read memory, a write finds out before it
-    /// whether the stack has the space.
-    pub(super) fn branch_to_patch(&mut self, original: Addr, moment: PatchMoment) {
-        self.out.row(original, RowState::Exact);
+    /// whether the stack has the space. If the instruction may not be executed again, `next` is the one that executes after
+    /// the patch.
+    pub(super) fn branch_to_patch(
+        &mut self,
+        (original, moment): (Addr, PatchMoment),
+        next: Option<Addr>,
+    ) {
+        self.out.row(next.unwrap_or(original), RowState::Exact);
         let begin = self.out.here();
         let instruments = self.translator.instruments((original, moment));
         if let Some(space) = instruments.and_then(|all| all.space_at((original, moment))) {
@@ -26,6 +31,7 @@ impl TranslationWork<'_> {
             field,
             original,
             moment,
+            next,
             begin,
             exit: self.out.here(),
         });
@@ -44,6 +50,31 @@ impl TranslationWork<'_> {
         });
     }
 
+    /// Emits `loop` or `jrcxz`, which have no near form, and both of its ways. It may not be executed again on these.
+    pub(super) fn short_conditional(&mut self, instruction: &Instruction, target: Addr) {
+        let (original, next) = (Addr(instruction.ip()), Addr(instruction.next_ip()));
+        let bytes = self.code.code_from(original).unwrap_or_default();
+        let opcode = instruction.len().saturating_sub(1);
+        self.out.push(part(bytes, 0..opcode));
+        self.out.push(&[0]);
+        let taken = self.out.bytes.len();
+        self.way((original, PatchMoment::Untaken), next);
+        self.out.push(&[0xeb, 0]);
+        let over = self.out.bytes.len();
+        self.short_to_here(taken);
+        self.way((original, PatchMoment::Taken), target);
+        self.branch(&[0xe9], target);
+        self.short_to_here(over);
+    }
+
+    /// Begins what executes after an instruction that may not be executed again, with the instruments there.
+    pub(super) fn way(&mut self, after: (Addr, PatchMoment), next: Addr) {
+        if self.is_instrumented(after.0, after.1) {
+            self.branch_to_patch(after, Some(next));
+        }
+        self.out.row(next, RowState::Exact);
+    }
+
     /// Emits the ways of conditional branches with instruments on them.
     pub(super) fn instrumented_ways(&mut self) -> Result<(), Refusal> {
         for PendingWay {
@@ -54,7 +85,7 @@ impl TranslationWork<'_> {
         {
             let at = self.out.here();
             self.out.resolve(field, at)?;
-            self.branch_to_patch(original, PatchMoment::Taken);
+            self.branch_to_patch((original, PatchMoment::Taken), None);
             self.out.row(target, RowState::Exact);
             self.branch(&[0xe9], target);
         }
@@ -72,6 +103,7 @@ impl TranslationWork<'_> {
             field,
             original,
             moment,
+            next,
             begin,
             exit,
         } in std::mem::take(&mut self.patched)
@@ -82,11 +114,12 @@ impl TranslationWork<'_> {
             let at = self.out.here();
             let patch = instruments.assemble(at, (original, moment), exit)?;
             self.out.resolve(field, at)?;
-            self.saves(original, &patch);
+            self.saves(next.unwrap_or(original), &patch);
             self.out.push(&patch.bytes);
             self.done.patches.push(BlockPatch {
                 original,
                 moment,
+                next,
                 begin,
                 span: Span::new(at, patch.bytes.len() as u64),
                 sequences: patch.sequences,

@@ -39,9 +39,11 @@ pub(super) struct PendingWay {
 /// The branch to a patch with instruments.
 pub(super) struct PendingPatch {
     pub(super) field: Field,
-    /// The first instruction of the block, or the conditional branch.
+    /// The first instruction of the block, the last one, or the conditional branch.
     pub(super) original: Addr,
     pub(super) moment: PatchMoment,
+    /// The original instruction that executes after the patch, if this one may not be executed again.
+    pub(super) next: Option<Addr>,
     /// The place where the branch begins.
     pub(super) begin: Addr,
     /// The place after the branch.

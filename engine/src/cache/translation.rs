@@ -51,18 +51,23 @@ pub enum PatchMoment {
     Taken,
     /// As it is not.
     Untaken,
+    /// After the original instruction, which is no branch, as control falls through.
+    After,
 }
 
-/// Code that runs the instruments before an original instruction, and continues with the block that begins there; or on
-/// one of the two ways of a conditional branch, and continues on it.
+/// Code that runs the instruments before an original instruction, and continues with the block that begins there; or
+/// after one, or on one of the two ways of a conditional branch, and continues there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockPatch {
     /// The original instruction.
     pub original: Addr,
-    /// Before the instruction, or on one of its ways.
+    /// Before the instruction, after it, or on one of its ways.
     pub moment: PatchMoment,
+    /// The original instruction that executes after the patch, if the instruction of the patch has been executed, and may
+    /// not be again: a copy, or a branch that changes `rcx`.
+    pub next: Option<Addr>,
     /// The first instruction of those that branch to the patch, up to its exit. Up to where it has saved registers, a
-    /// thread can execute the original instruction again.
+    /// thread can execute the original instruction again, or else the next one.
     pub begin: Addr,
     /// Its bytes in the cache, and after them the descriptors of restartable sequences.
     pub span: Span,

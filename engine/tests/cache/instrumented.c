@@ -62,3 +62,15 @@ KEEP u64 full(u64 a, u64 b)
 		sum = sum * 31 + r[i];
 	return sum;
 }
+
+/* Branches that have no near form, some of which change rcx, and blocks that end without a branch, with flags that are
+ * read after it. */
+u64 looping(u64 a, u64 b);
+__asm__(".text\n.globl looping\n.type looping, @function\n"
+	"looping: mov %rdi, %rax\n mov %esi, %ecx\n and $7, %ecx\n jrcxz 2f\n"
+	"1: add %rcx, %rax\n test $1, %al\n jz 3f\n lea 3(%rax), %rax\n"
+	"3: loop 1b\n"
+	"2: mov %esi, %ecx\n shr $3, %ecx\n and $7, %ecx\n inc %ecx\n cmp %rdi, %rsi\n"
+	"4: setb %dl\n movzbl %dl, %edx\n add %rdx, %rax\n test $6, %al\n loopne 4b\n"
+	"jecxz 5f\n add $5, %rax\n cmp %eax, %eax\n loope 4b\n"
+	"5: ret\n.size looping, .-looping\n");

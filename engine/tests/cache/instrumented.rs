@@ -16,11 +16,11 @@ use gilk_engine::verify::verify;
 use gilk_engine::{HookType, Image, Session, VerifiedPlan};
 use gilk_instruments::Library as Instruments;
 use gilk_instruments::program::Input;
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 
 use super::*;
 
-const FUNCTIONS: [&str; 4] = ["fibonacci", "mixed", "switched", "full"];
+const FUNCTIONS: [&str; 5] = ["fibonacci", "mixed", "switched", "full", "looping"];
 const CPUS: u32 = 256;
 const STRIDE_LOG2: u32 = 13;
 const SLOTS_LOG2: u32 = 10;
@@ -248,16 +248,11 @@ fn disarm(sequences: Sequences) {
     }
 }
 
-/// The last instruction of a block, and whether it is a branch.
-fn last(image: &Image, block: Span) -> (Addr, bool) {
+/// The last instruction of a block.
+fn last(image: &Image, block: Span) -> Instruction {
     let bytes = image.bytes(block).unwrap();
     let decoder = Decoder::with_ip(64, bytes, block.start.0, DecoderOptions::NONE);
-    let last = decoder.into_iter().last().unwrap();
-    let branches = !matches!(
-        last.flow_control(),
-        FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall
-    );
-    (Addr(last.ip()), branches)
+    decoder.into_iter().last().unwrap()
 }
 
 const OPTIONS: [&[&str]; 4] = [
@@ -287,9 +282,10 @@ fn every_block_is_counted_by_its_instrument_as_often_as_it_executes() {
                         HookType::Taken,
                         HookType::Untaken,
                     ];
-                    let count = match block.instructions.last() {
-                        Some(one) if one.is_jcc_short_or_near() => 4,
-                        _ => 1 + usize::from(last(&image, block.span).1),
+                    let count = match last(&image, block.span).flow_control() {
+                        FlowControl::ConditionalBranch => 4,
+                        FlowControl::Call | FlowControl::IndirectCall => 1,
+                        _ => 2,
                     };
                     for hook in hooks.into_iter().take(count) {
                         let hook = (block.index.0, hook);
@@ -304,7 +300,7 @@ fn every_block_is_counted_by_its_instrument_as_often_as_it_executes() {
                 .into_iter()
                 .map(|(block, count)| (block.original.start, count))
                 .collect();
-            let mut hits = 0;
+            let (mut hits, mut falls_through) = (0, 0);
             let mut ways: BTreeMap<Addr, u64> = BTreeMap::new();
             let plan = plan.plan();
             assert!(plan.instruments.len() > 30, "{}", plan.instruments.len());
@@ -313,12 +309,17 @@ fn every_block_is_counted_by_its_instrument_as_often_as_it_executes() {
                 let block = function.outline.blocks[one.id.block as usize];
                 let count = words.count(one.counter.unwrap());
                 if matches!(one.id.hook, HookType::Taken | HookType::Untaken) {
-                    let branch = last(&image, block).0;
+                    let branch = Addr(last(&image, block).ip());
                     *ways.entry(branch).or_insert(0) += count;
                     continue;
                 }
-                let start = match one.id.hook {
-                    HookType::Post => last(&image, block).0,
+                let ends = last(&image, block);
+                let start = match (one.id.hook, ends.flow_control()) {
+                    (HookType::Post, FlowControl::Next) => {
+                        falls_through += count;
+                        block.start
+                    }
+                    (HookType::Post, _) => Addr(ends.ip()),
                     _ => block.start,
                 };
                 // An `endbr64` is a block of its own, before the one with the instrument.
@@ -331,11 +332,126 @@ fn every_block_is_counted_by_its_instrument_as_often_as_it_executes() {
                 hits += count;
             }
             assert!(hits > 10_000, "{hits}");
+            assert!(falls_through > 100, "{falls_through}");
             // Each branch was executed as often as its two ways are taken.
             assert!(ways.len() > 5, "{}", ways.len());
             for (branch, taken) in ways {
                 assert_eq!(executed.get(&branch), Some(&taken), "{branch} {options:?}");
             }
+        }
+    }
+}
+
+/// Each way of branches that have no near form, and ends of blocks without a branch: their counts are those of a model of
+/// the function, whose results are compared with it, too.
+#[test]
+fn each_way_of_a_short_branch_and_each_end_without_a_branch_is_hit_as_often_as_control_passes_it() {
+    for (save_all, counting) in [(false, Counting::Off), (true, Counting::OneThread)] {
+        let library = Library::compiled("instrumented", &["-O2"]);
+        let mut words = Words::new();
+        let image = image(&library, &OwnCode::read());
+        let graph = Cfg::of(&image, image.function_named("looping").unwrap().id);
+        let mut session = Session {
+            save_all,
+            ..session()
+        };
+        // In the order of the code: the branches without a near form, and the blocks that fall through.
+        let mut places = Vec::new();
+        for block in &graph.blocks {
+            let last = last(&image, block.span);
+            let hooks = match last.flow_control() {
+                FlowControl::Next => &[HookType::Post][..],
+                _ if last.is_jcc_short_or_near() => &[],
+                FlowControl::ConditionalBranch => &[HookType::Taken, HookType::Untaken],
+                _ => &[],
+            };
+            places.extend(hooks.iter().map(|hook| (block.index.0, *hook)));
+        }
+        for (index, instrument) in ["counter", "value"].into_iter().enumerate() {
+            let placed = places
+                .iter()
+                .map(|place| placement("looping", *place, instrument));
+            // A sample at each other one: of a register that the last instruction has changed.
+            session.placements.extend(placed.step_by(1 + index));
+        }
+        let source = "instrument value \"x.\"; hit { sample(reg(\"ax\") + reg(\"cx\")) }";
+        session.sources.insert("value".into(), source.into());
+        let (cache, plan) = cache(&library, counting, &session, &words);
+        let planned = &plan.plan().instruments;
+        assert_eq!(planned.len(), places.len() + places.len().div_ceil(2));
+        let (mut expected, mut sampled) = (vec![0_u64; places.len()], Vec::new());
+        let function = library.function("looping");
+        let translated = cache.block(function);
+        for number in 0_u64..80 {
+            let (one, other) = (number * 7, number.wrapping_mul(0x35) ^ number << 3);
+            let result = looping(one, other, &mut |place, value| {
+                expected[place] += 1;
+                if place % 2 == 0 {
+                    sampled.push(value);
+                }
+            });
+            assert_eq!(call(function, one, other), result);
+            assert_eq!(call(translated, one, other), result);
+        }
+        disarm(words.layout.sequences().unwrap());
+        let of = |place: &(u32, HookType)| {
+            let mut all = planned.iter().filter(|one| one.counter.is_some());
+            all.find(|one| (one.id.block, one.id.hook) == *place)
+                .unwrap()
+        };
+        let counts: Vec<u64> = places
+            .iter()
+            .map(|place| words.count(of(place).counter.unwrap()))
+            .collect();
+        assert_eq!(counts, expected, "{places:?}");
+        assert!(expected.iter().all(|count| *count > 1), "{expected:?}");
+        let samples: Vec<u64> = words
+            .samples()
+            .into_iter()
+            .map(|(_, value)| value)
+            .collect();
+        assert_eq!(samples, sampled);
+    }
+}
+
+/// The function `looping`, with a call for each passage of a place, with its number and the sum of `rax` and `rcx`.
+fn looping(one: u64, other: u64, passes: &mut dyn FnMut(usize, u64)) -> u64 {
+    let mut sum = one;
+    let mut count = other & 7;
+    // jrcxz
+    passes(usize::from(count != 0), sum.wrapping_add(count));
+    while count > 0 {
+        sum = sum.wrapping_add(count);
+        if sum & 1 != 0 {
+            sum = sum.wrapping_add(3);
+            passes(2, sum.wrapping_add(count));
+        }
+        count -= 1;
+        passes(3 + usize::from(count == 0), sum.wrapping_add(count));
+    }
+    count = (other >> 3 & 7) + 1;
+    passes(5, sum.wrapping_add(count));
+    // The flags of the comparison before, then those of another one.
+    let mut below = other < one;
+    loop {
+        sum = sum.wrapping_add(u64::from(below));
+        count -= 1;
+        let again = sum & 6 != 0 && count != 0;
+        passes(6 + usize::from(!again), sum.wrapping_add(count));
+        below = false;
+        if again {
+            continue;
+        }
+        // jecxz
+        passes(8 + usize::from(count != 0), sum.wrapping_add(count));
+        if count == 0 {
+            return sum;
+        }
+        sum = sum.wrapping_add(5);
+        count -= 1;
+        passes(10 + usize::from(count == 0), sum.wrapping_add(count));
+        if count == 0 {
+            return sum;
         }
     }
 }

@@ -494,6 +494,7 @@ fn every_wrong_translation_is_refused_by_its_rule() {
     patched::every_wrong_patch(&mut |rule| *refused.entry(rule).or_default() += 1);
     patched::every_wrong_read(&mut |rule| *refused.entry(rule).or_default() += 1);
     patched::every_wrong_way(&mut |rule| *refused.entry(rule).or_default() += 1);
+    patched::every_wrong_end(&mut |rule| *refused.entry(rule).or_default() += 1);
     patched::every_late_instrument(&mut |rule| *refused.entry(rule).or_default() += 1);
     for change in 0..Resident::new(ARENA.start, &LAYOUT).bytes.len() {
         let mut resident = Resident::new(ARENA.start, &LAYOUT);

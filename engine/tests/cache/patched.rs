@@ -15,6 +15,7 @@ use gilk_engine::verify::fragments::{
     FragmentProver, FragmentRule, FragmentViolation, InstrumentProof,
 };
 use gilk_engine::{Addr, Image, Span};
+use iced_x86::{FlowControl, Instruction};
 
 use super::mutants::{LAYOUT, text_at};
 use super::{Library, WHOLE};
@@ -38,8 +39,37 @@ struct Instrumented {
 }
 
 impl Instrumented {
-    /// Counters and samples at some blocks of a function, in this order.
+    /// Counters and samples at some blocks of a function, in this order; those of the hooks at a branch are at the first
+    /// block that ends in one.
     fn new(blocks: &[(u32, HookType, &str)], saves_all: bool) -> Self {
+        Self::of(
+            "mixed",
+            Instruction::is_jcc_short_or_near,
+            blocks,
+            saves_all,
+        )
+    }
+
+    /// Counters and samples at `looping`: at the ways of its `loop`, and at the end of its first block without a branch.
+    fn short(hooks: &[(HookType, &str)], saves_all: bool) -> Self {
+        let ends = |last: &Instruction| match hooks {
+            [(HookType::Post, _)] => last.flow_control() == FlowControl::Next,
+            _ => last.is_loop(),
+        };
+        let hooks = hooks
+            .iter()
+            .map(|(hook, instrument)| (0, *hook, *instrument));
+        Self::of("looping", ends, &hooks.collect::<Vec<_>>(), saves_all)
+    }
+
+    /// Counters and samples at some blocks of a function; those of other hooks than [`Pre`] are at the first block whose
+    /// last instruction is this one.
+    fn of(
+        function: &str,
+        ends: impl Fn(&Instruction) -> bool,
+        blocks: &[(u32, HookType, &str)],
+        saves_all: bool,
+    ) -> Self {
         use super::instrumented::{gate, layout, placement, planned, session, with_arena};
         let library = Library::compiled("instrumented", &["-O2"]);
         let file = std::fs::read(&library.file).unwrap();
@@ -52,17 +82,15 @@ impl Instrumented {
         session.sources.insert("sampled".into(), source.into());
         let source = "instrument reading \"x.\"; hit { sample(*(u16 *)uptr(reg(\"di\"))) }";
         session.sources.insert("reading".into(), source.into());
-        // Of the hooks at a branch, the block is the first that ends in one.
-        let function = image.function_named("mixed").unwrap().id;
-        let graph = Cfg::of(&image, function);
+        let graph = Cfg::of(&image, image.function_named(function).unwrap().id);
         let branching = graph.blocks.iter().find(|block| {
             let last = block.instructions.last();
-            last.is_some_and(|last| last.is_jcc_short_or_near())
+            last.is_some_and(|last| ends(&last))
         });
         let branching = branching.unwrap().index.0;
         let at = |block, hook| if hook == Pre { block } else { branching };
         let placed = blocks.iter().map(|&(block, hook, instrument)| {
-            placement("mixed", (at(block, hook), hook), instrument)
+            placement(function, (at(block, hook), hook), instrument)
         });
         session.placements = placed.collect();
         let (plan, _) = planned(&image, &session, &layout);
@@ -73,7 +101,7 @@ impl Instrumented {
                 CacheInstruments::of(&image, plan.plan(), gate, saves_all).unwrap(),
             ),
             proof: Arc::new(InstrumentProof::new(&image, &plan, gate).unwrap()),
-            seed: image.function_named("mixed").unwrap().span.start,
+            seed: image.function_named(function).unwrap().span.start,
             image,
         }
     }
@@ -488,6 +516,89 @@ pub(super) fn every_wrong_way(refused: &mut dyn FnMut(FragmentRule)) {
     check(R::PatchMissing, &|changed| *changed = plain.clone());
 }
 
+/// Calls `refused` with the rule by which wrong patches are refused that run after an instruction, or on the ways of a
+/// branch that changes `rcx`.
+pub(super) fn every_wrong_end(refused: &mut dyn FnMut(FragmentRule)) {
+    use FragmentRule as R;
+    let ways = [(Taken, "counter"), (Untaken, "sampled")];
+    for hooks in [&ways[..], &[(HookType::Post, "sampled")]] {
+        let instrumented = Instrumented::short(hooks, true);
+        let good = instrumented.translation();
+        assert_eq!(good.patches.len(), hooks.len());
+        instrumented.prove(good.clone()).unwrap();
+        let mut check = |rule: R, change: &dyn Fn(&mut Translation)| {
+            instrumented.refuses(&good, rule, change);
+            refused(rule);
+        };
+        let image: &Image = &instrumented.image;
+        let plain = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
+        let plain = { plain }.translate(image, REGION, &[instrumented.seed], WHOLE);
+        let plain = plain.unwrap();
+        check(R::PatchMissing, &|changed| *changed = plain.clone());
+        for number in 0..hooks.len() {
+            check(R::PatchMissing, &|changed| {
+                drop(changed.patches.remove(number));
+            });
+            check(R::WrongPatch, &|changed| {
+                let patch = &mut changed.patches[number];
+                patch.begin = patch.begin.add(1);
+            });
+            check(R::WrongPatch, &|changed| {
+                changed.patches[number].moment = PatchMoment::Before;
+            });
+            // The instruction is executed again, or another one than the next.
+            check(R::WrongPatch, &|changed| {
+                changed.patches[number].next = None;
+            });
+            check(R::WrongPatch, &|changed| {
+                let patch = &mut changed.patches[number];
+                patch.next = patch.next.map(|next| next.add(1));
+            });
+            let patch = &good.patches[number];
+            let executed = |changed: &mut Translation, at: Addr| {
+                let row = changed.rows.iter_mut().rfind(|row| row.at <= at);
+                row.unwrap().original = patch.original;
+            };
+            check(R::WrongRow, &|changed| executed(changed, patch.begin));
+            check(R::WrongRow, &|changed| {
+                executed(changed, patch.span.start);
+            });
+        }
+    }
+    // With the instruments of the other way, and of one way alone.
+    let instrumented = Instrumented::short(&ways, true);
+    let good = instrumented.translation();
+    for others in [
+        &[(Untaken, "counter"), (Taken, "sampled")][..],
+        &[(Taken, "counter")],
+        &[(Untaken, "sampled")],
+    ] {
+        let other = Instrumented::short(others, true).translation();
+        let rule = match others.len() {
+            2 => R::WrongPatch,
+            _ => R::PatchMissing,
+        };
+        instrumented.refuses(&good, rule, &|changed| *changed = other.clone());
+        refused(rule);
+    }
+    // The branch goes past the patch of its way, and the jump over the other way into it.
+    let [untaken, taken] = [0, 1].map(|number| &good.patches[number]);
+    assert_eq!(untaken.moment, PatchMoment::Untaken);
+    let offset = |at: Addr| usize::try_from(at.0 - good.start.0).unwrap();
+    for field in [offset(untaken.begin) - 1, offset(taken.begin) - 1] {
+        instrumented.refuses(&good, R::NotACopy, &|changed| changed.bytes[field] += 5);
+        instrumented.refuses(&good, R::NotACopy, &|changed| changed.bytes[field] -= 5);
+    }
+    refused(R::NotACopy);
+}
+
+#[test]
+fn every_byte_of_the_patches_after_instructions_is_proved() {
+    for hook in [Taken, Untaken, HookType::Post] {
+        every_bit_is_proved(&Instrumented::short(&[(hook, "sampled")], false), 5);
+    }
+}
+
 #[test]
 fn every_byte_of_the_patches_of_ways_is_proved() {
     bytes_are_proved(&[(0, Taken, "counter"), (0, Untaken, "counter")], 5);
@@ -500,7 +611,10 @@ fn every_byte_of_a_patch_that_reads_memory_is_proved() {
 
 /// Flips each bit of patches, and of the instructions with which their blocks begin.
 fn bytes_are_proved(blocks: &[(u32, HookType, &str)], begun: u64) {
-    let instrumented = Instrumented::new(blocks, false);
+    every_bit_is_proved(&Instrumented::new(blocks, false), begun);
+}
+
+fn every_bit_is_proved(instrumented: &Instrumented, begun: u64) {
     let good = instrumented.translation();
     let first = good.patches[0].span.start.0 - good.start.0;
     let jumps = good.patches.iter().map(|patch| patch.exit.0 - good.start.0);

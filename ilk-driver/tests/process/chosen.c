@@ -32,9 +32,9 @@ __attribute__((noipa)) unsigned long outer(unsigned long thread, unsigned long c
 extern unsigned long faulting(unsigned long *from);
 __asm__(".globl faulting\n.type faulting, @function\nfaulting: mov (%rdi), %rax\n ret\n.size faulting, .-faulting\n");
 
-/* A block that ends where another begins, without a branch. */
+/* A block that ends where another begins, in an instruction that is not copied. */
 extern unsigned long falling(unsigned long from);
-__asm__(".globl falling\n.type falling, @function\nfalling: inc %rdi\n1: dec %rdi\n jnz 1b\n ret\n"
+__asm__(".globl falling\n.type falling, @function\nfalling: mov %eax, %gs\n1: dec %rdi\n jnz 1b\n ret\n"
 	".size falling, .-falling\n");
 
 static unsigned long seven = 7;

@@ -9,6 +9,7 @@ use super::super::blocks::{DecodedBlock, DecodedBlocks, DecodedInstruction};
 use super::super::dead::{FlagReader, INCREMENTED};
 use super::super::emit::{CodeBuffer, Field, KEPT, RCX, RDX};
 use super::super::flow::{FlowKind, reaches};
+use super::super::instruments::not_copied;
 use super::super::pending::{FullArea, PendingExit, PendingPatch, PendingWay};
 use super::super::regions::{Known, RegionBlocks};
 use super::super::rows::RowState;
@@ -108,7 +109,7 @@ impl TranslationWork<'_> {
         let landing = landing.is_some_and(|landing| landing.original == leader);
         self.known.insert(leader, Known { at, landing });
         if self.is_instrumented(leader, PatchMoment::Before) {
-            self.branch_to_patch(leader, PatchMoment::Before);
+            self.branch_to_patch((leader, PatchMoment::Before), None);
         }
         let bytes = self.code.code_from(leader).unwrap_or_default();
         // The next block may begin before the last of them.
@@ -168,6 +169,12 @@ impl TranslationWork<'_> {
             }
             if let Some(recording) = &recording {
                 self.record_after(recording, number, decoded)?;
+            }
+            if self.is_instrumented(decoded.at(), PatchMoment::After) {
+                if !decoded.flow.is_sequential() {
+                    return Err(not_copied(decoded.at()));
+                }
+                self.way((decoded.at(), PatchMoment::After), decoded.next());
             }
         }
         if let Some(recording) = recording {
@@ -319,19 +326,10 @@ impl TranslationWork<'_> {
             FlowKind::Conditional(to) => {
                 self.conditional_branch(&conditional(instruction), ip, to);
                 if self.is_instrumented(ip, PatchMoment::Untaken) {
-                    self.branch_to_patch(ip, PatchMoment::Untaken);
+                    self.branch_to_patch((ip, PatchMoment::Untaken), None);
                 }
             }
-            FlowKind::ShortConditional(to) => {
-                let bytes = self.code.code_from(ip).unwrap_or_default();
-                let opcode = instruction.len().saturating_sub(1);
-                self.out.push(part(bytes, 0..opcode));
-                self.out.push(&[2]);
-                self.out.row(next, RowState::Exact);
-                self.out.push(&[0xeb, 5]);
-                self.out.row(to, RowState::Exact);
-                self.branch(&[0xe9], to);
-            }
+            FlowKind::ShortConditional(to) => self.short_conditional(instruction, to),
             FlowKind::Call(to) => {
                 self.push_return(next);
                 self.out.row(to, RowState::Exact);
@@ -411,18 +409,17 @@ impl TranslationWork<'_> {
         let over = self.out.bytes.len() + 2;
         self.out.push(&[0xeb, 0]); // jmp over the step
         for after in watched {
-            let distance = self.out.bytes.len() - after;
-            self.short(after, distance);
+            self.short_to_here(after);
         }
         self.out.row(ip, RowState::Exact);
         self.step(ip)?;
-        let distance = self.out.bytes.len() - over;
-        self.short(over, distance);
+        self.short_to_here(over);
         Ok(())
     }
 
-    /// Sets the displacement of eight bits that ends at an offset.
-    fn short(&mut self, after: usize, distance: usize) {
+    /// Has the displacement of eight bits that ends at an offset be that of the next byte.
+    pub(in crate::cache) fn short_to_here(&mut self, after: usize) {
+        let distance = self.out.bytes.len() - after;
         let place = self.out.bytes.get_mut(after - 1);
         debug_assert!(
             place.is_some() && distance < 128,

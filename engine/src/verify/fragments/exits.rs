@@ -107,7 +107,7 @@ impl Proof<'_> {
             }
             if self.is_instrumented(original, PatchMoment::Taken) {
                 let way = Addr(cached.near_branch_target());
-                let after = self.patched((original, PatchMoment::Taken), way)?;
+                let after = self.patched((original, PatchMoment::Taken), None, way)?;
                 let jump = self.bytes.at(after)?;
                 self.row(after, target, RowState::Exact)?;
                 if !is_jump(&jump) {
@@ -117,12 +117,10 @@ impl Proof<'_> {
             } else {
                 self.branch(cached, target)?;
             }
-            return self.patched((original, PatchMoment::Untaken), Addr(cached.next_ip()));
+            let way = (original, PatchMoment::Untaken);
+            return self.patched(way, None, Addr(cached.next_ip()));
         }
-        if self.has_ways(original) {
-            return Err(FragmentRule::PatchMissing);
-        }
-        // op +2; jmp +5; jmp target
+        // op to the taken way; jmp over it; jmp target. The branch may have changed rcx on both ways.
         let original_bytes = self
             .code
             .code_from(original)
@@ -134,10 +132,15 @@ impl Proof<'_> {
         };
         let same = prefix(original_bytes).is_some()
             && prefix(original_bytes) == prefix(self.bytes.of(cached));
-        let skip = self.bytes.at(Addr(cached.next_ip()))?;
-        let jump = self.bytes.at(Addr(skip.next_ip()))?;
+        let untaken = (original, PatchMoment::Untaken);
+        let untaken = self.patched(untaken, Some(next), Addr(cached.next_ip()))?;
+        let skip = self.bytes.at(untaken)?;
+        let taken = (original, PatchMoment::Taken);
+        let way = Addr(skip.next_ip());
+        let taken = self.patched(taken, Some(target), way)?;
+        let jump = self.bytes.at(taken)?;
         let after = Addr(jump.next_ip());
-        let formed = cached.near_branch_target() == jump.ip()
+        let formed = cached.near_branch_target() == way.0
             && is_jump(&skip)
             && skip.near_branch_target() == after.0
             && is_jump(&jump);

@@ -5,7 +5,7 @@ use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 use super::reader::{is_jump, spills};
 use super::{FragmentRule, Next, Proof, flags};
 use crate::Addr;
-use crate::cache::{CachedBlock, Counting, RowState};
+use crate::cache::{CachedBlock, Counting, PatchMoment, RowState};
 use crate::isa::memory::uses_thread_bases;
 use crate::verify::hash::Set;
 
@@ -47,7 +47,7 @@ impl Proof<'_> {
         let direct = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
         let target = Addr(instruction.near_branch_target());
         if instruction.code() == Code::Endbr64 {
-            return Ok((next, Some(at)));
+            return self.after_copy(original, next, at);
         }
         if self.records() && uses_thread_bases(&instruction) {
             return self.stepped(original, at).map(|_| (next, None));
@@ -59,10 +59,10 @@ impl Proof<'_> {
         if is_copied {
             self.row(at, original, self.state)?;
             may_move(&instruction)?;
-            return Ok((next, Some(at.add(bytes.len() as u64))));
+            return self.after_copy(original, next, at.add(bytes.len() as u64));
         }
         let cached = self.bytes.at(at)?;
-        // The ways of a branch that is executed elsewhere have no patch.
+        // What is executed elsewhere has no patch after it, or on its ways.
         let may_step = !self.has_ways(original);
         if may_step && spills(&cached, Register::RCX) && self.stepped(original, at).is_ok() {
             return Ok((next, None));
@@ -72,7 +72,7 @@ impl Proof<'_> {
                 self.row(at, original, self.state)?;
                 may_move(&instruction)?;
                 self.is_near_copy((&instruction, bytes), &cached)?;
-                Ok((next, Some(Addr(cached.next_ip()))))
+                self.after_copy(original, next, Addr(cached.next_ip()))
             }
             FlowControl::UnconditionalBranch if direct => {
                 self.row(at, original, RowState::Exact)?;
@@ -115,6 +115,13 @@ impl Proof<'_> {
             }
             _ => Err(FragmentRule::NotMovable),
         }
+    }
+
+    /// Proves what executes after a copied instruction, at a place: its instruments, and then the next one.
+    fn after_copy(&mut self, original: Addr, next: Addr, at: Addr) -> Result<Next, FragmentRule> {
+        let after = (original, PatchMoment::After);
+        let after = self.patched(after, Some(next), at)?;
+        Ok((next, Some(after)))
     }
 
     /// Reads the increment of a counter; `None` if there is none.

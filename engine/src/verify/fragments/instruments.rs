@@ -1,6 +1,6 @@
 //! Instruments in the code cache: a block whose first instruction has some begins with a branch to a patch, which is
-//! proved as one of a splice is, but that it displaces nothing and leaves for the rest of the block. So does the way of a
-//! conditional branch that has some.
+//! proved as one of a splice is, but that it displaces nothing and leaves for the rest of the block. So does what executes
+//! after an instruction that has some there, and the way of a conditional branch that has some.
 
 use iced_x86::{Code, Register};
 
@@ -14,7 +14,7 @@ use crate::verify::patch::state::RAX;
 impl Proof<'_> {
     /// Proves the rows of a patch: while it saves, only the stack pointer and `rax` are others than the original code's.
     fn saves(&self, patch: &BlockPatch, place: &ProvedPlace) -> Result<(), FragmentRule> {
-        let (original, end) = (patch.original, patch.span.end);
+        let (original, end) = (patch.next.unwrap_or(patch.original), patch.span.end);
         let mut read = self.sequence(patch.span.start, FragmentRule::WrongRow);
         let (mut pushed, mut kept, mut rax) = (0_u32, None, None);
         while self
@@ -64,17 +64,20 @@ impl Proof<'_> {
         parts.find_map(|part| Some((part, part.place(self.code, at)?)))
     }
 
-    /// Returns whether instruments must run on a way of a branch.
+    /// Returns whether instruments must run after an instruction, or on a way of a branch.
     pub(super) fn has_ways(&self, at: Addr) -> bool {
-        let mut ways = [PatchMoment::Taken, PatchMoment::Untaken].into_iter();
-        ways.any(|moment| self.is_instrumented(at, moment))
+        let ways = [PatchMoment::Taken, PatchMoment::Untaken, PatchMoment::After];
+        ways.into_iter()
+            .any(|moment| self.is_instrumented(at, moment))
     }
 
     /// Proves the patch of an instruction that must have one, and the branch to it at a place; returns the place after
-    /// the branch.
+    /// the branch. A thread that leaves there before the patch has saved registers executes the instruction again, or
+    /// `next`, which executes after it.
     pub(super) fn patched(
         &mut self,
         (original, moment): (Addr, PatchMoment),
+        next: Option<Addr>,
         at: Addr,
     ) -> Result<Addr, FragmentRule> {
         let place = self.instruments((original, moment));
@@ -92,9 +95,10 @@ impl Proof<'_> {
         if read.jump()? != patch.span.start {
             return Err(FragmentRule::PatchMissing);
         }
-        self.rows((at, read.at), original, RowState::Exact)?;
+        self.rows((at, read.at), next.unwrap_or(original), RowState::Exact)?;
         let code = self.bytes.span(patch.span);
-        let code = code.filter(|_| patch.exit == read.at && patch.begin == at);
+        let is_stated = patch.exit == read.at && patch.begin == at && patch.next == next;
+        let code = code.filter(|_| is_stated);
         let code = code.ok_or(FragmentRule::WrongPatch)?;
         self.saves(patch, place)?;
         let proved = instruments.prove(patch, place, code);

@@ -504,7 +504,7 @@ impl<'p> Proof<'p> {
         let mut place = (block.original.start, block.at);
         self.state = RowState::Exact;
         let begin = (block.original.start, PatchMoment::Before);
-        let begun = self.patched(begin, block.at).and_then(|at| {
+        let begun = self.patched(begin, None, block.at).and_then(|at| {
             place.1 = at;
             self.begin_record(block, at)
         });

@@ -98,7 +98,7 @@ pub(super) fn meet(some: &[Span], others: &[Span]) -> bool {
     }
 }
 
-/// An instruction with instruments before it, or on one of its ways.
+/// An instruction with instruments before or after it, or on one of its ways.
 #[derive(Clone, Debug)]
 pub(super) struct ProvedPlace {
     /// The start of its function.
@@ -176,7 +176,7 @@ impl InstrumentProof {
             if let Some(read) = read.reduce(Mask::union) {
                 let map = match at.moment {
                     PatchMoment::Before => &mut sampled.before,
-                    PatchMoment::Taken | PatchMoment::Untaken => &mut sampled.after,
+                    _ => &mut sampled.after,
                 };
                 let mask = map.entry(at.at.0).or_default();
                 *mask = mask.union(read);
@@ -208,7 +208,7 @@ impl InstrumentProof {
                 instruments: expected.collect::<Result<_, _>>()?,
                 live: match at.moment {
                     PatchMoment::Before => live.after_hook(routine, at.at.0),
-                    PatchMoment::Taken | PatchMoment::Untaken => live.before(routine, at.next.0),
+                    _ => live.before(routine, at.next.0),
                 },
             };
             self.places.insert((at.at, at.moment), place);
@@ -303,7 +303,7 @@ impl ArenaProof {
     }
 }
 
-/// The one instruction, or way of a branch, that hits an instrument.
+/// The one instruction, way of a branch, or passage to the next instruction, that hits an instrument.
 fn event(
     plan: &Plan,
     routine: &Routine,
@@ -322,6 +322,7 @@ fn event(
         (&[HitEvent::On(edge)], HookType::Untaken) => {
             Ok(placed(edge.from, PatchMoment::Untaken, edge.to))
         }
+        (&[HitEvent::On(edge)], _) => Ok(placed(edge.from, PatchMoment::After, edge.to)),
         _ => Err((routine.span.start, Reason::BlockBoundary)),
     }
 }

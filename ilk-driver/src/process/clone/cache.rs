@@ -36,8 +36,6 @@ use super::instruments::{CloneInstruments, MappedWords};
 use super::writes::{WriteWatch, page_of};
 use crate::{Error, Result};
 
-pub(super) use self::patches::PlacedPatch;
-
 /// Entries of the table of all targets, as a power of two.
 const TARGETS_LOG2: u8 = 18;
 /// Counters, as many as blocks that can be translated at a time.

@@ -3,12 +3,12 @@
 
 use std::io;
 
-use gilk_engine::Addr;
 use gilk_engine::cache::{CacheRow, PatchMoment, RowState};
+use gilk_engine::{Addr, Refusal};
 
 use super::super::super::ptrace::{self, Registers, Tid};
 use super::super::super::stopped::is_filtered;
-use super::super::cache::PlacedPatch;
+use super::super::passed::LeftInstruments;
 use super::super::trace::{self, Change, is_fault};
 use super::super::trigger;
 use super::{CacheAgent, CloneEnd, Outcome};
@@ -33,38 +33,68 @@ impl CacheAgent<'_> {
         };
         let row = self.cache.row(at).filter(is_after);
         if let (Some(row), Some(state)) = (row, self.threads.get_mut(&tid)) {
-            state.passed.add(row.original, registers.rsp);
+            let left = LeftInstruments::Passed;
+            state.passed.add(row.original, registers.rsp, left);
         }
     }
 
-    /// Notes that a thread leaves the cache with these original registers from a way of a conditional branch, before the
-    /// instruments there, and executes the branch again.
+    /// Notes that a thread leaves the cache with these original registers before instruments that run after an instruction,
+    /// or on a way of one: they are next when it comes back. A branch that it executes again may have instruments before
+    /// it that have run.
     pub(super) fn leaves_before_way(&mut self, tid: Tid, at: Addr, original: &Registers) {
-        let patch = self.cache.patch(at);
-        let is_way = |patch: &PlacedPatch| {
-            patch.moment != PatchMoment::Before && patch.original.0 == original.rip
+        let Some(patch) = self.cache.patch(at) else {
+            return;
         };
-        if let Some(patch) = patch.filter(is_way)
-            && self.cache.exit(patch.original).is_some()
-            && let Some(state) = self.threads.get_mut(&tid)
-        {
-            state.passed.add(patch.original, original.rsp);
+        let left = match patch.next {
+            Some(next) if next.0 == original.rip => {
+                LeftInstruments::Next(patch.original, patch.moment)
+            }
+            None if patch.moment != PatchMoment::Before
+                && patch.original.0 == original.rip
+                && self.cache.exit(patch.original).is_some() =>
+            {
+                LeftInstruments::Passed
+            }
+            _ => return,
+        };
+        if let Some(state) = self.threads.get_mut(&tid) {
+            state.passed.add(Addr(original.rip), original.rsp, left);
         }
     }
 
     /// The place in the cache for a thread that enters it with these original registers: after the instruments of the
-    /// block, if it has passed them.
-    pub(super) fn place_after_instruments(
+    /// block, if it has passed them, or before those that are next. Otherwise that of the block.
+    pub(super) fn place_at_instruments(
         &mut self,
         tid: Tid,
         registers: &Registers,
-        place: Addr,
-    ) -> Addr {
-        let original = Addr(registers.rip);
+        block: Addr,
+    ) -> Result<std::result::Result<Addr, Refusal>> {
+        let (original, stack) = (Addr(registers.rip), registers.rsp);
         let state = self.threads.get_mut(&tid);
-        let has_passed = state.is_some_and(|state| state.passed.take(original, registers.rsp));
-        let exit = self.cache.exit(original).filter(|_| has_passed);
-        exit.unwrap_or(place)
+        let left = state.and_then(|state| state.passed.take(original, stack));
+        let place = match left {
+            None => None,
+            Some(LeftInstruments::Passed) => self.cache.exit(original),
+            Some(next @ LeftInstruments::Next(instruction, moment)) => {
+                if self.cache.begin_after((instruction, moment)).is_none() {
+                    let before = Registers {
+                        rip: instruction.0,
+                        orig_rax: u64::MAX,
+                        ..*registers
+                    };
+                    if let Err(refusal) = self.fragment(tid, &before)? {
+                        // The cache may begin again, and the thread enters then.
+                        if let Some(state) = self.threads.get_mut(&tid) {
+                            state.passed.add(original, stack, next);
+                        }
+                        return Ok(Err(refusal));
+                    }
+                }
+                self.cache.begin_after((instruction, moment))
+            }
+        };
+        Ok(Ok(place.unwrap_or(block)))
     }
 
     /// Lets a stopped thread, all of whose signals are blocked, execute until it has left the instruments of a block.

@@ -34,7 +34,10 @@ impl CacheAgent<'_> {
                 {
                     return Ok(None);
                 }
-                registers.rip = self.place_after_instruments(tid, &registers, place).0;
+                match self.place_at_instruments(tid, &registers, place)? {
+                    Ok(place) => registers.rip = place.0,
+                    Err(refusal) => return Ok(Some(refusal)),
+                }
                 ptrace::set_registers(tid, &registers).map_err(self.failed(tid))?;
                 Ok(None)
             }

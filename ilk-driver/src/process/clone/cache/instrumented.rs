@@ -3,6 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use gilk_engine::cache::PatchMoment;
 use gilk_engine::reads::MemoryReader;
 use gilk_engine::{Addr, Refusal, Span};
 
@@ -136,6 +137,13 @@ impl ProcessCache {
     pub(in super::super) fn exit(&self, original: Addr) -> Option<Addr> {
         let mut arenas = self.arenas.iter();
         arenas.find_map(|arena| arena.patches.exits.get(&original).copied())
+    }
+
+    /// The place at which threads begin the instruments after an original instruction, or on a way of it, that may not be
+    /// executed again, if it was translated.
+    pub(in super::super) fn begin_after(&self, after: (Addr, PatchMoment)) -> Option<Addr> {
+        let mut arenas = self.arenas.iter();
+        arenas.find_map(|arena| arena.patches.begins.get(&after).copied())
     }
 
     /// Returns whether all code from one address to another is in the place of an original instruction.

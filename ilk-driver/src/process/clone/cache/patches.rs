@@ -10,6 +10,8 @@ use gilk_engine::{Addr, Span};
 pub(in super::super) struct PlacedPatch {
     pub(in super::super) original: Addr,
     pub(in super::super) moment: PatchMoment,
+    /// The original instruction that executes after the patch, if this one may not be executed again.
+    pub(in super::super) next: Option<Addr>,
     /// The place at which threads leave it.
     pub(in super::super) exit: Addr,
 }
@@ -19,6 +21,8 @@ pub(in super::super) struct PlacedPatch {
 pub(super) struct PlacedPatches {
     /// Their exits, by the instruction before which they run.
     pub(super) exits: BTreeMap<Addr, Addr>,
+    /// The branches to those that run after an instruction that may not be executed again.
+    pub(super) begins: BTreeMap<(Addr, PatchMoment), Addr>,
     /// Their code, and the branches to them, by the first byte.
     spans: BTreeMap<Addr, (Addr, PlacedPatch)>,
 }
@@ -30,9 +34,14 @@ impl PlacedPatches {
             if patch.moment == PatchMoment::Before {
                 self.exits.insert(patch.original, patch.exit);
             }
+            if patch.next.is_some() {
+                let after = (patch.original, patch.moment);
+                self.begins.insert(after, patch.begin);
+            }
             let placed = PlacedPatch {
                 original: patch.original,
                 moment: patch.moment,
+                next: patch.next,
                 exit: patch.exit,
             };
             self.spans.insert(patch.begin, (patch.exit, placed));
@@ -45,6 +54,7 @@ impl PlacedPatches {
     pub(super) fn remove(&mut self, spans: &[Span]) {
         let is_left = |at: &Addr| !spans.iter().any(|span| span.contains(*at));
         self.exits.retain(|_, exit| is_left(exit));
+        self.begins.retain(|_, begin| is_left(begin));
         self.spans.retain(|begin, _| is_left(begin));
     }
 
