@@ -115,6 +115,11 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
             state.run.active.is_none() && is_process && state.machines.others.is_empty()
         }
         Command::ShowBeside => state.can_show_beside(),
+        Command::OpenLibrary => {
+            state.run.active.is_none()
+                && matches!(state.target, TargetState::Ready(_))
+                && state.shown_process().is_some()
+        }
         Command::OpenDebugInfo => state.catalogue.is_some(),
         Command::Disconnect => !matches!(state.target, TargetState::None | TargetState::Lost(_)),
         _ => true,

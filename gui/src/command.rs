@@ -237,6 +237,8 @@ pub enum Command {
     LeaveMachine(u64),
     /// Opens a kernel from a file, to browse and plan on.
     OpenKernel,
+    /// Opens a library that the process has not loaded yet.
+    OpenLibrary,
     /// Opens a vmlinux with debug information of the target's kernel.
     OpenDebugInfo,
     /// Opens a source file at a line.
@@ -438,6 +440,7 @@ impl Command {
             Self::ConnectMachine(_) => "Reconnect machine",
             Self::LeaveMachine(_) => "Remove machine",
             Self::OpenKernel => "Open kernel file…",
+            Self::OpenLibrary => "Open library…",
             Self::OpenDebugInfo => "Open debug information…",
             Self::OpenSource(_) => "Open source file",
             Self::Tour => "Tour",

@@ -243,6 +243,7 @@ impl App {
             Command::ConnectMachine(number) => self.connect_machine(number),
             Command::LeaveMachine(number) => self.leave_machine(number),
             Command::OpenKernel => self.request_path(Purpose::Kernel, None),
+            Command::OpenLibrary => self.request_path(Purpose::Library, None),
             Command::OpenDebugInfo => self.request_path(Purpose::DebugInfo, None),
             Command::OpenSource(line) => self.open_source(&line, ctx),
             Command::Tour => self.state.tour = Some(Tour::default()),
@@ -396,7 +397,7 @@ impl App {
         if self.state.counts_in_cache() {
             return self.run_in_cache();
         }
-        let Some(Ok(plan)) = &self.state.plan.outcome else {
+        let Some(plan) = &self.state.plan.start else {
             return;
         };
         let plan = Arc::clone(plan);

@@ -168,6 +168,9 @@ impl Command {
             }
             Self::ConnectMachine(_) => "Connects to the machine again.",
             Self::LeaveMachine(_) => "Removes the machine.",
+            Self::OpenLibrary => {
+                "Lists the functions of a library that the process has not loaded yet; instruments in them wait until it is."
+            }
             Self::OpenKernel => "Opens a kernel file to browse and plan on.",
             Self::OpenDebugInfo => "Reads source lines from a vmlinux of this kernel.",
             Self::OpenSource(_) => "Opens the source file at the line.",

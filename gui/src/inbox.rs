@@ -273,6 +273,11 @@ impl App {
                 }
             }
             TargetNews::Started(described) => self.started(described),
+            TargetNews::Loaded(metadata) => {
+                let is_alone = !self.is_in_pair(number);
+                self.library_loaded(&metadata, is_alone);
+            }
+            TargetNews::NotRead(error) => self.state.notify(NoticeKind::Bad, error.to_string()),
             TargetNews::Recorded(metadata, index) => self.recorded(*metadata, index),
             TargetNews::Aggregates(totals) => {
                 if let Some(record) = self.running() {
@@ -311,6 +316,8 @@ impl App {
         if let TargetState::Busy(_) = self.state.target {
             self.state.target = TargetState::Offline;
         }
+        // Replies about the image before are ignored: they number its functions.
+        self.targets += 1;
         self.state.lines.clear();
         self.state.catalogue = Some(catalogue);
         self.read_sources(None);
@@ -571,6 +578,12 @@ impl App {
             .map(|function| function.id)
         {
             Ok(function) => self.open(function, block),
+            Err(_) if let Some(library) = self.state.awaited(name) => {
+                let words = format!(
+                    "{library} is not loaded yet. Open library… in the Target menu shows its functions before."
+                );
+                self.state.notify(NoticeKind::Warning, words);
+            }
             Err(error) => {
                 let error = Error::from(error);
                 self.fail_shot(&error);

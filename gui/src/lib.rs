@@ -96,6 +96,7 @@ pub mod timeline;
 pub mod tour;
 #[cfg(test)]
 mod undo_tests;
+mod waiting;
 mod welcome;
 mod widget_dump;
 mod widgets;

@@ -258,8 +258,14 @@ pub(crate) const MENUS: &[(&str, &[MenuItem])] = &[
                     Command::ShowBeside,
                 ],
             ),
-            Entry(Command::OpenKernel),
-            Entry(Command::OpenDebugInfo),
+            Menu(
+                "Open",
+                &[
+                    Command::OpenKernel,
+                    Command::OpenLibrary,
+                    Command::OpenDebugInfo,
+                ],
+            ),
             Entry(Command::Reconnect),
             Entry(Command::Disconnect),
         ],

@@ -110,6 +110,11 @@ impl App {
                 self.connect(Source::ProgramInCache(path.display().to_string()));
             }
             Purpose::Kernel => self.connect(Source::Image(path)),
+            Purpose::Library => {
+                if let Some(target) = &self.target {
+                    target.open_library(path);
+                }
+            }
             Purpose::Natives => natives::read(mail, path),
             Purpose::DebugInfo => self.read_sources(Some(path)),
             Purpose::SaveRecording => self.state.run.path = path.display().to_string(),

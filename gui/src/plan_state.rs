@@ -27,6 +27,10 @@ pub struct PlanState {
     pub answered: u64,
     /// The plan, or the errors of the session.
     pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
+    /// The plan of what is placed when the run begins, if there is one: without libraries that are not loaded.
+    pub(crate) start: Option<Arc<VerifiedPlan>>,
+    /// Libraries that the process has not mapped, each with the number of placements that wait for it.
+    pub waiting: BTreeMap<String, usize>,
     /// Costs in place and whole of each function, by its session name.
     pub compared: BTreeMap<String, Comparison>,
     /// The index of the placement that the errors are about, if they are about one.
@@ -56,6 +60,10 @@ impl PlanState {
         self.fault = reply.fault;
         self.compared = reply.compared;
         (self.bytes, self.process_refusal) = (reply.bytes, reply.process_refusal);
+        self.waiting = reply.waiting;
+        if let Some(plan) = std::mem::replace(&mut self.start, reply.start) {
+            discard(plan);
+        }
         if let Some(Ok(plan)) = self.outcome.replace(reply.outcome) {
             discard(plan);
         }

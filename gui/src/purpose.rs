@@ -42,6 +42,8 @@ pub enum Purpose {
     Every,
     /// A kernel file to open.
     Kernel,
+    /// A library that a process has not loaded yet.
+    Library,
     /// An object file with instruments.
     Natives,
     /// A kernel's debug information.
@@ -71,6 +73,7 @@ impl Purpose {
             Self::ProgramInCache => "Start a program in the code cache",
             Self::Every => "Open all processes of a program",
             Self::Kernel => "Open kernel file",
+            Self::Library => "Open library",
             Self::DebugInfo => "Open debug information",
             Self::Natives => "Open native instruments",
         }
@@ -86,6 +89,7 @@ impl Purpose {
             Self::Program | Self::ProgramInCache => "program and arguments, separated by spaces",
             Self::Every => "name or path of the program",
             Self::Socket => "path of the agent's socket",
+            Self::Library => "file of a library that the process loads later",
             Self::Natives => "object file that cc -c made from C code with gilk.h",
             Self::DebugInfo => "vmlinux with debug information of exactly this kernel",
             Self::Kernel => "vmlinux, vmlinuz, or image saved by ilk dump",
@@ -111,6 +115,10 @@ impl Purpose {
             ),
             Self::ProgramInCache => Some(
                 "It is stopped at its entry. The run executes it in the code cache and counts every block, or runs the session's instruments there."
+                    .to_owned(),
+            ),
+            Self::Library => Some(
+                "Its functions are listed with those of the process. Instruments in them are placed when it is loaded."
                     .to_owned(),
             ),
             Self::Machines => Some(
@@ -164,6 +172,7 @@ impl Purpose {
             | Self::Program
             | Self::ProgramInCache
             | Self::Every
+            | Self::Library
             | Self::Kernel => ("All files", vec!["*"]),
             Self::OpenRecording | Self::CompareRecording | Self::SaveRecording => {
                 ("Recordings", vec!["arrow", "gilk"])

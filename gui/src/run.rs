@@ -1,5 +1,6 @@
 //! The running session and the path of its recording.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -38,6 +39,8 @@ pub struct Active {
     pub session: EditedSession,
     /// True if the recording will have more than the samples that arrive: those of other processes.
     pub is_several: bool,
+    /// Libraries that the process has loaded since the start, and that have instruments.
+    pub loaded: BTreeSet<String>,
     /// Path of the recording.
     pub recording: PathBuf,
     /// Its samples, added as they arrive.
@@ -62,6 +65,7 @@ impl Active {
             plan: Arc::clone(plan),
             session,
             is_several: false,
+            loaded: BTreeSet::new(),
             recording,
             index: Shared::default(),
             status: SharedStatus::default(),

@@ -15,7 +15,7 @@ use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::session_duration::{set_duration, too_short};
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
-use crate::{availability, cached_work, only_while_row, session_options, widgets};
+use crate::{availability, cached_work, only_while_row, session_options, waiting, widgets};
 
 /// Height of a row of the table.
 const ROW: f32 = 24.0;
@@ -51,6 +51,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
             only_while_row::show(ui, state);
         }
         troubles(ui, state);
+        waiting::show(ui, state);
     });
     if state.counts_in_cache() {
         let words = "A run executes the process in the code cache and counts every block. The session's duration applies, \
@@ -417,10 +418,14 @@ fn placement_row(
         }
         job.append(&placement.instrument, before, small(color));
         job.append(&hook, space::SMALL, small(tokens.weak));
-        let words = format!(
+        let mut words = format!(
             "{}: {}, {} block {}",
             placement.function, placement.instrument, placement.hook, placement.block
         );
+        if let Some(library) = state.awaited(&placement.function) {
+            job.append("waits", space::SMALL, small(tokens.warning));
+            words += &format!("\nPlaced when {library} is loaded.");
+        }
         ui.add(egui::Label::new(job).truncate())
             .on_hover_text(words);
     });

@@ -147,6 +147,7 @@ fn edits(command: &Command) -> bool {
         | Command::ConnectMachine(_)
         | Command::LeaveMachine(_)
         | Command::OpenKernel
+        | Command::OpenLibrary
         | Command::OpenDebugInfo
         | Command::Disconnect
         | Command::Reconnect => false,

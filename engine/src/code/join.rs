@@ -10,7 +10,7 @@ impl Image {
     ///
     /// # Errors
     /// [`Error::Elf`] if all names together take up more than 4 GiB.
-    pub(crate) fn join(&mut self, other: Self) -> Result<()> {
+    pub fn join(&mut self, other: Self) -> Result<()> {
         let joined = self.symbols.join(&other.symbols);
         joined.ok_or_else(|| Error::Elf {
             reason: "its names and those of other objects take up more than 4 GiB".to_owned(),

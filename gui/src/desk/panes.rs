@@ -16,7 +16,7 @@ use crate::state::State;
 use crate::theme::{Palette, Tokens, space};
 use crate::{
     calls, console_pane, editor, functions, graph, inspector, instruments_pane, patch_pane,
-    schedule, session_panel, statistics, timeline, widgets,
+    schedule, session_panel, statistics, timeline, waiting, widgets,
 };
 
 /// Points between two panes.
@@ -73,10 +73,13 @@ impl Behavior<Pane> for PaneBehavior<'_> {
             Pane::Functions => {
                 let open = state.graph.scene.as_ref().map(|scene| scene.function());
                 let catalogue = state.catalogue.clone();
+                let process = waiting::process(catalogue.as_deref(), &state.machines);
+                let run = &state.run;
                 functions::pane::show(
                     ui,
                     &mut state.functions,
                     catalogue.as_deref(),
+                    &|name| waiting::awaited(process, run, name).is_some(),
                     open,
                     commands,
                 );

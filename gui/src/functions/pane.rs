@@ -43,11 +43,13 @@ pub(crate) fn header(ui: &mut Ui, state: &State) {
     }
 }
 
-/// Draws the list. `open` is the function shown in the graph.
+/// Draws the list. `is_awaited` returns whether a function is of a library that is not loaded, `open` is the function shown
+/// in the graph.
 pub(crate) fn show(
     ui: &mut Ui,
     functions: &mut Functions,
     catalogue: Option<&Catalogue>,
+    is_awaited: &dyn Fn(&str) -> bool,
     open: Option<FunctionId>,
     commands: &mut Vec<Command>,
 ) {
@@ -85,7 +87,7 @@ pub(crate) fn show(
     }
     matches(ui, functions, commands);
     headings(ui);
-    rows(ui, functions, catalogue, open, commands);
+    rows(ui, functions, (catalogue, is_awaited), open, commands);
 }
 
 /// Draws the names of the list's columns.
@@ -182,7 +184,7 @@ fn filter_id() -> egui::Id {
 fn rows(
     ui: &mut Ui,
     functions: &mut Functions,
-    catalogue: &Catalogue,
+    (catalogue, is_awaited): (&Catalogue, &dyn Fn(&str) -> bool),
     open: Option<FunctionId>,
     commands: &mut Vec<Command>,
 ) {
@@ -225,7 +227,12 @@ fn rows(
             };
             let (rect, response) =
                 ui.allocate_exact_size(vec2(ui.available_width(), space::ROW), Sense::click());
-            let response = widgets::chosen(response, Role::ListBoxOption, open == Some(id), name);
+            let is_awaited = is_awaited(name);
+            let named = match is_awaited {
+                true => format!("{name}, not loaded"),
+                false => name.to_owned(),
+            };
+            let response = widgets::chosen(response, Role::ListBoxOption, open == Some(id), &named);
             let fill = if open == Some(id) {
                 Some(tokens.accent_fill)
             } else if response.hovered() || (index == functions.row && finder.is_some()) {
@@ -236,11 +243,13 @@ fn rows(
             if let Some(fill) = fill {
                 ui.painter().rect_filled(rect, 0.0, fill);
             }
-            let size = ui.painter().layout_no_wrap(
-                bytes(function.span.len()),
-                prose(text::SMALL),
-                tokens.weak,
-            );
+            let size = match is_awaited {
+                true => "not loaded".to_owned(),
+                false => bytes(function.span.len()),
+            };
+            let size = ui
+                .painter()
+                .layout_no_wrap(size, prose(text::SMALL), tokens.weak);
             let right = rect.right() - space::PANEL;
             let room = right - size.size().x - space::SMALL;
             ui.painter().galley(
@@ -274,11 +283,14 @@ fn rows(
                 }
             }
             if response
-                .on_hover_text(format!(
-                    "{name}\n{} · {} bytes",
-                    function.span.start,
-                    bytes(function.span.len())
-                ))
+                .on_hover_text(match is_awaited {
+                    true => format!("{named} · {} bytes", bytes(function.span.len())),
+                    false => format!(
+                        "{name}\n{} · {} bytes",
+                        function.span.start,
+                        bytes(function.span.len())
+                    ),
+                })
                 .clicked()
             {
                 chosen = Some((index, id));

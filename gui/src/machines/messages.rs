@@ -62,6 +62,8 @@ impl App {
             TargetNews::Process(process) => self.state.machines.process = Some(*process),
             // Beside a process, the kernel describes the run of both.
             TargetNews::Started(described) if self.is_in_pair(number) => self.started(described),
+            TargetNews::Loaded(described) => self.library_loaded(&described, false),
+            TargetNews::NotRead(error) => self.state.notify(NoticeKind::Bad, error.to_string()),
             // Additional machines have no runs of their own, and are not labs.
             TargetNews::Started(_)
             | TargetNews::Recorded(..)

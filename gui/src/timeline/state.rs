@@ -200,6 +200,15 @@ impl Timeline {
         }
     }
 
+    /// Takes the metadata of the running session, which has more instruments now.
+    pub(crate) fn describe(&mut self, metadata: Arc<Metadata>) {
+        if let Some(record) = self.record.as_mut().filter(|record| record.now.is_some()) {
+            record.metadata = metadata;
+            // Lanes are listed again.
+            self.openings += 1;
+        }
+    }
+
     /// Changes the groups of the lanes.
     pub fn stack_by(&mut self, stack: Stack) {
         self.view.change(|view| view.stack = stack);

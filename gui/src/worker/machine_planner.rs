@@ -3,7 +3,7 @@
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::mail::{Mail, Message};
-use super::planner::{Planning, outcome};
+use super::planner::{Planning, starting};
 
 /// Planner of a machine. Its thread ends when this is dropped.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Planner {
 fn work(number: u64, requests: &Receiver<Planning>, mail: &Mail) {
     while let Ok(first) = requests.recv() {
         let newest = requests.try_iter().last().unwrap_or(first);
-        if let Some(outcome) = outcome(&newest, requests) {
+        if let Some(outcome) = starting(&newest, requests) {
             mail.send(Message::PlannedForMachine(number, newest.revision, outcome));
         }
     }

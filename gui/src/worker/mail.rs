@@ -134,6 +134,10 @@ pub enum TargetNews {
     Cancelled,
     /// A session has started; its samples go to the index in its order. Has the session's metadata.
     Started(Result<Box<Metadata>, Error>),
+    /// The process of a running session has loaded an object that has instruments: the metadata with those.
+    Loaded(Box<Metadata>),
+    /// A library could not be shown, or the process could not be read again; what was shown before is.
+    NotRead(Error),
     /// All samples of a running session up to now, with its metadata.
     Recorded(Box<Metadata>, Index),
     /// The values of aggregates of a running session up to now.

@@ -53,22 +53,34 @@ struct Faults {
     placement: Option<usize>,
 }
 
-/// Returns the plan or its errors, or `None` if a newer request waits.
-pub(super) fn outcome(
-    planning: &Planning,
-    newer: &Receiver<Planning>,
-) -> Option<Result<Arc<VerifiedPlan>, Vec<String>>> {
-    let planned = planned(planning, newer)?;
+/// The plan or its errors.
+type Outcome = Result<Arc<VerifiedPlan>, Vec<String>>;
+
+/// Returns the plan of all placements whose functions are known, or its errors, or `None` if a newer request waits.
+fn outcome(planning: &Planning, newer: &Receiver<Planning>) -> Option<Outcome> {
+    let planned = planned(planning, newer, |one| planning.is_listed(one))?;
     Some(planned.map_err(|faults| faults.words))
 }
 
+/// Returns the plan of what is placed when the run begins, or its errors, or `None` if a newer request waits.
+pub(super) fn starting(planning: &Planning, newer: &Receiver<Planning>) -> Option<Outcome> {
+    let planned = planned(planning, newer, |one| planning.is_mapped(one))?;
+    Some(planned.map_err(|faults| faults.words))
+}
+
+/// Plans the placements of the session for which `keeps` holds. The plan has the indices of all placements.
 fn planned(
     planning: &Planning,
     newer: &Receiver<Planning>,
+    keeps: impl Fn(&Placement) -> bool,
 ) -> Option<Result<Arc<VerifiedPlan>, Faults>> {
     let image = planning.catalogue.image();
     let mut session = planning.session.shown();
     session.placements.extend(planning.added.clone());
+    let kept = session.placements.iter().enumerate();
+    let kept = kept.filter_map(|(index, one)| keeps(one).then_some(index));
+    let kept: Vec<usize> = kept.collect();
+    session.placements.retain(keeps);
     let layout = match layout(planning, &session) {
         Ok(layout) => layout,
         Err(error) => {
@@ -93,11 +105,11 @@ fn planned(
         Err(Error::GivenUp) => return None,
         Err(error) => {
             return Some(Err(Faults {
-                placement: faulty(&session, &error),
+                placement: faulty(&session, &error).and_then(|one| kept.get(one).copied()),
                 words: vec![error.to_string()],
             }));
         }
-        Ok(planned) => planned,
+        Ok(planned) => numbered(planned, &kept),
     };
     let verified = verify(image, planned).map(Arc::new);
     Some(verified.map_err(|violations| Faults {
@@ -106,11 +118,49 @@ fn planned(
     }))
 }
 
+/// Gives the placements of a plan other indices, by those that they have.
+fn numbered(mut plan: Plan, indices: &[usize]) -> Plan {
+    let instruments = plan.instruments.iter_mut();
+    let instruments = instruments.map(|one| &mut one.placement);
+    let notes = plan.notes.iter_mut().map(|one| &mut one.placement);
+    for placement in instruments.chain(notes) {
+        if let Some(index) = indices.get(*placement) {
+            *placement = *index;
+        }
+    }
+    plan
+}
+
+impl Planning {
+    /// The process whose functions the session names, if it is for one.
+    fn named_process(&self) -> Option<&ProcessLayouts> {
+        let is_process = self.catalogue.image().origin() == Origin::Object;
+        self.process.as_ref().filter(|_| is_process)
+    }
+
+    /// Returns the library of a placement, if the process has not mapped it.
+    fn awaited<'p>(&self, placement: &'p Placement) -> Option<&'p str> {
+        self.named_process()?.awaited(&placement.function)
+    }
+
+    /// Returns whether the function of a placement is known: of an object that is mapped, or of an opened library.
+    fn is_listed(&self, placement: &Placement) -> bool {
+        self.awaited(placement).is_none_or(|library| {
+            let process = self.named_process();
+            process.is_some_and(|process| process.is_opened(library))
+        })
+    }
+
+    /// Returns whether a placement is placed when the run begins.
+    fn is_mapped(&self, placement: &Placement) -> bool {
+        self.awaited(placement).is_none()
+    }
+}
+
 /// Returns the layout of the target for a session.
 fn layout(planning: &Planning, session: &Session) -> ilk_driver::Result<RuntimeLayout> {
-    let is_process = planning.catalogue.image().origin() == Origin::Object;
-    match (&planning.process, &planning.layout) {
-        (Some(process), Some(_)) if is_process => process.layout(session, &planning.library),
+    match (planning.named_process(), &planning.layout) {
+        (Some(process), Some(_)) => process.layout(session, &planning.library),
         (_, Some(layout)) => Ok(layout.clone()),
         (_, None) => Ok(nominal()),
     }
@@ -174,18 +224,51 @@ fn compared(planning: &Planning) -> BTreeMap<String, Comparison> {
 /// Returns the reason why a process cannot execute a plan, in the code cache if it is for that.
 fn refusal(planning: &Planning, plan: &Plan) -> Option<String> {
     let process = planning.process.as_ref().filter(|_| planning.in_cache);
-    let in_cache = || process?.cache_refusal(plan);
-    ProcessTarget::refusal(plan).or_else(in_cache)
+    let image = planning.catalogue.image();
+    let in_cache = || process?.cache_refusal(image, plan);
+    let session = &planning.session;
+    let mut unlisted = session.placements.iter();
+    let unlisted = unlisted.any(|one| {
+        let is_whole = one.launch <= 0.0 && one.splash >= session.duration;
+        !is_whole && !planning.is_listed(one)
+    });
+    let of_time = || unlisted.then(|| ProcessTarget::refused_times().to_string());
+    ProcessTarget::refusal(plan)
+        .or_else(of_time)
+        .or_else(in_cache)
+}
+
+/// Returns the number of placements that wait for each library.
+fn waiting(planning: &Planning) -> BTreeMap<String, usize> {
+    let mut waiting = BTreeMap::new();
+    for one in &planning.session.placements {
+        if let Some(library) = planning.awaited(one) {
+            *waiting.entry(library.to_owned()).or_default() += 1;
+        }
+    }
+    waiting
 }
 
 pub(super) fn work(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
-    let Some(planned) = planned(planning, newer) else {
+    let is_listed = |one: &Placement| planning.is_listed(one);
+    let Some(planned) = planned(planning, newer, is_listed) else {
         return;
     };
-    let (outcome, fault) = match planned {
+    let (mut outcome, fault) = match planned {
         Ok(plan) => (Ok(plan), None),
         Err(faults) => (Err(faults.words), faults.placement),
     };
+    let waiting = waiting(planning);
+    let mut start = outcome.as_ref().ok().cloned();
+    let mut placements = planning.session.placements.iter();
+    // Those of opened libraries are planned with the others to be shown.
+    if start.is_some() && placements.any(|one| is_listed(one) && !planning.is_mapped(one)) {
+        match starting(planning, newer) {
+            None => return,
+            Some(Ok(plan)) => start = Some(plan),
+            Some(Err(words)) => (start, outcome) = (None, Err(words)),
+        }
+    }
     let plan = outcome.as_ref().ok().map(|verified| verified.plan());
     let bytes = plan.map_or(0, |plan| {
         plan.patches.iter().map(|patch| patch.code.len()).sum()
@@ -194,6 +277,8 @@ pub(super) fn work(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail)
         bytes,
         process_refusal: plan.and_then(|plan| refusal(planning, plan)),
         outcome,
+        start,
+        waiting,
         compared: compared(planning),
         fault,
     };
@@ -230,7 +315,7 @@ pub(super) fn compile(planning: &Planning, newer: &Receiver<Planning>, mail: &Ma
 }
 
 pub(super) fn count(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
-    if let Some(outcome) = outcome(planning, newer) {
+    if let Some(outcome) = starting(planning, newer) {
         let session = within(planning, planning.session.shown());
         let (session, outcome) = match session {
             Ok(session) => (session, outcome),

@@ -16,6 +16,9 @@ pub(super) trait Runner {
     /// Checks that the target is still there.
     fn check(&mut self) -> ilk_driver::Result<()>;
 
+    /// The process whose functions are shown, if they are of one.
+    fn process(&mut self) -> Option<&mut ProcessTarget>;
+
     /// Runs a session to its end.
     fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary>;
 }
@@ -36,15 +39,13 @@ pub(super) struct RunOrder<'o> {
 /// A process that executes in the code cache during a run.
 pub(super) struct CachedProcess(pub(super) ProcessTarget);
 
-impl AsRef<ProcessTarget> for CachedProcess {
-    fn as_ref(&self) -> &ProcessTarget {
-        &self.0
-    }
-}
-
 impl Runner for CachedProcess {
     fn check(&mut self) -> ilk_driver::Result<()> {
         self.0.check()
+    }
+
+    fn process(&mut self) -> Option<&mut ProcessTarget> {
+        Some(&mut self.0)
     }
 
     fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
@@ -67,6 +68,10 @@ impl Runner for CachedProcess {
 impl Runner for Connection {
     fn check(&mut self) -> ilk_driver::Result<()> {
         self.ping()
+    }
+
+    fn process(&mut self) -> Option<&mut ProcessTarget> {
+        None
     }
 
     fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
@@ -127,6 +132,10 @@ impl Runner for ProcessTarget {
         Self::check(self)
     }
 
+    fn process(&mut self) -> Option<&mut ProcessTarget> {
+        Some(self)
+    }
+
     fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {
         check_alone(&order)?;
         Self::run(self, order.into())
@@ -137,6 +146,10 @@ impl Runner for EveryTarget {
     fn check(&mut self) -> ilk_driver::Result<()> {
         // Others may begin after the process that is shown has ended.
         Ok(())
+    }
+
+    fn process(&mut self) -> Option<&mut ProcessTarget> {
+        Some(self.shown())
     }
 
     fn run(&mut self, order: RunOrder<'_>) -> ilk_driver::Result<Summary> {

@@ -62,6 +62,13 @@ pub(crate) struct Order {
     pub(crate) library: Arc<Library>,
 }
 
+/// A request to a target's thread.
+enum Request {
+    Run(Box<Order>),
+    /// Show the functions of a library that the process has not loaded yet.
+    Library(PathBuf),
+}
+
 /// Destination of the samples of a run.
 pub(crate) enum SampleSink {
     /// An index of its own, for the described target.
@@ -76,7 +83,7 @@ pub(crate) enum SampleSink {
 
 /// A target's thread. Dropping it ends its run, removes every splice, and ends the lab.
 pub(crate) struct Target {
-    orders: Option<Sender<Order>>,
+    requests: Option<Sender<Request>>,
     cancel: Arc<AtomicBool>,
     running: Option<StopFlag>,
     ended: Receiver<()>,
@@ -101,7 +108,7 @@ impl<E: Into<Error>> From<E> for End {
 impl Target {
     /// Starts to connect to a target; messages from its thread have `number`.
     pub(crate) fn start(source: Source, number: u64, mail: &Mail) -> Self {
-        let (orders, received) = unbounded();
+        let (requests, received) = unbounded();
         let (over, ended) = unbounded::<()>();
         let cancel = Arc::new(AtomicBool::new(false));
         let reporter = Reporter {
@@ -123,7 +130,7 @@ impl Target {
             });
         });
         Self {
-            orders: Some(orders),
+            requests: Some(requests),
             cancel,
             running: None,
             ended,
@@ -134,9 +141,18 @@ impl Target {
     /// Starts a session.
     pub(crate) fn run(&mut self, order: Order) {
         self.running = Some(order.stop.clone());
-        if let Some(orders) = &self.orders {
+        self.request(Request::Run(Box::new(order)));
+    }
+
+    /// Shows the functions of a library that the process has not loaded yet.
+    pub(crate) fn open_library(&self, path: PathBuf) {
+        self.request(Request::Library(path));
+    }
+
+    fn request(&self, request: Request) {
+        if let Some(requests) = &self.requests {
             // A thread that has ended has reported the loss of its target.
-            let _ended = orders.send(order);
+            let _ended = requests.send(request);
         }
     }
 
@@ -151,7 +167,7 @@ impl Target {
     pub(crate) fn cancel(&mut self) {
         self.cancel.store(true, Ordering::Release);
         self.stop();
-        self.orders = None;
+        self.requests = None;
     }
 
     /// Ends the target, and waits until its splices are removed and its lab has ended, or until
@@ -196,7 +212,7 @@ impl Reporter {
     }
 }
 
-fn serve(source: &Source, reporter: &Reporter, orders: &Receiver<Order>) -> Result<(), End> {
+fn serve(source: &Source, reporter: &Reporter, requests: &Receiver<Request>) -> Result<(), End> {
     match source {
         Source::Image(path) => {
             reporter.step("image", &format!("reading {}", path.display()), 0.1);
@@ -205,12 +221,12 @@ fn serve(source: &Source, reporter: &Reporter, orders: &Receiver<Order>) -> Resu
             reporter.step("image", "analyzing every function", 0.6);
             reporter.send(TargetNews::Image(catalogue(image)));
             // Sessions cannot run on an image; the thread keeps the target alive.
-            while orders.recv().is_ok() {}
+            while requests.recv().is_ok() {}
             Ok(())
         }
         Source::Socket(socket) => {
             reporter.step("connect", &format!("to {}", socket.display()), 0.05);
-            run_connection(&mut Connection::connect(socket)?, reporter, orders, 0.1)
+            run_connection(&mut Connection::connect(socket)?, reporter, requests, 0.1)
         }
         Source::Ssh(host) => {
             reporter.step("connect", &format!("to {host} with ssh"), 0.02);
@@ -220,35 +236,35 @@ fn serve(source: &Source, reporter: &Reporter, orders: &Receiver<Order>) -> Resu
             run_connection(
                 &mut Connection::connect(&tunnel.socket())?,
                 reporter,
-                orders,
+                requests,
                 0.1,
             )
         }
         Source::Process(pid) => {
             reporter.step("process", &format!("reading process {pid}"), 0.1);
-            run_process(ProcessTarget::open(*pid)?, reporter, orders)
+            run_process(ProcessTarget::open(*pid)?, reporter, requests)
         }
         Source::Program(line) => {
             let program = start(line, reporter, ProcessTarget::start)?;
-            run_process(program, reporter, orders)
+            run_process(program, reporter, requests)
         }
         Source::Every(program) => {
             let step = format!("reading a process of {program}");
             reporter.step("process", &step, 0.1);
             let processes = EveryTarget::open(Path::new(program))?;
-            run_process(processes, reporter, orders)
+            run_process(processes, reporter, requests)
         }
         Source::ProcessInCache(pid) => {
             reporter.step("process", &format!("reading process {pid}"), 0.1);
             let process = ProcessTarget::open_for_cache(*pid)?;
-            run_process(CachedProcess(process), reporter, orders)
+            run_process(CachedProcess(process), reporter, requests)
         }
         Source::ProgramInCache(line) => {
             let program = start(line, reporter, ProcessTarget::start_for_cache)?;
-            run_process(CachedProcess(program), reporter, orders)
+            run_process(CachedProcess(program), reporter, requests)
         }
-        Source::Lab => in_the_lab(&lab::Options::default(), reporter, orders),
-        Source::LabOf(kernel) => in_the_lab(&with_kernel(kernel), reporter, orders),
+        Source::Lab => in_the_lab(&lab::Options::default(), reporter, requests),
+        Source::LabOf(kernel) => in_the_lab(&with_kernel(kernel), reporter, requests),
     }
 }
 
@@ -284,14 +300,14 @@ fn with_kernel(words: &str) -> lab::Options {
 fn in_the_lab(
     options: &lab::Options,
     reporter: &Reporter,
-    orders: &Receiver<Order>,
+    requests: &Receiver<Request>,
 ) -> Result<(), End> {
     let lab = boot(options, reporter)?;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| follow_console(&lab, reporter, &over));
         let served = first_answer(&lab, reporter)
-            .and_then(|mut agent| run_connection(&mut agent, reporter, orders, 0.8));
+            .and_then(|mut agent| run_connection(&mut agent, reporter, requests, 0.8));
         over.store(true, Ordering::Release);
         served
     })
@@ -340,7 +356,7 @@ fn first_answer(lab: &Lab, reporter: &Reporter) -> Result<Connection, End> {
 fn run_connection(
     connection: &mut Connection,
     reporter: &Reporter,
-    orders: &Receiver<Order>,
+    requests: &Receiver<Request>,
     done: f32,
 ) -> Result<(), End> {
     let parts = connection.live_parts(&mut |share, what| {
@@ -356,33 +372,69 @@ fn run_connection(
     let image = Image::with_modules(&parts, &connection.modules()?)?.on(&connection.info().layout);
     reporter.send(TargetNews::Image(catalogue(image)));
     reporter.send(TargetNews::Connected(Box::new(connection.info().clone())));
-    run_orders(connection, reporter, orders)
+    run_orders(connection, reporter, requests)
 }
 
 /// Shows a process, and runs sessions in it.
 fn run_process(
-    mut runner: impl Runner + AsRef<ProcessTarget>,
+    mut runner: impl Runner,
     reporter: &Reporter,
-    orders: &Receiver<Order>,
+    requests: &Receiver<Request>,
 ) -> Result<(), End> {
     reporter.check_cancelled()?;
-    let process = runner.as_ref();
+    if let Some(process) = runner.process() {
+        show(process, reporter)?;
+    }
+    run_orders(&mut runner, reporter, requests)
+}
+
+/// Shows what was read of a process.
+fn show(process: &ProcessTarget, reporter: &Reporter) -> Result<()> {
     reporter.send(TargetNews::Process(Box::new(process.layouts().clone())));
     reporter.step("process", "analyzing every function", 0.6);
-    reporter.send(TargetNews::Image(catalogue(process.image().clone())));
+    reporter.send(TargetNews::Image(catalogue(process.shown()?)));
     reporter.send(TargetNews::Connected(Box::new(process.info().clone())));
-    run_orders(&mut runner, reporter, orders)
+    Ok(())
+}
+
+/// Shows the functions of a process after `read` has read it again, unless that returns that nothing has changed. An error
+/// is reported, and what was shown stays.
+fn show_again(
+    runner: &mut impl Runner,
+    reporter: &Reporter,
+    read: impl FnOnce(&mut ProcessTarget) -> ilk_driver::Result<bool>,
+) {
+    let Some(process) = runner.process() else {
+        return;
+    };
+    let shown = match read(process) {
+        Ok(true) => show(process, reporter),
+        Ok(false) => Ok(()),
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = shown {
+        reporter.send(TargetNews::NotRead(error));
+        reporter.send(TargetNews::Connected(Box::new(process.info().clone())));
+    }
 }
 
 /// Runs sessions until the target is left or lost.
 fn run_orders(
     runner: &mut impl Runner,
     reporter: &Reporter,
-    orders: &Receiver<Order>,
+    requests: &Receiver<Request>,
 ) -> Result<(), End> {
     loop {
-        let order = match orders.recv_timeout(POLL_INTERVAL) {
-            Ok(order) => order,
+        let order = match requests.recv_timeout(POLL_INTERVAL) {
+            Ok(Request::Run(order)) => *order,
+            Ok(Request::Library(path)) => {
+                let step = format!("reading {}", path.display());
+                reporter.step("process", &step, 0.1);
+                show_again(runner, reporter, |process| {
+                    process.open_library(&path).map(|()| true)
+                });
+                continue;
+            }
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {
                 // Detects a lost target while it is idle.
@@ -461,6 +513,10 @@ fn run_orders(
             return Err(End::Reported(lost()));
         }
         reporter.check_cancelled()?;
+        // One that has ended is noticed by the next check.
+        if runner.check().is_ok() {
+            show_again(runner, reporter, ProcessTarget::refresh);
+        }
     }
 }
 
@@ -536,6 +592,7 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
                     send(TargetNews::Started(Ok(described)));
                 }
             }
+            Event::Loaded(described) => send(TargetNews::Loaded(described)),
             // The first reading, which arrives after the start and before all samples.
             Event::Clock(reading) => {
                 if let (Some(clock), SampleSink::Shared(lane)) = (started.take(), &mut sink) {

@@ -19,6 +19,7 @@ mod keyboard;
 mod lane_metadata;
 mod large;
 mod live;
+mod loading;
 mod machines;
 mod natives;
 mod pair;

@@ -24,6 +24,8 @@ pub enum Event {
     Started(Clock),
     /// Second 0 of a recording that another program writes, with the recording's metadata in the place of the plan's.
     Described(Box<Metadata>),
+    /// A process has loaded an object that has instruments: the metadata of the recording up to now, with those.
+    Loaded(Box<Metadata>),
     /// The target's clock was read: after the start, periodically, and at the end.
     Clock(Reading),
     /// Texts of the samples of an object that a process has loaded since the start, which follow.

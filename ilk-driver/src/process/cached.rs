@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_engine::cache::CacheInstruments;
-use gilk_engine::{Plan, Session};
+use gilk_engine::{Image, Plan, Session};
 use gilk_samples::Meaning;
 use gilk_samples::recording::{self, Appended, GrowingRecording, Loss, Recording};
 use serde::{Deserialize, Serialize};
@@ -59,15 +59,15 @@ pub struct CachedRun<'r> {
 }
 
 impl ProcessLayouts {
-    /// Returns why the instruments of a plan for the process do not run in the code cache, if so: of the process, or the
+    /// Returns why the instruments of a plan for the process, and for its image, do not run in the code cache, if so: of the process, or the
     /// rule and the place of one.
     #[must_use]
-    pub fn cache_refusal(&self, plan: &Plan) -> Option<String> {
+    pub fn cache_refusal(&self, image: &Image, plan: &Plan) -> Option<String> {
         if let Some(why) = &self.uninstrumented {
             return Some(why.clone());
         }
         let gate = self.reserved.gate();
-        let found = CacheInstruments::of(self.subject.image(), plan, gate, false);
+        let found = CacheInstruments::of(image, plan, gate, false);
         found.err().map(|refusal| refusal.to_string())
     }
 }

@@ -55,6 +55,11 @@ impl EveryTarget {
         Err(failed)
     }
 
+    /// The process that is shown.
+    pub fn shown(&mut self) -> &mut ProcessTarget {
+        &mut self.shown
+    }
+
     /// Returns why the processes cannot be measured with choices for what they start, if so.
     #[must_use]
     pub fn refusal(choices: ProcessChoices) -> Option<&'static str> {
@@ -139,11 +144,5 @@ impl EveryTarget {
             ended,
             ..merged(all, run.recording)?
         })
-    }
-}
-
-impl AsRef<ProcessTarget> for EveryTarget {
-    fn as_ref(&self) -> &ProcessTarget {
-        &self.shown
     }
 }

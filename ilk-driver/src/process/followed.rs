@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use gilk_engine::Plan;
 use gilk_samples::kept_stacks::KeptStacks;
+use gilk_samples::totals::Totals;
 
 use super::attached::Removed;
 use super::ended::ends_now;
 use super::forks::{ForkWatch, ForkedChildren};
 use super::guards::reads_memory;
 use super::objects::{Object, ObjectChoice, objects, program_of};
-use super::parts::{LaterPlan, LoadedPart, LoadedParts};
+use super::parts::{LaterPlan, LoadedPart, LoadedParts, MappedCounts, NextNumbers};
 use super::registered::Registered;
 use super::removal::Cleaned;
 use super::rings::SampleRings;
@@ -25,10 +26,32 @@ use super::subject::Subject;
 use super::watch::{EarlyWatch, LinkerWatch};
 use super::{Attached, refused};
 use crate::Result;
+use crate::client::totals;
 
 /// Plans for an object that a process has loaded; `None` if it has no place for the instruments.
 pub type LaterPlanner<'p, P> =
     dyn FnMut(&Subject) -> std::result::Result<Option<LaterPlan<P>>, String> + 'p;
+
+/// Is shown an object that was loaded with instruments that none had before.
+pub type LoadNews<'p, P> = dyn FnMut(&LoadedPart<P>) -> Result<()> + 'p;
+
+/// Treatment of objects that a process loads later.
+pub struct FollowedLoads<'p, P> {
+    /// The objects that are instrumented.
+    pub choice: ObjectChoice,
+    /// Plans for each.
+    pub planner: Box<LaterPlanner<'p, P>>,
+    /// Is shown each that is instrumented.
+    pub news: Box<LoadNews<'p, P>>,
+}
+
+/// The words of all instruments up to now.
+pub(super) struct WordsSoFar {
+    /// Values of the objects from the start, by key.
+    start: Vec<(u64, u64)>,
+    /// Values of those that were loaded later, and are mapped.
+    mapped: Vec<MappedCounts>,
+}
 
 /// The end of a process that was followed.
 #[derive(Debug)]
@@ -53,9 +76,8 @@ pub struct FollowedProcess<'p, P> {
     forks: Option<ForkWatch>,
     children: Option<ForkedChildren>,
     pid: u32,
-    choice: ObjectChoice,
-    /// The registration of the threads, and the planner.
-    planner: Option<(Registered, Box<LaterPlanner<'p, P>>)>,
+    /// The registration of the threads, and what is done about objects that are loaded later.
+    later: Option<(Registered, FollowedLoads<'p, P>)>,
     /// Chosen objects that the process has mapped.
     mapped: Vec<Object>,
     parts: LoadedParts<P>,
@@ -90,10 +112,9 @@ impl<'p, P> FollowedProcess<'p, P> {
             attached,
             forks: None,
             children: None,
-            choice: ObjectChoice::default(),
-            planner: None,
+            later: None,
             mapped: Vec::new(),
-            parts: LoadedParts::after(0),
+            parts: LoadedParts::default(),
             files: BTreeSet::new(),
             left: Vec::new(),
             left_stacks: KeptStacks::default(),
@@ -112,8 +133,7 @@ impl<'p, P> FollowedProcess<'p, P> {
         attached: Attached,
         watch: EarlyWatch,
         (subject, plan): (&Subject, &Plan),
-        choice: &ObjectChoice,
-        planner: Box<LaterPlanner<'p, P>>,
+        later: FollowedLoads<'p, P>,
     ) -> Result<Self> {
         let mut followed = Self::alone(attached);
         match watch.watch(followed.pid) {
@@ -123,10 +143,9 @@ impl<'p, P> FollowedProcess<'p, P> {
                 return Ok(followed);
             }
         }
-        followed.choice = choice.clone();
-        followed.planner = Some((subject.registered, planner));
+        followed.later = Some((subject.registered, later));
         followed.mapped.clone_from(&subject.objects);
-        followed.parts = LoadedParts::after(plan.functions.len());
+        followed.parts = LoadedParts::after(NextNumbers::after(plan));
         // Those that were loaded between the reading and the watch.
         followed.update()?;
         Ok(followed)
@@ -242,8 +261,9 @@ impl<'p, P> FollowedProcess<'p, P> {
             self.unloaded(object)?;
         }
         for object in now {
-            let is_chosen =
-                !object.is_program(&program) && self.choice.takes_library(object.name());
+            let later = self.later.as_ref();
+            let is_chosen = !object.is_program(&program)
+                && later.is_some_and(|(_, later)| later.choice.takes_library(object.name()));
             if is_chosen && !is_known(&self.mapped, &object) {
                 if let Err(error) = self.loaded(&object)
                     && !ends_now(|| self.has_ended())
@@ -258,11 +278,11 @@ impl<'p, P> FollowedProcess<'p, P> {
 
     /// Instruments an object that was loaded.
     fn loaded(&mut self, object: &Object) -> Result<()> {
-        let Some((registered, planner)) = &mut self.planner else {
+        let Some((registered, later)) = &mut self.later else {
             return Ok(());
         };
         let subject = Subject::of_new_object(self.pid, object, *registered)?;
-        let planned = planner(&subject).map_err(|reason| refused(self.pid, reason))?;
+        let planned = (later.planner)(&subject).map_err(|reason| refused(self.pid, reason))?;
         let Some(LaterPlan {
             reserved,
             plan,
@@ -280,14 +300,17 @@ impl<'p, P> FollowedProcess<'p, P> {
         }
         let mut attached = Attached::attach(&subject, reserved, &plan)?;
         let rings = attached.take_rings();
-        let part = self.parts.part(object, plan, kept)?;
+        let (part, is_new) = self.parts.part(object, plan, kept)?;
         self.live.push(LiveObject {
             object: object.clone(),
             part,
             attached,
             rings,
         });
-        Ok(())
+        match (self.parts.get(part), &mut self.later) {
+            (Some(part), Some((_, later))) if is_new => (later.news)(part),
+            _ => Ok(()),
+        }
     }
 
     /// Keeps the counts of an object that was unloaded, and removes what was mapped for it.
@@ -319,13 +342,28 @@ impl<'p, P> FollowedProcess<'p, P> {
         Ok(())
     }
 
-    /// The hits up to now, by recorded identifier, and words of aggregates of the objects from the start.
-    pub(super) fn counts(&self) -> Result<Vec<(u64, u64)>> {
-        let mut all = self.attached.counts()?;
+    /// Reads the words of all instruments.
+    pub(super) fn words(&self) -> Result<WordsSoFar> {
         let live = self.live.iter();
         let live = live.map(|live| Ok((live.part, live.attached.counts()?)));
-        all.extend(self.parts.counts(&live.collect::<Result<Vec<_>>>()?));
-        Ok(all)
+        Ok(WordsSoFar {
+            start: self.attached.counts()?,
+            mapped: live.collect::<Result<_>>()?,
+        })
+    }
+
+    /// The hits up to now, by recorded identifier, and words of aggregates of the objects from the start.
+    pub(super) fn counts(&self, words: &WordsSoFar) -> Vec<(u64, u64)> {
+        let mut all = words.start.clone();
+        all.extend(self.parts.counts(&words.mapped));
+        all
+    }
+
+    /// The totals up to now; `plan` is of the objects from the start.
+    pub(super) fn totals(&self, plan: &Plan, words: &WordsSoFar) -> Totals {
+        let mut all = totals(plan, &words.start.iter().copied().collect());
+        self.parts.append_totals(&mut all, &words.mapped);
+        all
     }
 
     /// The stacks that its instruments number.

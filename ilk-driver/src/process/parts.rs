@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use gilk_engine::{Plan, VerifiedPlan};
 use gilk_samples::InstrumentId;
+use gilk_samples::totals::Totals;
 
 use super::objects::Object;
 use super::reserved::Reserved;
-use crate::client::{is_aggregate_word, label};
+use crate::client::{is_aggregate_word, label, totals_of_banks};
 use crate::{Error, Result};
 
 /// A verified plan for an object that a process has loaded, the addresses that it is for, and what the planner keeps
@@ -29,6 +30,8 @@ pub struct LoadedPart<P> {
     pub object: String,
     /// Number of the first function of its plan, in the identifiers that are recorded.
     pub first_major: u32,
+    /// Number of the first placement of its plan, in the session that is recorded.
+    pub first_placement: usize,
     /// The plan of the first load.
     pub plan: VerifiedPlan,
     /// Kept by the planner with that plan.
@@ -54,11 +57,23 @@ impl<P> LoadedPart<P> {
         hits
     }
 
+    /// Adds its totals of all loads, and of banks of words of those that are mapped, to others of the recording.
+    pub fn append_totals(
+        &self,
+        totals: &mut Totals,
+        mapped: impl Iterator<Item = BTreeMap<u64, u64>>,
+    ) {
+        let banks: Vec<_> = self.loads.iter().cloned().chain(mapped).collect();
+        let own = totals_of_banks(self.plan.plan(), &banks);
+        totals.append(own, self.first_placement);
+    }
+
     /// Returns it with what `keep` makes of what was kept.
     pub fn keeping<Q>(self, keep: impl FnOnce(P) -> Q) -> LoadedPart<Q> {
         LoadedPart {
             object: self.object,
             first_major: self.first_major,
+            first_placement: self.first_placement,
             plan: self.plan,
             kept: keep(self.kept),
             loads: self.loads,
@@ -75,23 +90,62 @@ fn add(values: &mut BTreeMap<u64, u64>, key: u64, value: u64) {
 /// The parts of a process.
 pub(super) struct LoadedParts<P> {
     parts: Vec<LoadedPart<P>>,
-    next_major: u32,
+    next: NextNumbers,
 }
 
+impl<P> Default for LoadedParts<P> {
+    fn default() -> Self {
+        Self::after(NextNumbers::default())
+    }
+}
+
+/// The numbers that functions and placements of a plan have in a recording after those of others.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NextNumbers {
+    major: u32,
+    placement: usize,
+}
+
+impl NextNumbers {
+    /// Those after the first plan of a recording.
+    pub(super) fn after(plan: &Plan) -> Self {
+        Self::default().then(plan)
+    }
+
+    /// Those after a further plan, all of whose placements are planned.
+    fn then(self, plan: &Plan) -> Self {
+        let functions = u32::try_from(plan.functions.len()).unwrap_or(InstrumentId::MAJORS);
+        let placements = plan.instruments.iter();
+        let placements = placements.map(|one| one.placement + 1);
+        Self {
+            major: self.major.saturating_add(functions),
+            placement: self.placement + placements.max().unwrap_or(0),
+        }
+    }
+}
+
+/// The words of an object that is mapped: the index of its part, and their values by key.
+pub(super) type MappedCounts = (usize, Vec<(u64, u64)>);
+
 impl<P> LoadedParts<P> {
-    /// No parts yet, after a plan of so many functions.
-    pub(super) fn after(functions: usize) -> Self {
+    /// No parts yet; the first is numbered from these on.
+    pub(super) fn after(next: NextNumbers) -> Self {
         Self {
             parts: Vec::new(),
-            next_major: u32::try_from(functions).unwrap_or(InstrumentId::MAJORS),
+            next,
         }
     }
 
-    /// Returns the index of the part with the instruments of a plan.
+    /// Returns the index of the part with the instruments of a plan, and whether it is new.
     ///
     /// # Errors
     /// [`Error::Plan`] if identifiers have no numbers for its functions.
-    pub(super) fn part(&mut self, object: &Object, plan: VerifiedPlan, kept: P) -> Result<usize> {
+    pub(super) fn part(
+        &mut self,
+        object: &Object,
+        plan: VerifiedPlan,
+        kept: P,
+    ) -> Result<(usize, bool)> {
         let instruments = |plan: &Plan| -> Vec<(u64, String)> {
             let instruments = plan.instruments.iter();
             let named = instruments.map(|one| (one.id.pack(), label(plan, one)));
@@ -100,24 +154,29 @@ impl<P> LoadedParts<P> {
         let wanted = instruments(plan.plan());
         let mut parts = self.parts.iter();
         if let Some(part) = parts.position(|part| instruments(part.plan.plan()) == wanted) {
-            return Ok(part);
+            return Ok((part, false));
         }
-        let majors = u32::try_from(plan.plan().functions.len()).unwrap_or(InstrumentId::MAJORS);
-        let next = self.next_major.saturating_add(majors);
-        if next > InstrumentId::MAJORS {
+        let next = self.next.then(plan.plan());
+        if next.major > InstrumentId::MAJORS {
             return Err(Error::Plan {
                 reason: "it has more functions than identifiers have numbers for".to_owned(),
             });
         }
         self.parts.push(LoadedPart {
             object: object.path.clone(),
-            first_major: self.next_major,
+            first_major: self.next.major,
+            first_placement: self.next.placement,
             plan,
             kept,
             loads: Vec::new(),
         });
-        self.next_major = next;
-        Ok(self.parts.len() - 1)
+        self.next = next;
+        Ok((self.parts.len() - 1, true))
+    }
+
+    /// Returns a part by its index.
+    pub(super) fn get(&self, part: usize) -> Option<&LoadedPart<P>> {
+        self.parts.get(part)
     }
 
     /// Number of the first function of a part, in the identifiers that are recorded.
@@ -140,7 +199,7 @@ impl<P> LoadedParts<P> {
     }
 
     /// The hits up to now, by recorded identifier, of ended loads and of those that are mapped.
-    pub(super) fn counts(&self, mapped: &[(usize, Vec<(u64, u64)>)]) -> Vec<(u64, u64)> {
+    pub(super) fn counts(&self, mapped: &[MappedCounts]) -> Vec<(u64, u64)> {
         let mut all = Vec::new();
         for (index, part) in self.parts.iter().enumerate() {
             let mut hits = part.hits();
@@ -153,6 +212,15 @@ impl<P> LoadedParts<P> {
             all.extend(hits.map(|(key, value)| (part.recorded(key), value)));
         }
         all
+    }
+
+    /// Adds the totals up to now, of ended loads and of those that are mapped.
+    pub(super) fn append_totals(&self, totals: &mut Totals, mapped: &[MappedCounts]) {
+        for (index, part) in self.parts.iter().enumerate() {
+            let mapped = mapped.iter().filter(|(of, _)| *of == index);
+            let mapped = mapped.map(|(_, counts)| counts.iter().copied().collect());
+            part.append_totals(totals, mapped);
+        }
     }
 
     /// Gives the parts away.

@@ -6,7 +6,7 @@ use gilk_engine::plan::Watch;
 use gilk_engine::{Error as EngineError, Session};
 use gilk_instruments::Library;
 
-use super::ObjectChoice;
+use super::objects::{Object, ObjectChoice, objects};
 use super::replaced::replacements;
 use super::reserved::Reserved;
 use super::stacks::{Callers, numbers_stacks};
@@ -47,6 +47,17 @@ impl Scope {
         }
     }
 
+    /// Returns it without libraries that are not mapped any more.
+    pub(super) fn still_mapped(mut self, subject: &Subject) -> Result<Self> {
+        let now = objects(subject.pid)?;
+        let is_mapped = |object: &Object| now.iter().any(|one| one.is(object));
+        let mapped = subject.objects.iter().filter(|object| is_mapped(object));
+        let mapped: Vec<&str> = mapped.map(Object::name).collect();
+        self.libraries
+            .retain(|name| mapped.contains(&name.as_str()));
+        Ok(self)
+    }
+
     /// Returns whether a function, or the functions of a pattern, may be there.
     #[must_use]
     pub fn has(&self, designation: &str) -> bool {
@@ -54,6 +65,12 @@ impl Scope {
             Some((library, _)) => self.libraries.iter().any(|name| matches(library, name)),
             None => self.is_start,
         }
+    }
+
+    /// Returns whether all placements of a session may be there.
+    pub(super) fn has_all(&self, session: &Session) -> bool {
+        let mut placements = session.placements.iter();
+        placements.all(|placement| self.has(&placement.function))
     }
 
     /// Returns a session with its placements that may be there.

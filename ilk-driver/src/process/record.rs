@@ -266,23 +266,25 @@ pub(super) fn own_text(pid: u32, memory: &File) -> Result<Vec<Written>> {
     Ok(records.into_iter().flat_map(|record| record.text).collect())
 }
 
+/// Builds the error of instruments that begin or end in the middle of a session.
+pub(super) fn refused_times() -> Error {
+    let why = "In a process every instrument is in place from the start of the session to its end; give all of them \
+               launch 0 and the session's duration as splash.";
+    Error::Target(why.to_owned())
+}
+
 /// Returns the writes of a plan whose instruments are all in place from the start of the session to its end.
 pub(super) fn text_of(plan: &Plan) -> Result<Vec<Written>> {
-    let apart = || {
-        let why = "In a process every instrument is in place from the start of the session to its end; give all of them \
-                   launch 0 and the session's duration as splash.";
-        Error::Target(why.to_owned())
-    };
     let (installs, removals) = match plan.batches.as_slice() {
         [] => return Ok(Vec::new()),
         [installs, removals] if installs.at <= 0.0 && removals.at >= plan.duration => {
             (installs, removals)
         }
-        _ => return Err(apart()),
+        _ => return Err(refused_times()),
     };
     let only = |pokes: &[Poke], kind| pokes.iter().all(|poke| poke.kind == kind);
     if !only(&installs.pokes, PokeKind::Install) || !only(&removals.pokes, PokeKind::Remove) {
-        return Err(apart());
+        return Err(refused_times());
     }
     let writes = installs.pokes.iter().map(|poke| Written {
         at: poke.at,

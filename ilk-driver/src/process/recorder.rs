@@ -17,7 +17,7 @@ use gilk_samples::{Batch, InstrumentId, Sample};
 
 use super::stacks::NumberedStacks;
 use super::{FollowedEnd, FollowedProcess, SampleRings, tsc};
-use crate::client::{CpuLosses, Event, is_aggregate_word, samples, texts, totals};
+use crate::client::{CpuLosses, Event, is_aggregate_word, samples, texts};
 use crate::{Error, Result};
 
 /// Interval at which rings are emptied.
@@ -104,11 +104,11 @@ impl Recorder {
             process.give_up(rings.as_mut());
             if counted.elapsed() >= INTERVAL {
                 counted = Instant::now();
-                let counts = process.counts()?;
-                self.counts(&counts);
+                let words = process.words()?;
+                self.counts(&process.counts(&words));
                 if self.reports_aggregates && added_up.elapsed() >= AGGREGATES {
                     added_up = Instant::now();
-                    self.aggregates(plan, counts);
+                    self.aggregates(process.totals(plan, &words));
                 }
                 process.stacks().try_for_each(NumberedStacks::refresh)?;
             }
@@ -119,7 +119,8 @@ impl Recorder {
         }
         self.drain_all(rings.as_mut(), &mut process)?;
         self.deliver_rest();
-        self.counts(&process.counts()?);
+        let words = process.words()?;
+        self.counts(&process.counts(&words));
         Ok(process.into_end(removed))
     }
 
@@ -276,10 +277,9 @@ impl Recorder {
         }
     }
 
-    /// Reports the values of aggregates of a plan to a listener, if it has some, given its words.
-    fn aggregates(&self, plan: &Plan, words: Vec<(u64, u64)>) {
-        if words.iter().any(|(id, _)| is_aggregate_word(*id)) {
-            let totals = totals(plan, &words.into_iter().collect());
+    /// Reports the values of aggregates to a listener, if there are some.
+    fn aggregates(&self, totals: Totals) {
+        if !totals.added_up.is_empty() {
             self.send(|_| Event::Aggregates(totals.added_up));
         }
     }

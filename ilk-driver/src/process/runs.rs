@@ -1,33 +1,36 @@
 //! Sessions that run in a process to the end: beside the children that it forks, and in the programs that it executes one
 //! after the other, by choice.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use gilk_engine::plan::{PlannedInstrument, Stage};
+use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::{Plan, Session, VerifiedPlan};
 use gilk_instruments::Library;
 use gilk_samples::collector::Collector;
-use gilk_samples::metadata::Clock;
+use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::recording::{Recording, Writer};
 use serde::{Deserialize, Serialize};
 
 use super::forks::ForkWatch;
 use super::launched::StoppedProgram as _;
+use super::loads::{
+    KeptPlan, LoadedDescription, LoadedSession, append_totals, awaited, nothing, watch,
+};
 use super::{
-    Attached, CachedWork, Children, Client, Exec, FollowedEnd, FollowedProcess, ObjectChoice,
-    ProcessTarget, Recorder, Scope, Subject, clock, executions, process_label, refused,
-    with_children, write_beside,
+    Attached, CachedWork, Children, Client, EarlyWatch, Exec, FollowedProcess, ProcessTarget,
+    Recorder, Reserved, Scope, Subject, clock, executions, process_label, refused, with_children,
+    write_beside,
 };
 use crate::client::{
     CpuLosses, Event, InstrumentSummary, StopFlag, Summary, TargetInfo, label, metadata, totals,
 };
 use crate::possible::PossiblePlan;
-use crate::script::TypesWanted;
 use crate::{Error, Result};
 
 /// The fate of what an instrumented process starts, its forked children and programs that it executes, and the measurement
@@ -83,10 +86,22 @@ pub struct ProcessRun<'r> {
     pub stop: &'r StopFlag,
 }
 
+impl<'r> ProcessRun<'r> {
+    /// Its session, for objects that are loaded.
+    fn loaded(&self) -> LoadedSession<'r> {
+        LoadedSession {
+            session: self.session,
+            library: self.library,
+        }
+    }
+}
+
 /// A session that is planned for a program of the process.
 #[derive(Clone, Copy)]
 struct PlannedPart<'p> {
+    subject: &'p Subject,
     plan: &'p VerifiedPlan,
+    /// The placements of the plan: those in objects that are mapped at the start.
     session: &'p Session,
     info: &'p TargetInfo,
     /// A sentence about each object file of replacements.
@@ -170,31 +185,39 @@ impl ProcessTarget {
             is_over: &is_over,
             leaves: &leaves,
         };
-        let reserved = self.layouts.reserved(run.session, run.library)?;
-        // Object files may have other addresses than when the plan was made.
-        let is_same = reserved.layout == run.plan.plan().layout;
-        let relinked = (!is_same).then(|| {
+        // Nothing is mapped there by what is watched, either.
+        let taken = self.layouts.free(run.session, run.library)?;
+        let forks = run.choices.children.watch(pid, &taken)?;
+        let loads = EarlyWatch::attach(pid, &run.loaded().choice(), &taken);
+        let subject = &*self.layouts.subject;
+        let scope = Scope::at_start(subject, &run.loaded().choice()).still_mapped(subject)?;
+        let session = match scope.has_all(run.session) {
+            true => Cow::Borrowed(run.session),
+            false => Cow::Owned(scope.within(run.session)),
+        };
+        let session = &*session;
+        let reserved = self.layouts.reserved(session, run.library)?;
+        // Object files may have other addresses than when the plan was made, and objects that were read are not mapped.
+        let is_same = reserved.layout == run.plan.plan().layout
+            && session.placements.len() == run.session.placements.len()
+            && self.opened.is_empty();
+        let planned_again = (!is_same).then(|| {
             let target = (self.image(), &reserved.layout);
-            PossiblePlan::of(
-                target,
-                (run.session, run.library),
-                true,
-                &mut watch(&is_over),
-            )
+            PossiblePlan::of(target, (session, run.library), true, &mut watch(&is_over))
         });
-        let relinked = relinked.transpose()?;
-        let plan = relinked
+        let planned_again = planned_again.transpose()?;
+        let plan = planned_again
             .as_ref()
-            .map_or(run.plan, |relinked| &relinked.plan);
-        let forks = run.choices.children.watch(pid, &reserved.spans())?;
+            .map_or(run.plan, |planned| &planned.plan);
         if let Some(forks) = &forks {
             forks.refuse_overlap(plan.plan(), self.image())?;
         }
         let staying = reserved.staying();
-        let attached = Attached::attach(&self.layouts.subject, reserved, plan)?;
+        let attached = attach(subject, reserved, plan, &loads)?;
         let part = PlannedPart {
+            subject,
             plan,
-            session: run.session,
+            session,
             info: &self.info,
             staying: &staying,
         };
@@ -212,7 +235,12 @@ impl ProcessTarget {
             }
         };
         let listener = Some(run.events.clone());
-        let first = course.measured(part, (attached, forks), (recording, listener), begins);
+        let first = course.measured(
+            part,
+            (attached, forks, loads),
+            (recording, listener),
+            begins,
+        );
         let measured = first.map(|first| match run.choices.exec {
             Exec::Ends => first,
             Exec::Follows => course.follow(process, first, recording),
@@ -261,28 +289,32 @@ impl Course<'_> {
             session, library, ..
         } = self.run;
         let forks = self.run.choices.children.watch(pid, &[])?;
-        let choice = ObjectChoice::of_session(session);
-        let (subject, _) = Subject::read_mapped(pid, &choice)?;
+        let choice = self.run.loaded().choice();
+        let loads = EarlyWatch::attach(pid, &choice, &[]);
+        let (subject, awaited) = Subject::read_mapped(pid, &choice)?;
         let session = Scope::at_start(&subject, &choice).within(session);
-        if session.placements.is_empty() {
+        if session.placements.is_empty() && awaited.is_empty() {
             return Err(refused(pid, "it has no object that the session is of"));
         }
-        let wanted = TypesWanted::of_session(&session, subject.image());
-        if !wanted.is_empty() {
-            subject.read_types(&wanted, &|_| !(self.is_over)())?;
-        }
+        subject.read_wanted_types(&session, self.is_over)?;
         let watch = &mut watch(self.is_over);
         let (reserved, planned) = subject.planned((&session, library), false, watch)?;
         let info = subject.info(&reserved)?;
         let staying = reserved.staying();
-        let attached = Attached::attach(&subject, reserved, &planned.plan)?;
+        let attached = attach(&subject, reserved, &planned.plan, &loads)?;
         let part = PlannedPart {
+            subject: &subject,
             plan: &planned.plan,
             session: &planned.session,
             info: &info,
             staying: &staying,
         };
-        self.measured(part, (attached, forks), (recording, None), |_| Ok(()))
+        self.measured(
+            part,
+            (attached, forks, loads),
+            (recording, None),
+            |_| Ok(()),
+        )
     }
 
     /// Measures in an instrumented process, which begins to execute then, and in its children if they have counts of their
@@ -290,7 +322,7 @@ impl Course<'_> {
     fn measured(
         &self,
         part: PlannedPart<'_>,
-        (attached, mut forks): (Attached, Option<ForkWatch>),
+        (attached, mut forks, loads): (Attached, Option<ForkWatch>, EarlyWatch),
         (recording, listener): (&Path, Option<Sender<Event>>),
         begins: impl FnOnce(Clock) -> Result<()>,
     ) -> Result<Measured> {
@@ -304,22 +336,49 @@ impl Course<'_> {
         let mut notes: Vec<String> = unwatched
             .map(|why| format!("Some forked children may not be met: {why}"))
             .collect();
-        let process = FollowedProcess::<()>::alone(attached);
+        let news = listener.clone();
+        let (clock, recorder, described) = begin(part, recording, listener)?;
+        let description = RefCell::new(LoadedDescription::new(part.info, described));
+        let process = match self.run.loaded().choice().has_libraries() {
+            true => {
+                let start = (part.subject, part.plan.plan());
+                let chosen = self.run.loaded().loads(&description, self.is_over);
+                FollowedProcess::follow(attached, loads, start, chosen)?
+            }
+            false => FollowedProcess::alone(attached),
+        };
         let process = match forks {
             Some(forks) => process.with_forks(forks),
             None => process,
         };
-        let (clock, recorder) = begin(part, recording, listener)?;
+        let awaited = awaited(self.run.session, part.session);
+        nothing(
+            process.pid(),
+            &awaited,
+            (part.session, process.not_followed()),
+        )?;
+        notes.extend(process.not_followed().map(|why| {
+            let why = why.trim_end_matches('.');
+            format!("Objects that it loaded during the run were not instrumented: {why}.")
+        }));
         begins(clock)?;
-        let measure = || self.recorded(part, process, (clock, recorder, recording), self.is_over);
+        if let Some(news) = news {
+            description.borrow_mut().begin(news);
+        }
+        let loaded = || description.borrow().loaded();
+        let measure = || {
+            let recording = (clock, recorder, recording);
+            self.recorded(part, process, recording, (&loaded, self.is_over))
+        };
         let (mut first, others) = match own {
             None => (measure()?, Vec::new()),
             Some(children) => with_children(&children, measure, |child, number, is_left| {
                 let stem = recording.file_stem().unwrap_or_default().display();
                 let recording = recording.with_file_name(format!("{stem}-{number}.arrow"));
-                let (clock, recorder) = begin(part, &recording, None)?;
+                let (clock, recorder, _) = begin(part, &recording, None)?;
                 let child = FollowedProcess::alone(child);
-                self.recorded(part, child, (clock, recorder, &recording), is_left)
+                let recording = (clock, recorder, recording.as_path());
+                self.recorded(part, child, recording, (&|| None, is_left))
             })?,
         };
         notes.append(&mut first.notes);
@@ -337,23 +396,30 @@ impl Course<'_> {
             staying,
             ..
         }: PlannedPart<'_>,
-        process: FollowedProcess<'_, ()>,
+        process: FollowedProcess<'_, KeptPlan>,
         (clock, mut recorder, path): (Clock, Recorder, &Path),
-        is_over: &dyn Fn() -> bool,
+        (loaded, is_over): (&dyn Fn() -> Option<Metadata>, &dyn Fn() -> bool),
     ) -> Result<RecordedProcess> {
         let pid = process.pid();
         let plan = plan.plan();
         let length = Duration::from_secs_f64(session.duration);
+        let is_followed = process.is_followed();
         let end = recorder.follow(process, plan, length, is_over);
         if end.is_err() {
             self.leaves.store(true, Ordering::Release);
         }
-        let FollowedEnd {
-            removed, children, ..
-        } = end?;
+        let end = end?;
+        let mut notes = match is_followed {
+            true => self.run.loaded().notes_of_loads(session, &end),
+            false => Vec::new(),
+        };
+        let (removed, children, parts) = (end.removed, end.children, end.parts);
         let hits: BTreeMap<u64, u64> = removed.counts.iter().copied().collect();
         let mut totals = totals(plan, &hits);
-        let mut notes = Vec::new();
+        append_totals(&mut totals, &parts);
+        if let Some(described) = loaded() {
+            recorder.describe(described);
+        }
         if removed.reads_ended && !removed.ended {
             notes.push(
                 "The process was about to filter its system calls, or may have been: its memory was not read after that, nor were `pid`, `comm` and callers."
@@ -370,6 +436,15 @@ impl Course<'_> {
         totals.stacks.clone_from(recorder.kept_stacks());
         let recording = recorder.finish(totals.clone())?.unwrap_or_default();
         let losses = recorder.losses();
+        let mut instruments = instruments(plan, (&recorder, &|id| id), &hits);
+        for part in &parts {
+            let number = |id| part.recorded(id);
+            instruments.extend(self::instruments(
+                part.plan.plan(),
+                (&recorder, &number),
+                &part.hits(),
+            ));
+        }
         Ok(RecordedProcess {
             pid,
             recording: path.to_path_buf(),
@@ -382,7 +457,7 @@ impl Course<'_> {
                 taken: losses.iter().map(|cpu| cpu.taken).sum(),
                 missing: 0,
                 losses,
-                instruments: instruments(plan, &recorder, &hits),
+                instruments,
                 aggregates: totals.added_up,
                 cache: None,
                 ended: totals.ended,
@@ -397,14 +472,6 @@ impl Course<'_> {
                 retired: 0,
             },
         })
-    }
-}
-
-/// Ends a plan when the run is over.
-fn watch(is_over: &dyn Fn() -> bool) -> impl FnMut(Stage) -> ControlFlow<()> {
-    move |_| match is_over() {
-        true => ControlFlow::Break(()),
-        false => ControlFlow::Continue(()),
     }
 }
 
@@ -448,14 +515,27 @@ fn begin(
     }: PlannedPart<'_>,
     recording: &Path,
     listener: Option<Sender<Event>>,
-) -> Result<(Clock, Recorder)> {
+) -> Result<(Clock, Recorder, Metadata)> {
     let clock = Clock::from(clock());
     let described = metadata(plan.plan(), session, info, clock)?;
     let collector = Writer::create(recording, &described).and_then(Collector::start);
     let collector = collector.map_err(|source| Error::Recording { source })?;
     let mut recorder = Recorder::new(Some(collector), listener);
     recorder.report_aggregates(true);
-    Ok((clock, recorder))
+    Ok((clock, recorder, described))
+}
+
+/// Writes a plan into a process. Threads that wait among the instructions that are to be displaced continue first.
+fn attach(
+    subject: &Subject,
+    reserved: Reserved,
+    plan: &VerifiedPlan,
+    loads: &EarlyWatch,
+) -> Result<Attached> {
+    Attached::attach(subject, reserved.clone(), plan).or_else(|error| match loads.release() {
+        true => Attached::attach(subject, reserved, plan),
+        false => Err(error),
+    })
 }
 
 /// Writes the recordings of all measurements as one, and returns its summary.
@@ -518,18 +598,18 @@ pub(super) fn merged(Measured { first, others }: Measured, recording: &Path) -> 
     })
 }
 
-/// The results of all instruments.
+/// The results of all instruments of a plan, by recorded identifier.
 fn instruments(
     plan: &Plan,
-    recorder: &Recorder,
+    (recorder, recorded): (&Recorder, &dyn Fn(u64) -> u64),
     hits: &BTreeMap<u64, u64>,
 ) -> Vec<InstrumentSummary> {
     let summary = |one: &PlannedInstrument| {
         let id = one.id.pack();
         InstrumentSummary {
-            id,
+            id: recorded(id),
             label: label(plan, one),
-            samples: recorder.samples_of(id),
+            samples: recorder.samples_of(recorded(id)),
             total: hits.get(&id).copied(),
         }
     };

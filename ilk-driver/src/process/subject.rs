@@ -281,7 +281,7 @@ fn image_with(
 }
 
 /// Returns whether the dynamic linker writes into the code of an object.
-fn relocates_code(file: &[u8]) -> bool {
+pub(super) fn relocates_code(file: &[u8]) -> bool {
     let relocates = || {
         let header = object::elf::FileHeader64::<Endianness>::parse(file).ok()?;
         let endian = header.endian().ok()?;

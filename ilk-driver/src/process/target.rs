@@ -1,12 +1,17 @@
 //! A process as the target of sessions: its objects are read once, and each session instruments it and leaves it.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use gilk_engine::layout::RuntimeLayout;
-use gilk_engine::{Image, Plan, Session};
+use gilk_engine::{Image, Plan, Session, Span};
 use gilk_instruments::{Library, Source};
 
-use super::record::text_of;
+use super::maps;
+use super::objects::{Object, chosen, objects};
+use super::opened::{self, OpenedLibrary};
+use super::record::{refused_times, text_of};
 use super::reserved::any_source;
 use super::stacks::Callers;
 use super::supervisor::Supervisor;
@@ -28,9 +33,26 @@ pub struct ProcessLayouts {
     stacked: Arc<OnceLock<Reserved>>,
     /// The reason why no instruments run in the code cache of the process, if it was read for that.
     pub(super) uninstrumented: Option<String>,
+    /// Names of libraries whose files were opened, and that are not mapped.
+    pub(super) opened: Vec<String>,
 }
 
 impl ProcessLayouts {
+    fn new(subject: Subject, uninstrumented: Option<String>) -> Result<Self> {
+        Ok(Self {
+            reserved: subject.reserve(WORDS)?,
+            subject: Arc::new(subject),
+            stacked: Arc::default(),
+            uninstrumented,
+            opened: Vec::new(),
+        })
+    }
+
+    /// The layouts for the same process, which was read again.
+    fn of(&self, subject: Subject) -> Result<Self> {
+        Self::new(subject, self.uninstrumented.clone())
+    }
+
     /// Returns the number of the process.
     #[must_use]
     pub fn pid(&self) -> u32 {
@@ -46,6 +68,44 @@ impl ProcessLayouts {
         };
         let reserved = reserved.clone().for_session(session, library);
         reserved.with_replacements(&self.subject, session, library)
+    }
+
+    /// Finds other addresses if the process has mapped memory at those for a session since they were found. Returns the
+    /// addresses that are to stay free.
+    pub(super) fn free(&mut self, session: &Session, library: &Library) -> Result<Vec<Span>> {
+        let taken = self.spans(session, library)?;
+        let maps = maps::read(self.pid())?;
+        if !maps
+            .iter()
+            .any(|one| taken.iter().any(|span| span.overlaps(one.span)))
+        {
+            return Ok(taken);
+        }
+        self.reserved = self.subject.reserve(WORDS)?;
+        self.stacked = Arc::default();
+        self.spans(session, library)
+    }
+
+    fn spans(&self, session: &Session, library: &Library) -> Result<Vec<Span>> {
+        let numbers_stacks = any_source(session, library, Source::numbers_stacks);
+        Ok(match numbers_stacks {
+            true => self.stacked()?.spans(),
+            false => self.reserved.spans(),
+        })
+    }
+
+    /// Returns the library of a function, by its designation, if the process has not mapped it.
+    #[must_use]
+    pub fn awaited<'f>(&self, function: &'f str) -> Option<&'f str> {
+        let (library, _) = function.split_once(':')?;
+        let mut mapped = self.subject.objects.iter().map(Object::name);
+        (!mapped.any(|name| name == library)).then_some(library)
+    }
+
+    /// Returns whether a library is listed whose file was opened, and that is not mapped.
+    #[must_use]
+    pub fn is_opened(&self, library: &str) -> bool {
+        self.opened.iter().any(|opened| opened == library)
     }
 
     /// Returns the addresses for sessions that number stacks, with the ways to find callers.
@@ -73,6 +133,8 @@ impl ProcessLayouts {
 pub struct ProcessTarget {
     pub(super) layouts: ProcessLayouts,
     pub(super) info: TargetInfo,
+    /// Libraries whose files were opened, and that are not mapped.
+    pub(super) opened: Vec<OpenedLibrary>,
     /// A program that was started for its sessions.
     pub(super) program: Option<LaunchedProgram>,
     /// Removes what this leaves in the process, should this program be killed.
@@ -141,16 +203,12 @@ impl ProcessTarget {
         started: Option<StartedProgram>,
         supervisor: Supervisor,
     ) -> Result<Self> {
-        let reserved = subject.reserve(WORDS)?;
-        let info = subject.info(&reserved)?;
+        let layouts = ProcessLayouts::new(subject, uninstrumented)?;
+        let info = layouts.subject.info(&layouts.reserved)?;
         Ok(Self {
-            layouts: ProcessLayouts {
-                subject: Arc::new(subject),
-                reserved,
-                stacked: Arc::default(),
-                uninstrumented,
-            },
+            layouts,
             info,
+            opened: Vec::new(),
             program: started.map(|started| LaunchedProgram {
                 started,
                 executes: false,
@@ -190,6 +248,12 @@ impl ProcessTarget {
         text_of(plan).err().map(|error| error.to_string())
     }
 
+    /// The refusal of instruments that begin or end in the middle of a session.
+    #[must_use]
+    pub fn refused_times() -> Error {
+        refused_times()
+    }
+
     /// Checks that the process executes the program still that was read.
     ///
     /// # Errors
@@ -203,6 +267,88 @@ impl ProcessTarget {
             Error::Target(what)
         };
         self.layouts.subject.is_still_mapped().map_err(ended)
+    }
+
+    /// Shows the functions of a library that the process has not mapped yet, from its file. Where it is mapped already,
+    /// those are shown that the process has.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file cannot be read; [`Error::Target`] if it is no library of 64 bits, or none that is
+    /// instrumented when it is loaded; [`Error::Process`] as [`Self::open`].
+    pub fn open_library(&mut self, path: &Path) -> Result<()> {
+        let hint = "Name the file of a library.";
+        let path = fs::canonicalize(path).map_err(Error::io(path, hint))?;
+        // It is refused before the process is read again.
+        opened::read(&path)?;
+        let paths = self.opened.iter().map(|opened| opened.path.clone());
+        let mut paths: Vec<PathBuf> = paths.collect();
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+        self.read_again(&paths)
+    }
+
+    /// Reads the process again if the objects that it has mapped have changed. Returns whether they have; not of a process
+    /// that has ended.
+    ///
+    /// # Errors
+    /// As [`Self::open_library`].
+    pub fn refresh(&mut self) -> Result<bool> {
+        let changed = self.changed();
+        match self.check() {
+            Ok(()) => changed,
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn changed(&mut self) -> Result<bool> {
+        let known = &self.layouts.subject.objects;
+        let now = objects(self.pid())?;
+        let is_same =
+            now.len() == known.len() && now.iter().zip(known).all(|(one, other)| one.is(other));
+        // Without objects, it is about to end.
+        if is_same || now.is_empty() {
+            return Ok(false);
+        }
+        let paths: Vec<PathBuf> = self.opened.iter().map(|one| one.path.clone()).collect();
+        self.read_again(&paths)?;
+        Ok(true)
+    }
+
+    /// The functions of all objects that the process has mapped, and of opened libraries.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if their names take up too much memory.
+    pub fn shown(&self) -> Result<Image> {
+        let mut shown = self.image().clone();
+        for opened in &self.opened {
+            shown.join(opened.image.clone())?;
+        }
+        Ok(shown)
+    }
+
+    fn read_again(&mut self, paths: &[PathBuf]) -> Result<()> {
+        let pid = self.pid();
+        let old = &self.layouts.subject;
+        let mapped = chosen(pid, &objects(pid)?, &all_objects())?;
+        let known = Some(old.registered);
+        let subject = Subject::of_objects(pid, &mapped, old.shadow_stack, known)?;
+        let layouts = self.layouts.of(subject)?;
+        let mut taken = layouts.reserved.spans();
+        let mut opened = Vec::new();
+        for path in paths {
+            let name = opened::name(path);
+            if layouts.awaited(&format!("{name}:")).is_some() {
+                let library = OpenedLibrary::of(&layouts.subject, &taken, path)?;
+                taken.push(library.span);
+                opened.push(library);
+            }
+        }
+        self.info = layouts.subject.info(&layouts.reserved)?;
+        self.layouts = layouts;
+        self.layouts.opened = opened.iter().map(|one| one.name.clone()).collect();
+        self.opened = opened;
+        Ok(())
     }
 
     /// Describes the end of the process.
@@ -220,12 +366,6 @@ impl ProcessTarget {
 /// All objects of a process.
 fn all_objects() -> ObjectChoice {
     ObjectChoice::of(ALL.into_iter())
-}
-
-impl AsRef<Self> for ProcessTarget {
-    fn as_ref(&self) -> &Self {
-        self
-    }
 }
 
 impl Drop for ProcessTarget {

@@ -4,9 +4,9 @@
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use gilk_engine::Addr;
 use gilk_engine::rendezvous::{RENDEZVOUS, Rendezvous, RendezvousWords};
 use gilk_engine::verify::rendezvous::verify;
+use gilk_engine::{Addr, Span};
 
 use super::linker::Linker;
 use super::objects::ObjectChoice;
@@ -28,11 +28,12 @@ pub struct EarlyWatch(Option<Result<LinkerWatch>>);
 
 impl EarlyWatch {
     /// Has the threads of a process that change its objects wait until these are instrumented. A session that names the
-    /// function in which they wait has its instruments there in the place of the watch; patterns leave it out.
+    /// function in which they wait has its instruments there in the place of the watch; patterns leave it out. Nothing is
+    /// mapped at addresses that are `reserved`.
     #[must_use]
-    pub fn attach(pid: u32, choice: &ObjectChoice) -> Self {
+    pub fn attach(pid: u32, choice: &ObjectChoice, reserved: &[Span]) -> Self {
         let is_early = choice.has_libraries() && !choice.names_rendezvous();
-        Self(is_early.then(|| LinkerWatch::attach(pid)))
+        Self(is_early.then(|| LinkerWatch::attach(pid, reserved)))
     }
 
     /// Lets threads continue that wait, among instructions that are to be displaced, say; returns whether any did.
@@ -46,7 +47,7 @@ impl EarlyWatch {
 
     /// Returns the watch of the process.
     pub(super) fn watch(self, pid: u32) -> Result<LinkerWatch> {
-        self.0.unwrap_or_else(|| LinkerWatch::attach(pid))
+        self.0.unwrap_or_else(|| LinkerWatch::attach(pid, &[]))
     }
 }
 
@@ -63,7 +64,7 @@ impl LinkerWatch {
     /// # Errors
     /// [`Error::Process`] if the process has no dynamic linker, one that is not known, or one that
     /// another tool watches.
-    pub(super) fn attach(pid: u32) -> Result<Self> {
+    pub(super) fn attach(pid: u32, reserved: &[Span]) -> Result<Self> {
         let memory = memory(pid)?;
         let Linker {
             object: linker,
@@ -71,6 +72,9 @@ impl LinkerWatch {
             state,
         } = Linker::read(pid, &memory)?;
         let mut maps = maps::read(pid)?;
+        for &span in reserved {
+            maps::insert(&mut maps, span);
+        }
         let full = || {
             refused(
                 pid,

@@ -21,9 +21,9 @@ use ilk_driver::interrupt;
 use ilk_driver::note;
 use ilk_driver::possible::grouped;
 use ilk_driver::process::{
-    Attached, Children, Client, EarlyWatch, Exec, FollowedProcess, LaterPlan, Object, ObjectChoice,
-    ObjectLines, Reserved, Scope, StartedProgram, StoppedProgram as _, Subject, Supervisor,
-    objects,
+    Attached, Children, Client, EarlyWatch, Exec, FollowedLoads, FollowedProcess, LaterPlan,
+    Object, ObjectChoice, ObjectLines, Reserved, Scope, StartedProgram, StoppedProgram as _,
+    Subject, Supervisor, objects,
 };
 use ilk_driver::script::{Designations, Filter, Script, TypesWanted, matches, resolve};
 
@@ -351,7 +351,7 @@ impl Measurement {
         let choice = self.choice();
         // Before anything else is spliced, so that no child has what is not removed from it.
         let mut forks = self.children.watch(pid, &[])?;
-        let watch = EarlyWatch::attach(pid, &choice);
+        let watch = EarlyWatch::attach(pid, &choice, &[]);
         let (subject, awaited) = Subject::read_mapped(pid, &choice)?;
         let scope = Scope::at_start(&subject, &choice);
         let (reserved, mut plan) = self.planned(pid, &subject, &scope)?;
@@ -380,7 +380,12 @@ impl Measurement {
                     planned.map_err(|error| format!("{error:#}"))
                 };
                 let start = (&subject, plan.planned.plan.plan());
-                FollowedProcess::follow(attached, watch, start, &choice, Box::new(later))?
+                let loads = FollowedLoads {
+                    choice: choice.clone(),
+                    planner: Box::new(later),
+                    news: Box::new(|_| Ok(())),
+                };
+                FollowedProcess::follow(attached, watch, start, loads)?
             }
             false => FollowedProcess::alone(attached),
         };

@@ -7,7 +7,7 @@ use gilk_engine::{Span, VerifiedPlan};
 use gilk_samples::kept_stacks::KeptStacks;
 
 use super::super::objects::Object;
-use super::super::parts::{LoadedPart, LoadedParts};
+use super::super::parts::{LoadedPart, LoadedParts, NextNumbers};
 use super::super::recorder::Recorder;
 use super::super::rings::SampleRings;
 use super::super::stacks::NumberedStacks;
@@ -75,11 +75,11 @@ impl InstrumentWords {
 }
 
 impl CacheWords {
-    /// Begins with those of a plan of so many functions.
-    pub(super) fn new(start: MappedWords, functions: usize) -> Self {
+    /// Begins with those of the objects from the start; objects that are loaded later are numbered from `next` on.
+    pub(super) fn new(start: MappedWords, next: NextNumbers) -> Self {
         Self(Arc::new(Mutex::new(InstrumentWords {
             start,
-            parts: LoadedParts::after(functions),
+            parts: LoadedParts::after(next),
             loads: Vec::new(),
             left: Vec::new(),
             left_stacks: KeptStacks::default(),
@@ -102,7 +102,7 @@ impl CacheWords {
         words: MappedWords,
     ) -> Result<()> {
         let mut all = self.lock();
-        let part = all.parts.part(object, plan, kept)?;
+        let (part, _) = all.parts.part(object, plan, kept)?;
         all.loads.push((part, words));
         Ok(())
     }

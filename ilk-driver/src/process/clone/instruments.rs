@@ -11,6 +11,7 @@ use gilk_engine::{Addr, Session, Span, VerifiedPlan};
 
 use super::super::mapped::{counters, place_words};
 use super::super::objects::Object;
+use super::super::parts::NextNumbers;
 use super::super::record::text_of;
 use super::super::refused;
 use super::super::registered::Registered;
@@ -40,8 +41,8 @@ pub struct CloneInstruments {
     /// The objects that the plan is for, as far as they are mapped.
     pub(super) objects: Vec<Object>,
     pub(super) registered: Registered,
-    /// The number of functions of the plan.
-    pub(super) functions: usize,
+    /// The numbers of objects that are loaded later, after those of the plan.
+    pub(super) next: NextNumbers,
 }
 
 impl CloneInstruments {
@@ -104,7 +105,7 @@ impl CloneInstruments {
             reads,
             objects,
             registered,
-            functions: plan.plan().functions.len(),
+            next: NextNumbers::after(plan.plan()),
         })
     }
 

@@ -328,7 +328,7 @@ fn execute(
     let later = later.flatten();
     let later = later.map(|later| LaterObjects::new(pid, later));
     let later = later.transpose()?;
-    let functions = instruments.as_ref().map(|all| all.functions);
+    let next = instruments.as_ref().map(|all| all.next);
     let memory = memory(pid)?;
     let mut code = ProcessCode::new(pid);
     let mut cache = {
@@ -349,10 +349,8 @@ fn execute(
         let again = self::memory(pid)?;
         let what = (counting, options.accesses.as_ref(), instruments);
         let (cache, words) = ProcessCache::map(pid, &stopped, again, &code, what)?;
-        if let (Some(words), Some(functions)) = (words, functions) {
-            progress
-                .words
-                .get_or_init(|| CacheWords::new(words, functions));
+        if let (Some(words), Some(next)) = (words, next) {
+            progress.words.get_or_init(|| CacheWords::new(words, next));
         }
         cache
     };
