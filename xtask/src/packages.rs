@@ -41,7 +41,7 @@ const BASE: &[Package] = &[
     library("libc6-dev", "links the workload statically"),
     package(
         "coreutils",
-        &["cat", "mkfifo", "sleep", "true"],
+        &["cat", "mkfifo", "sleep", "timeout", "true"],
         "makes pipes for tests, and is a program that a test instruments",
     ),
     package("dash", &["sh"], "runs the lab's scripts"),
