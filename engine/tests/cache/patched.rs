@@ -139,6 +139,14 @@ impl Instrumented {
         }
     }
 
+    /// A translation without its instruments.
+    fn plain(&self) -> Translation {
+        let image: &Image = &self.image;
+        let mut translator = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
+        let plain = translator.translate(image, REGION, &[self.seed], WHOLE);
+        plain.unwrap()
+    }
+
     /// Asserts that a translation with a change is refused, by a rule among others.
     fn refuses(&self, good: &Translation, rule: FragmentRule, change: &dyn Fn(&mut Translation)) {
         let mut mutant = good.clone();
@@ -175,12 +183,7 @@ pub(super) fn every_wrong_patch(refused: &mut dyn FnMut(FragmentRule)) {
         instrumented.refuses(&good, rule, change);
         refused(rule);
     };
-    let plain = Translator::new(LAYOUT, NEAR, Counting::Off);
-    let image: &Image = &instrumented.image;
-    let plain = plain
-        .unwrap()
-        .translate(image, REGION, &[instrumented.seed], WHOLE);
-    let plain = plain.unwrap();
+    let plain = instrumented.plain();
     check(R::PatchMissing, &|changed| *changed = plain.clone());
     check(R::PatchMissing, &|changed| drop(changed.patches.remove(1)));
     // The branch to a patch.
@@ -462,6 +465,24 @@ fn every_byte_of_a_patch_is_proved() {
     bytes_are_proved(&[(0, Pre, "counter"), (1, Pre, "sampled")], 5);
 }
 
+/// A change of a translation.
+type Change<'c> = &'c dyn Fn(&mut Translation);
+
+/// Calls `check` with the rules by which a patch is refused that is missing, or is of another place.
+fn misplaced(number: usize, check: &mut dyn FnMut(FragmentRule, Change<'_>)) {
+    use FragmentRule as R;
+    check(R::PatchMissing, &|changed| {
+        drop(changed.patches.remove(number));
+    });
+    check(R::WrongPatch, &|changed| {
+        let patch = &mut changed.patches[number];
+        patch.begin = patch.begin.add(1);
+    });
+    check(R::WrongPatch, &|changed| {
+        changed.patches[number].moment = PatchMoment::Before;
+    });
+}
+
 /// Calls `refused` with the rule by which wrong patches of the ways of a branch are refused.
 pub(super) fn every_wrong_way(refused: &mut dyn FnMut(FragmentRule)) {
     use FragmentRule as R;
@@ -476,16 +497,7 @@ pub(super) fn every_wrong_way(refused: &mut dyn FnMut(FragmentRule)) {
         refused(rule);
     };
     for number in 0..2 {
-        check(R::PatchMissing, &|changed| {
-            drop(changed.patches.remove(number));
-        });
-        check(R::WrongPatch, &|changed| {
-            let patch = &mut changed.patches[number];
-            patch.begin = patch.begin.add(1);
-        });
-        check(R::WrongPatch, &|changed| {
-            changed.patches[number].moment = PatchMoment::Before;
-        });
+        misplaced(number, &mut check);
         check(R::WrongPatch, &|changed| {
             let other = changed.patches[1 - number].exit;
             changed.patches[number].exit = other;
@@ -509,10 +521,7 @@ pub(super) fn every_wrong_way(refused: &mut dyn FnMut(FragmentRule)) {
         };
         check(rule, &|changed| *changed = other.clone());
     }
-    let image: &Image = &instrumented.image;
-    let plain = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
-    let plain = { plain }.translate(image, REGION, &[instrumented.seed], WHOLE);
-    let plain = plain.unwrap();
+    let plain = instrumented.plain();
     check(R::PatchMissing, &|changed| *changed = plain.clone());
 }
 
@@ -530,22 +539,10 @@ pub(super) fn every_wrong_end(refused: &mut dyn FnMut(FragmentRule)) {
             instrumented.refuses(&good, rule, change);
             refused(rule);
         };
-        let image: &Image = &instrumented.image;
-        let plain = Translator::new(LAYOUT, NEAR, Counting::Off).unwrap();
-        let plain = { plain }.translate(image, REGION, &[instrumented.seed], WHOLE);
-        let plain = plain.unwrap();
+        let plain = instrumented.plain();
         check(R::PatchMissing, &|changed| *changed = plain.clone());
         for number in 0..hooks.len() {
-            check(R::PatchMissing, &|changed| {
-                drop(changed.patches.remove(number));
-            });
-            check(R::WrongPatch, &|changed| {
-                let patch = &mut changed.patches[number];
-                patch.begin = patch.begin.add(1);
-            });
-            check(R::WrongPatch, &|changed| {
-                changed.patches[number].moment = PatchMoment::Before;
-            });
+            misplaced(number, &mut check);
             // The instruction is executed again, or another one than the next.
             check(R::WrongPatch, &|changed| {
                 changed.patches[number].next = None;
