@@ -24,7 +24,7 @@ use super::loads::{
 };
 use super::{
     Attached, CachedWork, Children, Client, EarlyWatch, Exec, FollowedProcess, ProcessTarget,
-    Recorder, Reserved, Scope, Subject, clock, executions, process_label, refused, with_children,
+    Recorder, Scope, Subject, clock, executions, process_label, refused, with_children,
     write_beside,
 };
 use crate::client::{
@@ -213,7 +213,7 @@ impl ProcessTarget {
             forks.refuse_overlap(plan.plan(), self.image())?;
         }
         let staying = reserved.staying();
-        let attached = attach(subject, reserved, plan, &loads)?;
+        let attached = loads.attach_plan(subject, &reserved, plan)?;
         let part = PlannedPart {
             subject,
             plan,
@@ -301,7 +301,7 @@ impl Course<'_> {
         let (reserved, planned) = subject.planned((&session, library), false, watch)?;
         let info = subject.info(&reserved)?;
         let staying = reserved.staying();
-        let attached = attach(&subject, reserved, &planned.plan, &loads)?;
+        let attached = loads.attach_plan(&subject, &reserved, &planned.plan)?;
         let part = PlannedPart {
             subject: &subject,
             plan: &planned.plan,
@@ -523,19 +523,6 @@ fn begin(
     let mut recorder = Recorder::new(Some(collector), listener);
     recorder.report_aggregates(true);
     Ok((clock, recorder, described))
-}
-
-/// Writes a plan into a process. Threads that wait among the instructions that are to be displaced continue first.
-fn attach(
-    subject: &Subject,
-    reserved: Reserved,
-    plan: &VerifiedPlan,
-    loads: &EarlyWatch,
-) -> Result<Attached> {
-    Attached::attach(subject, reserved.clone(), plan).or_else(|error| match loads.release() {
-        true => Attached::attach(subject, reserved, plan),
-        false => Err(error),
-    })
 }
 
 /// Writes the recordings of all measurements as one, and returns its summary.

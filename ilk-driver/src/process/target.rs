@@ -98,8 +98,13 @@ impl ProcessLayouts {
     #[must_use]
     pub fn awaited<'f>(&self, function: &'f str) -> Option<&'f str> {
         let (library, _) = function.split_once(':')?;
+        (!self.is_mapped(library)).then_some(library)
+    }
+
+    /// Returns whether the process has mapped a library.
+    fn is_mapped(&self, library: &str) -> bool {
         let mut mapped = self.subject.objects.iter().map(Object::name);
-        (!mapped.any(|name| name == library)).then_some(library)
+        mapped.any(|name| name == library)
     }
 
     /// Returns whether a library is listed whose file was opened, and that is not mapped.
@@ -337,8 +342,7 @@ impl ProcessTarget {
         let mut taken = layouts.reserved.spans();
         let mut opened = Vec::new();
         for path in paths {
-            let name = opened::name(path);
-            if layouts.awaited(&format!("{name}:")).is_some() {
+            if !layouts.is_mapped(&opened::name(path)) {
                 let library = OpenedLibrary::of(&layouts.subject, &taken, path)?;
                 taken.push(library.span);
                 opened.push(library);

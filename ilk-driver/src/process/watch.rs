@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use gilk_engine::rendezvous::{RENDEZVOUS, Rendezvous, RendezvousWords};
 use gilk_engine::verify::rendezvous::verify;
-use gilk_engine::{Addr, Span};
+use gilk_engine::{Addr, Span, VerifiedPlan};
 
 use super::linker::Linker;
 use super::objects::ObjectChoice;
 use super::record::{Kept, Record, Written};
 use super::removal::{self, Cleaned, memory};
+use super::reserved::Reserved;
 use super::stopped::traced;
+use super::subject::Subject;
 use super::waits::Waits;
-use super::{maps, refused};
+use super::{Attached, maps, refused};
 use crate::{Error, Result};
 
 /// `RT_CONSISTENT` of glibc's elf/link.h and musl's ldso/dynlink.c: no object is being mapped or unmapped.
@@ -34,6 +36,24 @@ impl EarlyWatch {
     pub fn attach(pid: u32, choice: &ObjectChoice, reserved: &[Span]) -> Self {
         let is_early = choice.has_libraries() && !choice.names_rendezvous();
         Self(is_early.then(|| LinkerWatch::attach(pid, reserved)))
+    }
+
+    /// [Writes](Attached::attach) a plan into the process. Threads that wait among the instructions that are to be displaced
+    /// continue first.
+    ///
+    /// # Errors
+    /// As [`Attached::attach`].
+    pub fn attach_plan(
+        &self,
+        subject: &Subject,
+        reserved: &Reserved,
+        plan: &VerifiedPlan,
+    ) -> Result<Attached> {
+        let attach = || Attached::attach(subject, reserved.clone(), plan);
+        attach().or_else(|error| match self.release() {
+            true => attach(),
+            false => Err(error),
+        })
     }
 
     /// Lets threads continue that wait, among instructions that are to be displaced, say; returns whether any did.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use ilk_driver::process::{
     CloneEnd, CloneNews, CloneOptions, CloneReport, Exec, HeldProcess, ReadImages, StartedProgram,
-    StoppedProgram, execute_in_cache, process_label, ready, recorded_so_far, write_beside,
+    StoppedProgram, execute_in_cache, process_label, program_of, ready, recorded_so_far,
+    write_beside,
 };
 use ilk_driver::{interrupt, note};
 
@@ -44,8 +45,7 @@ impl<'c> CacheExecutions<'c> {
         options: &'c CloneOptions,
         work: Option<&'c CacheWork>,
     ) -> anyhow::Result<Self> {
-        let may_be_several = command.exec == Exec::Follows || has_children(command);
-        let several = command.output.as_ref().filter(|_| may_be_several);
+        let several = command.output.as_ref().filter(|_| may_be_several(command));
         Ok(Self {
             command,
             options,
@@ -211,7 +211,7 @@ impl<'c> CacheExecutions<'c> {
             news,
         )?;
         let _printing = lock(&self.printing);
-        if command.exec == Exec::Follows || has_children(command) {
+        if may_be_several(command) {
             note!("Process {pid}, {program}:");
         }
         command.show(pid, &mut report);
@@ -234,12 +234,12 @@ impl<'c> CacheExecutions<'c> {
     }
 }
 
-fn has_children(command: &Clone) -> bool {
-    command.children == ClonedChildren::Own
+/// Returns whether a command may have more than one execution.
+fn may_be_several(command: &Clone) -> bool {
+    command.exec == Exec::Follows || command.children == ClonedChildren::Own
 }
 
 /// The path of the program that a process executes.
 fn executable(pid: u32) -> String {
-    let path = std::fs::read_link(format!("/proc/{pid}/exe"));
-    path.map_or_else(|error| error.to_string(), |path| path.display().to_string())
+    program_of(pid).map_or_else(|error| error.to_string(), |path| path.display().to_string())
 }

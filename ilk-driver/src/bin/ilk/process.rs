@@ -21,9 +21,9 @@ use ilk_driver::interrupt;
 use ilk_driver::note;
 use ilk_driver::possible::grouped;
 use ilk_driver::process::{
-    Attached, Children, Client, EarlyWatch, Exec, FollowedLoads, FollowedProcess, LaterPlan,
-    Object, ObjectChoice, ObjectLines, Reserved, Scope, StartedProgram, StoppedProgram as _,
-    Subject, Supervisor, objects,
+    Children, Client, EarlyWatch, Exec, FollowedLoads, FollowedProcess, LaterPlan, Object,
+    ObjectChoice, ObjectLines, Reserved, Scope, StartedProgram, StoppedProgram as _, Subject,
+    Supervisor, objects,
 };
 use ilk_driver::script::{Designations, Filter, Script, TypesWanted, matches, resolve};
 
@@ -360,11 +360,7 @@ impl Measurement {
             output::write(file, plan.planned.session.to_ron()?.as_bytes())?;
         }
         let info = subject.info(&reserved)?;
-        let attach = || Attached::attach(&subject, reserved.clone(), &plan.planned.plan);
-        let attached = attach().or_else(|error| match watch.release() {
-            true => attach(),
-            false => Err(error),
-        })?;
+        let attached = watch.attach_plan(&subject, &reserved, &plan.planned.plan)?;
         let own = match &mut forks {
             Some(forks) if self.children == Children::Own => {
                 Some(forks.instrument_children(&attached))

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::cache::resident::Resident;
 use gilk_engine::cache::{
-    CacheLayout, CacheRow, CounterNumbers, Counting, Targets, TranslationReach, Translator,
+    CacheLayout, CacheRow, CachedBlock, CounterNumbers, Counting, Targets, Translation,
+    TranslationReach, Translator,
 };
 use gilk_engine::verify::fragments::{FragmentProver, FragmentViolation, ProvedTranslation};
 use gilk_engine::{Addr, Refusal, Rule, Span};
@@ -67,6 +68,20 @@ struct CacheArena {
     prover: FragmentProver,
     rows: Vec<CacheRow>,
     patches: PlacedPatches,
+}
+
+impl CacheArena {
+    /// Translates, with counters that are free.
+    fn translate(
+        &mut self,
+        free: &mut CounterNumbers,
+        translate: impl FnOnce(&mut Translator) -> std::result::Result<Translation, Refusal>,
+    ) -> std::result::Result<Translation, Refusal> {
+        self.translator.swap_counters(free);
+        let translation = translate(&mut self.translator);
+        self.translator.swap_counters(free);
+        translation
+    }
 }
 
 /// Sizes and numbers of a cache.
@@ -574,9 +589,7 @@ impl ProcessCache {
     fn release_counters(&mut self, dropped: &[PlacedFragment]) {
         let blocks = || dropped.iter().flat_map(|one| &one.blocks);
         self.counters.drop_blocks(blocks());
-        for counter in blocks().filter_map(|block| block.counter) {
-            self.free.release(counter);
-        }
+        release(&mut self.free, blocks());
     }
 
     pub(super) fn counting(&self) -> Counting {
@@ -639,4 +652,11 @@ fn clusters(code: &ProcessCode) -> Vec<Span> {
         }
     }
     clusters
+}
+
+/// Gives back the counters of blocks that no thread executes.
+fn release<'b>(free: &mut CounterNumbers, blocks: impl IntoIterator<Item = &'b CachedBlock>) {
+    for counter in blocks.into_iter().filter_map(|block| block.counter) {
+        free.release(counter);
+    }
 }

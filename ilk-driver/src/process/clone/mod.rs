@@ -127,8 +127,8 @@ pub struct CacheInstrumentation<'r> {
 }
 
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
-/// process go. A program that is stopped at its entry is released once its thread is in the cache. Instruments run in the blocks of the cache,
-/// and a recorder takes what they deliver.
+/// process go. A program that is stopped at its entry is released once its thread is in the cache. Instruments run in the
+/// blocks of the cache, and a recorder takes what they deliver.
 ///
 /// # Errors
 /// [`crate::Error::Process`] if it may not be traced, or has code that a rule refuses; nothing was written then.

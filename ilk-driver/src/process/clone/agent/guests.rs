@@ -5,7 +5,7 @@ use super::super::super::executions::Exec;
 use super::super::super::launched::HeldProcess;
 use super::super::super::ptrace::{self, Tid};
 use super::super::trace::{self, Change, EVENT_STOP};
-use super::{CacheAgent, Outcome, ThreadState};
+use super::{CacheAgent, ChildrenHeld, Outcome, ThreadState};
 use crate::Result;
 
 impl CacheAgent<'_> {
@@ -13,7 +13,7 @@ impl CacheAgent<'_> {
     pub(super) fn child(&mut self, tid: Tid) -> Result<()> {
         self.leave_cache(tid)?;
         self.before_steps.remove(&tid);
-        let is_awaited = self.cache.writes.is_ok() || self.takes_executed();
+        let is_awaited = self.cache.writes.is_ok() || self.executing_children().is_some();
         // Without an answer it is traced, at the cost of some stops.
         if is_awaited && trace::shares_memory(self.leader, tid).unwrap_or(true) {
             self.guests.insert(tid, ThreadState::default());
@@ -53,10 +53,10 @@ impl CacheAgent<'_> {
         }
     }
 
-    /// Returns whether programs that guests execute are to be in caches of their own.
-    fn takes_executed(&self) -> bool {
-        let children = self.children;
-        children.is_some_and(|children| children.exec == Exec::Follows)
+    /// Takes guests in the programs that they execute, if these are to be in caches of their own.
+    fn executing_children(&self) -> Option<ChildrenHeld<'_>> {
+        self.children
+            .filter(|children| children.exec == Exec::Follows)
     }
 
     /// A stop or the end of a guest.
@@ -68,7 +68,7 @@ impl CacheAgent<'_> {
             }
             Change::Event(libc::PTRACE_EVENT_EXEC, _) => {
                 self.guests.remove(&tid);
-                if let (Some(children), true) = (self.children, self.takes_executed()) {
+                if let Some(children) = self.executing_children() {
                     (children.child)(HeldProcess::at_entry(tid.unsigned_abs()));
                     return Ok(None);
                 }

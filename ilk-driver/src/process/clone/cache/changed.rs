@@ -10,7 +10,7 @@ use super::super::changing::{ChangingFragment, PageBytes};
 use super::super::code::{self, ProcessCode};
 use super::super::fragments::PlacedFragment;
 use super::super::writes::page_of;
-use super::{DEMANDED, ProcessCache, too_far, unproved, unwatched};
+use super::{DEMANDED, ProcessCache, release, too_far, unproved, unwatched};
 use crate::Result;
 
 /// Bytes of changing code that one translation reads, at most.
@@ -55,9 +55,9 @@ impl ProcessCache {
             let Some(arena) = self.arenas.get_mut(index) else {
                 return Ok(Ok(None));
             };
-            arena.translator.swap_counters(&mut self.free);
-            let translation = arena.translator.translate_apart(&bytes, original, DEMANDED);
-            arena.translator.swap_counters(&mut self.free);
+            let translation = arena.translate(&mut self.free, |translator| {
+                translator.translate_apart(&bytes, original, DEMANDED)
+            });
             let translation = match translation {
                 Ok(translation) => translation,
                 Err(refusal) => return Ok(Err(refusal)),
@@ -67,12 +67,7 @@ impl ProcessCache {
             if is_cut && mapping.span.contains(pages.end) {
                 pages.end = pages.end.add(maps::PAGE);
                 // It is not written.
-                for block in &translation.blocks {
-                    block
-                        .counter
-                        .into_iter()
-                        .for_each(|counter| self.free.release(counter));
-                }
+                release(&mut self.free, &translation.blocks);
                 continue;
             }
             let proved = arena

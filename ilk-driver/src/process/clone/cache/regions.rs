@@ -94,10 +94,7 @@ impl ProcessCache {
         let Some(arena) = self.arenas.get_mut(index) else {
             return Ok(Ok(()));
         };
-        arena.translator.swap_counters(&mut self.free);
-        let translation = translate(&mut arena.translator);
-        arena.translator.swap_counters(&mut self.free);
-        let translation = match translation {
+        let translation = match arena.translate(&mut self.free, translate) {
             Ok(translation) => translation,
             Err(refusal) => return Ok(Err(refusal)),
         };
