@@ -261,7 +261,7 @@ pub(super) fn linker(pid: u32) -> Result<Object> {
 /// Returns the path of the program of a process.
 ///
 /// # Errors
-/// [`Error::Process`](crate::Error::Process) if it has ended, or may not be read.
+/// [`Error::Process`] if it has ended, or may not be read.
 pub fn program_of(pid: u32) -> Result<PathBuf> {
     fs::read_link(proc(pid, "exe"))
         .map_err(|error| refused(pid, format!("its program is not known ({error})")))
