@@ -21,6 +21,8 @@ pub(crate) struct Timed {
     pub(crate) name: String,
     /// Its duration.
     pub(crate) time: Duration,
+    /// Processor time of its program and of what that started, meanwhile.
+    pub(crate) processor: Duration,
 }
 
 /// Further jobs, and the tests that have been run.
@@ -403,25 +405,34 @@ fn file_name(name: &str) -> String {
     name.chars().map(allowed).collect()
 }
 
-/// Prints the slowest tests.
+/// Prints the slowest tests, and the programs that take most of the processors.
 pub(crate) fn slowest(tests: &[Timed], count: usize) {
     let mut sorted: Vec<&Timed> = tests.iter().collect();
     sorted.sort_by_key(|test| std::cmp::Reverse(test.time));
-    println!("\nThe slowest of {} tests:", tests.len());
+    println!(
+        "\nThe slowest of {} tests, with their processor time:",
+        tests.len()
+    );
     for test in sorted.iter().take(count) {
-        println!("{:>10}  {}", seconds(test.time), test.name);
+        print_times(test.time, test.processor, &test.name);
     }
-    let mut binaries: BTreeMap<&str, Duration> = BTreeMap::new();
+    let mut programs: BTreeMap<&str, (Duration, Duration)> = BTreeMap::new();
     for test in tests {
-        let binary = test.name.split("::").next().unwrap_or_default();
-        *binaries.entry(binary).or_default() += test.time;
+        let program = test.name.split("::").next().unwrap_or_default();
+        let (time, processor) = programs.entry(program).or_default();
+        *time += test.time;
+        *processor += test.processor;
     }
-    let mut binaries: Vec<_> = binaries.into_iter().collect();
-    binaries.sort_by_key(|&(_, time)| std::cmp::Reverse(time));
-    println!("\nThe slowest test programs:");
-    for (binary, time) in binaries.iter().take(count) {
-        println!("{:>10}  {binary}", seconds(*time));
+    let mut programs: Vec<_> = programs.into_iter().collect();
+    programs.sort_by_key(|&(_, (_, processor))| std::cmp::Reverse(processor));
+    println!("\nThe test programs with most processor time:");
+    for (program, (time, processor)) in programs.into_iter().take(count) {
+        print_times(time, processor, program);
     }
+}
+
+fn print_times(time: Duration, processor: Duration, name: &str) {
+    println!("{:>10} {:>10}  {name}", seconds(time), seconds(processor));
 }
 
 #[cfg(test)]

@@ -329,6 +329,7 @@ mod tests {
         let timed = |prefix: &str| Timed {
             name: format!("{} ilk-driver/lab::{prefix}x", LINES[7].name()),
             time: Duration::ZERO,
+            processor: Duration::ZERO,
         };
         let mut tests: Vec<Timed> = COLUMNS
             .iter()

@@ -88,17 +88,24 @@ pub(crate) fn seconds(time: Duration) -> String {
 
 /// Processor seconds of all programs that this one has started and that have ended.
 pub(crate) fn cpu_seconds() -> f32 {
-    /// `sysconf(_SC_CLK_TCK)` on every Linux that Debian builds.
-    const TICKS: f32 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    // proc(5): cutime and cstime are the 16th and 17th field, and the state after the name is the 3rd.
-    let ticks = fields
-        .split_whitespace()
-        .skip(13)
-        .take(2)
-        .filter_map(|field| field.parse::<f32>().ok());
-    ticks.sum::<f32>() / TICKS
+    processor_times(&stat).map_or(0.0, |[_, children]| children.as_secs_f32())
+}
+
+/// Processor times of a process and of its children that have ended, from `/proc/PID/stat`.
+pub(crate) fn processor_times(stat: &str) -> Option<[Duration; 2]> {
+    /// Milliseconds of a tick: `sysconf(_SC_CLK_TCK)` is 100 on every Linux that Debian builds.
+    const TICK: u64 = 10;
+    // The name, in parentheses, may have spaces and parentheses itself.
+    let fields = stat.rsplit_once(')')?.1.split_whitespace();
+    // proc(5): utime, stime, cutime and cstime are the 14th to 17th field, and the state after the name is the 3rd.
+    let mut ticks = fields.skip(11).map_while(|field| field.parse::<u64>().ok());
+    let mut both = || {
+        Some(Duration::from_millis(
+            (ticks.next()? + ticks.next()?) * TICK,
+        ))
+    };
+    Some([both()?, both()?])
 }
 
 #[cfg(test)]
@@ -111,6 +118,14 @@ mod tests {
             assert_eq!(bar(done, 9).chars().count(), WIDTH);
         }
         assert_eq!(bar(0, 0), "━".repeat(WIDTH));
+    }
+
+    #[test]
+    fn processor_times_are_read_beside_a_name_with_parentheses() {
+        let stat = "7 (a) b) R 1 7 7 0 -1 4194304 9 0 0 0 25 50 100 200 20 0 1 0 9 0 0";
+        let expected = [750, 3000].map(Duration::from_millis);
+        assert_eq!(processor_times(stat), Some(expected));
+        assert_eq!(processor_times("7 (a) R 1 7 7 0 -1"), None);
     }
 
     #[test]

@@ -199,6 +199,7 @@ impl Binary {
         let mut timed = Vec::new();
         let mut begun: Option<String> = None;
         let mut last = Instant::now();
+        let mut before = Duration::ZERO;
         while let Some(line) = program.line()? {
             let line = String::from_utf8_lossy(&line).into_owned();
             // A program's own output separates a test's name from its result.
@@ -213,11 +214,19 @@ impl Binary {
                 program.has_advanced();
                 let time = last.elapsed();
                 last = Instant::now();
+                // A process that was not waited for, and has ended, takes its time with it.
+                let used = program.processor_time();
+                let processor = used.saturating_sub(before);
+                before = used;
                 timed.push(Timed {
                     name: format!("{prefix}{}::{name}", self.title()),
                     time,
+                    processor,
                 });
-                log.say(&format!("{line}  {:.1} s", time.as_secs_f32()));
+                let [time, processor] = [time, processor].map(|time| time.as_secs_f32());
+                log.say(&format!(
+                    "{line}  {time:.1} s, {processor:.1} s of processor time"
+                ));
             } else {
                 log.say(&line);
             }

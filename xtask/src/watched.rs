@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -10,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::fail::{Fail, Result};
+use crate::stages::processor_times;
 
 /// Variable that every process of a test program inherits, by which those that it leaves are found.
 const MARK: &str = "GILK_TEST_PROGRAM";
@@ -110,6 +112,26 @@ impl Watched {
         self.last = Instant::now();
     }
 
+    /// Processor time of the program and of all that it has started, but for what has ended and left no parent to
+    /// account for it.
+    pub(crate) fn processor_time(&self) -> Duration {
+        let mut sum = Duration::ZERO;
+        let mut pending = vec![self.child.id().to_string()];
+        while let Some(pid) = pending.pop() {
+            let folder = Path::new("/proc").join(pid);
+            let stat = fs::read_to_string(folder.join("stat")).unwrap_or_default();
+            // One that has just ended has no times, or its parent has them.
+            sum += processor_times(&stat).into_iter().flatten().sum();
+            let threads = fs::read_dir(folder.join("task")).into_iter().flatten();
+            for thread in threads.flatten() {
+                let children = fs::read_to_string(thread.path().join("children"));
+                let children = children.unwrap_or_default();
+                pending.extend(children.split_whitespace().map(str::to_owned));
+            }
+        }
+        sum
+    }
+
     /// The end of the program, of which every line was read.
     pub(crate) fn end(self) -> Result<End> {
         let (Some((status, _)), Some(left)) = (self.status, self.left) else {
@@ -189,6 +211,23 @@ mod tests {
         assert_eq!(lines, ["one", "two", "three"]);
         assert_eq!(end.status.code(), Some(3));
         assert!(!end.is_late && end.left.is_empty());
+    }
+
+    #[test]
+    fn processor_time_of_a_programs_children_is_its_own() {
+        let script = "(while :; do :; done) & echo begun; read line; kill $!; wait; echo ended";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped());
+        let mut program = Watched::start(&mut command, Duration::from_secs(60)).unwrap();
+        assert_eq!(program.line().unwrap(), Some(b"begun".to_vec()));
+        while program.processor_time() < Duration::from_millis(50) {
+            thread::sleep(POLL);
+        }
+        // The end of its input ends the loop, whose time then is that of a child that was waited for.
+        drop(program.child.stdin.take());
+        assert_eq!(program.line().unwrap(), Some(b"ended".to_vec()));
+        assert!(program.processor_time() >= Duration::from_millis(50));
+        assert_eq!(program.line().unwrap(), None);
     }
 
     /// The process that is left has the program's output open.
