@@ -8,6 +8,7 @@ use gilk_instruments::Library;
 
 fn main() -> std::process::ExitCode {
     ilk_driver::memory::give_back();
+    ilk_driver::process::begin_calibration();
     match run(Start::parse()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {

@@ -1,5 +1,6 @@
 //! A session's clock: second 0, and the time since.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::processor;
@@ -9,13 +10,25 @@ use crate::protocol::{MAX_WAIT, Started};
 /// calibrated it.
 const CALIBRATION: Duration = Duration::from_millis(100);
 
+/// The first readings of both clocks.
+static FIRST: OnceLock<(Instant, u64)> = OnceLock::new();
+
+/// Begins to measure the rate of the TSC: who needs it a tenth of a second later does not wait.
+pub(crate) fn begin_calibration() {
+    first();
+}
+
+fn first() -> (Instant, u64) {
+    *FIRST.get_or_init(|| (Instant::now(), processor::tsc()))
+}
+
 /// Returns the TSC ticks per second: the kernel's figure, or a measurement if that is 0.
 pub(super) fn tsc_hz(kernel_hz: u64) -> u64 {
     if kernel_hz != 0 {
         return kernel_hz;
     }
-    let (begun, first) = (Instant::now(), processor::tsc());
-    std::thread::sleep(CALIBRATION);
+    let (begun, first) = first();
+    std::thread::sleep(CALIBRATION.saturating_sub(begun.elapsed()));
     let (elapsed, ticks) = (begun.elapsed(), processor::tsc().wrapping_sub(first));
     rate(ticks, elapsed)
 }
@@ -24,17 +37,34 @@ fn rate(ticks: u64, elapsed: Duration) -> u64 {
     (ticks as f64 / elapsed.as_secs_f64()) as u64
 }
 
-/// Returns now as second 0.
-pub(super) fn now(tsc_hz: u64) -> Started {
-    let unix_ns = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| {
+/// A moment by both clocks, which needs no rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) tsc: u64,
+    /// Nanoseconds since 1970.
+    unix_ns: u64,
+}
+
+impl Moment {
+    /// Returns now.
+    pub(crate) fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let unix_ns = since.map_or(0, |since| {
             u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
         });
-    Started {
-        tsc_hz,
-        tsc: processor::tsc(),
-        unix_ns,
+        Self {
+            tsc: processor::tsc(),
+            unix_ns,
+        }
+    }
+
+    /// The start of a session at this moment.
+    pub(crate) fn started(self, tsc_hz: u64) -> Started {
+        Started {
+            tsc_hz,
+            tsc: self.tsc,
+            unix_ns: self.unix_ns,
+        }
     }
 }
 

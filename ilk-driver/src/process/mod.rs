@@ -115,6 +115,12 @@ pub fn clock() -> Started {
     crate::agent::started()
 }
 
+/// Begins to measure the rate of the time-stamp counter, which [`clock`] waits for: a tenth of a second from the first call
+/// of either. A program calls it at its start, so that no process is stopped meanwhile.
+pub fn begin_calibration() {
+    crate::agent::begin_calibration();
+}
+
 /// Reads the time-stamp counter.
 #[must_use]
 pub fn tsc() -> u64 {

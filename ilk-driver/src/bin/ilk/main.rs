@@ -167,6 +167,7 @@ impl Command {
 
 fn main() -> ExitCode {
     ilk_driver::memory::give_back();
+    ilk_driver::process::begin_calibration();
     ilk_driver::interrupt::outlive_limits();
     match Ilk::parse().run() {
         Ok(status) => status,

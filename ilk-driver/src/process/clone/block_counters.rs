@@ -3,12 +3,12 @@
 //! A counter is one of a translated block, until that is dropped: its executions are added to those of the dynamic block
 //! then, which may be translated again, and another block may have the counter.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gilk_engine::Span;
 use gilk_engine::cache::CachedBlock;
+use rustc_hash::FxHashMap;
 
 use super::super::shared::SharedWords;
 
@@ -30,7 +30,7 @@ impl From<&CachedBlock> for DynamicBlock {
     }
 }
 
-/// The blocks of a cache and their counters; clones are the same ones.
+/// The counted blocks of a cache and their counters; clones are the same ones.
 #[derive(Clone, Debug)]
 pub(super) struct BlockCounters {
     words: Arc<SharedWords>,
@@ -44,7 +44,7 @@ pub(super) struct BlockCounters {
 struct CountedBlocks {
     /// In the order of their first translations, with the executions of their translations that were dropped.
     blocks: Vec<(DynamicBlock, u64)>,
-    numbers: HashMap<DynamicBlock, usize>,
+    numbers: FxHashMap<DynamicBlock, usize>,
     /// The number of the dynamic block that each counter counts now.
     of_counters: Vec<Option<usize>>,
 }
@@ -59,20 +59,21 @@ impl BlockCounters {
         }
     }
 
-    /// Adds translated blocks, which no thread executes yet.
+    /// Adds translated blocks that have counters, and that no thread executes yet.
     pub(super) fn add(&self, blocks: &[CachedBlock]) {
         let mut counted = self.counted();
         for block in blocks {
+            let Some(counter) = block.counter else {
+                continue;
+            };
             let number = counted.number(block.into());
-            if let Some(counter) = block.counter {
-                let index = index(counter);
-                if counted.of_counters.len() <= index {
-                    counted.of_counters.resize(index + 1, None);
-                }
-                if let Some(of) = counted.of_counters.get_mut(index) {
-                    debug_assert!(of.is_none(), "counter {counter} is of two blocks");
-                    *of = Some(number);
-                }
+            let index = index(counter);
+            if counted.of_counters.len() <= index {
+                counted.of_counters.resize(index + 1, None);
+            }
+            if let Some(of) = counted.of_counters.get_mut(index) {
+                debug_assert!(of.is_none(), "counter {counter} is of two blocks");
+                *of = Some(number);
             }
         }
     }

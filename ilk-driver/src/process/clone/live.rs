@@ -69,7 +69,7 @@ fn written(
         let counted = CountedSoFar {
             blocks: &counters.all(),
             moments: &kept,
-            ticks: (begin.clock.start, super::super::tsc()),
+            ticks: (begin.at.tsc, super::super::tsc()),
         };
         // After the counts, so that no block was executed in what was mapped since. Without mappings, the process ends.
         if !names.watch(pid) {

@@ -37,7 +37,6 @@ use std::time::Duration;
 use gilk_engine::cache::Counting;
 use gilk_engine::{Addr, Span};
 use gilk_samples::cache_numbers::CacheNumbers;
-use gilk_samples::metadata::Clock;
 
 use self::agent::{CacheAgent, ChildrenHeld};
 use self::cache::ProcessCache;
@@ -59,7 +58,8 @@ use super::ptrace::Tid;
 use super::remote::Remote;
 use super::removal::{memory, unmap};
 use super::stopped::{self, ATTEMPTS, BETWEEN, Stopped, traced};
-use super::{Recorder, clock, maps, proc, refused, text};
+use super::{Recorder, maps, proc, refused, text};
+use crate::agent::Moment;
 use crate::{Result, interrupt};
 
 pub use accesses::AccessOptions;
@@ -140,9 +140,8 @@ pub fn execute_in_cache(
     news: &(dyn Fn(CloneNews<'_>) + Sync),
 ) -> Result<CloneReport> {
     crate::processor::check()?;
-    let progress = Progress::default();
+    let progress = Progress::of_this_thread();
     let moments = Mutex::new(CountedMoments::new());
-    let waiter = std::thread::current();
     let mut draining = None;
     let instruments = instrumentation.map(|all| {
         draining = Some(Draining::new(all.recorder));
@@ -155,7 +154,7 @@ pub fn execute_in_cache(
             #[allow(unsafe_code, reason = "pthread_self(3)")]
             let thread = unsafe { libc::pthread_self() };
             progress.thread.store(thread, Ordering::Release);
-            let _ended = Ended(&progress.done, &waiter);
+            let _ended = Ended(&progress);
             execute(pid, (options, instruments), &progress, news)
         };
         let worker = scope.spawn(work);
@@ -167,7 +166,7 @@ pub fn execute_in_cache(
         let mut released = Ok(());
         let mut drained = Ok(());
         while !progress.has_ended() {
-            if progress.ready.load(Ordering::Acquire)
+            if progress.is_ready()
                 && let Some(program) = held.take()
             {
                 released = program.release();
@@ -187,13 +186,9 @@ pub fn execute_in_cache(
                 let mut moments = moments.lock().unwrap_or_else(PoisonError::into_inner);
                 moments.poll(counters);
             }
-            std::thread::park_timeout(if held.is_some() {
-                Duration::from_micros(200)
-            } else if draining.is_some() {
-                DRAINED
-            } else {
-                POLLED
-            });
+            // A process that is ready, or has ended, ends the wait.
+            let is_draining = draining.is_some();
+            std::thread::park_timeout(if is_draining { DRAINED } else { POLLED });
         }
         let report = worker.join();
         released?;
@@ -380,20 +375,20 @@ fn execute(
         (trigger, &progress.leave),
         (later, words, children),
     );
-    let mut began = Clock::from(clock());
-    let begin = |clock| ExecutionBegin { program, clock };
+    let mut began = Moment::now();
+    let begin = |at| ExecutionBegin { program, at };
     let end = (|| {
         if let Some(end) = agent.take_over()? {
             return Ok(end);
         }
-        began = Clock::from(clock());
+        began = Moment::now();
         progress.begin.get_or_init(|| begin(began));
         news(CloneNews::Begun);
-        progress.ready.store(true, Ordering::Release);
+        progress.set_ready();
         agent.work()
     })();
     let ended = super::tsc();
-    progress.ready.store(true, Ordering::Release);
+    progress.set_ready();
     let is_inside = !matches!(end, Ok(CloneEnd::Ended(_) | CloneEnd::Executed));
     let released = match is_inside {
         true => agent.let_go(),

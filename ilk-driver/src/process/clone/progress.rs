@@ -9,6 +9,7 @@ use gilk_samples::metadata::Clock;
 
 use super::block_counters::BlockCounters;
 use super::instrument_words::CacheWords;
+use crate::agent::{Moment, tsc_hz};
 use crate::process::launched::HeldProcess;
 use crate::{Error, Result};
 
@@ -26,14 +27,15 @@ pub enum CloneNews<'n> {
 }
 
 /// The course of an execution, which several threads follow.
-#[derive(Default)]
 pub(super) struct Progress {
+    /// The thread that waits for its begin and its end.
+    waiter: Thread,
     /// The process is to be let go.
     pub(super) leave: AtomicBool,
     /// The agent has ended.
     pub(super) done: AtomicBool,
     /// A started program may execute.
-    pub(super) ready: AtomicBool,
+    ready: AtomicBool,
     /// The agent's thread.
     pub(super) thread: AtomicU64,
     pub(super) counters: OnceLock<BlockCounters>,
@@ -47,10 +49,42 @@ pub(super) struct Progress {
 pub(super) struct ExecutionBegin {
     /// The number of the file of the program.
     pub(super) program: u64,
-    pub(super) clock: Clock,
+    pub(super) at: Moment,
+}
+
+impl ExecutionBegin {
+    /// The clock of recordings. The rate is measured while the process executes.
+    pub(super) fn clock(&self) -> Clock {
+        Clock::from(self.at.started(tsc_hz()))
+    }
 }
 
 impl Progress {
+    /// The course of an execution for which this thread waits.
+    pub(super) fn of_this_thread() -> Self {
+        Self {
+            waiter: std::thread::current(),
+            leave: AtomicBool::default(),
+            done: AtomicBool::default(),
+            ready: AtomicBool::default(),
+            thread: AtomicU64::default(),
+            counters: OnceLock::default(),
+            words: OnceLock::default(),
+            begin: OnceLock::default(),
+        }
+    }
+
+    /// Returns whether a started program may execute.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// Has the waiting thread release a started program.
+    pub(super) fn set_ready(&self) {
+        self.ready.store(true, Ordering::Release);
+        self.waiter.unpark();
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         self.done.load(Ordering::Acquire)
     }
@@ -68,12 +102,12 @@ impl Progress {
 }
 
 /// Has all see the end of the agent's thread when it is dropped, by a panic too.
-pub(super) struct Ended<'p>(pub(super) &'p AtomicBool, pub(super) &'p Thread);
+pub(super) struct Ended<'p>(pub(super) &'p Progress);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-        self.1.unpark();
+        self.0.done.store(true, Ordering::Release);
+        self.0.waiter.unpark();
     }
 }
 

@@ -226,7 +226,7 @@ impl CacheRecorder {
     }
 
     fn metadata(&self, counted: &CountedSoFar<'_>) -> Result<Metadata> {
-        let clock = self.begin.clock;
+        let clock = self.begin.clock();
         let seconds = clock.seconds(counted.ticks.1).max(SHORTEST);
         let library = Library::builtin().map_err(gilk_engine::Error::from)?;
         let counter = library.get(COUNTER).map_err(gilk_engine::Error::from)?;

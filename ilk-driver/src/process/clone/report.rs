@@ -124,7 +124,7 @@ impl CloneReport {
         let counted = CountedSoFar {
             blocks: &self.blocks,
             moments: &self.moments,
-            ticks: (self.recorder.begin.clock.start, self.ended),
+            ticks: (self.recorder.begin.at.tsc, self.ended),
         };
         self.recorder.write(path, &mut self.names, &counted, totals)
     }

@@ -14,6 +14,10 @@ use super::super::fragments::{PlacedFragment, TranslatedRegion};
 use super::{DEMANDED, ProcessCache, too_far, unproved};
 use crate::Result;
 
+/// Blocks of an earlier start that are translated at a time: what is known of them fits into the caches of a processor,
+/// and its memory is used again for the next.
+const PIECE: usize = 1024;
+
 impl ProcessCache {
     /// Returns the translation of an original address, which is translated first if it was not; `None` if no code is
     /// there. `alone` is true if no thread executes meanwhile.
@@ -74,12 +78,25 @@ impl ProcessCache {
             return Ok(Ok(()));
         };
         let BlockList { blocks, landed } = self.earlier.of(&object, region);
-        if blocks.is_empty() {
-            return Ok(Ok(()));
+        // Branches to a later piece can be linked only while no thread executes.
+        let most = if alone { PIECE } else { usize::MAX };
+        let mut landed = landed.as_slice();
+        for piece in blocks.chunks(most) {
+            let Some(&last) = piece.last() else {
+                continue;
+            };
+            let in_piece = landed.partition_point(|at| *at <= last);
+            let (landings, later) = landed.split_at(in_piece);
+            landed = later;
+            let translated =
+                self.translate(code, (region, original), index, alone, |translator| {
+                    translator.translate_blocks(code, region, piece, landings)
+                })?;
+            if let Err(refusal) = translated {
+                return Ok(Err(refusal));
+            }
         }
-        self.translate(code, (region, original), index, alone, |translator| {
-            translator.translate_blocks(code, region, &blocks, &landed)
-        })
+        Ok(Ok(()))
     }
 
     /// Translates code of a region, proves and writes it.
