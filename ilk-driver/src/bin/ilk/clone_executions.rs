@@ -69,16 +69,37 @@ impl<'c> CacheExecutions<'c> {
             program.check_registered()?;
         }
         let held = launched.map(|program| program as &mut dyn StoppedProgram);
-        let end = std::thread::scope(|scope| self.executions(pid, held, scope))?;
-        if let (Some(output), Some(_)) = (&self.command.output, &self.several) {
-            let recordings = lock(&self.recordings);
-            let named = recordings.iter().flatten();
-            write_beside(
-                named.map(|(name, file)| (name.clone(), file.as_path())),
-                output,
-            )?;
+        let end = std::thread::scope(|scope| self.executions(pid, held, scope));
+        match (end, self.write_recordings()) {
+            (Ok(end), written) => written.map(|_| end),
+            (Err(error), Ok(None)) => Err(error),
+            (Err(error), Ok(Some(output))) => {
+                note!("ilk: The others are recorded in {}.", output.display());
+                Err(error)
+            }
+            (Err(error), Err(unwritten)) => {
+                note!("ilk: The others are not recorded: {unwritten:#}");
+                Err(error)
+            }
         }
-        Ok(end)
+    }
+
+    /// Writes the recordings of all executions as one, if there may be several; returns its file. There is none if no
+    /// execution was recorded.
+    fn write_recordings(&self) -> anyhow::Result<Option<&Path>> {
+        let (Some(output), Some(_)) = (&self.command.output, &self.several) else {
+            return Ok(None);
+        };
+        let recordings = lock(&self.recordings);
+        if recordings.iter().flatten().next().is_none() {
+            return Ok(None);
+        }
+        let named = recordings.iter().flatten();
+        write_beside(
+            named.map(|(name, file)| (name.clone(), file.as_path())),
+            output,
+        )?;
+        Ok(Some(output))
     }
 
     /// Executes a process in one program after the other, and its children each in a thread of its own.
