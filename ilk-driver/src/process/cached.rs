@@ -16,6 +16,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_engine::cache::CacheInstruments;
 use gilk_engine::{Image, Plan, Session};
 use gilk_samples::Meaning;
+use gilk_samples::kept_stacks::KeptStacks;
+use gilk_samples::metadata::Metadata;
 use gilk_samples::recording::{self, Appended, GrowingRecording, Loss, Recording};
 use serde::{Deserialize, Serialize};
 
@@ -76,8 +78,8 @@ impl ProcessTarget {
     /// Has threads of the process execute in the code cache with every block counted or with the instruments of a session,
     /// until its end, for a time, or until a stop, when it continues in its original code. The results and the numbers of
     /// the cache are in the recording, which has all samples at its end; [`Event::Missed`] reports the number of those that
-    /// no event had. Meanwhile [`Event::Recorded`] has the executions of blocks up to now, and [`Event::Samples`] those of
-    /// instruments, as the recording grows.
+    /// no event had. Meanwhile [`Event::Recorded`] has the executions of blocks up to now; [`Event::Samples`] has the samples of
+    /// instruments, as the recording grows, and [`Event::Aggregates`] their totals.
     ///
     /// # Errors
     /// [`Error::Io`] if `ilk` cannot be started; [`Error::Process`] with its reason if it fails; [`Error::Recording`] if
@@ -113,10 +115,16 @@ impl ProcessTarget {
                     }
                     released = self.begin();
                 }
-                Ok(line) if line.contains(&recorded) => {
-                    // A listener that has ended needs no events.
-                    let _no_listener = events.send(Event::Recorded(live.clone()));
-                }
+                Ok(line) if line.contains(&recorded) => match &mut following {
+                    Some(following) if followed.is_ok() => {
+                        followed = following.read_totals(&live, events);
+                    }
+                    Some(_) => {}
+                    None => {
+                        // A listener that has ended needs no events.
+                        let _no_listener = events.send(Event::Recorded(live.clone()));
+                    }
+                },
                 Ok(line) => last = Some(line),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -173,14 +181,16 @@ impl ProcessTarget {
 }
 
 /// The recording of a run's instruments, whose samples are passed on as they are written: those of instruments that it had
-/// at its start. Others are of objects that were loaded later, which the finished recording describes.
+/// at its start. Others are of objects that were loaded later, which the totals up to now and the finished recording describe.
 struct FollowedRecording {
     growing: GrowingRecording,
-    /// The identifiers of these instruments.
+    /// The identifiers of instruments that are described.
     described: BTreeSet<u64>,
     next: Instant,
     sent: u64,
     losses: BTreeMap<u16, CpuLosses>,
+    /// Hits without a stack that were reported.
+    lost_stacks: u64,
 }
 
 impl FollowedRecording {
@@ -189,7 +199,7 @@ impl FollowedRecording {
         let growing = GrowingRecording::open(path);
         let growing = growing.map_err(|source| Error::Recording { source })?;
         let metadata = Box::new(growing.metadata().clone());
-        let described = metadata.instruments.iter().map(|one| one.id).collect();
+        let described = identifiers(&metadata);
         // A listener that has ended needs no events.
         let _no_listener = events.send(Event::Described(metadata));
         Ok(Self {
@@ -198,7 +208,40 @@ impl FollowedRecording {
             next: Instant::now() + FOLLOWED,
             sent: 0,
             losses: BTreeMap::new(),
+            lost_stacks: 0,
         })
+    }
+
+    /// Passes on the totals of a recording up to now, and its description if objects were loaded since the last one.
+    fn read_totals(&mut self, live: &Path, events: &Sender<Event>) -> Result<()> {
+        let recording = match Recording::open(live) {
+            Ok(recording) => recording,
+            // It is removed at the end, which has the last totals.
+            Err(_) if !live.exists() => return Ok(()),
+            Err(source) => return Err(Error::Recording { source }),
+        };
+        let described = identifiers(recording.metadata());
+        let mut news = Vec::new();
+        if described.len() > self.described.len() {
+            self.described = described;
+            news.push(Event::Loaded(Box::new(recording.metadata().clone())));
+        }
+        let totals = recording.totals().clone();
+        if !totals.stacks.is_empty() {
+            let lost = std::mem::replace(&mut self.lost_stacks, totals.stacks.lost);
+            news.push(Event::Stacks(KeptStacks {
+                lost: totals.stacks.lost.saturating_sub(lost),
+                ..totals.stacks
+            }));
+        }
+        if !totals.added_up.is_empty() {
+            news.push(Event::Aggregates(totals.added_up));
+        }
+        for event in news {
+            // A listener that has ended needs no events.
+            let _no_listener = events.send(event);
+        }
+        Ok(())
     }
 
     /// Passes on what was written, after a while.
@@ -238,6 +281,11 @@ impl FollowedRecording {
     }
 }
 
+/// The identifiers of the instruments that a recording describes.
+fn identifiers(metadata: &Metadata) -> BTreeSet<u64> {
+    metadata.instruments.iter().map(|one| one.id).collect()
+}
+
 /// Starts `ilk clone` for a process.
 fn start(pid: u32, run: &CachedRun<'_>) -> Result<Child> {
     let ilk = programs::ilk()?;
@@ -246,9 +294,10 @@ fn start(pid: u32, run: &CachedRun<'_>) -> Result<Child> {
     command
         .arg("clone")
         .args(match session {
-            Some(_) => ["--session", "/dev/stdin"],
-            None => ["--count", "--live"],
+            Some(_) => ["--session", "/dev/stdin"].as_slice(),
+            None => &["--count"],
         })
+        .arg("--live")
         .arg("--for")
         .arg(format!("{}ms", run.length.min(LONGEST).as_millis().max(1)))
         .arg("-p")

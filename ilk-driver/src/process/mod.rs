@@ -76,8 +76,8 @@ pub use children::{Children, with_children};
 pub use clone::{
     AccessOptions, AgentProcess, CacheInstrumentation, CachePlanner, CacheRecording, CloneEnd,
     CloneInstruments, CloneNews, CloneOptions, CloneReport, CloneThreads, DynamicBlock,
-    LaterInstruments, ReadImages, blocks_path, check_condition, execute_in_cache, ready,
-    recorded_so_far,
+    LaterInstruments, LiveDescription, LiveInstruments, ReadImages, blocks_path, check_condition,
+    execute_in_cache, ready, recorded_so_far,
 };
 pub use every::{EveryEnd, EveryNews, in_every};
 pub use every_target::EveryTarget;

@@ -15,6 +15,7 @@ mod cache_dropped;
 mod cache_executed;
 mod cache_instruments;
 mod cache_later;
+mod cache_live;
 mod cache_reads;
 mod cache_recording;
 mod cache_stopped;

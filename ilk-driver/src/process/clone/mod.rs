@@ -17,6 +17,7 @@ mod instrument_words;
 mod instruments;
 mod later;
 mod live;
+mod live_instruments;
 mod moments;
 mod owner;
 mod passed;
@@ -47,6 +48,7 @@ use self::drained::{DRAINED, Draining};
 use self::earlier::EarlierBlocks;
 use self::instrument_words::CacheWords;
 use self::later::LaterObjects;
+use self::live_instruments::LiveRequest;
 use self::moments::CountedMoments;
 use self::progress::{Ended, ExecutionBegin, Progress};
 use self::recording::CacheRecorder;
@@ -69,6 +71,7 @@ pub use block_counters::DynamicBlock;
 pub use condition::check as check_condition;
 pub use instruments::CloneInstruments;
 pub use later::{CachePlanner, LaterInstruments};
+pub use live_instruments::{LiveDescription, LiveInstruments};
 pub use progress::{CloneNews, ready, recorded_so_far};
 pub use recording::{CacheRecording, ReadImages};
 pub use report::{CloneReport, blocks_path};
@@ -101,7 +104,8 @@ pub struct CloneOptions {
     pub count: bool,
     /// Read the counters in the course of the execution, so that its recording has them over time.
     pub over_time: bool,
-    /// Write the recording up to now to this file about each second; it is removed at the end.
+    /// Write the recording up to now to this file about each second, of instruments that run their counts and totals; it is
+    /// removed at the end.
     pub live: Option<PathBuf>,
     /// Let the process go after this time.
     pub length: Option<Duration>,
@@ -124,6 +128,8 @@ pub struct CacheInstrumentation<'r> {
     pub later: Option<LaterInstruments<'r>>,
     /// Takes what they deliver.
     pub recorder: &'r mut Recorder,
+    /// Describes their counts and totals up to now for [`CloneOptions::live`], in whose file the blocks are without it.
+    pub live: Option<LiveInstruments<'r>>,
 }
 
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
@@ -143,11 +149,15 @@ pub fn execute_in_cache(
     let progress = Progress::default();
     let moments = Mutex::new(CountedMoments::new());
     let waiter = std::thread::current();
-    let mut draining = None;
+    let (mut draining, mut live) = (None, None);
+    let request = LiveRequest::default();
     let instruments = instrumentation.map(|all| {
-        draining = Some(Draining::new(all.recorder));
+        live = all.live;
+        let requested = live.as_ref().map(|live| (live.plan, &request));
+        draining = Some(Draining::new(all.recorder, requested));
         (all.instruments, all.later)
     });
+    let live = live.as_ref();
     wake_by_signal();
     std::thread::scope(|scope| {
         let work = || {
@@ -159,9 +169,16 @@ pub fn execute_in_cache(
             execute(pid, (options, instruments), &progress, news)
         };
         let worker = scope.spawn(work);
-        let keeper = options.live.as_ref();
-        let keeper =
-            keeper.map(|path| scope.spawn(|| live::keep(pid, path, &progress, &moments, news)));
+        let (progress, moments, request) = (&progress, &moments, &request);
+        let keeper = options.live.as_ref().map(|path| {
+            scope.spawn(move || match live {
+                Some(live) => {
+                    live::keep_instruments(path, (live, request), progress, news);
+                    None
+                }
+                None => live::keep_blocks(pid, path, progress, moments, news),
+            })
+        });
         let mut held = held;
         let begun = std::time::Instant::now();
         let mut released = Ok(());
