@@ -19,10 +19,12 @@ use gilk_samples::Meaning;
 use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Metadata;
 use gilk_samples::recording::{self, Appended, GrowingRecording, Loss, Recording};
-use serde::{Deserialize, Serialize};
 
 use super::launched::StoppedProgram as _;
-use super::{CloneThreads, ProcessLayouts, ProcessTarget, clock, ready, recorded_so_far, refused};
+use super::{
+    CHILD_LEFT, CachedChildren, CloneEnd, CloneThreads, Exec, OUTSIDE, ProcessChoices,
+    ProcessLayouts, ProcessTarget, clock, ready, recorded_so_far, refused,
+};
 use crate::client::{CpuLosses, Event, InstrumentSummary, StopFlag, Summary};
 use crate::{Error, Result, programs};
 
@@ -33,15 +35,8 @@ const FOLLOWED: Duration = Duration::from_millis(100);
 /// Longest time that `ilk clone --for` takes.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// The measurement of a process in the code cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CachedWork {
-    /// Every block is counted.
-    #[default]
-    Blocks,
-    /// The session's instruments run, and nothing else is measured.
-    Instruments,
-}
+/// Begins the names of processes in recordings of several.
+const PROCESS: &str = "process ";
 
 /// A run of a process in the code cache.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +45,8 @@ pub struct CachedRun<'r> {
     pub session: Option<&'r Session>,
     /// The threads that are in the cache.
     pub threads: &'r CloneThreads,
+    /// The fate of what it starts.
+    pub choices: ProcessChoices,
     /// The longest time of the run.
     pub length: Duration,
     /// The file of the recording.
@@ -76,12 +73,14 @@ impl ProcessLayouts {
 
 impl ProcessTarget {
     /// Has threads of the process execute in the code cache with every block counted or with the instruments of a session,
-    /// until its end, for a time, or until a stop, when it continues in its original code. The results and the numbers of
+    /// until its end, for a time, or until a stop, when it continues in its original code; what it starts by choice, too. The results and the numbers of
     /// the cache are in the recording, which has all samples at its end; [`Event::Missed`] reports the number of those that
     /// no event had. Meanwhile [`Event::Recorded`] has the executions of blocks up to now; [`Event::Samples`] has the samples of
-    /// instruments, as the recording grows, and [`Event::Aggregates`] their totals.
+    /// instruments, as the recording grows, and [`Event::Aggregates`] their totals. Where what it starts is measured, too, all
+    /// is in the recording at the end, and no event has any of it.
     ///
     /// # Errors
+    /// [`Error::Target`] if what it starts is [refused](ProcessChoices::refused_in_cache);
     /// [`Error::Io`] if `ilk` cannot be started; [`Error::Process`] with its reason if it fails; [`Error::Recording`] if
     /// its recording cannot be read.
     pub fn run_in_cache(&mut self, run: CachedRun<'_>) -> Result<Summary> {
@@ -89,8 +88,12 @@ impl ProcessTarget {
             recording,
             events,
             stop,
+            choices,
             ..
         } = run;
+        if let Some(why) = choices.refused_in_cache(run.threads) {
+            return Err(Error::Target(format!("{why}.")));
+        }
         let pid = self.pid();
         let mut agent = start(pid, &run)?;
         let live = recording.with_added_extension("live");
@@ -98,12 +101,18 @@ impl ProcessTarget {
         let lines = lines(&mut agent);
         let (mut last, mut released, mut requested) = (None, Ok(()), false);
         let (mut followed, mut following) = (Ok(()), None);
+        let (mut has_begun, mut notes) = (false, Vec::new());
         loop {
             match lines.recv_timeout(POLLED) {
+                // It is in the cache in its next program.
+                Ok(line) if line.contains(&ready(pid)) && has_begun => {}
                 Ok(line) if line.contains(&ready(pid)) => {
+                    has_begun = true;
                     let begun = match run.session {
-                        Some(_) => FollowedRecording::begin(recording, events).map(Some),
-                        None => {
+                        Some(_) if choices.is_one_in_cache() => {
+                            FollowedRecording::begin(recording, events).map(Some)
+                        }
+                        _ => {
                             // A listener that has ended needs no events.
                             let _no_listener = events.send(Event::Started(clock().into()));
                             Ok(None)
@@ -125,7 +134,15 @@ impl ProcessTarget {
                         let _no_listener = events.send(Event::Recorded(live.clone()));
                     }
                 },
-                Ok(line) => last = Some(line),
+                Ok(line) => {
+                    if line.contains(CHILD_LEFT) || line.contains(OUTSIDE) {
+                        let note = line.strip_prefix("ilk: ").unwrap_or(&line);
+                        notes.push(format!("{}.", note.trim_end_matches('.')));
+                        // A listener that has ended needs no events.
+                        let _no_listener = events.send(Event::Workload(note.to_owned()));
+                    }
+                    last = Some(line);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -153,6 +170,10 @@ impl ProcessTarget {
         };
         let mut summary = summary(recording)?;
         summary.stopped = stop.is_stopped();
+        if !choices.is_one_in_cache() {
+            notes.push(of_note(&summary.ended, choices.exec));
+            summary.ended = notes.join(" ").trim_end().to_owned();
+        }
         if self.has_ended() {
             summary.workload = Some(self.end()?);
         }
@@ -286,6 +307,27 @@ fn identifiers(metadata: &Metadata) -> BTreeSet<u64> {
     metadata.instruments.iter().map(|one| one.id).collect()
 }
 
+/// Returns the sentences about the ends of several executions without those about the usual ones: of a process, and of a
+/// program that another one follows.
+fn of_note(ends: &str, exec: Exec) -> String {
+    let usual = [CloneEnd::Ended(0), CloneEnd::Executed];
+    let usual = usual.iter().take(match exec {
+        Exec::Ends => 1,
+        Exec::Follows => 2,
+    });
+    usual.fold(ends.to_owned(), |ends, usual| {
+        let usual = format!("{} ", usual.sentence());
+        let parts = ends
+            .split_inclusive(&usual)
+            .map(|part| match part.strip_suffix(&usual) {
+                // Before it are the name of its process, and the sentences about others.
+                Some(others) => others.rsplit_once(PROCESS).map_or("", |(others, _)| others),
+                None => part,
+            });
+        parts.collect()
+    })
+}
+
 /// Starts `ilk clone` for a process.
 fn start(pid: u32, run: &CachedRun<'_>) -> Result<Child> {
     let ilk = programs::ilk()?;
@@ -297,7 +339,18 @@ fn start(pid: u32, run: &CachedRun<'_>) -> Result<Child> {
             Some(_) => ["--session", "/dev/stdin"].as_slice(),
             None => &["--count"],
         })
-        .arg("--live")
+        .args(match run.choices.is_one_in_cache() {
+            true => ["--live"].as_slice(),
+            false => &[],
+        })
+        .args(match run.choices.cached_children {
+            CachedChildren::Clean => [].as_slice(),
+            CachedChildren::Own => &["--children", "own"],
+        })
+        .args(match run.choices.exec {
+            Exec::Ends => [].as_slice(),
+            Exec::Follows => &["--exec", "follows"],
+        })
         .arg("--for")
         .arg(format!("{}ms", run.length.min(LONGEST).as_millis().max(1)))
         .arg("-p")
@@ -441,5 +494,29 @@ fn add_by_cpu(all: &mut BTreeMap<u16, CpuLosses>, losses: &[Loss]) {
             ..CpuLosses::default()
         });
         losses.add(cause, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_several_executions_are_noted_but_for_the_usual_ones() {
+        let let_go =
+            "process 7 a: The process was let go, and continues in its original code: why. ";
+        let ended = |name: &str| format!("process {name}: The process has ended. ");
+        let executed = "process 9 sh: The process has executed another program. ";
+        let ends = [
+            &ended("5 a"),
+            let_go,
+            &ended("6 b"),
+            executed,
+            &ended("9 c"),
+        ]
+        .concat();
+        assert_eq!(of_note(&ends, Exec::Follows), let_go);
+        assert_eq!(of_note(&ends, Exec::Ends), [let_go, executed].concat());
+        assert_eq!(of_note("", Exec::Follows), "");
     }
 }

@@ -7,14 +7,14 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args};
 use gilk_engine::Addr;
 use gilk_samples::chart::{scale, totals};
 use gilk_samples::output::Contents;
 use ilk_driver::note;
 use ilk_driver::process::{
-    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneOptions, CloneReport, CloneThreads,
-    Exec, StartedProgram, blocks_path,
+    AccessOptions, AgentProcess, CacheRecording, CachedChildren, CloneEnd, CloneOptions,
+    CloneReport, CloneThreads, Exec, StartedProgram, blocks_path,
 };
 
 use crate::clone_executions::CacheExecutions;
@@ -24,16 +24,6 @@ use crate::program::exit;
 
 /// Blocks that are shown, unless --all is given.
 const SHOWN: usize = 20;
-
-/// The fate of forked children.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ClonedChildren {
-    /// They execute their original code.
-    Clean,
-    /// Each is in a cache of its own, with counts of its own; with `--exec follows` those too that have executed another
-    /// program at once, as by `posix_spawn`.
-    Own,
-}
 
 /// Execute a program, or a running process, from a code cache: translated code in place of its own, which is only read.
 ///
@@ -111,7 +101,7 @@ pub(crate) struct Clone {
     /// The children that the process forks: `clean`, they execute their original code; or `own`, each is in a cache of its
     /// own, with counts of its own. Each is stopped first, which its parent may see.
     #[arg(long, value_name = "CHOICE", default_value = "clean", conflicts_with_all = ["thread", "live", "accesses"])]
-    pub(crate) children: ClonedChildren,
+    pub(crate) children: CachedChildren,
     /// A process that executes another program: it `ends` to be in the cache, or `follows`, and is in the cache in that
     /// program, too, from its entry on. Meanwhile it is stopped, which its parent may see.
     #[arg(long, value_name = "CHOICE", default_value = "ends", conflicts_with_all = ["live", "accesses"])]
@@ -171,7 +161,7 @@ impl Clone {
                 (None, None) => CloneThreads::All,
             },
             exec: self.exec,
-            children: self.children == ClonedChildren::Own,
+            children: self.children == CachedChildren::Own,
             accesses: self.accesses.clone().map(|file| AccessOptions {
                 file,
                 most: self.most,

@@ -7,13 +7,13 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use ilk_driver::process::{
-    CloneEnd, CloneNews, CloneOptions, CloneReport, Exec, HeldProcess, ReadImages, StartedProgram,
-    StoppedProgram, execute_in_cache, process_label, program_of, ready, recorded_so_far,
-    write_beside,
+    CHILD_LEFT, CachedChildren, CloneEnd, CloneNews, CloneOptions, CloneReport, Exec, HeldProcess,
+    OUTSIDE, ReadImages, StartedProgram, StoppedProgram, execute_in_cache, process_label,
+    program_of, ready, recorded_so_far, write_beside,
 };
 use ilk_driver::{interrupt, note};
 
-use crate::clone::{Clone, ClonedChildren};
+use crate::clone::Clone;
 use crate::clone_instruments::{CacheSession, CacheWork};
 use crate::script::RecordingFile;
 
@@ -122,7 +122,7 @@ impl<'c> CacheExecutions<'c> {
             match executed {
                 Ok(executed) => report = executed,
                 Err(error) => {
-                    note!("ilk: Process {pid} continues outside of the cache: {error:#}");
+                    note!("ilk: Process {pid}{OUTSIDE}{error:#}");
                     break;
                 }
             }
@@ -139,7 +139,7 @@ impl<'c> CacheExecutions<'c> {
     /// Executes a child until its end.
     fn child<'s>(&'s self, child: ilk_driver::Result<HeldProcess>, scope: &'s Scope<'s, '_>) {
         let left_alone = |error: anyhow::Error| {
-            note!("ilk: A child is not in the cache: {error:#}");
+            note!("ilk: {CHILD_LEFT}{error:#}");
         };
         let mut child = match child {
             Ok(child) => child,
@@ -257,7 +257,7 @@ impl<'c> CacheExecutions<'c> {
 
 /// Returns whether a command may have more than one execution.
 fn may_be_several(command: &Clone) -> bool {
-    command.exec == Exec::Follows || command.children == ClonedChildren::Own
+    command.exec == Exec::Follows || command.children == CachedChildren::Own
 }
 
 /// The path of the program that a process executes.

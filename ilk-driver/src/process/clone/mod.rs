@@ -72,7 +72,7 @@ pub use condition::check as check_condition;
 pub use instruments::CloneInstruments;
 pub use later::{CachePlanner, LaterInstruments};
 pub use live_instruments::{LiveDescription, LiveInstruments};
-pub use progress::{CloneNews, ready, recorded_so_far};
+pub use progress::{CHILD_LEFT, CloneNews, OUTSIDE, ready, recorded_so_far};
 pub use recording::{CacheRecording, ReadImages};
 pub use report::{CloneReport, blocks_path};
 

@@ -77,6 +77,11 @@ impl Drop for Ended<'_> {
     }
 }
 
+/// Begins the words about a child that is not in a cache of its own, before the reason.
+pub const CHILD_LEFT: &str = "A child is not in the cache: ";
+/// Words between the name of a process that is not in the cache in its next program, and the reason.
+pub const OUTSIDE: &str = " continues outside of the cache: ";
+
 /// Returns the words that announce a recording up to now.
 #[must_use]
 pub fn recorded_so_far(path: &Path) -> String {
