@@ -63,7 +63,7 @@ pub(crate) fn run(harness: &mut Window, recording: &Path) {
 }
 
 /// Opens a function by the filter.
-fn open(harness: &mut Window, function: &str) {
+pub(crate) fn open(harness: &mut Window, function: &str) {
     fill(harness, "Filter functions", function);
     until_filtered(harness, function);
     press(harness, Modifiers::NONE, Key::Enter);
@@ -216,7 +216,7 @@ fn attach(cat: &Cat) -> Window {
 }
 
 /// Opens a window on a process that was started by a command line, for the cache.
-fn attach_to(cat: &Cat, name: &str) -> Window {
+pub(crate) fn attach_to(cat: &Cat, name: &str) -> Window {
     let pid = cat.pid();
     let mut harness = window(Start::default(), [1500.0, 950.0]);
     run_command(&mut harness, "process in the code cache");
@@ -234,7 +234,7 @@ fn attach_to(cat: &Cat, name: &str) -> Window {
 }
 
 /// Begins a run, and waits until the process is in the cache.
-fn begin(harness: &mut Window, recording: &Path) {
+pub(crate) fn begin(harness: &mut Window, recording: &Path) {
     fill(harness, "Recording path", &recording.display().to_string());
     press(harness, Modifiers::NONE, Key::F5);
     until_within(harness, PATIENCE, "it is in the cache", |state| {
@@ -292,7 +292,7 @@ fn place(harness: &mut Window, block: u32, instrument: &str) {
 }
 
 /// Places an instrument at a block of the open function.
-fn place_in(harness: &mut Window, function: &str, block: u32, instrument: &str) {
+pub(crate) fn place_in(harness: &mut Window, function: &str, block: u32, instrument: &str) {
     click(harness, &format!("block {block} of {function}"));
     click(harness, "Instrument");
     click(harness, instrument);

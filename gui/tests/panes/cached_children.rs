@@ -6,11 +6,15 @@ use std::process::Command;
 
 use egui::{Key, Modifiers};
 use gilk_gui::args::Start;
+use gilk_gui::state::State;
 use gilk_samples::recording::Recording;
 use ilk_driver::process::{CachedChildren, Exec};
 
-use crate::cached::{no_trouble, run, run_planned, start_at, start_with, with_instruments};
-use crate::processes::PATIENCE;
+use crate::cached::{
+    attach_to, begin, no_trouble, open, place_in, run, run_planned, start_at, start_with,
+    with_instruments,
+};
+use crate::processes::{Cat, PATIENCE};
 use crate::support::{Window, click, fill, press, run_command, until, until_within, window};
 
 /// Calls `work` 10 times, 1,000 times in a child, 77 times in a program that this child executes, and 55 times in one that
@@ -45,9 +49,45 @@ int main(int count, char **words) {
 }
 "#;
 
-fn compiled(folder: &Path) -> PathBuf {
+/// Copies lines; for each `calls`, it calls `work` 10 times, and a child that it forks at the first one calls it 100 times.
+const COPYING: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((noipa)) int work(int value) { return value + 1; }
+static void works(int count) {
+    for (int done = 0; done < count; done = work(done))
+        ;
+}
+int main(void) {
+    char line[64], byte = 0;
+    int to[2], from[2], child = -1;
+    if (pipe(to) || pipe(from))
+        return 1;
+    while (fgets(line, sizeof(line), stdin)) {
+        fputs(line, stdout);
+        fflush(stdout);
+        if (line[0] != 'c')
+            continue;
+        if (child == -1 && (child = fork()) == 0) {
+            close(to[1]);
+            while (read(to[0], &byte, 1) == 1) {
+                works(100);
+                if (write(from[1], &byte, 1) != 1)
+                    return 1;
+            }
+            return 0;
+        }
+        works(10);
+        if (write(to[1], &byte, 1) != 1 || read(from[0], &byte, 1) != 1)
+            return 1;
+    }
+    return 0;
+}
+"#;
+
+fn compiled(folder: &Path, text: &str) -> PathBuf {
     let (source, program) = (folder.join("forks.c"), folder.join("forks"));
-    std::fs::write(&source, PROGRAM).unwrap();
+    std::fs::write(&source, text).unwrap();
     let mut compiler = Command::new("cc");
     let compiler = compiler.args(["-O2", "-o"]).args([&program, &source]);
     assert!(compiler.status().unwrap().success());
@@ -61,8 +101,8 @@ fn choose(harness: &mut Window, list: &str, words: &str) {
 }
 
 /// The hits of the entry of `work`, by the names of the processes that its lanes have.
-fn worked(harness: &Window) -> BTreeMap<u64, String> {
-    let record = harness.state().state().timeline.record.as_ref().unwrap();
+fn worked(state: &State) -> BTreeMap<u64, String> {
+    let record = state.timeline.record.as_ref().unwrap();
     let lanes = record.lanes().iter();
     let lanes = lanes.filter(|lane| lane.label.ends_with("counter pre work block 0"));
     lanes
@@ -80,7 +120,7 @@ fn until_worked(harness: &mut Window, wanted: &[u64]) -> Vec<String> {
         state.run.active.is_none() && state.reading.is_none()
     });
     harness.run_steps(3);
-    let worked = worked(harness);
+    let worked = worked(harness.state().state());
     let hits: Vec<u64> = worked.keys().copied().collect();
     assert_eq!(hits, wanted, "{worked:?}");
     worked.into_values().collect()
@@ -89,7 +129,7 @@ fn until_worked(harness: &mut Window, wanted: &[u64]) -> Vec<String> {
 #[test]
 fn children_and_executed_programs_in_the_code_cache_are_counted_by_choice() {
     let folder = tempfile::tempdir().unwrap();
-    let program = compiled(folder.path());
+    let program = compiled(folder.path(), PROGRAM);
     let mut harness = start_at(&program, "work");
     run(&mut harness, &folder.path().join("clean.arrow"));
     assert_eq!(until_worked(&mut harness, &[10]), [""]);
@@ -136,7 +176,7 @@ fn children_and_executed_programs_in_the_code_cache_are_counted_by_choice() {
 #[test]
 fn instruments_of_children_in_the_code_cache_have_lanes_and_totals_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
-    let program = compiled(folder.path());
+    let program = compiled(folder.path(), PROGRAM);
     let session = folder.path().join("calls.ron");
     let placement = |instrument: &str| {
         format!(
@@ -188,4 +228,41 @@ fn instruments_of_children_in_the_code_cache_have_lanes_and_totals_of_their_own(
         state.document.path().is_some()
     });
     assert_eq!(choices(&again), (CachedChildren::Own, Exec::Follows));
+}
+
+#[test]
+fn counts_and_totals_of_children_in_the_code_cache_are_shown_while_they_run() {
+    for instruments in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let program = compiled(folder.path(), COPYING);
+        let mut cat = Cat::of(Command::new(&program));
+        let mut harness = attach_to(&cat, &program.display().to_string());
+        choose(&mut harness, "Forked children", "have counts of their own");
+        if instruments {
+            with_instruments(&mut harness);
+            open(&mut harness, "work");
+            place_in(&mut harness, "work", 0, "counter");
+            until_within(&mut harness, PATIENCE, "it can be run", |state| {
+                no_trouble(state);
+                state.run_hindrance().is_none()
+            });
+        }
+        let recording = folder.path().join("calls.arrow");
+        begin(&mut harness, &recording);
+        for round in 1..3 {
+            cat.copy("calls");
+            until_within(&mut harness, PATIENCE, "they are shown", |state| {
+                no_trouble(state);
+                assert!(state.run.active.is_some());
+                worked(state).into_keys().eq([10 * round, 100 * round])
+            });
+        }
+        run_command(&mut harness, "stop run");
+        until_worked(&mut harness, &[20, 200]);
+        cat.copy("still the same program");
+        let state = harness.state().state();
+        let record = state.timeline.record.as_ref().unwrap();
+        let recorded = Recording::open(&recording).unwrap();
+        assert_eq!(*record.metadata, *recorded.metadata());
+    }
 }

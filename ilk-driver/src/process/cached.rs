@@ -76,8 +76,9 @@ impl ProcessTarget {
     /// until its end, for a time, or until a stop, when it continues in its original code; what it starts by choice, too. The results and the numbers of
     /// the cache are in the recording, which has all samples at its end; [`Event::Missed`] reports the number of those that
     /// no event had. Meanwhile [`Event::Recorded`] has the executions of blocks up to now; [`Event::Samples`] has the samples of
-    /// instruments, as the recording grows, and [`Event::Aggregates`] their totals. Where what it starts is measured, too, all
-    /// is in the recording at the end, and no event has any of it.
+    /// instruments, as the recording grows, and [`Event::Aggregates`] their totals. Where what it starts is measured, too, both are
+    /// of all processes, and [`Event::Recorded`] has the hits of instruments, whose samples no event has before the end of
+    /// their process.
     ///
     /// # Errors
     /// [`Error::Target`] if what it starts is [refused](ProcessChoices::refused_in_cache);
@@ -101,6 +102,7 @@ impl ProcessTarget {
         let lines = lines(&mut agent);
         let (mut last, mut released, mut requested) = (None, Ok(()), false);
         let (mut followed, mut following) = (Ok(()), None);
+        let mut totals = LiveTotals::default();
         let (mut has_begun, mut notes) = (false, Vec::new());
         loop {
             match lines.recv_timeout(POLLED) {
@@ -124,16 +126,23 @@ impl ProcessTarget {
                     }
                     released = self.begin();
                 }
-                Ok(line) if line.contains(&recorded) => match &mut following {
-                    Some(following) if followed.is_ok() => {
-                        followed = following.read_totals(&live, events);
-                    }
-                    Some(_) => {}
-                    None => {
+                Ok(line) if line.contains(&recorded) && followed.is_ok() => {
+                    if following.is_none() {
                         // A listener that has ended needs no events.
                         let _no_listener = events.send(Event::Recorded(live.clone()));
                     }
-                },
+                    if run.session.is_some() {
+                        followed = up_to_now(&live).map(|recording| {
+                            if let Some(recording) = recording {
+                                if let Some(following) = &mut following {
+                                    following.describe(recording.metadata(), events);
+                                }
+                                totals.send(&recording, events);
+                            }
+                        });
+                    }
+                }
+                Ok(line) if line.contains(&recorded) => {}
                 Ok(line) => {
                     if line.contains(CHILD_LEFT) || line.contains(OUTSIDE) {
                         let note = line.strip_prefix("ilk: ").unwrap_or(&line);
@@ -210,8 +219,42 @@ struct FollowedRecording {
     next: Instant,
     sent: u64,
     losses: BTreeMap<u16, CpuLosses>,
+}
+
+/// The totals of instruments up to now.
+#[derive(Default)]
+struct LiveTotals {
     /// Hits without a stack that were reported.
     lost_stacks: u64,
+}
+
+impl LiveTotals {
+    /// Passes on the totals of a recording.
+    fn send(&mut self, recording: &Recording, events: &Sender<Event>) {
+        let totals = recording.totals().clone();
+        if !totals.stacks.is_empty() {
+            let lost = std::mem::replace(&mut self.lost_stacks, totals.stacks.lost);
+            let stacks = KeptStacks {
+                lost: totals.stacks.lost.saturating_sub(lost),
+                ..totals.stacks
+            };
+            // A listener that has ended needs no events.
+            let _no_listener = events.send(Event::Stacks(stacks));
+        }
+        if !totals.added_up.is_empty() {
+            // A listener that has ended needs no events.
+            let _no_listener = events.send(Event::Aggregates(totals.added_up));
+        }
+    }
+}
+
+/// Opens a recording up to now; nothing if it is removed already, since the end has the last totals.
+fn up_to_now(live: &Path) -> Result<Option<Recording>> {
+    match Recording::open(live) {
+        Ok(recording) => Ok(Some(recording)),
+        Err(_) if !live.exists() => Ok(None),
+        Err(source) => Err(Error::Recording { source }),
+    }
 }
 
 impl FollowedRecording {
@@ -229,40 +272,17 @@ impl FollowedRecording {
             next: Instant::now() + FOLLOWED,
             sent: 0,
             losses: BTreeMap::new(),
-            lost_stacks: 0,
         })
     }
 
-    /// Passes on the totals of a recording up to now, and its description if objects were loaded since the last one.
-    fn read_totals(&mut self, live: &Path, events: &Sender<Event>) -> Result<()> {
-        let recording = match Recording::open(live) {
-            Ok(recording) => recording,
-            // It is removed at the end, which has the last totals.
-            Err(_) if !live.exists() => return Ok(()),
-            Err(source) => return Err(Error::Recording { source }),
-        };
-        let described = identifiers(recording.metadata());
-        let mut news = Vec::new();
+    /// Passes on a description, if objects were loaded since the last one.
+    fn describe(&mut self, now: &Metadata, events: &Sender<Event>) {
+        let described = identifiers(now);
         if described.len() > self.described.len() {
             self.described = described;
-            news.push(Event::Loaded(Box::new(recording.metadata().clone())));
-        }
-        let totals = recording.totals().clone();
-        if !totals.stacks.is_empty() {
-            let lost = std::mem::replace(&mut self.lost_stacks, totals.stacks.lost);
-            news.push(Event::Stacks(KeptStacks {
-                lost: totals.stacks.lost.saturating_sub(lost),
-                ..totals.stacks
-            }));
-        }
-        if !totals.added_up.is_empty() {
-            news.push(Event::Aggregates(totals.added_up));
-        }
-        for event in news {
             // A listener that has ended needs no events.
-            let _no_listener = events.send(event);
+            let _no_listener = events.send(Event::Loaded(Box::new(now.clone())));
         }
-        Ok(())
     }
 
     /// Passes on what was written, after a while.
@@ -339,10 +359,7 @@ fn start(pid: u32, run: &CachedRun<'_>) -> Result<Child> {
             Some(_) => ["--session", "/dev/stdin"].as_slice(),
             None => &["--count"],
         })
-        .args(match run.choices.is_one_in_cache() {
-            true => ["--live"].as_slice(),
-            false => &[],
-        })
+        .arg("--live")
         .args(match run.choices.cached_children {
             CachedChildren::Clean => [].as_slice(),
             CachedChildren::Own => &["--children", "own"],

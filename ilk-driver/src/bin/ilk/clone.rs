@@ -17,7 +17,7 @@ use ilk_driver::process::{
     CloneReport, CloneThreads, Exec, StartedProgram, blocks_path,
 };
 
-use crate::clone_executions::CacheExecutions;
+use crate::clone_executions::{CacheExecutions, live};
 use crate::clone_instruments::CacheWork;
 use crate::output::Force;
 use crate::program::exit;
@@ -71,7 +71,8 @@ pub(crate) struct Clone {
     #[arg(short, long, value_name = "FILE", requires = "recorded")]
     pub(crate) output: Option<PathBuf>,
     /// Meanwhile, write the recording up to now to FILE.live, about each second; it is removed at the end. With -e and
-    /// --session it has counts and totals, and FILE itself grows by the samples.
+    /// --session it has counts and totals, and FILE itself grows by the samples. With --children own and --exec follows it has
+    /// all processes, and the whole recording of each that has ended.
     #[arg(long, requires = "output", requires = "recorded")]
     live: bool,
     #[command(flatten)]
@@ -100,11 +101,16 @@ pub(crate) struct Clone {
     thread: Option<u32>,
     /// The children that the process forks: `clean`, they execute their original code; or `own`, each is in a cache of its
     /// own, with counts of its own. Each is stopped first, which its parent may see.
-    #[arg(long, value_name = "CHOICE", default_value = "clean", conflicts_with_all = ["thread", "live", "accesses"])]
+    #[arg(long, value_name = "CHOICE", default_value = "clean", conflicts_with_all = ["thread", "accesses"])]
     pub(crate) children: CachedChildren,
     /// A process that executes another program: it `ends` to be in the cache, or `follows`, and is in the cache in that
     /// program, too, from its entry on. Meanwhile it is stopped, which its parent may see.
-    #[arg(long, value_name = "CHOICE", default_value = "ends", conflicts_with_all = ["live", "accesses"])]
+    #[arg(
+        long,
+        value_name = "CHOICE",
+        default_value = "ends",
+        conflicts_with = "accesses"
+    )]
     pub(crate) exec: Exec,
     /// Let it go after this time: 10s, 2m.
     #[arg(long = "for", value_name = "TIME", value_parser = crate::process::time)]
@@ -134,7 +140,7 @@ impl Clone {
         }
         let length = work.as_ref().map_or(self.length, CacheWork::length);
         let live = self.output.as_ref().filter(|_| self.live);
-        let live = live.map(|output| output.with_added_extension("live"));
+        let live = live.map(|output| self::live(output));
         let blocks = self.output.as_deref().filter(|_| work.is_some());
         let blocks = blocks.filter(|_| self.count).map(blocks_path);
         for meanwhile in live.iter().chain(&blocks) {
@@ -151,6 +157,7 @@ impl Clone {
             count: self.count,
             over_time: self.count && self.output.is_some(),
             live,
+            live_stays: false,
             length: length.map(Duration::from_secs_f64),
             threads: match (&self.function, self.thread) {
                 (Some(function), _) => CloneThreads::While {

@@ -48,9 +48,10 @@ use self::drained::{DRAINED, Draining};
 use self::earlier::EarlierBlocks;
 use self::instrument_words::CacheWords;
 use self::later::LaterObjects;
+use self::live::LiveFile;
 use self::live_instruments::LiveRequest;
 use self::moments::CountedMoments;
-use self::progress::{Ended, ExecutionBegin, Progress};
+use self::progress::{Ended, ExecutionBegin, POLLED, Progress};
 use self::recording::CacheRecorder;
 use self::trigger::{BREAKPOINTS, Trigger};
 use super::executions::Exec;
@@ -71,13 +72,11 @@ pub use block_counters::DynamicBlock;
 pub use condition::check as check_condition;
 pub use instruments::CloneInstruments;
 pub use later::{CachePlanner, LaterInstruments};
+pub use live::replace as replace_live;
 pub use live_instruments::{LiveDescription, LiveInstruments};
 pub use progress::{CHILD_LEFT, CloneNews, OUTSIDE, ready, recorded_so_far};
 pub use recording::{CacheRecording, ReadImages};
 pub use report::{CloneReport, blocks_path};
-
-/// Interval at which Ctrl-C and the end are polled.
-const POLLED: Duration = Duration::from_millis(20);
 
 /// The threads that execute in the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,6 +106,8 @@ pub struct CloneOptions {
     /// Write the recording up to now to this file about each second, of instruments that run their counts and totals; it is
     /// removed at the end.
     pub live: Option<PathBuf>,
+    /// Leave that file at the end.
+    pub live_stays: bool,
     /// Let the process go after this time.
     pub length: Option<Duration>,
     /// The threads that execute in the cache.
@@ -171,12 +172,16 @@ pub fn execute_in_cache(
         let worker = scope.spawn(work);
         let (progress, moments, request) = (&progress, &moments, &request);
         let keeper = options.live.as_ref().map(|path| {
+            let kept = LiveFile {
+                path,
+                stays: options.live_stays,
+            };
             scope.spawn(move || match live {
                 Some(live) => {
-                    live::keep_instruments(path, (live, request), progress, news);
+                    live::keep_instruments(&kept, (live, request), progress, news);
                     None
                 }
-                None => live::keep_blocks(pid, path, progress, moments, news),
+                None => live::keep_blocks(pid, &kept, progress, moments, news),
             })
         });
         let mut held = held;
@@ -382,7 +387,7 @@ fn execute(
     progress.counters.get_or_init(|| cache.counters.clone());
     let before = cache.earlier.clone();
     let owned = owner::own(&cache)?;
-    let program = program(pid)?;
+    let (program, tables) = (program(pid)?, cache.tables());
     let words = progress.words.get().cloned();
     let child = |child| news(CloneNews::Child(child));
     let children = options.children.then_some(ChildrenHeld {
@@ -398,7 +403,11 @@ fn execute(
         (later, words, children),
     );
     let mut began = Clock::from(clock());
-    let begin = |clock| ExecutionBegin { program, clock };
+    let begin = |clock| ExecutionBegin {
+        program,
+        tables,
+        clock,
+    };
     let end = (|| {
         if let Some(end) = agent.take_over()? {
             return Ok(end);

@@ -4,13 +4,18 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
+use std::time::Duration;
 
+use gilk_engine::Addr;
 use gilk_samples::metadata::Clock;
 
 use super::block_counters::BlockCounters;
 use super::instrument_words::CacheWords;
 use crate::process::launched::HeldProcess;
 use crate::{Error, Result};
+
+/// Interval at which Ctrl-C and the end are polled.
+pub(super) const POLLED: Duration = Duration::from_millis(20);
 
 /// News of an execution in the cache.
 #[derive(Debug)]
@@ -47,6 +52,8 @@ pub(super) struct Progress {
 pub(super) struct ExecutionBegin {
     /// The number of the file of the program.
     pub(super) program: u64,
+    /// An address in the tables of the cache, which is not mapped after the execution.
+    pub(super) tables: Addr,
     pub(super) clock: Clock,
 }
 
