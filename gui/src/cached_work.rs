@@ -1,10 +1,11 @@
-//! The measurement of a process in the code cache: every block is counted, or the session's instruments run.
+//! The measurement of a process in the code cache: every block is counted, or the session's instruments run; and the fate
+//! of what the process starts.
 
 use egui::Ui;
-use ilk_driver::process::{CachedWork, ProcessChoices};
+use ilk_driver::process::{CachedChildren, CachedWork, ProcessChoices};
 
 use crate::edited::EditedSession;
-use crate::process_options::choice;
+use crate::process_options::{EXEC, choice};
 use crate::state::State;
 use crate::widgets;
 
@@ -22,19 +23,53 @@ const WORK: [(CachedWork, &str, &str); 2] = [
     ),
 ];
 
-/// Draws the choice.
+/// Fates of forked children: the words in the list, and their meaning.
+const CHILDREN: [(CachedChildren, &str, &str); 2] = [
+    (
+        CachedChildren::Clean,
+        "are left clean",
+        "The children that the process forks execute their original code.",
+    ),
+    (
+        CachedChildren::Own,
+        "have counts of their own",
+        "Each child that the process forks is in a code cache of its own, with counts, samples and lanes of its own, which \
+         are shown after the run.",
+    ),
+];
+
+/// Draws the choices.
 pub(crate) fn show(ui: &mut Ui, state: &mut State) {
     let choices = state.document.choices();
-    let mut cached = choices.cached;
+    let ProcessChoices {
+        mut cached,
+        mut cached_children,
+        mut exec,
+        ..
+    } = choices;
     let is_idle = state.run.active.is_none();
     ui.add_enabled_ui(is_idle, |ui| {
         ui.horizontal_wrapped(|ui| {
             widgets::caption(ui, "measured");
             choice(ui, "Measured in the cache", &mut cached, &WORK);
         });
+        ui.horizontal_wrapped(|ui| {
+            widgets::caption(ui, "forked children");
+            choice(ui, "Forked children", &mut cached_children, &CHILDREN);
+        });
+        ui.horizontal_wrapped(|ui| {
+            widgets::caption(ui, "an executed program");
+            choice(ui, "Executed programs", &mut exec, &EXEC);
+        });
     });
-    if cached != choices.cached {
-        state.document.choose(ProcessChoices { cached, ..choices });
+    let chosen = ProcessChoices {
+        cached,
+        cached_children,
+        exec,
+        ..choices
+    };
+    if chosen != choices {
+        state.document.choose(chosen);
     }
 }
 
@@ -63,6 +98,14 @@ impl State {
             let why = "Static probes are not switched on in the code cache; change that in the options of the session.";
             return Some(why.to_owned());
         }
-        self.threads_in_cache().err()
+        match self.threads_in_cache() {
+            Ok(threads) => {
+                let why = self.document.choices().refused_in_cache(&threads)?;
+                Some(format!(
+                    "{why}: choose others, or leave the children clean."
+                ))
+            }
+            Err(why) => Some(why),
+        }
     }
 }

@@ -430,13 +430,15 @@ impl App {
         };
         let info = info.as_ref().clone();
         let source = self.state.source.as_ref();
-        let choices = match source {
-            Some(source) if source.is_process() => self.state.document.choices(),
-            Some(source) if source.is_in_cache() => ProcessChoices {
-                cached: cached_work(&session),
-                ..ProcessChoices::default()
-            },
-            _ => ProcessChoices::default(),
+        let choices = self.state.document.choices();
+        let (choices, is_one) = match source {
+            Some(source) if source.is_process() => (choices, choices.is_one()),
+            Some(source) if source.is_in_cache() => {
+                let cached = cached_work(&session);
+                let choices = ProcessChoices { cached, ..choices };
+                (choices, choices.is_one_in_cache())
+            }
+            _ => (ProcessChoices::default(), true),
         };
         let (stop, index) = (StopFlag::new(), Shared::default());
         let status = SharedStatus::default();
@@ -444,7 +446,7 @@ impl App {
         self.state.run.last = None;
         self.state.run.active = Some(Active {
             stop: stop.clone(),
-            is_several: !choices.is_one() || self.state.has_every(),
+            is_several: !is_one || self.state.has_every(),
             index: index.clone(),
             status: status.clone(),
             ..Active::new(plan, session.clone(), recording.clone())

@@ -30,7 +30,7 @@ const CHILDREN: [(Children, &str, &str); 3] = [
 ];
 
 /// Fates of the measurement: the words in the list, and their meaning.
-const EXEC: [(Exec, &str, &str); 2] = [
+pub(crate) const EXEC: [(Exec, &str, &str); 2] = [
     (
         Exec::Ends,
         "ends the run",
@@ -48,13 +48,14 @@ const EXEC: [(Exec, &str, &str); 2] = [
 pub(crate) fn show(ui: &mut Ui, state: &mut State) {
     let choices = state.document.choices();
     let is_offered = state.has_process() && !state.has_every();
-    if !is_offered && choices.is_usual() {
+    // Those in the code cache are beside what is measured there.
+    if state.is_in_cache() || (!is_offered && choices.is_usual()) {
         return;
     }
     let ProcessChoices {
         mut children,
         mut exec,
-        cached,
+        ..
     } = choices;
     ui.horizontal_wrapped(|ui| {
         widgets::caption(ui, "forked children");
@@ -67,7 +68,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State) {
     let chosen = ProcessChoices {
         children,
         exec,
-        cached,
+        ..choices
     };
     if chosen != choices {
         state.document.choose(chosen);

@@ -14,7 +14,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State) {
     let session = state.document.session();
     let (mut save_all, mut tracepoints) = (session.save_all, session.tracepoints);
     let mut collection = session.collection;
-    let is_usual = state.document.choices().is_usual();
+    let is_usual = state.is_in_cache() || state.document.choices().is_usual();
     let title = match (save_all, tracepoints, collection.is_default() && is_usual) {
         (false, false, true) => "Options",
         _ => "Options (changed)",

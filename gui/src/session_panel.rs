@@ -55,7 +55,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
     });
     if state.counts_in_cache() {
         let words = "A run executes the process in the code cache and counts every block. The session's duration applies, \
-                     its instruments and its choices for what a process starts do not.";
+                     its instruments do not.";
         let run = (Command::Run, availability::possible(state, &Command::Run));
         widgets::empty_with(ui, ("No instruments needed", words), run, commands);
         return;

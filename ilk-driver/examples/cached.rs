@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ilk_driver::client::StopFlag;
-use ilk_driver::process::{CachedRun, CloneThreads, ProcessTarget};
+use ilk_driver::process::{CachedRun, CloneThreads, ProcessChoices, ProcessTarget};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let summary = process.run_in_cache(CachedRun {
         session: None,
         threads: &CloneThreads::All,
+        choices: ProcessChoices::default(),
         length: Duration::from_secs(10),
         recording: Path::new(&file),
         events: &events,

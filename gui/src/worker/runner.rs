@@ -57,6 +57,7 @@ impl Runner for CachedProcess {
         self.0.run_in_cache(CachedRun {
             session,
             threads: order.threads,
+            choices: order.choices,
             length: Duration::from_secs_f64(order.session.duration),
             recording: order.recording,
             events: order.events,

@@ -607,9 +607,11 @@ fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, nu
                 if let Ok(recording) = Recording::open(&path) {
                     let (index, _damaged) = Index::of(&recording, |_| ControlFlow::Continue(()));
                     let described = Box::new(recording.metadata().clone());
-                    let blocks = described.instruments.len() as u64;
-                    let line = format!("{} blocks were executed so far.", grouped(blocks));
-                    status.change(|live| live.last_line = Some(line));
+                    if session.placements.is_empty() {
+                        let blocks = described.instruments.len() as u64;
+                        let line = format!("{} blocks were executed so far.", grouped(blocks));
+                        status.change(|live| live.last_line = Some(line));
+                    }
                     send(TargetNews::Recorded(described, index));
                 }
             }

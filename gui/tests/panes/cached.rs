@@ -45,13 +45,13 @@ fn compiled_by(folder: &Path, compiler: &str, options: &[&str]) -> PathBuf {
 }
 
 /// Fails with the message of a run that has failed, which goes after a while.
-fn no_trouble(state: &State) {
+pub(crate) fn no_trouble(state: &State) {
     let bad = state.notices.iter().find(|one| one.kind == NoticeKind::Bad);
     assert!(bad.is_none(), "{bad:?}");
 }
 
 /// Runs until the counts of the recording are shown.
-fn run(harness: &mut Window, recording: &Path) {
+pub(crate) fn run(harness: &mut Window, recording: &Path) {
     fill(harness, "Recording path", &recording.display().to_string());
     press(harness, Modifiers::NONE, Key::F5);
     until_within(harness, PATIENCE, "the run has ended", |state| {
@@ -63,7 +63,7 @@ fn run(harness: &mut Window, recording: &Path) {
 }
 
 /// Opens a function by the filter.
-fn open(harness: &mut Window, function: &str) {
+pub(crate) fn open(harness: &mut Window, function: &str) {
     fill(harness, "Filter functions", function);
     until_filtered(harness, function);
     press(harness, Modifiers::NONE, Key::Enter);
@@ -72,12 +72,22 @@ fn open(harness: &mut Window, function: &str) {
 
 /// Opens a window on a program that was started for the cache, and on `counted`.
 fn start(program: &Path) -> Window {
-    let mut harness = window(Start::default(), [1500.0, 950.0]);
+    start_at(program, "counted")
+}
+
+/// Opens a window on a program that was started for the cache, and on a function.
+pub(crate) fn start_at(program: &Path, function: &str) -> Window {
+    start_with(Start::default(), program, function)
+}
+
+/// Opens a window with what it shows at first, then on a program that was started for the cache, and on a function.
+pub(crate) fn start_with(start: Start, program: &Path, function: &str) -> Window {
+    let mut harness = window(start, [1500.0, 950.0]);
     run_command(&mut harness, "program in the code cache");
     fill(&mut harness, "Path", &program.display().to_string());
     click(&mut harness, "Start");
     read(&mut harness);
-    open(&mut harness, "counted");
+    open(&mut harness, function);
     harness
 }
 
@@ -206,7 +216,7 @@ fn attach(cat: &Cat) -> Window {
 }
 
 /// Opens a window on a process that was started by a command line, for the cache.
-fn attach_to(cat: &Cat, name: &str) -> Window {
+pub(crate) fn attach_to(cat: &Cat, name: &str) -> Window {
     let pid = cat.pid();
     let mut harness = window(Start::default(), [1500.0, 950.0]);
     run_command(&mut harness, "process in the code cache");
@@ -224,7 +234,7 @@ fn attach_to(cat: &Cat, name: &str) -> Window {
 }
 
 /// Begins a run, and waits until the process is in the cache.
-fn begin(harness: &mut Window, recording: &Path) {
+pub(crate) fn begin(harness: &mut Window, recording: &Path) {
     fill(harness, "Recording path", &recording.display().to_string());
     press(harness, Modifiers::NONE, Key::F5);
     until_within(harness, PATIENCE, "it is in the cache", |state| {
@@ -270,7 +280,7 @@ fn a_process_is_counted_in_the_code_cache_until_it_is_let_go() {
 }
 
 /// Chooses that the session's instruments run.
-fn with_instruments(harness: &mut Window) {
+pub(crate) fn with_instruments(harness: &mut Window) {
     click(harness, "Measured in the cache");
     click(harness, "the session's instruments");
     harness.run_steps(2);
@@ -282,7 +292,7 @@ fn place(harness: &mut Window, block: u32, instrument: &str) {
 }
 
 /// Places an instrument at a block of the open function.
-fn place_in(harness: &mut Window, function: &str, block: u32, instrument: &str) {
+pub(crate) fn place_in(harness: &mut Window, function: &str, block: u32, instrument: &str) {
     click(harness, &format!("block {block} of {function}"));
     click(harness, "Instrument");
     click(harness, instrument);
@@ -290,7 +300,7 @@ fn place_in(harness: &mut Window, function: &str, block: u32, instrument: &str) 
 }
 
 /// Runs once the session is planned.
-fn run_planned(harness: &mut Window, recording: &Path) {
+pub(crate) fn run_planned(harness: &mut Window, recording: &Path) {
     until_within(harness, PATIENCE, "it can be run", |state| {
         no_trouble(state);
         state.run_hindrance().is_none()

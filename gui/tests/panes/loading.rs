@@ -397,26 +397,39 @@ fn functions_of_a_library_are_chosen_before_it_is_loaded() {
 #[test]
 fn instruments_of_a_library_wait_in_the_code_cache() {
     let files = Files::compiled();
-    let session = files.session(&["counter", "timestamp"]);
+    let session = files.session(&["counter", "timestamp", "histogram"]);
     let mut cat = files.start();
     let mut harness = attach_by("process in the code cache", &files, &cat, Some(session));
     click(&mut harness, "Measured in the cache");
     click(&mut harness, "the session's instruments");
     planned(&mut harness);
-    harness.get_by_label("Placed when libwork.so is loaded: 2 instruments.");
+    harness.get_by_label("Placed when libwork.so is loaded: 3 instruments.");
     begin(&mut harness, &files.path("cache.arrow"));
-    cat.copy("load");
-    cat.copy("again");
+    for (round, line) in (0..).zip(["load", "again"]) {
+        cat.copy(line);
+        let calls = CALLS + 100 * round;
+        until_within(&mut harness, PATIENCE, "the totals are shown", |state| {
+            no_trouble(state);
+            assert!(state.run.active.is_some());
+            totals(state) == [("values".to_owned(), calls)]
+        });
+    }
+    // Its counter is shown with the next change once it is described.
+    let calls = CALLS + 100;
+    until_within(&mut harness, PATIENCE, "the hits are shown", |state| {
+        hits(state, "counter") == [calls]
+    });
+    let shown = totals(harness.state().state());
     stop(&mut harness);
     until_within(&mut harness, PATIENCE, "the recording is shown", |state| {
         no_trouble(state);
         let record = state.timeline.record.as_ref().unwrap();
-        state.reading.is_none() && record.lanes().len() == 2
+        state.reading.is_none() && record.lanes().len() == 3
     });
     let state = harness.state().state();
-    let calls = CALLS + 100;
     assert_eq!(hits(state, "counter"), [calls]);
     assert_eq!(hits(state, "timestamp"), [calls]);
+    assert_eq!(totals(state), shown);
 }
 
 #[test]

@@ -10,6 +10,7 @@
 
 mod access;
 mod cached;
+mod cached_children;
 mod calls;
 mod desk;
 mod every;

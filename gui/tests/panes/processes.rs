@@ -115,7 +115,25 @@ fn ready(harness: &mut Window) {
 
 /// Makes a process of `cat` the target.
 fn choose(harness: &mut Window, pid: u32) {
-    run_command(harness, "process…");
+    list(harness, "process…", pid);
+    ready(harness);
+}
+
+/// Makes a process of `cat` the target of splices, or of runs in the code cache with the session's instruments.
+fn choose_way(harness: &mut Window, pid: u32, in_cache: bool) {
+    if !in_cache {
+        return choose(harness, pid);
+    }
+    list(harness, "process in the code cache", pid);
+    read(harness);
+    click(harness, "Measured in the cache");
+    click(harness, "the session's instruments");
+    ready(harness);
+}
+
+/// Chooses a process of `cat` from the list that a command opens.
+fn list(harness: &mut Window, command: &str, pid: u32) {
+    run_command(harness, command);
     until(harness, "the processes are listed", |state| {
         let dialog = state.processes.as_ref();
         dialog.is_some_and(|dialog| matches!(dialog.listed, Some(Ok(_))))
@@ -123,7 +141,6 @@ fn choose(harness: &mut Window, pid: u32) {
     fill(harness, "Filter of processes", &pid.to_string());
     harness.run_steps(3);
     click(harness, &format!("process {pid}: cat"));
-    ready(harness);
 }
 
 /// Begins a run, and returns the path of its recording.
@@ -195,10 +212,19 @@ fn sizes(state: &State) -> Vec<(String, u64)> {
 
 #[test]
 fn totals_are_shown_while_the_session_runs_and_are_those_of_its_end() {
+    show_totals(false);
+}
+
+#[test]
+fn totals_in_the_code_cache_are_shown_while_the_session_runs_and_are_those_of_its_end() {
+    show_totals(true);
+}
+
+fn show_totals(in_cache: bool) {
     let folder = tempfile::tempdir().unwrap();
     let mut cat = Cat::start();
     let mut harness = measuring(folder.path(), "histogram");
-    choose(&mut harness, cat.pid());
+    choose_way(&mut harness, cat.pid(), in_cache);
     let recording = begin(&mut harness, folder.path());
     let grown = |harness: &mut Window, calls| {
         until_within(harness, PATIENCE, "the totals are up to now", |state| {
@@ -236,10 +262,19 @@ fn totals_are_shown_while_the_session_runs_and_are_those_of_its_end() {
 
 #[test]
 fn stacks_are_named_while_the_session_runs_and_at_its_end() {
+    name_stacks(false);
+}
+
+#[test]
+fn stacks_in_the_code_cache_are_named_while_the_session_runs_and_at_its_end() {
+    name_stacks(true);
+}
+
+fn name_stacks(in_cache: bool) {
     let folder = tempfile::tempdir().unwrap();
     let mut cat = Cat::start();
     let mut harness = measuring(folder.path(), "callers");
-    choose(&mut harness, cat.pid());
+    choose_way(&mut harness, cat.pid(), in_cache);
     let recording = begin(&mut harness, folder.path());
     copy_within_run(&mut harness, &mut cat);
     until_within(&mut harness, PATIENCE, "calls are counted", |state| {

@@ -16,11 +16,15 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_engine::cache::CacheInstruments;
 use gilk_engine::{Image, Plan, Session};
 use gilk_samples::Meaning;
+use gilk_samples::kept_stacks::KeptStacks;
+use gilk_samples::metadata::Metadata;
 use gilk_samples::recording::{self, Appended, GrowingRecording, Loss, Recording};
-use serde::{Deserialize, Serialize};
 
 use super::launched::StoppedProgram as _;
-use super::{CloneThreads, ProcessLayouts, ProcessTarget, clock, ready, recorded_so_far, refused};
+use super::{
+    CHILD_LEFT, CachedChildren, CloneEnd, CloneThreads, Exec, OUTSIDE, ProcessChoices,
+    ProcessLayouts, ProcessTarget, clock, ready, recorded_so_far, refused,
+};
 use crate::client::{CpuLosses, Event, InstrumentSummary, StopFlag, Summary};
 use crate::{Error, Result, programs};
 
@@ -31,15 +35,8 @@ const FOLLOWED: Duration = Duration::from_millis(100);
 /// Longest time that `ilk clone --for` takes.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// The measurement of a process in the code cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CachedWork {
-    /// Every block is counted.
-    #[default]
-    Blocks,
-    /// The session's instruments run, and nothing else is measured.
-    Instruments,
-}
+/// Begins the names of processes in recordings of several.
+const PROCESS: &str = "process ";
 
 /// A run of a process in the code cache.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +45,8 @@ pub struct CachedRun<'r> {
     pub session: Option<&'r Session>,
     /// The threads that are in the cache.
     pub threads: &'r CloneThreads,
+    /// The fate of what it starts.
+    pub choices: ProcessChoices,
     /// The longest time of the run.
     pub length: Duration,
     /// The file of the recording.
@@ -74,12 +73,15 @@ impl ProcessLayouts {
 
 impl ProcessTarget {
     /// Has threads of the process execute in the code cache with every block counted or with the instruments of a session,
-    /// until its end, for a time, or until a stop, when it continues in its original code. The results and the numbers of
+    /// until its end, for a time, or until a stop, when it continues in its original code; what it starts by choice, too. The results and the numbers of
     /// the cache are in the recording, which has all samples at its end; [`Event::Missed`] reports the number of those that
-    /// no event had. Meanwhile [`Event::Recorded`] has the executions of blocks up to now, and [`Event::Samples`] those of
-    /// instruments, as the recording grows.
+    /// no event had. Meanwhile [`Event::Recorded`] has the executions of blocks up to now; [`Event::Samples`] has the samples of
+    /// instruments, as the recording grows, and [`Event::Aggregates`] their totals. Where what it starts is measured, too, both are
+    /// of all processes, and [`Event::Recorded`] has the hits of instruments, whose samples no event has before the end of
+    /// their process.
     ///
     /// # Errors
+    /// [`Error::Target`] if what it starts is [refused](ProcessChoices::refused_in_cache);
     /// [`Error::Io`] if `ilk` cannot be started; [`Error::Process`] with its reason if it fails; [`Error::Recording`] if
     /// its recording cannot be read.
     pub fn run_in_cache(&mut self, run: CachedRun<'_>) -> Result<Summary> {
@@ -87,8 +89,12 @@ impl ProcessTarget {
             recording,
             events,
             stop,
+            choices,
             ..
         } = run;
+        if let Some(why) = choices.refused_in_cache(run.threads) {
+            return Err(Error::Target(format!("{why}.")));
+        }
         let pid = self.pid();
         let mut agent = start(pid, &run)?;
         let live = recording.with_added_extension("live");
@@ -96,12 +102,19 @@ impl ProcessTarget {
         let lines = lines(&mut agent);
         let (mut last, mut released, mut requested) = (None, Ok(()), false);
         let (mut followed, mut following) = (Ok(()), None);
+        let mut totals = LiveTotals::default();
+        let (mut has_begun, mut notes) = (false, Vec::new());
         loop {
             match lines.recv_timeout(POLLED) {
+                // It is in the cache in its next program.
+                Ok(line) if line.contains(&ready(pid)) && has_begun => {}
                 Ok(line) if line.contains(&ready(pid)) => {
+                    has_begun = true;
                     let begun = match run.session {
-                        Some(_) => FollowedRecording::begin(recording, events).map(Some),
-                        None => {
+                        Some(_) if choices.is_one_in_cache() => {
+                            FollowedRecording::begin(recording, events).map(Some)
+                        }
+                        _ => {
                             // A listener that has ended needs no events.
                             let _no_listener = events.send(Event::Started(clock().into()));
                             Ok(None)
@@ -113,11 +126,32 @@ impl ProcessTarget {
                     }
                     released = self.begin();
                 }
-                Ok(line) if line.contains(&recorded) => {
-                    // A listener that has ended needs no events.
-                    let _no_listener = events.send(Event::Recorded(live.clone()));
+                Ok(line) if line.contains(&recorded) && followed.is_ok() => {
+                    if following.is_none() {
+                        // A listener that has ended needs no events.
+                        let _no_listener = events.send(Event::Recorded(live.clone()));
+                    }
+                    if run.session.is_some() {
+                        followed = up_to_now(&live).map(|recording| {
+                            if let Some(recording) = recording {
+                                if let Some(following) = &mut following {
+                                    following.describe(recording.metadata(), events);
+                                }
+                                totals.send(&recording, events);
+                            }
+                        });
+                    }
                 }
-                Ok(line) => last = Some(line),
+                Ok(line) if line.contains(&recorded) => {}
+                Ok(line) => {
+                    if line.contains(CHILD_LEFT) || line.contains(OUTSIDE) {
+                        let note = line.strip_prefix("ilk: ").unwrap_or(&line);
+                        notes.push(format!("{}.", note.trim_end_matches('.')));
+                        // A listener that has ended needs no events.
+                        let _no_listener = events.send(Event::Workload(note.to_owned()));
+                    }
+                    last = Some(line);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -145,6 +179,10 @@ impl ProcessTarget {
         };
         let mut summary = summary(recording)?;
         summary.stopped = stop.is_stopped();
+        if !choices.is_one_in_cache() {
+            notes.push(of_note(&summary.ended, choices.exec));
+            summary.ended = notes.join(" ").trim_end().to_owned();
+        }
         if self.has_ended() {
             summary.workload = Some(self.end()?);
         }
@@ -173,14 +211,50 @@ impl ProcessTarget {
 }
 
 /// The recording of a run's instruments, whose samples are passed on as they are written: those of instruments that it had
-/// at its start. Others are of objects that were loaded later, which the finished recording describes.
+/// at its start. Others are of objects that were loaded later, which the totals up to now and the finished recording describe.
 struct FollowedRecording {
     growing: GrowingRecording,
-    /// The identifiers of these instruments.
+    /// The identifiers of instruments that are described.
     described: BTreeSet<u64>,
     next: Instant,
     sent: u64,
     losses: BTreeMap<u16, CpuLosses>,
+}
+
+/// The totals of instruments up to now.
+#[derive(Default)]
+struct LiveTotals {
+    /// Hits without a stack that were reported.
+    lost_stacks: u64,
+}
+
+impl LiveTotals {
+    /// Passes on the totals of a recording.
+    fn send(&mut self, recording: &Recording, events: &Sender<Event>) {
+        let totals = recording.totals().clone();
+        if !totals.stacks.is_empty() {
+            let lost = std::mem::replace(&mut self.lost_stacks, totals.stacks.lost);
+            let stacks = KeptStacks {
+                lost: totals.stacks.lost.saturating_sub(lost),
+                ..totals.stacks
+            };
+            // A listener that has ended needs no events.
+            let _no_listener = events.send(Event::Stacks(stacks));
+        }
+        if !totals.added_up.is_empty() {
+            // A listener that has ended needs no events.
+            let _no_listener = events.send(Event::Aggregates(totals.added_up));
+        }
+    }
+}
+
+/// Opens a recording up to now; nothing if it is removed already, since the end has the last totals.
+fn up_to_now(live: &Path) -> Result<Option<Recording>> {
+    match Recording::open(live) {
+        Ok(recording) => Ok(Some(recording)),
+        Err(_) if !live.exists() => Ok(None),
+        Err(source) => Err(Error::Recording { source }),
+    }
 }
 
 impl FollowedRecording {
@@ -189,7 +263,7 @@ impl FollowedRecording {
         let growing = GrowingRecording::open(path);
         let growing = growing.map_err(|source| Error::Recording { source })?;
         let metadata = Box::new(growing.metadata().clone());
-        let described = metadata.instruments.iter().map(|one| one.id).collect();
+        let described = identifiers(&metadata);
         // A listener that has ended needs no events.
         let _no_listener = events.send(Event::Described(metadata));
         Ok(Self {
@@ -199,6 +273,16 @@ impl FollowedRecording {
             sent: 0,
             losses: BTreeMap::new(),
         })
+    }
+
+    /// Passes on a description, if objects were loaded since the last one.
+    fn describe(&mut self, now: &Metadata, events: &Sender<Event>) {
+        let described = identifiers(now);
+        if described.len() > self.described.len() {
+            self.described = described;
+            // A listener that has ended needs no events.
+            let _no_listener = events.send(Event::Loaded(Box::new(now.clone())));
+        }
     }
 
     /// Passes on what was written, after a while.
@@ -238,6 +322,32 @@ impl FollowedRecording {
     }
 }
 
+/// The identifiers of the instruments that a recording describes.
+fn identifiers(metadata: &Metadata) -> BTreeSet<u64> {
+    metadata.instruments.iter().map(|one| one.id).collect()
+}
+
+/// Returns the sentences about the ends of several executions without those about the usual ones: of a process, and of a
+/// program that another one follows.
+fn of_note(ends: &str, exec: Exec) -> String {
+    let usual = [CloneEnd::Ended(0), CloneEnd::Executed];
+    let usual = usual.iter().take(match exec {
+        Exec::Ends => 1,
+        Exec::Follows => 2,
+    });
+    usual.fold(ends.to_owned(), |ends, usual| {
+        let usual = format!("{} ", usual.sentence());
+        let parts = ends
+            .split_inclusive(&usual)
+            .map(|part| match part.strip_suffix(&usual) {
+                // Before it are the name of its process, and the sentences about others.
+                Some(others) => others.rsplit_once(PROCESS).map_or("", |(others, _)| others),
+                None => part,
+            });
+        parts.collect()
+    })
+}
+
 /// Starts `ilk clone` for a process.
 fn start(pid: u32, run: &CachedRun<'_>) -> Result<Child> {
     let ilk = programs::ilk()?;
@@ -246,8 +356,17 @@ fn start(pid: u32, run: &CachedRun<'_>) -> Result<Child> {
     command
         .arg("clone")
         .args(match session {
-            Some(_) => ["--session", "/dev/stdin"],
-            None => ["--count", "--live"],
+            Some(_) => ["--session", "/dev/stdin"].as_slice(),
+            None => &["--count"],
+        })
+        .arg("--live")
+        .args(match run.choices.cached_children {
+            CachedChildren::Clean => [].as_slice(),
+            CachedChildren::Own => &["--children", "own"],
+        })
+        .args(match run.choices.exec {
+            Exec::Ends => [].as_slice(),
+            Exec::Follows => &["--exec", "follows"],
         })
         .arg("--for")
         .arg(format!("{}ms", run.length.min(LONGEST).as_millis().max(1)))
@@ -392,5 +511,29 @@ fn add_by_cpu(all: &mut BTreeMap<u16, CpuLosses>, losses: &[Loss]) {
             ..CpuLosses::default()
         });
         losses.add(cause, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_several_executions_are_noted_but_for_the_usual_ones() {
+        let let_go =
+            "process 7 a: The process was let go, and continues in its original code: why. ";
+        let ended = |name: &str| format!("process {name}: The process has ended. ");
+        let executed = "process 9 sh: The process has executed another program. ";
+        let ends = [
+            &ended("5 a"),
+            let_go,
+            &ended("6 b"),
+            executed,
+            &ended("9 c"),
+        ]
+        .concat();
+        assert_eq!(of_note(&ends, Exec::Follows), let_go);
+        assert_eq!(of_note(&ends, Exec::Ends), [let_go, executed].concat());
+        assert_eq!(of_note("", Exec::Follows), "");
     }
 }

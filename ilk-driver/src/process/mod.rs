@@ -13,6 +13,7 @@ mod attached;
 mod cached;
 mod child;
 mod children;
+mod choices;
 mod clone;
 mod ended;
 mod every;
@@ -71,13 +72,14 @@ use std::path::PathBuf;
 use gilk_engine::Addr;
 
 pub use attached::{Attached, Removed};
-pub use cached::{CachedRun, CachedWork};
+pub use cached::CachedRun;
 pub use children::{Children, with_children};
+pub use choices::{CachedChildren, CachedWork, ProcessChoices};
 pub use clone::{
-    AccessOptions, AgentProcess, CacheInstrumentation, CachePlanner, CacheRecording, CloneEnd,
-    CloneInstruments, CloneNews, CloneOptions, CloneReport, CloneThreads, DynamicBlock,
-    LaterInstruments, ReadImages, blocks_path, check_condition, execute_in_cache, ready,
-    recorded_so_far,
+    AccessOptions, AgentProcess, CHILD_LEFT, CacheInstrumentation, CachePlanner, CacheRecording,
+    CloneEnd, CloneInstruments, CloneNews, CloneOptions, CloneReport, CloneThreads, DynamicBlock,
+    LaterInstruments, LiveDescription, LiveInstruments, OUTSIDE, ReadImages, blocks_path,
+    check_condition, execute_in_cache, ready, recorded_so_far, replace_live,
 };
 pub use every::{EveryEnd, EveryNews, in_every};
 pub use every_target::EveryTarget;
@@ -99,7 +101,7 @@ pub use removal::{Cleaned, clean_leftovers};
 pub use replaced::replacements;
 pub use reserved::Reserved;
 pub use rings::{Drained, SampleRings};
-pub use runs::{ProcessChoices, ProcessRun};
+pub use runs::ProcessRun;
 pub use same_clock::check_same_clock;
 pub use subject::Subject;
 pub use supervisor::{Supervisor, supervise};

@@ -223,6 +223,11 @@ impl<P> LoadedParts<P> {
         }
     }
 
+    /// All of them, in the order of their numbers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &LoadedPart<P>> {
+        self.parts.iter()
+    }
+
     /// Gives the parts away.
     pub(super) fn take(&mut self) -> Vec<LoadedPart<P>> {
         std::mem::take(&mut self.parts)

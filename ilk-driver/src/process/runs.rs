@@ -15,7 +15,6 @@ use gilk_instruments::Library;
 use gilk_samples::collector::Collector;
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::recording::{Recording, Writer};
-use serde::{Deserialize, Serialize};
 
 use super::forks::ForkWatch;
 use super::launched::StoppedProgram as _;
@@ -23,7 +22,7 @@ use super::loads::{
     KeptPlan, LoadedDescription, LoadedSession, append_totals, awaited, nothing, watch,
 };
 use super::{
-    Attached, CachedWork, Children, Client, EarlyWatch, Exec, FollowedProcess, ProcessTarget,
+    Attached, Children, Client, EarlyWatch, Exec, FollowedProcess, ProcessChoices, ProcessTarget,
     Recorder, Scope, Subject, clock, executions, process_label, refused, with_children,
     write_beside,
 };
@@ -32,40 +31,6 @@ use crate::client::{
 };
 use crate::possible::PossiblePlan;
 use crate::{Error, Result};
-
-/// The fate of what an instrumented process starts, its forked children and programs that it executes, and the measurement
-/// of one in the code cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ProcessChoices {
-    /// Forked children.
-    pub children: Children,
-    /// The measurement when it executes another program.
-    pub exec: Exec,
-    /// The measurement when it executes in the code cache, where what it starts is not measured.
-    pub cached: CachedWork,
-}
-
-impl ProcessChoices {
-    /// Returns whether all that it starts has the usual fate.
-    #[must_use]
-    pub fn is_usual(self) -> bool {
-        self.children == Children::default() && self.exec == Exec::default()
-    }
-
-    /// Returns whether there is one measurement: of one program, and of no child.
-    #[must_use]
-    pub fn is_one(self) -> bool {
-        self.children != Children::Own && self.exec == Exec::Ends
-    }
-
-    /// Returns why a process with a part of the kernel cannot be measured so, if so.
-    #[must_use]
-    pub fn refused_with_kernel(self) -> Option<&'static str> {
-        let children = self.children.refused_with_kernel();
-        children.or_else(|| self.exec.refused_with_kernel())
-    }
-}
 
 /// A run of a session in a process.
 #[derive(Clone, Copy, Debug)]

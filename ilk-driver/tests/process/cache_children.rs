@@ -1,6 +1,6 @@
 //! Children of a process in the code cache are in caches of their own, if that is chosen, and count exactly.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -194,5 +194,121 @@ fn a_compiler_and_what_it_executes_are_counted_in_the_cache() {
             errors.lines().any(|line| is_it(line).is_some()),
             "{name}: {errors}"
         );
+    }
+}
+
+/// Forks a child, which calls `work` 1,000 times once its parent has ended. Before, the parent does one of these: by `files`,
+/// a folder takes the place of its recording; by `words`, it writes over the words of its instruments until it is let go.
+const FAILING: &str = r#"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+__attribute__((noipa)) int work(int value) { return value + 1; }
+static void take_place(void) {
+    struct dirent *entry;
+    DIR *folder = opendir(getenv("TMPDIR"));
+    while ((entry = readdir(folder)))
+        if (!strncmp(entry->d_name, "ilk-", 4)) {
+            char path[4096];
+            snprintf(path, sizeof(path), "%s/%s/0.arrow", getenv("TMPDIR"), entry->d_name);
+            mkdir(path, 0700);
+        }
+}
+/* Those of instruments are shared, and a table that is not follows them in the same file. */
+static int write_over(void) {
+    char line[4096], access[8];
+    unsigned long start, end, words = 0, table = 0;
+    int found = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof(line), maps)) {
+        sscanf(line, "%lx-%lx %7s", &start, &end, access);
+        if (!strstr(line, "memfd:gilk:"))
+            continue;
+        if (!strcmp(access, "rw-p") && start == table) {
+            memset((void *)words, 0x55, table - words);
+            found = 1;
+        }
+        words = start;
+        table = end;
+    }
+    fclose(maps);
+    return found;
+}
+int main(int count, char **words) {
+    int line[2];
+    (void)!pipe(line);
+    pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        close(line[1]);
+        (void)!read(line[0], &byte, 1);
+        for (int done = 0; done < 1000; done = work(done))
+            ;
+        printf("worked\n");
+        return 0;
+    }
+    close(line[0]);
+    if (!strcmp(words[1], "files")) {
+        take_place();
+        work(1);
+        return 0;
+    }
+    work(1);
+    int times = 0;
+    while (write_over())
+        times++;
+    return times == 0;
+}
+"#;
+
+#[test]
+fn children_are_recorded_even_if_their_parent_is_not() {
+    for (way, measured, reason) in [
+        ("files", ["--count", "--all"], "0.arrow"),
+        (
+            "words",
+            ["-e", "entry:work { sample(arg0) }"],
+            "The process has written over",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let program = compiled_from(folder.path(), FAILING, &[]);
+        let [file, temporary] = ["counts.arrow", "temporary"].map(|name| folder.path().join(name));
+        std::fs::create_dir(&temporary).unwrap();
+        let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"));
+        let done = ilk
+            .env("XDG_CACHE_HOME", folder.path())
+            .env("TMPDIR", &temporary)
+            .args(["clone", "--children", "own", "-o"])
+            .arg(&file)
+            .args(measured)
+            .arg("--")
+            .args([&program, Path::new(way)])
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(
+            String::from_utf8_lossy(&done.stdout),
+            "worked\n",
+            "{errors}"
+        );
+        assert_eq!(done.status.code(), Some(1), "{errors}");
+        assert!(errors.contains(reason), "{errors}");
+        let recorded = format!("The others are recorded in {}.", file.display());
+        assert!(errors.contains(&recorded), "{errors}");
+        let recording = Recording::open(&file).unwrap();
+        let processes = recording.metadata().instruments.iter();
+        let processes = processes.map(|one| one.label.split(':').next().unwrap());
+        assert_eq!(processes.collect::<BTreeSet<_>>().len(), 1);
+        let calls = match way {
+            "files" => worked(&recording),
+            _ => vec![recording.samples()],
+        };
+        assert_eq!(calls, [1000], "{errors}");
+        // Nothing is left.
+        assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
     }
 }

@@ -15,6 +15,8 @@ mod cache_dropped;
 mod cache_executed;
 mod cache_instruments;
 mod cache_later;
+mod cache_live;
+mod cache_live_children;
 mod cache_reads;
 mod cache_recording;
 mod cache_stopped;

@@ -6,34 +6,24 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use anyhow::Context as _;
-use clap::{ArgGroup, Args, ValueEnum};
+use anyhow::{Context as _, ensure};
+use clap::{ArgGroup, Args};
 use gilk_engine::Addr;
 use gilk_samples::chart::{scale, totals};
 use gilk_samples::output::Contents;
 use ilk_driver::note;
 use ilk_driver::process::{
-    AccessOptions, AgentProcess, CacheRecording, CloneEnd, CloneOptions, CloneReport, CloneThreads,
-    Exec, StartedProgram, blocks_path,
+    AccessOptions, AgentProcess, CacheRecording, CachedChildren, CloneEnd, CloneOptions,
+    CloneReport, CloneThreads, Exec, StartedProgram, blocks_path,
 };
 
-use crate::clone_executions::CacheExecutions;
+use crate::clone_executions::{CacheExecutions, live};
 use crate::clone_instruments::CacheWork;
 use crate::output::Force;
 use crate::program::exit;
 
 /// Blocks that are shown, unless --all is given.
 const SHOWN: usize = 20;
-
-/// The fate of forked children.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ClonedChildren {
-    /// They execute their original code.
-    Clean,
-    /// Each is in a cache of its own, with counts of its own; with `--exec follows` those too that have executed another
-    /// program at once, as by `posix_spawn`.
-    Own,
-}
 
 /// Execute a program, or a running process, from a code cache: translated code in place of its own, which is only read.
 ///
@@ -81,8 +71,9 @@ pub(crate) struct Clone {
     #[arg(short, long, value_name = "FILE", requires = "recorded")]
     pub(crate) output: Option<PathBuf>,
     /// Meanwhile, write the recording up to now to FILE.live, about each second; it is removed at the end. With -e and
-    /// --session, FILE itself grows.
-    #[arg(long, requires = "output", requires = "count", conflicts_with_all = ["script", "session"])]
+    /// --session it has counts and totals, and FILE itself grows by the samples. With --children own and --exec follows it has
+    /// all processes, and the whole recording of each that has ended.
+    #[arg(long, requires = "output", requires = "recorded")]
     live: bool,
     #[command(flatten)]
     force: Force,
@@ -110,11 +101,16 @@ pub(crate) struct Clone {
     thread: Option<u32>,
     /// The children that the process forks: `clean`, they execute their original code; or `own`, each is in a cache of its
     /// own, with counts of its own. Each is stopped first, which its parent may see.
-    #[arg(long, value_name = "CHOICE", default_value = "clean", conflicts_with_all = ["thread", "live", "accesses"])]
-    pub(crate) children: ClonedChildren,
+    #[arg(long, value_name = "CHOICE", default_value = "clean", conflicts_with_all = ["thread", "accesses"])]
+    pub(crate) children: CachedChildren,
     /// A process that executes another program: it `ends` to be in the cache, or `follows`, and is in the cache in that
     /// program, too, from its entry on. Meanwhile it is stopped, which its parent may see.
-    #[arg(long, value_name = "CHOICE", default_value = "ends", conflicts_with_all = ["live", "accesses"])]
+    #[arg(
+        long,
+        value_name = "CHOICE",
+        default_value = "ends",
+        conflicts_with = "accesses"
+    )]
     pub(crate) exec: Exec,
     /// Let it go after this time: 10s, 2m.
     #[arg(long = "for", value_name = "TIME", value_parser = crate::process::time)]
@@ -130,6 +126,10 @@ pub(crate) struct Clone {
 impl Clone {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let session = self.session.as_deref();
+        ensure!(
+            !self.live || !self.count || (self.script.is_none() && session.is_none()),
+            "--live cannot be used with both --count and instruments: leave one of them out."
+        );
         let work = CacheWork::of(self.script.as_deref(), session, self.length)?;
         if let Some(output) = &self.output {
             let mut goals = self.force.goals();
@@ -140,7 +140,7 @@ impl Clone {
         }
         let length = work.as_ref().map_or(self.length, CacheWork::length);
         let live = self.output.as_ref().filter(|_| self.live);
-        let live = live.map(|output| output.with_added_extension("live"));
+        let live = live.map(|output| self::live(output));
         let blocks = self.output.as_deref().filter(|_| work.is_some());
         let blocks = blocks.filter(|_| self.count).map(blocks_path);
         for meanwhile in live.iter().chain(&blocks) {
@@ -157,6 +157,7 @@ impl Clone {
             count: self.count,
             over_time: self.count && self.output.is_some(),
             live,
+            live_stays: false,
             length: length.map(Duration::from_secs_f64),
             threads: match (&self.function, self.thread) {
                 (Some(function), _) => CloneThreads::While {
@@ -167,7 +168,7 @@ impl Clone {
                 (None, None) => CloneThreads::All,
             },
             exec: self.exec,
-            children: self.children == ClonedChildren::Own,
+            children: self.children == CachedChildren::Own,
             accesses: self.accesses.clone().map(|file| AccessOptions {
                 file,
                 most: self.most,

@@ -7,15 +7,20 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use ilk_driver::process::{
-    CloneEnd, CloneNews, CloneOptions, CloneReport, Exec, HeldProcess, ReadImages, StartedProgram,
-    StoppedProgram, execute_in_cache, process_label, program_of, ready, recorded_so_far,
-    write_beside,
+    CHILD_LEFT, CachedChildren, CloneEnd, CloneNews, CloneOptions, CloneReport, Exec, HeldProcess,
+    OUTSIDE, ReadImages, StartedProgram, StoppedProgram, execute_in_cache, process_label,
+    program_of, ready, recorded_so_far, replace_live, write_beside,
 };
 use ilk_driver::{interrupt, note};
 
-use crate::clone::{Clone, ClonedChildren};
+use crate::clone::Clone;
 use crate::clone_instruments::{CacheSession, CacheWork};
 use crate::script::RecordingFile;
+
+/// Interval of recordings of all executions up to now, if writing one takes no longer than a quarter of it.
+const LIVE: Duration = Duration::from_secs(1);
+/// The pause after one is at least so many times as long as its writing.
+const PAUSE: u32 = 4;
 
 /// Executions with the choices of a command.
 pub(crate) struct CacheExecutions<'c> {
@@ -25,11 +30,37 @@ pub(crate) struct CacheExecutions<'c> {
     begun: Instant,
     /// A folder of recordings, which are written as one at the end, if there may be several.
     several: Option<RecordingFile>,
-    /// Names and files of recordings, by when their executions began; files that were not written are removed.
-    recordings: Mutex<Vec<Option<(String, PathBuf)>>>,
+    /// Recordings by when their executions began; those that were not written are removed.
+    recordings: Mutex<Vec<Option<PartRecording>>>,
+    /// The earliest moment of the next recording of all up to now; none if one could not be written.
+    next_live: Mutex<Option<Instant>>,
     images: ReadImages,
     /// Held while the results of one are printed.
     printing: Mutex<()>,
+}
+
+/// A recording among those of several.
+struct PartRecording {
+    name: String,
+    file: PathBuf,
+    /// The execution has ended, and the file is whole.
+    is_whole: bool,
+}
+
+impl PartRecording {
+    /// The file that it has in the course of the execution.
+    fn live(&self) -> PathBuf {
+        live(&self.file)
+    }
+
+    /// Its name, and the file with the most, if there is one.
+    fn up_to_now(&self) -> Option<(String, PathBuf)> {
+        let file = match self.is_whole {
+            true => self.file.clone(),
+            false => Some(self.live()).filter(|live| live.exists())?,
+        };
+        Some((self.name.clone(), file))
+    }
 }
 
 /// A recording of an execution: its file, and its number among those of several.
@@ -53,6 +84,7 @@ impl<'c> CacheExecutions<'c> {
             begun: Instant::now(),
             several: several.map(|_| RecordingFile::new(None)).transpose()?,
             recordings: Mutex::default(),
+            next_live: Mutex::new(Some(Instant::now())),
             images: ReadImages::default(),
             printing: Mutex::default(),
         })
@@ -69,16 +101,78 @@ impl<'c> CacheExecutions<'c> {
             program.check_registered()?;
         }
         let held = launched.map(|program| program as &mut dyn StoppedProgram);
-        let end = std::thread::scope(|scope| self.executions(pid, held, scope))?;
-        if let (Some(output), Some(_)) = (&self.command.output, &self.several) {
-            let recordings = lock(&self.recordings);
-            let named = recordings.iter().flatten();
-            write_beside(
-                named.map(|(name, file)| (name.clone(), file.as_path())),
-                output,
-            )?;
+        let end = std::thread::scope(|scope| self.executions(pid, held, scope));
+        if let (Some(live), Some(_)) = (&self.options.live, &self.several) {
+            // There is none if none was written.
+            let _none = std::fs::remove_file(live);
         }
-        Ok(end)
+        match (end, self.write_recordings()) {
+            (Ok(end), written) => written.map(|_| end),
+            (Err(error), Ok(None)) => Err(error),
+            (Err(error), Ok(Some(output))) => {
+                note!("ilk: The others are recorded in {}.", output.display());
+                Err(error)
+            }
+            (Err(error), Err(unwritten)) => {
+                note!("ilk: The others are not recorded: {unwritten:#}");
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes the recordings of all executions as one, if there may be several; returns its file. There is none if no
+    /// execution was recorded.
+    fn write_recordings(&self) -> anyhow::Result<Option<&Path>> {
+        let (Some(output), Some(_)) = (&self.command.output, &self.several) else {
+            return Ok(None);
+        };
+        let recordings = lock(&self.recordings);
+        if recordings.iter().flatten().next().is_none() {
+            return Ok(None);
+        }
+        let parts = recordings.iter().flatten();
+        write_beside(
+            parts.map(|part| (part.name.clone(), part.file.as_path())),
+            output,
+        )?;
+        Ok(Some(output))
+    }
+
+    /// Writes the recordings of all executions up to now as one, unless that was done a moment ago.
+    fn write_live(&self) {
+        let Some(live) = &self.options.live else {
+            debug_assert!(false, "an execution was recorded up to now without request");
+            return;
+        };
+        // Another execution's is being written.
+        let Ok(mut next) = self.next_live.try_lock() else {
+            return;
+        };
+        let begun = Instant::now();
+        if next.is_none_or(|next| begun < next) {
+            return;
+        }
+        let recordings = lock(&self.recordings);
+        let parts = recordings.iter().flatten();
+        let parts: Vec<_> = parts.filter_map(PartRecording::up_to_now).collect();
+        drop(recordings);
+        let new = live.with_added_extension("part");
+        let written = write_beside(
+            parts
+                .iter()
+                .map(|(name, file)| (name.clone(), file.as_path())),
+            &new,
+        );
+        match written.and_then(|_| replace_live(&new, live)) {
+            Ok(()) => {
+                note!("ilk: {}", recorded_so_far(live));
+                *next = Some(Instant::now() + LIVE.max(PAUSE * begun.elapsed()));
+            }
+            Err(error) => {
+                not_recorded(&error);
+                *next = None;
+            }
+        }
     }
 
     /// Executes a process in one program after the other, and its children each in a thread of its own.
@@ -101,7 +195,7 @@ impl<'c> CacheExecutions<'c> {
             match executed {
                 Ok(executed) => report = executed,
                 Err(error) => {
-                    note!("ilk: Process {pid} continues outside of the cache: {error:#}");
+                    note!("ilk: Process {pid}{OUTSIDE}{error:#}");
                     break;
                 }
             }
@@ -118,7 +212,7 @@ impl<'c> CacheExecutions<'c> {
     /// Executes a child until its end.
     fn child<'s>(&'s self, child: ilk_driver::Result<HeldProcess>, scope: &'s Scope<'s, '_>) {
         let left_alone = |error: anyhow::Error| {
-            note!("ilk: A child is not in the cache: {error:#}");
+            note!("ilk: {CHILD_LEFT}{error:#}");
         };
         let mut child = match child {
             Ok(child) => child,
@@ -155,20 +249,22 @@ impl<'c> CacheExecutions<'c> {
                 note!("ilk: {} Ctrl-C lets the process go.", ready(pid));
             }
             CloneNews::Begun => {}
+            CloneNews::Recorded(_) if self.several.is_some() => self.write_live(),
             CloneNews::Recorded(path) => note!("ilk: {}", recorded_so_far(path)),
-            CloneNews::NotRecorded(error) => {
-                note!("ilk: The recording up to now is not written: {error}");
-            }
+            CloneNews::NotRecorded(error) => not_recorded(error),
             CloneNews::Child(child) => self.child(child, scope),
         };
         let program = executable(pid);
         let place = self.place(pid, &program);
         let output = place.as_ref().map(|(file, _)| file.as_path());
         let executed = self.executed((pid, &program), held, output, &news);
-        if let (Err(_), Some((_, Some(number)))) = (&executed, &place)
-            && let Some(recording) = lock(&self.recordings).get_mut(*number)
+        if let Some((_, Some(number))) = place
+            && let Some(recording) = lock(&self.recordings).get_mut(number)
         {
-            *recording = None;
+            match (&executed, recording.as_mut()) {
+                (Ok(_), Some(part)) => part.is_whole = true,
+                _ => *recording = None,
+            }
         }
         executed
     }
@@ -183,8 +279,11 @@ impl<'c> CacheExecutions<'c> {
         let mut recordings = lock(&self.recordings);
         let number = recordings.len();
         let file = several.path().with_file_name(format!("{number}.arrow"));
-        let label = format!("{} {name}", process_label(pid));
-        recordings.push(Some((label, file.clone())));
+        recordings.push(Some(PartRecording {
+            name: format!("{} {name}", process_label(pid)),
+            file: file.clone(),
+            is_whole: false,
+        }));
         Some((file, Some(number)))
     }
 
@@ -196,8 +295,16 @@ impl<'c> CacheExecutions<'c> {
         news: &(dyn Fn(CloneNews<'_>) + Sync),
     ) -> anyhow::Result<CloneReport> {
         let command = self.command;
+        let several = output.filter(|_| self.several.is_some());
+        let of_all = self.options.live.clone();
         let options = CloneOptions {
             length: self.left(),
+            live: match several {
+                Some(file) => of_all.map(|_| live(file)),
+                None => of_all,
+            },
+            // That of an execution which has ended is used until its recording is whole.
+            live_stays: several.is_some(),
             ..self.options.clone()
         };
         let begun = self.work.map(|work| work.begin(pid, output));
@@ -234,9 +341,18 @@ impl<'c> CacheExecutions<'c> {
     }
 }
 
+/// Returns the file of a recording up to now.
+pub(crate) fn live(recording: &Path) -> PathBuf {
+    recording.with_added_extension("live")
+}
+
+fn not_recorded(error: &ilk_driver::Error) {
+    note!("ilk: The recording up to now is not written: {error}");
+}
+
 /// Returns whether a command may have more than one execution.
 fn may_be_several(command: &Clone) -> bool {
-    command.exec == Exec::Follows || command.children == ClonedChildren::Own
+    command.exec == Exec::Follows || command.children == CachedChildren::Own
 }
 
 /// The path of the program that a process executes.

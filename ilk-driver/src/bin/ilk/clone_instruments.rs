@@ -5,17 +5,17 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use gilk_engine::Session;
 use gilk_instruments::Library;
 use gilk_samples::collector::Collector;
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::recording::Writer;
-use ilk_driver::client::{CpuLosses, TargetInfo, samples};
+use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
 use ilk_driver::note;
 use ilk_driver::process::{
     CacheInstrumentation, Children, CloneInstruments, CloneReport, Exec, LaterInstruments,
-    LaterPlan, LoadedPart, Recorder, Scope, Subject, clock,
+    LaterPlan, LiveInstruments, LoadedPart, Recorder, Scope, Subject, clock,
 };
 use ilk_driver::script::Script;
 
@@ -179,10 +179,21 @@ impl CacheResults {
         &'r mut self,
         (instruments, later): Instrumented<'r>,
     ) -> CacheInstrumentation<'r> {
+        let (plan, later_plans) = (&self.plan, &self.later);
+        let (info, described) = (&self.info, &self.described);
+        let describe = move |parts: &[(usize, u32)]| {
+            let plans = later_plans.lock().unwrap_or_else(PoisonError::into_inner);
+            let with = with_parts(described, info, &plans, parts);
+            with.map_err(|error| format!("{error:#}"))
+        };
         CacheInstrumentation {
             instruments,
             later,
             recorder: &mut self.recorder,
+            live: Some(LiveInstruments {
+                plan: plan.planned.plan.plan(),
+                describe: Box::new(describe),
+            }),
         }
     }
 
@@ -236,6 +247,22 @@ impl CacheResults {
         note!("{}", text.trim_end());
         Ok(())
     }
+}
+
+/// Describes a recording with objects that were loaded later: the numbers of their plans, and of their first functions.
+fn with_parts(
+    described: &Metadata,
+    info: &TargetInfo,
+    plans: &[ProcessPlan],
+    parts: &[(usize, u32)],
+) -> anyhow::Result<Metadata> {
+    let mut all = described.clone();
+    for &(number, first_major) in parts {
+        let plan = plans.get(number).context("an object has no plan")?;
+        let further = plan.described(info, described.clock)?;
+        append_metadata(&mut all, &further, first_major)?;
+    }
+    Ok(all)
 }
 
 /// Reads a script for the cache.

@@ -402,6 +402,11 @@ impl ProcessCache {
         arenas.chain([self.words]).chain(others).collect()
     }
 
+    /// The first address of the tables.
+    pub(super) fn tables(&self) -> Addr {
+        self.words.start
+    }
+
     /// Returns whether an address is in an arena.
     pub(super) fn contains(&self, at: Addr) -> bool {
         self.arenas.iter().any(|arena| arena.span.contains(at))

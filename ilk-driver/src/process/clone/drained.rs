@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use gilk_engine::Plan;
+
 use super::instrument_words::{CacheWords, LastCounts};
+use super::live_instruments::LiveRequest;
 use crate::Result;
 use crate::process::Recorder;
 
@@ -15,12 +18,18 @@ const COUNTED: Duration = Duration::from_millis(100);
 pub(super) struct Draining<'r> {
     recorder: &'r mut Recorder,
     next: Instant,
+    /// The plan for the objects from the start, and requests for counts and totals.
+    live: Option<(&'r Plan, &'r LiveRequest)>,
 }
 
 impl<'r> Draining<'r> {
-    pub(super) fn new(recorder: &'r mut Recorder) -> Self {
+    pub(super) fn new(
+        recorder: &'r mut Recorder,
+        live: Option<(&'r Plan, &'r LiveRequest)>,
+    ) -> Self {
         Self {
             recorder,
+            live,
             next: Instant::now() + COUNTED,
         }
     }
@@ -33,7 +42,14 @@ impl<'r> Draining<'r> {
             words.refresh_stacks()?;
             self.next = Instant::now() + COUNTED;
         }
-        Ok(())
+        let Some((plan, request)) = self.live else {
+            return Ok(());
+        };
+        request.answer(|| {
+            let mut now = words.now(plan)?;
+            now.totals.stacks.clone_from(self.recorder.kept_stacks());
+            Ok(now)
+        })
     }
 
     /// Takes the rest, once no thread executes instruments; returns the counts, by key, and the objects that were loaded

@@ -3,16 +3,19 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gilk_engine::{Span, VerifiedPlan};
+use gilk_engine::{Plan, Span, VerifiedPlan};
 use gilk_samples::kept_stacks::KeptStacks;
 
 use super::super::objects::Object;
-use super::super::parts::{LoadedPart, LoadedParts, NextNumbers};
+use super::super::parts::{LoadedPart, LoadedParts, MappedCounts, NextNumbers};
 use super::super::recorder::Recorder;
 use super::super::rings::SampleRings;
 use super::super::stacks::NumberedStacks;
 use super::instruments::MappedWords;
+use super::live_instruments::InstrumentsNow;
 use crate::Result;
+use crate::client::{is_aggregate_word, totals};
+use crate::process::tsc;
 
 /// Counts by key, and the objects that were loaded later, with all of their loads.
 pub(super) type LastCounts = (Vec<(u64, u64)>, Vec<LoadedPart<usize>>);
@@ -43,10 +46,31 @@ impl InstrumentWords {
     /// The hits up to now, by recorded identifier, and words of aggregates of the objects from the start.
     fn counts(&self) -> Result<Vec<(u64, u64)>> {
         let mut all = self.start.counts()?;
+        all.extend(self.parts.counts(&self.mapped()?));
+        Ok(all)
+    }
+
+    /// The counts of loads that are mapped.
+    fn mapped(&self) -> Result<Vec<MappedCounts>> {
         let loads = self.loads.iter();
         let loads = loads.map(|(part, words)| Ok((*part, words.counts()?)));
-        all.extend(self.parts.counts(&loads.collect::<Result<Vec<_>>>()?));
-        Ok(all)
+        loads.collect()
+    }
+
+    /// The hits and totals up to now; `plan` is of the objects from the start.
+    fn now(&self, plan: &Plan) -> Result<InstrumentsNow> {
+        let (tsc, start, mapped) = (tsc(), self.start.counts()?, self.mapped()?);
+        let mut totals = totals(plan, &start.iter().copied().collect());
+        self.parts.append_totals(&mut totals, &mapped);
+        let counts = start.into_iter().filter(|(id, _)| !is_aggregate_word(*id));
+        let counts = counts.chain(self.parts.counts(&mapped));
+        let parts = self.parts.iter();
+        Ok(InstrumentsNow {
+            tsc,
+            counts: counts.collect(),
+            totals,
+            parts: parts.map(|part| (part.kept, part.first_major)).collect(),
+        })
     }
 
     /// Takes all samples, then the stacks that they have.
@@ -121,6 +145,14 @@ impl CacheWords {
     /// [`crate::Error::Process`] if they cannot be read.
     pub(super) fn counts(&self) -> Result<Vec<(u64, u64)>> {
         self.lock().counts()
+    }
+
+    /// The hits and totals up to now; `plan` is of the objects from the start.
+    ///
+    /// # Errors
+    /// As [`counts`](Self::counts).
+    pub(super) fn now(&self, plan: &Plan) -> Result<InstrumentsNow> {
+        self.lock().now(plan)
     }
 
     /// Has stacks numbered with the objects that the process has loaded.

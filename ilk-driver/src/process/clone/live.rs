@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use gilk_samples::recording::sidecar_path;
 use gilk_samples::totals::Totals;
 
-use super::POLLED;
+use super::live_instruments::{LiveInstruments, LiveRequest};
 use super::moments::CountedMoments;
-use super::progress::{CloneNews, Progress};
+use super::progress::{CloneNews, POLLED, Progress};
 use super::recording::{CacheRecorder, CountedSoFar};
 use crate::process::names::ProcessNames;
 use crate::{Error, Result};
@@ -20,49 +20,28 @@ const EVERY: Duration = Duration::from_secs(1);
 /// new in it.
 const PAUSE: u32 = 4;
 
-/// Writes the recording again and again until the execution has ended, and removes it then. Returns its recorder, which
-/// has read the objects of the process, if the execution has begun.
-pub(super) fn keep(
+/// The file of a recording up to now.
+pub(super) struct LiveFile<'f> {
+    pub(super) path: &'f Path,
+    /// It is not removed at the end.
+    pub(super) stays: bool,
+}
+
+/// Writes the executions of blocks again and again until the execution has ended, and removes the recording then. Returns
+/// its recorder, which has read the objects of the process, if the execution has begun.
+pub(super) fn keep_blocks(
     pid: u32,
-    path: &Path,
+    file: &LiveFile<'_>,
     progress: &Progress,
     moments: &Mutex<CountedMoments>,
     news: &(dyn Fn(CloneNews<'_>) + Sync),
 ) -> Option<CacheRecorder> {
     let mut recorder = None;
-    let part = path.with_added_extension("part");
-    let written = written(&mut recorder, pid, (path, &part), progress, moments, news);
-    for file in [path, &part] {
-        for file in [file, &sidecar_path(file)] {
-            // There is none if the first was not written, or the last was written whole.
-            let _none = std::fs::remove_file(file);
-        }
-    }
-    if let Err(error) = written {
-        news(CloneNews::NotRecorded(&error));
-    }
-    recorder
-}
-
-fn written(
-    recorder: &mut Option<CacheRecorder>,
-    pid: u32,
-    (path, part): (&Path, &Path),
-    progress: &Progress,
-    moments: &Mutex<CountedMoments>,
-    news: &(dyn Fn(CloneNews<'_>) + Sync),
-) -> Result<()> {
     let mut names = ProcessNames::default();
-    let mut next = Instant::now();
-    while !progress.has_ended() {
-        std::thread::sleep(POLLED);
+    keep(file, progress, news, |part| {
         let (Some(begin), Some(counters)) = (progress.begin.get(), progress.counters.get()) else {
-            continue;
+            return Ok(None);
         };
-        let begun = Instant::now();
-        if begun < next {
-            continue;
-        }
         let moments = moments.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = moments.kept().to_vec();
         drop(moments);
@@ -71,19 +50,88 @@ fn written(
             moments: &kept,
             ticks: (begin.at.tsc, super::super::tsc()),
         };
-        // After the counts, so that no block was executed in what was mapped since. Without mappings, the process ends.
-        if !names.watch(pid) {
-            continue;
+        // After the counts, so that no block was executed in what was mapped since. Without the tables, the process has ended,
+        // or executes another program.
+        let is_inside = names.watch(pid)
+            && names
+                .mapped(pid)
+                .iter()
+                .any(|one| one.span.contains(begin.tables));
+        if !is_inside {
+            return Ok(None);
         }
         let recorder = recorder.get_or_insert_with(|| CacheRecorder::new(pid, *begin));
         let read = recorder.reading();
         recorder.write(part, &mut names, &counted, Totals::default())?;
-        let reading = recorder.reading() - read;
-        for (from, to) in [(part, path), (&sidecar_path(part), &sidecar_path(path))] {
-            std::fs::rename(from, to).map_err(Error::io(to, "Its folder must be writable."))?;
+        Ok(Some(recorder.reading() - read))
+    });
+    recorder
+}
+
+/// Writes the counts and totals of instruments again and again until the execution has ended, and removes the recording
+/// then.
+pub(super) fn keep_instruments(
+    file: &LiveFile<'_>,
+    (live, request): (&LiveInstruments<'_>, &LiveRequest),
+    progress: &Progress,
+    news: &(dyn Fn(CloneNews<'_>) + Sync),
+) {
+    keep(file, progress, news, |part| match request.take() {
+        Some(now) => live.write(part, now).map(|()| Some(Duration::ZERO)),
+        None => Ok(None),
+    });
+}
+
+/// Has a recording written again and again until the execution has ended, and removes it then. `write` returns the time of
+/// it that does not count, or nothing if there is nothing to record yet.
+fn keep(
+    &LiveFile { path, stays }: &LiveFile<'_>,
+    progress: &Progress,
+    news: &(dyn Fn(CloneNews<'_>) + Sync),
+    write: impl FnMut(&Path) -> Result<Option<Duration>>,
+) {
+    let part = path.with_added_extension("part");
+    let written = written((path, &part), progress, news, write);
+    let (part_sidecar, live) = (sidecar_path(&part), (!stays).then_some(path));
+    for file in [&*part, &*part_sidecar].into_iter().chain(live) {
+        // There is none if the last was written whole.
+        let _none = std::fs::remove_file(file);
+    }
+    if let Err(error) = written {
+        news(CloneNews::NotRecorded(&error));
+    }
+}
+
+/// Gives a recording its name, in the place of another one. It has no sidecar: a reader could find that of the other one.
+///
+/// # Errors
+/// [`Error::Io`] if the folder cannot be written.
+pub fn replace(new: &Path, path: &Path) -> Result<()> {
+    let hint = "Its folder must be writable.";
+    let sidecar = sidecar_path(new);
+    std::fs::remove_file(&sidecar).map_err(Error::io(&sidecar, hint))?;
+    std::fs::rename(new, path).map_err(Error::io(path, hint))
+}
+
+fn written(
+    (path, part): (&Path, &Path),
+    progress: &Progress,
+    news: &(dyn Fn(CloneNews<'_>) + Sync),
+    mut write: impl FnMut(&Path) -> Result<Option<Duration>>,
+) -> Result<()> {
+    let mut next = Instant::now();
+    while !progress.has_ended() {
+        std::thread::sleep(POLLED);
+        let begun = Instant::now();
+        if begun < next {
+            continue;
         }
+        let Some(apart) = write(part)? else {
+            continue;
+        };
+        replace(part, path)?;
         news(CloneNews::Recorded(path));
-        let writing = begun.elapsed().saturating_sub(reading);
+        let writing = begun.elapsed().saturating_sub(apart);
         next = Instant::now() + EVERY.max(PAUSE * writing);
     }
     Ok(())

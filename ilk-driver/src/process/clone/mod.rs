@@ -17,6 +17,7 @@ mod instrument_words;
 mod instruments;
 mod later;
 mod live;
+mod live_instruments;
 mod moments;
 mod owner;
 mod passed;
@@ -46,8 +47,10 @@ use self::drained::{DRAINED, Draining};
 use self::earlier::EarlierBlocks;
 use self::instrument_words::CacheWords;
 use self::later::LaterObjects;
+use self::live::LiveFile;
+use self::live_instruments::LiveRequest;
 use self::moments::CountedMoments;
-use self::progress::{Ended, ExecutionBegin, Progress};
+use self::progress::{Ended, ExecutionBegin, POLLED, Progress};
 use self::recording::CacheRecorder;
 use self::trigger::{BREAKPOINTS, Trigger};
 use super::executions::Exec;
@@ -69,12 +72,11 @@ pub use block_counters::DynamicBlock;
 pub use condition::check as check_condition;
 pub use instruments::CloneInstruments;
 pub use later::{CachePlanner, LaterInstruments};
-pub use progress::{CloneNews, ready, recorded_so_far};
+pub use live::replace as replace_live;
+pub use live_instruments::{LiveDescription, LiveInstruments};
+pub use progress::{CHILD_LEFT, CloneNews, OUTSIDE, ready, recorded_so_far};
 pub use recording::{CacheRecording, ReadImages};
 pub use report::{CloneReport, blocks_path};
-
-/// Interval at which Ctrl-C and the end are polled.
-const POLLED: Duration = Duration::from_millis(20);
 
 /// The threads that execute in the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,8 +103,11 @@ pub struct CloneOptions {
     pub count: bool,
     /// Read the counters in the course of the execution, so that its recording has them over time.
     pub over_time: bool,
-    /// Write the recording up to now to this file about each second; it is removed at the end.
+    /// Write the recording up to now to this file about each second, of instruments that run their counts and totals; it is
+    /// removed at the end.
     pub live: Option<PathBuf>,
+    /// Leave that file at the end.
+    pub live_stays: bool,
     /// Let the process go after this time.
     pub length: Option<Duration>,
     /// The threads that execute in the cache.
@@ -124,6 +129,8 @@ pub struct CacheInstrumentation<'r> {
     pub later: Option<LaterInstruments<'r>>,
     /// Takes what they deliver.
     pub recorder: &'r mut Recorder,
+    /// Describes their counts and totals up to now for [`CloneOptions::live`], in whose file the blocks are without it.
+    pub live: Option<LiveInstruments<'r>>,
 }
 
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
@@ -142,11 +149,15 @@ pub fn execute_in_cache(
     crate::processor::check()?;
     let progress = Progress::of_this_thread();
     let moments = Mutex::new(CountedMoments::new());
-    let mut draining = None;
+    let (mut draining, mut live) = (None, None);
+    let request = LiveRequest::default();
     let instruments = instrumentation.map(|all| {
-        draining = Some(Draining::new(all.recorder));
+        live = all.live;
+        let requested = live.as_ref().map(|live| (live.plan, &request));
+        draining = Some(Draining::new(all.recorder, requested));
         (all.instruments, all.later)
     });
+    let live = live.as_ref();
     wake_by_signal();
     std::thread::scope(|scope| {
         let work = || {
@@ -158,9 +169,20 @@ pub fn execute_in_cache(
             execute(pid, (options, instruments), &progress, news)
         };
         let worker = scope.spawn(work);
-        let keeper = options.live.as_ref();
-        let keeper =
-            keeper.map(|path| scope.spawn(|| live::keep(pid, path, &progress, &moments, news)));
+        let (progress, moments, request) = (&progress, &moments, &request);
+        let keeper = options.live.as_ref().map(|path| {
+            let kept = LiveFile {
+                path,
+                stays: options.live_stays,
+            };
+            scope.spawn(move || match live {
+                Some(live) => {
+                    live::keep_instruments(&kept, (live, request), progress, news);
+                    None
+                }
+                None => live::keep_blocks(pid, &kept, progress, moments, news),
+            })
+        });
         let mut held = held;
         let begun = std::time::Instant::now();
         let mut released = Ok(());
@@ -360,7 +382,7 @@ fn execute(
     progress.counters.get_or_init(|| cache.counters.clone());
     let before = cache.earlier.clone();
     let owned = owner::own(&cache)?;
-    let program = program(pid)?;
+    let (program, tables) = (program(pid)?, cache.tables());
     let words = progress.words.get().cloned();
     let child = |child| news(CloneNews::Child(child));
     let children = options.children.then_some(ChildrenHeld {
@@ -376,7 +398,11 @@ fn execute(
         (later, words, children),
     );
     let mut began = Moment::now();
-    let begin = |at| ExecutionBegin { program, at };
+    let begin = |at| ExecutionBegin {
+        program,
+        tables,
+        at,
+    };
     let end = (|| {
         if let Some(end) = agent.take_over()? {
             return Ok(end);

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
+use std::time::Duration;
 
+use gilk_engine::Addr;
 use gilk_samples::metadata::Clock;
 
 use super::block_counters::BlockCounters;
@@ -12,6 +14,9 @@ use super::instrument_words::CacheWords;
 use crate::agent::{Moment, tsc_hz};
 use crate::process::launched::HeldProcess;
 use crate::{Error, Result};
+
+/// Interval at which Ctrl-C and the end are polled.
+pub(super) const POLLED: Duration = Duration::from_millis(20);
 
 /// News of an execution in the cache.
 #[derive(Debug)]
@@ -49,6 +54,8 @@ pub(super) struct Progress {
 pub(super) struct ExecutionBegin {
     /// The number of the file of the program.
     pub(super) program: u64,
+    /// An address in the tables of the cache, which is not mapped after the execution.
+    pub(super) tables: Addr,
     pub(super) at: Moment,
 }
 
@@ -110,6 +117,11 @@ impl Drop for Ended<'_> {
         self.0.waiter.unpark();
     }
 }
+
+/// Begins the words about a child that is not in a cache of its own, before the reason.
+pub const CHILD_LEFT: &str = "A child is not in the cache: ";
+/// Words between the name of a process that is not in the cache in its next program, and the reason.
+pub const OUTSIDE: &str = " continues outside of the cache: ";
 
 /// Returns the words that announce a recording up to now.
 #[must_use]
