@@ -21,6 +21,13 @@ impl State {
         process(self.catalogue.as_deref(), &self.machines)
     }
 
+    /// Returns whether the functions that are shown are those of a process.
+    #[must_use]
+    pub fn shows_process(&self) -> bool {
+        let catalogue = self.catalogue.as_ref();
+        catalogue.is_some_and(|catalogue| catalogue.image().origin() == Origin::Object)
+    }
+
     /// Returns the library of a function, if the process has not loaded it.
     pub(crate) fn awaited<'f>(&self, function: &'f str) -> Option<&'f str> {
         awaited(self.shown_process(), &self.run, function)

@@ -25,6 +25,7 @@ mod natives;
 mod pair;
 mod places;
 mod placing;
+mod process_questions;
 mod processes;
 mod questions;
 mod refused_values;
