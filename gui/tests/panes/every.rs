@@ -11,7 +11,7 @@ use crate::processes::{PATIENCE, read};
 use crate::starting::{SESSION, Starting, begin, compiled, end, no_trouble, until_counts};
 use crate::support::{Window, click, fill, run_command, until, until_within, window};
 
-fn open(harness: &mut Window, program: &Path) {
+pub(crate) fn open(harness: &mut Window, program: &Path) {
     run_command(harness, "all processes of a program");
     fill(harness, "Path", &program.display().to_string());
     click(harness, "Open");

@@ -20,6 +20,7 @@ mod lane_metadata;
 mod large;
 mod live;
 mod loading;
+mod loading_elsewhere;
 mod machines;
 mod natives;
 mod pair;

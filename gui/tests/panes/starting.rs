@@ -75,7 +75,11 @@ impl Starting {
 
     /// Starts a program, which says when it is ready.
     pub(crate) fn of(program: &Path) -> Self {
-        let mut command = Command::new(program);
+        Self::of_command(Command::new(program))
+    }
+
+    /// Starts a program with its arguments, which says when it is ready.
+    pub(crate) fn of_command(mut command: Command) -> Self {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -110,7 +114,7 @@ impl Drop for Starting {
     }
 }
 
-fn opened(session: &Path, process: &Starting) -> Window {
+pub(crate) fn opened(session: &Path, process: &Starting) -> Window {
     let start = Start {
         session: Some(session.to_path_buf()),
         pid: Some(process.pid()),
@@ -129,7 +133,7 @@ fn opened(session: &Path, process: &Starting) -> Window {
 }
 
 /// Chooses from a list among the options of the session.
-fn choose(harness: &mut Window, list: &str, choice: &str) {
+pub(crate) fn choose(harness: &mut Window, list: &str, choice: &str) {
     // A message may cover the list.
     while harness.query_by_label("Dismiss message").is_some() {
         click(harness, "Dismiss message");
